@@ -1,0 +1,60 @@
+//! The wire, behind one wall: everything generated from `proto/`, and etcd's error table.
+//!
+//! * This crate is the only reader of `proto/`.
+//! * Module names are the protobuf package names, so that a path here reads like a name on the wire.
+//! * `bytes` fields are refcounted slices of the buffer that the message was decoded from: whoever keeps one for
+//!   longer than the request copies it, or it pins the whole receive buffer.
+//!
+//! Knows nothing of storage, Raft or the process.
+
+mod error; // what etcd says when it refuses
+
+pub use error::Error;
+
+/// Stored records and change events.
+pub mod mvccpb {
+    #![allow(clippy::all, missing_docs, reason = "generated")]
+    tonic::include_proto!("mvccpb");
+}
+
+/// Permissions on key ranges.
+pub mod authpb {
+    #![allow(clippy::all, missing_docs, reason = "generated")]
+    tonic::include_proto!("authpb");
+}
+
+/// etcd's client API.
+pub mod etcdserverpb {
+    #![allow(clippy::all, missing_docs, reason = "generated")]
+    tonic::include_proto!("etcdserverpb");
+}
+
+/// etcd's lock service.
+pub mod v3lockpb {
+    #![allow(clippy::all, missing_docs, reason = "generated")]
+    tonic::include_proto!("v3lockpb");
+}
+
+/// etcd's election service.
+pub mod v3electionpb {
+    #![allow(clippy::all, missing_docs, reason = "generated")]
+    tonic::include_proto!("v3electionpb");
+}
+
+/// The standard health-checking service.
+pub mod health {
+    #![allow(clippy::all, missing_docs, reason = "generated")]
+    tonic::include_proto!("grpc.health.v1");
+}
+
+/// The replicated command.
+pub mod command {
+    #![allow(clippy::all, missing_docs, reason = "generated")]
+    tonic::include_proto!("command");
+}
+
+/// Member to member.
+pub mod peer {
+    #![allow(clippy::all, missing_docs, reason = "generated")]
+    tonic::include_proto!("peer");
+}
