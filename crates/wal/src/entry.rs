@@ -1,0 +1,65 @@
+//! What the log holds: entries, each at an index and of a term.
+//!
+//! * Indexes of a log have no gaps; an entry at an index that exists replaces it and everything after it.
+//!
+//! Knows nothing of what a payload or a kind means.
+
+use std::fmt;
+
+/// Most bytes of one payload, entry or state. etcd advises requests of at most 10 MiB, and a batch of commands
+/// is closed at about 1 MiB, so every legal batch fits; a reader never allocates more on the word of a length.
+pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
+
+/// Place of an entry in the log. The first entry of a new log is 1, so 0 stands for "before everything".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogIndex(pub u64);
+
+impl LogIndex {
+    /// The index after this one.
+    #[must_use]
+    pub fn next(self) -> LogIndex {
+        LogIndex(self.0.checked_add(1).expect("2^64 entries are never written"))
+    }
+}
+
+impl fmt::Display for LogIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Raft's term: the reign of at most one leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Term(pub u64);
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Index and term together name one entry of all logs of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    pub index: LogIndex,
+    pub term: Term,
+}
+
+/// An entry to append. The payload is copied once, into the group buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    pub index: LogIndex,
+    pub term: Term,
+    /// Opaque tag of the caller, given back as it was.
+    pub kind: u8,
+    pub payload: &'a [u8],
+}
+
+/// An entry read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedEntry {
+    pub index: LogIndex,
+    pub term: Term,
+    pub kind: u8,
+    pub payload: Vec<u8>,
+}

@@ -1,0 +1,27 @@
+//! Every way the log can fail, naming the attempt and the object.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::LogIndex;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{attempt} {}", path.display())]
+    Io { attempt: &'static str, path: PathBuf, source: io::Error },
+    /// Bytes that were synced are damaged. Starting anyway would lose acknowledged writes in silence.
+    #[error("log segment {segment:016x} is damaged at offset {offset}: {reason}")]
+    Corrupt { segment: u64, offset: u64, reason: &'static str },
+    #[error("a log exists already in {}", dir.display())]
+    Exists { dir: PathBuf },
+    #[error("no log in {}", dir.display())]
+    Missing { dir: PathBuf },
+    /// The entry was released (or discarded by a restart of the log); the first that can be read is `first`.
+    #[error("log entry {index} was released; the first one kept is {first}")]
+    Released { index: LogIndex, first: LogIndex },
+    /// A write or a sync failed before. What reached the disk is unknown until the log is opened anew.
+    #[error("the log stopped after a failed write or sync")]
+    Poisoned,
+}

@@ -1,0 +1,115 @@
+//! The only door to the disk: every durable byte passes here, so that tests can crash it.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::Path;
+
+/// A file system, as far as a log needs one.
+///
+/// Names and contents are durable apart: a file's bytes by [`File::sync_data`], its name by [`Fs::sync_dir`].
+pub trait Fs: Clone + Send + Sync + 'static {
+    type File: File;
+
+    /// Makes one directory, closed to other users. One that exists already is fine.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+    /// Makes a new empty file, closed to other users; fails if the name is taken.
+    fn create(&self, path: &Path) -> io::Result<Self::File>;
+    /// Opens an existing file for reading and writing.
+    fn open(&self, path: &Path) -> io::Result<Self::File>;
+    /// Renames a file within its directory, replacing what has that name.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Names in a directory, in any order.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+}
+
+/// An open file. Offsets are absolute: no cursor is shared.
+pub trait File: Send + Sync + 'static {
+    /// Writes all of `bytes`, growing the file if needed.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Fills `buffer` as far as the file reaches; returns how much that was.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Returns when the bytes, and the length needed to read them, are on the disk.
+    fn sync_data(&self) -> io::Result<()>;
+    fn len(&self) -> io::Result<u64>;
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+}
+
+/// The file system of the machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealFs;
+
+#[derive(Debug)]
+pub struct RealFile(std::fs::File);
+
+impl Fs for RealFs {
+    type File = RealFile;
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            other => other,
+        }
+    }
+
+    fn create(&self, path: &Path) -> io::Result<RealFile> {
+        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path).map(RealFile)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<RealFile> {
+        OpenOptions::new().read(true).write(true).open(path).map(RealFile)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            // A name that is not text is not ours; the log ignores names it did not make.
+            names.extend(entry?.file_name().into_string().ok());
+        }
+        Ok(names)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        std::fs::File::open(dir)?.sync_all()
+    }
+}
+
+impl File for RealFile {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.0.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(bytes) => filled += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+}
