@@ -1,0 +1,75 @@
+//! What a member is told at start. No value is read from anywhere else.
+
+use std::time::Duration;
+
+/// Identity, rhythm and bounds of one member.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The node id that Raft knows this member by; never 0.
+    pub id: u64,
+    /// Every voting member, this one included. A log that already holds a membership must agree with it.
+    pub voters: Vec<u64>,
+    /// A number that no earlier run of this member used. It keeps answers meant for an earlier run apart from
+    /// ours, so it must come from a good source of randomness.
+    pub boot_nonce: u64,
+    /// Length of one tick. Heartbeats, elections and expiry count in ticks.
+    pub tick: Duration,
+    /// Ticks between two heartbeats of a leader; at least 1.
+    pub heartbeat_ticks: u32,
+    /// A follower that hears no leader for this many ticks, plus a random part of as many again, stands for
+    /// election. Must exceed `heartbeat_ticks`; ten times as much is usual.
+    pub election_ticks: u32,
+    pub limits: Limits,
+}
+
+/// Bounds, each with what happens when it is reached.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Proposals not yet answered, waiting and in flight. More are refused with `TooManyRequests`.
+    pub proposals_max: usize,
+    /// Bytes of such proposals. More are refused with `TooManyRequests`. Three members' worth must stay below
+    /// [`Limits::UNCOMMITTED_BYTES_MAX`], so that a leader never has to drop what a follower forwarded.
+    pub proposal_bytes_max: usize,
+    /// A longer command is refused with `TooLarge`; it bounds an entry together with `batch_bytes_max`.
+    pub command_bytes_max: usize,
+    /// A batch is closed when the next command would exceed this. A larger single command travels alone.
+    pub batch_bytes_max: usize,
+    /// Read points not yet answered. More are refused with `TooManyRequests`.
+    pub reads_max: usize,
+    /// Messages from peers not yet handled, in bytes. More are dropped; Raft sends again.
+    pub inbox_bytes_max: usize,
+    /// Entries kept in memory for followers, in bytes, beyond those not yet applied. Older ones are read from
+    /// the log's files.
+    pub cache_bytes_max: usize,
+    /// Committed entries handed to the apply thread and not yet applied, in bytes. Beyond it commit goes on, and
+    /// applying catches up later.
+    pub apply_bytes_max: usize,
+    /// A proposal or read point without an answer for this long fails.
+    pub request_timeout: Duration,
+}
+
+impl Limits {
+    /// Entries that a leader holds uncommitted: 64 MiB is a second of a fast disk, and four followers' worth of
+    /// `proposal_bytes_max`.
+    pub const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
+    /// Entries in one message: large enough that a follower catches up at disk speed, small enough that one
+    /// message never occupies a stream for long.
+    pub const MESSAGE_BYTES_MAX: u64 = 1 << 20;
+}
+
+impl Default for Limits {
+    /// Chosen for members with about 100 MiB to spare and requests of at most 1.5 MiB.
+    fn default() -> Self {
+        Limits {
+            proposals_max: 16_384,
+            proposal_bytes_max: 16 << 20,
+            command_bytes_max: 8 << 20,
+            batch_bytes_max: 1 << 20,
+            reads_max: 65_536,
+            inbox_bytes_max: 64 << 20,
+            cache_bytes_max: 32 << 20,
+            apply_bytes_max: 8 << 20,
+            request_timeout: Duration::from_secs(7),
+        }
+    }
+}

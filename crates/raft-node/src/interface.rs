@@ -1,0 +1,106 @@
+//! What the process supplies: the machine that commands drive, the way to other members, an eye on the figures.
+//!
+//! All three are called from this crate's own threads. None of them may wait for the network or for a reply of
+//! this crate; only the state machine may wait for the disk, and then everything behind it waits too.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+/// A place in the log.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+pub struct Position {
+    pub index: u64,
+    pub term: u64,
+}
+
+/// Whether somebody on this member waits for the outcome of a command.
+///
+/// It must not influence the machine's state: the same command is `Wanted` on one member only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    Wanted,
+    Unwanted,
+}
+
+/// The member cannot go on: its state is no longer known to be right. The process should end.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct Fatal {
+    /// The attempt and the object, with the cause in words.
+    pub what: String,
+}
+
+impl Fatal {
+    pub fn new(what: impl Into<String>) -> Self {
+        Fatal { what: what.into() }
+    }
+}
+
+/// The replicated machine: a pure function of the commands, in log order.
+pub trait StateMachine: Send + 'static {
+    /// What a proposer receives for its command, refusals included.
+    type Outcome: Send + 'static;
+
+    /// The last position whose effects the machine held when it was opened; replay begins right after it.
+    fn applied(&self) -> Position;
+
+    /// Applies one command. `at` is the entry it travelled in; several commands may share one.
+    /// The outcome is `Some` if and only if the answer is wanted.
+    fn apply(
+        &mut self,
+        at: Position,
+        command: &Bytes,
+        answer: Answer,
+    ) -> Result<Option<Self::Outcome>, Fatal>;
+
+    /// Every command of the entry has been applied. Called for entries without commands as well, so that the
+    /// machine's applied position never lags behind the log. May wait when the machine's store is full.
+    fn end_entry(&mut self, at: Position) -> Result<(), Fatal>;
+}
+
+/// Two lanes to every peer, so that a heartbeat never waits behind a megabyte of entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Lane {
+    /// Small and time-critical: heartbeats, votes, read points, and their answers.
+    Urgent,
+    /// Log entries, their acknowledgements, and forwarded proposals.
+    Bulk,
+}
+
+/// The way to the other members.
+///
+/// Messages may be lost and may overtake each other; Raft copes. A forwarded proposal must not be delivered twice
+/// (a stream that never replays, such as one TCP connection, keeps that promise by itself).
+pub trait Transport: Send + Sync + 'static {
+    /// Queues `message` for `to` and returns at once. When the queue is full the message is dropped and
+    /// [`crate::Handle::report_unreachable`] is owed.
+    fn send(&self, to: u64, lane: Lane, message: Bytes);
+}
+
+/// One group of log writes, as the disk saw it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogSync {
+    pub entries: usize,
+    pub bytes: u64,
+    /// Time to place the group in the log and make it durable.
+    pub took: Duration,
+}
+
+/// Receives figures worth a metric. Called on hot threads: count and return. Every method may be left out.
+pub trait Observer: Send + Sync + 'static {
+    /// This member now follows `leader`, or knows none.
+    fn leader_changed(&self, _leader: Option<u64>) {}
+    fn log_synced(&self, _sync: LogSync) {}
+    /// A batch left this member for the log: directly when it leads, through the leader otherwise.
+    fn batch_proposed(&self, _commands: usize, _bytes: usize) {}
+    fn proposals_failed(&self, _count: usize) {}
+    /// One entry was applied; `took` includes waiting for the machine's store.
+    fn entry_applied(&self, _commands: usize, _took: Duration) {}
+    fn read_points_failed(&self, _count: usize) {}
+    /// A heartbeat could not be sent in time because this member's loop was late by `late`.
+    fn tick_late(&self, _late: Duration) {}
+}
+
+/// An observer that looks away.
+impl Observer for () {}
