@@ -1,0 +1,134 @@
+//! Key ranges as etcd defines them. One rule, used by reads, deletes, comparisons and permissions alike, so that they
+//! can never disagree about what a request touches.
+//!
+//! | `key` | `range_end` | selects |
+//! |---|---|---|
+//! | k | empty | exactly k |
+//! | k | `\0` | every key ≥ k |
+//! | k | e | k ≤ key < e; nothing at all when e ≤ k |
+
+use std::ops::Bound;
+
+use bytes::Bytes;
+
+/// A set of keys. Keys compare as unsigned bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    start: Bytes,
+    end: End,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum End {
+    OneKey,
+    Before(Bytes),
+    Unbounded,
+}
+
+/// A `range_end` of this value means "to the end of the key space".
+const TO_THE_END: &[u8] = b"\0";
+
+impl KeyRange {
+    /// The range that a request's `key` and `range_end` mean.
+    pub fn new(key: Bytes, range_end: Bytes) -> Self {
+        let end = match range_end.as_ref() {
+            b"" => End::OneKey,
+            TO_THE_END => End::Unbounded,
+            _ => End::Before(range_end),
+        };
+        KeyRange { start: key, end }
+    }
+
+    /// Exactly one key.
+    pub fn one(key: Bytes) -> Self {
+        KeyRange { start: key, end: End::OneKey }
+    }
+
+    /// Every key.
+    pub fn all() -> Self {
+        KeyRange { start: Bytes::new(), end: End::Unbounded }
+    }
+
+    /// The key, if the range is one key by its form (not merely by what the store holds).
+    pub fn as_one_key(&self) -> Option<&Bytes> {
+        match self.end {
+            End::OneKey => Some(&self.start),
+            End::Before(_) | End::Unbounded => None,
+        }
+    }
+
+    /// The smallest key that the range may hold.
+    pub fn start(&self) -> &Bytes {
+        &self.start
+    }
+
+    /// Where the range ends, as a bound for ordered collections.
+    pub fn end_bound(&self) -> Bound<&[u8]> {
+        match &self.end {
+            End::OneKey => Bound::Included(&self.start),
+            End::Before(end) => Bound::Excluded(end),
+            End::Unbounded => Bound::Unbounded,
+        }
+    }
+
+    /// No key can be in it.
+    pub fn is_empty(&self) -> bool {
+        match &self.end {
+            End::Before(end) => end <= &self.start,
+            End::OneKey | End::Unbounded => false,
+        }
+    }
+
+    pub fn contains(&self, key: &[u8]) -> bool {
+        key >= self.start.as_ref() && self.is_before_end(key)
+    }
+
+    /// Whether `key` is left of the range's end (it may still be left of its start).
+    pub fn is_before_end(&self, key: &[u8]) -> bool {
+        match &self.end {
+            End::OneKey => key <= self.start.as_ref(),
+            End::Before(end) => key < end.as_ref(),
+            End::Unbounded => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(key: &str, end: &str) -> KeyRange {
+        KeyRange::new(Bytes::copy_from_slice(key.as_bytes()), Bytes::copy_from_slice(end.as_bytes()))
+    }
+
+    #[test]
+    fn a_range_selects_what_etcd_selects() {
+        for (key, end, inside, outside) in [
+            ("b", "", vec!["b"], vec!["a", "ba", "c"]),
+            ("b", "d", vec!["b", "ba", "c"], vec!["a", "d", "da"]),
+            ("b", "\0", vec!["b", "zz"], vec!["a"]),
+            ("\0", "\0", vec!["\0", "a", "zz"], vec![""]),
+            ("d", "b", vec![], vec!["b", "c", "d"]),
+            ("b", "b", vec![], vec!["b"]),
+        ] {
+            let range = range(key, end);
+            for key in inside {
+                assert!(range.contains(key.as_bytes()), "{key:?} in {range:?}");
+                assert!(!range.is_empty());
+            }
+            for key in outside {
+                assert!(!range.contains(key.as_bytes()), "{key:?} not in {range:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_inverted_range_is_empty_and_one_key_is_not() {
+        assert!(range("b", "a").is_empty());
+        assert!(range("b", "b").is_empty());
+        assert!(!range("b", "").is_empty());
+        assert!(!KeyRange::all().is_empty());
+        assert_eq!(range("b", "").as_one_key().unwrap(), "b");
+        assert_eq!(range("b", "c").as_one_key(), None);
+    }
+}

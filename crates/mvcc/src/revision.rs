@@ -1,0 +1,27 @@
+//! Revisions: the store's logical clock.
+//!
+//! `main` counts requests that changed something; `sub` numbers the changes inside one request, from 0. An empty store
+//! is at main revision 1, so the first change is 2.0. Clients see `main` only; `sub` orders records in blocks and enters
+//! the hash.
+
+use std::fmt;
+
+/// Place of one change in the store's history. Ordered by `main`, then `sub`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision {
+    pub main: i64,
+    pub sub: i64,
+}
+
+impl Revision {
+    /// The first change of request `main`.
+    pub const fn first_of(main: i64) -> Self {
+        Revision { main, sub: 0 }
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.main, self.sub)
+    }
+}
