@@ -1,1 +1,32 @@
-//! The server process (see ARCHITECTURE.md).
+//! The server process: etcd's v3 API over `raft-node` and `mvcc`.
+//!
+//! ```text
+//!   client ─▶ listen ─▶ service ─▶ member ─▶ raft-node ─▶ apply ─▶ state-machine ─▶ mvcc
+//!                 └───▶ http                   │  ▲                                  │
+//!                                              ▼  │                             store_thread
+//!                                             peer ◀──▶ other members
+//! ```
+//!
+//! This crate is glue: it holds no state that matters after a crash, and decides nothing that replicas must agree on.
+
+pub mod flags; // what was said on the command line
+pub mod ids; // member and cluster numbers
+pub mod settings; // what one member was told to be
+pub mod url; // addresses as flags give them
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// The whole life of the process, from its arguments to its exit code.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> ExitCode {
+    match flags::parse(arguments, environment) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

@@ -1,1 +1,10 @@
-fn main() {}
+//! The `kv-server` binary: an allocator, and the door to the library.
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    kv_server::run(std::env::args_os().skip(1), std::env::vars_os())
+}
