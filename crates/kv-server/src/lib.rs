@@ -7,12 +7,19 @@
 //!                                             peer ◀──▶ other members
 //! ```
 //!
+//! The border inside this crate: `node` starts everything and builds one `member::Member` from
+//! `{raft handle, mvcc store, identity, settings, metrics, finished compactions}`; `service::routes(member)` turns it
+//! into gRPC; `http` asks the same `Member` for health. Sockets, files, threads and signals stay on this side of it.
+//!
 //! This crate is glue: it holds no state that matters after a crash, and decides nothing that replicas must agree on.
 
 pub mod flags; // what was said on the command line
-pub mod ids; // member and cluster numbers
 pub mod settings; // what one member was told to be
 pub mod url; // addresses as flags give them
+
+pub mod identity; // who this member is, ever after its first start
+pub mod ids; // member and cluster numbers
+pub mod metrics; // figures for whoever watches
 
 use std::ffi::OsString;
 use std::process::ExitCode;
