@@ -19,6 +19,7 @@ pub mod url; // addresses as flags give them
 
 pub mod identity; // who this member is, ever after its first start
 pub mod ids; // member and cluster numbers
+pub mod front; // one client connection
 pub mod metrics; // figures for whoever watches
 
 use std::ffi::OsString;

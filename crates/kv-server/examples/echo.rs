@@ -1,0 +1,124 @@
+//! The floor under every figure: a server that answers Put and Range without doing anything.
+//!
+//! `cargo run --release -p kv-server --example echo -- tonic 127.0.0.1:2379` serves through tonic alone, `front` in place
+//! of `tonic` through this project's own connection task. Drive either with `loadgen put`.
+
+use api::etcdserverpb::kv_server::{Kv, KvServer};
+use api::etcdserverpb::{
+    CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse,
+    RangeRequest, RangeResponse, RangeStreamResponse, ResponseHeader, TxnRequest, TxnResponse,
+};
+use bytes::{BufMut, Bytes, BytesMut};
+use http::HeaderMap;
+use kv_server::front::{self, HotMethods, Limits};
+use prost::Message;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+#[derive(Clone)]
+struct Echo;
+
+fn header() -> Option<ResponseHeader> {
+    Some(ResponseHeader { cluster_id: 1, member_id: 2, revision: 3, raft_term: 4 })
+}
+
+#[tonic::async_trait]
+impl Kv for Echo {
+    type RangeStreamStream = tokio_stream::Empty<Result<RangeStreamResponse, Status>>;
+
+    async fn range(&self, _: Request<RangeRequest>) -> Result<Response<RangeResponse>, Status> {
+        Ok(Response::new(RangeResponse { header: header(), ..RangeResponse::default() }))
+    }
+
+    async fn put(&self, _: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
+        Ok(Response::new(PutResponse { header: header(), prev_kv: None }))
+    }
+
+    async fn range_stream(
+        &self,
+        _: Request<RangeRequest>,
+    ) -> Result<Response<Self::RangeStreamStream>, Status> {
+        Ok(Response::new(tokio_stream::empty()))
+    }
+
+    async fn delete_range(
+        &self,
+        _: Request<DeleteRangeRequest>,
+    ) -> Result<Response<DeleteRangeResponse>, Status> {
+        Err(Status::unimplemented("echo"))
+    }
+
+    async fn txn(&self, _: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
+        Err(Status::unimplemented("echo"))
+    }
+
+    async fn compact(&self, _: Request<CompactionRequest>) -> Result<Response<CompactionResponse>, Status> {
+        Err(Status::unimplemented("echo"))
+    }
+}
+
+impl HotMethods for Echo {
+    type Method = bool;
+
+    fn find(&self, path: &str) -> Option<bool> {
+        match path {
+            "/etcdserverpb.KV/Put" => Some(true),
+            "/etcdserverpb.KV/Range" => Some(false),
+            _ => None,
+        }
+    }
+
+    async fn call(&self, put: bool, _: HeaderMap, message: Bytes) -> Result<Bytes, Status> {
+        if put {
+            PutRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
+            Ok(prefixed(&PutResponse { header: header(), prev_kv: None }))
+        } else {
+            RangeRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
+            Ok(prefixed(&RangeResponse { header: header(), ..RangeResponse::default() }))
+        }
+    }
+}
+
+fn prefixed(message: &impl Message) -> Bytes {
+    let length = message.encoded_len();
+    let mut buffer = BytesMut::with_capacity(5 + length);
+    buffer.put_u8(0);
+    buffer.put_u32(u32::try_from(length).expect("an echo is small"));
+    message.encode(&mut buffer).expect("the buffer has room");
+    buffer.freeze()
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let mode = arguments.next().unwrap_or_default();
+    let listener = TcpListener::bind(arguments.next().unwrap_or("127.0.0.1:2379".into())).await?;
+    let services = KvServer::new(Echo);
+    if mode == "tonic" {
+        let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+        return Ok(tonic::transport::Server::builder()
+            .tcp_nodelay(true)
+            .initial_stream_window_size(2 << 20)
+            .initial_connection_window_size(16 << 20)
+            .add_service(services)
+            .serve_with_incoming(incoming)
+            .await?);
+    }
+    let limits = Limits {
+        message_bytes_max: 2 << 20,
+        streams_max: u32::MAX,
+        keepalive_interval: Duration::from_secs(7200),
+        keepalive_timeout: Duration::from_secs(20),
+    };
+    let (_keep, stop) = watch::channel(false);
+    loop {
+        let (socket, _) = listener.accept().await?;
+        socket.set_nodelay(true)?;
+        tokio::spawn(front::serve(socket, Echo, services.clone(), limits, stop.clone()));
+    }
+}
