@@ -1,0 +1,110 @@
+//! Alarms: conditions of the whole cluster that stop some or all writes until an operator clears them.
+//!
+//! * An alarm is a pair of kind and member. It is an item of the store, and so survives restarts and is equal on all
+//!   members.
+//! * NOSPACE of any member refuses commands that would store something; CORRUPT of any refuses every change of keys.
+//!   CORRUPT is asked first. Reads, alarms and members' names are never refused.
+//!
+//! One put: two flags are read.
+
+use std::collections::BTreeSet;
+
+use api::Error;
+use api::etcdserverpb::alarm_request::AlarmAction;
+use api::etcdserverpb::{AlarmMember, AlarmRequest, AlarmType};
+use mvcc::{Store, Writer};
+
+use crate::command::Kind;
+use crate::failure::Fatal;
+use crate::validate;
+
+/// Items of alarms: this prefix, the kind as four bytes, the member as eight, both big endian; an empty value.
+const PREFIX: &[u8] = b"alarm/";
+
+/// All active alarms, by kind and then by member.
+pub fn active(store: &Store) -> Result<Vec<AlarmMember>, Fatal> {
+    let items = store.items(PREFIX);
+    items.iter().map(|(item, _)| parse(item)).collect()
+}
+
+/// The active alarms, as apply keeps them at hand.
+#[derive(Debug)]
+pub(crate) struct Alarms {
+    active: BTreeSet<(i32, u64)>,
+    no_space: bool,
+    corrupt: bool,
+}
+
+impl Alarms {
+    pub fn load(store: &Store) -> Result<Self, Fatal> {
+        let active = active(store)?.into_iter().map(|alarm| (alarm.alarm, alarm.member_id)).collect();
+        let mut alarms = Alarms { active, no_space: false, corrupt: false };
+        alarms.refresh();
+        Ok(alarms)
+    }
+
+    /// Refuses a command that an active alarm stops.
+    pub fn gate(&self, kind: &Kind) -> Result<(), Error> {
+        let (changes_keys, stores) = match kind {
+            Kind::Put(_) => (true, true),
+            Kind::Txn(request) => (true, self.no_space && validate::txn_cost(request) > 0),
+            Kind::DeleteRange(_) | Kind::Compact(_) => (true, false),
+            Kind::Alarm(_) | Kind::PublishMember(_) => (false, false),
+        };
+        if self.corrupt && changes_keys {
+            return Err(Error::Corrupt);
+        }
+        if self.no_space && stores { Err(Error::NoSpace) } else { Ok(()) }
+    }
+
+    /// Carries out an alarm request and returns the alarms that it is about. An unknown action changes nothing.
+    pub fn apply(&mut self, writer: &mut Writer, request: &AlarmRequest) -> Vec<AlarmMember> {
+        let alarm = (request.alarm, request.member_id);
+        match AlarmAction::try_from(request.action) {
+            Ok(AlarmAction::Get) => self.of_kind(request.alarm),
+            Ok(AlarmAction::Activate) if request.alarm == AlarmType::None as i32 => Vec::new(),
+            Ok(AlarmAction::Activate) => {
+                if self.active.insert(alarm) {
+                    writer.set_item(&item(alarm), Some(b""));
+                    self.refresh();
+                }
+                vec![wire(alarm)]
+            }
+            Ok(AlarmAction::Deactivate) if self.active.remove(&alarm) => {
+                writer.set_item(&item(alarm), None);
+                self.refresh();
+                vec![wire(alarm)]
+            }
+            Ok(AlarmAction::Deactivate) | Err(_) => Vec::new(),
+        }
+    }
+
+    fn of_kind(&self, kind: i32) -> Vec<AlarmMember> {
+        let all = kind == AlarmType::None as i32;
+        self.active.iter().filter(|alarm| all || alarm.0 == kind).copied().map(wire).collect()
+    }
+
+    fn refresh(&mut self) {
+        let is_active =
+            |kind: AlarmType| self.active.range((kind as i32, 0)..=(kind as i32, u64::MAX)).next().is_some();
+        (self.no_space, self.corrupt) = (is_active(AlarmType::Nospace), is_active(AlarmType::Corrupt));
+    }
+}
+
+fn wire((alarm, member_id): (i32, u64)) -> AlarmMember {
+    AlarmMember { member_id, alarm }
+}
+
+fn item((kind, member): (i32, u64)) -> Vec<u8> {
+    let item = [PREFIX, &kind.to_be_bytes(), &member.to_be_bytes()].concat();
+    assert_eq!(parse(&item).ok(), Some(wire((kind, member))), "an alarm's item must read back as that alarm");
+    item
+}
+
+fn parse(item: &[u8]) -> Result<AlarmMember, Fatal> {
+    let broken = || Fatal::Item { item: item.to_vec(), reason: "not the name of an alarm" };
+    let name = item.strip_prefix(PREFIX).ok_or_else(broken)?;
+    let (kind, member) = name.split_first_chunk::<4>().ok_or_else(broken)?;
+    let member = member.try_into().map_err(|_| broken())?;
+    Ok(wire((i32::from_be_bytes(*kind), u64::from_be_bytes(member))))
+}

@@ -1,0 +1,65 @@
+//! Members: who belongs to the cluster, and what each of them has told the others.
+//!
+//! * The first members come with the cluster's birth and are written before the first entry is applied.
+//! * A member publishes its name and client URLs once it runs; until then both are empty ("unstarted" to clients).
+//! * Each member is one item of the store, so the list survives restarts and is equal on all members.
+
+use api::command::PublishMember;
+use api::etcdserverpb::Member;
+use mvcc::{Store, Writer};
+use prost::Message;
+
+use crate::failure::Fatal;
+
+/// Items of members: this prefix and the id as eight bytes, big endian; the value is a protobuf `Member`.
+const PREFIX: &[u8] = b"member/";
+
+/// Who is in the cluster when it is born. Must be equal on all members.
+#[derive(Clone, Debug, Default)]
+pub struct Genesis {
+    /// Ids and peer URLs; a name and client URLs are published later.
+    pub members: Vec<Member>,
+}
+
+/// All members, by id.
+pub fn list(store: &Store) -> Result<Vec<Member>, Fatal> {
+    store.items(PREFIX).into_iter().map(|(item, value)| decode(&item, &value)).collect()
+}
+
+/// Writes the first members into a store that has none.
+pub(crate) fn found(writer: &mut Writer, genesis: &Genesis) {
+    if !writer.store().items(PREFIX).is_empty() {
+        return;
+    }
+    for member in &genesis.members {
+        store(writer, member);
+    }
+}
+
+/// Takes over what a member says about itself. A member that is not (or no longer) in the cluster says nothing.
+pub(crate) fn publish(writer: &mut Writer, request: PublishMember) -> Result<(), Fatal> {
+    let item = item(request.member_id);
+    let Some(value) = writer.store().item(&item) else {
+        return Ok(());
+    };
+    let known = decode(&item, &value)?;
+    assert_eq!(known.id, request.member_id, "an item holds the member that it is named after");
+    store(writer, &Member { name: request.name, client_ur_ls: request.client_urls, ..known });
+    Ok(())
+}
+
+fn store(writer: &mut Writer, member: &Member) {
+    assert_ne!(member.id, 0, "0 means no member");
+    writer.set_item(&item(member.id), Some(&member.encode_to_vec()));
+}
+
+fn item(id: u64) -> Vec<u8> {
+    [PREFIX, &id.to_be_bytes()].concat()
+}
+
+fn decode(item: &[u8], value: &[u8]) -> Result<Member, Fatal> {
+    let broken = |reason| Fatal::Item { item: item.to_vec(), reason };
+    let member = Member::decode(value).map_err(|_| broken("not a member"))?;
+    let named = self::item(member.id) == item;
+    if named { Ok(member) } else { Err(broken("holds another member than its name says")) }
+}
