@@ -17,10 +17,13 @@ pub mod flags; // what was said on the command line
 pub mod settings; // what one member was told to be
 pub mod url; // addresses as flags give them
 
+pub mod front; // one client connection
 pub mod identity; // who this member is, ever after its first start
 pub mod ids; // member and cluster numbers
-pub mod front; // one client connection
 pub mod metrics; // figures for whoever watches
+
+pub mod member; // this member, as the services see it
+pub mod service; // etcd's gRPC methods
 
 use std::ffi::OsString;
 use std::process::ExitCode;
