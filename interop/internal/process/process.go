@@ -1,0 +1,184 @@
+// Package process runs a real server, etcd or ours, for as long as a test or a recording needs it.
+//
+//   - Loopback only, ports that were free a moment ago, a data directory of its own.
+//   - Started means: it has said that it is ready to serve client requests.
+//
+// Both servers take the same flags; nothing here knows which one it is.
+package process
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	readyLine = "ready to serve client requests"
+	// A start on a busy machine: far above what either server takes when left alone.
+	readyTimeout = 30 * time.Second
+	stopTimeout  = 15 * time.Second
+)
+
+// Member is one server process.
+type Member struct {
+	Name      string
+	ClientURL string
+
+	binary string
+	args   []string
+	log    string
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+// Start runs a cluster of the given size below dir and returns when every member is ready.
+func Start(binary, dir string, size int) ([]*Member, error) {
+	ports, err := freePorts(2 * size)
+	if err != nil {
+		return nil, err
+	}
+	var initial []string
+	for i := range size {
+		initial = append(initial, fmt.Sprintf("m%d=http://127.0.0.1:%d", i+1, ports[2*i+1]))
+	}
+	var members []*Member
+	for i := range size {
+		name := fmt.Sprintf("m%d", i+1)
+		client := fmt.Sprintf("http://127.0.0.1:%d", ports[2*i])
+		peer := fmt.Sprintf("http://127.0.0.1:%d", ports[2*i+1])
+		members = append(members, &Member{
+			Name: name, ClientURL: client, binary: binary, log: filepath.Join(dir, name+".log"),
+			args: []string{
+				"--name", name, "--data-dir", filepath.Join(dir, name),
+				"--listen-client-urls", client, "--advertise-client-urls", client,
+				"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+				"--initial-cluster", strings.Join(initial, ","), "--initial-cluster-token", "interop",
+				"--log-level", "info",
+			},
+		})
+	}
+	return members, startAll(members)
+}
+
+// startAll starts members side by side: none is ready before most of them run.
+func startAll(members []*Member) error {
+	errs := make([]error, len(members))
+	var all sync.WaitGroup
+	for i, member := range members {
+		all.Go(func() { errs[i] = member.Start() })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		for _, member := range members {
+			member.Kill()
+		}
+		return err
+	}
+	return nil
+}
+
+// Start runs the member, also again after it was killed, and waits until it is ready.
+func (m *Member) Start() error {
+	logFile, err := os.OpenFile(m.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(m.binary, m.args...)
+	cmd.Stdout, cmd.Stderr = write, write
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", m.binary, err)
+	}
+	_ = write.Close() // the child holds its own end: ours would keep the pipe open after its death
+	m.cmd, m.exited = cmd, make(chan struct{})
+	ready := make(chan struct{})
+	go watchLog(read, logFile, ready)
+	go func(exited chan struct{}) {
+		_ = cmd.Wait() // how it ended is in its log
+		close(exited)
+	}(m.exited)
+	select {
+	case <-ready:
+		return nil
+	case <-m.exited:
+		return fmt.Errorf("%s exited before it was ready:\n%s", m.Name, m.LogTail())
+	case <-time.After(readyTimeout):
+		m.Kill()
+		return fmt.Errorf("%s not ready after %v:\n%s", m.Name, readyTimeout, m.LogTail())
+	}
+}
+
+// watchLog copies the output to the log file and closes ready at the first ready line.
+func watchLog(from io.ReadCloser, to *os.File, ready chan struct{}) {
+	defer from.Close()
+	defer to.Close()
+	lines := bufio.NewReader(from)
+	seen := false
+	for {
+		line, err := lines.ReadString('\n')
+		_, _ = to.WriteString(line)
+		if !seen && strings.Contains(line, readyLine) {
+			seen = true
+			close(ready)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Kill ends the process as a crash would, and returns when it is gone.
+func (m *Member) Kill() { m.end(syscall.SIGKILL) }
+
+// Stop asks the process to end, and returns when it is gone.
+func (m *Member) Stop() { m.end(syscall.SIGTERM) }
+
+func (m *Member) end(signal syscall.Signal) {
+	if m.cmd == nil {
+		return
+	}
+	_ = m.cmd.Process.Signal(signal) // already gone is as good
+	select {
+	case <-m.exited:
+	case <-time.After(stopTimeout):
+		_ = m.cmd.Process.Kill()
+		<-m.exited
+	}
+	m.cmd = nil
+}
+
+// LogTail returns the last lines that the member wrote.
+func (m *Member) LogTail() string {
+	text, err := os.ReadFile(m.log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-12):], "\n")
+}
+
+// freePorts asks the kernel for ports and gives them back all at once, so that no two are the same.
+func freePorts(count int) ([]int, error) {
+	var ports []int
+	for range count {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer listener.Close()
+		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
