@@ -1,0 +1,120 @@
+//! How a difference is told: which step of which script, what was asked, and both answers, line against line.
+
+use std::fmt::{Debug, Write};
+
+use api::etcdserverpb::{
+    AlarmResponse, CompactionResponse, DeleteRangeResponse, HashKvResponse, LeaseGrantResponse,
+    MemberListResponse, PutResponse, RangeResponse, RangeStreamResponse, StatusResponse, TxnResponse,
+};
+use bytes::Bytes;
+
+use crate::recording::{Outcome, Step};
+
+/// Lines shown before and after the lines that differ.
+const CONTEXT: usize = 4;
+/// Lines shown of each side where very much differs.
+const LINES_MAX: usize = 60;
+/// A line that holds a large value says nothing more after this.
+const LINE_BYTES_MAX: usize = 160;
+
+pub fn difference(
+    script: &str,
+    number: usize,
+    step: &Step,
+    why: &str,
+    expected: &Outcome,
+    actual: &Outcome,
+) -> String {
+    let mut text = format!("── {script}, step {number}: {why}\n   {}\n", step.call);
+    if !step.why.is_empty() {
+        let _ = writeln!(text, "   # {}", step.why);
+    }
+    let _ = writeln!(text, "   request {}", shorten(&step.request.to_string()));
+    let (shown, also_shown) = (show(&step.method, expected), show(&step.method, actual));
+    if shown == also_shown {
+        // Two encodings of one message: only the bytes tell them apart.
+        return text + &compare(&raw(expected), &raw(actual));
+    }
+    text + &compare(&shown, &also_shown)
+}
+
+fn show(method: &str, outcome: &Outcome) -> Vec<String> {
+    let mut lines = vec![match outcome.message.as_str() {
+        "" => outcome.code.clone(),
+        message => format!("{}: {message}", outcome.code),
+    }];
+    for answer in &outcome.answers {
+        lines.extend(show_answer(method, answer).lines().map(shorten));
+    }
+    lines
+}
+
+fn raw(outcome: &Outcome) -> Vec<String> {
+    outcome.answers.iter().map(|answer| shorten(&format!("{answer:?}"))).collect()
+}
+
+fn shorten(line: &str) -> String {
+    match line.char_indices().nth(LINE_BYTES_MAX) {
+        None => line.to_owned(),
+        Some((end, _)) => format!("{}… ({} bytes)", &line[..end], line.len()),
+    }
+}
+
+fn show_answer(method: &str, bytes: &Bytes) -> String {
+    match method.rsplit('/').next().unwrap_or_default() {
+        "Range" => decoded::<RangeResponse>(bytes),
+        "RangeStream" => decoded::<RangeStreamResponse>(bytes),
+        "Put" => decoded::<PutResponse>(bytes),
+        "DeleteRange" => decoded::<DeleteRangeResponse>(bytes),
+        "Txn" => decoded::<TxnResponse>(bytes),
+        "Compact" => decoded::<CompactionResponse>(bytes),
+        "HashKV" => decoded::<HashKvResponse>(bytes),
+        "Alarm" => decoded::<AlarmResponse>(bytes),
+        "Status" => decoded::<StatusResponse>(bytes),
+        "MemberList" => decoded::<MemberListResponse>(bytes),
+        "LeaseGrant" => decoded::<LeaseGrantResponse>(bytes),
+        _ => format!("{bytes:?}"),
+    }
+}
+
+fn decoded<M: prost::Message + Default + Debug>(bytes: &Bytes) -> String {
+    match M::decode(bytes.clone()) {
+        Ok(message) => format!("{message:#?}"),
+        Err(error) => format!("undecodable, {error}: {bytes:?}"),
+    }
+}
+
+/// Lines between the first and the last difference, `-` for what was expected and `+` for what came.
+fn compare(expected: &[String], actual: &[String]) -> String {
+    let same = |(a, b): &(&String, &String)| a == b;
+    let head = expected.iter().zip(actual).take_while(same).count();
+    let rest = (expected.len() - head).min(actual.len() - head);
+    let tail = expected.iter().rev().zip(actual.iter().rev()).take(rest).take_while(same).count();
+    let mut text = String::new();
+    for line in &expected[head.saturating_sub(CONTEXT)..head] {
+        let _ = writeln!(text, "      {line}");
+    }
+    for (sign, lines) in [('-', expected), ('+', actual)] {
+        let changed = &lines[head..lines.len() - tail];
+        for line in changed.iter().take(LINES_MAX) {
+            let _ = writeln!(text, "     {sign}{line}");
+        }
+        if changed.len() > LINES_MAX {
+            let _ = writeln!(text, "     {sign}… {} lines more", changed.len() - LINES_MAX);
+        }
+    }
+    for line in expected[expected.len() - tail..].iter().take(CONTEXT) {
+        let _ = writeln!(text, "      {line}");
+    }
+    text
+}
+
+#[test]
+fn only_the_lines_around_a_difference_are_shown() {
+    let lines = |changed: &str| {
+        (0..20).map(|n| if n == 9 { changed.to_owned() } else { n.to_string() }).collect::<Vec<_>>()
+    };
+    let text = compare(&lines("old"), &lines("new"));
+    let shown: Vec<_> = text.lines().map(str::trim).collect();
+    assert_eq!(shown, ["5", "6", "7", "8", "-old", "+new", "10", "11", "12", "13"]);
+}
