@@ -17,10 +17,21 @@ pub mod flags; // what was said on the command line
 pub mod settings; // what one member was told to be
 pub mod url; // addresses as flags give them
 
-pub mod front; // one client connection
+pub mod bootstrap; // from settings and a directory to an identity and its log
+pub mod directory; // one member's home on disk
 pub mod identity; // who this member is, ever after its first start
 pub mod ids; // member and cluster numbers
+pub mod local_cluster; // the same command in N terminals
+pub mod log; // the process's own words
 pub mod metrics; // figures for whoever watches
+pub mod shutdown; // the end, asked for or forced
+pub mod store_thread;
+pub mod version; // which version, in three senses // checkpoints and compaction, away from every request
+
+pub mod clients; // the client port
+pub mod front;
+pub mod http; // health, version, metrics
+pub mod listen; // sockets that others dial // one client connection
 
 pub mod member; // this member, as the services see it
 pub mod service; // etcd's gRPC methods

@@ -1,17 +1,40 @@
 //! Figures for whoever watches, under etcd's names.
 //!
+//! ```text
+//!   hot paths ──one relaxed addition──▶ Metrics ──┐
+//!   store, Raft, /proc ───────read when asked─────┴──▶ Exposition ──▶ /metrics
+//! ```
+//!
 //! * Counting on a hot path is one relaxed atomic addition; everything else happens when somebody asks.
 //! * A name that exists here has etcd's meaning, type and buckets. Where etcd has a figure and we have no such
 //!   thing, the name is absent rather than zero.
 
+mod calls; // gRPC, counted by method and code
+mod exposition; // the text that Prometheus reads
+mod gauges; // what is read when somebody asks
+mod process; // what the operating system knows of us
+
+use std::sync::atomic::AtomicI64;
+
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+pub use calls::{CallMetrics, CountedHot, CountedServices};
+pub use exposition::{Exposition, Facts};
 
 /// Everything that is counted as it happens. Cheap to share, safe on any thread.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    /// What clients asked of the key space.
     pub keys: KeyMetrics,
+    pub disk: DiskMetrics,
+    pub raft: RaftMetrics,
+    pub peers: PeerMetrics,
+    pub calls: CallMetrics,
+    pub health: HealthMetrics,
 }
 
 /// Operations on the key space, counted where they are carried out.
@@ -24,20 +47,175 @@ pub struct KeyMetrics {
     pub txns: Counter,
 }
 
+#[derive(Debug)]
+pub struct DiskMetrics {
+    /// One group of log writes, from the first byte to the end of its fdatasync.
+    pub wal_sync_seconds: Histogram,
+    pub wal_bytes: Gauge,
+    /// One checkpoint of the store.
+    pub backend_commit_seconds: Histogram,
+}
+
+#[derive(Debug, Default)]
+pub struct RaftMetrics {
+    pub leader_changes: Counter,
+    pub proposals_failed: Counter,
+    pub read_indexes_failed: Counter,
+    pub heartbeats_late: Counter,
+    pub entries_slow: Counter,
+}
+
+#[derive(Debug)]
+pub struct PeerMetrics {
+    pub active: Family<PeerLink, Gauge<i64, AtomicI64>>,
+    pub disconnected: Family<PeerLink, Counter>,
+    pub sent_bytes: Family<To, Counter>,
+    pub send_failures: Family<To, Counter>,
+    pub received_bytes: Family<From, Counter>,
+    pub receive_failures: Family<From, Counter>,
+    pub round_trip_seconds: Family<To, Histogram, fn() -> Histogram>,
+}
+
+#[derive(Debug, Default)]
+pub struct HealthMetrics {
+    pub successes: Counter,
+    pub failures: Counter,
+}
+
+/// Labels of a metric about both ends of a link. Ids in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[allow(non_snake_case, reason = "label names are etcd's")]
+pub struct PeerLink {
+    pub Local: String,
+    pub Remote: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[allow(non_snake_case, reason = "label names are etcd's")]
+pub struct To {
+    pub To: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[allow(non_snake_case, reason = "label names are etcd's")]
+pub struct From {
+    pub From: String,
+}
+
+/// etcd's buckets for everything that touches a disk: 1 ms to 8 s.
+fn disk_histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 14))
+}
+
+/// etcd's buckets for the network: 0.1 ms to 3 s.
+fn network_histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.0001, 2.0, 16))
+}
+
+impl Default for DiskMetrics {
+    fn default() -> Self {
+        DiskMetrics {
+            wal_sync_seconds: disk_histogram(),
+            wal_bytes: Gauge::default(),
+            backend_commit_seconds: disk_histogram(),
+        }
+    }
+}
+
+impl Default for PeerMetrics {
+    fn default() -> Self {
+        PeerMetrics {
+            active: Family::default(),
+            disconnected: Family::default(),
+            sent_bytes: Family::default(),
+            send_failures: Family::default(),
+            received_bytes: Family::default(),
+            receive_failures: Family::default(),
+            round_trip_seconds: Family::new_with_constructor(network_histogram),
+        }
+    }
+}
+
 impl Metrics {
-    pub fn register(&self, registry: &mut Registry) {
+    fn register(&self, registry: &mut Registry) {
+        self.register_keys(registry);
+        self.register_disk(registry);
+        self.register_raft(registry);
+        self.register_peers(registry);
+        let health = &self.health;
+        registry.register("etcd_server_health_success", "Successful health checks", health.successes.clone());
+        registry.register("etcd_server_health_failures", "Failed health checks", health.failures.clone());
+    }
+
+    fn register_keys(&self, registry: &mut Registry) {
         let keys = &self.keys;
-        registry.register("etcd_mvcc_put", "Total number of puts seen by this member", keys.puts.clone());
+        registry.register("etcd_mvcc_put", "Puts seen by this member", keys.puts.clone());
+        registry.register("etcd_mvcc_delete", "Deletes seen by this member", keys.deletes.clone());
+        registry.register("etcd_mvcc_range", "Ranges seen by this member", keys.ranges.clone());
         registry.register(
-            "etcd_mvcc_delete",
-            "Total number of deletes seen by this member",
-            keys.deletes.clone(),
+            "etcd_mvcc_txn",
+            "Txns of several operations seen by this member",
+            keys.txns.clone(),
+        );
+    }
+
+    fn register_disk(&self, registry: &mut Registry) {
+        let disk = &self.disk;
+        registry.register(
+            "etcd_disk_wal_fsync_duration_seconds",
+            "Time to write one group of log entries and make it durable",
+            disk.wal_sync_seconds.clone(),
         );
         registry.register(
-            "etcd_mvcc_range",
-            "Total number of ranges seen by this member",
-            keys.ranges.clone(),
+            "etcd_disk_wal_write_bytes_total",
+            "Bytes written to the log",
+            disk.wal_bytes.clone(),
         );
-        registry.register("etcd_mvcc_txn", "Total number of txns seen by this member", keys.txns.clone());
+        registry.register(
+            "etcd_disk_backend_commit_duration_seconds",
+            "Time to make a checkpoint of the store durable",
+            disk.backend_commit_seconds.clone(),
+        );
+    }
+
+    fn register_raft(&self, registry: &mut Registry) {
+        let raft = &self.raft;
+        let counters = [
+            ("etcd_server_leader_changes_seen", "Leader changes seen", &raft.leader_changes),
+            ("etcd_server_proposals_failed", "Proposals that were not applied", &raft.proposals_failed),
+            ("etcd_server_read_indexes_failed", "Read points that were not found", &raft.read_indexes_failed),
+            ("etcd_server_heartbeat_send_failures", "Heartbeats sent late", &raft.heartbeats_late),
+            ("etcd_server_slow_apply", "Entries that took longer than 100 ms to apply", &raft.entries_slow),
+        ];
+        for (name, help, counter) in counters {
+            registry.register(name, help, counter.clone());
+        }
+    }
+
+    fn register_peers(&self, registry: &mut Registry) {
+        let peers = &self.peers;
+        registry.register("etcd_network_active_peers", "Live links to peers", peers.active.clone());
+        registry.register("etcd_network_disconnected_peers", "Links lost", peers.disconnected.clone());
+        registry.register("etcd_network_peer_sent_bytes", "Bytes sent to a peer", peers.sent_bytes.clone());
+        registry.register(
+            "etcd_network_peer_sent_failures",
+            "Messages to a peer that were lost before they left",
+            peers.send_failures.clone(),
+        );
+        registry.register(
+            "etcd_network_peer_received_bytes",
+            "Bytes received from a peer",
+            peers.received_bytes.clone(),
+        );
+        registry.register(
+            "etcd_network_peer_received_failures",
+            "Streams of a peer that broke",
+            peers.receive_failures.clone(),
+        );
+        registry.register(
+            "etcd_network_peer_round_trip_time_seconds",
+            "Round trip to a peer and back, by probing",
+            peers.round_trip_seconds.clone(),
+        );
     }
 }

@@ -30,6 +30,8 @@ const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub name: String,
+    /// The name, if somebody said it; a default name makes no claim on a directory.
+    pub name_given: Option<String>,
     pub data_dir: PathBuf,
     /// Where the log lies, if not in the data directory.
     pub wal_dir: Option<PathBuf>,
@@ -50,6 +52,8 @@ pub struct Settings {
 pub struct Initial {
     /// `NAME=URL,…` as given; read only on a first start.
     pub cluster: String,
+    /// Whether somebody said so, or it is only a default.
+    pub cluster_given: bool,
     pub state: ClusterState,
     pub token: String,
 }
@@ -112,7 +116,7 @@ pub enum SettingsError {
     Scheme(String),
     #[error("--local-cluster chooses names, URLs and directories itself: leave out --{0}")]
     LocalCluster(&'static str),
-    #[error("--local-cluster must be 1, 3, 5 or 7, not {0}")]
+    #[error("--local-cluster must be 1, 3 or 5, not {0}")]
     LocalClusterSize(u64),
 }
 
@@ -129,6 +133,7 @@ impl Settings {
             listen_peer_urls: or_default(&flags.listen_peer_urls, DEFAULT_PEER_URL),
             initial: Initial {
                 cluster: initial_cluster(flags, &name, &advertise_peer_urls),
+                cluster_given: flags.initial_cluster.as_ref().is_some_and(|text| !text.is_empty()),
                 state: flags.initial_cluster_state.unwrap_or(ClusterState::New),
                 token: flags.initial_cluster_token.clone().unwrap_or_else(|| DEFAULT_TOKEN.to_owned()),
             },
@@ -137,6 +142,7 @@ impl Settings {
             limits: limits(flags),
             log: log_settings(flags)?,
             advertise_peer_urls,
+            name_given: flags.name.clone(),
             name,
         };
         settings.check_urls(flags.listen_client_urls.is_some() && flags.advertise_client_urls.is_none())?;

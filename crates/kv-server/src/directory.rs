@@ -1,0 +1,147 @@
+//! The data directory: one member's home, held by one process at a time.
+//!
+//! ```text
+//!   NAME.kv-server/          0700
+//!     LOCK                   held with flock while the process lives
+//!     identity.json          who lives here; written once
+//!     wal/                   the log, unless --wal-dir says elsewhere
+//!     store/                 checkpoints of the key space
+//! ```
+//!
+//! * Nothing is created, and nothing read, before the lock is held.
+//! * A directory that etcd made is never touched, not even by a lock file.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A data directory that this process holds.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    wal_dir: PathBuf,
+    /// The lock lives as long as this file is open.
+    _lock: File,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    #[error("{} is a data directory of etcd; kv-server needs one of its own", .0.display())]
+    Etcd(PathBuf),
+    #[error("data directory {} is locked by another process", .0.display())]
+    Locked(PathBuf),
+    #[error("{attempt} {}: {source}", path.display())]
+    Io { attempt: &'static str, path: PathBuf, source: io::Error },
+}
+
+impl Directory {
+    /// Takes the directory, making it first if need be.
+    pub fn open(path: &Path, wal_dir: Option<&Path>) -> Result<Directory, DirectoryError> {
+        if path.join("member").exists() {
+            return Err(DirectoryError::Etcd(path.to_owned()));
+        }
+        create_private(path)?;
+        let lock = lock(path)?;
+        let wal_dir = match wal_dir {
+            Some(dir) => {
+                create_private(dir.parent().unwrap_or(Path::new(".")))?;
+                dir.to_owned()
+            }
+            None => path.join("wal"),
+        };
+        warn_if_open_to_others(path);
+        Ok(Directory { path: path.to_owned(), wal_dir, _lock: lock })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn identity_path(&self) -> PathBuf {
+        self.path.join("identity.json")
+    }
+
+    pub fn wal_dir(&self) -> &Path {
+        &self.wal_dir
+    }
+
+    pub fn store_dir(&self) -> PathBuf {
+        self.path.join("store")
+    }
+}
+
+fn create_private(path: &Path) -> Result<(), DirectoryError> {
+    if path.as_os_str().is_empty() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| DirectoryError::Io {
+        attempt: "create directory",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn lock(path: &Path) -> Result<File, DirectoryError> {
+    let lock_path = path.join("LOCK");
+    let io_error = |attempt| move |source| DirectoryError::Io { attempt, path: path.join("LOCK"), source };
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&lock_path)
+        .map_err(io_error("open"))?;
+    match fs4::FileExt::try_lock(&file) {
+        Ok(()) => Ok(file),
+        Err(fs4::TryLockError::WouldBlock) => Err(DirectoryError::Locked(path.to_owned())),
+        Err(fs4::TryLockError::Error(source)) => Err(io_error("lock")(source)),
+    }
+}
+
+fn warn_if_open_to_others(path: &Path) {
+    let Ok(metadata) = std::fs::metadata(path) else { return };
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        tracing::warn!(
+            path = %path.display(),
+            mode = format!("{mode:o}"),
+            "the data directory is open to other users; 700 keeps its contents private"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_made_private_and_held_by_one() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a/b");
+        let held = Directory::open(&path, None).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o700);
+        assert_eq!(mode(&path.join("LOCK")), 0o600);
+        assert!(matches!(Directory::open(&path, None), Err(DirectoryError::Locked(_))));
+        drop(held);
+        Directory::open(&path, None).unwrap();
+    }
+
+    #[test]
+    fn a_directory_of_etcd_is_left_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("member")).unwrap();
+        assert!(matches!(Directory::open(dir.path(), None), Err(DirectoryError::Etcd(_))));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_log_may_lie_elsewhere() {
+        let parent = tempfile::tempdir().unwrap();
+        let wal_dir = parent.path().join("fast/log");
+        let directory = Directory::open(&parent.path().join("data"), Some(&wal_dir)).unwrap();
+        assert_eq!(directory.wal_dir(), wal_dir);
+        assert!(wal_dir.parent().unwrap().is_dir());
+    }
+}

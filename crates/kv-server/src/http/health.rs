@@ -1,0 +1,65 @@
+//! `/health`: one word, and the reason if the word is no.
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use http::StatusCode;
+
+use super::{Http, query_values, refuse, response};
+use crate::member::Member;
+use api::etcdserverpb::AlarmType;
+
+/// How far the question goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// Can the cluster answer?
+    Cluster,
+    /// Can this member answer from what it has?
+    Member,
+}
+
+pub(super) async fn answer(State(http): State<Http>, request: Request) -> Response {
+    let query = request.uri().query();
+    let serializable = query_values(query, "serializable").next() == Some("true");
+    let reach = if serializable { Reach::Member } else { Reach::Cluster };
+    let excluded: Vec<&str> = query_values(query, "exclude").collect();
+    let health = &http.member.metrics.health;
+    match sick(&http.member, reach, &excluded).await {
+        None => {
+            health.successes.inc();
+            response(
+                StatusCode::OK,
+                "text/plain; charset=utf-8",
+                r#"{"health":"true","reason":""}"#.to_owned(),
+            )
+        }
+        Some(reason) => {
+            health.failures.inc();
+            tracing::warn!(reason, "health check failed");
+            let text = serde_json::json!({ "health": "false", "reason": reason });
+            refuse(StatusCode::SERVICE_UNAVAILABLE, &text.to_string())
+        }
+    }
+}
+
+/// The first reason to say no, in etcd's order.
+async fn sick(member: &Member, reach: Reach, excluded: &[&str]) -> Option<String> {
+    let alarms = match member.alarms() {
+        Ok(alarms) => alarms,
+        Err(error) => return Some(format!("RANGE ERROR:{error}")),
+    };
+    for alarm in alarms {
+        let name = match AlarmType::try_from(alarm.alarm) {
+            Ok(AlarmType::Nospace) => "NOSPACE",
+            Ok(AlarmType::Corrupt) => "CORRUPT",
+            Ok(AlarmType::None) | Err(_) => "UNKNOWN",
+        };
+        if !excluded.contains(&name) {
+            return Some(format!("ALARM {name}"));
+        }
+    }
+    match reach {
+        Reach::Member => None,
+        Reach::Cluster if member.status().leader.is_none() => Some("RAFT NO LEADER".to_owned()),
+        Reach::Cluster => member.read_point().await.err().map(|error| format!("RANGE ERROR:{error}")),
+    }
+}

@@ -1,0 +1,120 @@
+//! The text that Prometheus reads.
+//!
+//! The library writes OpenMetrics. Prometheus' older text format, which every tool understands and which etcd
+//! answers by default, differs in two things: a counter's suffix belongs to its name, and there is no end mark.
+
+use std::sync::Arc;
+
+use prometheus_client::registry::Registry;
+
+use super::Metrics;
+use super::calls::CallCollector;
+use super::gauges::{Gauges, Shared};
+use super::process::Process;
+use crate::member::Member;
+
+/// What never changes while the process lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// Members of the cluster other than this one.
+    pub peers: usize,
+}
+
+/// Everything that can be asked for, ready to be asked.
+#[derive(Debug)]
+pub struct Exposition {
+    registry: Registry,
+}
+
+/// Counters whose names etcd gave no `_total`.
+const BARE_COUNTERS: [&str; 2] = ["etcd_server_health_success", "etcd_server_health_failures"];
+
+impl Exposition {
+    pub fn new(metrics: &Arc<Metrics>, member: Arc<Member>, facts: Facts) -> Exposition {
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        registry.register_collector(Box::new(CallCollector(Arc::clone(metrics))));
+        registry.register_collector(Box::new(Gauges { facts, member: Shared(member) }));
+        registry.register_collector(Box::new(Process::new()));
+        Exposition { registry }
+    }
+
+    /// The text format, version 0.0.4.
+    pub fn text(&self) -> String {
+        let mut open_metrics = String::new();
+        prometheus_client::encoding::text::encode(&mut open_metrics, &self.registry)
+            .expect("writing to a string cannot fail");
+        to_text_format(&open_metrics)
+    }
+}
+
+/// Help and type of a metric come as two lines, in this order, followed by its samples.
+fn to_text_format(open_metrics: &str) -> String {
+    let mut text = String::with_capacity(open_metrics.len() + 4096);
+    let mut help = "";
+    let mut bare = None;
+    for line in open_metrics.lines() {
+        if line == "# EOF" {
+            break;
+        }
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest;
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap_or((rest, "untyped"));
+            bare = BARE_COUNTERS.into_iter().find(|bare| *bare == name);
+            let suffix = if kind == "counter" && bare.is_none() { "_total" } else { "" };
+            let help = help.split_once(' ').map_or("", |(_, help)| help);
+            text.push_str(&format!("# HELP {name}{suffix} {help}\n# TYPE {name}{suffix} {kind}\n"));
+            continue;
+        }
+        match bare.and_then(|name| Some((name, line.strip_prefix(name)?.strip_prefix("_total")?))) {
+            Some((name, rest)) => text.push_str(&format!("{name}{rest}\n")),
+            None => text.push_str(&format!("{line}\n")),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_named_with_its_suffix_and_the_end_mark_is_gone() {
+        let open_metrics = "# HELP a_b Things.\n# TYPE a_b counter\na_b_total 3\n\
+                            # HELP g G.\n# TYPE g gauge\ng 1\n\
+                            # HELP etcd_server_health_success S.\n# TYPE etcd_server_health_success counter\n\
+                            etcd_server_health_success_total 2\n# EOF\n";
+        let wanted = "# HELP a_b_total Things.\n# TYPE a_b_total counter\na_b_total 3\n\
+                      # HELP g G.\n# TYPE g gauge\ng 1\n\
+                      # HELP etcd_server_health_success S.\n# TYPE etcd_server_health_success counter\n\
+                      etcd_server_health_success 2\n";
+        assert_eq!(to_text_format(open_metrics), wanted);
+    }
+
+    #[test]
+    fn every_counted_metric_has_etcds_name() {
+        let mut registry = Registry::default();
+        let metrics = Arc::new(Metrics::default());
+        metrics.register(&mut registry);
+        registry.register_collector(Box::new(CallCollector(Arc::clone(&metrics))));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let text = to_text_format(&text);
+        for wanted in [
+            "etcd_mvcc_put_total 0",
+            "etcd_server_leader_changes_seen_total 0",
+            "etcd_disk_wal_fsync_duration_seconds_bucket{le=\"0.001\"} 0",
+            "etcd_disk_wal_fsync_duration_seconds_bucket{le=\"8.192\"} 0",
+            "etcd_disk_wal_write_bytes_total 0",
+            "etcd_network_client_grpc_received_bytes_total 0",
+            "grpc_server_started_total{grpc_type=\"unary\",grpc_service=\"etcdserverpb.KV\",grpc_method=\"Put\"} 0",
+            "grpc_method=\"Watch\",grpc_code=\"Unauthenticated\"} 0",
+            "# TYPE grpc_server_handled_total counter",
+        ] {
+            assert!(text.contains(wanted), "{wanted}\n{text}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The end of the process: asked for, or forced.
+//!
+//! * Asked for (SIGTERM, SIGINT): whoever needs to know holds a [`Stop`] and finishes what it has.
+//! * Forced ([`die`]): the durable state is no longer known to be right, so nothing more may be said to anybody.
+//!   One line tells why, and the process is gone.
+
+use std::io;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// Tells many tasks, once, that it is time to stop. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Stop(watch::Receiver<bool>);
+
+/// The one who says so.
+#[derive(Debug)]
+pub struct Stopper(watch::Sender<bool>);
+
+/// A pair of ends.
+pub fn stop() -> (Stopper, Stop) {
+    let (sender, receiver) = watch::channel(false);
+    (Stopper(sender), Stop(receiver))
+}
+
+impl Stopper {
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl Stop {
+    /// Returns when it is time; also when nobody is left who could say so.
+    pub async fn stopped(&self) {
+        let mut receiver = self.0.clone();
+        let _sender_gone = receiver.wait_for(|stopped| *stopped).await;
+    }
+
+    /// The same knowledge for whoever selects on it.
+    pub fn receiver(&self) -> watch::Receiver<bool> {
+        self.0.clone()
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        *self.0.borrow()
+    }
+}
+
+/// Waits for the first signal that asks for an end, and names it.
+pub async fn signalled() -> io::Result<&'static str> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => Ok("terminated"),
+        _ = interrupt.recv() => Ok("interrupt"),
+    }
+}
+
+/// Ends the process at once. Data is safe by what was synced before, and by nothing that could happen now.
+pub fn die(what: &str) -> ! {
+    tracing::error!(error = what, "the member cannot go on");
+    std::process::exit(1)
+}
