@@ -1,4 +1,9 @@
 //! The only door to the disk: every durable byte passes here, so that tests can crash it.
+//!
+//! * Files and directories are closed to other users: values of clients lie in them.
+//! * Nothing is retried but an interrupted read; the log decides what an error means.
+
+#![expect(clippy::disallowed_methods, reason = "this is the seam that the ban leads to")]
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
