@@ -3,8 +3,6 @@
 //! * Files and directories are closed to other users: values of clients lie in them.
 //! * Nothing is retried but an interrupted read; the log decides what an error means.
 
-#![expect(clippy::disallowed_methods, reason = "this is the seam that the ban leads to")]
-
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
