@@ -44,6 +44,9 @@ pub struct Limits {
     /// Committed entries handed to the apply thread and not yet applied, in bytes. Beyond it commit goes on, and
     /// applying catches up later.
     pub apply_bytes_max: usize,
+    /// Entries committed and not yet applied here; while there are more, proposals are refused with
+    /// `TooManyRequests`, as etcd does.
+    pub unapplied_entries_max: u64,
     /// A proposal or read point without an answer for this long fails.
     pub request_timeout: Duration,
 }
@@ -69,6 +72,7 @@ impl Default for Limits {
             inbox_bytes_max: 64 << 20,
             cache_bytes_max: 32 << 20,
             apply_bytes_max: 8 << 20,
+            unapplied_entries_max: 5_000,
             request_timeout: Duration::from_secs(7),
         }
     }

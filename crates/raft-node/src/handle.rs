@@ -1,10 +1,22 @@
 //! The face that others see: cheap to clone, callable from any thread.
+//!
+//! Nothing here waits for a lock longer than it takes to push on a queue; bounds are checked before anything is
+//! queued, so that a refusal costs nothing to anybody else.
 
-use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
+use crate::core::Event;
+use crate::replies::Reply;
+use crate::shared::{Input, Shared};
 use crate::{ProposeError, ReadError, TransferError};
+
+/// Peers' messages up to this size are still let in when the inbox is over its bound, up to twice the bound: what
+/// keeps a leader in office must not be lost behind what it is asked to store.
+const SMALL_MESSAGE_BYTES: usize = 1024;
 
 /// What this member does in Raft.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,12 +43,12 @@ pub struct Status {
 
 /// One member, as the rest of the process uses it.
 pub struct Handle<O> {
-    _outcome: PhantomData<fn() -> O>,
+    pub(crate) shared: Arc<Shared<O>>,
 }
 
 impl<O> Clone for Handle<O> {
     fn clone(&self) -> Self {
-        Handle { _outcome: PhantomData }
+        Handle { shared: self.shared.clone() }
     }
 }
 
@@ -44,48 +56,84 @@ impl<O: Send + 'static> Handle<O> {
     /// Replicates `command` and returns its outcome once it was applied on this member.
     ///
     /// May be called on any member. Dropping the future does not withdraw the command.
-    pub async fn propose(&self, _command: Bytes) -> Result<O, ProposeError> {
-        Err(ProposeError::Stopped)
+    pub async fn propose(&self, command: Bytes) -> Result<O, ProposeError> {
+        let shared = &self.shared;
+        let limits = &shared.limits;
+        if command.len() > limits.command_bytes_max {
+            return Err(ProposeError::TooLarge { bytes: command.len(), bytes_max: limits.command_bytes_max });
+        }
+        let status = shared.status();
+        if status.commit.saturating_sub(status.applied) > limits.unapplied_entries_max {
+            return Err(ProposeError::TooManyRequests);
+        }
+        let permit = shared
+            .proposals
+            .admit(command.len(), limits.proposals_max, limits.proposal_bytes_max)
+            .ok_or(ProposeError::TooManyRequests)?;
+        let (to, told) = oneshot::channel();
+        let input = Input::Propose { command, reply: Reply { to, permit } };
+        shared.inbox.put(input).map_err(|_| ProposeError::Stopped)?;
+        // A member that stops or fails drops the reply unanswered.
+        told.await.unwrap_or(Err(ProposeError::Stopped))
     }
 
     /// Waits until this member has applied everything that was committed, anywhere, when the call began, and
-    /// returns the index up to which that is so. A read of the state machine made afterwards is linearizable.
+    /// returns an index up to which that is so. A read of the state machine made afterwards is linearizable.
     pub async fn read_point(&self) -> Result<u64, ReadError> {
-        Err(ReadError::Stopped)
+        let permit =
+            self.shared.reads.admit(0, self.shared.limits.reads_max, 0).ok_or(ReadError::TooManyRequests)?;
+        let (to, told) = oneshot::channel();
+        let input = Input::Read { reply: Reply { to, permit } };
+        self.shared.inbox.put(input).map_err(|_| ReadError::Stopped)?;
+        told.await.unwrap_or(Err(ReadError::Stopped))
     }
 
     /// The gauges, without disturbing the driver.
     pub fn status(&self) -> Status {
-        Status {
-            id: 0,
-            role: Role::Follower,
-            leader: None,
-            term: 0,
-            commit: 0,
-            applied: 0,
-            last_index: 0,
-            proposals_pending: 0,
-        }
+        self.shared.status()
     }
 
-    /// Hands in bytes that peer `from` sent. Never blocks; a malformed message is dropped and counted against
-    /// nobody but its sender.
-    pub fn receive(&self, _from: u64, _message: Bytes) {}
+    /// Hands in bytes that peer `from` sent. Never blocks; a malformed message is dropped, and so is any when too
+    /// many bytes wait already.
+    pub fn receive(&self, from: u64, message: Bytes) {
+        let bytes = message.len();
+        let bytes_max = match bytes {
+            0..=SMALL_MESSAGE_BYTES => 2 * self.shared.limits.inbox_bytes_max,
+            _ => self.shared.limits.inbox_bytes_max,
+        };
+        if self.shared.inbox_bytes.fetch_add(bytes, Ordering::Relaxed) > bytes_max {
+            self.shared.inbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            tracing::debug!(peer = from, bytes, "message dropped: the inbox is full");
+            return;
+        }
+        // A stopped member needs no messages.
+        let _ = self.shared.inbox.put(Input::Event(Event::Message { from, bytes: message }));
+    }
 
     /// The transport lost a message to `peer`, or the way to it.
-    pub fn report_unreachable(&self, _peer: u64) {}
+    pub fn report_unreachable(&self, peer: u64) {
+        let _ = self.shared.inbox.put(Input::Event(Event::Unreachable { peer }));
+    }
 
-    /// Asks `to` to take over and waits until this member follows it. Proposals wait meanwhile.
-    pub async fn transfer_leadership(&self, _to: u64) -> Result<(), TransferError> {
-        Err(TransferError::Stopped)
+    /// Asks `to` to take over and waits until this member follows another. Proposals wait meanwhile.
+    pub async fn transfer_leadership(&self, to: u64) -> Result<(), TransferError> {
+        self.move_leadership(Some(to)).await
     }
 
     /// Gives leadership to the voter whose log is furthest. `Ok` at once when this member does not lead.
     pub async fn hand_over(&self) -> Result<(), TransferError> {
-        Err(TransferError::Stopped)
+        self.move_leadership(None).await
+    }
+
+    async fn move_leadership(&self, to: Option<u64>) -> Result<(), TransferError> {
+        let (reply, told) = oneshot::channel();
+        self.shared.inbox.put(Input::HandOver { to, reply }).map_err(|_| TransferError::Stopped)?;
+        told.await.unwrap_or(Err(TransferError::Stopped))
     }
 
     /// Stops the threads after what is being written; waiting callers get `Stopped`. Returns at once, see
     /// [`crate::Threads::join`].
-    pub fn stop(&self) {}
+    pub fn stop(&self) {
+        self.shared.inbox.close();
+    }
 }

@@ -14,14 +14,45 @@
 //!
 //! Knows nothing of what a command means, of sockets, or of members' addresses.
 
+// What others see.
 mod config; // what a member is told at start, every bound with its reason
 mod error; // what can go wrong, as the caller may tell it apart
-mod handle; // propose, read, receive, status: the face that others see
+mod handle; // propose, read, receive, status
 mod interface; // the traits that the process supplies: state machine, transport, observer
 mod start; // brings a member up from its log
 
+// The heart: pure functions of what happened.
+mod apply; // committed entries into the state machine
+mod core; // Raft as events in, effects out
+mod node; // the core together with those who wait for it
+mod persist; // what must be on disk, and the promises that depend on it
+
+// Those who wait, and the log.
+mod proposals; // from arrival to batch to answer
+mod reads; // rounds that confirm linearizable reads
+mod store; // the log as raft-rs reads it
+
+// Encodings.
+mod batch; // many commands as one entry
+mod codec; // numbers and byte strings
+mod logger; // raft-rs' lines as tracing events
+mod message; // Raft messages on the wire
+mod state; // votes, commit and membership on disk
+
+// The shell.
+mod driver; // the threads
+mod mailbox; // how they are told
+mod replies; // how waiters are told
+mod shared; // what they have in common
+
+pub use apply::{Applier, ApplyJob, Done};
 pub use config::{Config, Limits};
+pub use core::{Event, Setup};
 pub use error::{ProposeError, ReadError, StartError, TransferError};
 pub use handle::{Handle, Role, Status};
 pub use interface::{Answer, Fatal, Lane, LogSync, Observer, Position, StateMachine, Transport};
-pub use start::{Log, Pump, Threads, start};
+pub use message::Outbound;
+pub use node::{Found, Gauges, Node, NodeSetup, Turn};
+pub use persist::{Durable, PersistJob, Persisted, Receipt, persist};
+pub use replies::Pump;
+pub use start::{Log, Threads, start};

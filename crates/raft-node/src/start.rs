@@ -1,38 +1,73 @@
-//! Brings a member up: log read back, core built, threads started.
+//! Brings a member up: log read back, node built, threads started.
 
-use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use crate::{Config, Fatal, Handle, Observer, StartError, StateMachine, Transport};
+use raft::eraftpb::ConfState;
+use wal::{Fs, Recovery, Wal};
+
+use crate::apply::Applier;
+use crate::core::Setup;
+use crate::driver::{Driver, Outlets, TickClock, run_apply, run_log};
+use crate::mailbox::Mailbox;
+use crate::node::{Found, Node, NodeSetup};
+use crate::replies::{Pump, replies};
+use crate::shared::Shared;
+use crate::state::DurableState;
+use crate::{Config, Fatal, Handle, Observer, Position, StartError, StateMachine, Transport};
+
+/// A read round without an answer is begun again after this long, as etcd does.
+const READ_RETRY: Duration = Duration::from_millis(500);
 
 /// An opened log together with what opening it found.
-pub struct Log<F> {
-    _fs: PhantomData<F>,
+pub struct Log<F: Fs> {
+    wal: Wal<F>,
+    state: Option<Vec<u8>>,
+    start: wal::Position,
+    last: wal::Position,
 }
 
-/// Completes replies on the async runtime: many per wake-up. Spawn [`Pump::run`] there; without it nobody who
-/// shared an entry with others is ever answered.
-pub struct Pump<O> {
-    _outcome: PhantomData<fn() -> O>,
-}
+impl<F: Fs> Log<F> {
+    /// A log that was just created: nothing is in it yet.
+    pub fn created(wal: Wal<F>) -> Self {
+        let last = wal.last();
+        Log { wal, state: None, start: last, last }
+    }
 
-impl<O: Send + 'static> Pump<O> {
-    /// Runs until the member has stopped.
-    pub async fn run(self) {}
+    /// A log that was opened again.
+    pub fn opened(wal: Wal<F>, recovery: Recovery) -> Self {
+        Log { wal, state: recovery.state, start: recovery.start, last: recovery.last }
+    }
+
+    fn split(self) -> (Wal<F>, Found<F>) {
+        let found =
+            Found { reader: self.wal.reader(), state: self.state, start: self.start, last: self.last };
+        (self.wal, found)
+    }
 }
 
 /// The member's threads.
-pub struct Threads {}
+pub struct Threads {
+    handles: Vec<JoinHandle<()>>,
+}
 
 impl Threads {
     /// Waits until all have ended, which they do after [`Handle::stop`] or a fatal error. Blocks the thread.
-    pub fn join(self) {}
+    pub fn join(self) {
+        for handle in self.handles {
+            // A panic was caught and reported inside.
+            let _ = handle.join();
+        }
+    }
 }
 
 /// Starts the member and returns at once; it joins its cluster, or elects itself if it is alone.
 ///
 /// `on_fatal` is called at most once, from one of the member's threads.
-pub fn start<S: StateMachine, F: Send + 'static>(
+pub fn start<S: StateMachine, F: Fs>(
     config: Config,
     log: Log<F>,
     state_machine: S,
@@ -40,6 +75,155 @@ pub fn start<S: StateMachine, F: Send + 'static>(
     on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
     observer: Arc<dyn Observer>,
 ) -> Result<(Handle<S::Outcome>, Pump<S::Outcome>, Threads), StartError> {
-    let _ = (log, state_machine, transport, on_fatal, observer);
-    Err(StartError::Config { reason: format!("member {} cannot start yet", config.id) })
+    check(&config)?;
+    let applied = state_machine.applied();
+    let (wal, found) = log.split();
+    let last = found.last.index.0;
+    if applied.index > last {
+        return Err(StartError::AppliedBeyondLog { applied: applied.index, last });
+    }
+    let node = Node::open(&node_setup(&config), &config.voters, found, applied)
+        .map_err(|fatal| StartError::State { reason: fatal.what })?;
+
+    let shared = Arc::new(Shared::new(config.id, config.limits.clone(), observer, on_fatal));
+    shared.applied.store(applied.index, Ordering::SeqCst);
+    shared.publish(node.gauges());
+    let (replies, pump) = replies();
+    let jobs = (Arc::new(Mailbox::new()), Arc::new(Mailbox::new()));
+    let outlets = Outlets {
+        log: jobs.0.clone(),
+        apply: jobs.1.clone(),
+        replies: replies.clone(),
+        transport: transport.clone(),
+    };
+    let clock = TickClock::new(config.tick, Instant::now());
+    let driver = Driver::new(node, shared.clone(), outlets, clock, 2 * config.election_ticks);
+    let applier = Applier::new(state_machine);
+
+    let for_log = shared.clone();
+    let for_apply = shared.clone();
+    let mut threads = Spawner { shared: &shared, handles: Vec::new() };
+    threads.spawn("raft-log", move || run_log(wal, &jobs.0, &for_log, &*transport))?;
+    threads.spawn("raft-apply", move || run_apply(applier, &jobs.1, &for_apply, &replies))?;
+    threads.spawn("raft-driver", move || driver.run())?;
+    let handles = threads.handles;
+    Ok((Handle { shared }, pump, Threads { handles }))
 }
+
+struct Spawner<'a, O> {
+    shared: &'a Arc<Shared<O>>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl<O: Send + 'static> Spawner<'_, O> {
+    fn spawn(
+        &mut self,
+        name: &'static str,
+        body: impl FnOnce() -> Result<(), Fatal> + Send + 'static,
+    ) -> Result<(), StartError> {
+        let shared = self.shared.clone();
+        let guarded = move || match catch_unwind(AssertUnwindSafe(body)) {
+            Ok(Ok(())) => {}
+            Ok(Err(fatal)) => shared.fail(fatal),
+            // raft-rs panics on what must never be, such as a conflict below the commit index.
+            Err(panic) => shared.fail(Fatal::new(format!("thread {name} panicked: {}", said(&*panic)))),
+        };
+        let spawned = std::thread::Builder::new().name(name.into()).spawn(guarded);
+        let handle = spawned.map_err(|source| {
+            self.shared.inbox.close();
+            StartError::Thread { name, source }
+        })?;
+        self.handles.push(handle);
+        Ok(())
+    }
+}
+
+fn said(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words")
+}
+
+fn check(config: &Config) -> Result<(), StartError> {
+    let refuse = |reason: String| Err(StartError::Config { reason });
+    let mut voters = config.voters.clone();
+    voters.sort_unstable();
+    voters.dedup();
+    if config.id == 0 || !voters.contains(&config.id) {
+        return refuse(format!("member {} is not among the voters {:?}", config.id, config.voters));
+    }
+    if voters.len() != config.voters.len() || voters[0] == 0 {
+        return refuse(format!("the voters {:?} are not distinct members", config.voters));
+    }
+    if config.tick.is_zero() || config.heartbeat_ticks == 0 {
+        return refuse("a heartbeat needs time".into());
+    }
+    if config.election_ticks <= config.heartbeat_ticks {
+        return refuse(format!(
+            "an election timeout of {} ticks must exceed the heartbeat interval of {}",
+            config.election_ticks, config.heartbeat_ticks
+        ));
+    }
+    Ok(())
+}
+
+fn node_setup(config: &Config) -> NodeSetup {
+    let limits = &config.limits;
+    NodeSetup {
+        core: Setup {
+            id: config.id,
+            heartbeat_ticks: config.heartbeat_ticks,
+            election_ticks: config.election_ticks,
+            timeout_ticks: config.election_ticks..2 * config.election_ticks,
+            apply_bytes_max: limits.apply_bytes_max,
+        },
+        boot_nonce: config.boot_nonce,
+        batch_bytes_max: limits.batch_bytes_max,
+        cache_bytes_max: limits.cache_bytes_max,
+        request_timeout_ticks: ticks(limits.request_timeout, config.tick),
+        read_retry_ticks: ticks(READ_RETRY, config.tick),
+    }
+}
+
+fn ticks(time: Duration, tick: Duration) -> u64 {
+    let ticks = time.as_nanos().div_ceil(tick.as_nanos());
+    u64::try_from(ticks).unwrap_or(u64::MAX).max(1)
+}
+
+/// The durable state to begin with: what the log holds, or a new member's first.
+pub(crate) fn durable_state<F: Fs>(
+    voters: &[u64],
+    found: &Found<F>,
+    applied: Position,
+) -> Result<DurableState, Fatal> {
+    // Replaying needs every entry after the applied one, and followers may need any: see `store`.
+    if found.start.index.0 != 0 {
+        return Err(Fatal::new(format!(
+            "the log begins after entry {}, not at the first",
+            found.start.index
+        )));
+    }
+    let mut conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
+    conf.voters.sort_unstable();
+    let Some(bytes) = &found.state else {
+        if found.last.index.0 != 0 {
+            return Err(Fatal::new(format!("the log ends at {} but holds no Raft state", found.last.index)));
+        }
+        return Ok(DurableState { conf, ..DurableState::default() });
+    };
+    let state = DurableState::decode(bytes).map_err(|error| Fatal::new(error.to_string()))?;
+    if state.conf != conf {
+        let (has, told) = (&state.conf.voters, &conf.voters);
+        return Err(Fatal::new(format!("the log belongs to a cluster of {has:?}, not of {told:?}")));
+    }
+    let last = found.last.index.0;
+    if state.hard.commit > last || applied.index > last {
+        let known = state.hard.commit.max(applied.index);
+        return Err(Fatal::new(format!(
+            "entry {known} was committed, but the log ends at {last}: entries are lost"
+        )));
+    }
+    Ok(state)
+}
+
+#[cfg(test)]
+mod tests;

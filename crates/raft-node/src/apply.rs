@@ -1,0 +1,241 @@
+//! The apply step: committed entries into the state machine, outcomes out, read points when their time has come.
+//!
+//! * Entries come in log order, each once, without gaps; the first is the one after what the machine had applied.
+//! * A proposer is answered after its command, and all of an entry's after the whole entry: one wake-up for all.
+//! * A read point is given out when the machine has applied its index, never before.
+//!
+//! Knows nothing of threads: the driver's apply thread and the simulator call the same function.
+
+use std::collections::BTreeMap;
+
+use crate::batch::Batch;
+use crate::{Answer, Fatal, Position, StateMachine};
+
+/// One step, made by [`crate::Node::turn`].
+#[derive(Debug)]
+pub struct ApplyJob<P, R> {
+    kind: Kind<P, R>,
+}
+
+#[derive(Debug)]
+enum Kind<P, R> {
+    Entry { at: Position, content: Option<Content<P>> },
+    Reads { index: u64, readers: Vec<R> },
+}
+
+#[derive(Debug)]
+struct Content<P> {
+    batch: Batch,
+    /// This member's proposers, in the order of the commands; None for those whose time was up.
+    replies: Option<Vec<Option<P>>>,
+}
+
+impl<P, R> ApplyJob<P, R> {
+    pub(crate) fn empty(at: Position) -> Self {
+        ApplyJob { kind: Kind::Entry { at, content: None } }
+    }
+
+    pub(crate) fn batch(at: Position, batch: Batch, replies: Option<Vec<Option<P>>>) -> Self {
+        if let Some(replies) = &replies {
+            assert_eq!(replies.len(), batch.count, "a batch came back with other commands than it left with");
+        }
+        ApplyJob { kind: Kind::Entry { at, content: Some(Content { batch, replies }) } }
+    }
+
+    pub(crate) fn reads(index: u64, readers: Vec<R>) -> Self {
+        ApplyJob { kind: Kind::Reads { index, readers } }
+    }
+}
+
+/// What one step brought.
+#[derive(Debug)]
+pub struct Done<P, R, O> {
+    /// The entry that was applied, if the step held one.
+    pub entry: Option<Position>,
+    /// Commands in it.
+    pub commands: usize,
+    /// Proposers and their outcomes, in the order of the commands.
+    pub answered: Vec<(P, O)>,
+    /// Readers that may read now.
+    pub readable: Vec<R>,
+}
+
+/// The state machine, and the readers that wait for it.
+pub struct Applier<S: StateMachine, R> {
+    machine: S,
+    applied: Position,
+    waiting: BTreeMap<u64, Vec<R>>,
+}
+
+impl<S: StateMachine, R> Applier<S, R> {
+    pub fn new(machine: S) -> Self {
+        let applied = machine.applied();
+        Applier { machine, applied, waiting: BTreeMap::new() }
+    }
+
+    /// The last entry whose commands are all in the machine.
+    pub fn applied(&self) -> Position {
+        self.applied
+    }
+
+    pub fn machine(&self) -> &S {
+        &self.machine
+    }
+
+    pub fn apply<P>(&mut self, job: ApplyJob<P, R>) -> Result<Done<P, R, S::Outcome>, Fatal> {
+        let mut done = Done { entry: None, commands: 0, answered: Vec::new(), readable: Vec::new() };
+        match job.kind {
+            Kind::Entry { at, content } => {
+                self.entry(at, content, &mut done)?;
+                done.entry = Some(at);
+                self.release(&mut done.readable);
+            }
+            Kind::Reads { index, readers } if index <= self.applied.index => done.readable = readers,
+            Kind::Reads { index, readers } => self.waiting.entry(index).or_default().extend(readers),
+        }
+        Ok(done)
+    }
+
+    fn entry<P>(
+        &mut self,
+        at: Position,
+        content: Option<Content<P>>,
+        done: &mut Done<P, R, S::Outcome>,
+    ) -> Result<(), Fatal> {
+        assert_eq!(at.index, self.applied.index + 1, "entries are applied without gaps");
+        assert!(at.term >= self.applied.term, "terms never go back along the log");
+        if let Some(Content { batch, replies }) = content {
+            done.commands = batch.count;
+            self.commands(at, &batch, replies, &mut done.answered)?;
+        }
+        self.machine.end_entry(at)?;
+        self.applied = at;
+        Ok(())
+    }
+
+    fn commands<P>(
+        &mut self,
+        at: Position,
+        batch: &Batch,
+        replies: Option<Vec<Option<P>>>,
+        answered: &mut Vec<(P, S::Outcome)>,
+    ) -> Result<(), Fatal> {
+        let mut replies = replies.map(Vec::into_iter);
+        for command in batch.commands() {
+            let reply = replies.as_mut().and_then(|replies| replies.next().flatten());
+            let answer = if reply.is_some() { Answer::Wanted } else { Answer::Unwanted };
+            let outcome = self.machine.apply(at, &command, answer)?;
+            assert_eq!(outcome.is_some(), reply.is_some(), "an outcome exactly when it is wanted");
+            answered.extend(reply.zip(outcome));
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, readable: &mut Vec<R>) {
+        while let Some(first) = self.waiting.first_entry().filter(|first| *first.key() <= self.applied.index)
+        {
+            readable.extend(first.remove());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::batch::{BatchBuilder, BatchId};
+
+    /// Writes down what it is told, and refuses the command "die".
+    #[derive(Default)]
+    struct Scribe {
+        lines: Vec<String>,
+        applied: Position,
+    }
+
+    impl StateMachine for Scribe {
+        type Outcome = String;
+
+        fn applied(&self) -> Position {
+            self.applied
+        }
+
+        fn apply(&mut self, at: Position, command: &Bytes, answer: Answer) -> Result<Option<String>, Fatal> {
+            let command = String::from_utf8(command.to_vec()).unwrap();
+            if command == "die" {
+                return Err(Fatal::new("apply die"));
+            }
+            self.lines.push(format!("{}:{command}", at.index));
+            Ok((answer == Answer::Wanted).then(|| command.to_uppercase()))
+        }
+
+        fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
+            self.lines.push(format!("{}.", at.index));
+            self.applied = at;
+            Ok(())
+        }
+    }
+
+    type Job = ApplyJob<&'static str, &'static str>;
+
+    fn applier() -> Applier<Scribe, &'static str> {
+        Applier::new(Scribe::default())
+    }
+
+    fn at(index: u64) -> Position {
+        Position { index, term: 1 }
+    }
+
+    fn entry(index: u64, commands: &[&str], replies: Option<&[Option<&'static str>]>) -> Job {
+        let mut builder = BatchBuilder::new(BatchId { proposer: 1, nonce: 1, sequence: index }, 0);
+        commands.iter().for_each(|command| builder.push(command.as_bytes()));
+        let batch = Batch::parse(&builder.finish()).unwrap();
+        ApplyJob::batch(at(index), batch, replies.map(<[_]>::to_vec))
+    }
+
+    #[test]
+    fn an_entry_answers_those_who_wait_for_it() {
+        let mut applier = applier();
+        let done = applier.apply(entry(1, &["a", "b", "c"], Some(&[Some("x"), None, Some("z")]))).unwrap();
+        assert_eq!(done.answered, [("x", "A".to_string()), ("z", "C".to_string())]);
+        assert_eq!((done.entry, done.commands), (Some(at(1)), 3));
+        let done = applier.apply(entry(2, &["d"], None)).unwrap();
+        assert!(done.answered.is_empty());
+        assert!(applier.apply(Job::empty(at(3))).unwrap().answered.is_empty());
+        assert_eq!(applier.machine().lines, ["1:a", "1:b", "1:c", "1.", "2:d", "2.", "3."]);
+        assert_eq!(applier.applied(), at(3));
+    }
+
+    #[test]
+    fn a_read_waits_until_its_index_is_applied() {
+        let mut applier = applier();
+        assert_eq!(applier.apply(Job::reads(0, vec!["now"])).unwrap().readable, ["now"]);
+        assert!(applier.apply(Job::reads(2, vec!["later"])).unwrap().readable.is_empty());
+        assert!(applier.apply(Job::reads(1, vec!["sooner"])).unwrap().readable.is_empty());
+        assert_eq!(applier.apply(Job::empty(at(1))).unwrap().readable, ["sooner"]);
+        assert_eq!(applier.apply(Job::empty(at(2))).unwrap().readable, ["later"]);
+        assert_eq!(applier.apply(Job::reads(2, vec!["again"])).unwrap().readable, ["again"]);
+    }
+
+    #[test]
+    fn a_machine_that_cannot_go_on_answers_nobody() {
+        let mut applier = applier();
+        let failed = applier.apply(entry(1, &["a", "die"], Some(&[Some("x"), Some("y")])));
+        assert_eq!(failed.err(), Some(Fatal::new("apply die")));
+        assert_eq!(applier.applied(), Position::default());
+    }
+
+    #[test]
+    #[should_panic(expected = "without gaps")]
+    fn a_gap_is_a_bug() {
+        let _ = applier().apply(Job::empty(at(2)));
+    }
+
+    #[test]
+    fn replay_goes_on_after_what_the_machine_holds() {
+        let machine = Scribe { applied: at(41), ..Scribe::default() };
+        let mut applier: Applier<_, &str> = Applier::new(machine);
+        applier.apply(Job::empty(at(42))).unwrap();
+        assert_eq!(applier.machine().lines, ["42."]);
+    }
+}

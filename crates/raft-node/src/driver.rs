@@ -1,0 +1,323 @@
+//! The three threads of a member, and what each may wait for.
+//!
+//! ```text
+//!   driver   inbox ─▶ node.turn ─▶ transport · log thread · apply thread      waits for the inbox or the next tick
+//!   log      persist jobs ─▶ one sync ─▶ driver, then the promises            waits for the disk
+//!   apply    committed entries ─▶ state machine ─▶ replies                    waits for the state machine
+//! ```
+//!
+//! * Only the driver touches the node; only the log thread touches the log; only the apply thread the machine.
+//! * A turn handles everything that waits before it lets time pass, and at most [`TICKS_PER_TURN`] ticks: a member
+//!   that was kept from the processor must see the heartbeats that came meanwhile before it doubts its leader.
+//! * Mailboxes between the threads need no bound of their own. To the log thread: a leader holds proposals while a
+//!   sync is under way, a follower gets at most 64 messages of 1 MiB ahead of its acknowledgements. To the apply
+//!   thread: the core hands out at most `apply_bytes_max`. Back to the driver: one note for each of these.
+//! * A thread that fails or panics takes the member down through [`Shared::fail`], once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use wal::{Fs, Wal};
+
+use crate::apply::{Applier, ApplyJob};
+use crate::core::Event;
+use crate::mailbox::{Mailbox, Taken};
+use crate::node::{Node, Turn};
+use crate::persist::{PersistJob, persist};
+use crate::replies::{Completion, ProposeReply, ReadReply, Replies};
+use crate::shared::{Input, Shared};
+use crate::store::causes;
+use crate::{Fatal, LogSync, ProposeError, ReadError, Role, StateMachine, TransferError, Transport};
+
+/// See the module's head.
+const TICKS_PER_TURN: u32 = 2;
+
+pub(crate) type LocalNode<O> = Node<ProposeReply<O>, ReadReply>;
+pub(crate) type LocalJob<O> = ApplyJob<ProposeReply<O>, ReadReply>;
+
+/// Turns time into ticks.
+#[derive(Debug)]
+pub(crate) struct TickClock {
+    tick: Duration,
+    next: Instant,
+}
+
+impl TickClock {
+    pub fn new(tick: Duration, now: Instant) -> Self {
+        assert!(!tick.is_zero(), "a tick takes time");
+        TickClock { tick, next: now + tick }
+    }
+
+    /// How many ticks to deliver now, and how late the first of them is. A pause longer than that many ticks is
+    /// forgotten: it was this member that stood still, not its leader.
+    pub fn due(&mut self, now: Instant) -> (u32, Duration) {
+        let late = now.saturating_duration_since(self.next);
+        let mut ticks = 0;
+        while self.next <= now && ticks < TICKS_PER_TURN {
+            self.next += self.tick;
+            ticks += 1;
+        }
+        if self.next <= now {
+            self.next = now + self.tick;
+        }
+        (ticks, late)
+    }
+}
+
+/// A wish to move leadership that is under way.
+struct Transfer {
+    ticks_left: u32,
+    reply: oneshot::Sender<Result<(), TransferError>>,
+}
+
+/// Where the driver sends what a turn calls for.
+pub(crate) struct Outlets<O> {
+    pub log: Arc<Mailbox<PersistJob>>,
+    pub apply: Arc<Mailbox<LocalJob<O>>>,
+    pub replies: Replies<O>,
+    pub transport: Arc<dyn Transport>,
+}
+
+pub(crate) struct Driver<O> {
+    node: LocalNode<O>,
+    shared: Arc<Shared<O>>,
+    outlets: Outlets<O>,
+    clock: TickClock,
+    /// Ticks that a transfer of leadership may take.
+    transfer_ticks: u32,
+    transfers: Vec<Transfer>,
+    leader: Option<u64>,
+    /// Up to where the node knows that entries are applied.
+    applied: u64,
+}
+
+impl<O: Send + 'static> Driver<O> {
+    pub fn new(
+        node: LocalNode<O>,
+        shared: Arc<Shared<O>>,
+        outlets: Outlets<O>,
+        clock: TickClock,
+        transfer_ticks: u32,
+    ) -> Self {
+        let applied = shared.applied.load(Ordering::SeqCst);
+        Driver { node, shared, outlets, clock, transfer_ticks, transfers: Vec::new(), leader: None, applied }
+    }
+
+    /// Runs until the inbox is closed, then tells everybody who waits.
+    pub fn run(mut self) -> Result<(), Fatal> {
+        let result = self.turns();
+        // Whoever sleeps on these wakes, finishes what it has, and ends.
+        self.outlets.log.close();
+        self.outlets.apply.close();
+        self.shared.inbox.close();
+        let (proposers, readers) = self.node.stop();
+        let stopped = |reply| Completion::Proposal(reply, Err(ProposeError::Stopped));
+        let unread = |reply| Completion::Read(reply, Err(ReadError::Stopped));
+        self.outlets
+            .replies
+            .complete(proposers.into_iter().map(stopped).chain(readers.into_iter().map(unread)).collect());
+        result
+    }
+
+    fn turns(&mut self) -> Result<(), Fatal> {
+        let mut inputs = Vec::new();
+        let mut again = true; // A lone voter has work before anybody says anything.
+        loop {
+            let deadline = if again { Instant::now() } else { self.clock.next };
+            let taken = self.shared.inbox.take(&mut inputs, Some(deadline));
+            for input in inputs.drain(..) {
+                self.input(input)?;
+            }
+            self.tick()?;
+            self.note_applied()?;
+            let turn = self.node.turn()?;
+            again = turn.more;
+            if self.shared.has_failed() {
+                return Ok(()); // Another thread failed and said so: nothing more leaves.
+            }
+            self.perform(turn);
+            self.note_gauges();
+            if self.node.is_starved() {
+                // Read again after raising the flag: the apply thread may have finished in between.
+                self.shared.wants_applied.store(true, Ordering::SeqCst);
+                again |= self.shared.applied.load(Ordering::SeqCst) > self.applied;
+            }
+            if taken == Taken::Closed {
+                return Ok(());
+            }
+        }
+    }
+
+    fn input(&mut self, input: Input<O>) -> Result<(), Fatal> {
+        match input {
+            Input::Event(event) => {
+                if let Event::Message { bytes, .. } = &event {
+                    self.shared.inbox_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+                }
+                self.node.handle(event)?;
+            }
+            Input::Propose { command, reply } => self.node.offer(command, reply),
+            Input::Read { reply } => self.node.ask(reply),
+            Input::HandOver { to, reply } => self.hand_over(to, reply)?,
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), Fatal> {
+        let (ticks, late) = self.clock.due(Instant::now());
+        if late > self.clock.tick {
+            self.shared.observer.tick_late(late);
+        }
+        for _ in 0..ticks {
+            self.node.handle(Event::Tick)?;
+            for transfer in &mut self.transfers {
+                transfer.ticks_left = transfer.ticks_left.saturating_sub(1);
+            }
+        }
+        Ok(())
+    }
+
+    fn note_applied(&mut self) -> Result<(), Fatal> {
+        let applied = self.shared.applied.load(Ordering::SeqCst);
+        if applied > self.applied {
+            self.applied = applied;
+            self.node.handle(Event::Applied { index: applied })?;
+        }
+        Ok(())
+    }
+
+    /// Peers first: their disks work while ours does.
+    fn perform(&mut self, turn: Turn<ProposeReply<O>, ReadReply>) {
+        for message in turn.send {
+            self.outlets.transport.send(message.to, message.lane, message.bytes);
+        }
+        self.outlets.log.put_all(turn.persist);
+        self.outlets.apply.put_all(turn.apply);
+        let observer = &self.shared.observer;
+        if let Some((commands, bytes)) = turn.batch {
+            observer.batch_proposed(commands, bytes);
+        }
+        if !turn.proposals_failed.is_empty() {
+            observer.proposals_failed(turn.proposals_failed.len());
+        }
+        if !turn.reads_failed.is_empty() {
+            observer.read_points_failed(turn.reads_failed.len());
+        }
+        let failed =
+            turn.proposals_failed.into_iter().map(|(reply, why)| Completion::Proposal(reply, Err(why)));
+        let unread = turn.reads_failed.into_iter().map(|(reply, why)| Completion::Read(reply, Err(why)));
+        self.outlets.replies.complete(failed.chain(unread).collect());
+    }
+
+    fn note_gauges(&mut self) {
+        let gauges = self.node.gauges();
+        self.shared.publish(gauges);
+        if gauges.leader != self.leader {
+            tracing::info!(leader = gauges.leader, term = gauges.term, "leader changed");
+            self.leader = gauges.leader;
+            self.shared.observer.leader_changed(gauges.leader);
+        }
+        let moved = gauges.leader.is_some() && gauges.role != Role::Leader;
+        for transfer in self.transfers.extract_if(.., |transfer| moved || transfer.ticks_left == 0) {
+            // Nobody may be waiting any more.
+            let _ = transfer.reply.send(if moved { Ok(()) } else { Err(TransferError::Timeout) });
+        }
+    }
+
+    fn hand_over(
+        &mut self,
+        to: Option<u64>,
+        reply: oneshot::Sender<Result<(), TransferError>>,
+    ) -> Result<(), Fatal> {
+        let heir = match to {
+            _ if self.node.gauges().role != Role::Leader => {
+                let answer = if to.is_none() { Ok(()) } else { Err(TransferError::NotLeader) };
+                let _ = reply.send(answer); // As above.
+                return Ok(());
+            }
+            Some(to) => Some(to).filter(|to| *to != self.shared.id && self.node.voters().contains(to)),
+            None => self.node.most_caught_up(),
+        };
+        let Some(heir) = heir else {
+            let _ = reply.send(Err(TransferError::NoCandidate)); // As above.
+            return Ok(());
+        };
+        tracing::info!(to = heir, "handing over leadership");
+        self.node.handle(Event::TransferLeader { to: heir })?;
+        self.transfers.push(Transfer { ticks_left: self.transfer_ticks, reply });
+        Ok(())
+    }
+}
+
+/// The log thread: everything that waits becomes durable with one sync, and only then what was promised is said.
+pub(crate) fn run_log<O, F: Fs>(
+    mut wal: Wal<F>,
+    jobs: &Mailbox<PersistJob>,
+    shared: &Shared<O>,
+    transport: &dyn Transport,
+) -> Result<(), Fatal> {
+    let mut waiting = Vec::new();
+    loop {
+        let taken = jobs.take(&mut waiting, None);
+        if !waiting.is_empty() {
+            let started = Instant::now();
+            let (receipt, persisted) = persist(&mut wal, std::mem::take(&mut waiting))
+                .map_err(|error| Fatal::new(format!("persist Raft entries: {}", causes(&error))))?;
+            if persisted.bytes > 0 {
+                let (entries, bytes) = (persisted.entries, persisted.bytes);
+                shared.observer.log_synced(LogSync { entries, bytes, took: started.elapsed() });
+            }
+            let (durable, promises) = receipt.redeem();
+            // The driver's mailbox first, so that no answer to a promise can be handled before it; waking the
+            // driver last, so that peers need not wait for a context switch here.
+            let _ = shared.inbox.put_quietly(Input::Event(Event::Durable(durable))); // Closed: nobody needs it.
+            for message in promises {
+                transport.send(message.to, message.lane, message.bytes);
+            }
+            shared.inbox.wake();
+        }
+        if taken == Taken::Closed {
+            return wal.close().map_err(|error| Fatal::new(format!("close the log: {}", causes(&error))));
+        }
+    }
+}
+
+/// The apply thread: entries in, answers out, one batch of answers per entry.
+pub(crate) fn run_apply<S: StateMachine>(
+    mut applier: Applier<S, ReadReply>,
+    jobs: &Mailbox<LocalJob<S::Outcome>>,
+    shared: &Shared<S::Outcome>,
+    replies: &Replies<S::Outcome>,
+) -> Result<(), Fatal> {
+    let mut waiting = Vec::new();
+    loop {
+        let taken = jobs.take(&mut waiting, None);
+        for job in waiting.drain(..) {
+            let started = Instant::now();
+            let done = applier.apply(job)?;
+            if shared.has_failed() {
+                return Ok(()); // The log may have failed: nothing more is acknowledged.
+            }
+            let applied = applier.applied().index;
+            if done.entry.is_some() {
+                shared.applied.store(applied, Ordering::SeqCst);
+                shared.observer.entry_applied(done.commands, started.elapsed());
+            }
+            let answered =
+                done.answered.into_iter().map(|(reply, outcome)| Completion::Proposal(reply, Ok(outcome)));
+            let readable = done.readable.into_iter().map(|reply| Completion::Read(reply, Ok(applied)));
+            replies.complete(answered.chain(readable).collect());
+        }
+        if shared.wants_applied.swap(false, Ordering::SeqCst) {
+            shared.inbox.nudge();
+        }
+        if taken == Taken::Closed {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

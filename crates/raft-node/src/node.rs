@@ -1,0 +1,291 @@
+//! A member without its threads: the Raft core together with those who wait for it. As pure as the core.
+//!
+//! ```text
+//!   offer, ask, handle ──▶ Node { proposals, reads, core } ──turn──▶ Turn { send, persist, apply, answers }
+//! ```
+//!
+//! * Commands that wait are proposed as one batch per turn, and only when Raft takes them; reads likewise.
+//! * What a committed entry answers is decided here and travels with it, so that the apply step needs no table.
+//! * Every wait ends: in an answer, in an error that says which kind of trouble it was, or when the member stops.
+//!
+//! The driver and the simulator run the same code; they differ in where time, disk and network come from.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::apply::ApplyJob;
+use crate::batch::Batch;
+use crate::core::{Committed, Core, Event, Payload, Setup};
+use crate::message::Outbound;
+use crate::persist::PersistJob;
+use crate::proposals::{Expired, Proposals, Ticks};
+use crate::reads::Reads;
+use crate::store::{Archive, LogStore};
+use crate::{Fatal, Position, ProposeError, ReadError, Role};
+
+/// How a node is set up: the core's part, and the waiting room's.
+#[derive(Clone, Debug)]
+pub struct NodeSetup {
+    pub core: Setup,
+    /// See [`crate::Config::boot_nonce`].
+    pub boot_nonce: u64,
+    pub batch_bytes_max: usize,
+    pub cache_bytes_max: usize,
+    pub request_timeout_ticks: u64,
+    pub read_retry_ticks: u64,
+}
+
+/// What one turn calls for. `P` answers a proposer, `R` a reader.
+#[derive(Debug)]
+pub struct Turn<P, R> {
+    /// May leave at once.
+    pub send: Vec<Outbound>,
+    /// To be persisted in order; see [`crate::persist()`].
+    pub persist: Vec<PersistJob>,
+    /// To be applied in order; see [`crate::Applier`].
+    pub apply: Vec<ApplyJob<P, R>>,
+    pub proposals_failed: Vec<(P, ProposeError)>,
+    pub reads_failed: Vec<(R, ReadError)>,
+    /// Commands and bytes of the batch that was proposed in this turn.
+    pub batch: Option<(usize, usize)>,
+    /// Turn again without waiting for anything.
+    pub more: bool,
+}
+
+/// The gauges of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gauges {
+    pub role: Role,
+    pub leader: Option<u64>,
+    pub term: u64,
+    pub commit: u64,
+    pub last_index: u64,
+}
+
+/// The log as a node finds it at its start.
+pub struct Found<F: wal::Fs> {
+    pub reader: wal::Reader<F>,
+    /// The bytes last put as state, if any were.
+    pub state: Option<Vec<u8>>,
+    pub start: wal::Position,
+    pub last: wal::Position,
+}
+
+pub struct Node<P, R> {
+    core: Core,
+    proposals: Proposals<P>,
+    reads: Reads<R>,
+    now: Ticks,
+    /// Time passed since the last turn: somebody's may be up.
+    ticked: bool,
+    id: u64,
+    election_ticks: Ticks,
+    request_timeout_ticks: Ticks,
+    leader: Option<u64>,
+    /// When the leader of today became known.
+    leader_since: Ticks,
+    /// When a message to each peer was last reported lost.
+    unreachable_at: BTreeMap<u64, Ticks>,
+}
+
+impl<P, R> Node<P, R> {
+    /// Brings a node up from its log. `voters` must agree with a membership that the log already holds; `applied`
+    /// is where the state machine stands.
+    pub fn open<F: wal::Fs>(
+        setup: &NodeSetup,
+        voters: &[u64],
+        found: Found<F>,
+        applied: Position,
+    ) -> Result<Self, Fatal> {
+        let state = crate::start::durable_state(voters, &found, applied)?;
+        let last = Position { index: found.last.index.0, term: found.last.term.0 };
+        let archive: Box<dyn Archive> = Box::new(found.reader);
+        let store = LogStore::open(archive, state, last, setup.cache_bytes_max)?;
+        let id = setup.core.id;
+        Ok(Node {
+            core: Core::new(&setup.core, store, applied.index)?,
+            proposals: Proposals::new(id, setup.boot_nonce, setup.batch_bytes_max),
+            reads: Reads::new(id, setup.boot_nonce, setup.read_retry_ticks),
+            now: 0,
+            ticked: false,
+            id,
+            election_ticks: Ticks::from(setup.core.election_ticks),
+            request_timeout_ticks: setup.request_timeout_ticks,
+            leader: None,
+            leader_since: 0,
+            unreachable_at: BTreeMap::new(),
+        })
+    }
+
+    /// Queues a command; its entrance has bounded how many wait.
+    pub fn offer(&mut self, command: Bytes, reply: P) {
+        self.proposals.offer(command, reply, self.now);
+    }
+
+    /// Queues a read.
+    pub fn ask(&mut self, reply: R) {
+        self.reads.ask(reply, self.now);
+    }
+
+    pub fn handle(&mut self, event: Event) -> Result<(), Fatal> {
+        match &event {
+            Event::Tick => {
+                self.now += 1;
+                self.ticked = true;
+            }
+            Event::Unreachable { peer } => drop(self.unreachable_at.insert(*peer, self.now)),
+            Event::Message { .. }
+            | Event::Durable(_)
+            | Event::Applied { .. }
+            | Event::TransferLeader { .. }
+            | Event::ReadIndex { .. } => {}
+        }
+        self.core.handle(event)
+    }
+
+    /// Collects everything that the calls since the last turn ask for.
+    pub fn turn(&mut self) -> Result<Turn<P, R>, Fatal> {
+        let mut turn = Turn {
+            send: Vec::new(),
+            persist: Vec::new(),
+            apply: Vec::new(),
+            proposals_failed: Vec::new(),
+            reads_failed: Vec::new(),
+            batch: None,
+            more: false,
+        };
+        self.note_leader(&mut turn);
+        self.expire(&mut turn);
+        self.propose(&mut turn);
+        self.begin_reads()?;
+        let effects = self.core.turn()?;
+        turn.send = effects.send;
+        turn.persist = effects.persist;
+        turn.more = effects.more;
+        for committed in effects.committed {
+            turn.apply.push(self.job(committed)?);
+        }
+        // Before the confirmed rounds: a round that another leader was to answer must not be taken from its answer.
+        self.note_leader(&mut turn);
+        for (context, index) in effects.confirmed {
+            let readers = self.reads.confirm(&context);
+            if !readers.is_empty() {
+                turn.apply.push(ApplyJob::reads(index, readers));
+            }
+        }
+        Ok(turn)
+    }
+
+    pub fn gauges(&self) -> Gauges {
+        Gauges {
+            role: self.core.role(),
+            leader: self.core.leader(),
+            term: self.core.term(),
+            commit: self.core.commit(),
+            last_index: self.core.last_index(),
+        }
+    }
+
+    pub fn voters(&self) -> &[u64] {
+        self.core.voters()
+    }
+
+    /// Whether committed entries wait for room in the apply step: then [`Event::Applied`] is owed soon.
+    pub fn is_starved(&self) -> bool {
+        self.core.is_starved()
+    }
+
+    /// The voter that should lead if this one stops.
+    pub fn most_caught_up(&self) -> Option<u64> {
+        self.core.most_caught_up()
+    }
+
+    /// Term of an entry in this member's log.
+    pub fn term_at(&self, index: u64) -> Option<u64> {
+        self.core.term_at(index)
+    }
+
+    /// Everybody who waits here, told that the member stops.
+    pub fn stop(mut self) -> (Vec<P>, Vec<R>) {
+        (self.proposals.drain().collect(), self.reads.drain().collect())
+    }
+
+    fn note_leader(&mut self, turn: &mut Turn<P, R>) {
+        let leader = self.core.leader();
+        if leader != self.leader {
+            self.leader = leader;
+            self.leader_since = self.now;
+        }
+        let failed = self.reads.reign((leader, self.core.term()));
+        turn.reads_failed.extend(failed.into_iter().map(|reader| (reader, ReadError::LeaderChanged)));
+    }
+
+    fn expire(&mut self, turn: &mut Turn<P, R>) {
+        if !std::mem::take(&mut self.ticked) {
+            return;
+        }
+        let deadline = self.now.saturating_sub(self.request_timeout_ticks);
+        for expired in self.proposals.expire(deadline) {
+            let why = self.why(&expired);
+            turn.proposals_failed.push((expired.reply, why));
+        }
+        let readers = self.reads.tick(self.now, deadline);
+        turn.reads_failed.extend(readers.into_iter().map(|reader| (reader, ReadError::Timeout)));
+    }
+
+    /// What to blame for a proposal that was not applied in time, as etcd tells it apart.
+    fn why(&self, expired: &Expired<P>) -> ProposeError {
+        let since = expired.since;
+        let Some(leader) = self.leader else {
+            return if expired.sent { ProposeError::Timeout } else { ProposeError::NoLeader };
+        };
+        // Proposed shortly before this leader was elected: the one before it had probably failed already.
+        if since < self.leader_since && since + 2 * self.election_ticks > self.leader_since {
+            return ProposeError::TimeoutLeaderFail;
+        }
+        let lost = |peer: &u64| self.unreachable_at.get(peer).is_some_and(|at| *at >= since);
+        let voters = self.core.voters();
+        let cut_off = if leader == self.id {
+            2 * voters.iter().filter(|peer| !lost(peer)).count() <= voters.len()
+        } else {
+            lost(&leader)
+        };
+        if cut_off { ProposeError::TimeoutConnectionLost } else { ProposeError::Timeout }
+    }
+
+    fn propose(&mut self, turn: &mut Turn<P, R>) {
+        // A follower keeps one batch on the way to the leader, so that its batches grow with the load as well.
+        // The next tick lifts that: the batch may have been lost.
+        let follows = self.core.role() != Role::Leader;
+        if (follows && self.proposals.sent_within(self.now)) || self.core.ready_for_proposals().is_err() {
+            return;
+        }
+        let Some(batch) = self.proposals.batch() else { return };
+        if self.core.propose(&[batch]).is_ok() {
+            turn.batch = Some(self.proposals.sent(self.now));
+        }
+    }
+
+    fn begin_reads(&mut self) -> Result<(), Fatal> {
+        if !self.core.ready_for_reads() {
+            return Ok(());
+        }
+        match self.reads.begin(self.now) {
+            Some(context) => self.core.handle(Event::ReadIndex { context }),
+            None => Ok(()),
+        }
+    }
+
+    fn job(&mut self, committed: Committed) -> Result<ApplyJob<P, R>, Fatal> {
+        let at = committed.at;
+        let Payload::Batch(payload) = committed.payload else { return Ok(ApplyJob::empty(at)) };
+        let batch = Batch::parse(&payload)
+            .map_err(|error| Fatal::new(format!("apply entry {} of term {}: {error}", at.index, at.term)))?;
+        let replies = self.proposals.take(batch.id);
+        Ok(ApplyJob::batch(at, batch, replies))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+//! Read points: what a quorum must confirm before a linearizable read.
+//!
+//! ```text
+//!   ask ──▶ waiting ──begin──▶ round { context } ──confirm──▶ index to wait for
+//!              ▲                   │      │
+//!              └── no answer ──────┘      └── another leader ──▶ LeaderChanged
+//!                  in retry_ticks
+//! ```
+//!
+//! * All reads that wait when the loop turns share one round: one heartbeat to each peer confirms them all.
+//! * A read joins only a round that begins after it was asked; so an index confirmed for the round covers every
+//!   write that was acknowledged before the read.
+//! * A context is used once, ever: it names member, run and round. An answer to a forgotten round is ignored.
+//! * A round belongs to one leader in one term. When either changes its answer is worthless, whenever it comes.
+//! * raft-rs drops a round in silence (no leader, nothing committed in the term, a lost message); it is then begun
+//!   again under a new name.
+//!
+//! `R` is whatever answers a reader; this file never looks into it.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use crate::proposals::Ticks;
+
+/// Rounds under way at once. Two: while one is being confirmed, those who came meanwhile need not wait for its
+/// answer; more would cost heartbeats without making anybody faster.
+const ROUNDS_MAX: usize = 2;
+
+struct Reader<R> {
+    reply: R,
+    since: Ticks,
+}
+
+struct Round<R> {
+    number: u64,
+    begun: Ticks,
+    readers: Vec<Reader<R>>,
+}
+
+/// Who leads, as far as this member knows: the leader, if any, and the term.
+pub(crate) type Reign = (Option<u64>, u64);
+
+pub(crate) struct Reads<R> {
+    id: u64,
+    nonce: u64,
+    next_number: u64,
+    retry_ticks: Ticks,
+    reign: Reign,
+    waiting: VecDeque<Reader<R>>,
+    rounds: VecDeque<Round<R>>,
+}
+
+impl<R> Reads<R> {
+    pub fn new(id: u64, nonce: u64, retry_ticks: Ticks) -> Self {
+        assert!(retry_ticks > 0, "a round needs time to be answered");
+        Reads {
+            id,
+            nonce,
+            next_number: 1,
+            retry_ticks,
+            reign: (None, 0),
+            waiting: VecDeque::new(),
+            rounds: VecDeque::new(),
+        }
+    }
+
+    pub fn ask(&mut self, reply: R, now: Ticks) {
+        self.waiting.push_back(Reader { reply, since: now });
+    }
+
+    /// Begins a round for everybody who waits and returns its context, if there is cause and room.
+    pub fn begin(&mut self, now: Ticks) -> Option<Bytes> {
+        if self.waiting.is_empty() || self.rounds.len() >= ROUNDS_MAX {
+            return None;
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        let readers = self.waiting.drain(..).collect();
+        self.rounds.push_back(Round { number, begun: now, readers });
+        Some(self.context(number))
+    }
+
+    fn context(&self, number: u64) -> Bytes {
+        Bytes::from([self.id.to_le_bytes(), self.nonce.to_le_bytes(), number.to_le_bytes()].concat())
+    }
+
+    /// The readers whose round was confirmed. Rounds before it are confirmed with it: they began earlier, and the
+    /// leader's commit index never goes back.
+    pub fn confirm(&mut self, context: &[u8]) -> Vec<R> {
+        let Some(at) = self.rounds.iter().position(|round| self.context(round.number) == context) else {
+            return Vec::new();
+        };
+        let readers = self.rounds.drain(..=at).flat_map(|round| round.readers);
+        readers.map(|reader| reader.reply).collect()
+    }
+
+    /// Notes who leads now. Returns the readers of rounds that another leader was to answer, if a new one is
+    /// known; while none is known they wait for it.
+    pub fn reign(&mut self, reign: Reign) -> Vec<R> {
+        if reign == self.reign {
+            return Vec::new();
+        }
+        let (had, has) = (self.reign.0, reign.0);
+        self.reign = reign;
+        let readers = self.rounds.drain(..).flat_map(|round| round.readers);
+        if has.is_some() && had.is_some() {
+            return readers.map(|reader| reader.reply).collect();
+        }
+        let mut again: VecDeque<_> = readers.collect();
+        again.append(&mut self.waiting);
+        self.waiting = again;
+        Vec::new()
+    }
+
+    /// Takes out every reader that asked before `deadline`, and forgets rounds that stayed unanswered too long.
+    pub fn tick(&mut self, now: Ticks, deadline: Ticks) -> Vec<R> {
+        let mut retried = VecDeque::new();
+        while self.rounds.front().is_some_and(|round| round.begun + self.retry_ticks <= now) {
+            let round = self.rounds.pop_front().expect("looked at just now");
+            retried.extend(round.readers);
+        }
+        // They asked before everybody who waits, so they go in front: arrival order stays time order.
+        retried.append(&mut self.waiting);
+        self.waiting = retried;
+        let mut expired = Vec::new();
+        while self.waiting.front().is_some_and(|reader| reader.since < deadline) {
+            expired.push(self.waiting.pop_front().expect("looked at just now").reply);
+        }
+        expired
+    }
+
+    /// Everybody who still waits, to be told that the member stops.
+    pub fn drain(&mut self) -> impl Iterator<Item = R> {
+        let rounds = std::mem::take(&mut self.rounds).into_iter().flat_map(|round| round.readers);
+        rounds.chain(std::mem::take(&mut self.waiting)).map(|reader| reader.reply)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RETRY: Ticks = 5;
+
+    fn reads() -> Reads<&'static str> {
+        let mut reads = Reads::new(1, 77, RETRY);
+        assert!(reads.reign((Some(1), 1)).is_empty());
+        reads
+    }
+
+    #[test]
+    fn all_that_wait_share_a_round() {
+        let mut r = reads();
+        assert_eq!(r.begin(0), None);
+        r.ask("a", 0);
+        r.ask("b", 0);
+        let context = r.begin(0).unwrap();
+        assert_eq!(r.begin(0), None);
+        assert_eq!(r.confirm(&context), ["a", "b"]);
+        assert!(r.confirm(&context).is_empty(), "a context confirms once");
+    }
+
+    #[test]
+    fn a_reader_that_comes_later_needs_a_later_round() {
+        let mut r = reads();
+        r.ask("a", 0);
+        let first = r.begin(0).unwrap();
+        r.ask("b", 0);
+        assert_eq!(r.confirm(&first), ["a"]);
+        let second = r.begin(0).unwrap();
+        assert_ne!(first, second);
+        assert_eq!(r.confirm(&second), ["b"]);
+    }
+
+    #[test]
+    fn a_later_answer_confirms_earlier_rounds_but_not_the_other_way_round() {
+        let mut r = reads();
+        r.ask("a", 0);
+        let first = r.begin(0).unwrap();
+        r.ask("b", 0);
+        let second = r.begin(0).unwrap();
+        r.ask("c", 0);
+        assert_eq!(r.begin(0), None, "two rounds at a time");
+        assert_eq!(r.confirm(&second), ["a", "b"]);
+        assert!(r.confirm(&first).is_empty());
+    }
+
+    #[test]
+    fn an_unanswered_round_is_begun_again_under_a_new_name() {
+        let mut r = reads();
+        r.ask("a", 0);
+        let lost = r.begin(0).unwrap();
+        r.ask("b", 2);
+        assert!(r.tick(RETRY - 1, 0).is_empty());
+        assert!(r.tick(RETRY, 0).is_empty());
+        let again = r.begin(RETRY).unwrap();
+        assert_ne!(lost, again);
+        assert!(r.confirm(&lost).is_empty(), "the late answer is for a forgotten round");
+        assert_eq!(r.confirm(&again), ["a", "b"]);
+    }
+
+    #[test]
+    fn readers_expire_in_rounds_and_while_waiting() {
+        let mut r = reads();
+        r.ask("a", 0);
+        r.begin(0).unwrap();
+        r.ask("b", 1);
+        r.ask("c", 60);
+        assert!(r.tick(RETRY, 0).is_empty());
+        assert_eq!(r.tick(70, 2), ["a", "b"]);
+        assert_eq!(r.drain().collect::<Vec<_>>(), ["c"]);
+    }
+
+    #[test]
+    fn a_round_does_not_outlive_its_leader() {
+        // (leader and term before, after, whether the readers fail at once)
+        let cases = [
+            ((Some(1), 1), (Some(2), 2), true),
+            ((Some(1), 1), (Some(1), 2), true),
+            ((Some(1), 1), (None, 2), false),
+        ];
+        for (before, after, fails) in cases {
+            let mut r = Reads::new(1, 77, RETRY);
+            r.reign(before);
+            r.ask("a", 0);
+            let context = r.begin(0).unwrap();
+            assert_eq!(!r.reign(after).is_empty(), fails, "{before:?} to {after:?}");
+            assert!(r.confirm(&context).is_empty(), "{before:?} to {after:?}");
+            assert_eq!(r.begin(0).is_some(), !fails, "{before:?} to {after:?}");
+        }
+    }
+
+    #[test]
+    fn a_reader_that_waits_for_a_leader_does_not_fail_when_one_comes() {
+        let mut r = Reads::new(1, 77, RETRY);
+        r.ask("a", 0);
+        assert!(r.reign((Some(2), 4)).is_empty());
+        let context = r.begin(0).unwrap();
+        assert_eq!(r.confirm(&context), ["a"]);
+    }
+
+    #[test]
+    fn contexts_of_members_and_runs_differ() {
+        let context = |id, nonce| {
+            let mut r = Reads::new(id, nonce, RETRY);
+            r.ask("a", 0);
+            r.begin(0).unwrap()
+        };
+        assert_ne!(context(1, 5), context(2, 5));
+        assert_ne!(context(1, 5), context(1, 6));
+    }
+}

@@ -1,0 +1,133 @@
+//! What a member's threads and handles share: mailboxes, gauges, and the end.
+//!
+//! * Gauges are written by one thread each and read by anybody without a lock.
+//! * The first fatal error is reported once; from then on nothing is acknowledged and every thread ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+
+use tokio::sync::oneshot;
+
+use crate::core::Event;
+use crate::mailbox::Mailbox;
+use crate::node::Gauges;
+use crate::replies::{Occupancy, ProposeReply, ReadReply};
+use crate::{Fatal, Limits, Observer, Role, Status, TransferError};
+
+/// What reaches the driver.
+pub(crate) enum Input<O> {
+    Event(Event),
+    Propose {
+        command: bytes::Bytes,
+        reply: ProposeReply<O>,
+    },
+    Read {
+        reply: ReadReply,
+    },
+    /// Leadership should move: to a certain voter, or to the best one.
+    HandOver {
+        to: Option<u64>,
+        reply: oneshot::Sender<Result<(), TransferError>>,
+    },
+}
+
+pub(crate) struct Shared<O> {
+    pub id: u64,
+    pub limits: Limits,
+    pub inbox: Mailbox<Input<O>>,
+    /// Bytes of peers' messages in the inbox.
+    pub inbox_bytes: AtomicUsize,
+    pub proposals: Arc<Occupancy>,
+    pub reads: Arc<Occupancy>,
+    pub observer: Arc<dyn Observer>,
+    /// Written by the apply thread.
+    pub applied: AtomicU64,
+    /// The driver has entries that wait for room in the apply thread.
+    pub wants_applied: AtomicBool,
+    on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
+    failed: AtomicBool,
+    role: AtomicU8,
+    leader: AtomicU64,
+    term: AtomicU64,
+    commit: AtomicU64,
+    last_index: AtomicU64,
+}
+
+impl<O> Shared<O> {
+    pub fn new(
+        id: u64,
+        limits: Limits,
+        observer: Arc<dyn Observer>,
+        on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
+    ) -> Self {
+        Shared {
+            id,
+            limits,
+            inbox: Mailbox::new(),
+            inbox_bytes: AtomicUsize::new(0),
+            proposals: Arc::default(),
+            reads: Arc::default(),
+            observer,
+            applied: AtomicU64::new(0),
+            wants_applied: AtomicBool::new(false),
+            on_fatal,
+            failed: AtomicBool::new(false),
+            role: AtomicU8::new(role_code(Role::Follower)),
+            leader: AtomicU64::new(0),
+            term: AtomicU64::new(0),
+            commit: AtomicU64::new(0),
+            last_index: AtomicU64::new(0),
+        }
+    }
+
+    /// The member cannot go on. Reports the first cause and sends everybody home.
+    pub fn fail(&self, fatal: Fatal) {
+        if !self.failed.swap(true, Ordering::SeqCst) {
+            tracing::error!(error = %fatal, "the member stops");
+            (self.on_fatal)(fatal);
+        }
+        self.inbox.close();
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
+    }
+
+    pub fn publish(&self, gauges: Gauges) {
+        self.role.store(role_code(gauges.role), Ordering::Relaxed);
+        self.leader.store(gauges.leader.unwrap_or(0), Ordering::Relaxed);
+        self.term.store(gauges.term, Ordering::Relaxed);
+        self.commit.store(gauges.commit, Ordering::Relaxed);
+        self.last_index.store(gauges.last_index, Ordering::Relaxed);
+    }
+
+    pub fn status(&self) -> Status {
+        let read = |gauge: &AtomicU64| gauge.load(Ordering::Relaxed);
+        Status {
+            id: self.id,
+            role: role_of(self.role.load(Ordering::Relaxed)),
+            leader: Some(read(&self.leader)).filter(|id| *id != 0),
+            term: read(&self.term),
+            commit: read(&self.commit),
+            applied: read(&self.applied),
+            last_index: read(&self.last_index),
+            proposals_pending: self.proposals.count(),
+        }
+    }
+}
+
+fn role_code(role: Role) -> u8 {
+    match role {
+        Role::Follower => 0,
+        Role::Candidate => 1,
+        Role::Leader => 2,
+    }
+}
+
+fn role_of(code: u8) -> Role {
+    match code {
+        0 => Role::Follower,
+        1 => Role::Candidate,
+        _ => Role::Leader,
+    }
+}

@@ -1,0 +1,107 @@
+//! The durable Raft state beside the entries: what this member voted, what it knows committed, and who votes.
+//!
+//! ```text
+//!   version 1 │ term │ vote │ commit │ voters │ learners │ voters outgoing │ learners next │ auto leave (1 byte)
+//!     1 byte    numbers as in `codec`; a list is its length, then its node ids
+//! ```
+//!
+//! * Written whole each time: the latest one in the log is the truth.
+//! * `commit` is a hint that shortens a restart. It may lag behind what was committed; it never exceeds the log.
+//! * The membership fields are those of joint consensus, so that a later change of members needs no new layout.
+
+use bytes::Bytes;
+use raft::eraftpb::{ConfState, HardState};
+
+use crate::codec::{Cursor, Malformed, put_number};
+
+const VERSION: u8 = 1;
+
+/// Raft's hard state and membership, as the log keeps them.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct DurableState {
+    pub hard: HardState,
+    pub conf: ConfState,
+}
+
+impl DurableState {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        [self.hard.term, self.hard.vote, self.hard.commit].into_iter().for_each(|n| put_number(&mut out, n));
+        let ConfState { voters, learners, voters_outgoing, learners_next, auto_leave, .. } = &self.conf;
+        for list in [voters, learners, voters_outgoing, learners_next] {
+            put_number(&mut out, list.len() as u64);
+            list.iter().for_each(|id| put_number(&mut out, *id));
+        }
+        out.push(u8::from(*auto_leave));
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<DurableState, Malformed> {
+        let mut cursor = Cursor::new(Bytes::copy_from_slice(bytes));
+        if cursor.byte("state version")? != VERSION {
+            return Err(Malformed("state version"));
+        }
+        let mut state = DurableState::default();
+        state.hard.term = cursor.number("term")?;
+        state.hard.vote = cursor.number("vote")?;
+        state.hard.commit = cursor.number("commit")?;
+        state.conf.voters = ids(&mut cursor)?;
+        state.conf.learners = ids(&mut cursor)?;
+        state.conf.voters_outgoing = ids(&mut cursor)?;
+        state.conf.learners_next = ids(&mut cursor)?;
+        state.conf.auto_leave = match cursor.byte("auto leave")? {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed("auto leave")),
+        };
+        cursor.end("state tail")?;
+        Ok(state)
+    }
+}
+
+fn ids(cursor: &mut Cursor) -> Result<Vec<u64>, Malformed> {
+    let count = cursor.count(1, "member count")?;
+    (0..count).map(|_| cursor.number("member")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> DurableState {
+        let hard = HardState { term: 300, vote: 2, commit: 7, ..HardState::default() };
+        let conf = ConfState {
+            voters: vec![1, 2, 3],
+            learners: vec![200],
+            auto_leave: true,
+            ..ConfState::default()
+        };
+        DurableState { hard, conf }
+    }
+
+    #[test]
+    fn the_layout_is_frozen() {
+        assert_eq!(sample().encode(), [1, 0xac, 2, 2, 7, 3, 1, 2, 3, 1, 0xc8, 1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_state_is_read_as_it_was_written() {
+        for state in [sample(), DurableState::default()] {
+            assert_eq!(DurableState::decode(&state.encode()), Ok(state));
+        }
+    }
+
+    #[test]
+    fn damaged_states_are_refused() {
+        let good = sample().encode();
+        for length in 0..good.len() {
+            assert!(DurableState::decode(&good[..length]).is_err(), "cut at {length}");
+        }
+        for (at, byte) in [(0, 2), (good.len() - 1, 2), (5, 200)] {
+            let mut bad = good.clone();
+            bad[at] = byte;
+            assert!(DurableState::decode(&bad).is_err(), "byte {at}");
+        }
+        assert!(DurableState::decode(&[&good[..], &[0]].concat()).is_err());
+    }
+}

@@ -1,0 +1,273 @@
+//! The log as raft-rs reads it: the tail in memory, the rest through the log's files.
+//!
+//! ```text
+//!   1 ────────── archive (synced, committed) ──────────▶│◀───────────── cache ──────────────▶ last
+//!                                                 first_cached         every entry not yet committed is here
+//! ```
+//!
+//! * The cache is one gapless run of entries that ends at the last one.
+//! * An entry leaves the cache only when it is committed and synced here. Such an entry never changes, so the
+//!   archive's answer is right without asking whether the log thread has caught up.
+//! * Nothing is trimmed: the log begins at 1, so no follower can need a Raft snapshot (see [`LogStore::snapshot`]).
+//!
+//! Costs: `entries` clones reference counts, not payloads, while it stays in the cache.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use raft::eraftpb::{Entry, HardState, Snapshot};
+use raft::{GetEntriesContext, RaftState, Storage, StorageError};
+
+use crate::message::entry_type;
+use crate::state::DurableState;
+use crate::{Fatal, Position};
+
+/// Synced entries, wherever they are kept. The log's reader in production.
+pub(crate) trait Archive: Send {
+    /// Entries from `from` on: at least one if it is there, no more than fit in `bytes_max`.
+    fn read(&self, from: u64, bytes_max: usize) -> Result<Vec<wal::OwnedEntry>, wal::Error>;
+    fn term(&self, index: u64) -> Option<u64>;
+}
+
+impl<F: wal::Fs> Archive for wal::Reader<F> {
+    fn read(&self, from: u64, bytes_max: usize) -> Result<Vec<wal::OwnedEntry>, wal::Error> {
+        wal::Reader::read(self, wal::LogIndex(from), bytes_max)
+    }
+
+    fn term(&self, index: u64) -> Option<u64> {
+        wal::Reader::term(self, wal::LogIndex(index)).map(|term| term.0)
+    }
+}
+
+/// What an entry costs in memory beside its payload: the struct and its place in the queue, rounded up.
+const ENTRY_OVERHEAD: usize = 160;
+
+/// Read from the archive at once, when the caller names no limit.
+const ARCHIVE_READ_BYTES: usize = 4 << 20;
+
+pub(crate) struct LogStore {
+    pub state: DurableState,
+    cache: VecDeque<Entry>,
+    cache_bytes: usize,
+    cache_bytes_max: usize,
+    /// Index of the first cached entry; one past the last entry when the cache is empty.
+    first_cached: u64,
+    last: Position,
+    archive: Box<dyn Archive>,
+    /// raft-rs can only be told "not now"; the cause waits here for the Core to find it.
+    failure: RefCell<Option<Fatal>>,
+}
+
+impl LogStore {
+    /// Opens the store over a log that ends at `last`, with the newest entries already in memory.
+    pub fn open(
+        archive: Box<dyn Archive>,
+        state: DurableState,
+        last: Position,
+        cache_bytes_max: usize,
+    ) -> Result<LogStore, Fatal> {
+        let mut store = LogStore {
+            cache: VecDeque::new(),
+            cache_bytes: 0,
+            cache_bytes_max,
+            first_cached: last.index + 1,
+            last,
+            archive,
+            failure: RefCell::new(None),
+            state,
+        };
+        store.warm()?;
+        Ok(store)
+    }
+
+    /// Brings what is not committed into the cache; it may still be replaced.
+    fn warm(&mut self) -> Result<(), Fatal> {
+        let from = self.state.hard.commit + 1;
+        let mut next = from;
+        while next <= self.last.index {
+            let entries = self.archived(next, self.last.index + 1, ARCHIVE_READ_BYTES)?;
+            next += entries.len() as u64;
+            for entry in entries {
+                self.cache_bytes += cost(&entry);
+                self.cache.push_back(entry);
+            }
+        }
+        self.first_cached = from.min(self.last.index + 1);
+        assert_eq!(self.first_cached + self.cache.len() as u64, self.last.index + 1, "a gap in the cache");
+        Ok(())
+    }
+
+    pub fn last(&self) -> Position {
+        self.last
+    }
+
+    /// Adds what raft-rs wants appended; entries at and after the first one's index are replaced.
+    pub fn append(&mut self, entries: &[Entry]) {
+        let Some(first) = entries.first() else { return };
+        assert!(first.index <= self.last.index + 1, "a gap before index {}", first.index);
+        assert!(
+            first.index >= self.first_cached,
+            "index {} is committed and cannot be replaced",
+            first.index
+        );
+        while self.first_cached + self.cache.len() as u64 > first.index {
+            let dropped = self.cache.pop_back().expect("the cache reaches up to the last index");
+            self.cache_bytes -= cost(&dropped);
+        }
+        for entry in entries {
+            assert_eq!(entry.index, self.first_cached + self.cache.len() as u64, "a gap within an append");
+            self.cache_bytes += cost(entry);
+            self.cache.push_back(entry.clone());
+        }
+        let last = entries.last().expect("not empty");
+        self.last = Position { index: last.index, term: last.term };
+    }
+
+    /// Lets go of the oldest entries while the cache is over its bound. `stable` is the last index that is
+    /// committed and synced here.
+    pub fn evict(&mut self, stable: u64) {
+        while self.cache_bytes > self.cache_bytes_max && self.first_cached <= stable {
+            let Some(evicted) = self.cache.pop_front() else { break };
+            assert_eq!(evicted.index, self.first_cached, "the cache is one gapless run");
+            self.cache_bytes -= cost(&evicted);
+            self.first_cached += 1;
+        }
+    }
+
+    /// Entries of `low..high` as far as `bytes_max` reaches, at least one.
+    pub fn read(&self, low: u64, high: u64, bytes_max: usize) -> Result<Vec<Entry>, Fatal> {
+        assert!(low < high && high <= self.last.index + 1, "{low}..{high} is not in the log");
+        if low < self.first_cached {
+            return self.archived(low, high.min(self.first_cached), bytes_max);
+        }
+        let from = (low - self.first_cached) as usize;
+        let mut bytes = 0;
+        let within = |entry: &&Entry| {
+            bytes += entry.data.len() + ENTRY_OVERHEAD;
+            bytes <= bytes_max
+        };
+        let wanted = self.cache.range(from..from + (high - low) as usize);
+        let count = wanted.clone().take_while(within).count().max(1);
+        Ok(wanted.take(count).cloned().collect())
+    }
+
+    fn archived(&self, low: u64, high: u64, bytes_max: usize) -> Result<Vec<Entry>, Fatal> {
+        let read = self
+            .archive
+            .read(low, bytes_max)
+            .map_err(|error| Fatal::new(format!("read log entries from {low}: {}", causes(&error))))?;
+        let mut entries = Vec::with_capacity(read.len());
+        for (expected, entry) in (low..high).zip(read) {
+            let kind = entry_type(entry.kind)
+                .map_err(|_| Fatal::new(format!("log entry {low} is of no known kind")))?;
+            if entry.index.0 != expected {
+                return Err(Fatal::new(format!("the log gave entry {} for {expected}", entry.index)));
+            }
+            entries.push(Entry {
+                entry_type: kind,
+                term: entry.term.0,
+                index: expected,
+                data: Bytes::from(entry.payload),
+                ..Entry::default()
+            });
+        }
+        if entries.is_empty() {
+            return Err(Fatal::new(format!(
+                "log entry {low} is missing, though the log ends at {}",
+                self.last.index
+            )));
+        }
+        Ok(entries)
+    }
+
+    /// Why the last "not now" was said, if it was the disk.
+    pub fn take_failure(&self) -> Option<Fatal> {
+        self.failure.borrow_mut().take()
+    }
+}
+
+impl Storage for LogStore {
+    fn initial_state(&self) -> raft::Result<RaftState> {
+        Ok(RaftState::new(self.state.hard.clone(), self.state.conf.clone()))
+    }
+
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_size: impl Into<Option<u64>>,
+        _context: GetEntriesContext,
+    ) -> raft::Result<Vec<Entry>> {
+        let limit = max_size.into();
+        let bytes_max = limit.map_or(ARCHIVE_READ_BYTES, |max| usize::try_from(max).unwrap_or(usize::MAX));
+        let mut entries = Vec::new();
+        let mut next = low;
+        // Without a limit the caller looks for something and needs all of it; with one, a first part will do.
+        while next < high && (entries.is_empty() || limit.is_none()) {
+            match self.read(next, high, bytes_max) {
+                Ok(more) => entries.extend(more),
+                Err(fatal) => {
+                    self.failure.borrow_mut().get_or_insert(fatal);
+                    return Err(StorageError::LogTemporarilyUnavailable.into());
+                }
+            }
+            next = low + entries.len() as u64;
+        }
+        Ok(entries)
+    }
+
+    fn term(&self, index: u64) -> raft::Result<u64> {
+        if index == 0 {
+            return Ok(0); // The place before the first entry.
+        }
+        if index == self.last.index {
+            return Ok(self.last.term);
+        }
+        if index > self.last.index {
+            return Err(StorageError::Unavailable.into());
+        }
+        if index >= self.first_cached {
+            return Ok(self.cache[(index - self.first_cached) as usize].term);
+        }
+        self.archive.term(index).ok_or_else(|| StorageError::Unavailable.into())
+    }
+
+    fn first_index(&self) -> raft::Result<u64> {
+        Ok(1)
+    }
+
+    fn last_index(&self) -> raft::Result<u64> {
+        Ok(self.last.index)
+    }
+
+    /// raft-rs asks for a Raft snapshot when a follower needs an entry before `first_index`, or requests one by
+    /// name. The first cannot be while the log begins at 1; the second cannot be said in our message encoding.
+    fn snapshot(&self, _request_index: u64, to: u64) -> raft::Result<Snapshot> {
+        panic!("member {to} cannot need a Raft snapshot: the log has never been trimmed");
+    }
+}
+
+fn cost(entry: &Entry) -> usize {
+    entry.data.len() + ENTRY_OVERHEAD
+}
+
+/// An error and what caused it, in one line.
+pub(crate) fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// The hard state that a member may start from: what it applied is committed, whatever the disk remembers.
+pub(crate) fn restarted(mut hard: HardState, applied: u64) -> HardState {
+    hard.commit = hard.commit.max(applied);
+    hard
+}
+
+#[cfg(test)]
+mod tests;
