@@ -1,7 +1,7 @@
 //! Every way the log can fail, naming the attempt and the object.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::LogIndex;
 
@@ -24,4 +24,15 @@ pub enum Error {
     /// A write or a sync failed before. What reached the disk is unknown until the log is opened anew.
     #[error("the log stopped after a failed write or sync")]
     Poisoned,
+}
+
+/// Names the attempt and the object of a failed call to the file system.
+pub(crate) trait IoContext<T> {
+    fn attempt(self, attempt: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T> IoContext<T> for io::Result<T> {
+    fn attempt(self, attempt: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|source| Error::Io { attempt, path: path.to_path_buf(), source })
+    }
 }

@@ -1,38 +1,158 @@
 //! Old entries, read back from the segments: for followers that lag and for the replay after a restart.
+//!
+//! * A reader sees synced entries only, and every entry is verified again on its way.
+//! * The lock is held to look up a place, never across a read of the disk: the writer does not wait for readers.
+//! * A segment may be released, and its file reused, while it is being read. Its bytes then fail to verify, as the
+//!   seed of their checksums is another's, and the answer is `Released`.
 
-use crate::{Fs, LogIndex, OwnedEntry, Position, Result, Term};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::catalogue::{Catalogue, Stretch};
+use crate::error::IoContext;
+use crate::frame::{HEADER_BYTES, Type};
+use crate::segment;
+use crate::walk::{CHUNK_BYTES, Walk};
+use crate::{Error, File, Fs, LogIndex, OwnedEntry, Position, Result, Term};
+
+/// A short answer should not read much more than it gives: the least that a read asks of the disk.
+const CHUNK_BYTES_MIN: usize = 64 << 10;
 
 /// A cheap handle on the synced part of the log. Cloneable; safe on any thread while the writer appends,
 /// releases or restarts the log.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Reader<F: Fs> {
+    shared: Arc<Shared<F>>,
+}
+
+#[derive(Debug)]
+struct Shared<F> {
     fs: F,
+    dir: PathBuf,
+    identity: Vec<u8>,
+    catalogue: Mutex<Catalogue>,
+}
+
+impl<F: Fs> Clone for Reader<F> {
+    fn clone(&self) -> Reader<F> {
+        Reader { shared: Arc::clone(&self.shared) }
+    }
 }
 
 impl<F: Fs> Reader<F> {
+    pub(crate) fn new(fs: F, dir: PathBuf, identity: Vec<u8>, catalogue: Catalogue) -> Reader<F> {
+        Reader { shared: Arc::new(Shared { fs, dir, identity, catalogue: Mutex::new(catalogue) }) }
+    }
+
     /// Entries from `from` on, in index order: as many as fit in `payload_bytes_max`, but at least one if
     /// `from` is synced; none if `from` is beyond the synced end.
     ///
     /// Fails with [`crate::Error::Released`] if `from` is no longer kept.
     pub fn read(&self, from: LogIndex, payload_bytes_max: usize) -> Result<Vec<OwnedEntry>> {
-        let _ = (from, payload_bytes_max, &self.fs);
-        Ok(Vec::new())
+        let mut reading = Reading { entries: Vec::new(), next: from, payload_bytes: 0, payload_bytes_max };
+        loop {
+            let Some(stretch) = self.catalogue().locate(reading.next)? else {
+                return Ok(reading.entries);
+            };
+            let done = match self.read_stretch(&stretch, &mut reading) {
+                Ok(done) => done,
+                // Whatever went wrong, it is no wonder if the segment was released under our feet.
+                Err(error) => return Err(self.catalogue().locate(from).err().unwrap_or(error)),
+            };
+            if done == Done::Full {
+                return Ok(reading.entries);
+            }
+        }
     }
 
     /// Term of a synced entry, or of the start; from memory, without reading the disk. `None` if the index is
     /// outside of start..=last.
     pub fn term(&self, index: LogIndex) -> Option<Term> {
-        let _ = index;
-        None
+        self.catalogue().term(index)
     }
 
     /// The position before the first entry kept.
     pub fn start(&self) -> Position {
-        Position::default()
+        self.catalogue().start()
     }
 
     /// The last synced entry, or the start when there is none.
     pub fn last(&self) -> Position {
-        Position::default()
+        self.catalogue().last()
+    }
+
+    /// A breach of the catalogue's laws panics on the writer's thread, which ends the log there; what readers find
+    /// is then the state before it.
+    pub(crate) fn catalogue(&self) -> MutexGuard<'_, Catalogue> {
+        self.shared.catalogue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads entries of one stretch, and of what follows it in the same segment as long as the catalogue agrees.
+    fn read_stretch(&self, stretch: &Stretch, reading: &mut Reading) -> Result<Done> {
+        let Shared { fs, dir, identity, .. } = &*self.shared;
+        let segment = stretch.place.segment;
+        let path = segment::path(dir, segment);
+        let file = fs.open(&path).attempt("open log segment", &path)?;
+        let bytes = file.len().attempt("read the length of", &path)?;
+        let seed = segment::seed(identity, segment);
+        let corrupt = |offset, reason| Error::Corrupt { segment, offset, reason };
+        if stretch.place.offset > bytes {
+            return Err(corrupt(bytes, "the segment is cut short"));
+        }
+        let mut walk = Walk::new(&file, seed, stretch.place.offset, bytes, reading.chunk_bytes());
+        let mut expected = stretch.first;
+        while expected <= stretch.last {
+            let offset = walk.offset();
+            let frame =
+                walk.frame().attempt("read log segment", &path)?.map_err(|flaw| corrupt(offset, flaw))?;
+            let header = frame.header;
+            if header.type_ == Type::Entry {
+                if header.position.index != expected {
+                    return Err(corrupt(offset, "another entry than the one expected here"));
+                }
+                if expected == reading.next
+                    && reading.take(header.position, header.kind, frame.payload) == Done::Full
+                {
+                    return Ok(Done::Full);
+                }
+                expected = expected.next();
+            }
+            walk.pass(&header);
+        }
+        Ok(Done::Partly)
+    }
+}
+
+/// What a read has gathered.
+struct Reading {
+    entries: Vec<OwnedEntry>,
+    next: LogIndex,
+    payload_bytes: usize,
+    payload_bytes_max: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    /// The next entry would pass the bound.
+    Full,
+    Partly,
+}
+
+impl Reading {
+    fn take(&mut self, position: Position, kind: u8, payload: &[u8]) -> Done {
+        let bytes = self.payload_bytes.saturating_add(payload.len());
+        if !self.entries.is_empty() && bytes > self.payload_bytes_max {
+            return Done::Full;
+        }
+        let Position { index, term } = position;
+        self.entries.push(OwnedEntry { index, term, kind, payload: payload.to_vec() });
+        self.payload_bytes = bytes;
+        self.next = index.next();
+        Done::Partly
+    }
+
+    fn chunk_bytes(&self) -> usize {
+        let wanted = self.payload_bytes_max.saturating_sub(self.payload_bytes).saturating_add(HEADER_BYTES);
+        wanted.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES)
     }
 }

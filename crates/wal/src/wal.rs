@@ -1,18 +1,43 @@
-//! The writer: append, sync, cut, release, restart.
+//! The writer.
+//!
+//! ```text
+//!   append ─┐                   ┌─ segment full: cut ─▶ new tail
+//!   put_state ─▶ group ──sync──▶ tail ──▶ catalogue ◀── readers
+//! ```
+//!
+//! One sync: one copy of each payload (made by `append`), one write, one fdatasync, one short lock of the catalogue.
+//!
+//! * The catalogue learns of an entry only after it was synced.
+//! * After a failed write or sync nothing is written any more: what the kernel kept of it is unknown, and a second
+//!   fsync may report as safe what the first one lost.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::{Entry, Fs, LogIndex, Position, Reader, Result};
+use crate::catalogue::Catalogue;
+use crate::error::IoContext;
+use crate::frame::Type;
+use crate::group::{GROUP_BYTES_MAX, Group};
+use crate::recovery::{self, Ending};
+use crate::segment::{self, Descent, Head, IDENTITY_BYTES_MAX, PAGE_BYTES, SPARE, Spare, Tail};
+use crate::{Entry, Error, File, Fs, LogIndex, PAYLOAD_BYTES_MAX, Position, Reader, Result, Term};
 
 /// What a log must be told.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// A segment is cut when the next group would pass this size. 64 MiB: see [`Options::SEGMENT_BYTES`].
+    /// A segment is cut after the group that reaches this size. [`Options::SEGMENT_BYTES`] but for tests.
     pub segment_bytes: u64,
 }
 
 impl Options {
+    /// Large enough that a cut (two syncs and a rename) is rare, small enough that the log gives back space soon.
     pub const SEGMENT_BYTES: u64 = 64 << 20;
+    /// Offsets in a segment are 32 bits wide, and a group may begin just below the end.
+    const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+
+    fn check(self) {
+        assert!(self.segment_bytes > PAGE_BYTES as u64, "a segment needs room behind its header");
+        assert!(self.segment_bytes <= Options::SEGMENT_BYTES_MAX, "a segment of more than 1 GiB");
+    }
 }
 
 /// What `open` found. Entries are read through [`Wal::reader`]: recovery itself keeps none in memory.
@@ -33,9 +58,9 @@ pub struct Recovery {
 /// What one `sync` made durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Synced {
-    /// Bytes written to the segment.
+    /// Bytes of frames; the padding is not counted.
     pub bytes: u64,
-    /// Frames among them: entries and states.
+    /// Entries and states.
     pub frames: u64,
     /// Segments begun.
     pub cuts: u64,
@@ -45,79 +70,338 @@ pub struct Synced {
 #[derive(Debug)]
 pub struct Wal<F: Fs> {
     fs: F,
+    dir: PathBuf,
+    options: Options,
+    identity: Vec<u8>,
+    /// The latest state put, repeated at the head of each segment.
+    state: Option<Vec<u8>>,
+    tail: Tail<F::File>,
+    group: Group,
+    /// Entries up to this one are settled: never appended again.
+    start: LogIndex,
+    /// The last entry appended.
+    last: Position,
+    spare: Spare,
     reader: Reader<F>,
+    /// Synced but not yet reported, because a group had to be written before `sync` was called.
+    unreported: Synced,
+    health: Health,
+}
+
+#[derive(Debug)]
+enum Health {
+    Sound,
+    /// Failed in a call that cannot say so; the next `sync` does.
+    Failing(Error),
+    Failed,
 }
 
 impl<F: Fs> Wal<F> {
     /// Whether `dir` holds a log. A `create` that was cut short leaves none.
     pub fn exists(fs: &F, dir: &Path) -> Result<bool> {
-        let _ = (fs, dir);
-        Ok(false)
+        Ok(!recovery::list(fs, dir)?.segments.is_empty())
     }
 
-    /// Makes a log whose first entry will be the one after `start`. `identity` (opaque, ≤ 1 KiB) is repeated in each
-    /// segment: whose log this is. The log exists wholly or not at all. The parent of `dir` must exist.
+    /// Makes a log whose first entry will be the one after `start`. `identity` (opaque, at most 1 KiB) is repeated
+    /// in each segment: whose log this is. The log exists wholly or not at all. The parent of `dir` must exist.
+    ///
+    /// Part of the identity should be random: it seeds the checksums, so that a value cannot be made up to look
+    /// like a frame.
     pub fn create(fs: F, dir: &Path, identity: &[u8], start: Position, options: Options) -> Result<Wal<F>> {
-        let _ = (fs, dir, identity, start, options);
-        Err(crate::Error::Poisoned)
+        options.check();
+        assert!(identity.len() <= IDENTITY_BYTES_MAX, "an identity of {} bytes", identity.len());
+        fs.create_dir(dir).attempt("create directory", dir)?;
+        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            fs.sync_dir(parent).attempt("sync directory", parent)?;
+        }
+        let listing = recovery::list(&fs, dir)?;
+        if !listing.segments.is_empty() {
+            return Err(Error::Exists { dir: dir.to_path_buf() });
+        }
+        let identity = identity.to_vec();
+        let head = Head { sequence: 1, base: start, descent: Descent::Origin, identity: identity.clone() };
+        let tail = segment::begin(&fs, dir, &head, None, listing.spare, options.segment_bytes)?;
+        let catalogue = Catalogue::new(head.sequence, start);
+        Ok(Wal::assemble(fs, dir, options, identity, None, tail, Spare::Absent, catalogue))
     }
 
     /// Opens a log, checks every byte of it, and drops an unfinished group at its end.
+    ///
+    /// Damage to what was synced is [`Error::Corrupt`]; only damage to the very last group of a log that was not
+    /// closed can be taken for a torn tail, and shows in [`Recovery::torn_bytes`].
     pub fn open(fs: F, dir: &Path, options: Options) -> Result<(Wal<F>, Recovery)> {
-        let _ = (fs, dir, options);
-        Err(crate::Error::Poisoned)
+        options.check();
+        let found = recovery::recover(&fs, dir)?;
+        // What was read may be in memory only, names included, if the last process ended between a write and its
+        // sync. It is about to be trusted.
+        found
+            .tail
+            .renew(found.last_group)
+            .attempt("renew the last group of log segment", &found.tail.path)?;
+        fs.sync_dir(dir).attempt("sync directory", dir)?;
+
+        let recovery = Recovery {
+            identity: found.identity.clone(),
+            state: found.state.clone(),
+            start: found.catalogue.start(),
+            last: found.catalogue.last(),
+            torn_bytes: found.torn_bytes,
+        };
+        let (identity, state) = (found.identity, found.state);
+        let mut wal =
+            Wal::assemble(fs, dir, options, identity, state, found.tail, found.spare, found.catalogue);
+        wal.discard(&found.void)?;
+        match found.ending {
+            Ending::Fresh => {}
+            // The new segment's header proves where the old one ends: remains behind that point need no wiping, and
+            // damage before it can no longer pass for a torn tail.
+            Ending::Used => wal.cut(wal.last)?,
+        }
+        Ok((wal, recovery))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the one place where a log is put together")]
+    fn assemble(
+        fs: F,
+        dir: &Path,
+        options: Options,
+        identity: Vec<u8>,
+        state: Option<Vec<u8>>,
+        tail: Tail<F::File>,
+        spare: Spare,
+        catalogue: Catalogue,
+    ) -> Wal<F> {
+        let (start, last) = (catalogue.start().index, catalogue.last());
+        let reader = Reader::new(fs.clone(), dir.to_path_buf(), identity.clone(), catalogue);
+        Wal {
+            fs,
+            dir: dir.to_path_buf(),
+            options,
+            identity,
+            state,
+            tail,
+            group: Group::default(),
+            start,
+            last,
+            spare,
+            reader,
+            unreported: Synced::default(),
+            health: Health::Sound,
+        }
     }
 
     /// Adds an entry to the group. An index that exists already replaces that entry and all after it.
     ///
-    /// Panics on a gap, on an index that was released, and on a payload above [`crate::PAYLOAD_BYTES_MAX`].
+    /// Panics on a gap, on a term that goes back, on an index that was released, and on a payload above
+    /// [`PAYLOAD_BYTES_MAX`].
+    ///
+    /// Touches the disk only in two rare cases: when the group has reached 8 MiB, and when the entry
+    /// replaces one of an earlier segment. A failure then is told by the next `sync`.
     pub fn append(&mut self, entry: Entry<'_>) {
-        let _ = entry;
+        let Entry { index, term, kind, payload } = entry;
+        assert!(payload.len() <= PAYLOAD_BYTES_MAX, "entry {index} has {} bytes", payload.len());
+        if !self.is_sound() {
+            return; // where the log ends is unknown; `sync` tells
+        }
+        assert!(index > self.start, "entry {index} was released");
+        assert!(index <= self.last.index.next(), "gap in the log: {index} after {}", self.last.index);
+        let before = Position { index: LogIndex(index.0 - 1), term: self.term_before(index) };
+        assert!(term >= before.term, "entry {index} of term {term} after one of term {}", before.term);
+        if index <= self.tail.base.index {
+            self.attempt(|wal| wal.turn_back(before));
+        } else if self.group.bytes.len() >= GROUP_BYTES_MAX {
+            self.attempt(Wal::flush);
+        }
+        if self.is_sound() {
+            self.last = Position { index, term };
+            self.group.push(&self.tail, Type::Entry, kind, self.last, payload);
+        }
     }
 
     /// Adds an opaque state to the group; the latest one is what `open` gives back.
     pub fn put_state(&mut self, state: &[u8]) {
-        let _ = state;
+        assert!(state.len() <= PAYLOAD_BYTES_MAX, "a state of {} bytes", state.len());
+        if !self.is_sound() {
+            return;
+        }
+        if self.group.bytes.len() >= GROUP_BYTES_MAX {
+            self.attempt(Wal::flush);
+        }
+        if self.is_sound() {
+            self.group.push(&self.tail, Type::State, 0, Position::default(), state);
+            self.state = Some(state.to_vec());
+        }
     }
 
-    /// Makes the group durable with one write and one fdatasync. Nothing waits: nothing is done.
+    /// Makes the group durable with one write and one fdatasync. An empty group costs nothing.
     ///
     /// After an error the log is poisoned: every later call fails, and only opening it anew tells what was kept.
     pub fn sync(&mut self) -> Result<Synced> {
-        Ok(Synced::default())
+        self.guarded(Wal::flush)?;
+        Ok(std::mem::take(&mut self.unreported))
     }
 
     /// Begins the log anew after `start` with `state`; every entry kept so far and the unsynced group are
     /// discarded. Durable and atomic when it returns.
     pub fn restart_at(&mut self, start: Position, state: &[u8]) -> Result<()> {
-        let _ = (start, state);
-        Ok(())
+        assert!(state.len() <= PAYLOAD_BYTES_MAX, "a state of {} bytes", state.len());
+        self.guarded(|wal| {
+            wal.group.clear();
+            wal.state = Some(state.to_vec());
+            wal.begin(start, Descent::Origin)?;
+            let sequence = wal.tail.sequence;
+            let mut catalogue = wal.reader.catalogue();
+            let void: Vec<u64> = catalogue.segments().collect();
+            *catalogue = Catalogue::new(sequence, start);
+            drop(catalogue);
+            (wal.start, wal.last) = (start.index, start);
+            wal.discard(&void)
+        })
     }
 
     /// Removes whole segments that hold only entries below `index`. Returns how many.
     pub fn release_before(&mut self, index: LogIndex) -> Result<usize> {
-        let _ = index;
-        Ok(0)
+        assert!(index <= self.last.index.next(), "a release of entries that do not exist, before {index}");
+        self.guarded(|wal| {
+            let mut catalogue = wal.reader.catalogue();
+            let sequences = catalogue.releasable(index);
+            // Readers first: none may begin to read a file that is about to become another segment.
+            catalogue.release(&sequences);
+            wal.start = catalogue.start().index;
+            drop(catalogue);
+            wal.discard(&sequences)?;
+            Ok(sequences.len())
+        })
     }
 
-    /// Ends the log in good order: the last group is guarded against damage as all others are.
-    pub fn close(self) -> Result<()> {
-        Ok(())
+    /// Ends the log in good order: writes out the group, and a mark that guards it against damage as all groups
+    /// before it are guarded.
+    pub fn close(mut self) -> Result<()> {
+        self.guarded(|wal| {
+            wal.flush()?;
+            wal.group.push(&wal.tail, Type::Mark, 0, Position::default(), &[]);
+            wal.flush()
+        })
     }
 
     /// The last appended entry, synced or not.
     pub fn last(&self) -> Position {
-        Position::default()
+        self.last
     }
 
     /// Bytes waiting for `sync`.
     pub fn group_bytes(&self) -> usize {
-        0
+        self.group.bytes.len()
     }
 
     /// A handle for reading synced entries.
     pub fn reader(&self) -> Reader<F> {
-        let _ = &self.fs;
         self.reader.clone()
+    }
+
+    fn term_before(&self, index: LogIndex) -> Term {
+        if index == self.last.index.next() {
+            return self.last.term;
+        }
+        let before = LogIndex(index.0 - 1);
+        let term = self.group.term(before).or_else(|| self.reader.term(before));
+        term.expect("an entry between the start and the end has a term")
+    }
+
+    /// Writes the group behind the tail and syncs it; cuts the segment if that filled it.
+    fn flush(&mut self) -> Result<()> {
+        if self.group.is_empty() {
+            return Ok(());
+        }
+        let frame_bytes = self.group.bytes.len() as u64;
+        let Group { bytes, crc, .. } = &mut self.group;
+        self.tail
+            .write(bytes, *crc, self.options.segment_bytes)
+            .attempt("write and sync log segment", &self.tail.path)?;
+        self.unreported.bytes += frame_bytes;
+        self.unreported.frames += self.group.frames;
+
+        let mut catalogue = self.reader.catalogue();
+        for staged in &self.group.entries {
+            catalogue.entry(staged.position, staged.offset);
+        }
+        assert_eq!(catalogue.last(), self.last, "the catalogue ends where the log does");
+        drop(catalogue);
+        self.group.clear();
+        if self.tail.end >= self.options.segment_bytes {
+            self.cut(self.last)?;
+        }
+        Ok(())
+    }
+
+    /// A conflict reaches below the tail: its entries go to a new segment, so that every segment holds only entries
+    /// above its base, and the oldest one kept always tells where the log starts.
+    fn turn_back(&mut self, base: Position) -> Result<()> {
+        self.flush()?;
+        self.cut(base)
+    }
+
+    /// Goes on in a new segment after `base`, which is the last entry or, at a conflict, an earlier one.
+    fn cut(&mut self, base: Position) -> Result<()> {
+        assert!(self.group.is_empty(), "a cut would lose the group");
+        self.begin(base, Descent::Continues { end: self.tail.end, crc: self.tail.crc })?;
+        self.reader.catalogue().cut(self.tail.sequence, base);
+        self.last = base;
+        self.unreported.cuts += 1;
+        Ok(())
+    }
+
+    fn begin(&mut self, base: Position, descent: Descent) -> Result<()> {
+        let sequence = self.tail.sequence + 1;
+        let head = Head { sequence, base, descent, identity: self.identity.clone() };
+        let spare = std::mem::replace(&mut self.spare, Spare::Absent);
+        let segment_bytes = self.options.segment_bytes;
+        self.tail = segment::begin(&self.fs, &self.dir, &head, self.state.as_deref(), spare, segment_bytes)?;
+        Ok(())
+    }
+
+    /// Removes segments, in this order; keeps one of full size as the spare, whose blocks need not be allocated again.
+    fn discard(&mut self, sequences: &[u64]) -> Result<()> {
+        for &sequence in sequences {
+            let path = segment::path(&self.dir, sequence);
+            let file = self.fs.open(&path).attempt("open log segment", &path)?;
+            let bytes = file.len().attempt("read the length of", &path)?;
+            drop(file);
+            if self.spare == Spare::Absent && bytes >= self.options.segment_bytes {
+                let spare = self.dir.join(SPARE);
+                self.fs.rename(&path, &spare).attempt("set aside log segment", &path)?;
+                self.spare = Spare::Present;
+            } else {
+                self.fs.remove(&path).attempt("remove log segment", &path)?;
+            }
+            // One at a time: a power cut that undid some removals must not leave a gap among the segments.
+            self.fs.sync_dir(&self.dir).attempt("sync directory", &self.dir)?;
+        }
+        Ok(())
+    }
+
+    fn is_sound(&self) -> bool {
+        matches!(self.health, Health::Sound)
+    }
+
+    /// Runs a step that may fail in a call that cannot say so.
+    fn attempt(&mut self, step: impl FnOnce(&mut Self) -> Result<()>) {
+        if let Err(error) = step(self) {
+            self.health = Health::Failing(error);
+        }
+    }
+
+    /// Runs a step unless one failed before; a failure poisons the log.
+    fn guarded<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        match std::mem::replace(&mut self.health, Health::Failed) {
+            Health::Failing(error) => Err(error),
+            Health::Failed => Err(Error::Poisoned),
+            Health::Sound => {
+                // Poisoned until proven sound: a step that panics leaves the log poisoned as well.
+                let done = step(self)?;
+                self.health = Health::Sound;
+                Ok(done)
+            }
+        }
     }
 }

@@ -1,0 +1,186 @@
+//! Where the synced entries are: a sparse map from index to place, and the terms.
+//!
+//! ```text
+//!  points    1 ───── 210 ───── 400 ─ 433 ─────▶      one per 64 KiB of log, one more wherever the log turned back
+//!  runs      term 3 ──── term 4 ─────────────▶       one per change of term
+//!  segments  base 0 ─────────── base 399 ────▶
+//! ```
+//!
+//! * Points, runs and segments are each in index order and speak only of entries that count: what a conflict
+//!   replaced is forgotten here, though its bytes still lie in a segment.
+//! * From a point on, a segment holds consecutive indexes at least up to the index before the next point.
+//! * About 1,000 points per full segment: the memory of the log does not grow with its entries.
+//!
+//! Knows nothing of bytes: the writer, the recovery and the readers meet here.
+
+use std::collections::VecDeque;
+
+use crate::{Error, LogIndex, Position, Result, Term};
+
+/// A lagging follower reads at most this much in vain.
+const POINT_SPACING_BYTES: u64 = 64 << 10;
+
+/// Where an entry's frame begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub segment: u64,
+    pub offset: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Point {
+    index: LogIndex,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    sequence: u64,
+    base: Position,
+}
+
+/// Consecutive entries in one segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    /// Index of the entry at `place`.
+    pub first: LogIndex,
+    pub place: Place,
+    /// The last entry to read here; it is in the same segment.
+    pub last: LogIndex,
+}
+
+#[derive(Debug)]
+pub(crate) struct Catalogue {
+    start: Position,
+    last: Position,
+    segments: VecDeque<Span>,
+    points: VecDeque<Point>,
+    /// First position of each run of one term; the first run begins at `start`.
+    runs: VecDeque<Position>,
+    /// The next entry gets a point whatever its distance from the last one.
+    point_due: bool,
+}
+
+impl Catalogue {
+    /// A log that begins in segment `sequence` after `start`.
+    pub fn new(sequence: u64, start: Position) -> Catalogue {
+        Catalogue {
+            start,
+            last: start,
+            segments: VecDeque::from([Span { sequence, base: start }]),
+            points: VecDeque::new(),
+            runs: VecDeque::from([start]),
+            point_due: true,
+        }
+    }
+
+    pub fn start(&self) -> Position {
+        self.start
+    }
+
+    pub fn last(&self) -> Position {
+        self.last
+    }
+
+    /// Sequences of all segments, oldest first.
+    pub fn segments(&self) -> impl Iterator<Item = u64> + '_ {
+        self.segments.iter().map(|span| span.sequence)
+    }
+
+    /// The log goes on in a new segment, after `base`: entries above it are void.
+    pub fn cut(&mut self, sequence: u64, base: Position) {
+        let tail = self.segments.back().expect("a log always has a segment");
+        assert_eq!(sequence, tail.sequence + 1, "segments are numbered without gaps");
+        assert!(base.index <= self.last.index, "a segment cannot begin behind the end of the log");
+        self.truncate(base.index);
+        assert_eq!(self.last, base, "the base of a segment is the entry before it");
+        self.segments.push_back(Span { sequence, base });
+        self.point_due = true;
+    }
+
+    /// An entry was synced (or found synced) at `offset` of the newest segment.
+    pub fn entry(&mut self, position: Position, offset: u64) {
+        let tail = self.segments.back().expect("a log always has a segment");
+        assert!(position.index > tail.base.index, "an entry below its segment's base");
+        assert!(position.index <= self.last.index.next(), "gap in the log");
+        let place = Place { segment: tail.sequence, offset };
+        if position.index <= self.last.index {
+            self.truncate(LogIndex(position.index.0 - 1));
+            self.point_due = true;
+        }
+        assert!(position.term >= self.last.term, "terms never go back along a log");
+        let near = |point: &Point| offset - point.place.offset < POINT_SPACING_BYTES;
+        if self.point_due || !self.points.back().is_some_and(near) {
+            self.points.push_back(Point { index: position.index, place });
+            self.point_due = false;
+        }
+        if position.term != self.last.term {
+            self.runs.push_back(position);
+        }
+        self.last = position;
+    }
+
+    /// Forgets the entries above `index`.
+    fn truncate(&mut self, index: LogIndex) {
+        assert!(index >= self.start.index, "entries up to the start are settled");
+        let term = self.term(index).expect("the new end of the log is within it");
+        while self.points.back().is_some_and(|point| point.index > index) {
+            self.points.pop_back();
+        }
+        while self.runs.back().is_some_and(|run| run.index > index) {
+            self.runs.pop_back();
+        }
+        self.last = Position { index, term };
+    }
+
+    /// Term of an entry kept, or of the start.
+    pub fn term(&self, index: LogIndex) -> Option<Term> {
+        if index < self.start.index || index > self.last.index {
+            return None;
+        }
+        let after = self.runs.partition_point(|run| run.index <= index);
+        Some(self.runs[after - 1].term)
+    }
+
+    /// Segments of which every entry is below `index`, oldest first; never the newest segment.
+    pub fn releasable(&self, index: LogIndex) -> Vec<u64> {
+        // Bases may turn back at a conflict, so the newest segment that begins low enough decides.
+        let kept = self.segments.iter().rposition(|span| span.base.index < index).unwrap_or(0);
+        self.segments.iter().take(kept).map(|span| span.sequence).collect()
+    }
+
+    /// Forgets the oldest segments, as found by [`Catalogue::releasable`]; their entries can no longer be read.
+    pub fn release(&mut self, sequences: &[u64]) {
+        for &sequence in sequences {
+            let released = self.segments.pop_front().expect("a log always has a segment");
+            assert_eq!(released.sequence, sequence, "segments are released oldest first");
+        }
+        let start = self.segments.front().expect("the newest segment is never released").base;
+        assert!(start.index >= self.start.index, "a release never turns back");
+        self.start = start;
+        while self.points.front().is_some_and(|point| point.index <= start.index) {
+            self.points.pop_front();
+        }
+        while self.runs.get(1).is_some_and(|run| run.index <= start.index) {
+            self.runs.pop_front();
+        }
+        self.runs[0] = start;
+    }
+
+    /// The stretch that begins at or shortly before `index`; none if the index is beyond the end.
+    pub fn locate(&self, index: LogIndex) -> Result<Option<Stretch>> {
+        if index <= self.start.index {
+            return Err(Error::Released { index, first: self.start.index.next() });
+        }
+        if index > self.last.index {
+            return Ok(None);
+        }
+        let after = self.points.partition_point(|point| point.index <= index);
+        let point = self.points[after - 1];
+        let last = match self.points.get(after) {
+            Some(next) => LogIndex(next.index.0 - 1),
+            None => self.last.index,
+        };
+        Ok(Some(Stretch { first: point.index, place: point.place, last }))
+    }
+}

@@ -1,0 +1,146 @@
+//! A frame: one entry, state or mark, as it lies in a segment.
+//!
+//! ```text
+//!  0     4      6     7     8       12     16        20     28    36
+//!  │ crc │ check│ type│ kind│ length│ group│ previous│ index│ term │ payload, zeros up to a multiple of 4
+//! ```
+//!
+//! * All numbers are little-endian. `crc` covers the rest of the frame, padding included; `check` covers the
+//!   header, so that a length is never believed, nor a payload read, on a damaged header's word.
+//! * Both are seeded by the segment ([`crate::segment::seed`]): bytes of another segment, or of this file's
+//!   earlier life as another segment, never verify.
+//! * `previous` is the `crc` of the frame before: frames form a chain, from which none can be lost or moved.
+//!   It is stored rather than folded in, so that a frame can also be recognised behind a damaged one.
+//! * `group` is the offset in the segment at which the frame's group begins. All before that offset was synced when
+//!   the frame was written: this is what tells damage from a torn tail.
+//!
+//! Knows nothing of files.
+
+use crate::{LogIndex, PAYLOAD_BYTES_MAX, Position, Term};
+
+pub(crate) const HEADER_BYTES: usize = 36;
+/// Frames begin at multiples of this: a search for survivors tries a quarter of the offsets.
+pub(crate) const ALIGNMENT: usize = 4;
+/// The longest frame: what the window of a [`crate::walk::Walk`] may grow to.
+pub(crate) const FRAME_BYTES_MAX: usize = HEADER_BYTES + PAYLOAD_BYTES_MAX.next_multiple_of(ALIGNMENT);
+
+/// What a frame is. The numbers are on disk: never reuse one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Type {
+    Entry = 1,
+    State = 2,
+    /// Says only that everything before it was synced.
+    Mark = 3,
+}
+
+impl Type {
+    fn from_byte(byte: u8) -> Option<Type> {
+        match byte {
+            1 => Some(Type::Entry),
+            2 => Some(Type::State),
+            3 => Some(Type::Mark),
+            _ => None,
+        }
+    }
+}
+
+/// What is wrong with bytes that should be a frame, for the reader of an error.
+pub(crate) type Flaw = &'static str;
+
+/// Everything of a frame but its payload and checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub type_: Type,
+    pub kind: u8,
+    pub length: usize,
+    pub group: u32,
+    pub previous: u32,
+    pub position: Position,
+}
+
+impl Header {
+    /// Bytes of the whole frame.
+    pub fn frame_bytes(&self) -> usize {
+        HEADER_BYTES + self.length.next_multiple_of(ALIGNMENT)
+    }
+}
+
+/// A verified frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame<'a> {
+    pub header: Header,
+    pub payload: &'a [u8],
+    pub crc: u32,
+}
+
+/// Appends a frame to `out` and returns its checksum, which the next frame names as its previous.
+pub(crate) fn encode(out: &mut Vec<u8>, seed: u32, header: &Header, payload: &[u8]) -> u32 {
+    assert!(payload.len() <= PAYLOAD_BYTES_MAX, "a payload of {} bytes is too long", payload.len());
+    assert_eq!(payload.len(), header.length, "the header speaks of another payload");
+    let mut fixed = [0; HEADER_BYTES];
+    fixed[6] = header.type_ as u8;
+    fixed[7] = header.kind;
+    let length = u32::try_from(header.length).expect("a payload is at most PAYLOAD_BYTES_MAX");
+    fixed[8..12].copy_from_slice(&length.to_le_bytes());
+    fixed[12..16].copy_from_slice(&header.group.to_le_bytes());
+    fixed[16..20].copy_from_slice(&header.previous.to_le_bytes());
+    fixed[20..28].copy_from_slice(&header.position.index.0.to_le_bytes());
+    fixed[28..36].copy_from_slice(&header.position.term.0.to_le_bytes());
+    let check = check(seed, &fixed);
+    fixed[4..6].copy_from_slice(&check.to_le_bytes());
+
+    let begin = out.len();
+    out.extend_from_slice(&fixed);
+    out.extend_from_slice(payload);
+    out.resize(begin + header.frame_bytes(), 0);
+    let crc = crc32c::crc32c_append(seed, &out[begin + 4..]);
+    out[begin..begin + 4].copy_from_slice(&crc.to_le_bytes());
+    crc
+}
+
+/// Reads a header, of which nothing may be believed unless `check` agrees.
+pub(crate) fn decode_header(seed: u32, bytes: &[u8]) -> Result<Header, Flaw> {
+    let fixed: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or("the segment ends within a frame header")?;
+    if fixed.iter().all(|&byte| byte == 0) {
+        return Err("zeros where a frame should be");
+    }
+    if u16::from_le_bytes(array(fixed, 4)) != check(seed, fixed) {
+        return Err("damaged frame header");
+    }
+    let header = Header {
+        type_: Type::from_byte(fixed[6]).ok_or("unknown frame type")?,
+        kind: fixed[7],
+        length: u32::from_le_bytes(array(fixed, 8)) as usize,
+        group: u32::from_le_bytes(array(fixed, 12)),
+        previous: u32::from_le_bytes(array(fixed, 16)),
+        position: Position {
+            index: LogIndex(u64::from_le_bytes(array(fixed, 20))),
+            term: Term(u64::from_le_bytes(array(fixed, 28))),
+        },
+    };
+    if header.length > PAYLOAD_BYTES_MAX {
+        return Err("frame length above the maximum");
+    }
+    Ok(header)
+}
+
+/// Verifies a frame of which `header` was read from the same bytes. Whether it continues the chain is the
+/// caller's to ask.
+pub(crate) fn decode(seed: u32, header: Header, bytes: &[u8]) -> Result<Frame<'_>, Flaw> {
+    let frame = bytes.get(..header.frame_bytes()).ok_or("the segment ends within a frame")?;
+    let crc = u32::from_le_bytes(array(frame, 0));
+    if crc != crc32c::crc32c_append(seed, &frame[4..]) {
+        return Err("frame checksum mismatch");
+    }
+    Ok(Frame { header, payload: &frame[HEADER_BYTES..][..header.length], crc })
+}
+
+/// The low half of a CRC32C over the header behind this field.
+fn check(seed: u32, fixed: &[u8; HEADER_BYTES]) -> u16 {
+    (crc32c::crc32c_append(seed, &fixed[6..]) & 0xffff) as u16
+}
+
+/// `N` bytes at `offset`; the caller's layout guarantees that they are there.
+pub(crate) fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+    *bytes[offset..].first_chunk().expect("the layout ends within the bytes")
+}

@@ -1,0 +1,297 @@
+//! How a log is read back: every byte verified, nothing dropped that was synced, nothing accepted that was not written.
+//!
+//! ```text
+//!  list ─▶ heads, newest to oldest, up to the origin ─▶ frames, oldest to newest ─▶ the end of the newest segment
+//! ```
+//!
+//! * A segment that has a successor ends exactly where the successor's header says, by offset and checksum: any
+//!   deviation is corruption.
+//! * In the newest segment the log ends at the first bytes that are not the next frame of the chain. They are a torn
+//!   tail unless a frame behind them belongs to a *later* group: such a frame was written when those bytes were
+//!   synced already, so they were damaged since, and that is corruption. Frames of the *same* group may have reached
+//!   the disk out of order before a power cut: nobody was told that the group was synced.
+//! * Hence the one thing that cannot be told apart: damage to the very last group, or the loss of the newest file.
+//!   A successor's header or a mark guards that group from then on; `Wal::close` writes a mark, and `Wal::open` begins
+//!   a new segment.
+//!
+//! Recovery keeps no payload but the latest state; memory is one window of a walk.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::catalogue::Catalogue;
+use crate::error::IoContext;
+use crate::frame::{Frame, Header, Type};
+use crate::segment::{self, Descent, Head, PAGE_BYTES, SPARE, Spare, Tail};
+use crate::walk::{CHUNK_BYTES, Walk};
+use crate::{Error, File, Fs, LogIndex, Position, Result};
+
+/// Everything found in a directory.
+pub(crate) struct Found<F> {
+    pub catalogue: Catalogue,
+    pub identity: Vec<u8>,
+    pub state: Option<Vec<u8>>,
+    pub torn_bytes: u64,
+    pub tail: Tail<F>,
+    /// Where the last group of the tail begins: what a failed sync may have left in memory only.
+    pub last_group: u64,
+    /// Whether the newest segment can be written on, or must be sealed by a new one.
+    pub ending: Ending,
+    /// Segments of which nothing counts, left by a restart or a release that was cut short.
+    pub void: Vec<u64>,
+    pub spare: Spare,
+}
+
+/// How the newest segment ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Nothing was written behind its head.
+    Fresh,
+    /// There are groups, or remains of one.
+    Used,
+}
+
+/// Names in the directory of a log.
+pub(crate) struct Listing {
+    /// Ascending.
+    pub segments: Vec<u64>,
+    pub spare: Spare,
+}
+
+pub(crate) fn list<F: Fs>(fs: &F, dir: &Path) -> Result<Listing> {
+    let names = match fs.list(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        listed => listed.attempt("list", dir)?,
+    };
+    let mut segments: Vec<u64> = names.iter().filter_map(|name| segment::parse_name(name)).collect();
+    segments.sort_unstable();
+    let spare = if names.iter().any(|name| name == SPARE) { Spare::Present } else { Spare::Absent };
+    Ok(Listing { segments, spare })
+}
+
+pub(crate) fn recover<F: Fs>(fs: &F, dir: &Path) -> Result<Found<F::File>> {
+    let listing = list(fs, dir)?;
+    if listing.segments.is_empty() {
+        return Err(Error::Missing { dir: dir.to_path_buf() });
+    }
+    let (mut void, chain) = open_chain(fs, dir, &listing.segments)?;
+    let first = &chain[0].head;
+    let mut replay = Replay {
+        catalogue: Catalogue::new(first.sequence, first.base),
+        state: None,
+        segment: first.sequence,
+        base: first.base,
+    };
+    for pair in chain.windows(2) {
+        let (opened, next) = (&pair[0], &pair[1].head);
+        replay_sealed(&mut replay, opened, next)?;
+        if next.base.index < replay.catalogue.start().index {
+            // At a conflict the log turned back below all that is left in front of this segment: those segments
+            // were being released, one by one.
+            void.extend(replay.catalogue.segments());
+            replay.restart(next);
+        } else {
+            replay.enter(next)?;
+        }
+    }
+    let identity = first.identity.clone();
+    let newest = chain.into_iter().next_back().expect("the listing was not empty");
+    let (tail, ending, last_group, torn_bytes) = replay_newest(&mut replay, newest)?;
+    let Replay { catalogue, state, .. } = replay;
+    Ok(Found { catalogue, identity, state, torn_bytes, tail, last_group, ending, void, spare: listing.spare })
+}
+
+struct Opened<F> {
+    head: Head,
+    file: F,
+    path: PathBuf,
+    bytes: u64,
+}
+
+/// Sequences of void segments, and the segments of the log, oldest first.
+type Chain<F> = (Vec<u64>, Vec<Opened<<F as Fs>::File>>);
+
+/// Opens segments from the newest back to the origin or the oldest; the rest is void.
+fn open_chain<F: Fs>(fs: &F, dir: &Path, sequences: &[u64]) -> Result<Chain<F>> {
+    let mut chain: Vec<Opened<F::File>> = Vec::new();
+    for (at, &sequence) in sequences.iter().enumerate().rev() {
+        let opened = open_segment(fs, dir, sequence)?;
+        if let Some(next) = chain.last() {
+            if next.head.sequence != sequence + 1 {
+                return Err(corrupt(sequence + 1, 0, "the segment is missing"));
+            }
+            if next.head.identity != opened.head.identity {
+                return Err(corrupt(sequence, 0, "the segment belongs to another log"));
+            }
+        }
+        let descent = opened.head.descent;
+        chain.push(opened);
+        if descent == Descent::Origin {
+            chain.reverse();
+            return Ok((sequences[..at].to_vec(), chain));
+        }
+    }
+    chain.reverse();
+    Ok((Vec::new(), chain))
+}
+
+fn open_segment<F: Fs>(fs: &F, dir: &Path, sequence: u64) -> Result<Opened<F::File>> {
+    let path = segment::path(dir, sequence);
+    let file = fs.open(&path).attempt("open log segment", &path)?;
+    let bytes = file.len().attempt("read the length of", &path)?;
+    let head = Head::read(&file, &path, sequence)?;
+    Ok(Opened { head, file, path, bytes })
+}
+
+/// What the frames read so far add up to.
+struct Replay {
+    catalogue: Catalogue,
+    state: Option<Vec<u8>>,
+    segment: u64,
+    base: Position,
+}
+
+impl Replay {
+    /// Takes in a frame that continues the chain. The laws that the writer asserts are errors here.
+    fn frame(&mut self, offset: u64, frame: &Frame<'_>) -> Result<()> {
+        match frame.header.type_ {
+            Type::Entry => self.entry(offset, frame.header.position)?,
+            Type::State => self.state = Some(frame.payload.to_vec()),
+            Type::Mark => {}
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, offset: u64, position: Position) -> Result<()> {
+        let breach = |reason| Err(corrupt(self.segment, offset, reason));
+        if position.index <= self.base.index {
+            return breach("an entry below the base of its segment");
+        }
+        if position.index > self.catalogue.last().index.next() {
+            return breach("gap in the log");
+        }
+        let before = LogIndex(position.index.0 - 1);
+        if self.catalogue.term(before).is_none_or(|term| term > position.term) {
+            return breach("the term goes back");
+        }
+        self.catalogue.entry(position, offset);
+        Ok(())
+    }
+
+    /// Takes a segment for the oldest one.
+    fn restart(&mut self, head: &Head) {
+        self.catalogue = Catalogue::new(head.sequence, head.base);
+        (self.segment, self.base) = (head.sequence, head.base);
+    }
+
+    /// Goes on to the next segment.
+    fn enter(&mut self, head: &Head) -> Result<()> {
+        if self.catalogue.term(head.base.index) != Some(head.base.term) {
+            return Err(corrupt(head.sequence, 0, "the base is not an entry of the log"));
+        }
+        self.catalogue.cut(head.sequence, head.base);
+        (self.segment, self.base) = (head.sequence, head.base);
+        Ok(())
+    }
+}
+
+/// Why the frames of a segment stopped, and where.
+struct Stop {
+    offset: u64,
+    reason: &'static str,
+    /// Checksum of the last frame before `offset`.
+    crc: u32,
+    frames: u64,
+    /// Where the group of that frame begins.
+    group: u64,
+}
+
+/// Follows the chain of a segment up to `walk`'s limit.
+fn follow<F: File>(replay: &mut Replay, walk: &mut Walk<'_, F>, opened: &Opened<F>) -> Result<Stop> {
+    let mut crc = segment::head_crc(&opened.head);
+    let (mut frames, mut group) = (0, PAGE_BYTES as u64);
+    loop {
+        let offset = walk.offset();
+        let stop = |reason| Ok(Stop { offset, reason, crc, frames, group });
+        let header = match walk.frame().attempt("read log segment", &opened.path)? {
+            Err(flaw) => return stop(flaw),
+            Ok(frame) if frame.header.previous != crc => return stop("the chain of frames is broken"),
+            Ok(frame) if u64::from(frame.header.group) > offset => return stop("a frame before its group"),
+            Ok(frame) => {
+                replay.frame(offset, &frame)?;
+                crc = frame.crc;
+                frame.header
+            }
+        };
+        walk.pass(&header);
+        (frames, group) = (frames + 1, u64::from(header.group));
+    }
+}
+
+/// A segment whose end is proven by the header of the next one.
+fn replay_sealed<F: File>(replay: &mut Replay, opened: &Opened<F>, next: &Head) -> Result<()> {
+    let Descent::Continues { end, crc } = next.descent else {
+        return Err(corrupt(next.sequence, 0, "an origin within the log"));
+    };
+    if end < PAGE_BYTES as u64 || end > opened.bytes {
+        return Err(corrupt(opened.head.sequence, opened.bytes, "the segment is cut short"));
+    }
+    let mut walk = walk(opened, PAGE_BYTES as u64, end);
+    let stop = follow(replay, &mut walk, opened)?;
+    if stop.offset < end {
+        return Err(corrupt(opened.head.sequence, stop.offset, stop.reason));
+    }
+    if stop.crc != crc {
+        return Err(corrupt(
+            opened.head.sequence,
+            end,
+            "the segment is not the one that its successor continues",
+        ));
+    }
+    Ok(())
+}
+
+/// The segment that was being written.
+fn replay_newest<F: File>(replay: &mut Replay, opened: Opened<F>) -> Result<(Tail<F>, Ending, u64, u64)> {
+    let mut frames = walk(&opened, PAGE_BYTES as u64, opened.bytes);
+    let stop = follow(replay, &mut frames, &opened)?;
+    let torn_bytes = torn_bytes(&opened, &stop)?;
+    // A head holds at most one frame, the state.
+    let bare = stop.frames <= 1 && replay.catalogue.last() == opened.head.base;
+    let ending = if bare && torn_bytes == 0 { Ending::Fresh } else { Ending::Used };
+    let Opened { head, file, path, bytes } = opened;
+    let seed = segment::seed(&head.identity, head.sequence);
+    let (sequence, base) = (head.sequence, head.base);
+    let tail = Tail { file, path, sequence, base, seed, end: stop.offset, crc: stop.crc, written: bytes };
+    Ok((tail, ending, stop.group, torn_bytes))
+}
+
+/// Judges the bytes behind the last frame of the log: how many are a torn tail, or the error that they are damage.
+fn torn_bytes<F: File>(opened: &Opened<F>, stop: &Stop) -> Result<u64> {
+    let mut torn_end = stop.offset;
+    let mut damaged = false;
+    let mut judge = |offset: u64, header: &Header| {
+        torn_end = offset + header.frame_bytes() as u64;
+        damaged |= u64::from(header.group) > stop.offset;
+    };
+    let mut rest = walk(opened, stop.offset, opened.bytes);
+    rest.survivors(&mut judge).attempt("read log segment", &opened.path)?;
+    if damaged {
+        return Err(corrupt(opened.head.sequence, stop.offset, stop.reason));
+    }
+    // The writer zeroes the rest of the page behind a group: anything else there is part of a torn one.
+    let page_rest = stop.offset.next_multiple_of(PAGE_BYTES as u64).min(opened.bytes) - stop.offset;
+    let mut page = walk(opened, stop.offset, stop.offset + page_rest);
+    let bytes = page.peek(PAGE_BYTES).attempt("read log segment", &opened.path)?;
+    let dirty = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |at| at as u64 + 1);
+    Ok((torn_end - stop.offset).max(dirty))
+}
+
+fn walk<F: File>(opened: &Opened<F>, from: u64, to: u64) -> Walk<'_, F> {
+    let seed = segment::seed(&opened.head.identity, opened.head.sequence);
+    Walk::new(&opened.file, seed, from, to, CHUNK_BYTES)
+}
+
+fn corrupt(segment: u64, offset: u64, reason: &'static str) -> Error {
+    Error::Corrupt { segment, offset, reason }
+}

@@ -1,0 +1,276 @@
+//! A segment: one file of the log. Its first page says whose log it is and where in the log it stands.
+//!
+//! ```text
+//!  │ header page, 4 KiB │ state │ group │ group │ group │ zeros or bytes of an earlier life ...
+//!                       └ if one was ever put
+//! ```
+//!
+//! * A segment gets its name only after its header and state are synced: a named segment is whole.
+//! * The header of a segment that continues the log states where the one before it ends and with which
+//!   checksum: from then on that end is proven, and nothing short of it passes for a torn tail.
+//! * A segment that is an origin begins the log anew: all segments before it are void.
+//! * `base` is the position before the first entry of the segment. Entries above it in earlier segments are void.
+//! * Groups begin after the header page, which is therefore never written again.
+//!
+//! Knows nothing of what lies in the frames.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::IoContext;
+use crate::frame::{self, Header, Type, array};
+use crate::walk::CHUNK_BYTES;
+use crate::{Error, File, Fs, LogIndex, Position, Result, Term};
+
+/// A page of the page cache and a block of the file system; also the unit in which groups are padded, so that the
+/// kernel need never read a block in order to change a part of it.
+pub(crate) const PAGE_BYTES: usize = 4096;
+/// Bytes of an identity: two 64-bit ids and some randomness need far less.
+pub(crate) const IDENTITY_BYTES_MAX: usize = 1024;
+/// Blocks that were written once are synced at less than half the price of new ones (docs/decisions/0002), so a
+/// group that reaches new ground also writes zeros up to the next multiple of this: 64 groups of 4 KiB.
+const AHEAD_BYTES: u64 = 256 << 10;
+/// The one file that waits to become a segment.
+pub(crate) const SPARE: &str = "spare.tmp";
+
+const MAGIC: [u8; 8] = *b"kv-wal\r\n";
+const VERSION: u32 = 1;
+const CRC_AT: usize = PAGE_BYTES - 4;
+const IDENTITY_AT: usize = 64;
+
+/// How a segment relates to those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Descent {
+    /// The log begins here.
+    Origin,
+    /// The log goes on from the segment before, which ends at `end` with a frame of checksum `crc`.
+    Continues { end: u64, crc: u32 },
+}
+
+/// The header page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub sequence: u64,
+    pub base: Position,
+    pub descent: Descent,
+    pub identity: Vec<u8>,
+}
+
+/// Seed of all checksums in a segment. Two segments of one log never share it: a CRC tells apart all messages that
+/// differ in 32 adjacent bits, and the sequence comes last.
+pub(crate) fn seed(identity: &[u8], sequence: u64) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(identity), &sequence.to_le_bytes())
+}
+
+pub(crate) fn path(dir: &Path, sequence: u64) -> PathBuf {
+    dir.join(format!("{sequence:016x}.wal"))
+}
+
+/// The sequence in a file's name, if it is the name of a segment.
+pub(crate) fn parse_name(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".wal")?;
+    let sequence = u64::from_str_radix(digits, 16).ok()?;
+    (name == format!("{sequence:016x}.wal")).then_some(sequence)
+}
+
+impl Head {
+    pub fn encode(&self) -> [u8; PAGE_BYTES] {
+        assert!(self.identity.len() <= IDENTITY_BYTES_MAX, "the identity is too long");
+        let (origin, end, crc) = match self.descent {
+            Descent::Origin => (1u32, 0, 0),
+            Descent::Continues { end, crc } => (0, end, crc),
+        };
+        let mut page = [0; PAGE_BYTES];
+        page[0..8].copy_from_slice(&MAGIC);
+        page[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        page[12..16].copy_from_slice(&origin.to_le_bytes());
+        page[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        page[24..32].copy_from_slice(&self.base.index.0.to_le_bytes());
+        page[32..40].copy_from_slice(&self.base.term.0.to_le_bytes());
+        page[40..48].copy_from_slice(&end.to_le_bytes());
+        page[48..52].copy_from_slice(&crc.to_le_bytes());
+        let length = u32::try_from(self.identity.len()).expect("an identity is at most 1 KiB");
+        page[52..56].copy_from_slice(&length.to_le_bytes());
+        page[IDENTITY_AT..][..self.identity.len()].copy_from_slice(&self.identity);
+        let checksum = crc32c::crc32c(&page[..CRC_AT]);
+        page[CRC_AT..].copy_from_slice(&checksum.to_le_bytes());
+        page
+    }
+
+    /// Reads the header of the segment that is named `sequence`.
+    pub fn read<F: File>(file: &F, path: &Path, sequence: u64) -> Result<Head> {
+        let mut page = [0; PAGE_BYTES];
+        let filled = file.read_at(0, &mut page).attempt("read the header of log segment", path)?;
+        let corrupt = |reason| Error::Corrupt { segment: sequence, offset: 0, reason };
+        if filled < PAGE_BYTES {
+            return Err(corrupt("the header page is cut short"));
+        }
+        let head = Head::decode(&page).map_err(corrupt)?;
+        if head.sequence != sequence {
+            return Err(corrupt("the header belongs to another segment"));
+        }
+        Ok(head)
+    }
+
+    fn decode(page: &[u8; PAGE_BYTES]) -> std::result::Result<Head, &'static str> {
+        if page[..8] != MAGIC {
+            return Err("not a log segment");
+        }
+        if u32::from_le_bytes(array(page, CRC_AT)) != crc32c::crc32c(&page[..CRC_AT]) {
+            return Err("header checksum mismatch");
+        }
+        if u32::from_le_bytes(array(page, 8)) != VERSION {
+            return Err("a format version that this program does not know");
+        }
+        let descent = match u32::from_le_bytes(array(page, 12)) {
+            0 => Descent::Continues {
+                end: u64::from_le_bytes(array(page, 40)),
+                crc: u32::from_le_bytes(array(page, 48)),
+            },
+            1 => Descent::Origin,
+            _ => return Err("unknown descent in the header"),
+        };
+        let length = u32::from_le_bytes(array(page, 52)) as usize;
+        if length > IDENTITY_BYTES_MAX {
+            return Err("identity length above the maximum");
+        }
+        Ok(Head {
+            sequence: u64::from_le_bytes(array(page, 16)),
+            base: Position {
+                index: LogIndex(u64::from_le_bytes(array(page, 24))),
+                term: Term(u64::from_le_bytes(array(page, 32))),
+            },
+            descent,
+            identity: page[IDENTITY_AT..][..length].to_vec(),
+        })
+    }
+}
+
+/// The segment that is being written.
+#[derive(Debug)]
+pub(crate) struct Tail<F> {
+    pub file: F,
+    pub path: PathBuf,
+    pub sequence: u64,
+    pub base: Position,
+    pub seed: u32,
+    /// Where the next group begins.
+    pub end: u64,
+    /// Checksum of the last frame before `end`.
+    pub crc: u32,
+    /// Length of the file: all blocks below it were written before.
+    pub written: u64,
+}
+
+impl<F: File> Tail<F> {
+    /// Writes `bytes`, a number of whole frames ending in one of checksum `crc`, and syncs them.
+    ///
+    /// `bytes` is padded with zeros to a page, or further when the file must grow.
+    pub fn write(&mut self, bytes: &mut Vec<u8>, crc: u32, segment_bytes: u64) -> io::Result<()> {
+        assert!(
+            !bytes.is_empty() && bytes.len().is_multiple_of(frame::ALIGNMENT),
+            "a group is made of whole frames"
+        );
+        assert!(self.end >= PAGE_BYTES as u64, "a group would overwrite the header page");
+        let end = self.end + bytes.len() as u64;
+        let padded = padded_end(end, self.written, segment_bytes);
+        bytes.resize(to_usize(padded - self.end), 0);
+        self.file.write_at(self.end, bytes)?;
+        self.file.sync_data()?;
+        self.written = self.written.max(padded);
+        self.end = end;
+        self.crc = crc;
+        Ok(())
+    }
+
+    /// Writes the bytes from `group` to the end once more and syncs them. A sync alone would not do: if the one
+    /// before failed, the kernel may take pages that never reached the disk for clean.
+    pub fn renew(&self, group: u64) -> io::Result<()> {
+        assert!(group <= self.end, "the last group begins within the log");
+        let mut offset = group;
+        while offset < self.end {
+            let mut bytes = vec![0; to_usize((self.end - offset).min(CHUNK_BYTES as u64))];
+            let filled = self.file.read_at(offset, &mut bytes)?;
+            if filled < bytes.len() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.file.write_at(offset, &bytes)?;
+            offset += bytes.len() as u64;
+        }
+        self.file.sync_data()
+    }
+}
+
+/// Where a write that ends at `end` should end instead, in a file of `written` bytes.
+fn padded_end(end: u64, written: u64, segment_bytes: u64) -> u64 {
+    let page = end.next_multiple_of(PAGE_BYTES as u64);
+    if page <= written {
+        return page;
+    }
+    // No further than a segment is meant to reach, unless the frames themselves do.
+    end.next_multiple_of(AHEAD_BYTES).min(segment_bytes.next_multiple_of(PAGE_BYTES as u64)).max(page)
+}
+
+/// Begins a segment: from the spare file if there is one, else from a new file. Durable, name included, when it
+/// returns; before that, nothing of it is visible to a recovery.
+pub(crate) fn begin<F: Fs>(
+    fs: &F,
+    dir: &Path,
+    head: &Head,
+    state: Option<&[u8]>,
+    spare: Spare,
+    segment_bytes: u64,
+) -> Result<Tail<F::File>> {
+    let spare_path = dir.join(SPARE);
+    let (file, written) = match spare {
+        Spare::Absent => (fs.create(&spare_path).attempt("create", &spare_path)?, 0),
+        Spare::Present => {
+            let file = fs.open(&spare_path).attempt("open", &spare_path)?;
+            let written = file.len().attempt("read the length of", &spare_path)?;
+            (file, written)
+        }
+    };
+    let mut bytes = head.encode().to_vec();
+    let seed = seed(&head.identity, head.sequence);
+    let mut crc = u32::from_le_bytes(array(&bytes, CRC_AT));
+    if let Some(state) = state {
+        let header = Header {
+            type_: Type::State,
+            kind: 0,
+            length: state.len(),
+            group: PAGE_BYTES as u32,
+            previous: crc,
+            position: Position::default(),
+        };
+        crc = frame::encode(&mut bytes, seed, &header, state);
+    }
+    let end = bytes.len() as u64;
+    let padded = padded_end(end, written, segment_bytes);
+    bytes.resize(to_usize(padded), 0);
+    file.write_at(0, &bytes).attempt("write the head of log segment", &spare_path)?;
+    file.sync_data().attempt("sync the head of log segment", &spare_path)?;
+
+    let path = path(dir, head.sequence);
+    fs.rename(&spare_path, &path).attempt("name log segment", &path)?;
+    // The name as well: a power cut may forget the name of a file whose bytes are safe.
+    fs.sync_dir(dir).attempt("sync directory", dir)?;
+    let written = written.max(padded);
+    Ok(Tail { file, path, sequence: head.sequence, base: head.base, seed, end, crc, written })
+}
+
+/// Whether a file of an earlier life waits under the name of [`SPARE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spare {
+    Absent,
+    Present,
+}
+
+/// The checksum of an encoded header: the first link of the segment's chain.
+pub(crate) fn head_crc(head: &Head) -> u32 {
+    u32::from_le_bytes(array(&head.encode(), CRC_AT))
+}
+
+/// Lengths of buffers in memory, and offsets within a segment, fit in a usize on every 64-bit machine.
+pub(crate) fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("a length in memory fits in a usize")
+}

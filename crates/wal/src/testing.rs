@@ -1,0 +1,397 @@
+//! A file system in memory that loses what real ones may lose: for tests of the log and of what stands on it.
+//!
+//! ```text
+//!   write_at ─▶ cached image ──sync_data──▶ synced image        a power cut keeps the synced image
+//!   create, rename, remove ─▶ names ──sync_dir──▶ synced names  and what chance keeps of the rest
+//! ```
+//!
+//! * A disk after a crash is a new [`SimFs`]: handles of the crashed process go on writing to the old one, in vain.
+//! * A failed sync loses the writes it should have kept, although reads still show them and later syncs succeed: that
+//!   is what kernels do.
+//! * Nothing here is random: chance is a function that the caller passes in.
+//!
+//! Knows nothing of the log.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::{File, Fs};
+
+/// What a disk writes whole or not at all.
+const SECTOR_BYTES: usize = 512;
+
+/// How a process ends, from its disk's point of view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// The process is killed: the kernel keeps every write, synced or not.
+    Kill,
+    /// Power cut: only what was synced is kept.
+    Synced,
+    /// Power cut: each unsynced write and each unsynced change of a name is kept or lost.
+    Subset,
+    /// Power cut: as `Subset`, but each 512-byte sector of a write by itself.
+    Torn,
+}
+
+impl Crash {
+    pub const ALL: [Crash; 4] = [Crash::Kill, Crash::Synced, Crash::Subset, Crash::Torn];
+}
+
+/// What goes wrong at one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// This call and all later ones do nothing and fail: the process is as good as dead.
+    Stop,
+    /// The call fails with EIO.
+    InputOutput,
+    /// The call fails with ENOSPC; a write leaves its first half behind.
+    NoSpace,
+}
+
+/// The file system; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct SimFs {
+    disk: Arc<Mutex<Disk>>,
+}
+
+/// An open file of a [`SimFs`]. It stays readable when its name is removed.
+#[derive(Debug)]
+pub struct SimFile {
+    disk: Arc<Mutex<Disk>>,
+    inode: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Disk {
+    inodes: Vec<Inode>,
+    names: Names,
+    synced_names: Names,
+    unsynced_names: Vec<Change>,
+    /// Calls so far.
+    calls: u64,
+    fault: Option<(u64, Fault)>,
+    stopped: Option<Fault>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Names {
+    files: BTreeMap<PathBuf, usize>,
+    dirs: BTreeSet<PathBuf>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Inode {
+    cached: Vec<u8>,
+    synced: Vec<u8>,
+    unsynced: Vec<(usize, Vec<u8>)>,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Dir(PathBuf),
+    Create(PathBuf, usize),
+    Remove(PathBuf),
+    Rename(PathBuf, PathBuf, usize),
+}
+
+impl SimFs {
+    /// An empty disk.
+    #[must_use]
+    pub fn new() -> SimFs {
+        SimFs::default()
+    }
+
+    /// The disk as the next process finds it. `chance` is asked once for each thing that may be kept or lost.
+    #[must_use]
+    pub fn crashed(&self, crash: Crash, chance: &mut dyn FnMut() -> bool) -> SimFs {
+        let mut disk = self.disk().clone();
+        match crash {
+            Crash::Kill => {}
+            Crash::Synced => disk.power_cut(None, &mut || false),
+            Crash::Subset => disk.power_cut(None, chance),
+            Crash::Torn => disk.power_cut(Some(SECTOR_BYTES), chance),
+        }
+        (disk.calls, disk.fault, disk.stopped) = (0, None, None);
+        SimFs { disk: Arc::new(Mutex::new(disk)) }
+    }
+
+    /// Calls to the file system so far, reads included.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.disk().calls
+    }
+
+    /// Lets the call numbered `call` (the first is 0) fail.
+    pub fn fail_at(&self, call: u64, fault: Fault) {
+        self.disk().fault = Some((call, fault));
+    }
+
+    /// The bytes of a file as a process reads them.
+    #[must_use]
+    pub fn bytes(&self, path: &Path) -> Vec<u8> {
+        let disk = self.disk();
+        disk.inodes[disk.names.files[path]].cached.clone()
+    }
+
+    /// Changes the bytes of a file behind everybody's back, as a decaying disk does.
+    pub fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut disk = self.disk();
+        let inode = disk.names.files[path];
+        let inode = &mut disk.inodes[inode];
+        change(&mut inode.cached);
+        inode.synced.clone_from(&inode.cached);
+        inode.unsynced.clear();
+    }
+
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        lock(&self.disk)
+    }
+}
+
+/// A test that panics must not fail other threads with a second, misleading panic.
+fn lock(disk: &Mutex<Disk>) -> MutexGuard<'_, Disk> {
+    disk.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Disk {
+    /// Counts a call, and fails it if it is the one to fail.
+    fn call(&mut self) -> io::Result<()> {
+        let call = self.calls;
+        self.calls += 1;
+        if let Some(fault) = self.stopped {
+            return Err(fault.error());
+        }
+        match self.fault {
+            Some((at, fault)) if at == call => {
+                if fault == Fault::Stop {
+                    self.stopped = Some(fault);
+                }
+                Err(fault.error())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn inode(&self, path: &Path) -> io::Result<usize> {
+        self.names.files.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn rename_now(&mut self, change: Change) {
+        self.names.apply(&change);
+        self.unsynced_names.push(change);
+    }
+
+    fn has_parent(&self, path: &Path) -> io::Result<()> {
+        let parent = parent(path);
+        let known = parent.parent().is_none() || self.names.dirs.contains(parent);
+        if known { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    fn power_cut(&mut self, sector_bytes: Option<usize>, chance: &mut dyn FnMut() -> bool) {
+        for change in std::mem::take(&mut self.unsynced_names) {
+            if chance() {
+                self.synced_names.apply(&change);
+            }
+        }
+        self.names = self.synced_names.clone();
+        for inode in &mut self.inodes {
+            for (offset, bytes) in std::mem::take(&mut inode.unsynced) {
+                for (offset, piece) in pieces(offset, &bytes, sector_bytes) {
+                    if chance() {
+                        overwrite(&mut inode.synced, offset, piece);
+                    }
+                }
+            }
+            inode.cached.clone_from(&inode.synced);
+        }
+    }
+}
+
+impl Names {
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Dir(path) => {
+                self.dirs.insert(path.clone());
+            }
+            Change::Create(path, inode) => {
+                self.files.insert(path.clone(), *inode);
+            }
+            Change::Remove(path) => {
+                self.files.remove(path);
+            }
+            Change::Rename(from, to, inode) => {
+                self.files.remove(from);
+                self.files.insert(to.clone(), *inode);
+            }
+        }
+    }
+}
+
+impl Change {
+    /// The directory whose sync makes the change durable.
+    fn dir(&self) -> &Path {
+        match self {
+            Change::Dir(path) | Change::Create(path, _) | Change::Remove(path) => parent(path),
+            Change::Rename(_, to, _) => parent(to),
+        }
+    }
+}
+
+impl Fault {
+    fn error(self) -> io::Error {
+        match self {
+            Fault::Stop => io::Error::other("the process was stopped"),
+            // The numbers of EIO and ENOSPC on every Unix.
+            Fault::InputOutput => io::Error::from_raw_os_error(5),
+            Fault::NoSpace => io::Error::from_raw_os_error(28),
+        }
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().expect("every path in a SimFs is absolute and none is the root")
+}
+
+/// Cuts a write at the borders of sectors.
+fn pieces(offset: usize, bytes: &[u8], sector_bytes: Option<usize>) -> Vec<(usize, &[u8])> {
+    let Some(sector_bytes) = sector_bytes else {
+        return vec![(offset, bytes)];
+    };
+    let (mut offset, mut rest, mut pieces) = (offset, bytes, Vec::new());
+    while !rest.is_empty() {
+        let (piece, behind) = rest.split_at(rest.len().min(sector_bytes - offset % sector_bytes));
+        pieces.push((offset, piece));
+        (offset, rest) = (offset + piece.len(), behind);
+    }
+    pieces
+}
+
+fn overwrite(image: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    let end = offset + bytes.len();
+    if image.len() < end {
+        image.resize(end, 0);
+    }
+    image[offset..end].copy_from_slice(bytes);
+}
+
+impl Fs for SimFs {
+    type File = SimFile;
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        let mut disk = self.disk();
+        disk.call()?;
+        disk.has_parent(path)?;
+        if !disk.names.dirs.contains(path) {
+            disk.rename_now(Change::Dir(path.to_path_buf()));
+        }
+        Ok(())
+    }
+
+    fn create(&self, path: &Path) -> io::Result<SimFile> {
+        let mut disk = self.disk();
+        disk.call()?;
+        disk.has_parent(path)?;
+        if disk.names.files.contains_key(path) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let inode = disk.inodes.len();
+        disk.inodes.push(Inode::default());
+        disk.rename_now(Change::Create(path.to_path_buf(), inode));
+        Ok(SimFile { disk: Arc::clone(&self.disk), inode })
+    }
+
+    fn open(&self, path: &Path) -> io::Result<SimFile> {
+        let mut disk = self.disk();
+        disk.call()?;
+        let inode = disk.inode(path)?;
+        Ok(SimFile { disk: Arc::clone(&self.disk), inode })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        assert_eq!(parent(from), parent(to), "a log renames within its directory");
+        let mut disk = self.disk();
+        disk.call()?;
+        let inode = disk.inode(from)?;
+        disk.rename_now(Change::Rename(from.to_path_buf(), to.to_path_buf(), inode));
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut disk = self.disk();
+        disk.call()?;
+        disk.inode(path)?;
+        disk.rename_now(Change::Remove(path.to_path_buf()));
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut disk = self.disk();
+        disk.call()?;
+        let inside = disk.names.files.keys().filter(|path| parent(path) == dir);
+        Ok(inside.filter_map(|path| path.file_name()?.to_str().map(String::from)).collect())
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut disk = self.disk();
+        let Err(error) = disk.call() else {
+            let (synced, unsynced) =
+                std::mem::take(&mut disk.unsynced_names).into_iter().partition(|change| change.dir() == dir);
+            disk.unsynced_names = unsynced;
+            let synced: Vec<Change> = synced;
+            synced.iter().for_each(|change| disk.synced_names.apply(change));
+            return Ok(());
+        };
+        Err(error)
+    }
+}
+
+impl File for SimFile {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut disk = lock(&self.disk);
+        let result = disk.call();
+        let kept = match &result {
+            Ok(()) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => &bytes[..bytes.len() / 2],
+            Err(_) => &[],
+        };
+        let offset = usize::try_from(offset).expect("a simulated disk fits in memory");
+        let inode = &mut disk.inodes[self.inode];
+        overwrite(&mut inode.cached, offset, kept);
+        inode.unsynced.push((offset, kept.to_vec()));
+        result
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut disk = lock(&self.disk);
+        disk.call()?;
+        let image = &disk.inodes[self.inode].cached;
+        let begin = usize::try_from(offset).map_or(image.len(), |offset| offset.min(image.len()));
+        let bytes = buffer.len().min(image.len() - begin);
+        buffer[..bytes].copy_from_slice(&image[begin..][..bytes]);
+        Ok(bytes)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut disk = lock(&self.disk);
+        let result = disk.call();
+        let stopped = disk.stopped.is_some();
+        let inode = &mut disk.inodes[self.inode];
+        if stopped {
+            return result; // a sync that was never asked for loses nothing
+        }
+        for (offset, bytes) in std::mem::take(&mut inode.unsynced) {
+            if result.is_ok() {
+                overwrite(&mut inode.synced, offset, &bytes);
+            }
+        }
+        result
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let mut disk = lock(&self.disk);
+        disk.call()?;
+        Ok(disk.inodes[self.inode].cached.len() as u64)
+    }
+}

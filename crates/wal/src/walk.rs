@@ -1,0 +1,98 @@
+//! Walks the frames of one segment through a bounded window.
+//!
+//! * Memory: one chunk, or the frame at hand if that is longer; a length is believed only after the header's
+//!   check agreed and the file was found to reach that far.
+//!
+//! Knows nothing of what frames mean to each other: chain, indexes and groups are the caller's.
+
+use std::io;
+
+use crate::File;
+use crate::frame::{self, ALIGNMENT, FRAME_BYTES_MAX, Flaw, Frame, HEADER_BYTES, Header};
+use crate::segment::to_usize;
+
+/// Large enough for the disk to stream, small enough to be nothing in memory.
+pub(crate) const CHUNK_BYTES: usize = 1 << 20;
+
+pub(crate) struct Walk<'f, F> {
+    file: &'f F,
+    seed: u32,
+    /// Where the frame at hand begins.
+    offset: u64,
+    /// Nothing at or after this offset is read.
+    limit: u64,
+    window: Vec<u8>,
+    window_offset: u64,
+    chunk_bytes: usize,
+}
+
+impl<'f, F: File> Walk<'f, F> {
+    pub fn new(file: &'f F, seed: u32, offset: u64, limit: u64, chunk_bytes: usize) -> Walk<'f, F> {
+        assert!(offset <= limit, "a walk begins at {offset}, behind its limit {limit}");
+        let window = Vec::new();
+        Walk { file, seed, offset, limit, window, window_offset: offset, chunk_bytes }
+    }
+
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The frame at hand, or what is wrong with it. Does not move.
+    pub fn frame(&mut self) -> io::Result<Result<Frame<'_>, Flaw>> {
+        let seed = self.seed;
+        let header = match frame::decode_header(seed, self.peek(HEADER_BYTES)?) {
+            Ok(header) => header,
+            Err(flaw) => return Ok(Err(flaw)),
+        };
+        Ok(frame::decode(seed, header, self.peek(header.frame_bytes())?))
+    }
+
+    /// Moves behind a frame just seen.
+    pub fn pass(&mut self, header: &Header) {
+        self.offset += header.frame_bytes() as u64;
+        assert!(self.offset <= self.limit, "a frame was seen beyond the limit");
+    }
+
+    /// Looks for whole frames anywhere at or after the offset at hand, calling `found` with each one's offset.
+    pub fn survivors(&mut self, found: &mut dyn FnMut(u64, &Header)) -> io::Result<()> {
+        while self.offset + HEADER_BYTES as u64 <= self.limit {
+            let offset = self.offset;
+            match self.frame()?.map(|frame| frame.header) {
+                Ok(header) => {
+                    found(offset, &header);
+                    self.pass(&header);
+                }
+                Err(_) => self.offset += ALIGNMENT as u64,
+            }
+        }
+        Ok(())
+    }
+
+    /// Up to `bytes` bytes at the offset at hand: fewer only at the limit.
+    pub fn peek(&mut self, bytes: usize) -> io::Result<&[u8]> {
+        assert!(bytes <= FRAME_BYTES_MAX, "a window of {bytes} bytes");
+        let bytes = to_usize((self.limit - self.offset).min(bytes as u64));
+        let skip = to_usize(self.offset - self.window_offset);
+        if self.window.len() < skip + bytes {
+            self.refill(skip, bytes)?;
+        }
+        let skip = to_usize(self.offset - self.window_offset);
+        Ok(&self.window[skip..self.window.len().min(skip + bytes)])
+    }
+
+    /// Drops what lies before the offset at hand and reads on for at least `bytes` bytes.
+    fn refill(&mut self, skip: usize, bytes: usize) -> io::Result<()> {
+        self.window.drain(..skip.min(self.window.len()));
+        self.window_offset = self.offset;
+        let have = self.window.len();
+        let wanted = to_usize((self.limit - self.offset).min(bytes.max(self.chunk_bytes) as u64));
+        self.window.resize(wanted, 0);
+        let read = self.file.read_at(self.offset + have as u64, &mut self.window[have..])?;
+        self.window.truncate(have + read);
+        // A file shorter than it was said to be ends the walk there.
+        if self.window.len() < wanted {
+            self.limit = self.offset + self.window.len() as u64;
+        }
+        Ok(())
+    }
+}
