@@ -13,48 +13,48 @@ pub use error::Error;
 
 /// Stored records and change events.
 pub mod mvccpb {
-    #![allow(clippy::all, missing_docs, reason = "generated")]
+    #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     tonic::include_proto!("mvccpb");
 }
 
 /// Permissions on key ranges.
 pub mod authpb {
-    #![allow(clippy::all, missing_docs, reason = "generated")]
+    #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     tonic::include_proto!("authpb");
 }
 
 /// etcd's client API.
 pub mod etcdserverpb {
-    #![allow(clippy::all, missing_docs, reason = "generated")]
+    #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     tonic::include_proto!("etcdserverpb");
 }
 
 /// etcd's lock service.
 pub mod v3lockpb {
-    #![allow(clippy::all, missing_docs, reason = "generated")]
+    #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     tonic::include_proto!("v3lockpb");
 }
 
 /// etcd's election service.
 pub mod v3electionpb {
-    #![allow(clippy::all, missing_docs, reason = "generated")]
+    #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     tonic::include_proto!("v3electionpb");
 }
 
 /// The standard health-checking service.
 pub mod health {
-    #![allow(clippy::all, missing_docs, reason = "generated")]
+    #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     tonic::include_proto!("grpc.health.v1");
 }
 
 /// The replicated command.
 pub mod command {
-    #![allow(clippy::all, missing_docs, reason = "generated")]
+    #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     tonic::include_proto!("command");
 }
 
 /// Member to member.
 pub mod peer {
-    #![allow(clippy::all, missing_docs, reason = "generated")]
+    #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     tonic::include_proto!("peer");
 }
