@@ -31,7 +31,8 @@ pub mod version; // which version, in three senses // checkpoints and compaction
 pub mod clients; // the client port
 pub mod front;
 pub mod http; // health, version, metrics
-pub mod listen; // sockets that others dial // one client connection
+pub mod listen;
+pub mod peer; // member to member // sockets that others dial // one client connection
 
 pub mod member; // this member, as the services see it
 pub mod service; // etcd's gRPC methods

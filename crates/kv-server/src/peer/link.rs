@@ -1,0 +1,233 @@
+//! Keeps one stream to one peer open, on one lane.
+//!
+//! ```text
+//!   dial ──▶ open stream ──▶ batches, until it breaks ──┐
+//!    ▲                                                  ▼
+//!    └── pause (longer each time) ◀── forget the queue, tell Raft
+//! ```
+//!
+//! The urgent lane also probes: round-trip time, and whether the other side is who we think it is.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+use std::time::{Duration, Instant};
+
+use api::peer::peer_client::PeerClient;
+use api::peer::{Hello, MembersRequest, MessageBatch, ProbeRequest};
+use raft_node::Lane;
+use tokio::sync::Notify;
+use tokio_stream::Stream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::Code;
+
+use super::backoff::Backoff;
+use super::queue::Queue;
+use super::{Context, Inbox, MESSAGE_BYTES_MAX, WINDOW_BYTES};
+use crate::bootstrap::causes;
+use crate::identity::Identity;
+use crate::metrics::{PeerLink, To};
+use crate::shutdown::Stop;
+
+/// A peer on the same continent answers a connect in a tenth of this.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// A silent connection is asked for a sign of life this often, and given up after as long again.
+const ALIVE_EVERY: Duration = Duration::from_secs(2);
+/// Between two measurements of the round trip; etcd's figure.
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+/// How long a first start waits for peers that may know it from before.
+const ASK_WITHIN: Duration = Duration::from_secs(1);
+
+/// Where a link leads.
+#[derive(Clone, Debug)]
+pub struct Route {
+    pub to: u64,
+    pub lane: Lane,
+    pub urls: Vec<String>,
+}
+
+pub struct Link {
+    context: Context,
+    route: Route,
+    queue: Arc<Queue>,
+    inbox: Arc<dyn Inbox>,
+    /// What was last said about this link, so that it is said once.
+    said: Option<String>,
+}
+
+/// Why a stream is no more.
+enum Broken {
+    /// It never came to be.
+    Unreachable(String),
+    /// It was open; messages may have been lost.
+    Lost(String),
+}
+
+impl Link {
+    pub fn new(context: Context, route: Route, queue: Arc<Queue>, inbox: Arc<dyn Inbox>) -> Link {
+        Link { context, route, queue, inbox, said: None }
+    }
+
+    /// Runs until `stop`. `heard` cuts a pause short.
+    pub async fn run(mut self, heard: Arc<Notify>, stop: Stop) {
+        let mut backoff = Backoff::new();
+        for attempt in 0.. {
+            let url = self.route.urls[attempt % self.route.urls.len()].clone();
+            let broken = tokio::select! {
+                broken = self.carry(url) => broken,
+                () = stop.stopped() => return,
+            };
+            if let Broken::Lost(_) = broken {
+                backoff.reset();
+            }
+            self.note(&broken);
+            self.give_up_what_waits();
+            tokio::select! {
+                () = tokio::time::sleep(backoff.pause(rand::random())) => {}
+                () = heard.notified() => {}
+                () = stop.stopped() => return,
+            }
+        }
+    }
+
+    /// Opens a stream and feeds it until it breaks.
+    async fn carry(&mut self, url: String) -> Broken {
+        let mut client = match dial(&url).await {
+            Ok(client) => client,
+            Err(error) => return Broken::Unreachable(error),
+        };
+        let active = self.context.metrics.peers.active.get_or_create(&self.labels()).clone();
+        let hello = self.context.hello(self.route.to);
+        let batches =
+            Batches { queue: Arc::clone(&self.queue), hello: Some(hello), context: self.context.clone() };
+        let mut prober = client.clone();
+        let streaming = client.messages(batches);
+        active.inc();
+        let ended = tokio::select! {
+            ended = streaming => ended.map(drop),
+            never = self.probe(&mut prober) => match never {},
+        };
+        active.dec();
+        self.context.metrics.peers.disconnected.get_or_create(&self.labels()).inc();
+        match ended {
+            Ok(()) => Broken::Lost("the peer ended the stream".to_owned()),
+            // The peer said why it will not listen; it will say so again.
+            Err(status) if status.code() == Code::FailedPrecondition => {
+                Broken::Unreachable(status.message().to_owned())
+            }
+            Err(status) => Broken::Lost(causes(&status)),
+        }
+    }
+
+    /// Measures the round trip, and learns that the link works.
+    async fn probe(&mut self, client: &mut PeerClient<Channel>) -> Infallible {
+        if self.route.lane != Lane::Urgent {
+            return std::future::pending().await;
+        }
+        let to = To { To: format!("{:x}", self.route.to) };
+        let seconds = self.context.metrics.peers.round_trip_seconds.get_or_create(&to).clone();
+        loop {
+            let began = Instant::now();
+            let hello = Some(self.context.hello(self.route.to));
+            if client.probe(ProbeRequest { hello }).await.is_ok() {
+                seconds.observe(began.elapsed().as_secs_f64());
+                if self.said.take().is_some() {
+                    tracing::info!(peer = format!("{:x}", self.route.to), "peer became active");
+                }
+            }
+            tokio::time::sleep(PROBE_EVERY).await;
+        }
+    }
+
+    /// Says what is wrong, once per change.
+    fn note(&mut self, broken: &Broken) {
+        let (Broken::Unreachable(reason) | Broken::Lost(reason)) = broken;
+        if self.route.lane == Lane::Urgent && self.said.as_ref() != Some(reason) {
+            let peer = format!("{:x}", self.route.to);
+            tracing::warn!(peer, error = reason, "peer became inactive (message send to peer failed)");
+            self.said = Some(reason.clone());
+        }
+    }
+
+    fn give_up_what_waits(&self) {
+        let lost = self.queue.clear() as u64;
+        let to = To { To: format!("{:x}", self.route.to) };
+        self.context.metrics.peers.send_failures.get_or_create(&to).inc_by(lost.max(1));
+        self.inbox.report_unreachable(self.route.to);
+    }
+
+    fn labels(&self) -> PeerLink {
+        PeerLink {
+            Local: format!("{:x}", self.context.identity.member_id),
+            Remote: format!("{:x}", self.route.to),
+        }
+    }
+}
+
+async fn dial(url: &str) -> Result<PeerClient<Channel>, String> {
+    let endpoint = Endpoint::from_shared(url.to_owned())
+        .map_err(|error| causes(&error))?
+        .connect_timeout(CONNECT_WITHIN)
+        .tcp_nodelay(true)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .http2_keep_alive_interval(ALIVE_EVERY)
+        .keep_alive_timeout(ALIVE_EVERY)
+        .keep_alive_while_idle(true);
+    let channel = endpoint.connect().await.map_err(|error| causes(&error))?;
+    Ok(PeerClient::new(channel)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX))
+}
+
+/// The outgoing stream: a hello, then whatever waits, as soon as it waits.
+struct Batches {
+    queue: Arc<Queue>,
+    hello: Option<Hello>,
+    context: Context,
+}
+
+impl Stream for Batches {
+    type Item = MessageBatch;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> Poll<Option<MessageBatch>> {
+        if let Some(hello) = self.hello.take() {
+            let to = To { To: format!("{:x}", hello.to) };
+            // Made here, so that the series exists before its first byte.
+            drop(self.context.metrics.peers.sent_bytes.get_or_create(&to));
+            return Poll::Ready(Some(MessageBatch { hello: Some(hello), messages: Vec::new() }));
+        }
+        let messages = ready!(self.queue.poll_batch(context));
+        Poll::Ready(Some(MessageBatch { hello: None, messages }))
+    }
+}
+
+/// The peer that remembers this member from an earlier life, if one does.
+///
+/// A member that lost its disk must not come back as itself: it could vote twice in one term. Peers that cannot be
+/// reached are not asked again, since on a first start of a whole cluster none can.
+pub async fn bootstrapped_elsewhere(identity: &Identity) -> Option<u64> {
+    let others = identity.members.iter().filter(|member| member.id != identity.member_id);
+    let mut asking: Vec<Pin<Box<dyn Future<Output = Option<u64>> + Send + '_>>> = Vec::new();
+    for member in others {
+        asking.push(Box::pin(async move {
+            let mut client = dial(member.peer_urls.first()?).await.ok()?;
+            let known = client.members(MembersRequest {}).await.ok()?.into_inner();
+            let published = |known: &api::peer::PeerMember| {
+                known.id == identity.member_id && !known.client_urls.is_empty()
+            };
+            known.members.iter().any(published).then_some(member.id)
+        }));
+    }
+    for answer in asking {
+        if let Ok(Some(peer)) = tokio::time::timeout(ASK_WITHIN, answer).await {
+            return Some(peer);
+        }
+    }
+    None
+}

@@ -1,0 +1,96 @@
+//! The face that Raft sees: a queue per peer and lane.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use raft_node::{Lane, Transport};
+use tokio::sync::Notify;
+
+use super::link::{Link, Route};
+use super::queue::{Pushed, Queue};
+use super::{Context, Inbox};
+use crate::metrics::To;
+use crate::shutdown::Stop;
+
+/// Thousands of heartbeats and votes; more than that waits only when the peer has stopped listening.
+const URGENT_BYTES_MAX: usize = 1 << 20;
+/// About as many entries as Raft keeps in flight to one peer.
+const BULK_BYTES_MAX: usize = 32 << 20;
+
+/// The ways to all other members.
+pub struct Peers {
+    context: Context,
+    lanes: HashMap<u64, Lanes>,
+    /// Raft starts with its transport in hand, so it comes to know us before we know it.
+    inbox: Arc<OnceLock<Arc<dyn Inbox>>>,
+}
+
+struct Lanes {
+    urgent: Arc<Queue>,
+    bulk: Arc<Queue>,
+    urls: Vec<String>,
+    /// The peer was heard: dial now rather than later.
+    heard: Arc<Notify>,
+}
+
+impl Peers {
+    pub fn new(context: Context) -> Peers {
+        let own = context.identity.member_id;
+        let others = context.identity.members.iter().filter(|member| member.id != own);
+        let lanes = others
+            .map(|member| {
+                let lanes = Lanes {
+                    urgent: Arc::new(Queue::new(URGENT_BYTES_MAX)),
+                    bulk: Arc::new(Queue::new(BULK_BYTES_MAX)),
+                    urls: member.peer_urls.clone(),
+                    heard: Arc::new(Notify::new()),
+                };
+                (member.id, lanes)
+            })
+            .collect();
+        Peers { context, lanes, inbox: Arc::new(OnceLock::new()) }
+    }
+
+    /// Starts dialling, now that there is somebody to report to. To be called once, inside the runtime.
+    pub fn connect(&self, inbox: Arc<dyn Inbox>, stop: &Stop) {
+        if self.inbox.set(Arc::clone(&inbox)).is_err() {
+            panic!("the links of a member are started once");
+        }
+        for (id, lanes) in &self.lanes {
+            for (lane, queue) in [(Lane::Urgent, &lanes.urgent), (Lane::Bulk, &lanes.bulk)] {
+                let route = Route { to: *id, lane, urls: lanes.urls.clone() };
+                let (queue, heard) = (Arc::clone(queue), Arc::clone(&lanes.heard));
+                let link = Link::new(self.context.clone(), route, queue, Arc::clone(&inbox));
+                tokio::spawn(link.run(heard, stop.clone()));
+            }
+        }
+    }
+
+    /// The peer opened a stream to us, so it can be dialled.
+    pub(super) fn heard(&self, from: u64) {
+        if let Some(lanes) = self.lanes.get(&from) {
+            lanes.heard.notify_waiters();
+        }
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+}
+
+impl Transport for Peers {
+    fn send(&self, to: u64, lane: Lane, message: Bytes) {
+        let Some(lanes) = self.lanes.get(&to) else { return };
+        let queue = match lane {
+            Lane::Urgent => &lanes.urgent,
+            Lane::Bulk => &lanes.bulk,
+        };
+        if queue.push(message) == Pushed::Full {
+            self.context.metrics.peers.send_failures.get_or_create(&To { To: format!("{to:x}") }).inc();
+            if let Some(inbox) = self.inbox.get() {
+                inbox.report_unreachable(to);
+            }
+        }
+    }
+}
