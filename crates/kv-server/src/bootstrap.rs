@@ -42,7 +42,7 @@ pub enum Birth {
 
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
-    #[error("error setting up initial cluster: {0}")]
+    #[error("error setting up initial cluster")]
     Url(#[from] UrlError),
     #[error("error setting up initial cluster: empty URL given for \"{0}\"")]
     EmptyUrl(String),
@@ -72,16 +72,26 @@ pub enum BootstrapError {
         path.display()
     )]
     LogLost { member: u64, path: PathBuf },
+    #[error(
+        "member {member:x} has already been bootstrapped, says member {peer:x}: with an empty data directory it \
+         could vote twice"
+    )]
+    BornBefore { member: u64, peer: u64 },
     #[error("{} holds data but no identity.json: it is not known whose", .0.display())]
     IdentityLost(PathBuf),
     #[error("the log in {} belongs to another member", .0.display())]
     OtherLog(PathBuf),
-    #[error("open the log: {}", causes(.0))]
+    #[error("open the log")]
     Log(#[from] wal::Error),
 }
 
-/// Reads or makes the member's identity and opens its log.
-pub fn establish(settings: &Settings, directory: &Directory) -> Result<Established, BootstrapError> {
+/// Reads or makes the member's identity and opens its log. A first start asks `remembers` which peer, if any, knows
+/// this member from an earlier life.
+pub fn establish(
+    settings: &Settings,
+    directory: &Directory,
+    remembers: impl FnOnce(&Identity) -> Option<u64>,
+) -> Result<Established, BootstrapError> {
     let options = wal::Options { segment_bytes: wal::Options::SEGMENT_BYTES };
     let log_exists = Wal::exists(&RealFs, directory.wal_dir())?;
     if let Some(identity) = Identity::read(&directory.identity_path())? {
@@ -100,6 +110,9 @@ pub fn establish(settings: &Settings, directory: &Directory) -> Result<Establish
     }
     if directory.store_dir().exists() {
         return Err(BootstrapError::IdentityLost(directory.path().to_owned()));
+    }
+    if let Some(peer) = remembers(&identity) {
+        return Err(BootstrapError::BornBefore { member: identity.member_id, peer });
     }
     if !log_exists {
         Wal::create(RealFs, directory.wal_dir(), &identity.log_identity(), Position::default(), options)?;
@@ -207,17 +220,6 @@ fn check_own_urls(settings: &Settings, own: &Urls) -> Result<(), BootstrapError>
     let cluster = own.iter().map(|url| format!("{name}={url}")).collect::<Vec<_>>().join(",");
     let advertised = advertised.to_string();
     Err(BootstrapError::UrlsDiffer { cluster, advertised, cluster_resolved, advertised_resolved })
-}
-
-/// An error with everything behind it, on one line.
-pub fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub enum DirectoryError {
     Etcd(PathBuf),
     #[error("data directory {} is locked by another process", .0.display())]
     Locked(PathBuf),
-    #[error("{attempt} {}: {source}", path.display())]
+    #[error("{attempt} {}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: io::Error },
 }
 

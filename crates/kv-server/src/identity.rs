@@ -38,9 +38,9 @@ pub struct FirstMember {
 
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    #[error("{attempt} {}: {source}", path.display())]
+    #[error("{attempt} {}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: io::Error },
-    #[error("read {}: not an identity: {source}", path.display())]
+    #[error("{} holds no identity", path.display())]
     Malformed { path: PathBuf, source: serde_json::Error },
     #[error("{} has format {found}, this program reads format {FORMAT}", path.display())]
     Format { path: PathBuf, found: u32 },
@@ -173,8 +173,8 @@ mod tests {
         let path = dir.path().join("identity.json");
         for (text, wanted) in [
             (r#"{"format": 2, "later": true}"#, "has format 2, this program reads format 1"),
-            (r#"{"format": 1"#, "not an identity"),
-            ("", "not an identity"),
+            (r#"{"format": 1"#, "holds no identity"),
+            ("", "holds no identity"),
         ] {
             std::fs::write(&path, text).unwrap();
             let error = Identity::read(&path).expect_err(text).to_string();

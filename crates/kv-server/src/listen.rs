@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
-#[error("listen on {url}: {source}")]
+#[error("listen on {url}")]
 pub struct BindError {
     url: Url,
     source: io::Error,
@@ -119,6 +119,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::log::causes;
     use crate::shutdown;
 
     fn urls(port: u16) -> Urls {
@@ -129,7 +130,7 @@ mod tests {
     async fn a_port_in_use_is_named() {
         let held = bind(&urls(0)).unwrap();
         let port = held[0].local_addr().unwrap().port();
-        let error = bind(&urls(port)).unwrap_err().to_string();
+        let error = causes(&bind(&urls(port)).unwrap_err());
         assert!(error.starts_with(&format!("listen on http://127.0.0.1:{port}: ")), "{error}");
         assert!(error.contains("in use"), "{error}");
     }

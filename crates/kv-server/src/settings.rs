@@ -44,7 +44,6 @@ pub struct Settings {
     /// Log entries kept behind the last checkpoint, so that a slow follower needs no snapshot.
     pub snapshot_count: u64,
     pub limits: Limits,
-    pub log: LogSettings,
 }
 
 /// What a member that starts for the first time believes of its cluster.
@@ -140,7 +139,6 @@ impl Settings {
             clock: clock(flags)?,
             snapshot_count: positive_or(flags.snapshot_count, SNAPSHOT_COUNT),
             limits: limits(flags),
-            log: log_settings(flags)?,
             advertise_peer_urls,
             name_given: flags.name.clone(),
             name,
@@ -225,7 +223,8 @@ fn limits(flags: &Flags) -> Limits {
     }
 }
 
-fn log_settings(flags: &Flags) -> Result<LogSettings, SettingsError> {
+/// How to log, known before anything else is.
+pub fn log_settings(flags: &Flags) -> Result<LogSettings, SettingsError> {
     let level = match flags.log_level.as_deref().unwrap_or("info") {
         "debug" => tracing::Level::DEBUG,
         "info" => tracing::Level::INFO,
@@ -275,6 +274,20 @@ mod tests {
     }
 
     #[test]
+    fn a_log_nobody_can_write_is_refused() {
+        let cases = [
+            ("--log-level loud", "unrecognized level: \"loud\""),
+            ("--log-format xml", "unknown log format: \"xml\", supported values json, console"),
+        ];
+        for (line, wanted) in cases {
+            let Ok(Parsed::Flags(flags, _)) = parse(line.split_whitespace().map(Into::into), []) else {
+                panic!("{line}");
+            };
+            assert_eq!(log_settings(&flags).expect_err(line).to_string(), wanted);
+        }
+    }
+
+    #[test]
     fn contradictions_are_refused_in_etcds_words() {
         let cases = [
             (
@@ -302,8 +315,6 @@ mod tests {
                 "--election-timeout 60000",
                 "--election-timeout[60000ms] is too long, and should be set less than 50000ms",
             ),
-            ("--log-level loud", "unrecognized level: \"loud\""),
-            ("--log-format xml", "unknown log format: \"xml\", supported values json, console"),
             (
                 "--listen-peer-urls https://127.0.0.1:1",
                 "https://127.0.0.1:1: only http URLs are built yet in kv-server",

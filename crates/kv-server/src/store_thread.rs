@@ -21,7 +21,7 @@ use parking_lot::{Condvar, Mutex};
 use raft_node::Fatal;
 use tokio::sync::watch;
 
-use crate::bootstrap::causes;
+use crate::log::causes;
 use crate::metrics::Metrics;
 
 /// Keys visited in one step of a compaction: a lock hold well under a millisecond. etcd's batch is as large.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::flags::{Parsed, parse};
+use crate::log::causes;
 
 fn settings(line: &str) -> Settings {
     match parse(line.split_whitespace().map(Into::into), []) {
@@ -52,7 +53,7 @@ fn a_cluster_that_does_not_hold_together_is_refused_in_etcds_words() {
         ("--name x --initial-cluster x", "error setting up initial cluster: empty URL given for \"x\""),
     ];
     for (line, wanted) in cases {
-        assert_eq!(first_identity(&settings(line)).expect_err(line).to_string(), wanted, "{line}");
+        assert_eq!(causes(&first_identity(&settings(line)).expect_err(line)), wanted, "{line}");
     }
 }
 

@@ -20,14 +20,14 @@ use api::peer::{Hello, MembersRequest, MessageBatch, ProbeRequest};
 use raft_node::Lane;
 use tokio::sync::Notify;
 use tokio_stream::Stream;
-use tonic::transport::{Channel, Endpoint};
 use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
 
 use super::backoff::Backoff;
 use super::queue::Queue;
 use super::{Context, Inbox, MESSAGE_BYTES_MAX, WINDOW_BYTES};
-use crate::bootstrap::causes;
 use crate::identity::Identity;
+use crate::log::causes;
 use crate::metrics::{PeerLink, To};
 use crate::shutdown::Stop;
 

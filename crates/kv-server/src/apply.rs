@@ -1,0 +1,114 @@
+//! Where the log meets the store: raft-node's machine, played by state-machine.
+//!
+//! * Whatever cannot be applied is fatal: skipping it would let this member drift from the others.
+//! * Applying waits here, and only here, when the store has too much in memory.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use mvcc::Applied;
+use raft_node::{Answer, Fatal, LogSync, Observer, Position};
+use state_machine::{Outcome, StateMachine};
+use std::sync::Arc;
+
+use crate::log::causes;
+use crate::metrics::Metrics;
+use crate::store_thread::Checkpoints;
+
+/// The replicated machine and the thread behind its store.
+pub struct Apply {
+    machine: StateMachine,
+    checkpoints: Checkpoints,
+    /// Newest compaction that the store thread was told of.
+    compacted: i64,
+}
+
+impl Apply {
+    pub fn new(machine: StateMachine, checkpoints: Checkpoints) -> Apply {
+        let compacted = machine.store().compact_revision();
+        Apply { machine, checkpoints, compacted }
+    }
+}
+
+fn to_applied(at: Position) -> Applied {
+    Applied { index: at.index, term: at.term }
+}
+
+impl raft_node::StateMachine for Apply {
+    type Outcome = Outcome;
+
+    fn applied(&self) -> Position {
+        let Applied { index, term } = self.machine.applied();
+        Position { index, term }
+    }
+
+    fn apply(&mut self, at: Position, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
+        let answer = match answer {
+            Answer::Wanted => state_machine::Answer::Wanted,
+            Answer::Unwanted => state_machine::Answer::Unwanted,
+        };
+        self.machine.apply(to_applied(at), command, answer).map_err(|error| Fatal::new(causes(&error)))
+    }
+
+    fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
+        let pressure = self.machine.end_entry(to_applied(at)).map_err(|error| Fatal::new(causes(&error)))?;
+        let compacted = self.machine.store().compact_revision();
+        if compacted != self.compacted {
+            self.compacted = compacted;
+            self.checkpoints.compaction_began();
+        }
+        self.checkpoints.pressed(pressure)
+    }
+}
+
+/// Raft's figures, counted.
+pub struct Watcher {
+    pub metrics: Arc<Metrics>,
+    pub member_id: u64,
+}
+
+/// An entry that takes longer than this is worth a look; etcd's figure.
+const APPLY_SLOW: Duration = Duration::from_millis(100);
+
+impl Observer for Watcher {
+    fn leader_changed(&self, leader: Option<u64>) {
+        let member = format!("{:x}", self.member_id);
+        match leader {
+            Some(leader) => {
+                self.metrics.raft.leader_changes.inc();
+                tracing::info!(
+                    local_member_id = member,
+                    leader = format!("{leader:x}"),
+                    "raft: elected leader"
+                );
+            }
+            None => tracing::warn!(local_member_id = member, "raft: lost leader"),
+        }
+    }
+
+    fn log_synced(&self, sync: LogSync) {
+        let disk = &self.metrics.disk;
+        disk.wal_sync_seconds.observe(sync.took.as_secs_f64());
+        disk.wal_bytes.inc_by(i64::try_from(sync.bytes).unwrap_or(i64::MAX));
+    }
+
+    fn proposals_failed(&self, count: usize) {
+        self.metrics.raft.proposals_failed.inc_by(count as u64);
+    }
+
+    fn entry_applied(&self, commands: usize, took: Duration) {
+        if took > APPLY_SLOW {
+            self.metrics.raft.entries_slow.inc();
+            tracing::warn!(commands, took = ?took, expected_duration = ?APPLY_SLOW, "apply request took too long");
+        }
+    }
+
+    fn read_points_failed(&self, count: usize) {
+        self.metrics.raft.read_indexes_failed.inc_by(count as u64);
+    }
+
+    fn tick_late(&self, late: Duration) {
+        self.metrics.raft.heartbeats_late.inc();
+        tracing::debug!(late = ?late, "a tick came late");
+    }
+}

@@ -1,0 +1,336 @@
+//! One member's life: everything started in order, served, and stopped in the opposite order.
+//!
+//! ```text
+//!   bind ports ▶ identity, log ▶ store ▶ store thread ▶ Raft ▶ peers ▶ leader known, own name published ▶ clients
+//! ```
+//!
+//! * A port in use, a foreign directory or a damaged file is found before anything is sent to anybody.
+//! * "ready to serve client requests" is said when this member can commit and apply, never before: its own name has
+//!   gone through the log by then.
+//! * After a fatal error of log, store or apply the process is gone at once: see [`shutdown::die`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::command::PublishMember;
+use api::etcdserverpb::Member as MemberEntry;
+use api::peer::PeerMember;
+use mvcc::{Maintainer, SledBackend, Store, Writer};
+use raft_node::{Config, Fatal, Handle, Threads};
+use state_machine::command::Kind;
+use state_machine::{Genesis, Outcome, StateMachine};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+use crate::apply::{Apply, Watcher};
+use crate::bootstrap::{self, BootstrapError, Established};
+use crate::clients::{self, Services};
+use crate::directory::Directory;
+use crate::front;
+use crate::http::{self, Http};
+use crate::identity::Identity;
+use crate::listen::{self, BindError, Permits};
+use crate::log::causes;
+use crate::member::{Ids, Member};
+use crate::metrics::{CountedHot, CountedServices, Exposition, Facts, Metrics};
+use crate::peer::{self, Context, PeerServer, Peers};
+use crate::service::{Grpc, Hot};
+use crate::settings::Settings;
+use crate::shutdown::{self, Stop, Stopper};
+use crate::store_thread::StoreThread;
+use crate::{runtime, version};
+
+/// Client connections open at one time. Each may hold a request and its answer; the next one waits to be accepted.
+const CONNECTIONS_MAX: u32 = 32_768;
+/// Between two attempts to publish this member's name.
+const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
+/// A successor that answers at all takes over within a few round trips.
+const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
+
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    #[error("start the threads that serve sockets")]
+    Runtime(#[source] std::io::Error),
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+    #[error("open the store")]
+    Store(#[from] mvcc::Error),
+    #[error("read the store")]
+    State(#[from] state_machine::Fatal),
+    #[error("start the store's thread")]
+    StoreThread(#[source] std::io::Error),
+    #[error("start Raft")]
+    Raft(#[from] raft_node::StartError),
+    #[error("wait for signals")]
+    Signals(#[source] std::io::Error),
+}
+
+/// Runs a member until it is told to stop.
+pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
+    let runtime = runtime::build().map_err(NodeError::Runtime)?;
+    let ports = {
+        let _inside = runtime.enter();
+        Ports {
+            clients: listen::bind(&settings.listen_client_urls)?,
+            peers: listen::bind(&settings.listen_peer_urls)?,
+        }
+    };
+    announce(&settings, &directory);
+    let ask = |identity: &Identity| runtime.block_on(peer::bootstrapped_elsewhere(identity));
+    let established = bootstrap::establish(&settings, &directory, ask)?;
+    let running = Running::start(&runtime, settings, &directory, established, ports.peers)?;
+    runtime.block_on(running.live(ports.clients))?;
+    // Tasks that are still there have nobody to talk to.
+    runtime.shutdown_background();
+    drop(directory);
+    tracing::info!("closed kv-server");
+    Ok(())
+}
+
+/// Bound, not served.
+struct Ports {
+    clients: Vec<TcpListener>,
+    peers: Vec<TcpListener>,
+}
+
+fn announce(settings: &Settings, directory: &Directory) {
+    tracing::info!(
+        version = version::OWN,
+        etcd_version = version::ETCD,
+        name = settings.name,
+        data_dir = %directory.path().display(),
+        wal_dir = %directory.wal_dir().display(),
+        listen_peer_urls = %settings.listen_peer_urls,
+        advertise_client_urls = %settings.advertise_client_urls,
+        listen_client_urls = %settings.listen_client_urls,
+        initial_cluster = settings.initial.cluster,
+        heartbeat_interval = ?settings.clock.heartbeat,
+        election_timeout = ?settings.clock.election,
+        quota_backend_bytes = settings.limits.quota_bytes,
+        "starting a kv-server member"
+    );
+}
+
+/// Everything that runs before clients are served.
+struct Running {
+    settings: Settings,
+    identity: Arc<Identity>,
+    member: Arc<Member>,
+    metrics: Arc<Metrics>,
+    store_thread: StoreThread,
+    threads: Threads,
+    /// Ends the links to peers; last of all, since Raft talks through them to its end.
+    peers_stopper: Stopper,
+}
+
+/// One line, and the process is gone: nothing after this point may be acknowledged.
+fn on_fatal(fatal: Fatal) {
+    shutdown::die(&fatal.what)
+}
+
+impl Running {
+    fn start(
+        runtime: &Runtime,
+        settings: Settings,
+        directory: &Directory,
+        established: Established,
+        peer_ports: Vec<TcpListener>,
+    ) -> Result<Running, NodeError> {
+        let identity = Arc::new(established.identity.clone());
+        let metrics = Arc::new(Metrics::default());
+        let (writer, store, maintainer) = open_store(directory)?;
+        let machine = StateMachine::new(writer, &genesis(&identity))?;
+        let store_thread = StoreThread::start(maintainer, store.clone(), Arc::clone(&metrics), on_fatal)
+            .map_err(NodeError::StoreThread)?;
+        let context = Context { identity: Arc::clone(&identity), metrics: Arc::clone(&metrics) };
+        let peers = Arc::new(Peers::new(context));
+        let checkpoints = store_thread.checkpoints();
+        let apply = Apply::new(machine, checkpoints.clone());
+        let (raft, threads) = start_raft(runtime, &settings, established, apply, &peers, &metrics)?;
+        let (peers_stopper, stop) = shutdown::stop();
+        {
+            let _inside = runtime.enter();
+            start_peers(&peers, &raft, &store, peer_ports, &stop);
+        }
+        let ids = Ids { cluster: identity.cluster_id, member: identity.member_id };
+        let limits = settings.limits;
+        let compactions = checkpoints.compacted();
+        let member = Member { raft, store, ids, limits, metrics: Arc::clone(&metrics), compactions };
+        let member = Arc::new(member);
+        Ok(Running { settings, identity, member, metrics, store_thread, threads, peers_stopper })
+    }
+
+    /// Becomes ready, serves, and ends when a signal says so.
+    async fn live(self, client_ports: Vec<TcpListener>) -> Result<(), NodeError> {
+        let (stopper, stop) = shutdown::stop();
+        let permits = Permits::new(CONNECTIONS_MAX);
+        let mut signalled = std::pin::pin!(shutdown::signalled());
+        let signal = tokio::select! {
+            signal = &mut signalled => signal,
+            () = self.publish() => {
+                self.serve_clients(client_ports, &permits, &stop);
+                signalled.await
+            }
+        };
+        tracing::info!(signal = signal.map_err(NodeError::Signals)?, "received signal; shutting down");
+        self.stop(&stopper, &permits).await;
+        Ok(())
+    }
+
+    /// Returns when this member's name and client URLs have gone through the log: it can commit, and it has applied.
+    async fn publish(&self) {
+        let request = PublishMember {
+            member_id: self.identity.member_id,
+            name: self.identity.name.clone(),
+            client_urls: self.settings.advertise_client_urls.texts(),
+        };
+        while let Err(error) = self.member.propose(Kind::PublishMember(request.clone())).await {
+            tracing::debug!(error = causes(&error), "publishing the local member failed; trying again");
+            tokio::time::sleep(PUBLISH_PAUSE).await;
+        }
+        tracing::info!(
+            local_member_id = format!("{:x}", self.identity.member_id),
+            local_member_name = self.identity.name,
+            cluster_id = format!("{:x}", self.identity.cluster_id),
+            "published local member to cluster through raft"
+        );
+    }
+
+    fn serve_clients(&self, ports: Vec<TcpListener>, permits: &Permits, stop: &Stop) {
+        tracing::info!("ready to serve client requests");
+        for url in self.settings.listen_client_urls.iter() {
+            tracing::info!(
+                traffic = "grpc+http",
+                address = url.authority(),
+                "serving client traffic insecurely; this is strongly discouraged!"
+            );
+        }
+        let member = &self.member;
+        let facts = Facts { peers: self.identity.members.len() - 1 };
+        let exposition = Arc::new(Exposition::new(&self.metrics, Arc::clone(member), facts));
+        let services = Services {
+            hot: CountedHot::new(Hot::new(Arc::clone(member)), Arc::clone(&self.metrics)),
+            grpc: CountedServices::new(Grpc::new(Arc::clone(member)), Arc::clone(&self.metrics)),
+            http: http::router(Http { member: Arc::clone(member), exposition }),
+            limits: front_limits(&self.settings),
+        };
+        clients::serve(ports, &services, permits, stop);
+    }
+
+    /// Hands leadership over, lets calls end, makes everything durable.
+    async fn stop(self, clients: &Stopper, permits: &Permits) {
+        match tokio::time::timeout(HAND_OVER_WITHIN, self.member.raft.hand_over()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "leadership was not handed over"),
+            Err(_) => tracing::warn!("leadership was not handed over in time"),
+        }
+        clients.stop();
+        if tokio::time::timeout(self.settings.request_timeout(), permits.drained()).await.is_err() {
+            tracing::warn!("some client connections did not end in time");
+        }
+        self.member.raft.stop();
+        let (threads, store_thread) = (self.threads, self.store_thread);
+        let joined = tokio::task::spawn_blocking(move || {
+            threads.join();
+            store_thread.stop();
+        });
+        if joined.await.is_err() {
+            tracing::error!("a thread panicked while the member stopped");
+        }
+        self.peers_stopper.stop();
+    }
+}
+
+fn open_store(directory: &Directory) -> Result<(Writer, Store, Maintainer), NodeError> {
+    let backend = SledBackend::open(&directory.store_dir())?;
+    Ok(mvcc::open(Box::new(backend), mvcc::Options::default())?)
+}
+
+/// Ids and peer URLs of the first members; names and client URLs each member publishes itself.
+fn genesis(identity: &Identity) -> Genesis {
+    let entry = |member: &crate::identity::FirstMember| MemberEntry {
+        id: member.id,
+        peer_ur_ls: member.peer_urls.clone(),
+        ..MemberEntry::default()
+    };
+    Genesis { members: identity.members.iter().map(entry).collect() }
+}
+
+fn start_raft(
+    runtime: &Runtime,
+    settings: &Settings,
+    established: Established,
+    apply: Apply,
+    peers: &Arc<Peers>,
+    metrics: &Arc<Metrics>,
+) -> Result<(Handle<Outcome>, Threads), NodeError> {
+    let Established { identity, log, recovery, .. } = established;
+    let watcher = Watcher { metrics: Arc::clone(metrics), member_id: identity.member_id };
+    let (raft, pump, threads) = raft_node::start(
+        config(settings, &identity),
+        raft_node::Log::opened(log, recovery),
+        apply,
+        Arc::clone(peers) as Arc<dyn raft_node::Transport>,
+        Box::new(on_fatal),
+        Arc::new(watcher),
+    )?;
+    runtime.spawn(pump.run());
+    Ok((raft, threads))
+}
+
+fn config(settings: &Settings, identity: &Identity) -> Config {
+    let heartbeat = settings.clock.heartbeat;
+    let ticks = settings.clock.election.as_millis() / heartbeat.as_millis().max(1);
+    let defaults = raft_node::Limits::default();
+    Config {
+        id: identity.member_id,
+        voters: identity.members.iter().map(|member| member.id).collect(),
+        boot_nonce: rand::random(),
+        tick: heartbeat,
+        heartbeat_ticks: 1,
+        election_ticks: u32::try_from(ticks).unwrap_or(u32::MAX),
+        limits: raft_node::Limits {
+            command_bytes_max: defaults.command_bytes_max.max(settings.limits.request_bytes_max),
+            request_timeout: settings.request_timeout(),
+            ..defaults
+        },
+    }
+}
+
+fn start_peers(
+    peers: &Arc<Peers>,
+    raft: &Handle<Outcome>,
+    store: &Store,
+    ports: Vec<TcpListener>,
+    stop: &Stop,
+) {
+    let inbox: Arc<dyn peer::Inbox> = Arc::new(raft.clone());
+    peers.connect(Arc::clone(&inbox), stop);
+    let store = store.clone();
+    let members = move || known_members(&store);
+    peer::serve(ports, &PeerServer::new(Arc::clone(peers), inbox, Arc::new(members)), stop);
+}
+
+/// What a starting member may ask of us.
+fn known_members(store: &Store) -> Vec<PeerMember> {
+    let members = state_machine::members(store).unwrap_or_default();
+    let entry = |member: MemberEntry| PeerMember {
+        id: member.id,
+        name: member.name,
+        peer_urls: member.peer_ur_ls,
+        client_urls: member.client_ur_ls,
+    };
+    members.into_iter().map(entry).collect()
+}
+
+fn front_limits(settings: &Settings) -> front::Limits {
+    front::Limits {
+        message_bytes_max: settings.limits.message_bytes_max(),
+        // As etcd: the client decides. Each stream's memory is bounded by the connection's window.
+        streams_max: u32::MAX,
+        keepalive_interval: Duration::from_secs(2 * 60 * 60),
+        keepalive_timeout: Duration::from_secs(20),
+    }
+}
