@@ -1,21 +1,193 @@
 //! The background half: checkpoints and physical compaction.
+//!
+//!   persist:  cut (lock) ─▶ compress and append blocks ─▶ sync files ─▶ catalogue, one atomic update ─▶ swap (lock)
+//!
+//! * The catalogue names only blocks that are synced. A crash before the update leaves bytes that never happened.
+//! * Marks, items and blocks of one checkpoint become durable in one step, so the applied index never runs ahead of the
+//!   data or behind it.
+//! * After a failed write or sync nothing is written any more: what the disk holds is unknown.
 
-use crate::error::Result;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::backend::{Backend, Update};
+use crate::block_file::BlockFiles;
+use crate::catalogue::{self, Marks, block_entry, crc_of, item_entry, item_key};
+use crate::compaction::Compaction;
+use crate::directory::{Block, Content};
+use crate::error::{Error, Result};
+use crate::frame;
+use crate::revision::Revision;
+use crate::state::{Cut, Shared};
 use crate::types::{CompactProgress, Persisted};
 
 /// Only one exists per store; the checkpoint thread owns it. After an error it is poisoned and the member must stop.
-pub struct Maintainer {}
+pub struct Maintainer {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) durable: Durable,
+    pub(crate) compaction: Compaction,
+    pub(crate) is_poisoned: bool,
+}
+
+/// The durable side, as it stands.
+pub(crate) struct Durable {
+    pub backend: Box<dyn Backend>,
+    pub files: BlockFiles,
+    pub marks: Marks,
+    /// Checksum of each item's entry, for the digest.
+    pub item_crcs: BTreeMap<Bytes, u32>,
+}
 
 impl Maintainer {
     /// Makes the state at the newest entry border durable, in one atomic step. If the writer is inside an entry, that
     /// is the last checkpoint it offered; the next end of an entry then offers another.
+    ///
+    /// Errors: `Io` or `Catalogue` when the disk refuses; from then on every call is `Poisoned`.
     pub fn persist(&mut self) -> Result<Persisted> {
-        todo!()
+        self.guarded(Self::try_persist)
     }
 
-    /// One bounded step of physical compaction: at most `keys_max` keys are visited under the lock. Persists first
-    /// when the compaction itself is not durable yet.
-    pub fn compact_step(&mut self, _keys_max: usize) -> Result<CompactProgress> {
-        todo!()
+    /// One bounded step of physical compaction: at most `keys_max` keys are visited under the lock, a few MiB of blocks
+    /// read and rewritten. Persists first when the compaction itself is not durable yet. A compaction that a crash
+    /// interrupted is resumed by the first call after reopening.
+    ///
+    /// Errors: as `persist`, and `Corrupt` when a block that must be rewritten cannot be read.
+    pub fn compact_step(&mut self, keys_max: usize) -> Result<CompactProgress> {
+        self.guarded(|maintainer| Compaction::step(maintainer, keys_max))
+    }
+
+    fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.is_poisoned {
+            return Err(Error::Poisoned);
+        }
+        let result = work(self);
+        self.is_poisoned = result.is_err();
+        result
+    }
+
+    pub(crate) fn try_persist(&mut self) -> Result<Persisted> {
+        let Some(cut) = self.take_cut() else { return Ok(self.persisted(0, 0)) };
+        let first_new = Revision::first_of(self.durable.marks.revision + 1);
+        let (from, sealed) = self.blocks_to_store(first_new, cut.revision);
+        let (stored, bytes_written) = self.durable.store(&sealed)?;
+        self.durable.files.sync()?;
+        self.durable.name(&cut, &stored)?;
+
+        for (old, new) in sealed.iter().zip(&stored) {
+            if let (Content::Memory(decoded), Content::Stored(place)) = (&old.content, &new.content) {
+                self.shared.cache.keep(place, decoded.clone());
+            }
+        }
+        let raw_bytes: usize = sealed.iter().map(|block| block.identity.raw_bytes as usize).sum();
+        let (blocks, stored_bytes) = (stored.len(), self.durable.allocated());
+        let mut state = self.shared.state.write();
+        state.directory.replace(from..from + blocks, stored);
+        state.unpersisted_bytes =
+            state.unpersisted_bytes.checked_sub(raw_bytes).expect("sealed blocks were counted");
+        state.stored_bytes = stored_bytes;
+        drop(state);
+        Ok(self.persisted(blocks, bytes_written))
+    }
+
+    /// The newest checkpoint that can be had now, if it differs from the durable one.
+    fn take_cut(&self) -> Option<Cut> {
+        let mut state = self.shared.state.write();
+        if state.is_inside_entry {
+            state.is_cut_wanted = true;
+        } else if self.differs(&state) {
+            state.cut();
+        }
+        state.cut.take()
+    }
+
+    /// Whether there is anything that the last checkpoint does not hold.
+    fn differs(&self, state: &crate::state::State) -> bool {
+        let durable = &self.durable.marks;
+        let (applied, revision) = (state.applied, state.revision);
+        (applied, revision, state.compact_revision)
+            != (durable.applied, durable.revision, durable.compact_revision)
+            || !state.items_changed.is_empty()
+            || state.cut.is_some()
+    }
+
+    /// Sealed blocks of a checkpoint up to `revision`, and the position of the first.
+    fn blocks_to_store(&self, first_new: Revision, revision: i64) -> (usize, Vec<Arc<Block>>) {
+        let state = self.shared.state.read();
+        let from = state.directory.position_from(first_new);
+        let newer = (from..state.directory.len()).filter_map(|position| state.directory.get(position));
+        (from, newer.take_while(|block| block.identity.last.main <= revision).cloned().collect())
+    }
+
+    fn persisted(&self, blocks: usize, bytes_written: u64) -> Persisted {
+        let Marks { applied, revision, .. } = self.durable.marks;
+        Persisted { applied, revision, blocks, bytes_written }
+    }
+}
+
+impl Durable {
+    /// Bytes of block files and catalogue.
+    pub fn allocated(&self) -> u64 {
+        self.files.allocated() + self.backend.catalogue_bytes()
+    }
+
+    /// Appends blocks to the block files; not durable yet.
+    fn store(&mut self, sealed: &[Arc<Block>]) -> Result<(Vec<Arc<Block>>, u64)> {
+        let (mut stored, mut bytes_written, mut bytes) = (Vec::with_capacity(sealed.len()), 0, Vec::new());
+        for block in sealed {
+            let Content::Memory(decoded) = &block.content else { unreachable!("blocks are stored once") };
+            bytes.clear();
+            frame::store(decoded, &mut bytes);
+            bytes_written += bytes.len() as u64;
+            let content = Content::Stored(self.files.append(&mut *self.backend, &bytes)?);
+            stored.push(Arc::new(Block { identity: block.identity, content, dead: block.dead.clone() }));
+        }
+        Ok((stored, bytes_written))
+    }
+
+    /// Names a checkpoint in the catalogue: from here on it is what a restart finds.
+    fn name(&mut self, cut: &Cut, stored: &[Arc<Block>]) -> Result<()> {
+        let mut update = Update::default();
+        let mut marks = self.marks;
+        (marks.applied, marks.revision) = (cut.applied, cut.revision);
+        marks.compact_revision = cut.compact_revision;
+        for block in stored {
+            let entry = block_entry(block, block.place().expect("stored just now"));
+            marks.blocks.add(crc_of(&entry.1));
+            update.puts.push(entry);
+        }
+        for (key, value) in &cut.items {
+            if let Some(crc) = self.item_crcs.remove(key) {
+                marks.items.remove(crc);
+            }
+            match value {
+                Some(value) => {
+                    let entry = item_entry(key, value);
+                    marks.items.add(crc_of(&entry.1));
+                    self.item_crcs.insert(key.clone(), crc_of(&entry.1));
+                    update.puts.push(entry);
+                }
+                None => update.removals.push(item_key(key)),
+            }
+        }
+        self.update_marks(marks, update)
+    }
+
+    /// One atomic update that ends in `marks`.
+    pub fn update_marks(&mut self, marks: Marks, mut update: Update) -> Result<()> {
+        assert!(marks.revision >= self.marks.revision, "the durable revision never goes back");
+        assert!(marks.applied >= self.marks.applied, "the durable applied index never goes back");
+        update.puts.push(marks.entry());
+        self.backend.update(update)?;
+        self.marks = marks;
+        Ok(())
+    }
+
+    /// Removes a block's entry from an update and its digest, unless another block takes its key.
+    pub fn unname(&self, marks: &mut Marks, update: &mut Update, block: &Block) {
+        let entry = block_entry(block, block.place().expect("only stored blocks have entries"));
+        marks.blocks.remove(crc_of(&entry.1));
+        update.removals.push(catalogue::block_key(block.identity.first));
     }
 }

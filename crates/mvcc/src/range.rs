@@ -79,6 +79,12 @@ impl KeyRange {
         }
     }
 
+    /// The same range without the keys before `start`.
+    pub(crate) fn resumed_at(&self, start: Bytes) -> Self {
+        assert!(self.contains(&start), "a walk resumes inside its range");
+        KeyRange { start, end: self.end.clone() }
+    }
+
     pub fn contains(&self, key: &[u8]) -> bool {
         key >= self.start.as_ref() && self.is_before_end(key)
     }

@@ -1,35 +1,60 @@
-//! Where checkpoints live.
+//! Where checkpoints live: a catalogue and block files.
+//!
+//! * `Backend::update` is atomic and durable on return. It is the one moment at which a checkpoint comes to be.
+//! * Block files are only appended to, synced before the catalogue names what is in them, and removed whole.
+//! * What a file holds beyond the last block that the catalogue names never happened.
+//!
+//! A backend stores bytes; their meaning and their checksums belong to `catalogue` and `block_file`, so that every
+//! backend is checked alike.
 
-use std::path::{Path, PathBuf};
+mod memory;
+mod sled;
+
+use std::io;
+use std::sync::Arc;
 
 use crate::error::Result;
 
-/// Durable home of a store.
-pub trait Backend: Send {}
+pub use self::memory::MemoryBackend;
+pub use self::sled::SledBackend;
 
-/// A backend in memory, for tests and simulation: a cheap handle to shared state. Drop the store, open another on a clone
-/// of the handle, and it stands at the last persisted checkpoint, as after a crash.
-#[derive(Clone, Default)]
-pub struct MemoryBackend {}
-
-impl MemoryBackend {
-    pub fn new() -> Self {
-        Self::default()
-    }
+/// One atomic change of the catalogue. Keys are disjoint.
+#[derive(Debug, Default)]
+pub struct Update {
+    pub puts: Vec<(Vec<u8>, Vec<u8>)>,
+    pub removals: Vec<Vec<u8>>,
 }
 
-impl Backend for MemoryBackend {}
+/// Durable home of one store. One store at a time uses it.
+pub trait Backend: Send {
+    /// The whole catalogue, in any order.
+    fn catalogue(&mut self) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
 
-/// Block files of our own, with sled as their catalogue.
-pub struct SledBackend {
-    _dir: PathBuf,
+    /// Changes the catalogue: after a crash either all of it or nothing; durable on return.
+    fn update(&mut self, update: Update) -> Result<()>;
+
+    /// Bytes that the catalogue occupies.
+    fn catalogue_bytes(&self) -> u64;
+
+    /// Numbers of the block files there are.
+    fn files(&mut self) -> Result<Vec<u64>>;
+
+    /// Creates an empty file, whose name survives a crash from then on.
+    fn create_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>>;
+
+    fn open_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>>;
+
+    /// Removes the name. Readers that hold the file still read it.
+    fn remove_file(&mut self, number: u64) -> Result<()>;
 }
 
-impl SledBackend {
-    /// Opens the store in `dir`, creating it if it is not there.
-    pub fn open(dir: &Path) -> Result<Self> {
-        Ok(SledBackend { _dir: dir.to_path_buf() })
-    }
+/// One block file, written by one owner and read by many.
+pub trait BlockFile: Send + Sync {
+    /// How errors call it.
+    fn name(&self) -> String;
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    fn sync(&self) -> io::Result<()>;
+    fn truncate(&self, bytes: u64) -> io::Result<()>;
+    fn bytes(&self) -> io::Result<u64>;
 }
-
-impl Backend for SledBackend {}

@@ -1,0 +1,228 @@
+//! A store in a directory: block files of our own, and sled as their catalogue.
+//!
+//!   DIR/catalogue/          sled: one tree, small values, one batch per checkpoint
+//!   DIR/blocks/NNNNNN.blk   written once, synced before the catalogue names what is inside
+//!
+//! What sled 0.34 needs to be told:
+//! * Its `flush` does not survive a power cut by itself: the file it wrote is synced here, by its own handle.
+//! * A `snap.*.generating` left by a crash while opening makes the next opening fail: it is deleted first.
+//! * Its cache outgrows its setting, so the setting is small; the catalogue is read once, at start.
+//! * Values beyond about 128 KiB become files that it never syncs: catalogue values stay far below.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Backend, BlockFile, Update};
+use crate::error::{Error, Result};
+
+/// Enough for the catalogue of some 100,000 blocks; it is not on any read path.
+const CACHE_BYTES: u64 = 8 << 20;
+/// Beyond this sled would write a value to a file of its own, unsynced.
+const VALUE_BYTES_MAX: usize = 96 << 10;
+
+/// Block files of our own, with sled as their catalogue.
+pub struct SledBackend {
+    catalogue: sled::Db,
+    catalogue_dir: PathBuf,
+    /// Sled's file, to be truly synced.
+    catalogue_file: File,
+    blocks_dir: PathBuf,
+}
+
+impl SledBackend {
+    /// Opens the store in `dir`, creating it if it is not there. The caller makes sure that nobody else has it open.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let (catalogue_dir, blocks_dir) = (dir.join("catalogue"), dir.join("blocks"));
+        for new in [dir, &catalogue_dir, &blocks_dir] {
+            fs::create_dir_all(new).map_err(refused("create", new))?;
+        }
+        remove_half_written_snapshots(&catalogue_dir)?;
+        let catalogue = sled::Config::new()
+            .path(&catalogue_dir)
+            .cache_capacity(CACHE_BYTES)
+            .open()
+            .map_err(catalogue_refused("open"))?;
+        let catalogue_path = catalogue_dir.join("db");
+        let catalogue_file = File::open(&catalogue_path).map_err(refused("open", &catalogue_path))?;
+        let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+        for new in parent.into_iter().chain([dir, &catalogue_dir, &blocks_dir]) {
+            sync_dir(new)?;
+        }
+        Ok(SledBackend { catalogue, catalogue_dir, catalogue_file, blocks_dir })
+    }
+
+    fn block_path(&self, number: u64) -> PathBuf {
+        self.blocks_dir.join(format!("{number:06}.blk"))
+    }
+
+    fn open_block_file(&self, number: u64, options: &OpenOptions) -> Result<Arc<dyn BlockFile>> {
+        let path = self.block_path(number);
+        let file = options.open(&path).map_err(refused("open", &path))?;
+        Ok(Arc::new(DiskFile { file, path }))
+    }
+}
+
+impl Backend for SledBackend {
+    fn catalogue(&mut self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let entries = self.catalogue.iter().map(|entry| {
+            let (key, value) = entry.map_err(catalogue_refused("read"))?;
+            Ok((key.to_vec(), value.to_vec()))
+        });
+        entries.collect()
+    }
+
+    fn update(&mut self, update: Update) -> Result<()> {
+        let mut batch = sled::Batch::default();
+        for key in update.removals {
+            batch.remove(key);
+        }
+        for (key, value) in update.puts {
+            assert!(value.len() <= VALUE_BYTES_MAX, "a catalogue value that sled would not sync");
+            batch.insert(key, value);
+        }
+        self.catalogue.apply_batch(batch).map_err(catalogue_refused("write"))?;
+        self.catalogue.flush().map_err(catalogue_refused("flush"))?;
+        self.catalogue_file.sync_all().map_err(refused("sync", &self.catalogue_dir.join("db")))
+    }
+
+    fn catalogue_bytes(&self) -> u64 {
+        // Unknown for a moment is no reason to fail a question about sizes.
+        self.catalogue.size_on_disk().unwrap_or(0)
+    }
+
+    fn files(&mut self) -> Result<Vec<u64>> {
+        let entries = fs::read_dir(&self.blocks_dir).map_err(refused("list", &self.blocks_dir))?;
+        let mut numbers = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(refused("list", &self.blocks_dir))?.file_name();
+            // A name that is not ours is left alone.
+            let number: Option<u64> =
+                name.to_str().and_then(|name| name.strip_suffix(".blk")).and_then(|name| name.parse().ok());
+            numbers.extend(number);
+        }
+        Ok(numbers)
+    }
+
+    fn create_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
+        let file =
+            self.open_block_file(number, OpenOptions::new().read(true).write(true).create_new(true))?;
+        // The directory as well: a power cut may forget the name of a file whose bytes are safe.
+        sync_dir(&self.blocks_dir)?;
+        Ok(file)
+    }
+
+    fn open_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
+        self.open_block_file(number, OpenOptions::new().read(true).write(true))
+    }
+
+    fn remove_file(&mut self, number: u64) -> Result<()> {
+        let path = self.block_path(number);
+        fs::remove_file(&path).map_err(refused("remove", &path))
+    }
+}
+
+struct DiskFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl BlockFile for DiskFile {
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn truncate(&self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+}
+
+fn remove_half_written_snapshots(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir).map_err(refused("list", dir))? {
+        let path = entry.map_err(refused("list", dir))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("snap.") && name.ends_with(".generating") {
+            fs::remove_file(&path).map_err(refused("remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
+fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(refused("sync", dir))
+}
+
+fn refused(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_path_buf();
+    move |source| Error::Io { attempt, path, source }
+}
+
+fn catalogue_refused(attempt: &'static str) -> impl FnOnce(sled::Error) -> Error {
+    move |source| Error::Catalogue { attempt, source: Box::new(source) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(key: &str, value: &str) -> Update {
+        Update { puts: vec![(key.into(), value.into())], removals: vec![] }
+    }
+
+    #[test]
+    fn the_catalogue_survives_reopening_beside_a_half_written_snapshot() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("store");
+        let mut backend = SledBackend::open(&home).unwrap();
+        backend.update(put("a", "1")).unwrap();
+        backend.update(Update { puts: vec![("b".into(), "2".into())], removals: vec!["a".into()] }).unwrap();
+        assert!(backend.catalogue_bytes() > 0);
+        drop(backend);
+
+        let leftover = home.join("catalogue/snap.0000000000000ABC.generating");
+        fs::write(&leftover, b"half").unwrap();
+        let mut backend = SledBackend::open(&home).unwrap();
+        assert_eq!(backend.catalogue().unwrap(), [(b"b".to_vec(), b"2".to_vec())]);
+        assert!(!leftover.exists());
+    }
+
+    #[test]
+    fn block_files_are_listed_read_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut backend = SledBackend::open(dir.path()).unwrap();
+        fs::write(dir.path().join("blocks/notes.txt"), b"not ours").unwrap();
+        let file = backend.create_file(7).unwrap();
+        file.write_at(b"hello", 3).unwrap();
+        file.sync().unwrap();
+        assert_eq!((backend.files().unwrap(), file.bytes().unwrap()), (vec![7], 8));
+        assert!(
+            matches!(backend.create_file(7), Err(Error::Io { attempt: "open", .. })),
+            "never overwritten"
+        );
+
+        let reader = backend.open_file(7).unwrap();
+        backend.remove_file(7).unwrap();
+        let mut buffer = [0; 5];
+        reader.read_at(&mut buffer, 3).unwrap();
+        assert_eq!(&buffer, b"hello", "an open file outlives its name");
+        assert!(backend.open_file(7).is_err());
+    }
+}

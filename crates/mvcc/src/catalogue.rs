@@ -1,0 +1,200 @@
+//! The catalogue's entries: what one checkpoint says about the store.
+//!
+//!   key                              value (every value ends in CRC-32C over key and value)
+//!   "m"                              marks: how far the state reaches, and a digest of all other entries
+//!   "b" first.main BE, first.sub BE  block: file number, offset, sizes, records, last revision, dead records
+//!   "i" key                          item: the value as it was set
+//!
+//! * Entries and marks change in one atomic update, so the digest always matches what is there. An entry that went
+//!   missing is noticed just as one that was altered.
+//! * The digest is a sum of checksums: an update needs only the entries that it touches.
+
+use bytes::{BufMut, Bytes};
+
+use crate::block_file::Place;
+use crate::dead::DeadList;
+use crate::directory::Block;
+use crate::error::Error;
+use crate::frame::{Identity, put_revision};
+use crate::record::Cursor;
+use crate::revision::Revision;
+use crate::types::Applied;
+
+const VERSION: u32 = 1;
+const MARKS: u8 = b'm';
+const BLOCK: u8 = b'b';
+const ITEM: u8 = b'i';
+
+/// Number and sum of checksums of some entries, in any order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Digest {
+    pub count: u64,
+    pub sum: u64,
+}
+
+impl Digest {
+    pub fn add(&mut self, crc: u32) {
+        self.count += 1;
+        self.sum = self.sum.wrapping_add(u64::from(crc));
+    }
+
+    pub fn remove(&mut self, crc: u32) {
+        self.count = self.count.checked_sub(1).expect("an entry is removed once");
+        self.sum = self.sum.wrapping_sub(u64::from(crc));
+    }
+}
+
+/// How far the durable state reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Marks {
+    pub applied: Applied,
+    pub revision: i64,
+    /// Reads below are refused; -1 means none are.
+    pub compact_revision: i64,
+    /// The newest compaction that is physically done; -1 means none.
+    pub compacted: i64,
+    pub blocks: Digest,
+    pub items: Digest,
+}
+
+impl Marks {
+    pub const EMPTY: Marks = Marks {
+        applied: Applied { index: 0, term: 0 },
+        revision: 1,
+        compact_revision: -1,
+        compacted: -1,
+        blocks: Digest { count: 0, sum: 0 },
+        items: Digest { count: 0, sum: 0 },
+    };
+
+    pub fn entry(&self) -> (Vec<u8>, Vec<u8>) {
+        let mut value = Vec::with_capacity(80);
+        value.put_u32_le(VERSION);
+        value.put_u64_le(self.applied.index);
+        value.put_u64_le(self.applied.term);
+        value.put_i64_le(self.revision);
+        value.put_i64_le(self.compact_revision);
+        value.put_i64_le(self.compacted);
+        for digest in [self.blocks, self.items] {
+            value.put_u64_le(digest.count);
+            value.put_u64_le(digest.sum);
+        }
+        seal(vec![MARKS], value)
+    }
+
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        if cursor.u32_le()? != VERSION {
+            return None;
+        }
+        let applied = Applied { index: cursor.u64_le()?, term: cursor.u64_le()? };
+        let [revision, compact_revision, compacted] = [cursor.i64_le()?, cursor.i64_le()?, cursor.i64_le()?];
+        let mut digest = || Some(Digest { count: cursor.u64_le()?, sum: cursor.u64_le()? });
+        Some(Marks { applied, revision, compact_revision, compacted, blocks: digest()?, items: digest()? })
+    }
+}
+
+/// A block as the catalogue names it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BlockEntry {
+    pub identity: Identity,
+    pub file: u64,
+    pub offset: u64,
+    pub bytes: u32,
+    pub dead: DeadList,
+}
+
+impl BlockEntry {
+    fn read(key: &[u8], cursor: &mut Cursor<'_>) -> Option<Self> {
+        let (main, sub) = (key.get(1..9)?, key.get(9..17)?);
+        let first = Revision {
+            main: i64::from_be_bytes(main.try_into().ok()?),
+            sub: i64::from_be_bytes(sub.try_into().ok()?),
+        };
+        let (file, offset, bytes) = (cursor.u64_le()?, cursor.u64_le()?, cursor.u32_le()?);
+        let (raw_bytes, records) = (cursor.u32_le()?, cursor.u32_le()?);
+        let last = Revision { main: cursor.i64_le()?, sub: i64::from(cursor.u32_le()?) };
+        let dead = DeadList::read(cursor)?;
+        let is_sane = key.len() == 17 && first <= last && dead.len() < records;
+        let identity = Identity { first, last, records, raw_bytes };
+        is_sane.then_some(BlockEntry { identity, file, offset, bytes, dead })
+    }
+}
+
+/// The catalogue's key for a block.
+pub(crate) fn block_key(first: Revision) -> Vec<u8> {
+    let mut key = vec![BLOCK];
+    key.put_i64(first.main);
+    key.put_i64(first.sub);
+    key
+}
+
+/// The catalogue's entry for a stored block.
+pub(crate) fn block_entry(block: &Block, place: &Place) -> (Vec<u8>, Vec<u8>) {
+    let mut value = Vec::with_capacity(64);
+    value.put_u64_le(place.number);
+    value.put_u64_le(place.offset);
+    value.put_u32_le(place.bytes);
+    value.put_u32_le(block.identity.raw_bytes);
+    value.put_u32_le(block.identity.records);
+    put_revision(&mut value, block.identity.last);
+    block.dead.write(&mut value);
+    seal(block_key(block.identity.first), value)
+}
+
+pub(crate) fn item_key(key: &[u8]) -> Vec<u8> {
+    [&[ITEM], key].concat()
+}
+
+pub(crate) fn item_entry(key: &[u8], value: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    seal(item_key(key), value.to_vec())
+}
+
+/// The checksum that a sealed value ends in.
+pub(crate) fn crc_of(value: &[u8]) -> u32 {
+    let tail = value.last_chunk::<4>().expect("every value of the catalogue ends in its checksum");
+    u32::from_le_bytes(*tail)
+}
+
+/// Any entry, read back.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Marks(Marks),
+    Block(BlockEntry),
+    Item(Bytes, Bytes),
+}
+
+/// Reads an entry. Whatever is not exactly what was written is an error.
+pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Entry, Error> {
+    let (content, tail) = value.split_last_chunk::<4>().ok_or_else(|| damaged("an entry is cut"))?;
+    if u32::from_le_bytes(*tail) != checksum(key, content) {
+        return Err(damaged("an entry's checksum does not match"));
+    }
+    let mut cursor = Cursor::new(content);
+    let entry = match key.first() {
+        Some(&MARKS) if key.len() == 1 => Marks::read(&mut cursor).map(Entry::Marks),
+        Some(&BLOCK) => BlockEntry::read(key, &mut cursor).map(Entry::Block),
+        Some(&ITEM) => {
+            cursor.at = content.len();
+            Some(Entry::Item(Bytes::copy_from_slice(&key[1..]), Bytes::copy_from_slice(content)))
+        }
+        Some(_) | None => None,
+    };
+    entry
+        .filter(|_| cursor.at == content.len())
+        .ok_or_else(|| damaged("an entry is intact but not understood"))
+}
+
+/// The error for a catalogue that is not what was written.
+pub(crate) fn damaged(what: &'static str) -> Error {
+    Error::Corrupt { file: "catalogue".into(), offset: 0, what }
+}
+
+fn seal(key: Vec<u8>, mut value: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
+    let crc = checksum(&key, &value);
+    value.put_u32_le(crc);
+    (key, value)
+}
+
+fn checksum(key: &[u8], content: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(key), content)
+}

@@ -1,0 +1,208 @@
+//! Which block holds which revision, and the blocks that are in memory.
+//!
+//!   revision ──▶ slot (first ≤ revision) ──▶ Block ──▶ Memory (pinned until persisted)
+//!                                                  └─▶ Stored ──▶ cache of decoded blocks ──▶ file
+//!
+//! * Slots ascend and do not overlap; the writer appends, the maintainer replaces.
+//! * Records are found by revision, not by place. So compaction may rewrite blocks behind the index's back: whoever looks
+//!   a revision up afterwards finds it in the new block, or learns that it is gone.
+//! * Blocks are immutable. One that changes its place is another `Block`; readers keep the one they have.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use crate::block::Decoded;
+use crate::block_file::Place;
+use crate::dead::DeadList;
+use crate::error::{Error, Result};
+use crate::frame::{self, Identity};
+use crate::revision::Revision;
+
+/// A sealed block, wherever its bytes are.
+pub(crate) struct Block {
+    pub identity: Identity,
+    pub content: Content,
+    /// Records that compaction found superseded but left in place. Only stored blocks have any.
+    pub dead: DeadList,
+}
+
+pub(crate) enum Content {
+    Memory(Arc<Decoded>),
+    Stored(Place),
+}
+
+impl Block {
+    pub fn in_memory(decoded: Decoded) -> Self {
+        let identity = Identity::of(&decoded);
+        Block { identity, content: Content::Memory(Arc::new(decoded)), dead: DeadList::default() }
+    }
+
+    pub fn place(&self) -> Option<&Place> {
+        match &self.content {
+            Content::Memory(_) => None,
+            Content::Stored(place) => Some(place),
+        }
+    }
+
+    /// Bytes on disk, or the raw size as an upper estimate of what they will be.
+    pub fn stored_bytes(&self) -> u64 {
+        u64::from(self.place().map_or(self.identity.raw_bytes, |place| place.bytes))
+    }
+
+    /// The part of `stored_bytes` that live records need, taking all records to be alike.
+    pub fn live_bytes(&self) -> u64 {
+        self.stored_bytes() * u64::from(self.live_records()) / u64::from(self.identity.records)
+    }
+
+    pub fn live_records(&self) -> u32 {
+        let live = self.identity.records.checked_sub(self.dead.len());
+        live.expect("a block has no more dead records than records")
+    }
+
+    /// The block's records from memory or disk, leaving no trace in the cache.
+    pub fn load(&self) -> Result<Arc<Decoded>> {
+        match &self.content {
+            Content::Memory(decoded) => Ok(decoded.clone()),
+            Content::Stored(place) => {
+                let stored = place.read()?;
+                let decoded = frame::load(&stored, self.identity).map_err(|what| place.damaged(what))?;
+                Ok(Arc::new(decoded))
+            }
+        }
+    }
+
+    /// The error for a record that must be here and is not.
+    pub fn lacks_record(&self) -> Error {
+        match &self.content {
+            Content::Memory(_) => {
+                Error::Corrupt { file: "memory".into(), offset: 0, what: "a record is missing" }
+            }
+            Content::Stored(place) => place.damaged("a record is missing"),
+        }
+    }
+}
+
+/// All sealed blocks in revision order.
+#[derive(Default)]
+pub(crate) struct Directory {
+    slots: Vec<Slot>,
+    stored_bytes: u64,
+    live_bytes: u64,
+}
+
+struct Slot {
+    /// A copy of the block's first revision, so that a search touches one array.
+    first: Revision,
+    block: Arc<Block>,
+}
+
+impl Directory {
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub fn get(&self, position: usize) -> Option<&Arc<Block>> {
+        self.slots.get(position).map(|slot| &slot.block)
+    }
+
+    /// Appends the newest block.
+    pub fn push(&mut self, block: Arc<Block>) {
+        let newest = self.slots.last().map(|slot| slot.block.identity.last);
+        assert!(newest < Some(block.identity.first), "blocks ascend");
+        self.add_bytes(&block);
+        self.slots.push(Slot { first: block.identity.first, block });
+    }
+
+    /// The block that holds `revision`, if any does.
+    pub fn find(&self, revision: Revision) -> Option<&Arc<Block>> {
+        let after = self.slots.partition_point(|slot| slot.first <= revision);
+        let block = &self.slots[after.checked_sub(1)?].block;
+        (revision <= block.identity.last).then_some(block)
+    }
+
+    /// Position of the first block that may hold `revision` or later ones.
+    pub fn position_from(&self, revision: Revision) -> usize {
+        let after = self.slots.partition_point(|slot| slot.first <= revision);
+        match after.checked_sub(1) {
+            Some(before) if self.slots[before].block.identity.last >= revision => before,
+            _ => after,
+        }
+    }
+
+    /// Puts other blocks in the place of some. What they hold must be what is alive of the old ones.
+    pub fn replace(&mut self, positions: Range<usize>, blocks: Vec<Arc<Block>>) {
+        let position = positions.start;
+        for slot in &self.slots[positions.clone()] {
+            self.stored_bytes -= slot.block.stored_bytes();
+            self.live_bytes -= slot.block.live_bytes();
+        }
+        let added = blocks.len();
+        for block in &blocks {
+            self.add_bytes(block);
+        }
+        self.slots
+            .splice(positions, blocks.into_iter().map(|block| Slot { first: block.identity.first, block }));
+        // The seams at both ends of what was put in.
+        for seam in position.saturating_sub(1)..(position + added).min(self.slots.len().saturating_sub(1)) {
+            let (left, right) = (&self.slots[seam], &self.slots[seam + 1]);
+            assert!(left.block.identity.last < right.first, "blocks overlap");
+        }
+    }
+
+    /// Bytes of all sealed blocks as stored, and the part of them that is alive.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.stored_bytes, self.live_bytes)
+    }
+
+    fn add_bytes(&mut self, block: &Block) {
+        self.stored_bytes += block.stored_bytes();
+        self.live_bytes += block.live_bytes();
+    }
+}
+
+/// Decoded blocks that readers used lately, bounded in bytes.
+pub(crate) struct BlockCache {
+    blocks: Cache<(u64, u64), Arc<Decoded>, ByWeight>,
+}
+
+#[derive(Clone)]
+struct ByWeight;
+
+impl Weighter<(u64, u64), Arc<Decoded>> for ByWeight {
+    fn weight(&self, _place: &(u64, u64), block: &Arc<Decoded>) -> u64 {
+        block.weight() as u64
+    }
+}
+
+impl BlockCache {
+    /// `block_bytes` is the usual size of a block; it sizes the cache's tables, not its limit.
+    pub fn new(cache_bytes: u64, block_bytes: usize) -> Self {
+        let blocks = cache_bytes as usize / block_bytes.max(1) + 1;
+        BlockCache { blocks: Cache::with_weighter(blocks, cache_bytes, ByWeight) }
+    }
+
+    /// The block's records, from memory if possible.
+    pub fn load(&self, block: &Block) -> Result<Arc<Decoded>> {
+        let Some(place) = block.place() else { return block.load() };
+        let name = (place.number, place.offset);
+        if let Some(decoded) = self.blocks.get(&name) {
+            return Ok(decoded);
+        }
+        let decoded = block.load()?;
+        self.blocks.insert(name, decoded.clone());
+        Ok(decoded)
+    }
+
+    /// Keeps a block that was just written: the newest records are the likeliest to be read.
+    pub fn keep(&self, place: &Place, decoded: Arc<Decoded>) {
+        self.blocks.insert((place.number, place.offset), decoded);
+    }
+
+    /// Forgets a block that was rewritten elsewhere.
+    pub fn forget(&self, place: &Place) {
+        self.blocks.remove(&(place.number, place.offset));
+    }
+}

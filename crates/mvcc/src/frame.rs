@@ -1,0 +1,211 @@
+//! The stored form of a block.
+//!
+//!   magic u32 │ payload u32 │ raw u32 │ records u32 │ first i64 u32 │ last i64 u32 │ codec u32 │ crc u32 │ payload …
+//!   └────────────────────────────── 48 bytes, little endian ────────────────────────────────────────┘
+//!
+//! * `crc` is CRC-32C over the header before it and the payload: no bit of a frame is outside it.
+//! * The payload is the raw records, or their LZ4 block when that is smaller by a sixteenth or more.
+//! * The header repeats what the catalogue says of the block. A frame that is intact but not the expected one is refused
+//!   as well: a catalogue and files of different times never mix unnoticed.
+
+use bytes::{BufMut, Bytes};
+use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
+
+use crate::block::Decoded;
+use crate::record::Cursor;
+use crate::revision::Revision;
+
+pub(crate) const HEADER_BYTES: usize = 48;
+const CRC_AT: usize = HEADER_BYTES - 4;
+const MAGIC: u32 = u32::from_le_bytes(*b"blk1");
+const CODEC_RAW: u32 = 0;
+const CODEC_LZ4: u32 = 1;
+/// Raw bytes of a block are far below this: one request is limited to a few MiB. It bounds what a reader allocates.
+const RAW_BYTES_MAX: usize = 1 << 30;
+
+/// What the catalogue knows of a block, and its frame repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub first: Revision,
+    pub last: Revision,
+    pub records: u32,
+    pub raw_bytes: u32,
+}
+
+impl Identity {
+    pub fn of(block: &Decoded) -> Self {
+        Identity {
+            first: block.first(),
+            last: block.last(),
+            records: u32::try_from(block.len()).expect("records take bytes, and those fit"),
+            raw_bytes: u32::try_from(block.raw().len()).expect("a block is far below 4 GiB"),
+        }
+    }
+}
+
+/// Appends the stored form of `block` to `out`.
+pub(crate) fn store(block: &Decoded, out: &mut Vec<u8>) {
+    assert!(block.raw().len() <= RAW_BYTES_MAX, "a block that could not be read back");
+    let start = out.len();
+    out.resize(start + HEADER_BYTES, 0);
+    let codec = append_payload(block.raw(), out);
+    let payload_bytes = out.len() - start - HEADER_BYTES;
+
+    let identity = Identity::of(block);
+    let mut header = &mut out[start..start + HEADER_BYTES];
+    header.put_u32_le(MAGIC);
+    header.put_u32_le(u32::try_from(payload_bytes).expect("never longer than the raw block"));
+    header.put_u32_le(identity.raw_bytes);
+    header.put_u32_le(identity.records);
+    put_revision(&mut header, identity.first);
+    put_revision(&mut header, identity.last);
+    header.put_u32_le(codec);
+    let crc = checksum(&out[start..]);
+    out[start + CRC_AT..start + HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Reads a block back. The error says what is wrong with the bytes.
+pub(crate) fn load(stored: &[u8], expected: Identity) -> Result<Decoded, &'static str> {
+    let (header, payload) = stored.split_at_checked(HEADER_BYTES).ok_or("shorter than a header")?;
+    if Cursor::new(&header[CRC_AT..]).u32_le() != Some(checksum(stored)) {
+        return Err("the checksum does not match");
+    }
+    let mut cursor = Cursor::new(header);
+    let mut field = || cursor.u32_le().expect("the header is 48 bytes");
+    if field() != MAGIC {
+        return Err("not a block");
+    }
+    if field() as usize != payload.len() {
+        return Err("the length differs from the catalogue's");
+    }
+    let (raw_bytes, records) = (field(), field());
+    let first = take_revision(&mut cursor);
+    let last = take_revision(&mut cursor);
+    let codec = cursor.u32_le().expect("the header is 48 bytes");
+    if (Identity { first, last, records, raw_bytes }) != expected {
+        return Err("not the block that the catalogue names");
+    }
+    let raw = unpack(codec, payload, raw_bytes as usize)?;
+    let decoded = Decoded::parse(raw, first.main, records as usize)?;
+    if (decoded.first(), decoded.last()) != (first, last) {
+        return Err("records differ from the header");
+    }
+    Ok(decoded)
+}
+
+/// Appends whichever is worth its bytes, raw or compressed, and says which it was.
+fn append_payload(raw: &[u8], out: &mut Vec<u8>) -> u32 {
+    let start = out.len();
+    out.resize(start + get_maximum_output_size(raw.len()), 0);
+    let packed = compress_into(raw, &mut out[start..]).expect("the output has the size that never fails");
+    if packed <= raw.len() - raw.len() / 16 {
+        out.truncate(start + packed);
+        CODEC_LZ4
+    } else {
+        out.truncate(start);
+        out.extend_from_slice(raw);
+        CODEC_RAW
+    }
+}
+
+fn unpack(codec: u32, payload: &[u8], raw_bytes: usize) -> Result<Bytes, &'static str> {
+    match codec {
+        CODEC_RAW if payload.len() == raw_bytes => Ok(Bytes::copy_from_slice(payload)),
+        CODEC_LZ4 if raw_bytes <= RAW_BYTES_MAX => {
+            let mut raw = vec![0; raw_bytes];
+            match decompress_into(payload, &mut raw) {
+                Ok(bytes) if bytes == raw_bytes => Ok(Bytes::from(raw)),
+                Ok(_) | Err(_) => Err("the payload does not decompress to its length"),
+            }
+        }
+        CODEC_RAW | CODEC_LZ4 => Err("the payload has the wrong length"),
+        _ => Err("an unknown codec"),
+    }
+}
+
+/// Over all but the checksum's own four bytes.
+fn checksum(stored: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&stored[..CRC_AT]), &stored[HEADER_BYTES..])
+}
+
+pub(crate) fn put_revision(out: &mut impl BufMut, revision: Revision) {
+    out.put_i64_le(revision.main);
+    out.put_u32_le(u32::try_from(revision.sub).expect("fewer than 2^32 changes in one request"));
+}
+
+fn take_revision(cursor: &mut Cursor<'_>) -> Revision {
+    let main = cursor.i64_le().expect("the header is 48 bytes");
+    Revision { main, sub: i64::from(cursor.u32_le().expect("the header is 48 bytes")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::OpenBlock;
+    use crate::record::{Body, Record};
+
+    fn block(value: &[u8]) -> Decoded {
+        let mut block = OpenBlock::default();
+        for main in 2..20 {
+            let body = Body::Put { create: 2, version: main - 1, lease: 9, value };
+            block.append(&Record { revision: Revision::first_of(main), key: b"key", body }, 4096);
+        }
+        block.sealed()
+    }
+
+    fn noise(bytes: usize) -> Vec<u8> {
+        let mut state = 1u64;
+        let step = |state: &mut u64| {
+            *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (*state >> 56) as u8
+        };
+        (0..bytes).map(|_| step(&mut state)).collect()
+    }
+
+    #[test]
+    fn a_block_reads_back_whether_it_compresses_or_not() {
+        let mut whole = noise(4000);
+        whole.truncate(200);
+        for (value, shrinks) in [(vec![b'a'; 200], true), (whole, true), (noise(1), true)] {
+            let block = block(&value);
+            let mut stored = Vec::new();
+            store(&block, &mut stored);
+            assert_eq!(stored.len() < block.raw().len(), shrinks);
+            let loaded = load(&stored, Identity::of(&block)).unwrap();
+            assert_eq!(loaded.raw(), block.raw());
+        }
+        let mut open = OpenBlock::default();
+        let value = noise(3000);
+        let body = Body::Put { create: 2, version: 1, lease: 0, value: &value };
+        open.append(&Record { revision: Revision::first_of(2), key: b"k", body }, 64);
+        let block = open.sealed();
+        let mut stored = Vec::new();
+        store(&block, &mut stored);
+        assert_eq!(stored.len(), HEADER_BYTES + block.raw().len(), "stored raw");
+        assert_eq!(load(&stored, Identity::of(&block)).unwrap().raw(), block.raw());
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let block = block(b"some value");
+        let mut stored = Vec::new();
+        store(&block, &mut stored);
+        for position in 0..stored.len() {
+            for bit in 0..8 {
+                stored[position] ^= 1 << bit;
+                assert!(load(&stored, Identity::of(&block)).is_err(), "byte {position} bit {bit}");
+                stored[position] ^= 1 << bit;
+            }
+            assert!(load(&stored[..position], Identity::of(&block)).is_err(), "cut at {position}");
+        }
+    }
+
+    #[test]
+    fn an_intact_block_in_the_wrong_place_is_refused() {
+        let block = block(b"some value");
+        let mut stored = Vec::new();
+        store(&block, &mut stored);
+        let other = Identity { last: Revision::first_of(99), ..Identity::of(&block) };
+        assert_eq!(load(&stored, other).unwrap_err(), "not the block that the catalogue names");
+    }
+}

@@ -1,0 +1,194 @@
+//! All keys in order, each with its history. Values live elsewhere (`directory`).
+//!
+//!   "" ──▶ leaf [aa … cz]      "d" ──▶ leaf [d … hello]      "help" ──▶ leaf [help … zz]
+//!
+//! * A leaf is filed under a lower bound of its keys; the first is filed under the empty key, so every key has a leaf.
+//! * Leaves do not overlap. A leaf that compaction empties is removed, unless it is the first.
+//!
+//! Counting keys of the newest state costs one step per leaf, not per key. Older states are counted key by key.
+//! Knows no locks: its owner holds them, and bounds the work per call.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+
+use crate::history::{History, Visible};
+use crate::leaf::{KEYS_MAX, Leaf};
+use crate::range::KeyRange;
+use crate::revision::Revision;
+
+#[derive(Debug)]
+pub(crate) struct Index {
+    leaves: BTreeMap<Box<[u8]>, Leaf>,
+}
+
+/// Where a bounded walk over the keys goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Next {
+    From(Box<[u8]>),
+    End,
+}
+
+impl Index {
+    pub fn new() -> Self {
+        Index { leaves: BTreeMap::from([(Box::from(&b""[..]), Leaf::default())]) }
+    }
+
+    pub fn get(&self, key: &[u8]) -> Option<&History> {
+        let (_, leaf) = self.leaves.range::<[u8], _>(up_to(key)).next_back()?;
+        leaf.search(key).ok().map(|position| leaf.history(position))
+    }
+
+    /// Records a put by the writer, and returns the version that it creates.
+    pub fn put(&mut self, key: &[u8], revision: Revision) -> Visible {
+        let first = Visible { revision, create: revision.main, version: 1 };
+        self.change(
+            key,
+            |history| {
+                let put = history.next_put(revision);
+                history.push_put(put);
+                put
+            },
+            || (History::with_put(first), first),
+        )
+    }
+
+    /// Records the delete of a live key by the writer.
+    pub fn delete(&mut self, key: &[u8], revision: Revision) {
+        self.change(
+            key,
+            |history| history.push_tombstone(revision),
+            || unreachable!("only a key that is there is deleted"),
+        )
+    }
+
+    /// Puts back a put that was read from a block. Blocks may begin in the middle of a key's history.
+    pub fn restore_put(&mut self, key: &[u8], put: Visible) {
+        self.change(key, |history| history.push_put(put), || (History::with_put(put), ()))
+    }
+
+    /// Puts back a tombstone that was read from a block; its puts may be compacted away.
+    pub fn restore_tombstone(&mut self, key: &[u8], at: Revision) {
+        self.change(key, |history| history.push_tombstone(at), || (History::with_tombstone(at), ()))
+    }
+
+    /// Visits the keys of `range` whether or not they exist at any one revision.
+    pub fn visit_all<B>(
+        &self,
+        range: &KeyRange,
+        mut visitor: impl FnMut(&[u8], &History) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        for (leaf, from) in self.leaves_of(range) {
+            for position in from..leaf.len() {
+                let key = leaf.key(position);
+                if !range.is_before_end(key) {
+                    return ControlFlow::Continue(());
+                }
+                visitor(key, leaf.history(position))?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Live keys of `range` in the newest state: a sum over leaves, and a look into the two at the borders.
+    pub fn count_live(&self, range: &KeyRange) -> usize {
+        let mut count = 0;
+        for (leaf, from) in self.leaves_of(range) {
+            let is_whole = from == 0 && leaf.len() > 0 && range.is_before_end(leaf.key(leaf.len() - 1));
+            if is_whole {
+                count += leaf.live();
+                continue;
+            }
+            let inside = (from..leaf.len()).take_while(|position| range.is_before_end(leaf.key(*position)));
+            count += inside.filter(|position| leaf.history(*position).is_live()).count();
+        }
+        count
+    }
+
+    /// Prunes whole leaves, beginning with the one filed under `from` (empty: the first), until `keys_max` keys were visited.
+    /// Dropped revisions are appended to `dropped`.
+    pub fn prune(&mut self, from: &[u8], at: i64, keys_max: usize, dropped: &mut Vec<Revision>) -> Next {
+        assert!(keys_max > 0, "a step that visits nothing never ends");
+        let mut visited = 0;
+        let (mut merge, mut next) = (Vec::new(), Next::End);
+        let mut previous_len = None;
+        for (name, leaf) in self.leaves.range_mut::<[u8], _>((Bound::Included(from), Bound::Unbounded)) {
+            if visited >= keys_max {
+                next = Next::From(name.clone());
+                break;
+            }
+            visited += leaf.len().max(1);
+            leaf.retain(|history| history.prune(at, dropped));
+            // A leaf that fits easily into its left neighbour moves there; an empty one always fits.
+            match previous_len {
+                Some(left) if left + leaf.len() <= KEYS_MAX / 2 || leaf.is_empty() => {
+                    merge.push(name.clone());
+                    previous_len = Some(left + leaf.len());
+                }
+                _ => previous_len = Some(leaf.len()),
+            }
+        }
+        for name in merge {
+            self.merge_left(&name);
+        }
+        next
+    }
+
+    /// Moves the keys of the leaf filed under `name` into its left neighbour.
+    fn merge_left(&mut self, name: &[u8]) {
+        let leaf = self.leaves.remove(name).expect("leaves to merge were just visited");
+        let (_, left) =
+            self.leaves.range_mut::<[u8], _>(up_to(name)).next_back().expect("the first leaf never moves");
+        left.append(leaf);
+    }
+
+    /// Leaves that may hold keys of `range`, each with the first position to look at.
+    fn leaves_of<'a>(&'a self, range: &'a KeyRange) -> impl Iterator<Item = (&'a Leaf, usize)> + 'a {
+        let start = range.start().as_ref();
+        // An inverted range must not reach `BTreeMap::range`, which panics on one.
+        let bounds = (!range.is_empty()).then(|| (self.leaf_name(start), range.end_bound()));
+        let leaves = bounds.into_iter().flat_map(|(name, end)| {
+            self.leaves.range::<[u8], _>((Bound::Included(name), end)).map(|(_, leaf)| leaf)
+        });
+        leaves.enumerate().map(move |(number, leaf)| {
+            let from = if number == 0 { leaf.search(start).unwrap_or_else(|position| position) } else { 0 };
+            (leaf, from)
+        })
+    }
+
+    /// The name under which the leaf of `key` is filed.
+    fn leaf_name(&self, key: &[u8]) -> &[u8] {
+        let (name, _) =
+            self.leaves.range::<[u8], _>(up_to(key)).next_back().expect("the first leaf holds every key");
+        name
+    }
+
+    /// Changes the history of `key`, or inserts the one that `create` makes.
+    fn change<T>(
+        &mut self,
+        key: &[u8],
+        change: impl FnOnce(&mut History) -> T,
+        create: impl FnOnce() -> (History, T),
+    ) -> T {
+        let (_, leaf) =
+            self.leaves.range_mut::<[u8], _>(up_to(key)).next_back().expect("the first leaf holds every key");
+        match leaf.search(key) {
+            Ok(position) => leaf.update(position, change),
+            Err(position) => {
+                let (history, result) = create();
+                leaf.insert(position, key, history);
+                if leaf.must_split() {
+                    // Keys that arrive in ascending order fill leaves to the brim; others leave both halves room.
+                    let is_last = position + 1 == leaf.len();
+                    let upper = leaf.split_off(if is_last { position } else { leaf.len() / 2 });
+                    self.leaves.insert(Box::from(upper.key(0)), upper);
+                }
+                result
+            }
+        }
+    }
+}
+
+/// Everything up to and including `key`; its greatest element is the leaf of `key`.
+fn up_to(key: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    (Bound::Unbounded, Bound::Included(key))
+}

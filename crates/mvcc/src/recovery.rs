@@ -1,0 +1,182 @@
+//! Opening a store: what the catalogue names is read back, checked and turned into an index.
+//!
+//! * Everything durable is looked at: catalogue entries one by one and as a whole, headers of files, every block. What is
+//!   damaged stops the start; it is never skipped.
+//! * Blocks come in revision order, so each key's history grows as it did when it was written. Records that compaction
+//!   found dead are left out: their successors may be gone.
+//! * Memory is bounded by the index: blocks are read one at a time and not kept.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+
+use crate::backend::{Backend, Update};
+use crate::block::OpenBlock;
+use crate::block_file::BlockFiles;
+use crate::catalogue::{self, BlockEntry, Digest, Entry, Marks, crc_of, damaged};
+use crate::compaction::Compaction;
+use crate::directory::{Block, BlockCache, Content, Directory};
+use crate::error::{Error, Result};
+use crate::history::Visible;
+use crate::index::Index;
+use crate::maintainer::{Durable, Maintainer};
+use crate::record::{Body, Record};
+use crate::state::{Shared, State};
+use crate::store::Store;
+use crate::types::Options;
+use crate::writer::Writer;
+
+/// Opens a store as its backend last persisted it; an empty backend becomes an empty store at revision 1.
+///
+/// Errors: `Corrupt` if anything durable is damaged, `Io` or `Catalogue` if the disk refuses.
+pub fn open(mut backend: Box<dyn Backend>, options: Options) -> Result<(Writer, Store, Maintainer)> {
+    let found = read_catalogue(&mut *backend)?;
+    let mut files = BlockFiles::new(options.block_file_bytes);
+    let mut directory = Directory::default();
+    for entry in found.blocks {
+        adopt(&mut *backend, &mut files, &mut directory, entry, found.marks.revision)?;
+    }
+    files.clean(&mut *backend)?;
+    let index = rebuild_index(&directory)?;
+
+    let item_crcs = found.items.iter().map(|(key, (_, crc))| (key.clone(), *crc)).collect();
+    let mut durable = Durable { backend, files, marks: found.marks, item_crcs };
+    if found.is_new {
+        // So that even an empty store has a format version, and a size.
+        durable.update_marks(Marks::EMPTY, Update::default())?;
+    }
+    let items = found.items.into_iter().map(|(key, (value, _))| (key, value)).collect();
+    let state = state_of(&durable, index, directory, items);
+    let shared = Arc::new(Shared {
+        state: RwLock::new(state),
+        cache: BlockCache::new(options.cache_bytes, options.block_bytes),
+        hashes: Mutex::new(VecDeque::new()),
+        options,
+    });
+    let store = Store { shared: shared.clone() };
+    let maintainer = Maintainer { shared, durable, compaction: Compaction::default(), is_poisoned: false };
+    Ok((Writer { store: store.clone() }, store, maintainer))
+}
+
+fn state_of(durable: &Durable, index: Index, directory: Directory, items: BTreeMap<Bytes, Bytes>) -> State {
+    let marks = durable.marks;
+    State {
+        index,
+        directory,
+        open: OpenBlock::default(),
+        revision: marks.revision,
+        compact_revision: marks.compact_revision,
+        compact_revision_before: None,
+        applied: marks.applied,
+        items,
+        items_changed: BTreeMap::new(),
+        is_inside_entry: false,
+        is_cut_wanted: false,
+        cut: None,
+        unpersisted_bytes: 0,
+        uncut_bytes: 0,
+        stored_bytes: durable.allocated(),
+    }
+}
+
+/// A catalogue, checked as a whole.
+struct Found {
+    is_new: bool,
+    marks: Marks,
+    /// In revision order.
+    blocks: Vec<BlockEntry>,
+    /// Each with its entry's checksum.
+    items: BTreeMap<Bytes, (Bytes, u32)>,
+}
+
+fn read_catalogue(backend: &mut dyn Backend) -> Result<Found> {
+    let entries = backend.catalogue()?;
+    let is_new = entries.is_empty();
+    let (mut marks, mut blocks, mut items) = (is_new.then_some(Marks::EMPTY), Vec::new(), BTreeMap::new());
+    let (mut blocks_digest, mut items_digest) = (Digest::default(), Digest::default());
+    for (key, value) in &entries {
+        match catalogue::read(key, value)? {
+            Entry::Marks(found) => marks = Some(found),
+            Entry::Block(entry) => {
+                blocks_digest.add(crc_of(value));
+                blocks.push(entry);
+            }
+            Entry::Item(key, item) => {
+                items_digest.add(crc_of(value));
+                items.insert(key, (item, crc_of(value)));
+            }
+        }
+    }
+    let marks = marks.ok_or_else(|| damaged("the marks are missing"))?;
+    if (marks.blocks, marks.items) != (blocks_digest, items_digest) {
+        return Err(damaged("entries are missing or from another checkpoint"));
+    }
+    blocks.sort_by_key(|entry| entry.identity.first);
+    Ok(Found { is_new, marks, blocks, items })
+}
+
+fn adopt(
+    backend: &mut dyn Backend,
+    files: &mut BlockFiles,
+    directory: &mut Directory,
+    entry: BlockEntry,
+    revision: i64,
+) -> Result<()> {
+    let newest = directory.len().checked_sub(1).and_then(|position| directory.get(position));
+    let overlaps = newest.is_some_and(|newest| newest.identity.last >= entry.identity.first);
+    if overlaps || entry.identity.last.main > revision {
+        return Err(damaged("blocks overlap, or reach beyond the newest revision"));
+    }
+    let place = files.adopt(backend, entry.file, entry.offset, entry.bytes)?;
+    directory.push(Arc::new(Block {
+        identity: entry.identity,
+        content: Content::Stored(place),
+        dead: entry.dead,
+    }));
+    Ok(())
+}
+
+fn rebuild_index(directory: &Directory) -> Result<Index> {
+    let mut index = Index::new();
+    for position in 0..directory.len() {
+        let block = directory.get(position).expect("within its length");
+        let decoded = block.load()?;
+        let mut dead = block.dead.unpack().into_iter().peekable();
+        for record in decoded.records() {
+            if dead.next_if_eq(&record.revision).is_none() {
+                restore(&mut index, &record).map_err(|what| contradiction(block, what))?;
+            }
+        }
+        if dead.next().is_some() {
+            return Err(contradiction(block, "the catalogue lists a dead record that is not there"));
+        }
+    }
+    Ok(index)
+}
+
+/// Puts one record back. The error: it does not continue its key's history.
+fn restore(index: &mut Index, record: &Record<'_>) -> Result<(), &'static str> {
+    let history = index.get(record.key);
+    let newest = history.and_then(|history| history.newest());
+    match record.body {
+        Body::Tombstone if history.is_some() && newest.is_none() => Err("a deleted key is deleted again"),
+        Body::Tombstone => {
+            index.restore_tombstone(record.key, record.revision);
+            Ok(())
+        }
+        Body::Put { create, version, .. } => {
+            let put = Visible { revision: record.revision, create, version };
+            if newest.is_some_and(|newest| (newest.create, newest.version + 1) != (create, version)) {
+                return Err("a put does not continue its key's history");
+            }
+            index.restore_put(record.key, put);
+            Ok(())
+        }
+    }
+}
+
+fn contradiction(block: &Block, what: &'static str) -> Error {
+    block.place().map_or_else(|| damaged(what), |place| place.damaged(what))
+}

@@ -1,0 +1,262 @@
+//! A naive store: every revision is a whole copy of the state. What it answers is right because nothing in it is clever.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use mvcc::{Applied, Error, Fetch, KeyRange, KeyValue, Options, RangeOptions, Store};
+
+/// Small enough that a handful of keys makes several leaves of history, blocks and files.
+pub fn tiny_options() -> Options {
+    Options {
+        block_bytes: 256,
+        block_file_bytes: 2048,
+        cache_bytes: 1024,
+        checkpoint_due_bytes: 1 << 20,
+        checkpoint_full_bytes: 4 << 20,
+    }
+}
+
+pub fn range(key: &str, end: &str) -> KeyRange {
+    KeyRange::new(Bytes::copy_from_slice(key.as_bytes()), Bytes::copy_from_slice(end.as_bytes()))
+}
+
+pub fn everything() -> RangeOptions {
+    RangeOptions::default()
+}
+
+/// One change, for the hash.
+#[derive(Clone, Debug)]
+struct Change {
+    main: i64,
+    sub: i64,
+    key: Vec<u8>,
+    put: Option<KeyValue>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    /// The state at every revision there ever was.
+    states: Vec<BTreeMap<Vec<u8>, KeyValue>>,
+    changes: Vec<Change>,
+    pub compact_revision: i64,
+    pub items: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub applied: Applied,
+}
+
+impl Default for Oracle {
+    fn default() -> Self {
+        let states = vec![BTreeMap::new(), BTreeMap::new()];
+        let (changes, items, applied) = Default::default();
+        Oracle { states, changes, compact_revision: -1, items, applied }
+    }
+}
+
+impl Oracle {
+    pub fn revision(&self) -> i64 {
+        self.states.len() as i64 - 1
+    }
+
+    /// Applies one request; an empty one leaves the revision alone.
+    pub fn request(&mut self, work: impl FnOnce(&mut Request<'_>)) {
+        let before = self.changes.len();
+        let state = self.states.last().unwrap().clone();
+        let main = self.revision() + 1;
+        let mut request = Request { main, sub: 0, state, changes: &mut self.changes };
+        work(&mut request);
+        let state = request.state;
+        if self.changes.len() > before {
+            self.states.push(state);
+        }
+    }
+
+    pub fn at(&self, revision: i64) -> &BTreeMap<Vec<u8>, KeyValue> {
+        &self.states[revision as usize]
+    }
+
+    /// HashKV as etcd defines it, computed in the most direct way.
+    pub fn hash(&self, at: i64) -> u32 {
+        let mut keep: BTreeMap<&[u8], (i64, i64)> = BTreeMap::new();
+        for change in self.changes.iter().filter(|change| change.main <= at) {
+            match change.put {
+                Some(_) => keep.insert(&change.key, (change.main, change.sub)),
+                None => keep.remove(change.key.as_slice()),
+            };
+        }
+        let mut hashed = b"key".to_vec();
+        for change in self.changes.iter().filter(|change| change.main <= at) {
+            let is_kept = keep.get(change.key.as_slice()) == Some(&(change.main, change.sub));
+            if change.main <= self.compact_revision && !is_kept {
+                continue;
+            }
+            hashed.extend(change.main.to_be_bytes());
+            hashed.push(b'_');
+            hashed.extend(change.sub.to_be_bytes());
+            match &change.put {
+                None => {
+                    hashed.push(b't');
+                    field(&mut hashed, 1, &change.key);
+                }
+                Some(kv) => {
+                    field(&mut hashed, 1, &kv.key);
+                    number(&mut hashed, 2, kv.create_revision);
+                    number(&mut hashed, 3, kv.mod_revision);
+                    number(&mut hashed, 4, kv.version);
+                    field(&mut hashed, 5, &kv.value);
+                    number(&mut hashed, 6, kv.lease);
+                }
+            }
+        }
+        crc_bitwise(&hashed)
+    }
+
+    /// Compares every answer that the store can give about `range` at `at`.
+    pub fn check_range(&self, store: &Store, range: &KeyRange, at: i64) {
+        let resolved = if at <= 0 { self.revision() } else { at };
+        for fetch in [Fetch::Full, Fetch::KeysOnly, Fetch::CountOnly] {
+            for limit in [0, 1, 3] {
+                let found = store.range(range, at, &RangeOptions { limit, fetch });
+                if resolved > self.revision() {
+                    assert!(matches!(found, Err(Error::FutureRevision { .. })), "{found:?}");
+                    continue;
+                }
+                if resolved < self.compact_revision {
+                    assert!(matches!(found, Err(Error::Compacted { .. })), "{found:?}");
+                    continue;
+                }
+                let found = found.unwrap();
+                let all: Vec<KeyValue> = self.pairs(range, resolved);
+                let context = format!("{range:?} at {at}, limit {limit}, {fetch:?}");
+                assert_eq!(found.count, all.len() as i64, "{context}");
+                assert_eq!((found.revision, found.at), (self.revision(), resolved), "{context}");
+                assert_eq!(found.kvs, trimmed(all, limit, fetch), "{context}");
+            }
+        }
+    }
+
+    /// Compares the whole store, at every revision.
+    pub fn check_all(&self, store: &Store) {
+        assert_eq!(store.revision(), self.revision());
+        assert_eq!(store.compact_revision(), self.compact_revision);
+        assert_eq!(store.applied(), self.applied);
+        let items = store.items(b"");
+        let expected: Vec<_> =
+            self.items.iter().map(|(k, v)| (Bytes::from(k.clone()), Bytes::from(v.clone()))).collect();
+        assert_eq!(items, expected);
+        for at in -1..=self.revision() + 1 {
+            for bounds in [("a", "\0"), ("c", ""), ("c", "f"), ("f", "c"), ("b\0", "zz")] {
+                self.check_range(store, &range(bounds.0, bounds.1), at);
+            }
+        }
+        for at in self.compact_revision.max(2)..=self.revision() {
+            self.check_hash(store, at);
+        }
+        let size = store.size();
+        assert!(size.allocated > 0 && size.in_use <= size.allocated, "{size:?}");
+    }
+
+    pub fn check_hash(&self, store: &Store, at: i64) {
+        let found = store.hash_kv(at).unwrap();
+        assert_eq!((found.hash_revision, found.revision), (at, self.revision()));
+        // A hash remembered from a compaction is against the compaction before it.
+        if found.compact_revision == self.compact_revision {
+            assert_eq!(found.hash, self.hash(at), "hash at {at}, compacted {}", self.compact_revision);
+        } else {
+            let then = Oracle { compact_revision: found.compact_revision, ..self.clone() };
+            assert_eq!(found.hash, then.hash(at), "remembered hash at {at}");
+        }
+    }
+
+    fn pairs(&self, range: &KeyRange, at: i64) -> Vec<KeyValue> {
+        self.at(at).values().filter(|kv| range.contains(&kv.key)).cloned().collect()
+    }
+}
+
+fn trimmed(mut all: Vec<KeyValue>, limit: usize, fetch: Fetch) -> Vec<KeyValue> {
+    if limit > 0 {
+        all.truncate(limit);
+    }
+    match fetch {
+        Fetch::Full => all,
+        Fetch::KeysOnly => {
+            all.into_iter().map(|kv| KeyValue { value: Bytes::new(), lease: 0, ..kv }).collect()
+        }
+        Fetch::CountOnly => Vec::new(),
+    }
+}
+
+pub struct Request<'o> {
+    main: i64,
+    sub: i64,
+    state: BTreeMap<Vec<u8>, KeyValue>,
+    changes: &'o mut Vec<Change>,
+}
+
+impl Request<'_> {
+    pub fn put(&mut self, key: &str, value: &str, lease: i64) {
+        let old = self.state.get(key.as_bytes());
+        let kv = KeyValue {
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            value: Bytes::copy_from_slice(value.as_bytes()),
+            create_revision: old.map_or(self.main, |old| old.create_revision),
+            mod_revision: self.main,
+            version: old.map_or(1, |old| old.version + 1),
+            lease,
+        };
+        self.record(key.as_bytes(), Some(kv.clone()));
+        self.state.insert(key.into(), kv);
+    }
+
+    /// Returns what it deleted.
+    pub fn delete(&mut self, range: &KeyRange) -> Vec<KeyValue> {
+        let doomed: Vec<_> = self.state.values().filter(|kv| range.contains(&kv.key)).cloned().collect();
+        for kv in &doomed {
+            self.record(&kv.key, None);
+            self.state.remove(kv.key.as_ref());
+        }
+        doomed
+    }
+
+    /// What the request sees of its own changes.
+    pub fn state(&self) -> &BTreeMap<Vec<u8>, KeyValue> {
+        &self.state
+    }
+
+    fn record(&mut self, key: &[u8], put: Option<KeyValue>) {
+        self.changes.push(Change { main: self.main, sub: self.sub, key: key.to_vec(), put });
+        self.sub += 1;
+    }
+}
+
+fn varint(out: &mut Vec<u8>, value: u64) {
+    let groups = (1..10).take_while(|group| value >> (7 * group) != 0).count();
+    for group in 0..=groups {
+        let more = if group < groups { 0x80 } else { 0 };
+        out.push((value >> (7 * group) & 0x7f) as u8 | more);
+    }
+}
+
+fn field(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        out.push(number * 8 + 2);
+        varint(out, bytes.len() as u64);
+        out.extend(bytes);
+    }
+}
+
+fn number(out: &mut Vec<u8>, number: u8, value: i64) {
+    if value != 0 {
+        out.push(number * 8);
+        varint(out, value as u64);
+    }
+}
+
+/// CRC-32C from its definition, bit by bit.
+pub fn crc_bitwise(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |crc, byte| {
+        (0..8).fold(
+            crc ^ u32::from(*byte),
+            |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 },
+        )
+    })
+}

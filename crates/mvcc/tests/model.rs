@@ -1,0 +1,244 @@
+//! Random operations against a naive store: every answer, at every revision, on both backends, through persisting,
+//! crashing, reopening and compacting in any order.
+
+mod common;
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use common::{Oracle, everything, range, tiny_options};
+use mvcc::{
+    Applied, Backend, CompactProgress, Error, KeyRange, Maintainer, MemoryBackend, Previous, SledBackend,
+    Store, Writer,
+};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Operation {
+    /// One entry of the log with these requests.
+    Entry(Vec<Vec<Change>>),
+    /// Compacts at this share of the history that is left.
+    Compact(u8),
+    CompactStep(u8),
+    CompactFully,
+    Persist,
+    /// A crash, and a restart from what was persisted.
+    Reopen,
+    SetItem(u8, Option<u8>),
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Put(u8, u16, i64),
+    Delete(u8, u8),
+    /// Reads inside the request, to see that it sees itself.
+    Read,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        6 => (0..12u8, any::<u16>(), 0..3i64).prop_map(|(key, value, lease)| Change::Put(key, value, lease)),
+        2 => (0..12u8, 0..14u8).prop_map(|(key, end)| Change::Delete(key, end)),
+        1 => Just(Change::Read),
+    ]
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let request = prop::collection::vec(change(), 0..4);
+    prop_oneof![
+        10 => prop::collection::vec(request, 0..4).prop_map(Operation::Entry),
+        2 => any::<u8>().prop_map(Operation::Compact),
+        4 => (1..30u8).prop_map(Operation::CompactStep),
+        1 => Just(Operation::CompactFully),
+        2 => Just(Operation::Persist),
+        1 => Just(Operation::Reopen),
+        1 => (0..4u8, any::<Option<u8>>()).prop_map(|(key, value)| Operation::SetItem(key, value)),
+    ]
+}
+
+/// How a crashed store is opened again.
+enum Home {
+    Memory(MemoryBackend),
+    Sled(PathBuf),
+}
+
+impl Home {
+    fn backend(&self) -> Box<dyn Backend> {
+        match self {
+            // A fork, so that nothing the dropped store still does could matter.
+            Home::Memory(backend) => Box::new(backend.clone()),
+            Home::Sled(dir) => Box::new(SledBackend::open(dir).unwrap()),
+        }
+    }
+}
+
+struct Subject {
+    home: Home,
+    handles: Option<(Writer, Store, Maintainer)>,
+    oracle: Oracle,
+    /// The oracle after every entry: a crash goes back to one of them.
+    past: Vec<Oracle>,
+    /// The least that a crash must leave.
+    persisted: Applied,
+}
+
+impl Subject {
+    fn new(home: Home) -> Self {
+        let handles = mvcc::open(home.backend(), tiny_options()).unwrap();
+        let oracle = Oracle::default();
+        Subject {
+            home,
+            handles: Some(handles),
+            past: vec![oracle.clone()],
+            oracle,
+            persisted: Applied::default(),
+        }
+    }
+
+    fn handles(&mut self) -> &mut (Writer, Store, Maintainer) {
+        self.handles.as_mut().unwrap()
+    }
+
+    fn run(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Entry(requests) => {
+                for request in requests {
+                    self.request(request);
+                }
+                self.end_entry();
+            }
+            Operation::Compact(share) => self.compact(*share),
+            Operation::CompactStep(keys) => {
+                self.handles().2.compact_step(usize::from(*keys)).unwrap();
+            }
+            Operation::CompactFully => {
+                while self.handles().2.compact_step(3).unwrap() == CompactProgress::More {}
+            }
+            Operation::Persist => {
+                let persisted = self.handles().2.persist().unwrap();
+                assert_eq!(persisted.applied, self.oracle.applied, "between entries everything is persisted");
+                self.persisted = persisted.applied;
+            }
+            Operation::Reopen => self.reopen(),
+            Operation::SetItem(key, value) => {
+                let (key, value) = (vec![b'k', *key], value.map(|value| vec![value; 5]));
+                self.handles().0.set_item(&key, value.as_deref());
+                match value {
+                    Some(value) => self.oracle.items.insert(key, value),
+                    None => self.oracle.items.remove(&key),
+                };
+                self.end_entry();
+            }
+        }
+    }
+
+    fn request(&mut self, changes: &[Change]) {
+        let (writer, store, _) = self.handles.as_mut().unwrap();
+        let revision_before = store.revision();
+        let mut expected_revision = self.oracle.revision();
+        self.oracle.request(|oracle| {
+            let mut request = writer.begin();
+            for change in changes {
+                match change {
+                    Change::Put(key, value, lease) => {
+                        let (key, value) =
+                            (key_name(*key), "v".repeat(usize::from(*value % 90)) + &value.to_string());
+                        oracle.put(&key, &value, *lease);
+                        request.put(key.as_bytes(), value.as_bytes(), *lease);
+                    }
+                    Change::Delete(key, end) => {
+                        let range = key_range(*key, *end);
+                        let deleted = request.delete_range(&range, Previous::Return).unwrap();
+                        let expected = oracle.delete(&range);
+                        assert_eq!(deleted.count, expected.len() as i64);
+                        assert_eq!(deleted.previous, expected);
+                    }
+                    Change::Read => {
+                        let seen = request.range(&KeyRange::all(), 0, &everything()).unwrap();
+                        assert_eq!(seen.kvs, oracle.state().values().cloned().collect::<Vec<_>>());
+                        let one = request.get(b"c").unwrap();
+                        assert_eq!(one.as_ref(), oracle.state().get(b"c".as_slice()));
+                    }
+                }
+            }
+            assert!(request.revision() - revision_before <= 1);
+            expected_revision = request.finish();
+        });
+        assert_eq!(expected_revision, self.oracle.revision());
+    }
+
+    fn compact(&mut self, share: u8) {
+        let (from, to) = (self.oracle.compact_revision, self.oracle.revision());
+        let revision = from + (to - from) * i64::from(share) / 255;
+        let compacted = self.handles().0.compact(revision);
+        if revision <= from {
+            assert!(matches!(compacted, Err(Error::Compacted { .. })));
+        } else {
+            compacted.unwrap();
+            self.oracle.compact_revision = revision;
+        }
+        self.end_entry();
+    }
+
+    fn end_entry(&mut self) {
+        self.oracle.applied.index += 1;
+        let applied = self.oracle.applied;
+        self.handles().0.end_entry(applied).unwrap();
+        self.past.push(self.oracle.clone());
+    }
+
+    fn reopen(&mut self) {
+        self.handles = None;
+        self.handles = Some(mvcc::open(self.home.backend(), tiny_options()).unwrap());
+        let applied = self.handles().1.applied();
+        assert!(applied >= self.persisted, "what was persisted is there");
+        self.past.truncate(applied.index as usize + 1);
+        self.oracle = self.past.last().unwrap().clone();
+        assert_eq!(self.oracle.applied, applied, "a checkpoint is a state between two entries");
+        self.check();
+    }
+
+    fn check(&mut self) {
+        let store = self.handles().1.clone();
+        self.oracle.check_all(&store);
+    }
+}
+
+fn key_name(number: u8) -> String {
+    // Keys of different lengths, some prefixes of others.
+    ["a", "aa", "b", "c", "ca", "cab", "d", "e", "f", "g", "ga", "z"][usize::from(number % 12)].into()
+}
+
+fn key_range(key: u8, end: u8) -> KeyRange {
+    match end {
+        12 => range(&key_name(key), "\0"),
+        13 => KeyRange::one(Bytes::from(key_name(key))),
+        end => range(&key_name(key), &key_name(end)),
+    }
+}
+
+fn run(home: Home, operations: &[Operation]) {
+    let mut subject = Subject::new(home);
+    for operation in operations {
+        subject.run(operation);
+    }
+    subject.check();
+    subject.reopen();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn in_memory_history_answers_as_the_naive_store_does(operations in prop::collection::vec(operation(), 1..60)) {
+        run(Home::Memory(MemoryBackend::new()), &operations);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn on_disk_history_answers_as_the_naive_store_does(operations in prop::collection::vec(operation(), 1..60)) {
+        let dir = tempfile::tempdir().unwrap();
+        run(Home::Sled(dir.path().join("store")), &operations);
+    }
+}
