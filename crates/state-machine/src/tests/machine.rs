@@ -1,0 +1,188 @@
+//! The machine itself: positions, members, restarts, and what makes it stop.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use api::etcdserverpb::{Member, PutRequest, RequestOp, TxnRequest, request_op::Request};
+use bytes::Bytes;
+use mvcc::{Applied, MemoryBackend, Options};
+
+use super::World;
+use super::world::machine;
+use crate::command::{self, Kind};
+use crate::{Answer, Fatal, Genesis, StateMachine, active_alarms, members};
+
+fn member(id: u64) -> Member {
+    Member { id, peer_ur_ls: vec![format!("http://m{id}:2380")], ..Member::default() }
+}
+
+fn genesis() -> Genesis {
+    Genesis { members: vec![member(300), member(7)] }
+}
+
+fn put(key: &'static str) -> Bytes {
+    command::encode(Kind::Put(PutRequest { key: key.into(), ..PutRequest::default() }))
+}
+
+/// Applies commands as one entry after another, of term 1, beginning at index 1.
+fn apply(machine: &mut StateMachine, script: &[Bytes]) {
+    for (index, command) in (machine.applied().index + 1..).zip(script) {
+        let at = Applied { index, term: 1 };
+        machine.apply(at, command, Answer::Unwanted).unwrap();
+        machine.end_entry(at).unwrap();
+    }
+}
+
+#[test]
+fn a_new_cluster_begins_with_its_first_members() {
+    let world = World::with_genesis(&genesis());
+    assert_eq!(members(world.asked.store()).unwrap(), [member(7), member(300)]);
+}
+
+#[test]
+fn a_member_publishes_its_name_and_urls_and_keeps_the_rest() {
+    let mut world = World::with_genesis(&genesis());
+    assert_eq!(world.play("publish 7 m1 http://a:1,http://b:2"), "published");
+    let published = Member {
+        name: "m1".to_owned(),
+        client_ur_ls: vec!["http://a:1".to_owned(), "http://b:2".to_owned()],
+        ..member(7)
+    };
+    assert_eq!(members(world.asked.store()).unwrap(), [published, member(300)]);
+    world.play("publish 7 m1");
+    let unpublished = Member { name: "m1".to_owned(), ..member(7) };
+    assert_eq!(members(world.asked.store()).unwrap()[0], unpublished);
+}
+
+#[test]
+fn a_stranger_publishes_nothing() {
+    let mut world = World::with_genesis(&genesis());
+    assert_eq!(world.play("publish 8 m8 http://a:1"), "published");
+    assert_eq!(members(world.asked.store()).unwrap(), [member(7), member(300)]);
+}
+
+#[test]
+fn publishing_and_alarms_move_no_revision() {
+    let mut world = World::with_genesis(&genesis());
+    world.play("publish 7 m1; alarm on nospace 7; alarm off nospace 7");
+    assert_eq!(world.play("put a=1"), "put r2");
+}
+
+#[test]
+fn commands_of_one_entry_share_its_position_and_each_has_its_revision() {
+    let mut machine = machine(&Genesis::default());
+    let at = Applied { index: 1, term: 1 };
+    for key in ["a", "b", "c"] {
+        machine.apply(at, &put(key), Answer::Wanted).unwrap().unwrap().unwrap();
+    }
+    assert_eq!(machine.applied(), Applied::default());
+    machine.end_entry(at).unwrap();
+    assert_eq!((machine.applied(), machine.store().revision()), (at, 4));
+}
+
+#[test]
+fn an_entry_without_commands_moves_the_position_only() {
+    let mut machine = machine(&Genesis::default());
+    let at = Applied { index: 5, term: 3 };
+    machine.end_entry(at).unwrap();
+    assert_eq!((machine.applied(), machine.store().revision()), (at, 1));
+}
+
+#[test]
+fn applying_an_entry_twice_is_our_bug() {
+    let mut machine = machine(&Genesis::default());
+    apply(&mut machine, &[put("a")]);
+    let again = Applied { index: 1, term: 1 };
+    assert!(catch_unwind(AssertUnwindSafe(|| machine.apply(again, &put("b"), Answer::Wanted))).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| machine.end_entry(again))).is_err());
+    let older = Applied { index: 2, term: 0 };
+    assert!(catch_unwind(AssertUnwindSafe(|| machine.apply(older, &put("b"), Answer::Wanted))).is_err());
+}
+
+#[test]
+fn bytes_that_are_no_command_stop_the_machine_and_name_the_entry() {
+    let mut machine = machine(&Genesis::default());
+    for command in [&b"\xff"[..], b"", b"\xd2\x05\x00"] {
+        let at = Applied { index: 4, term: 1 };
+        let fatal = machine.apply(at, &Bytes::copy_from_slice(command), Answer::Unwanted).unwrap_err();
+        assert!(matches!(fatal, Fatal::Decode { index: 4, .. }), "{fatal:?}");
+        assert_eq!(fatal.to_string(), "decode a command of entry 4");
+    }
+}
+
+#[test]
+fn what_validation_would_refuse_is_refused_by_apply_as_well() {
+    let mut world = World::new();
+    let empty_key = PutRequest::default();
+    let nested = TxnRequest {
+        success: vec![
+            RequestOp {
+                request: Some(Request::RequestPut(PutRequest { key: "a".into(), ..PutRequest::default() })),
+            },
+            RequestOp { request: Some(Request::RequestPut(empty_key.clone())) },
+        ],
+        ..TxnRequest::default()
+    };
+    let hollow = TxnRequest { success: vec![RequestOp { request: None }], ..TxnRequest::default() };
+    for (kind, wanted) in [
+        (Kind::Put(empty_key), api::Error::EmptyKey),
+        (Kind::DeleteRange(Default::default()), api::Error::EmptyKey),
+        (Kind::Txn(nested), api::Error::EmptyKey),
+        (Kind::Txn(hollow), api::Error::KeyNotFound),
+    ] {
+        assert_eq!(world.apply_unvalidated(&command::encode(kind)), Err(wanted));
+    }
+    assert_eq!(world.play("range *"), "[] of 0 r1");
+}
+
+#[test]
+fn a_restart_goes_on_from_the_checkpoint_and_arrives_at_the_same_bytes() {
+    let backend = MemoryBackend::new();
+    let open = || mvcc::open(Box::new(backend.clone()), Options::default()).unwrap();
+    let (writer, _, mut maintainer) = open();
+    let mut machine = StateMachine::new(writer, &genesis()).unwrap();
+    let alarm = api::etcdserverpb::AlarmRequest { action: 1, member_id: 7, alarm: 2 };
+    let log = [put("a"), put("b"), command::encode(Kind::Alarm(alarm)), put("c")];
+    apply(&mut machine, &log);
+    maintainer.persist().unwrap();
+    let hash = machine.store().hash_kv(0).unwrap();
+    drop((machine, maintainer));
+
+    let (writer, store, _) = open();
+    let applied = usize::try_from(store.applied().index).unwrap();
+    let mut machine = StateMachine::new(writer, &Genesis { members: vec![member(1)] }).unwrap();
+    apply(&mut machine, &log[applied..]);
+    assert_eq!(machine.store().hash_kv(0).unwrap(), hash);
+    assert_eq!(machine.applied().index, 4);
+    assert_eq!(active_alarms(machine.store()).unwrap().len(), 1);
+    let ids = members(machine.store()).unwrap().iter().map(|member| member.id).collect::<Vec<_>>();
+    let wanted: &[u64] = if applied == 0 { &[1] } else { &[7, 300] };
+    assert_eq!(ids, wanted, "a genesis counts only for a store without members");
+}
+
+#[test]
+fn a_record_of_ours_that_cannot_be_read_is_named() {
+    for (item, value, reason) in [
+        (&b"alarm/x"[..], &b""[..], "not the name of an alarm"),
+        (b"alarm/123456789012345", b"", "not the name of an alarm"),
+        (b"member/12345678", b"\xff", "not a member"),
+        (b"member/12345678", b"", "holds another member than its name says"),
+    ] {
+        let (mut writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
+        writer.set_item(item, Some(value));
+        let fatal = StateMachine::new(writer, &Genesis::default()).err().expect("a damaged record");
+        assert!(fatal.to_string().ends_with(reason), "{fatal}");
+    }
+}
+
+#[test]
+fn the_items_of_alarms_and_members_are_frozen() {
+    let mut world = World::with_genesis(&Genesis { members: vec![member(7)] });
+    world.play("publish 7 m1 http://a:1; alarm on nospace 258");
+    let items: Vec<_> = world.asked.store().items(b"");
+    let items: Vec<_> = items.iter().map(|(item, value)| (&item[..], &value[..])).collect();
+    let wanted: [(&[u8], &[u8]); 2] = [
+        (b"alarm/\0\0\0\x01\0\0\0\0\0\0\x01\x02", b""),
+        (b"member/\0\0\0\0\0\0\0\x07", b"\x08\x07\x12\x02m1\x1a\x0ehttp://m7:2380\x22\x0ahttp://a:1"),
+    ];
+    assert_eq!(items, wanted);
+}

@@ -1,0 +1,165 @@
+//! Random histories against the naive model, through every door: puts, deletes, transactions, compactions, ranges.
+
+use proptest::prelude::*;
+
+use api::etcdserverpb::compare::TargetUnion;
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::{
+    CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
+use bytes::Bytes;
+
+use super::World;
+use super::model::{Change, Model};
+use super::world::show_range;
+use crate::command::Kind;
+
+#[derive(Clone, Debug)]
+enum Action {
+    Change(Change),
+    /// If the key's version is this, then the first list, else the second; some of it inside a nested transaction.
+    Txn {
+        key: String,
+        version: i64,
+        success: Vec<Change>,
+        failure: Vec<Change>,
+        nested: bool,
+    },
+    Compact(i64),
+    Range(RangeRequest),
+}
+
+/// Few keys, so that histories meet.
+fn key() -> impl Strategy<Value = String> {
+    "[a-d]{1,2}"
+}
+
+fn end() -> impl Strategy<Value = String> {
+    prop_oneof![3 => Just(String::new()), 3 => key(), 1 => Just("\0".to_owned())]
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        3 => (key(), "[x-z]{0,3}").prop_map(|(key, value)| Change::Put(key, value)),
+        1 => (key(), end()).prop_map(|(key, end)| Change::Delete(key, end)),
+    ]
+}
+
+fn bounds() -> impl Strategy<Value = (i64, i64, i64, i64)> {
+    let bound = || prop_oneof![4 => Just(0i64), 1 => 1..12i64];
+    (bound(), bound(), bound(), bound())
+}
+
+fn range() -> impl Strategy<Value = RangeRequest> {
+    let sort = prop_oneof![2 => Just((0, 0)), 3 => (1..3i32, 0..5i32)];
+    let revision = prop_oneof![2 => Just(0i64), 3 => 1..40i64];
+    (key(), end(), revision, -1..4i64, sort, any::<bool>(), bounds()).prop_map(
+        |(key, range_end, revision, limit, (sort_order, sort_target), keys_only, bounds)| RangeRequest {
+            key: key.into(),
+            range_end: range_end.into(),
+            revision,
+            limit,
+            sort_order,
+            sort_target,
+            keys_only,
+            min_mod_revision: bounds.0,
+            max_mod_revision: bounds.1,
+            min_create_revision: bounds.2,
+            max_create_revision: bounds.3,
+            ..RangeRequest::default()
+        },
+    )
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let changes = || prop::collection::vec(change(), 0..4);
+    prop_oneof![
+        6 => change().prop_map(Action::Change),
+        3 => (key(), 0..3i64, changes(), changes(), any::<bool>()).prop_map(
+            |(key, version, success, failure, nested)| Action::Txn { key, version, success, failure, nested }
+        ),
+        1 => (0..30i64).prop_map(Action::Compact),
+        6 => range().prop_map(Action::Range),
+    ]
+}
+
+fn ops(changes: &[Change], nested: bool) -> Vec<RequestOp> {
+    let mut ops: Vec<_> = changes.iter().map(|change| RequestOp { request: Some(request(change)) }).collect();
+    if nested && ops.len() > 1 {
+        let success = ops.split_off(1);
+        ops.push(RequestOp {
+            request: Some(Request::RequestTxn(TxnRequest { success, ..TxnRequest::default() })),
+        });
+    }
+    ops
+}
+
+fn request(change: &Change) -> Request {
+    match change.clone() {
+        Change::Put(key, value) => {
+            Request::RequestPut(PutRequest { key: key.into(), value: value.into(), ..PutRequest::default() })
+        }
+        Change::Delete(key, end) => Request::RequestDeleteRange(DeleteRangeRequest {
+            key: key.into(),
+            range_end: end.into(),
+            prev_kv: true,
+        }),
+    }
+}
+
+fn kind(change: &Change) -> Kind {
+    match request(change) {
+        Request::RequestPut(put) => Kind::Put(put),
+        Request::RequestDeleteRange(delete) => Kind::DeleteRange(delete),
+        Request::RequestRange(_) | Request::RequestTxn(_) => unreachable!("no change"),
+    }
+}
+
+fn step(world: &mut World, model: &mut Model, action: &Action) {
+    match action {
+        Action::Change(change) => {
+            world.apply(kind(change)).unwrap();
+            model.change(std::slice::from_ref(change));
+        }
+        Action::Txn { key, version, success, failure, nested } => {
+            let holds = model.newest().get(key).map_or(0, |kept| kept.version) == *version;
+            let compare = Compare {
+                key: Bytes::from(key.clone()),
+                target_union: Some(TargetUnion::Version(*version)),
+                ..Compare::default()
+            };
+            let request = TxnRequest {
+                compare: vec![compare],
+                success: ops(success, *nested),
+                failure: ops(failure, *nested),
+            };
+            match world.apply(Kind::Txn(request)) {
+                Ok(_) => model.change(if holds { success } else { failure }),
+                Err(error) => assert_eq!(error, api::Error::DuplicateKey, "nothing else is refused here"),
+            }
+        }
+        Action::Compact(revision) => {
+            let request = CompactionRequest { revision: *revision, physical: false };
+            assert_eq!(world.apply(Kind::Compact(request)).is_ok(), model.compact(*revision), "{action:?}");
+        }
+        Action::Range(request) => {
+            let answer = world.range(request).map(|response| show_range(&response));
+            let answer = answer.unwrap_or_else(|error| format!("{error:?}"));
+            assert_eq!(answer, model.range(request), "{request:?}");
+        }
+    }
+    assert_eq!(world.asked.store().revision(), model.revision(), "{action:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn history_is_what_the_naive_model_says(actions in prop::collection::vec(action(), 1..60)) {
+        let mut world = World::new();
+        let mut model = Model::new();
+        for action in &actions {
+            step(&mut world, &mut model, action);
+        }
+    }
+}

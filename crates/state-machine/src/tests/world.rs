@@ -1,0 +1,182 @@
+//! Two machines that are given the same commands, and how their answers are written down.
+//!
+//! A step is validated as a server would, and then read or applied. One machine is asked for every answer, the other
+//! for none; both must hold the same bytes after each step.
+//!
+//!   range   [a=1@2.3.2 b=@4.4.1+7] of 5 more r4      key=value@create.mod.version+lease, count, more, header revision
+//!   put     put r3 was a=1@2.2.1                     del     del 2 r4 was a=1@2.2.1 b=2@3.3.1
+//!   txn     yes r5 { put r5; [..] of 1 r5 }          error   its name in etcd's table
+
+use api::etcdserverpb::response_op;
+use api::etcdserverpb::{RangeRequest, RangeResponse, ResponseHeader, ResponseOp, TxnRequest, TxnResponse};
+use api::mvccpb::KeyValue;
+use bytes::Bytes;
+use mvcc::{Applied, MemoryBackend, Options};
+
+use super::script::{Step, read};
+use crate::command::{self, Kind};
+use crate::{Answer, Failure, Genesis, Outcome, Response, StateMachine, range, read_txn, validate};
+
+/// As etcd's default.
+const TXN_OPS_MAX: usize = 128;
+
+pub struct World {
+    pub asked: StateMachine,
+    pub silent: StateMachine,
+    pub at: Applied,
+}
+
+pub fn machine(genesis: &Genesis) -> StateMachine {
+    let (writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
+    StateMachine::new(writer, genesis).unwrap()
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::with_genesis(&Genesis::default())
+    }
+
+    pub fn with_genesis(genesis: &Genesis) -> Self {
+        World { asked: machine(genesis), silent: machine(genesis), at: Applied { index: 0, term: 1 } }
+    }
+
+    /// Plays every step and tells what the last one answered.
+    pub fn play(&mut self, script: &str) -> String {
+        let mut answer = String::new();
+        for step in read(script) {
+            answer = match self.step(step) {
+                Ok(answer) => answer,
+                Err(error) => format!("{error:?}"),
+            };
+        }
+        answer
+    }
+
+    fn step(&mut self, step: Step) -> Result<String, api::Error> {
+        match step {
+            Step::Range(request) => self.range(&request).map(|response| show_range(&response)),
+            Step::Command(Kind::Txn(request)) if validate::is_read_only(&request) => self.read_txn(request),
+            Step::Command(kind) => self.apply(kind).map(|response| show(&response)),
+            Step::Nothing => panic!("nothing is an operation of a transaction only"),
+        }
+    }
+
+    pub fn range(&self, request: &RangeRequest) -> Result<RangeResponse, api::Error> {
+        validate::range(request)?;
+        range(self.asked.store(), request).map_err(refusal)
+    }
+
+    /// Reads, and also applies: whichever way a read-only transaction goes, it answers the same.
+    fn read_txn(&mut self, request: TxnRequest) -> Result<String, api::Error> {
+        validate::txn(&request, TXN_OPS_MAX)?;
+        let read = read_txn(self.asked.store(), &request).map_err(refusal);
+        let applied = self.apply(Kind::Txn(request)).map(|response| show(&response));
+        let read = read.map(|response| show_txn(&response));
+        if applied != Err(api::Error::Corrupt) {
+            assert_eq!(read, applied, "read and applied");
+        }
+        read
+    }
+
+    pub fn apply(&mut self, kind: Kind) -> Outcome {
+        match &kind {
+            Kind::Put(request) => validate::put(request)?,
+            Kind::DeleteRange(request) => validate::delete_range(request)?,
+            Kind::Txn(request) => validate::txn(request, TXN_OPS_MAX)?,
+            Kind::Compact(_) | Kind::Alarm(_) | Kind::PublishMember(_) => {}
+        }
+        self.apply_unvalidated(&command::encode(kind))
+    }
+
+    pub fn apply_unvalidated(&mut self, command: &Bytes) -> Outcome {
+        self.at.index += 1;
+        let outcome = self.asked.apply(self.at, command, Answer::Wanted).unwrap();
+        let nothing = self.silent.apply(self.at, command, Answer::Unwanted).unwrap();
+        assert_eq!(nothing, None, "an answer that nobody wanted");
+        self.asked.end_entry(self.at).unwrap();
+        self.silent.end_entry(self.at).unwrap();
+        self.assert_equal();
+        outcome.expect("an answer that was wanted")
+    }
+
+    fn assert_equal(&self) {
+        let (asked, silent) = (self.asked.store(), self.silent.store());
+        assert_eq!(asked.hash_kv(0).unwrap(), silent.hash_kv(0).unwrap(), "hash of history");
+        assert_eq!(asked.items(b""), silent.items(b""), "items");
+        assert_eq!((asked.applied(), silent.applied()), (self.at, self.at));
+    }
+}
+
+pub fn refusal(failure: Failure) -> api::Error {
+    match failure {
+        Failure::Refused(error) => error,
+        Failure::Broken(error) => panic!("the store broke: {error}"),
+    }
+}
+
+fn show(response: &Response) -> String {
+    match response {
+        Response::Put(put) => {
+            let was = put.prev_kv.as_ref().map_or(String::new(), |kv| format!(" was {}", show_kv(kv)));
+            format!("put {}{was}", show_header(&put.header))
+        }
+        Response::DeleteRange(delete) => {
+            let was = if delete.prev_kvs.is_empty() { "" } else { " was " };
+            format!(
+                "del {} {}{was}{}",
+                delete.deleted,
+                show_header(&delete.header),
+                show_kvs(&delete.prev_kvs)
+            )
+        }
+        Response::Txn(txn) => show_txn(txn),
+        Response::Compact(compact) => format!("compact {}", show_header(&compact.header)),
+        Response::Alarm(alarm) => {
+            let names = ["none", "nospace", "corrupt"];
+            let alarms =
+                alarm.alarms.iter().map(|it| format!("{}:{}", it.member_id, names[it.alarm as usize]));
+            format!("alarms [{}] {}", alarms.collect::<Vec<_>>().join(" "), show_header(&alarm.header))
+        }
+        Response::PublishMember => "published".to_owned(),
+    }
+}
+
+fn show_txn(txn: &TxnResponse) -> String {
+    let taken = if txn.succeeded { "yes" } else { "no" };
+    let ops: Vec<_> = txn.responses.iter().map(show_op).collect();
+    format!("{taken} {} {{ {} }}", show_header(&txn.header), ops.join("; "))
+}
+
+fn show_op(op: &ResponseOp) -> String {
+    match op.response.clone().expect("every operation has a response") {
+        response_op::Response::ResponseRange(range) => show_range(&range),
+        response_op::Response::ResponsePut(put) => show(&Response::Put(put)),
+        response_op::Response::ResponseDeleteRange(delete) => show(&Response::DeleteRange(delete)),
+        response_op::Response::ResponseTxn(txn) => show_txn(&txn),
+    }
+}
+
+pub fn show_range(range: &RangeResponse) -> String {
+    let more = if range.more { " more" } else { "" };
+    format!("[{}] of {}{more} {}", show_kvs(&range.kvs), range.count, show_header(&range.header))
+}
+
+fn show_kvs(kvs: &[KeyValue]) -> String {
+    kvs.iter().map(show_kv).collect::<Vec<_>>().join(" ")
+}
+
+fn show_kv(kv: &KeyValue) -> String {
+    let (key, value) = (kv.key.escape_ascii(), kv.value.escape_ascii());
+    let lease = if kv.lease == 0 { String::new() } else { format!("+{}", kv.lease) };
+    format!("{key}={value}@{}.{}.{}{lease}", kv.create_revision, kv.mod_revision, kv.version)
+}
+
+fn show_header(header: &Option<ResponseHeader>) -> String {
+    match header {
+        Some(ResponseHeader { cluster_id: 0, member_id: 0, raft_term: 0, revision }) => {
+            format!("r{revision}")
+        }
+        Some(other) => panic!("only the server knows these: {other:?}"),
+        None => "headless".to_owned(),
+    }
+}
