@@ -5,17 +5,14 @@
 //! * Every chunk is read at one revision: the one asked for, or the newest when the first chunk was read.
 //! * Only the last chunk carries header, `more` and `count`; the header's revision is the newest of the first read.
 //! * Nothing is locked between chunks. A compaction may overtake the stream, which then ends with `Compacted`.
-//!
-//! Unlike etcd, a target without an order does not reorder chunks (there it repeats keys): key order throughout.
 
-use api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use api::etcdserverpb::{RangeRequest, RangeResponse};
 use mvcc::Store;
 use prost::Message;
 
 use crate::compare::key_after;
 use crate::failure::Failure;
-use crate::{header, range};
+use crate::{header, range, validate};
 
 /// Keys of the first chunk: small, so that the first answer is quick and shows how large the values are.
 const FIRST_CHUNK_KEYS: i64 = 10;
@@ -36,8 +33,7 @@ pub struct RangeStream {
 impl RangeStream {
     /// Begins a stream. The request has passed `validate::range_stream`; chunks approach `chunk_bytes_target`.
     pub fn new(store: Store, mut request: RangeRequest, chunk_bytes_target: usize) -> Self {
-        request.sort_target = SortTarget::Key as i32;
-        request.sort_order = SortOrder::None as i32;
+        assert!(validate::range_stream(&request).is_ok(), "a stream can neither sort nor filter");
         let keys_left = match request.limit {
             0 => Some(i64::MAX),
             limit if limit < 0 => None,

@@ -41,7 +41,8 @@ pub enum StreamRefusal {
 /// A streamed range may neither sort nor filter.
 pub fn range_stream(request: &RangeRequest) -> Result<(), StreamRefusal> {
     range(request).map_err(StreamRefusal::Refused)?;
-    if !is_default_order(request) {
+    // Without an order etcd would take a target other than the key, sort each chunk by it, and repeat keys.
+    if !is_default_order(request) || request.sort_target != SortTarget::Key as i32 {
         return Err(StreamRefusal::CustomSort);
     }
     if has_revision_filters(request) { Err(StreamRefusal::RevisionFilter) } else { Ok(()) }

@@ -70,11 +70,6 @@ fn chunks_shrink_when_they_are_large_and_never_below_one_key() {
 }
 
 #[test]
-fn a_target_without_an_order_keeps_key_order() {
-    assert_eq!(chunks(&world(40, 1), "range * by=value", TARGET), (vec![10, 20, 10], 40, false));
-}
-
-#[test]
 fn writes_after_the_first_chunk_do_not_show() {
     let mut world = world(30, 1);
     let mut stream = stream(&world, "range *", TARGET);

@@ -213,7 +213,7 @@ fn a_streamed_range_neither_sorts_nor_filters() {
         ("range a", Ok(())),
         ("range * limit=3 rev=2 keys", Ok(())),
         ("range * sort=asc", Ok(())),
-        ("range * sort=none by=mod", Ok(())),
+        ("range * sort=none by=mod", Err(StreamRefusal::CustomSort)),
         ("range ''", Err(StreamRefusal::Refused(Error::EmptyKey))),
         ("range a sort=9", Err(StreamRefusal::Refused(Error::InvalidSortOption))),
         ("range a sort=desc", Err(StreamRefusal::CustomSort)),
