@@ -1,7 +1,7 @@
 //! The services: etcd's gRPC methods over one [`Member`].
 //!
 //! ```text
-//!   front ──hot unary──▶ Hot ──────────────┐
+//!   front ──hot unary──▶ Hot ───────────────────────────┐
 //!      └───anything else──▶ Grpc ──▶ kv, maintenance, cluster, health ──▶ Member
 //!                              └──▶ unbuilt: names what is not there
 //! ```
@@ -9,81 +9,96 @@
 //! Order of checks in every method, as clients see it by which error comes first: the message can be decoded, the
 //! client's metadata, quota, validation, consensus or read.
 
+mod errors; // every status that leaves
+mod guard; // what a client's metadata asks for
+mod header; // who answers
+
+mod cluster; // members
+mod health; // willing to serve?
+mod hot; // the hot methods without tonic
+mod kv; // the key space
+mod maintenance; // status, alarms, hashes, leadership
+mod unbuilt; // what is not there
+
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use api::etcdserverpb::cluster_server::ClusterServer;
+use api::etcdserverpb::kv_server::KvServer;
+use api::etcdserverpb::maintenance_server::MaintenanceServer;
+use api::health::health_server::HealthServer;
 use http::{HeaderMap, Request, Response};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
+use tower::Service;
 
-use crate::front::HotMethods;
+pub use hot::{Hot, HotMethod};
+
 use crate::member::Member;
+use errors::Reading;
 
-/// Everything that is not hot, and the hot methods once more for callers that go through tonic.
+/// Everything that is not hot, and the hot methods once more for calls that only tonic can read.
 #[derive(Clone)]
 pub struct Grpc {
     routes: Routes,
 }
 
 impl Grpc {
-    pub fn new(_member: Arc<Member>) -> Self {
-        Grpc { routes: Routes::default() }
+    pub fn new(member: Arc<Member>) -> Self {
+        let bytes_max = member.limits.message_bytes_max();
+        let kv = KvServer::new(kv::Kv(Arc::clone(&member))).max_decoding_message_size(bytes_max);
+        let maintenance = maintenance::Maintenance(Arc::clone(&member));
+        let maintenance = MaintenanceServer::new(maintenance).max_decoding_message_size(bytes_max);
+        let cluster = ClusterServer::new(cluster::Cluster(Arc::clone(&member)));
+        let health = HealthServer::new(health::Health(member)).max_decoding_message_size(bytes_max);
+        let routes = Routes::new(kv)
+            .add_service(maintenance)
+            .add_service(cluster.max_decoding_message_size(bytes_max))
+            .add_service(health);
+        Grpc { routes: routes.prepare() }
     }
 }
 
-impl tower::Service<Request<Body>> for Grpc {
+impl Service<Request<Body>> for Grpc {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+        Poll::Ready(Ok(())) // Nothing is held between calls.
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(tower::Service::call(&mut self.routes, request))
-    }
-}
-
-/// The hot methods: Put, Range, Txn, DeleteRange.
-#[derive(Clone)]
-pub struct Hot {
-    _member: Arc<Member>,
-}
-
-impl Hot {
-    pub fn new(member: Arc<Member>) -> Self {
-        Hot { _member: member }
-    }
-}
-
-/// Names one hot method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HotMethod {
-    Put,
-    Range,
-    Txn,
-    DeleteRange,
-}
-
-impl HotMethods for Hot {
-    type Method = HotMethod;
-
-    fn find(&self, path: &str) -> Option<HotMethod> {
-        match path {
-            "/etcdserverpb.KV/Put" => Some(HotMethod::Put),
-            "/etcdserverpb.KV/Range" => Some(HotMethod::Range),
-            "/etcdserverpb.KV/Txn" => Some(HotMethod::Txn),
-            "/etcdserverpb.KV/DeleteRange" => Some(HotMethod::DeleteRange),
-            _ => None,
+        let path = request.uri().path();
+        if let Err(status) = unbuilt::check(path) {
+            return Box::pin(async move { Ok(status.into_http()) });
         }
-    }
-
-    async fn call(&self, _method: HotMethod, _headers: HeaderMap, _message: Bytes) -> Result<Bytes, Status> {
-        Err(Status::unavailable("not yet"))
+        let reading = reading(path);
+        let answer = self.routes.call(request);
+        Box::pin(async move {
+            let response = answer.await?;
+            Ok(translated(response.headers(), reading).map_or(response, Status::into_http))
+        })
     }
 }
+
+/// Methods that answer with a stream read their request as one message of a stream.
+fn reading(path: &str) -> Reading {
+    match path {
+        "/etcdserverpb.KV/RangeStream" | "/grpc.health.v1.Health/Watch" => Reading::Stream,
+        _ => Reading::Unary,
+    }
+}
+
+/// An error that tonic made before a method was reached, in the words of etcd's own server. It stands in the headers,
+/// where a call that went well has none.
+fn translated(headers: &HeaderMap, reading: Reading) -> Option<Status> {
+    let status = Status::from_header_map(headers)?;
+    errors::as_grpc_go(&status, reading)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! Wire errors: every gRPC status that a client of this member can see is made here.
+//!
+//! * Refusals come from etcd's table, letter for letter. What etcd itself says outside of its table stands below.
+//! * A failure of this process never shows its insides: it is logged here, where it ends, and the client reads one
+//!   line that says what could not be done.
+
+use std::error::Error as _;
+
+use api::Error;
+use raft_node::{ReadError, TransferError};
+use state_machine::validate::StreamRefusal;
+use state_machine::{Failure, Fatal};
+use tonic::Status;
+
+use crate::member::ProposeError;
+
+/// A refusal with a name.
+pub fn refused(error: Error) -> Status {
+    error.into()
+}
+
+/// A write without a response.
+pub fn propose(error: ProposeError) -> Status {
+    use raft_node::ProposeError as Raft;
+    match error {
+        ProposeError::Refused(error) => refused(error),
+        ProposeError::Raft(error) => match error {
+            Raft::TooManyRequests => refused(Error::TooManyRequests),
+            Raft::TooLarge { .. } => refused(Error::RequestTooLarge),
+            // etcd lets the deadline of its own context through here, in Go's words.
+            Raft::NoLeader => Status::deadline_exceeded("context deadline exceeded"),
+            Raft::Timeout => refused(Error::Timeout),
+            Raft::TimeoutLeaderFail => refused(Error::TimeoutDueToLeaderFail),
+            Raft::TimeoutConnectionLost => refused(Error::TimeoutDueToConnectionLost),
+            Raft::Stopped => refused(Error::Stopped),
+        },
+    }
+}
+
+/// A linearizable read that found no read point.
+pub fn read_point(error: ReadError) -> Status {
+    match error {
+        ReadError::TooManyRequests => refused(Error::TooManyRequests),
+        ReadError::Timeout => refused(Error::Timeout),
+        ReadError::LeaderChanged => refused(Error::LeaderChanged),
+        ReadError::Stopped => refused(Error::Stopped),
+    }
+}
+
+/// A read that the store did not answer.
+pub fn read(failure: Failure) -> Status {
+    match failure {
+        Failure::Refused(error) => refused(error),
+        Failure::Broken(error) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "read failed");
+            Status::internal("etcdserver: the store cannot be read")
+        }
+    }
+}
+
+/// A record of the server's own that cannot be read.
+pub fn record(fatal: Fatal) -> Status {
+    tracing::error!(error = %fatal, cause = ?fatal.source(), "read of a server record failed");
+    Status::internal("etcdserver: the store cannot be read")
+}
+
+/// Leadership that did not move.
+pub fn transfer(error: TransferError) -> Status {
+    match error {
+        TransferError::NotLeader => refused(Error::NotLeader),
+        TransferError::NoCandidate => refused(Error::BadLeaderTransferee),
+        TransferError::Timeout => {
+            Status::unknown("etcdserver: request timed out, leader transfer took too long")
+        }
+        TransferError::Stopped => refused(Error::Stopped),
+    }
+}
+
+/// A range that cannot be streamed.
+pub fn stream(refusal: StreamRefusal) -> Status {
+    match refusal {
+        StreamRefusal::Refused(error) => refused(error),
+        StreamRefusal::CustomSort => Status::unimplemented("RangeStream does not support custom sort orders"),
+        StreamRefusal::RevisionFilter => {
+            Status::unimplemented("RangeStream does not support revision filters")
+        }
+    }
+}
+
+/// A blocking task that ended without an answer: it panicked, or the runtime is going down.
+pub fn task(error: &tokio::task::JoinError) -> Status {
+    tracing::error!(error = %error, "a read ended without an answer");
+    Status::internal("etcdserver: the read ended without an answer")
+}
+
+/// An alarm action that nobody defined. etcd crashes on it.
+pub fn unknown_alarm_action() -> Status {
+    Status::invalid_argument("etcdserver: unknown alarm action")
+}
+
+/// A health check of a service that is none.
+pub fn unknown_health_service() -> Status {
+    Status::not_found("unknown service")
+}
+
+/// A method of etcd's API that this server does not have yet.
+pub fn not_built(service: &str, method: &str) -> Status {
+    Status::unimplemented(format!("{service}/{method} is not built yet in kv-server"))
+}
+
+pub fn unknown_service(service: &str) -> Status {
+    Status::unimplemented(format!("unknown service {service}"))
+}
+
+pub fn unknown_method(service: &str, method: &str) -> Status {
+    Status::unimplemented(format!("unknown method {method} for service {service}"))
+}
+
+pub fn malformed_path(path: &str) -> Status {
+    Status::unimplemented(format!("malformed method name: {path:?}"))
+}
+
+/// What the reader of a message was doing when it failed, in grpc-go's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// The request of a unary call.
+    Unary,
+    /// A message of a stream; a call that answers with a stream reads its one request so as well.
+    Stream,
+}
+
+/// A request that is no protobuf message. The reason is Go's for nearly all of them; ours differ in detail.
+pub fn malformed(reading: Reading) -> Status {
+    const REASON: &str = "proto: cannot parse invalid wire-format data";
+    Status::internal(match reading {
+        Reading::Unary => format!("grpc: error unmarshalling request: {REASON}"),
+        Reading::Stream => format!("grpc: failed to unmarshal the received message: {REASON}"),
+    })
+}
+
+/// What tonic said about a request that it could not read, as grpc-go says it. Other statuses stay as they are.
+pub fn as_grpc_go(status: &Status, reading: Reading) -> Option<Status> {
+    let text = status.message();
+    if let Some(lengths) = text.strip_prefix("Error, decoded message length too large: found ") {
+        let (found, limit) = lengths.split_once(" bytes, the limit is: ")?;
+        let limit = limit.strip_suffix(" bytes")?;
+        return Some(too_large(found.parse().ok()?, limit.parse().ok()?));
+    }
+    text.starts_with("failed to decode Protobuf message").then(|| malformed(reading))
+}
+
+/// A message that is larger than this member takes.
+pub fn too_large(bytes: usize, bytes_max: usize) -> Status {
+    Status::resource_exhausted(format!("grpc: received message larger than max ({bytes} vs. {bytes_max})"))
+}
+
+/// A response that gRPC's length field cannot hold.
+pub fn too_large_to_send(bytes: usize) -> Status {
+    Status::resource_exhausted(format!(
+        "grpc: trying to send message larger than max ({bytes} vs. {})",
+        u32::MAX
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+
+    #[track_caller]
+    fn check(status: &Status, code: Code, text: &str) {
+        assert_eq!((status.code(), status.message()), (code, text));
+    }
+
+    #[test]
+    fn a_write_that_is_not_replicated_says_why_in_etcds_words() {
+        use raft_node::ProposeError as Raft;
+        for (error, code, text) in [
+            (Raft::NoLeader, Code::DeadlineExceeded, "context deadline exceeded"),
+            (Raft::TooManyRequests, Code::Unknown, "etcdserver: too many requests"),
+            (
+                Raft::TooLarge { bytes: 2, bytes_max: 1 },
+                Code::InvalidArgument,
+                "etcdserver: request is too large",
+            ),
+            (Raft::Timeout, Code::Unavailable, "etcdserver: request timed out"),
+            (Raft::Stopped, Code::Unavailable, "etcdserver: server stopped"),
+        ] {
+            check(&propose(ProposeError::Raft(error)), code, text);
+        }
+        let refusal = ProposeError::Refused(Error::NoSpace);
+        check(&propose(refusal), Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded");
+    }
+
+    #[test]
+    fn what_tonic_says_of_an_unreadable_request_becomes_what_grpc_go_says() {
+        let tonic = Status::out_of_range(
+            "Error, decoded message length too large: found 2500000 bytes, the limit is: 2097152 bytes",
+        );
+        check(
+            &as_grpc_go(&tonic, Reading::Unary).unwrap(),
+            Code::ResourceExhausted,
+            "grpc: received message larger than max (2500000 vs. 2097152)",
+        );
+        let tonic = Status::internal("failed to decode Protobuf message: buffer underflow");
+        check(
+            &as_grpc_go(&tonic, Reading::Unary).unwrap(),
+            Code::Internal,
+            "grpc: error unmarshalling request: proto: cannot parse invalid wire-format data",
+        );
+        check(
+            &as_grpc_go(&tonic, Reading::Stream).unwrap(),
+            Code::Internal,
+            "grpc: failed to unmarshal the received message: proto: cannot parse invalid wire-format data",
+        );
+        assert!(as_grpc_go(&refused(Error::EmptyKey), Reading::Unary).is_none());
+    }
+
+    /// tonic's words are matched above, so a new version of it must not change them unnoticed.
+    #[test]
+    fn prost_still_begins_its_complaint_as_it_did() {
+        use prost::Message;
+        let error = api::etcdserverpb::PutRequest::decode(&b"\x0a\x05a"[..]).unwrap_err();
+        assert!(error.to_string().starts_with("failed to decode Protobuf message"), "{error}");
+    }
+}

@@ -1,0 +1,232 @@
+//! KV: Range, RangeStream, Put, DeleteRange, Txn, Compact.
+//!
+//! * A write: quota, validation, one encoding of the command, one proposal, its outcome.
+//! * A read: validation, a read point unless it is serializable, the store.
+//! * What may touch many keys is read on a blocking thread, so that it delays nobody else on this connection.
+//!
+//! One put: the command is encoded once; no lock, no task.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use api::Error;
+use api::etcdserverpb::kv_server::Kv as KvMethods;
+use api::etcdserverpb::request_op::Request as Op;
+use api::etcdserverpb::{
+    CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse,
+    RangeRequest, RangeResponse, RangeStreamResponse, TxnRequest, TxnResponse,
+};
+use futures_util::stream::{self, Stream};
+use mvcc::{Fetch, KeyRange, RangeOptions};
+use state_machine::command::Kind;
+use state_machine::{Failure, RangeStream, Response, read_txn, validate};
+use tonic::{Request, Response as Reply, Status};
+
+use super::{errors, guard, header};
+use crate::member::Member;
+
+/// A read of at most so many keys is answered in the calling task: some 100 µs at worst.
+const KEYS_IN_TASK_MAX: i64 = 1000;
+
+pub async fn put(member: &Member, request: PutRequest) -> Result<PutResponse, Status> {
+    hold_against_quota(member, validate::put_cost(&request)).await?;
+    validate::put(&request).map_err(errors::refused)?;
+    member.metrics.keys.puts.inc();
+    match propose(member, Kind::Put(request)).await? {
+        Response::Put(mut response) => {
+            header::fill(member, &mut response.header);
+            Ok(response)
+        }
+        other => unreachable!("a put was answered with {other:?}"),
+    }
+}
+
+pub async fn delete_range(
+    member: &Member,
+    request: DeleteRangeRequest,
+) -> Result<DeleteRangeResponse, Status> {
+    validate::delete_range(&request).map_err(errors::refused)?;
+    member.metrics.keys.deletes.inc();
+    match propose(member, Kind::DeleteRange(request)).await? {
+        Response::DeleteRange(mut response) => {
+            header::fill(member, &mut response.header);
+            Ok(response)
+        }
+        other => unreachable!("a delete was answered with {other:?}"),
+    }
+}
+
+pub async fn txn(member: &Arc<Member>, request: TxnRequest) -> Result<TxnResponse, Status> {
+    hold_against_quota(member, validate::txn_cost(&request)).await?;
+    validate::txn(&request, member.limits.txn_ops_max).map_err(errors::refused)?;
+    member.metrics.keys.txns.inc();
+    let mut response = if validate::is_read_only(&request) {
+        read_only_txn(member, request).await?
+    } else {
+        match propose(member, Kind::Txn(request)).await? {
+            Response::Txn(response) => response,
+            other => unreachable!("a transaction was answered with {other:?}"),
+        }
+    };
+    header::fill(member, &mut response.header);
+    Ok(response)
+}
+
+async fn read_only_txn(member: &Arc<Member>, request: TxnRequest) -> Result<TxnResponse, Status> {
+    if !validate::is_serializable(&request) {
+        member.read_point().await.map_err(errors::read_point)?;
+    }
+    let ops = request.success.iter().chain(&request.failure);
+    let narrow =
+        ops.flat_map(|op| &op.request).all(|op| matches!(op, Op::RequestRange(range) if is_narrow(range)))
+            && request.compare.iter().all(|compare| compare.range_end.is_empty());
+    if narrow {
+        return read_txn(&member.store, &request).map_err(errors::read);
+    }
+    let store = member.store.clone();
+    blocking(move || read_txn(&store, &request)).await
+}
+
+pub async fn range(member: &Arc<Member>, request: RangeRequest) -> Result<RangeResponse, Status> {
+    validate::range(&request).map_err(errors::refused)?;
+    member.metrics.keys.ranges.inc();
+    if !request.serializable {
+        member.read_point().await.map_err(errors::read_point)?;
+    }
+    let mut response = if is_narrow(&request) || holds_few_keys(member, &request) {
+        state_machine::range(&member.store, &request).map_err(errors::read)?
+    } else {
+        let store = member.store.clone();
+        blocking(move || state_machine::range(&store, &request)).await?
+    };
+    header::fill(member, &mut response.header);
+    Ok(response)
+}
+
+/// True if the request alone says that it touches few keys.
+fn is_narrow(request: &RangeRequest) -> bool {
+    let one_key = request.range_end.is_empty();
+    let counts_newest = request.count_only && request.revision <= 0;
+    one_key || counts_newest
+}
+
+/// Counting keys of the newest revision is cheap, and the count is about what any revision holds.
+fn holds_few_keys(member: &Member, request: &RangeRequest) -> bool {
+    let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
+    let counted = member.store.range(&keys, 0, &RangeOptions { limit: 0, fetch: Fetch::CountOnly });
+    counted.is_ok_and(|counted| counted.count <= KEYS_IN_TASK_MAX) && request.revision <= 0
+}
+
+pub async fn compact(member: &Member, request: CompactionRequest) -> Result<CompactionResponse, Status> {
+    let mut finished = member.compactions.clone();
+    let CompactionRequest { revision, physical } = request;
+    let Response::Compact(mut response) = propose(member, Kind::Compact(request)).await? else {
+        unreachable!("a compaction was answered with something else");
+    };
+    if physical {
+        // The sender ends with the store thread, and that with the process.
+        let done = finished.wait_for(|finished| *finished >= revision).await;
+        done.map_err(|_| errors::refused(Error::Stopped))?;
+    }
+    header::fill(member, &mut response.header);
+    Ok(response)
+}
+
+async fn propose(member: &Member, kind: Kind) -> Result<Response, Status> {
+    member.propose(kind).await.map_err(errors::propose)
+}
+
+/// Refuses what does not fit any more, after telling the cluster so.
+async fn hold_against_quota(member: &Member, cost: u64) -> Result<(), Status> {
+    if member.has_room(cost) {
+        return Ok(());
+    }
+    member.raise_no_space().await.map_err(errors::propose)?;
+    Err(errors::refused(Error::NoSpace))
+}
+
+async fn blocking<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Status> {
+    match tokio::task::spawn_blocking(read).await {
+        Ok(answer) => answer.map_err(errors::read),
+        Err(error) => Err(errors::task(&error)),
+    }
+}
+
+/// The chunks of a streamed range, each read when the client has room for it.
+fn chunks(
+    member: Arc<Member>,
+    chunks: RangeStream,
+) -> impl Stream<Item = Result<RangeStreamResponse, Status>> {
+    stream::unfold(Some((member, chunks)), async |state| {
+        let (member, mut chunks) = state?;
+        let read = tokio::task::spawn_blocking(move || (chunks.next(), chunks)).await;
+        match read {
+            Ok((None, _)) => None,
+            Ok((Some(Ok(mut chunk)), chunks)) => {
+                if chunk.header.is_some() {
+                    header::fill(&member, &mut chunk.header);
+                }
+                Some((Ok(RangeStreamResponse { range_response: Some(chunk) }), Some((member, chunks))))
+            }
+            Ok((Some(Err(failure)), _)) => Some((Err(errors::read(failure)), None)),
+            Err(error) => Some((Err(errors::task(&error)), None)),
+        }
+    })
+}
+
+/// The methods as tonic calls them.
+pub struct Kv(pub Arc<Member>);
+
+impl Kv {
+    fn admit<T>(&self, request: Request<T>) -> Result<T, Status> {
+        guard::check(&self.0, request.metadata().as_ref()).map_err(errors::refused)?;
+        Ok(request.into_inner())
+    }
+}
+
+#[tonic::async_trait]
+impl KvMethods for Kv {
+    type RangeStreamStream = Pin<Box<dyn Stream<Item = Result<RangeStreamResponse, Status>> + Send>>;
+
+    async fn range(&self, request: Request<RangeRequest>) -> Result<Reply<RangeResponse>, Status> {
+        range(&self.0, self.admit(request)?).await.map(Reply::new)
+    }
+
+    async fn range_stream(
+        &self,
+        request: Request<RangeRequest>,
+    ) -> Result<Reply<Self::RangeStreamStream>, Status> {
+        let request = self.admit(request)?;
+        validate::range_stream(&request).map_err(errors::stream)?;
+        self.0.metrics.keys.ranges.inc();
+        if !request.serializable {
+            self.0.read_point().await.map_err(errors::read_point)?;
+        }
+        let stream = RangeStream::new(self.0.store.clone(), request, self.0.limits.request_bytes_max);
+        Ok(Reply::new(Box::pin(chunks(Arc::clone(&self.0), stream))))
+    }
+
+    async fn put(&self, request: Request<PutRequest>) -> Result<Reply<PutResponse>, Status> {
+        put(&self.0, self.admit(request)?).await.map(Reply::new)
+    }
+
+    async fn delete_range(
+        &self,
+        request: Request<DeleteRangeRequest>,
+    ) -> Result<Reply<DeleteRangeResponse>, Status> {
+        delete_range(&self.0, self.admit(request)?).await.map(Reply::new)
+    }
+
+    async fn txn(&self, request: Request<TxnRequest>) -> Result<Reply<TxnResponse>, Status> {
+        txn(&self.0, self.admit(request)?).await.map(Reply::new)
+    }
+
+    async fn compact(
+        &self,
+        request: Request<CompactionRequest>,
+    ) -> Result<Reply<CompactionResponse>, Status> {
+        compact(&self.0, self.admit(request)?).await.map(Reply::new)
+    }
+}
