@@ -1,0 +1,134 @@
+//! Questions asked of servers beside the load: who leads, at which revision, what hash. Rare, so through tonic.
+
+use crate::endpoint::Endpoint;
+use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::maintenance_client::MaintenanceClient;
+use api::etcdserverpb::{
+    CompactionRequest, HashKvRequest, PutRequest, RangeRequest, StatusRequest, StatusResponse,
+};
+use bytes::Bytes;
+use std::time::Duration;
+use tonic::transport::Channel;
+
+/// A server that takes longer to say who it is cannot be measured.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a server was refused, or an order to it failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("endpoint {endpoint}: {reason}")]
+    Unreachable { endpoint: Endpoint, reason: String },
+    #[error("endpoint {endpoint}: {call}: {}: {}", status.code(), status.message())]
+    Call { endpoint: Endpoint, call: &'static str, status: Box<tonic::Status> },
+    #[error("endpoints {first} and {second} belong to different clusters")]
+    MixedClusters { first: Endpoint, second: Endpoint },
+    #[error("none of the endpoints leads its cluster")]
+    NoLeader,
+}
+
+/// What a member says of itself.
+#[derive(Clone, Debug)]
+pub struct Member {
+    pub endpoint: Endpoint,
+    pub status: StatusResponse,
+}
+
+impl Member {
+    pub fn leads(&self) -> bool {
+        let id = self.status.header.as_ref().map_or(0, |header| header.member_id);
+        id != 0 && id == self.status.leader
+    }
+
+    fn cluster_id(&self) -> u64 {
+        self.status.header.as_ref().map_or(0, |header| header.cluster_id)
+    }
+}
+
+/// Asks every endpoint who it is; refuses what is no server and endpoints that do not belong together.
+pub async fn survey(endpoints: &[Endpoint]) -> Result<Vec<Member>, Error> {
+    let mut members: Vec<Member> = Vec::with_capacity(endpoints.len());
+    for endpoint in endpoints {
+        let member = Member { endpoint: endpoint.clone(), status: status(endpoint).await? };
+        if let Some(first) = members.first().filter(|first| first.cluster_id() != member.cluster_id()) {
+            return Err(Error::MixedClusters { first: first.endpoint.clone(), second: endpoint.clone() });
+        }
+        members.push(member);
+    }
+    Ok(members)
+}
+
+/// The endpoint of the member that leads.
+pub fn leader(members: &[Member]) -> Result<&Endpoint, Error> {
+    members.iter().find(|member| member.leads()).map(|member| &member.endpoint).ok_or(Error::NoLeader)
+}
+
+/// One member's view of itself and its cluster.
+pub async fn status(endpoint: &Endpoint) -> Result<StatusResponse, Error> {
+    let mut client = MaintenanceClient::new(channel(endpoint).await?);
+    let response = client.status(StatusRequest {}).await;
+    response.map(tonic::Response::into_inner).map_err(|status| failed(endpoint, "Status", status))
+}
+
+/// The hash of the key space at its newest revision.
+pub async fn hash_kv(endpoint: &Endpoint) -> Result<u32, Error> {
+    let mut client = MaintenanceClient::new(channel(endpoint).await?);
+    let response = client.hash_kv(HashKvRequest { revision: 0 }).await;
+    response.map(|response| response.into_inner().hash).map_err(|status| failed(endpoint, "HashKV", status))
+}
+
+/// Writes one key and returns its revision.
+pub async fn put(endpoint: &Endpoint, key: Bytes, value: Bytes) -> Result<i64, Error> {
+    let mut client = KvClient::new(channel(endpoint).await?);
+    let response = client.put(PutRequest { key, value, ..Default::default() }).await;
+    let response = response.map_err(|status| failed(endpoint, "Put", status))?;
+    Ok(response.into_inner().header.map_or(0, |header| header.revision))
+}
+
+/// The key's value, or `None` if there is no such key, and the store's revision.
+pub async fn get(endpoint: &Endpoint, key: Bytes) -> Result<(Option<Bytes>, i64), Error> {
+    let mut client = KvClient::new(channel(endpoint).await?);
+    let response = client.range(RangeRequest { key, ..Default::default() }).await;
+    let response = response.map_err(|status| failed(endpoint, "Range", status))?.into_inner();
+    let revision = response.header.map_or(0, |header| header.revision);
+    Ok((response.kvs.into_iter().next().map(|kv| kv.value), revision))
+}
+
+/// Drops history below `delta` revisions before the newest. Nothing to drop is no error: the compaction before
+/// this one may have left the store at the same revision.
+pub async fn compact_behind(endpoint: &Endpoint, delta: i64) -> Result<(), Error> {
+    let (_, newest) = get(endpoint, Bytes::from_static(b"foo")).await?;
+    let revision = (newest - delta).max(0);
+    let mut client = KvClient::new(channel(endpoint).await?);
+    match client.compact(CompactionRequest { revision, physical: false }).await {
+        Ok(_) => Ok(()),
+        Err(status) if status.message() == api::Error::Compacted.message() => Ok(()),
+        Err(status) => Err(failed(endpoint, "Compact", status)),
+    }
+}
+
+async fn channel(endpoint: &Endpoint) -> Result<Channel, Error> {
+    let unreachable = |reason: String| Error::Unreachable { endpoint: endpoint.clone(), reason };
+    let channel = Channel::from_shared(endpoint.url()).map_err(|error| unreachable(error.to_string()))?;
+    let channel = channel.connect_timeout(TIMEOUT).timeout(TIMEOUT).connect().await;
+    channel.map_err(|error| unreachable(innermost(&error)))
+}
+
+fn failed(endpoint: &Endpoint, call: &'static str, status: tonic::Status) -> Error {
+    match std::error::Error::source(&status) {
+        // Never got as far as an answer.
+        Some(source) => Error::Unreachable {
+            endpoint: endpoint.clone(),
+            reason: format!("speaks no gRPC ({})", innermost(source)),
+        },
+        None => Error::Call { endpoint: endpoint.clone(), call, status: Box::new(status) },
+    }
+}
+
+/// The text of the last error in a chain: the layers above it say only that something failed.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}

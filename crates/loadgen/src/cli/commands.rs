@@ -1,0 +1,185 @@
+//! What each command does.
+
+use super::flags::{Cli, Command, Global, PutFlags};
+use super::{plans, watch};
+use crate::admin;
+use crate::endpoint::Endpoint;
+use crate::report::{self, Precision, Timeline};
+use crate::run::{Measurement, Plan};
+use crate::server::{self, Probe, ServerFigures};
+use crate::summary::Summary;
+use serde::Serialize;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Status of a program that its user interrupted: 128 + SIGINT, as shells have it.
+const INTERRUPTED: u8 = 130;
+
+/// What `--json` holds.
+#[derive(Serialize)]
+struct Document<'a> {
+    workload: &'static str,
+    endpoints: Vec<String>,
+    conns: usize,
+    clients: usize,
+    #[serde(flatten)]
+    summary: &'a Summary,
+    server: Option<&'a ServerFigures>,
+}
+
+/// Does what the command line asks for. An error is a refusal or a run that could not begin.
+pub async fn execute(cli: Cli) -> Result<ExitCode, String> {
+    plans::refuse_unsupported(&cli.global.refused)?;
+    let global = &cli.global;
+    match &cli.command {
+        Command::Put(flags) => put(global, flags).await,
+        Command::TxnPut(flags) => {
+            let pace = plans::pace(flags.rate, flags.open_loop)?;
+            let endpoints = global.endpoints.clone();
+            let plan = plans::plan(global, endpoints, plans::txn_put(flags)?, flags.total, pace)?;
+            load(global, plan, std::future::pending()).await
+        }
+        Command::Range(flags) => {
+            let pace = plans::pace(flags.rate, flags.open_loop)?;
+            let endpoints = global.endpoints.clone();
+            let plan = plans::plan(global, endpoints, plans::range(flags)?, flags.total, pace)?;
+            if !is_json_on_stdout(global) {
+                let linearizable = flags.consistency == "l";
+                let kind = if linearizable { "linearizable" } else { "serializable" };
+                print(&format!("bench with {kind} range\n"))?;
+            }
+            load(global, plan, std::future::pending()).await
+        }
+        Command::Compare(_) => Err("compare: not offered yet".into()),
+    }
+}
+
+async fn put(global: &Global, flags: &PutFlags) -> Result<ExitCode, String> {
+    let pace = plans::pace(flags.rate, flags.open_loop)?;
+    let plan = plans::plan(global, global.endpoints.clone(), plans::put(flags)?, flags.total, pace)?;
+    let first = global.endpoints.first().ok_or("no endpoint given")?.clone();
+    let compaction = compact_regularly(first.clone(), flags.compact_interval, flags.compact_index_delta);
+    let code = load(global, plan, compaction).await?;
+    if flags.check_hashkv && !is_json_on_stdout(global) {
+        print(&hash_summary(&first).await.map_err(|error| error.to_string())?)?;
+    }
+    Ok(code)
+}
+
+/// Resolves, with the reason, only when a compaction fails.
+async fn compact_regularly(endpoint: Endpoint, interval: Duration, delta: i64) -> String {
+    if interval.is_zero() {
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(interval).await;
+        if let Err(error) = admin::compact_behind(&endpoint, delta).await {
+            return error.to_string();
+        }
+    }
+}
+
+/// Runs a plan and reports it.
+async fn load(
+    global: &Global,
+    mut plan: Plan,
+    beside: impl Future<Output = String>,
+) -> Result<ExitCode, String> {
+    let members = admin::survey(&plan.endpoints).await.map_err(|error| error.to_string())?;
+    if global.target_leader {
+        let leader = admin::leader(&members).map_err(|error| error.to_string())?;
+        plan.endpoints = vec![leader.clone()];
+    }
+    let probes = probes(global);
+    let earlier = server::read(&probes).await;
+    let (workload, endpoints) = (plan.workload.name(), plan.endpoints.clone());
+    let measurement = watch::run(plan, beside).await.map_err(|error| chain(&error))?;
+    let later = server::read(&probes).await;
+    let figures = match (earlier, later) {
+        (Ok(earlier), Ok(later)) => Some(server::spent(&probes, &earlier, &later)),
+        (Err(error), _) | (_, Err(error)) => {
+            note(&format!("no figures of the servers: {}", chain(&error)));
+            None
+        }
+    };
+    let summary = Summary::of(&measurement);
+    show(global, workload, &endpoints, &summary, figures.as_ref())?;
+    Ok(verdict(&measurement, global.max_errors))
+}
+
+fn probes(global: &Global) -> Vec<Probe> {
+    if global.server_pids.is_empty() {
+        return global.endpoints.iter().cloned().map(Probe::Metrics).collect();
+    }
+    let process = |&pid: &u32| Probe::Process { name: format!("process {pid}"), pid };
+    global.server_pids.iter().map(process).collect()
+}
+
+fn show(
+    global: &Global,
+    workload: &'static str,
+    endpoints: &[Endpoint],
+    summary: &Summary,
+    server: Option<&ServerFigures>,
+) -> Result<(), String> {
+    if let Some(path) = &global.json {
+        let endpoints = endpoints.iter().map(ToString::to_string).collect();
+        let Global { conns, clients, .. } = *global;
+        let document = Document { workload, endpoints, conns, clients, summary, server };
+        let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())? + "\n";
+        if is_json_on_stdout(global) {
+            return print(&text);
+        }
+        std::fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
+    }
+    let options = report::Options {
+        precision: if global.precise { Precision::Full } else { Precision::Four },
+        timeline: if global.sample { Timeline::Shown } else { Timeline::Hidden },
+    };
+    print(&report::text(summary, server, options))
+}
+
+fn is_json_on_stdout(global: &Global) -> bool {
+    global.json.as_deref() == Some(Path::new("-"))
+}
+
+/// Success only if the run came to its end with no more failures than allowed.
+fn verdict(measurement: &Measurement, errors_max: u64) -> ExitCode {
+    match measurement.partial.as_deref() {
+        Some("interrupted") => ExitCode::from(INTERRUPTED),
+        Some(_) => ExitCode::FAILURE,
+        None if measurement.tally.failed_len() > errors_max => ExitCode::FAILURE,
+        None => ExitCode::SUCCESS,
+    }
+}
+
+async fn hash_summary(endpoint: &Endpoint) -> Result<String, admin::Error> {
+    let begin = Instant::now();
+    let hash = admin::hash_kv(endpoint).await?;
+    let status = admin::status(endpoint).await?;
+    let took = begin.elapsed();
+    let size = status.db_size as f64 / 1e6;
+    Ok(format!(
+        "HashKV Summary:\n\tHashKV: {hash}\n\tEndpoint: {endpoint}\n\tTime taken to get hashkv: {took:?}\n\tDB size: {size:.1} MB\n"
+    ))
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn print(text: &str) -> Result<(), String> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| format!("write the report: {error}"))
+}
+
+#[expect(clippy::print_stderr, reason = "a remark beside the report")]
+fn note(text: &str) {
+    eprintln!("loadgen: {text}");
+}

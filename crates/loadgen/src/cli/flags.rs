@@ -1,0 +1,252 @@
+//! What users may write. Names, defaults and places are those of etcd's `benchmark`; ours come after them.
+
+use super::go;
+use crate::endpoint::Endpoint;
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Measures any etcd-compatible server with put, range and txn requests, as etcd's own `benchmark` does.
+#[derive(Debug, Parser)]
+#[command(name = "loadgen", version, args_override_self = true, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+impl Cli {
+    /// Reads the arguments of this process; on nonsense, says so and exits.
+    pub fn from_process() -> Self {
+        let arguments = std::env::args_os().collect();
+        Self::parse_from(go::plain_switches(arguments, &Self::switches()))
+    }
+
+    /// The names of all flags that are either there or not.
+    fn switches() -> Vec<String> {
+        let root = Self::command();
+        let commands = std::iter::once(&root).chain(root.get_subcommands());
+        let all = commands.flat_map(|command| command.get_arguments());
+        let switches = all.filter(|arg| matches!(arg.get_action(), ArgAction::SetTrue));
+        switches.filter_map(|arg| arg.get_long().map(str::to_owned)).collect()
+    }
+}
+
+const EXAMPLES: &str = "Examples:
+  One caller, then a thousand callers over a hundred connections, to the member that leads:
+    loadgen put --target-leader --conns=1 --clients=1 --key-size=8 --sequential-keys --total=10000 --val-size=256
+    loadgen put --target-leader --conns=100 --clients=1000 --key-size=8 --sequential-keys --total=100000 \\
+        --val-size=256 --key-space-size=100000 --endpoints=10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
+  Serializable reads of one key, spread over all members:
+    loadgen range foo --consistency=s --conns=100 --clients=1000 --total=100000 --endpoints=…
+  Two programs side by side, three members each, on this machine:
+    loadgen compare --a kv-server=target/release/kv-server --b etcd=/usr/local/bin/etcd";
+
+/// Flags of every command.
+#[derive(Args, Debug)]
+pub struct Global {
+    /// Servers, comma separated; every connection object spreads its calls over all of them in turn
+    #[arg(long, global = true, value_delimiter = ',', default_value = "127.0.0.1:2379")]
+    pub endpoints: Vec<Endpoint>,
+    /// Connection objects, each with one HTTP/2 connection per endpoint
+    #[arg(long, global = true, default_value_t = 1)]
+    pub conns: usize,
+    /// Callers, each with one request in flight; caller i uses connection object i mod conns
+    #[arg(long, global = true, default_value_t = 1)]
+    pub clients: usize,
+    /// Send only to the endpoint that leads, found by asking each
+    #[arg(long, global = true)]
+    pub target_leader: bool,
+    /// Print numbers with all their digits
+    #[arg(long, global = true)]
+    pub precise: bool,
+    /// Print the figures of each second as well
+    #[arg(long, global = true)]
+    pub sample: bool,
+    /// Give up when no connection can be had for so long (0: ten seconds)
+    #[arg(long, global = true, default_value = "0s", value_parser = go::duration)]
+    pub dial_timeout: Duration,
+    /// A call without an answer for so long has failed (0: wait forever)
+    #[arg(long, global = true, default_value = "0s", value_parser = go::duration)]
+    pub request_timeout: Duration,
+    /// Worker threads (0: half the processors, one at least)
+    #[arg(long, global = true, default_value_t = 0)]
+    pub threads: usize,
+    /// Write the figures as JSON to a file, or to standard output instead of the report with -
+    #[arg(long, global = true, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+    /// Exit with a failure when more calls than this failed
+    #[arg(long, global = true, default_value_t = 0)]
+    pub max_errors: u64,
+    /// Processes whose time, memory and writes belong to the servers; without it, /metrics of each endpoint is read
+    #[arg(long, global = true, value_delimiter = ',', value_name = "PID,…")]
+    pub server_pids: Vec<u32>,
+    #[command(flatten)]
+    pub refused: Refused,
+}
+
+/// Flags of etcd's tool that are understood, so as to be refused with the reason.
+#[derive(Args, Debug)]
+pub struct Refused {
+    #[arg(long, global = true, hide = true)]
+    pub cert: Option<PathBuf>,
+    #[arg(long = "key", global = true, hide = true)]
+    pub private_key: Option<PathBuf>,
+    #[arg(long, global = true, hide = true)]
+    pub cacert: Option<PathBuf>,
+    #[arg(long, global = true, hide = true)]
+    pub insecure_skip_tls_verify: bool,
+    #[arg(long, global = true, hide = true)]
+    pub user: Option<String>,
+    #[arg(long, global = true, hide = true, default_value = "0s", value_parser = go::duration)]
+    pub auto_sync_interval: Duration,
+    #[arg(long, global = true, hide = true)]
+    pub report_perfdash: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write keys
+    Put(PutFlags),
+    /// Read a key or a range
+    Range(RangeFlags),
+    /// Write keys several at a time, in transactions
+    TxnPut(TxnPutFlags),
+    /// Measure two programs side by side on fresh clusters
+    Compare(CompareFlags),
+}
+
+/// Flags of `put`.
+#[derive(Args, Debug)]
+pub struct PutFlags {
+    /// Bytes of each key
+    #[arg(long, default_value_t = 8)]
+    pub key_size: usize,
+    /// Bytes of each value
+    #[arg(long, default_value_t = 8)]
+    pub val_size: usize,
+    /// Requests in all
+    #[arg(long, default_value_t = 10_000)]
+    pub total: u64,
+    /// Requests per second at most (0: no limit)
+    #[arg(long, default_value_t = 0)]
+    pub rate: u64,
+    /// Send at --rate whatever the server does; latency counts from the intended moment
+    #[arg(long)]
+    pub open_loop: bool,
+    /// Numbers that keys are made of; the default of etcd's tool writes one single key
+    #[arg(long, default_value_t = 1)]
+    pub key_space_size: u64,
+    /// Keys in order instead of at random
+    #[arg(long)]
+    pub sequential_keys: bool,
+    /// Compact the history so often (0: never)
+    #[arg(long, default_value = "0s", value_parser = go::duration)]
+    pub compact_interval: Duration,
+    /// Revisions that a compaction leaves
+    #[arg(long, default_value_t = 1000)]
+    pub compact_index_delta: i64,
+    /// Print the hash of the key space afterwards
+    #[arg(long)]
+    pub check_hashkv: bool,
+}
+
+/// Flags of `range`.
+#[derive(Args, Debug)]
+pub struct RangeFlags {
+    /// First key
+    #[arg(required_unless_present = "prefix", default_value = "", hide_default_value = true)]
+    pub key: String,
+    /// Key after the last one
+    #[arg(default_value = "", hide_default_value = true)]
+    pub end: String,
+    /// Requests in all
+    #[arg(long, default_value_t = 10_000)]
+    pub total: u64,
+    /// Requests per second at most (0: no limit)
+    #[arg(long, default_value_t = 0)]
+    pub rate: u64,
+    /// Send at --rate whatever the server does; latency counts from the intended moment
+    #[arg(long)]
+    pub open_loop: bool,
+    /// l: linearizable, s: serializable
+    #[arg(long, default_value = "l", value_parser = ["l", "s"])]
+    pub consistency: String,
+    /// Keys in each answer at most (0: no limit)
+    #[arg(long, default_value_t = 0)]
+    pub limit: i64,
+    /// Ask for the number of keys only
+    #[arg(long)]
+    pub count_only: bool,
+    /// Ask for keys without values
+    #[arg(long)]
+    pub keys_only: bool,
+    /// All keys that begin with KEY
+    #[arg(long)]
+    pub prefix: bool,
+    /// Use RangeStream and read it to its end
+    #[arg(long)]
+    pub stream: bool,
+    #[arg(long, hide = true)]
+    pub paginate: bool,
+}
+
+/// Flags of `txn-put`.
+#[derive(Args, Debug)]
+pub struct TxnPutFlags {
+    /// Bytes of each key
+    #[arg(long, default_value_t = 8)]
+    pub key_size: usize,
+    /// Bytes of each value
+    #[arg(long, default_value_t = 8)]
+    pub val_size: usize,
+    /// Puts in each transaction
+    #[arg(long, default_value_t = 1)]
+    pub txn_ops: usize,
+    /// Requests in all
+    #[arg(long, default_value_t = 10_000)]
+    pub total: u64,
+    /// Requests per second at most (0: no limit)
+    #[arg(long, default_value_t = 0)]
+    pub rate: u64,
+    /// Send at --rate whatever the server does; latency counts from the intended moment
+    #[arg(long)]
+    pub open_loop: bool,
+    /// Numbers that keys are made of
+    #[arg(long, default_value_t = 1)]
+    pub key_space_size: u64,
+}
+
+/// Flags of `compare`.
+#[derive(Args, Debug)]
+pub struct CompareFlags {
+    /// The first program, as NAME=PATH
+    #[arg(long, value_name = "NAME=PATH")]
+    pub a: String,
+    /// The second program
+    #[arg(long, value_name = "NAME=PATH")]
+    pub b: String,
+    /// Members of each cluster
+    #[arg(long, default_value_t = 3)]
+    pub members: usize,
+    /// How often each row is measured on each program
+    #[arg(long, default_value_t = 5)]
+    pub rounds: usize,
+    /// Rows to measure
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "put-1,put-1000-all,put-1000-leader,range-l-1,range-l-1000,range-s-1,range-s-1000"
+    )]
+    pub rows: Vec<String>,
+    /// Multiplies the number of requests of every row
+    #[arg(long, default_value_t = 1.0)]
+    pub scale: f64,
+    /// Where the clusters keep their files; a directory on a real disk, or the writes mean nothing
+    #[arg(long, default_value = ".")]
+    pub dir: PathBuf,
+    /// Write the comparison as Markdown to a file as well
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+}

@@ -1,0 +1,286 @@
+//! Flags to plans, and the refusal of what makes no sense.
+
+use super::flags::{Global, PutFlags, RangeFlags, Refused, TxnPutFlags};
+use crate::endpoint::Endpoint;
+use crate::keys::{Order, varint_bytes_max};
+use crate::run::Plan;
+use crate::schedule::Pace;
+use crate::workload::{Workload, Writes};
+use api::etcdserverpb::RangeRequest;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// When neither flag nor server says otherwise.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Stays far below what a gRPC frame can say.
+const REQUEST_BYTES_MAX: usize = 1 << 30;
+
+/// The plan of a run over `endpoints`, or why there is none.
+pub fn plan(
+    global: &Global,
+    endpoints: Vec<Endpoint>,
+    workload: Workload,
+    total: u64,
+    pace: Pace,
+) -> Result<Plan, String> {
+    if global.clients == 0 {
+        return Err("--clients=0 would send nothing".into());
+    }
+    if global.conns == 0 {
+        return Err("--conns=0 cannot carry a request".into());
+    }
+    if global.conns > global.clients {
+        let Global { conns, clients, .. } = global;
+        return Err(format!("--conns={conns} is more than --clients={clients} can use"));
+    }
+    if total == 0 {
+        return Err("--total=0 would send nothing".into());
+    }
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(Plan {
+        endpoints,
+        conns: global.conns,
+        clients: global.clients,
+        threads: if global.threads == 0 { (processors / 2).max(1) } else { global.threads },
+        workload,
+        total,
+        pace,
+        request_timeout: some(global.request_timeout),
+        patience: some(global.dial_timeout).unwrap_or(PATIENCE),
+        observer: None,
+    })
+}
+
+/// Refuses what etcd's tool offers and this one does not.
+pub fn refuse_unsupported(flags: &Refused) -> Result<(), String> {
+    let tls = [
+        ("--cert", flags.cert.is_some()),
+        ("--key", flags.private_key.is_some()),
+        ("--cacert", flags.cacert.is_some()),
+    ];
+    if let Some((name, _)) = tls.iter().find(|(_, given)| *given) {
+        return Err(format!("{name}: TLS is not offered yet"));
+    }
+    if flags.insecure_skip_tls_verify {
+        return Err("--insecure-skip-tls-verify: TLS is not offered yet".into());
+    }
+    if flags.user.is_some() {
+        return Err("--user: authentication is not offered yet".into());
+    }
+    if !flags.auto_sync_interval.is_zero() {
+        return Err("--auto-sync-interval: the endpoints of a measurement stay as they are given".into());
+    }
+    if flags.report_perfdash {
+        return Err("--report-perfdash is not offered, --json holds the same figures".into());
+    }
+    Ok(())
+}
+
+pub fn put(flags: &PutFlags) -> Result<Workload, String> {
+    let order = if flags.sequential_keys { Order::Sequential } else { Order::Random };
+    Ok(Workload::Put(writes(flags.key_size, flags.val_size, flags.key_space_size, order, 1)?))
+}
+
+pub fn txn_put(flags: &TxnPutFlags) -> Result<Workload, String> {
+    let (ops, space) = (flags.txn_ops, flags.key_space_size);
+    if ops == 0 {
+        return Err("--txn-ops=0 would write nothing".into());
+    }
+    if ops as u64 > space {
+        return Err(format!(
+            "--txn-ops={ops} is more than --key-space-size={space} keys: one txn writes a key once"
+        ));
+    }
+    let writes = writes(flags.key_size, flags.val_size, space, Order::Sequential, ops)?;
+    Ok(Workload::TxnPut { ops, writes })
+}
+
+fn writes(
+    key_bytes: usize,
+    value_bytes: usize,
+    space: u64,
+    order: Order,
+    ops: usize,
+) -> Result<Writes, String> {
+    if space == 0 || space > i64::MAX as u64 {
+        return Err(format!("--key-space-size={space}: expected 1 to {}", i64::MAX));
+    }
+    let needed = varint_bytes_max(space);
+    if key_bytes < needed {
+        return Err(format!(
+            "--key-size={key_bytes} cannot hold the numbers of --key-space-size={space}: {needed} bytes"
+        ));
+    }
+    let request_bytes = key_bytes.saturating_add(value_bytes).saturating_mul(ops);
+    if request_bytes > REQUEST_BYTES_MAX {
+        return Err(format!(
+            "a request of {request_bytes} bytes is more than the {REQUEST_BYTES_MAX} that fit"
+        ));
+    }
+    Ok(Writes { key_bytes, value_bytes, key_space: space, order, seed: rand::random() })
+}
+
+pub fn range(flags: &RangeFlags) -> Result<Workload, String> {
+    if flags.paginate {
+        return Err("--paginate is not offered yet".into());
+    }
+    if flags.count_only && flags.keys_only {
+        return Err("--count-only and --keys-only exclude each other".into());
+    }
+    let (key, range_end) = match (flags.prefix, flags.key.as_str()) {
+        // No prefix: every key.
+        (true, "") => (Bytes::from_static(b"\0"), Bytes::from_static(b"\0")),
+        (true, key) => (Bytes::copy_from_slice(key.as_bytes()), prefix_end(key.as_bytes())),
+        (false, key) => (key.to_owned().into(), flags.end.clone().into()),
+    };
+    let request = RangeRequest {
+        key,
+        range_end,
+        limit: flags.limit,
+        serializable: flags.consistency == "s",
+        keys_only: flags.keys_only,
+        count_only: flags.count_only,
+        ..Default::default()
+    };
+    Ok(if flags.stream { Workload::RangeStream(request) } else { Workload::Range(request) })
+}
+
+/// The first key behind all that begin with `prefix`.
+fn prefix_end(prefix: &[u8]) -> Bytes {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xff {
+            end.push(last + 1);
+            return end.into();
+        }
+    }
+    Bytes::from_static(b"\0")
+}
+
+pub fn pace(rate: u64, open_loop: bool) -> Result<Pace, String> {
+    match (rate, open_loop) {
+        (0, true) => Err("--open-loop needs a --rate to keep".into()),
+        (0, false) => Ok(Pace::Unlimited),
+        (rate, true) => Ok(Pace::Open(rate as f64)),
+        (rate, false) => Ok(Pace::AtMost(rate as f64)),
+    }
+}
+
+fn some(duration: Duration) -> Option<Duration> {
+    (!duration.is_zero()).then_some(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::flags::{Cli, Command};
+    use clap::Parser;
+
+    /// What a command line leads to: the plan in short, or the refusal.
+    fn read(line: &str) -> Result<String, String> {
+        let cli = Cli::try_parse_from(std::iter::once("loadgen").chain(line.split_whitespace()))
+            .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())?;
+        refuse_unsupported(&cli.global.refused)?;
+        let (workload, total, pace) = match &cli.command {
+            Command::Put(flags) => (put(flags)?, flags.total, pace(flags.rate, flags.open_loop)?),
+            Command::TxnPut(flags) => (txn_put(flags)?, flags.total, pace(flags.rate, flags.open_loop)?),
+            Command::Range(flags) => (range(flags)?, flags.total, pace(flags.rate, flags.open_loop)?),
+            Command::Compare(_) => return Ok("compare".into()),
+        };
+        let plan = plan(&cli.global, cli.global.endpoints.clone(), workload, total, pace)?;
+        let endpoints: Vec<_> = plan.endpoints.iter().map(ToString::to_string).collect();
+        let Plan { conns, clients, total, pace, .. } = plan;
+        let what = match plan.workload {
+            Workload::Put(w) => format!("{}+{} of {} {:?}", w.key_bytes, w.value_bytes, w.key_space, w.order),
+            Workload::TxnPut { ops, writes: w } => {
+                format!("{ops}×({}+{}) of {} {:?}", w.key_bytes, w.value_bytes, w.key_space, w.order)
+            }
+            Workload::Range(r) | Workload::RangeStream(r) => {
+                let flags = [(r.serializable, " s"), (r.keys_only, " keys"), (r.count_only, " count")];
+                let flags: String = flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
+                format!("{:?}..{:?} limit {}{flags}", r.key, r.range_end, r.limit)
+            }
+        };
+        Ok(format!("{} {conns}/{clients} {total} {pace:?}: {what}", endpoints.join(" ")))
+    }
+
+    #[test]
+    fn command_lines_lead_to_plans_with_etcds_defaults() {
+        for (line, plan) in [
+            ("put", "127.0.0.1:2379 1/1 10000 Unlimited: 8+8 of 1 Random"),
+            ("put --clients 1000", "127.0.0.1:2379 1/1000 10000 Unlimited: 8+8 of 1 Random"),
+            (
+                "--endpoints=a:1,b:2 --target-leader --conns=100 --clients=1000 put --key-size=8 \
+                 --sequential-keys --total=100000 --val-size=256",
+                "a:1 b:2 100/1000 100000 Unlimited: 8+256 of 1 Sequential",
+            ),
+            (
+                "put --endpoints http://a:1,b:2 --rate=500 --key-space-size 70",
+                "a:1 b:2 1/1 10000 AtMost(500.0): 8+8 of 70 Random",
+            ),
+            ("put --rate 9 --open-loop", "127.0.0.1:2379 1/1 10000 Open(9.0): 8+8 of 1 Random"),
+            ("put --total 5 --total 6", "127.0.0.1:2379 1/1 6 Unlimited: 8+8 of 1 Random"),
+            (
+                "txn-put --txn-ops 4 --key-space-size=9",
+                "127.0.0.1:2379 1/1 10000 Unlimited: 4×(8+8) of 9 Sequential",
+            ),
+            ("range foo", "127.0.0.1:2379 1/1 10000 Unlimited: b\"foo\"..b\"\" limit 0"),
+            (
+                "range a b --consistency=s --limit=3 --keys-only",
+                "127.0.0.1:2379 1/1 10000 Unlimited: b\"a\"..b\"b\" limit 3 s keys",
+            ),
+            ("range --prefix ab", "127.0.0.1:2379 1/1 10000 Unlimited: b\"ab\"..b\"ac\" limit 0"),
+            (
+                "range --prefix --count-only",
+                "127.0.0.1:2379 1/1 10000 Unlimited: b\"\\0\"..b\"\\0\" limit 0 count",
+            ),
+        ] {
+            assert_eq!(read(line), Ok(plan.into()), "{line}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_the_reason() {
+        for (line, reason) in [
+            ("put --clients=0", "--clients=0 would send nothing"),
+            ("put --conns=0", "--conns=0 cannot carry a request"),
+            ("put --conns=3 --clients=2", "--conns=3 is more than --clients=2 can use"),
+            ("put --total=0", "--total=0 would send nothing"),
+            ("put --key-space-size=0", "--key-space-size=0: expected 1 to 9223372036854775807"),
+            (
+                "put --key-size=2 --key-space-size=10000",
+                "--key-size=2 cannot hold the numbers of --key-space-size=10000: 3 bytes",
+            ),
+            ("put --key-size=0", "--key-size=0 cannot hold the numbers of --key-space-size=1: 1 bytes"),
+            ("put --open-loop", "--open-loop needs a --rate to keep"),
+            (
+                "put --val-size=2000000000",
+                "a request of 2000000008 bytes is more than the 1073741824 that fit",
+            ),
+            ("txn-put --txn-ops=0", "--txn-ops=0 would write nothing"),
+            (
+                "txn-put --txn-ops=2",
+                "--txn-ops=2 is more than --key-space-size=1 keys: one txn writes a key once",
+            ),
+            ("range k --count-only --keys-only", "--count-only and --keys-only exclude each other"),
+            ("range k --paginate", "--paginate is not offered yet"),
+            ("put --cacert=x", "--cacert: TLS is not offered yet"),
+            ("put --user=root:x", "--user: authentication is not offered yet"),
+            ("put --report-perfdash", "--report-perfdash is not offered, --json holds the same figures"),
+        ] {
+            assert_eq!(read(line), Err(reason.into()), "{line}");
+        }
+        for line in
+            ["range", "range a b c", "range k --consistency=x", "put --rate=-1", "put --endpoints=nowhere"]
+        {
+            assert!(read(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_ends_before_the_next_one() {
+        for (prefix, end) in [(&b"a"[..], &b"b"[..]), (b"a\xff", b"b"), (b"\xff\xff", b"\0")] {
+            assert_eq!(prefix_end(prefix), end);
+        }
+    }
+}

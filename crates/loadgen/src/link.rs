@@ -1,0 +1,149 @@
+//! One HTTP/2 connection to one endpoint, and its way back after it broke.
+//!
+//! ```text
+//!   dialing ──handshake──▶ up ──broke──▶ resting ──a while──▶ dialing …
+//!      └──────failed──────────────────────▲
+//! ```
+//!
+//! * Windows are far larger than what the callers can have in flight, so flow control never stalls a small reply, and
+//!   the server's small DATA frames never draw the connection's frame budget down.
+//! * Headers are the same for each call of a link, so after the first call HPACK sends most of them as one byte each.
+//!
+//! Knows nothing of callers: who waits for what is the worker's business.
+
+use crate::endpoint::Endpoint;
+use bytes::Bytes;
+use h2::client::{Connection, ResponseFuture, SendRequest};
+use http::{HeaderValue, Method, Request, Version, header};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+
+/// What one caller can have in flight is one reply; the largest that etcd sends by default is far below this.
+const STREAM_WINDOW_BYTES: u32 = 16 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
+/// Between a failed dial and the next one: short enough to notice a restart, long enough not to hammer a dead host.
+const REST: Duration = Duration::from_millis(200);
+/// A handshake that takes longer is a failed one.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection and what it needs to be opened anew.
+pub struct Link {
+    endpoint: Endpoint,
+    request: Request<()>,
+    state: State,
+    /// Why it is not up, or was not the last time.
+    reason: String,
+}
+
+type Opened = (SendRequest<Bytes>, Connection<TcpStream, Bytes>);
+
+enum State {
+    Dialing { since: Instant, opening: Pin<Box<dyn Future<Output = Result<Opened, String>>>> },
+    Up { sender: SendRequest<Bytes>, connection: Box<Connection<TcpStream, Bytes>> },
+    Resting { until: Instant },
+}
+
+/// What a look at a link brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    Nothing,
+    CameUp,
+    WentDown,
+}
+
+impl Link {
+    /// A link that will carry calls of the method at `path`.
+    pub fn new(endpoint: Endpoint, path: &'static str) -> Result<Self, http::Error> {
+        let request = Request::builder()
+            .method(Method::POST)
+            .version(Version::HTTP_2)
+            .uri(format!("http://{}{path}", endpoint.authority()))
+            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
+            .header(header::TE, HeaderValue::from_static("trailers"))
+            .body(())?;
+        let state = State::Resting { until: Instant::now() };
+        Ok(Self { endpoint, request, state, reason: String::new() })
+    }
+
+    pub fn is_up(&self) -> bool {
+        matches!(self.state, State::Up { .. })
+    }
+
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Why the link is not up.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Reads what arrived, writes what waits, opens and closes: whatever can be done now.
+    pub fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> Change {
+        match &mut self.state {
+            State::Up { connection, .. } => match Pin::new(connection.as_mut()).poll(context) {
+                Poll::Pending => Change::Nothing,
+                Poll::Ready(Ok(())) => self.went_down("server closed the connection".into(), now),
+                Poll::Ready(Err(error)) => self.went_down(error.to_string(), now),
+            },
+            State::Dialing { since, opening } => match opening.as_mut().poll(context) {
+                Poll::Pending if now - *since > DIAL_TIMEOUT => {
+                    self.went_down(format!("no connection within {DIAL_TIMEOUT:?}"), now)
+                }
+                Poll::Pending => Change::Nothing,
+                Poll::Ready(Err(reason)) => self.went_down(reason, now),
+                Poll::Ready(Ok((sender, connection))) => {
+                    self.state = State::Up { sender, connection: Box::new(connection) };
+                    // The first look makes the connection write its preface and register its waker.
+                    match self.poll(now, context) {
+                        Change::WentDown => Change::WentDown,
+                        Change::Nothing | Change::CameUp => Change::CameUp,
+                    }
+                }
+            },
+            State::Resting { until } if now < *until => Change::Nothing,
+            State::Resting { .. } => {
+                let opening = Box::pin(open(self.endpoint.clone()));
+                self.state = State::Dialing { since: now, opening };
+                self.poll(now, context)
+            }
+        }
+    }
+
+    /// Starts a call. The link must be polled afterwards to put it on the wire.
+    pub fn send(&mut self, frame: Bytes, context: &mut Context<'_>) -> Result<ResponseFuture, h2::Error> {
+        let State::Up { sender, .. } = &mut self.state else {
+            panic!("the worker sends on links that are up");
+        };
+        if sender.poll_ready(context)?.is_pending() {
+            // More calls than the server allows at a time. h2 queues them (no more than there are callers), but only
+            // for a handle that has not queued one yet.
+            *sender = sender.clone();
+        }
+        let (response, mut stream) = sender.send_request(self.request.clone(), false)?;
+        stream.send_data(frame, true)?;
+        Ok(response)
+    }
+
+    fn went_down(&mut self, reason: String, now: Instant) -> Change {
+        self.reason = reason;
+        self.state = State::Resting { until: now + REST };
+        Change::WentDown
+    }
+}
+
+async fn open(endpoint: Endpoint) -> Result<Opened, String> {
+    let connect = TcpStream::connect(endpoint.authority());
+    let stream = connect.await.map_err(|error| error.to_string())?;
+    stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    h2::client::Builder::new()
+        .initial_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .enable_push(false)
+        .handshake(stream)
+        .await
+        .map_err(|error| format!("HTTP/2 handshake: {error}"))
+}

@@ -1,0 +1,263 @@
+//! A run: workers started, driven to the end, their results merged.
+//!
+//! ```text
+//!   Plan ─start─▶ workers open all connections ─▶ the clock starts for all at once ─▶ Run ─finish─▶ Measurement
+//! ```
+//!
+//! * Time spent on opening connections is never part of a measurement.
+//! * Stopping early keeps what was measured and says that it is partial.
+
+use crate::call::Replies;
+use crate::control::{Control, Counters};
+use crate::endpoint::Endpoint;
+use crate::link::Link;
+use crate::recorder::Tally;
+use crate::schedule::{Pace, Schedule};
+use crate::worker::{Observer, Setup, Worker};
+use crate::workload::Workload;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Everything that defines a run.
+#[derive(Clone)]
+pub struct Plan {
+    pub endpoints: Vec<Endpoint>,
+    /// Connection objects, each with one HTTP/2 connection per endpoint.
+    pub conns: usize,
+    /// Callers, each with one request in flight.
+    pub clients: usize,
+    /// Worker threads; at most one per connection object.
+    pub threads: usize,
+    pub workload: Workload,
+    /// Requests in all.
+    pub total: u64,
+    pub pace: Pace,
+    /// A call without an answer for so long has failed. etcd's tool waits forever.
+    pub request_timeout: Option<Duration>,
+    /// With no endpoint reachable for so long, the run is given up.
+    pub patience: Duration,
+    pub observer: Option<Arc<dyn Observer>>,
+}
+
+/// Why a run did not begin or did not end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Refused(String),
+    #[error("open the connections: {0}")]
+    Connect(String),
+    #[error("run the workers")]
+    Worker(#[source] std::io::Error),
+}
+
+/// A run in progress.
+pub struct Run {
+    control: Arc<Control>,
+    counters: Vec<Arc<Counters>>,
+    workers: Vec<JoinHandle<std::io::Result<Tally>>>,
+    total: u64,
+    start: Instant,
+    cpu_at_start: Duration,
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub answered: u64,
+    pub failed: u64,
+    pub total: u64,
+    pub finished: bool,
+}
+
+/// What a run brought.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    pub tally: Tally,
+    /// From the common start to the last answer.
+    pub wall: Duration,
+    /// Processor time of this process meanwhile, both user and kernel.
+    pub client_cpu: Duration,
+    pub planned: u64,
+    /// Why the run ended before its total, if it did.
+    pub partial: Option<String>,
+}
+
+impl Plan {
+    /// A plan of one caller that sends `total` requests to one endpoint.
+    pub fn new(endpoint: Endpoint, workload: Workload, total: u64) -> Self {
+        Self {
+            endpoints: vec![endpoint],
+            conns: 1,
+            clients: 1,
+            threads: 1,
+            workload,
+            total,
+            pace: Pace::Unlimited,
+            request_timeout: None,
+            patience: Duration::from_secs(10),
+            observer: None,
+        }
+    }
+
+    /// Opens all connections, then lets every worker begin at the same moment.
+    pub fn start(self) -> Result<Run, Error> {
+        self.check()?;
+        let control = Arc::new(Control::default());
+        let threads = self.threads.min(self.conns);
+        let (connected, connects) = mpsc::channel();
+        let mut counters = Vec::new();
+        let mut starters = Vec::new();
+        let mut workers = Vec::new();
+        for thread in 0..threads {
+            let (starter, begin) = mpsc::channel();
+            let (plan, control, connected) = (self.clone(), control.clone(), connected.clone());
+            let counted = Arc::new(Counters::default());
+            counters.push(counted.clone());
+            starters.push(starter);
+            let body = move || plan.work(thread, threads, control, counted, &connected, &begin);
+            let thread = std::thread::Builder::new().name(format!("worker-{thread}"));
+            workers.push(thread.spawn(body).map_err(Error::Worker)?);
+        }
+        drop(connected);
+        // Each worker reports once; a failed one makes the others end when their starters are dropped.
+        connects.iter().take(threads).collect::<Result<(), String>>().map_err(Error::Connect)?;
+
+        let start = Instant::now();
+        let cpu_at_start = process_cpu();
+        let schedule = Arc::new(Schedule::new(self.total, self.pace, start));
+        for starter in starters {
+            // A worker that is gone tells why when it is joined.
+            let _ = starter.send((schedule.clone(), start));
+        }
+        Ok(Run { control, counters, workers, total: self.total, start, cpu_at_start })
+    }
+
+    /// Runs to the end.
+    pub fn measure(self) -> Result<Measurement, Error> {
+        self.start()?.finish()
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let refuse = |reason: String| Err(Error::Refused(reason));
+        match self {
+            Plan { endpoints, .. } if endpoints.is_empty() => refuse("no endpoint given".into()),
+            Plan { clients: 0, .. } => refuse("0 clients would send nothing".into()),
+            Plan { conns: 0, .. } => refuse("0 connections cannot carry a request".into()),
+            Plan { threads: 0, .. } => refuse("0 threads would send nothing".into()),
+            Plan { conns, clients, .. } if conns > clients => {
+                refuse(format!("{conns} connections are more than {clients} clients can use"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The life of one worker thread.
+    fn work(
+        self,
+        thread: usize,
+        threads: usize,
+        control: Arc<Control>,
+        counters: Arc<Counters>,
+        connected: &mpsc::Sender<Result<(), String>>,
+        begin: &mpsc::Receiver<(Arc<Schedule>, Instant)>,
+    ) -> std::io::Result<Tally> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let mut worker = match self.setup(thread, threads, control, counters) {
+            Ok(setup) => Worker::new(setup),
+            Err(reason) => {
+                let _ = connected.send(Err(reason));
+                return Ok(Tally::new());
+            }
+        };
+        let result = runtime.block_on(worker.connect());
+        // The other side hangs up only after another worker failed.
+        let _ = connected.send(result);
+        match begin.recv() {
+            Ok((schedule, start)) => runtime.block_on(worker.run(schedule, start)),
+            Err(mpsc::RecvError) => Ok(Tally::new()),
+        }
+    }
+
+    /// The share of one worker: connection objects `thread`, `thread + threads`, … and the callers that use them.
+    fn setup(
+        self,
+        thread: usize,
+        threads: usize,
+        control: Arc<Control>,
+        counters: Arc<Counters>,
+    ) -> Result<Setup, String> {
+        let path = self.workload.path();
+        let share = |of: usize| (thread..of).step_by(threads);
+        let links = share(self.conns).flat_map(|_| self.endpoints.iter().cloned());
+        let links = links.map(|endpoint| Link::new(endpoint, path)).collect::<Result<_, _>>();
+        let callers = (0..self.clients).filter(|caller| caller % self.conns % threads == thread).count();
+        let replies = match self.workload {
+            Workload::RangeStream(_) => Replies::Many,
+            Workload::Put(_) | Workload::TxnPut { .. } | Workload::Range(_) => Replies::One,
+        };
+        Ok(Setup {
+            links: links.map_err(|error| error.to_string())?,
+            endpoints_len: self.endpoints.len(),
+            callers,
+            source: self.workload.source(thread),
+            replies,
+            request_timeout: self.request_timeout,
+            patience: self.patience,
+            control,
+            counters,
+            observer: self.observer,
+        })
+    }
+}
+
+impl Run {
+    /// A handle that stops the run from elsewhere.
+    pub fn control(&self) -> Arc<Control> {
+        self.control.clone()
+    }
+
+    pub fn progress(&self) -> Progress {
+        Progress {
+            answered: self.counters.iter().map(|counters| counters.answered()).sum(),
+            failed: self.counters.iter().map(|counters| counters.failed()).sum(),
+            total: self.total,
+            finished: self.workers.iter().all(JoinHandle::is_finished),
+        }
+    }
+
+    /// Waits for the end.
+    pub fn finish(self) -> Result<Measurement, Error> {
+        let mut tally = Tally::new();
+        for worker in self.workers {
+            match worker.join() {
+                Ok(part) => tally.merge(&part.map_err(Error::Worker)?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        let wall = self.start.elapsed();
+        let client_cpu = process_cpu() - self.cpu_at_start;
+        let ended = tally.succeeded_len() + tally.failed_len();
+        let partial = self.control.reason().filter(|_| ended < self.total);
+        Ok(Measurement { tally, wall, client_cpu, planned: self.total, partial })
+    }
+}
+
+impl Measurement {
+    /// Successful requests per second.
+    pub fn per_second(&self) -> f64 {
+        self.tally.succeeded_len() as f64 / self.wall.as_secs_f64()
+    }
+
+    /// Processor time of this process per successful request.
+    pub fn client_cpu_micros(&self) -> f64 {
+        self.client_cpu.as_secs_f64() * 1e6 / self.tally.succeeded_len() as f64
+    }
+}
+
+/// Processor time of the whole process since it began.
+fn process_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}

@@ -1,0 +1,69 @@
+//! What the kernel counts of a process: `/proc/PID/{stat,status,io}`.
+
+use super::{Counters, Error};
+
+/// Clock ticks per second in `/proc/PID/stat`: fixed by Linux's interface to programs on every architecture we run on.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Reads the counters of process `pid`.
+pub(super) fn counters(pid: u32) -> Result<Counters, Error> {
+    let (stat_path, stat) = read(pid, "stat")?;
+    let (status_path, status) = read(pid, "status")?;
+    let cpu_seconds = cpu_seconds(&stat).ok_or(Error::ProcFormat { path: stat_path })?;
+    let resident = kibibytes(&status, "VmRSS:").ok_or(Error::ProcFormat { path: status_path })?;
+    // Readable by the same user and by root only; without it the rest is still worth having.
+    let io = read(pid, "io").ok();
+    Ok(Counters {
+        cpu_seconds,
+        resident_bytes: resident * 1024,
+        resident_peak_bytes: kibibytes(&status, "VmHWM:").map(|peak| peak * 1024),
+        bytes_written: io.and_then(|(_, io)| number_after(&io, "write_bytes:")),
+    })
+}
+
+fn read(pid: u32, name: &str) -> Result<(String, String), Error> {
+    let path = format!("/proc/{pid}/{name}");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok((path, text)),
+        Err(source) => Err(Error::Proc { path, source }),
+    }
+}
+
+/// User and kernel time of all threads. The second field is a name in parentheses that may hold anything.
+fn cpu_seconds(stat: &str) -> Option<f64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11); // after the name: state is field 3, utime 14, stime 15
+    let user: u64 = fields.next()?.parse().ok()?;
+    let kernel: u64 = fields.next()?.parse().ok()?;
+    Some((user + kernel) as f64 / TICKS_PER_SECOND)
+}
+
+fn kibibytes(status: &str, name: &str) -> Option<u64> {
+    number_after(status, name)
+}
+
+fn number_after(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_found_behind_any_name() {
+        let stat = "42 (a ) name) S 1 42 42 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 9 0 12345 1000 200";
+        assert_eq!(cpu_seconds(stat), Some(2.0));
+        assert_eq!(cpu_seconds("42 nothing"), None);
+    }
+
+    #[test]
+    fn numbers_are_found_by_their_name() {
+        let status = "Name:\tx\nVmHWM:\t   900 kB\nVmRSS:\t   800 kB\n";
+        assert_eq!(kibibytes(status, "VmRSS:"), Some(800));
+        assert_eq!(kibibytes(status, "VmSwap:"), None);
+        let io = "wchar: 9\nwrite_bytes: 4096\ncancelled_write_bytes: 0\n";
+        assert_eq!(number_after(io, "write_bytes:"), Some(4096));
+    }
+}
