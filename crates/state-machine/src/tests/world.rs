@@ -1,7 +1,7 @@
 //! Two machines that are given the same commands, and how their answers are written down.
 //!
 //! A step is validated as a server would, and then read or applied. One machine is asked for every answer, the other
-//! for none; both must hold the same bytes after each step.
+//! for none; both must hold the same bytes after each script.
 //!
 //!   range   [a=1@2.3.2 b=@4.4.1+7] of 5 more r4      key=value@create.mod.version+lease, count, more, header revision
 //!   put     put r3 was a=1@2.2.1                     del     del 2 r4 was a=1@2.2.1 b=2@3.3.1
@@ -49,6 +49,7 @@ impl World {
                 Err(error) => format!("{error:?}"),
             };
         }
+        self.assert_equal();
         answer
     }
 
@@ -95,11 +96,11 @@ impl World {
         assert_eq!(nothing, None, "an answer that nobody wanted");
         self.asked.end_entry(self.at).unwrap();
         self.silent.end_entry(self.at).unwrap();
-        self.assert_equal();
         outcome.expect("an answer that was wanted")
     }
 
-    fn assert_equal(&self) {
+    /// Both machines hold the same bytes.
+    pub fn assert_equal(&self) {
         let (asked, silent) = (self.asked.store(), self.silent.store());
         assert_eq!(asked.hash_kv(0).unwrap(), silent.hash_kv(0).unwrap(), "hash of history");
         assert_eq!(asked.items(b""), silent.items(b""), "items");
