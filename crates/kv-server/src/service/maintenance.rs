@@ -39,7 +39,8 @@ fn status(member: &Member) -> Result<StatusResponse, Status> {
         raft_term: raft.term,
         raft_applied_index: raft.applied,
         errors: no_leader.into_iter().chain(alarms.iter().map(alarm_text)).collect(),
-        db_size_in_use: to_i64(size.in_use),
+        // Clients divide by sizes, and etcd's are never 0: its empty file holds a few pages.
+        db_size_in_use: to_i64(size.in_use).max(1),
         is_learner: false,
         storage_version: version::CLUSTER.to_owned(),
         db_size_quota: member.limits.quota_bytes,
