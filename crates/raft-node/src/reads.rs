@@ -49,6 +49,8 @@ pub(crate) struct Reads<R> {
     reign: Reign,
     waiting: VecDeque<Reader<R>>,
     rounds: VecDeque<Round<R>>,
+    /// Readers whose round died with its leader, until another one is known.
+    orphans: VecDeque<Reader<R>>,
 }
 
 impl<R> Reads<R> {
@@ -62,6 +64,7 @@ impl<R> Reads<R> {
             reign: (None, 0),
             waiting: VecDeque::new(),
             rounds: VecDeque::new(),
+            orphans: VecDeque::new(),
         }
     }
 
@@ -95,22 +98,18 @@ impl<R> Reads<R> {
         readers.map(|reader| reader.reply).collect()
     }
 
-    /// Notes who leads now. Returns the readers of rounds that another leader was to answer, if a new one is
-    /// known; while none is known they wait for it.
+    /// Notes who leads now. Readers whose round another leader, or another term, was to answer fail as soon as a
+    /// leader is known again, and are returned; those not yet in a round just wait for it.
     pub fn reign(&mut self, reign: Reign) -> Vec<R> {
         if reign == self.reign {
             return Vec::new();
         }
-        let (had, has) = (self.reign.0, reign.0);
         self.reign = reign;
-        let readers = self.rounds.drain(..).flat_map(|round| round.readers);
-        if has.is_some() && had.is_some() {
-            return readers.map(|reader| reader.reply).collect();
+        self.orphans.extend(self.rounds.drain(..).flat_map(|round| round.readers));
+        match reign.0 {
+            Some(_) => self.orphans.drain(..).map(|reader| reader.reply).collect(),
+            None => Vec::new(),
         }
-        let mut again: VecDeque<_> = readers.collect();
-        again.append(&mut self.waiting);
-        self.waiting = again;
-        Vec::new()
     }
 
     /// Takes out every reader that asked before `deadline`, and forgets rounds that stayed unanswered too long.
@@ -124,8 +123,10 @@ impl<R> Reads<R> {
         retried.append(&mut self.waiting);
         self.waiting = retried;
         let mut expired = Vec::new();
-        while self.waiting.front().is_some_and(|reader| reader.since < deadline) {
-            expired.push(self.waiting.pop_front().expect("looked at just now").reply);
+        for queue in [&mut self.orphans, &mut self.waiting] {
+            while queue.front().is_some_and(|reader| reader.since < deadline) {
+                expired.push(queue.pop_front().expect("looked at just now").reply);
+            }
         }
         expired
     }
@@ -133,7 +134,10 @@ impl<R> Reads<R> {
     /// Everybody who still waits, to be told that the member stops.
     pub fn drain(&mut self) -> impl Iterator<Item = R> {
         let rounds = std::mem::take(&mut self.rounds).into_iter().flat_map(|round| round.readers);
-        rounds.chain(std::mem::take(&mut self.waiting)).map(|reader| reader.reply)
+        rounds
+            .chain(std::mem::take(&mut self.orphans))
+            .chain(std::mem::take(&mut self.waiting))
+            .map(|reader| reader.reply)
     }
 }
 
@@ -227,7 +231,20 @@ mod tests {
             let context = r.begin(0).unwrap();
             assert_eq!(!r.reign(after).is_empty(), fails, "{before:?} to {after:?}");
             assert!(r.confirm(&context).is_empty(), "{before:?} to {after:?}");
-            assert_eq!(r.begin(0).is_some(), !fails, "{before:?} to {after:?}");
+            assert_eq!(r.begin(0), None, "{before:?} to {after:?}");
+        }
+    }
+
+    #[test]
+    fn readers_whose_leader_was_lost_hear_of_the_next_one_or_expire() {
+        for (next, told) in [(Some((Some(2), 3)), vec!["a"]), (None, vec![])] {
+            let mut r = reads();
+            r.ask("a", 0);
+            r.begin(0).unwrap();
+            r.reign((None, 2));
+            let failed = next.map(|reign| r.reign(reign)).unwrap_or_default();
+            assert_eq!(failed, told);
+            assert_eq!(r.tick(71, 1).len(), 1 - told.len(), "whoever was not told runs out of time");
         }
     }
 

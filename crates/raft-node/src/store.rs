@@ -98,10 +98,6 @@ impl LogStore {
         Ok(())
     }
 
-    pub fn last(&self) -> Position {
-        self.last
-    }
-
     /// Adds what raft-rs wants appended; entries at and after the first one's index are replaced.
     pub fn append(&mut self, entries: &[Entry]) {
         let Some(first) = entries.first() else { return };

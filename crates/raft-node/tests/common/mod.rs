@@ -1,0 +1,295 @@
+//! A cluster in one thread: real nodes, real logs on a disk in memory, a network that is a list of messages.
+//!
+//! Nothing happens by itself: a test says when time passes, which way messages go, when a disk syncs.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
+
+use bytes::Bytes;
+use raft_node::{
+    Answer, Applier, Event, Fatal, Found, Gauges, Node, NodeSetup, Outbound, PersistJob, Position,
+    ProposeError, ReadError, Role, Setup, StateMachine, Turn, persist,
+};
+use wal::testing::{Crash, SimFs};
+use wal::{Options, Wal};
+
+/// Applies a command by writing it down.
+#[derive(Clone, Default, Debug)]
+pub struct Book {
+    pub lines: Vec<String>,
+    pub applied: Position,
+}
+
+impl StateMachine for Book {
+    type Outcome = usize;
+
+    fn applied(&self) -> Position {
+        self.applied
+    }
+
+    fn apply(&mut self, _at: Position, command: &Bytes, answer: Answer) -> Result<Option<usize>, Fatal> {
+        self.lines.push(String::from_utf8(command.to_vec()).unwrap());
+        Ok((answer == Answer::Wanted).then_some(self.lines.len()))
+    }
+
+    fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
+        self.applied = at;
+        Ok(())
+    }
+}
+
+pub type Name = &'static str;
+
+pub struct Member {
+    pub id: u64,
+    pub disk: SimFs,
+    pub node: Node<Name, Name>,
+    pub wal: Wal<SimFs>,
+    pub applier: Applier<Book, Name>,
+    pub jobs: Vec<PersistJob>,
+    /// False: jobs stay unsynced until the test says so.
+    pub syncs: bool,
+    /// False: the member gets no events at all.
+    pub up: bool,
+    pub answered: Vec<(Name, usize)>,
+    pub readable: Vec<Name>,
+    pub failed: Vec<(Name, ProposeError)>,
+    pub unread: Vec<(Name, ReadError)>,
+    boots: u64,
+}
+
+pub struct Cluster {
+    pub members: BTreeMap<u64, Member>,
+    pub wire: VecDeque<(u64, Outbound)>,
+    /// Ordered pairs that cannot talk.
+    pub cut: BTreeSet<(u64, u64)>,
+    /// Every message that was sent, for tests that look at the traffic.
+    pub sent: Vec<(u64, Outbound)>,
+    pub batch_bytes_max: usize,
+    pub apply_bytes_max: usize,
+}
+
+pub const REQUEST_TIMEOUT_TICKS: u64 = 70;
+const DIR: &str = "/log";
+
+impl Cluster {
+    pub fn new(count: u64) -> Cluster {
+        let mut cluster = Cluster {
+            members: BTreeMap::new(),
+            wire: VecDeque::new(),
+            cut: BTreeSet::new(),
+            sent: Vec::new(),
+            batch_bytes_max: 1 << 20,
+            apply_bytes_max: 8 << 20,
+        };
+        for id in 1..=count {
+            let disk = SimFs::new();
+            let start = wal::Position::default();
+            let options = Options { segment_bytes: 64 << 10 };
+            let wal = Wal::create(disk.clone(), Path::new(DIR), b"test", start, options).unwrap();
+            let found = Found { reader: wal.reader(), state: None, start, last: start };
+            let member = cluster.build(id, count, disk, wal, found, Book::default(), 0);
+            cluster.members.insert(id, member);
+        }
+        cluster
+    }
+
+    #[allow(clippy::too_many_arguments)] // One call for a new member, one for a restarted one.
+    fn build(
+        &self,
+        id: u64,
+        count: u64,
+        disk: SimFs,
+        wal: Wal<SimFs>,
+        found: Found<SimFs>,
+        book: Book,
+        boots: u64,
+    ) -> Member {
+        let setup = NodeSetup {
+            core: Setup {
+                id,
+                heartbeat_ticks: 1,
+                election_ticks: 10,
+                // Different and fixed: who stands first is no accident.
+                timeout_ticks: 10 + id as u32 * 2..11 + id as u32 * 2,
+                apply_bytes_max: self.apply_bytes_max,
+            },
+            boot_nonce: 100 * id + boots,
+            batch_bytes_max: self.batch_bytes_max,
+            cache_bytes_max: 4 << 10,
+            request_timeout_ticks: REQUEST_TIMEOUT_TICKS,
+            read_retry_ticks: 5,
+        };
+        let voters: Vec<u64> = (1..=count).collect();
+        let node = Node::open(&setup, &voters, found, book.applied).unwrap();
+        let applier = Applier::new(book);
+        Member {
+            id,
+            disk,
+            node,
+            wal,
+            applier,
+            jobs: Vec::new(),
+            syncs: true,
+            up: true,
+            answered: Vec::new(),
+            readable: Vec::new(),
+            failed: Vec::new(),
+            unread: Vec::new(),
+            boots,
+        }
+    }
+
+    /// Power cut and restart: what was not synced is gone; the state machine starts from `book`.
+    pub fn restart(&mut self, id: u64, book: Book) {
+        let count = self.members.len() as u64;
+        let old = self.members.remove(&id).unwrap();
+        let disk = old.disk.crashed(Crash::Synced, &mut || false);
+        let options = Options { segment_bytes: 64 << 10 };
+        let (wal, recovery) = Wal::open(disk.clone(), Path::new(DIR), options).unwrap();
+        let found =
+            Found { reader: wal.reader(), state: recovery.state, start: recovery.start, last: recovery.last };
+        let member = self.build(id, count, disk, wal, found, book, old.boots + 1);
+        self.wire.retain(|(_, message)| message.to != id);
+        self.members.insert(id, member);
+    }
+
+    pub fn member(&mut self, id: u64) -> &mut Member {
+        self.members.get_mut(&id).unwrap()
+    }
+
+    pub fn gauges(&self, id: u64) -> Gauges {
+        self.members[&id].node.gauges()
+    }
+
+    pub fn lines(&self, id: u64) -> Vec<String> {
+        self.members[&id].applier.machine().lines.clone()
+    }
+
+    /// Separates `ids` from everybody else.
+    pub fn isolate(&mut self, ids: &[u64]) {
+        let all: Vec<u64> = self.members.keys().copied().collect();
+        for a in &all {
+            for b in &all {
+                if ids.contains(a) != ids.contains(b) {
+                    self.cut.insert((*a, *b));
+                }
+            }
+        }
+    }
+
+    pub fn heal(&mut self) {
+        self.cut.clear();
+    }
+
+    pub fn offer(&mut self, id: u64, name: Name) {
+        self.member(id).node.offer(Bytes::from_static(name.as_bytes()), name);
+    }
+
+    pub fn ask(&mut self, id: u64, name: Name) {
+        self.member(id).node.ask(name);
+    }
+
+    /// One turn of one member, with everything that follows from it inside the member.
+    pub fn turn(&mut self, id: u64) -> bool {
+        let member = self.members.get_mut(&id).unwrap();
+        if !member.up {
+            return false;
+        }
+        let turn = member.node.turn().unwrap();
+        let mut out = turn.send.clone();
+        let mut busy = turn.more || !turn.apply.is_empty();
+        member.perform(turn);
+        if member.syncs {
+            busy |= !member.jobs.is_empty();
+            out.extend(member.sync());
+        }
+        busy |= !out.is_empty();
+        self.sent.extend(out.iter().map(|message| (id, message.clone())));
+        self.wire.extend(out.into_iter().map(|message| (id, message)));
+        busy
+    }
+
+    /// Delivers messages and turns members until nothing moves any more.
+    pub fn settle(&mut self) {
+        for _ in 0..10_000 {
+            let mut busy = false;
+            while let Some((from, message)) = self.wire.pop_front() {
+                busy = true;
+                let cut = self.cut.contains(&(from, message.to));
+                let to = self.members.get_mut(&message.to).unwrap();
+                if !cut && to.up {
+                    to.node.handle(Event::Message { from, bytes: message.bytes }).unwrap();
+                } else if let Some(sender) = self.members.get_mut(&from) {
+                    sender.node.handle(Event::Unreachable { peer: message.to }).unwrap();
+                }
+            }
+            let ids: Vec<u64> = self.members.keys().copied().collect();
+            for id in ids {
+                busy |= self.turn(id);
+            }
+            if !busy {
+                return;
+            }
+        }
+        panic!("the cluster does not come to rest");
+    }
+
+    /// Lets `ticks` pass for everybody, with everything that happens in between.
+    pub fn pass(&mut self, ticks: u64) {
+        for _ in 0..ticks {
+            for member in self.members.values_mut().filter(|member| member.up) {
+                member.node.handle(Event::Tick).unwrap();
+            }
+            self.settle();
+        }
+    }
+
+    /// Lets time pass until a leader is there that a majority follows.
+    pub fn elect(&mut self) -> u64 {
+        for _ in 0..300 {
+            self.pass(1);
+            let leader = self.members.values().find_map(|member| {
+                let gauges = member.node.gauges();
+                (member.up && gauges.role == Role::Leader).then_some((member.id, gauges.term))
+            });
+            if let Some((leader, term)) = leader {
+                let follows = |m: &&Member| {
+                    let gauges = m.node.gauges();
+                    m.up && gauges.leader == Some(leader) && gauges.term == term
+                };
+                if 2 * self.members.values().filter(follows).count() > self.members.len() {
+                    return leader;
+                }
+            }
+        }
+        panic!("nobody was elected");
+    }
+}
+
+impl Member {
+    fn perform(&mut self, turn: Turn<Name, Name>) {
+        self.jobs.extend(turn.persist);
+        self.failed.extend(turn.proposals_failed);
+        self.unread.extend(turn.reads_failed);
+        for job in turn.apply {
+            let done = self.applier.apply(job).unwrap();
+            self.answered.extend(done.answered);
+            self.readable.extend(done.readable);
+            if let Some(at) = done.entry {
+                self.node.handle(Event::Applied { index: at.index }).unwrap();
+            }
+        }
+    }
+
+    /// Syncs what waits, tells the node, and returns what may be said now.
+    pub fn sync(&mut self) -> Vec<Outbound> {
+        if self.jobs.is_empty() {
+            return Vec::new();
+        }
+        let (receipt, _) = persist(&mut self.wal, std::mem::take(&mut self.jobs)).unwrap();
+        let (durable, promises) = receipt.redeem();
+        self.node.handle(Event::Durable(durable)).unwrap();
+        promises
+    }
+}
