@@ -111,6 +111,8 @@ fn try_run(
     }
     log::start(settings::log_settings(&flags)?);
     notices.iter().for_each(note);
+    // Whatever this process writes, a library's files included, is nobody else's to read.
+    rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
     let (settings, directory) = choose(&flags)?;
     Ok(node::run(settings, directory)?)
 }

@@ -221,10 +221,8 @@ impl Running {
 
     /// Hands leadership over, lets calls end, makes everything durable.
     async fn stop(self, clients: &Stopper, permits: &Permits) {
-        match tokio::time::timeout(HAND_OVER_WITHIN, self.member.raft.hand_over()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "leadership was not handed over"),
-            Err(_) => tracing::warn!("leadership was not handed over in time"),
+        if self.identity.members.len() > 1 {
+            self.hand_over().await;
         }
         clients.stop();
         if tokio::time::timeout(self.settings.request_timeout(), permits.drained()).await.is_err() {
@@ -240,6 +238,17 @@ impl Running {
             tracing::error!("a thread panicked while the member stopped");
         }
         self.peers_stopper.stop();
+    }
+}
+
+impl Running {
+    /// A cluster that knows its next leader does not wait for an election.
+    async fn hand_over(&self) {
+        match tokio::time::timeout(HAND_OVER_WITHIN, self.member.raft.hand_over()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "leadership was not handed over"),
+            Err(_) => tracing::warn!("leadership was not handed over in time"),
+        }
     }
 }
 

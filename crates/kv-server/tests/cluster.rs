@@ -1,0 +1,99 @@
+//! Three members as processes: any of them serves, one of them may die, all of them may die.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Cluster, PATIENCE, put};
+
+/// Writes until one is acknowledged, and says how long that took.
+async fn time_to_write(member: &common::Member, key: &str) -> (i64, Duration) {
+    let began = Instant::now();
+    let mut client = member.kv().await;
+    loop {
+        if let Ok(answer) = client.put(put(key, "x")).await {
+            return (
+                answer.into_inner().header.expect("every answer has a header").revision,
+                began.elapsed(),
+            );
+        }
+        assert!(began.elapsed() < PATIENCE, "nothing could be written");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn any_member_writes_and_every_member_reads_it() {
+    let cluster = Cluster::started(3);
+    for (at, writer) in cluster.members.iter().enumerate() {
+        let key = format!("k{at}");
+        let revision = writer.put(&key, &key).await;
+        assert_eq!(revision, 2 + at as i64);
+        for reader in &cluster.members {
+            assert_eq!(reader.get(&key).await.as_deref(), Some(key.as_str()));
+        }
+    }
+    cluster.assert_equal(0).await;
+}
+
+#[tokio::test]
+async fn the_death_of_the_leader_stops_writes_for_three_seconds_at_most() {
+    let mut cluster = Cluster::started(3);
+    cluster.members[0].put("before", "1").await;
+    let leader = cluster.leader().await;
+    cluster.members[leader].kill();
+    let survivor = &cluster.members[(leader + 1) % 3];
+    let (_, took) = time_to_write(survivor, "after").await;
+    assert!(took <= Duration::from_secs(3), "no write for {took:?}");
+    cluster.members[leader].launch();
+    cluster.members[leader].wait_ready();
+    assert_eq!(cluster.members[leader].get("after").await.as_deref(), Some("x"));
+    assert_eq!(cluster.members[leader].get("before").await.as_deref(), Some("1"));
+    cluster.assert_equal(0).await;
+}
+
+#[tokio::test]
+async fn a_leader_that_is_asked_to_end_hands_over_first() {
+    let mut cluster = Cluster::started(3);
+    let leader = cluster.leader().await;
+    let survivor = (leader + 1) % 3;
+    cluster.members[leader].running().terminate();
+    let ended = cluster.members[leader].process.take().unwrap();
+    let (status, said) = tokio::task::spawn_blocking(|| ended.wait_end()).await.unwrap();
+    assert!(status.success(), "{said}");
+    assert!(!said.contains("was not handed over"), "{said}");
+    // A cluster that had to wait for an election would stand still for a second.
+    let (_, took) = time_to_write(&cluster.members[survivor], "after").await;
+    assert!(took < Duration::from_millis(900), "no write for {took:?}");
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_the_death_of_all() {
+    let mut cluster = Cluster::started(3);
+    let mut acknowledged = Vec::new();
+    for number in 0..200 {
+        let (key, member) = (format!("k{number}"), &cluster.members[number % 3]);
+        acknowledged.push((key.clone(), member.put(&key, &number.to_string()).await));
+    }
+    cluster.members.iter_mut().for_each(common::Member::kill);
+    cluster.start();
+    let mut client = cluster.members[1].kv().await;
+    for (number, (key, revision)) in acknowledged.iter().enumerate() {
+        let pair = client.range(common::get(key)).await.unwrap().into_inner().kvs.pop().expect(key);
+        assert_eq!((pair.mod_revision, pair.value), (*revision, number.to_string().into()));
+    }
+    cluster.assert_equal(0).await;
+}
+
+#[tokio::test]
+async fn a_member_with_an_empty_disk_does_not_come_back_as_itself() {
+    let mut cluster = Cluster::started(3);
+    cluster.members[0].put("a", "1").await;
+    let member = &mut cluster.members[2];
+    member.kill();
+    std::fs::remove_dir_all(&member.data_dir).unwrap();
+    member.launch();
+    let (status, said) = member.process.take().unwrap().wait_end();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("has already been bootstrapped"), "{said}");
+}
