@@ -61,8 +61,13 @@ pub(crate) struct Header {
 impl Header {
     /// Bytes of the whole frame.
     pub fn frame_bytes(&self) -> usize {
-        HEADER_BYTES + self.length.next_multiple_of(ALIGNMENT)
+        bytes(self.length)
     }
+}
+
+/// Bytes of a frame around a payload of `length` bytes.
+pub(crate) fn bytes(length: usize) -> usize {
+    HEADER_BYTES + length.next_multiple_of(ALIGNMENT)
 }
 
 /// A verified frame.

@@ -3,7 +3,7 @@
 //! * A reader sees synced entries only, and every entry is verified again on its way.
 //! * The lock is held to look up a place, never across a read of the disk: the writer does not wait for readers.
 //! * A segment may be released, and its file reused, while it is being read. Its bytes then fail to verify, as the
-//!   seed of their checksums is another's, and the answer is `Released`.
+//!   seed of their checksums is another's, and the reader looks the entry up anew.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,7 +47,8 @@ impl<F: Fs> Reader<F> {
     /// Entries from `from` on, in index order: as many as fit in `payload_bytes_max`, but at least one if
     /// `from` is synced; none if `from` is beyond the synced end.
     ///
-    /// Fails with [`crate::Error::Released`] if `from` is no longer kept.
+    /// Fails with [`crate::Error::Released`] if `from` is no longer kept. An entry that the writer replaces during the
+    /// call may be given in its old form.
     pub fn read(&self, from: LogIndex, payload_bytes_max: usize) -> Result<Vec<OwnedEntry>> {
         let mut reading = Reading { entries: Vec::new(), next: from, payload_bytes: 0, payload_bytes_max };
         loop {
@@ -56,8 +57,11 @@ impl<F: Fs> Reader<F> {
             };
             let done = match self.read_stretch(&stretch, &mut reading) {
                 Ok(done) => done,
-                // Whatever went wrong, it is no wonder if the segment was released under our feet.
-                Err(error) => return Err(self.catalogue().locate(from).err().unwrap_or(error)),
+                Err(error) if self.catalogue().segments().any(|kept| kept == stretch.place.segment) => {
+                    return Err(error);
+                }
+                // The segment went away under our feet: look again.
+                Err(_) => continue,
             };
             if done == Done::Full {
                 return Ok(reading.entries);

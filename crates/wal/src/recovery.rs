@@ -74,28 +74,23 @@ pub(crate) fn recover<F: Fs>(fs: &F, dir: &Path) -> Result<Found<F::File>> {
     if listing.segments.is_empty() {
         return Err(Error::Missing { dir: dir.to_path_buf() });
     }
-    let (mut void, chain) = open_chain(fs, dir, &listing.segments)?;
-    let first = &chain[0].head;
-    let mut replay = Replay {
-        catalogue: Catalogue::new(first.sequence, first.base),
-        state: None,
-        segment: first.sequence,
-        base: first.base,
-    };
-    for pair in chain.windows(2) {
-        let (opened, next) = (&pair[0], &pair[1].head);
-        replay_sealed(&mut replay, opened, next)?;
+    let (mut void, heads) = read_heads(fs, dir, &listing.segments)?;
+    let mut replay = Replay::new(&heads[0]);
+    for pair in heads.windows(2) {
+        let (opened, next) = (open_segment(fs, dir, pair[0].sequence)?, &pair[1]);
+        replay_sealed(&mut replay, &opened, next)?;
         if next.base.index < replay.catalogue.start().index {
             // At a conflict the log turned back below all that is left in front of this segment: those segments
             // were being released, one by one.
             void.extend(replay.catalogue.segments());
-            replay.restart(next);
+            replay = Replay { state: replay.state, ..Replay::new(next) };
         } else {
             replay.enter(next)?;
         }
     }
-    let identity = first.identity.clone();
-    let newest = chain.into_iter().next_back().expect("the listing was not empty");
+    let newest = heads.last().expect("the listing was not empty");
+    let newest = open_segment(fs, dir, newest.sequence)?;
+    let identity = newest.head.identity.clone();
     let (tail, ending, last_group, torn_bytes) = replay_newest(&mut replay, newest)?;
     let Replay { catalogue, state, .. } = replay;
     Ok(Found { catalogue, identity, state, torn_bytes, tail, last_group, ending, void, spare: listing.spare })
@@ -108,38 +103,40 @@ struct Opened<F> {
     bytes: u64,
 }
 
-/// Sequences of void segments, and the segments of the log, oldest first.
-type Chain<F> = (Vec<u64>, Vec<Opened<<F as Fs>::File>>);
-
-/// Opens segments from the newest back to the origin or the oldest; the rest is void.
-fn open_chain<F: Fs>(fs: &F, dir: &Path, sequences: &[u64]) -> Result<Chain<F>> {
-    let mut chain: Vec<Opened<F::File>> = Vec::new();
+/// Reads the heads from the newest segment back to the origin or the oldest. Returns the sequences before that, which
+/// are void, and the heads, oldest first.
+fn read_heads<F: Fs>(fs: &F, dir: &Path, sequences: &[u64]) -> Result<(Vec<u64>, Vec<Head>)> {
+    let mut heads: Vec<Head> = Vec::new();
     for (at, &sequence) in sequences.iter().enumerate().rev() {
-        let opened = open_segment(fs, dir, sequence)?;
-        if let Some(next) = chain.last() {
-            if next.head.sequence != sequence + 1 {
+        let head = open_segment(fs, dir, sequence)?.head;
+        if let Some(next) = heads.last() {
+            if next.sequence != sequence + 1 {
                 return Err(corrupt(sequence + 1, 0, "the segment is missing"));
             }
-            if next.head.identity != opened.head.identity {
+            if next.identity != head.identity {
                 return Err(corrupt(sequence, 0, "the segment belongs to another log"));
             }
         }
-        let descent = opened.head.descent;
-        chain.push(opened);
+        let descent = head.descent;
+        heads.push(head);
         if descent == Descent::Origin {
-            chain.reverse();
-            return Ok((sequences[..at].to_vec(), chain));
+            heads.reverse();
+            return Ok((sequences[..at].to_vec(), heads));
         }
     }
-    chain.reverse();
-    Ok((Vec::new(), chain))
+    heads.reverse();
+    Ok((Vec::new(), heads))
 }
 
+/// One at a time: a log may have more segments than a process may open files.
 fn open_segment<F: Fs>(fs: &F, dir: &Path, sequence: u64) -> Result<Opened<F::File>> {
     let path = segment::path(dir, sequence);
     let file = fs.open(&path).attempt("open log segment", &path)?;
     let bytes = file.len().attempt("read the length of", &path)?;
     let head = Head::read(&file, &path, sequence)?;
+    if head.groups > bytes {
+        return Err(corrupt(sequence, bytes, "the segment is cut short"));
+    }
     Ok(Opened { head, file, path, bytes })
 }
 
@@ -152,6 +149,12 @@ struct Replay {
 }
 
 impl Replay {
+    /// A log whose oldest segment is this one.
+    fn new(head: &Head) -> Replay {
+        let catalogue = Catalogue::new(head.sequence, head.base);
+        Replay { catalogue, state: None, segment: head.sequence, base: head.base }
+    }
+
     /// Takes in a frame that continues the chain. The laws that the writer asserts are errors here.
     fn frame(&mut self, offset: u64, frame: &Frame<'_>) -> Result<()> {
         match frame.header.type_ {
@@ -178,12 +181,6 @@ impl Replay {
         Ok(())
     }
 
-    /// Takes a segment for the oldest one.
-    fn restart(&mut self, head: &Head) {
-        self.catalogue = Catalogue::new(head.sequence, head.base);
-        (self.segment, self.base) = (head.sequence, head.base);
-    }
-
     /// Goes on to the next segment.
     fn enter(&mut self, head: &Head) -> Result<()> {
         if self.catalogue.term(head.base.index) != Some(head.base.term) {
@@ -201,7 +198,6 @@ struct Stop {
     reason: &'static str,
     /// Checksum of the last frame before `offset`.
     crc: u32,
-    frames: u64,
     /// Where the group of that frame begins.
     group: u64,
 }
@@ -209,10 +205,10 @@ struct Stop {
 /// Follows the chain of a segment up to `walk`'s limit.
 fn follow<F: File>(replay: &mut Replay, walk: &mut Walk<'_, F>, opened: &Opened<F>) -> Result<Stop> {
     let mut crc = segment::head_crc(&opened.head);
-    let (mut frames, mut group) = (0, PAGE_BYTES as u64);
+    let mut group = PAGE_BYTES as u64;
     loop {
         let offset = walk.offset();
-        let stop = |reason| Ok(Stop { offset, reason, crc, frames, group });
+        let stop = |reason| Ok(Stop { offset, reason, crc, group });
         let header = match walk.frame().attempt("read log segment", &opened.path)? {
             Err(flaw) => return stop(flaw),
             Ok(frame) if frame.header.previous != crc => return stop("the chain of frames is broken"),
@@ -224,7 +220,7 @@ fn follow<F: File>(replay: &mut Replay, walk: &mut Walk<'_, F>, opened: &Opened<
             }
         };
         walk.pass(&header);
-        (frames, group) = (frames + 1, u64::from(header.group));
+        group = u64::from(header.group);
     }
 }
 
@@ -242,11 +238,7 @@ fn replay_sealed<F: File>(replay: &mut Replay, opened: &Opened<F>, next: &Head) 
         return Err(corrupt(opened.head.sequence, stop.offset, stop.reason));
     }
     if stop.crc != crc {
-        return Err(corrupt(
-            opened.head.sequence,
-            end,
-            "the segment is not the one that its successor continues",
-        ));
+        return Err(corrupt(opened.head.sequence, end, "the successor continues another segment"));
     }
     Ok(())
 }
@@ -255,10 +247,12 @@ fn replay_sealed<F: File>(replay: &mut Replay, opened: &Opened<F>, next: &Head) 
 fn replay_newest<F: File>(replay: &mut Replay, opened: Opened<F>) -> Result<(Tail<F>, Ending, u64, u64)> {
     let mut frames = walk(&opened, PAGE_BYTES as u64, opened.bytes);
     let stop = follow(replay, &mut frames, &opened)?;
+    if stop.offset < opened.head.groups {
+        return Err(corrupt(opened.head.sequence, stop.offset, stop.reason));
+    }
     let torn_bytes = torn_bytes(&opened, &stop)?;
-    // A head holds at most one frame, the state.
-    let bare = stop.frames <= 1 && replay.catalogue.last() == opened.head.base;
-    let ending = if bare && torn_bytes == 0 { Ending::Fresh } else { Ending::Used };
+    let fresh = stop.offset == opened.head.groups && torn_bytes == 0;
+    let ending = if fresh { Ending::Fresh } else { Ending::Used };
     let Opened { head, file, path, bytes } = opened;
     let seed = segment::seed(&head.identity, head.sequence);
     let (sequence, base) = (head.sequence, head.base);
@@ -272,7 +266,8 @@ fn torn_bytes<F: File>(opened: &Opened<F>, stop: &Stop) -> Result<u64> {
     let mut damaged = false;
     let mut judge = |offset: u64, header: &Header| {
         torn_end = offset + header.frame_bytes() as u64;
-        damaged |= u64::from(header.group) > stop.offset;
+        // A whole frame that is not the next of the chain was written behind another past than the one found.
+        damaged |= u64::from(header.group) > stop.offset || offset == stop.offset;
     };
     let mut rest = walk(opened, stop.offset, opened.bytes);
     rest.survivors(&mut judge).attempt("read log segment", &opened.path)?;

@@ -53,6 +53,8 @@ pub(crate) struct Head {
     pub sequence: u64,
     pub base: Position,
     pub descent: Descent,
+    /// Where the first group begins: behind the state, which was synced before the segment got its name.
+    pub groups: u64,
     pub identity: Vec<u8>,
 }
 
@@ -91,6 +93,7 @@ impl Head {
         page[48..52].copy_from_slice(&crc.to_le_bytes());
         let length = u32::try_from(self.identity.len()).expect("an identity is at most 1 KiB");
         page[52..56].copy_from_slice(&length.to_le_bytes());
+        page[56..64].copy_from_slice(&self.groups.to_le_bytes());
         page[IDENTITY_AT..][..self.identity.len()].copy_from_slice(&self.identity);
         let checksum = crc32c::crc32c(&page[..CRC_AT]);
         page[CRC_AT..].copy_from_slice(&checksum.to_le_bytes());
@@ -141,6 +144,7 @@ impl Head {
                 term: Term(u64::from_le_bytes(array(page, 32))),
             },
             descent,
+            groups: u64::from_le_bytes(array(page, 56)),
             identity: page[IDENTITY_AT..][..length].to_vec(),
         })
     }
@@ -211,51 +215,69 @@ fn padded_end(end: u64, written: u64, segment_bytes: u64) -> u64 {
     end.next_multiple_of(AHEAD_BYTES).min(segment_bytes.next_multiple_of(PAGE_BYTES as u64)).max(page)
 }
 
+/// What a new segment is to be.
+pub(crate) struct Birth<'a> {
+    pub sequence: u64,
+    pub base: Position,
+    pub descent: Descent,
+    pub identity: &'a [u8],
+    pub state: Option<&'a [u8]>,
+}
+
+impl Birth<'_> {
+    /// Header page and state as they lie in the file, and the checksum of the last of them.
+    fn encode(&self) -> (Vec<u8>, u32) {
+        let Birth { sequence, base, descent, identity, state } = *self;
+        let mut groups = PAGE_BYTES as u64;
+        groups += state.map_or(0, |state| frame::bytes(state.len()) as u64);
+        let mut bytes =
+            Head { sequence, base, descent, groups, identity: identity.to_vec() }.encode().to_vec();
+        let mut crc = u32::from_le_bytes(array(&bytes, CRC_AT));
+        if let Some(state) = state {
+            let header = Header {
+                type_: Type::State,
+                kind: 0,
+                length: state.len(),
+                group: PAGE_BYTES as u32,
+                previous: crc,
+                position: Position::default(),
+            };
+            crc = frame::encode(&mut bytes, seed(identity, sequence), &header, state);
+        }
+        assert_eq!(bytes.len() as u64, groups, "the header tells where the groups begin");
+        (bytes, crc)
+    }
+}
+
 /// Begins a segment: from the spare file if there is one, else from a new file. Durable, name included, when it
 /// returns; before that, nothing of it is visible to a recovery.
 pub(crate) fn begin<F: Fs>(
     fs: &F,
     dir: &Path,
-    head: &Head,
-    state: Option<&[u8]>,
+    birth: &Birth<'_>,
     spare: Spare,
     segment_bytes: u64,
 ) -> Result<Tail<F::File>> {
     let spare_path = dir.join(SPARE);
-    let (file, written) = match spare {
-        Spare::Absent => (fs.create(&spare_path).attempt("create", &spare_path)?, 0),
-        Spare::Present => {
-            let file = fs.open(&spare_path).attempt("open", &spare_path)?;
-            let written = file.len().attempt("read the length of", &spare_path)?;
-            (file, written)
-        }
+    let file = match spare {
+        Spare::Absent => fs.create(&spare_path).attempt("create", &spare_path)?,
+        Spare::Present => fs.open(&spare_path).attempt("open", &spare_path)?,
     };
-    let mut bytes = head.encode().to_vec();
-    let seed = seed(&head.identity, head.sequence);
-    let mut crc = u32::from_le_bytes(array(&bytes, CRC_AT));
-    if let Some(state) = state {
-        let header = Header {
-            type_: Type::State,
-            kind: 0,
-            length: state.len(),
-            group: PAGE_BYTES as u32,
-            previous: crc,
-            position: Position::default(),
-        };
-        crc = frame::encode(&mut bytes, seed, &header, state);
-    }
+    let written = file.len().attempt("read the length of", &spare_path)?;
+    let (mut bytes, crc) = birth.encode();
     let end = bytes.len() as u64;
     let padded = padded_end(end, written, segment_bytes);
     bytes.resize(to_usize(padded), 0);
     file.write_at(0, &bytes).attempt("write the head of log segment", &spare_path)?;
     file.sync_data().attempt("sync the head of log segment", &spare_path)?;
 
-    let path = path(dir, head.sequence);
+    let Birth { sequence, base, identity, .. } = *birth;
+    let path = path(dir, sequence);
     fs.rename(&spare_path, &path).attempt("name log segment", &path)?;
     // The name as well: a power cut may forget the name of a file whose bytes are safe.
     fs.sync_dir(dir).attempt("sync directory", dir)?;
-    let written = written.max(padded);
-    Ok(Tail { file, path, sequence: head.sequence, base: head.base, seed, end, crc, written })
+    let (seed, written) = (seed(identity, sequence), written.max(padded));
+    Ok(Tail { file, path, sequence, base, seed, end, crc, written })
 }
 
 /// Whether a file of an earlier life waits under the name of [`SPARE`].

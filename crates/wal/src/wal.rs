@@ -18,7 +18,7 @@ use crate::error::IoContext;
 use crate::frame::Type;
 use crate::group::{GROUP_BYTES_MAX, Group};
 use crate::recovery::{self, Ending};
-use crate::segment::{self, Descent, Head, IDENTITY_BYTES_MAX, PAGE_BYTES, SPARE, Spare, Tail};
+use crate::segment::{self, Birth, Descent, IDENTITY_BYTES_MAX, PAGE_BYTES, SPARE, Spare, Tail};
 use crate::{Entry, Error, File, Fs, LogIndex, PAYLOAD_BYTES_MAX, Position, Reader, Result, Term};
 
 /// What a log must be told.
@@ -118,11 +118,10 @@ impl<F: Fs> Wal<F> {
         if !listing.segments.is_empty() {
             return Err(Error::Exists { dir: dir.to_path_buf() });
         }
-        let identity = identity.to_vec();
-        let head = Head { sequence: 1, base: start, descent: Descent::Origin, identity: identity.clone() };
-        let tail = segment::begin(&fs, dir, &head, None, listing.spare, options.segment_bytes)?;
-        let catalogue = Catalogue::new(head.sequence, start);
-        Ok(Wal::assemble(fs, dir, options, identity, None, tail, Spare::Absent, catalogue))
+        let birth = Birth { sequence: 1, base: start, descent: Descent::Origin, identity, state: None };
+        let tail = segment::begin(&fs, dir, &birth, listing.spare, options.segment_bytes)?;
+        let catalogue = Catalogue::new(birth.sequence, start);
+        Ok(Wal::assemble(fs, dir, options, identity.to_vec(), None, tail, Spare::Absent, catalogue))
     }
 
     /// Opens a log, checks every byte of it, and drops an unfinished group at its end.
@@ -219,6 +218,8 @@ impl<F: Fs> Wal<F> {
     }
 
     /// Adds an opaque state to the group; the latest one is what `open` gives back.
+    ///
+    /// A crash may keep a prefix of an unsynced group: what must not be found without the other comes second.
     pub fn put_state(&mut self, state: &[u8]) {
         assert!(state.len() <= PAYLOAD_BYTES_MAX, "a state of {} bytes", state.len());
         if !self.is_sound() {
@@ -229,7 +230,7 @@ impl<F: Fs> Wal<F> {
         }
         if self.is_sound() {
             self.group.push(&self.tail, Type::State, 0, Position::default(), state);
-            self.state = Some(state.to_vec());
+            state.clone_into(self.state.get_or_insert_default());
         }
     }
 
@@ -353,10 +354,10 @@ impl<F: Fs> Wal<F> {
 
     fn begin(&mut self, base: Position, descent: Descent) -> Result<()> {
         let sequence = self.tail.sequence + 1;
-        let head = Head { sequence, base, descent, identity: self.identity.clone() };
+        let (identity, state) = (self.identity.as_slice(), self.state.as_deref());
+        let birth = Birth { sequence, base, descent, identity, state };
         let spare = std::mem::replace(&mut self.spare, Spare::Absent);
-        let segment_bytes = self.options.segment_bytes;
-        self.tail = segment::begin(&self.fs, &self.dir, &head, self.state.as_deref(), spare, segment_bytes)?;
+        self.tail = segment::begin(&self.fs, &self.dir, &birth, spare, self.options.segment_bytes)?;
         Ok(())
     }
 
