@@ -2,16 +2,20 @@
 //!
 //! CRC-32C over `key`, then over every record with main revision ≤ `at`, in revision order: the 17-byte storage key (main
 //! big endian, `_`, sub big endian; a tombstone adds `t`), then the pair as a protobuf message (a tombstone: only its key).
-//! Below the compact revision only those records count that a reader at `at` can see, which makes the hash independent of
-//! how much compaction has removed so far.
+//! Up to the compact revision only those records count that a reader at `at` can see, which makes the hash independent of
+//! how much compaction has removed so far. If nothing at all lives at `at`, those that a reader at the compact revision can
+//! see: etcd then leaves out none that its compaction has kept.
 //!
 //! * A hash is of one state: if a compaction comes in between, it is taken anew.
 //! * etcd hashes once more when a compaction finishes, still against the compact revision before it, and answers with
 //!   that hash when asked for the same revision. So does this store.
 
+use std::ops::ControlFlow;
+
 use bytes::BufMut;
 
 use crate::error::{Error, Result};
+use crate::range::KeyRange;
 use crate::record::{Body, Record, put_varint};
 use crate::revision::Revision;
 use crate::state::{Shared, State};
@@ -53,6 +57,8 @@ pub(crate) fn hash_kv(shared: &Shared, at: i64) -> Result<KvHash> {
 pub(crate) struct HashPass {
     at: i64,
     compact: i64,
+    /// Where a record up to the compact revision must be visible to count; found out with the first one.
+    visible_at: Option<i64>,
     /// The next revision to hash.
     next: Revision,
     crc: u32,
@@ -66,6 +72,7 @@ impl HashPass {
         HashPass {
             at,
             compact,
+            visible_at: None,
             next: Revision::first_of(0),
             crc: crc32c::crc32c(b"key"),
             scratch: Vec::new(),
@@ -109,7 +116,11 @@ impl HashPass {
     fn add(&mut self, shared: &Shared, records: &[Record<'_>]) {
         let is_counted: Vec<bool> = {
             let state = shared.state.read();
-            records.iter().map(|record| self.counts(&state, record)).collect()
+            let visible_at = *self.visible_at.get_or_insert_with(|| match lives_any(&state, self.at) {
+                true => self.at,
+                false => self.compact,
+            });
+            records.iter().map(|record| self.counts(&state, record, visible_at)).collect()
         };
         for (record, is_counted) in records.iter().zip(is_counted) {
             if is_counted {
@@ -120,8 +131,8 @@ impl HashPass {
         }
     }
 
-    /// Whether a record enters the hash: all do above the compact revision, and below it what is still visible at `at`.
-    fn counts(&self, state: &State, record: &Record<'_>) -> bool {
+    /// Whether a record enters the hash: all do above the compact revision, and up to it what is visible at `visible_at`.
+    fn counts(&self, state: &State, record: &Record<'_>, visible_at: i64) -> bool {
         if record.revision.main > self.compact {
             return true;
         }
@@ -129,11 +140,20 @@ impl HashPass {
             // etcd's newest versions keep a tombstone exactly at the compact revision, older ones do not: none hashes it.
             Body::Tombstone => false,
             Body::Put { .. } => {
-                let visible = state.index.get(record.key).and_then(|history| history.at(self.at));
+                let visible = state.index.get(record.key).and_then(|history| history.at(visible_at));
                 visible.is_some_and(|visible| visible.revision == record.revision)
             }
         }
     }
+}
+
+/// Whether any key exists at `at`. The first one found ends the search.
+fn lives_any(state: &State, at: i64) -> bool {
+    let found = state.index.visit_all(&KeyRange::all(), |_, history| match history.at(at) {
+        Some(_) => ControlFlow::Break(()),
+        None => ControlFlow::Continue(()),
+    });
+    found.is_break()
 }
 
 /// Appends a record as etcd would store it.
