@@ -43,6 +43,7 @@ fn holds<V: View>(view: &V, compare: &Compare) -> Result<bool, Error> {
         if !chunk.iter().all(|kv| holds_for(compare, kv)) {
             return Ok(false);
         }
+        assert!(chunk.len() <= CHUNK_KEYS, "the store gave more than was asked for");
         match chunk.last() {
             Some(last) if chunk.len() == CHUNK_KEYS => from = key_after(&last.key),
             Some(_) | None => return Ok(true),

@@ -105,6 +105,7 @@ impl<'a> Deletes<'a> {
             start = start.min(other_start);
             end = end.max(other_end);
         }
+        assert!(start < end, "merging never makes a range empty");
         self.ranges.insert(start, end);
     }
 

@@ -32,6 +32,10 @@ pub(crate) fn execute<V: View>(view: &V, request: &RangeRequest) -> Result<Range
     let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
     let options = RangeOptions { limit: fetch_limit(request), fetch: fetch(request) };
     let fetched = view.range(&keys, request.revision, &options)?;
+    assert!(
+        options.limit == 0 || fetched.kvs.len() <= options.limit,
+        "the store gave more than was asked for"
+    );
     let mut kvs = fetched.kvs;
     if has_revision_filters(request) {
         kvs.retain(|kv| passes_filters(kv, request));
@@ -42,6 +46,10 @@ pub(crate) fn execute<V: View>(view: &V, request: &RangeRequest) -> Result<Range
     if more {
         kvs.truncate(limit);
     }
+    assert!(
+        i64::try_from(kvs.len()).is_ok_and(|keys| keys <= fetched.count),
+        "a count below what is returned"
+    );
     Ok(RangeResponse {
         header: header(fetched.revision),
         kvs: kvs.into_iter().map(|kv| blanked(kv, request)).collect(),

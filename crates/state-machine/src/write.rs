@@ -45,6 +45,7 @@ pub(crate) fn put(
     let value = if request.ignore_value { kept_value } else { request.value };
     let lease = if request.ignore_lease { kept_lease } else { request.lease };
     let revision = writer.put(&request.key, &value, lease);
+    assert_eq!(revision, writer.revision(), "a put is the newest change");
     let prev_kv = previous.filter(|_| returns).map(wire_kv);
     Ok(PutResponse { header: header(revision), prev_kv })
 }
@@ -58,7 +59,13 @@ pub(crate) fn delete_range(
     let keys = KeyRange::new(request.key, request.range_end);
     let returns = request.prev_kv && answer == Answer::Wanted;
     let previous = if returns { Previous::Return } else { Previous::Skip };
+    let revision_before = writer.revision();
     let deleted = writer.delete_range(&keys, previous)?;
+    assert!(deleted.count > 0 || writer.revision() == revision_before, "deleting nothing changed something");
+    assert!(
+        !returns || i64::try_from(deleted.previous.len()) == Ok(deleted.count),
+        "not all that was deleted"
+    );
     Ok(DeleteRangeResponse {
         header: header(writer.revision()),
         deleted: deleted.count,

@@ -99,6 +99,3 @@ fn translated(headers: &HeaderMap, reading: Reading) -> Option<Status> {
     let status = Status::from_header_map(headers)?;
     errors::as_grpc_go(&status, reading)
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,247 @@
+//! The services over the wire, where one recorded story of a healthy lone member cannot reach: metadata, limits by
+//! flag, wide reads, health, leadership, and what is not built.
+
+mod common;
+
+use api::etcdserverpb::auth_client::AuthClient;
+use api::etcdserverpb::cluster_client::ClusterClient;
+use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::lease_client::LeaseClient;
+use api::etcdserverpb::maintenance_client::MaintenanceClient;
+use api::etcdserverpb::request_op::Request as Op;
+use api::etcdserverpb::{
+    AlarmRequest, AuthEnableRequest, DefragmentRequest, LeaseGrantRequest, MemberAddRequest,
+    MemberListRequest, MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, SnapshotRequest,
+    StatusRequest, TxnRequest,
+};
+use api::health::HealthCheckRequest;
+use api::health::health_client::HealthClient;
+use common::{Cluster, PATIENCE, Process, READY, free_ports, get, put, start};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+
+/// A lone member and a connection to it.
+struct Lone {
+    _process: Process,
+    _data: tempfile::TempDir,
+    channel: Channel,
+}
+
+impl Lone {
+    async fn started(flags: &[&str]) -> Lone {
+        let data = tempfile::tempdir().unwrap();
+        let ports = free_ports(2);
+        let [client, peer] = [ports[0], ports[1]].map(|port| format!("http://127.0.0.1:{port}"));
+        let mut arguments = vec![
+            format!("--data-dir={}", data.path().join("d").display()),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=default={peer}"),
+        ];
+        arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        let process = start(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        process.wait_for(READY);
+        let channel = Endpoint::from_shared(client).unwrap().connect().await.unwrap();
+        Lone { _process: process, _data: data, channel }
+    }
+
+    fn kv(&self) -> KvClient<Channel> {
+        KvClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
+    }
+
+    fn maintenance(&self) -> MaintenanceClient<Channel> {
+        MaintenanceClient::new(self.channel.clone())
+    }
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, text: &str) {
+    let status = answer.expect_err(text);
+    assert_eq!((status.code(), status.message()), (code, text));
+}
+
+fn with_metadata<T>(message: T, name: &'static str, value: &[u8]) -> Request<T> {
+    let mut request = Request::new(message);
+    let value = http::HeaderValue::from_bytes(value).unwrap();
+    request.metadata_mut().as_mut().insert(name, value);
+    request
+}
+
+#[tokio::test]
+async fn what_is_not_built_says_its_name() {
+    let lone = Lone::started(&[]).await;
+    let not_built = |name: &str| format!("{name} is not built yet in kv-server");
+    let answer = LeaseClient::new(lone.channel.clone()).lease_grant(LeaseGrantRequest::default()).await;
+    refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Lease/LeaseGrant"));
+    let answer = AuthClient::new(lone.channel.clone()).auth_enable(AuthEnableRequest {}).await;
+    refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Auth/AuthEnable"));
+    let answer = ClusterClient::new(lone.channel.clone()).member_add(MemberAddRequest::default()).await;
+    refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Cluster/MemberAdd"));
+    let answer = lone.maintenance().defragment(DefragmentRequest {}).await;
+    refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Maintenance/Defragment"));
+    let answer = lone.maintenance().snapshot(SnapshotRequest {}).await.map(|_| ());
+    refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Maintenance/Snapshot"));
+}
+
+#[tokio::test]
+async fn health_knows_one_service_and_its_watch_stays_open() {
+    let lone = Lone::started(&[]).await;
+    let mut health = HealthClient::new(lone.channel.clone());
+    let service = |name: &str| HealthCheckRequest { service: name.to_owned() };
+    assert_eq!(health.check(service("")).await.unwrap().into_inner().status, 1);
+    refused(health.check(service("etcdserverpb.KV")).await, Code::NotFound, "unknown service");
+    let statuses = health.list(api::health::HealthListRequest {}).await.unwrap().into_inner().statuses;
+    assert_eq!(
+        statuses.into_iter().map(|(name, it)| (name, it.status)).collect::<Vec<_>>(),
+        [(String::new(), 1)]
+    );
+    for (name, wanted) in [("", 1), ("other", 3)] {
+        let mut stream = health.watch(service(name)).await.unwrap().into_inner();
+        assert_eq!(stream.message().await.unwrap().unwrap().status, wanted);
+        let silence = tokio::time::timeout(std::time::Duration::from_millis(50), stream.message()).await;
+        assert!(silence.is_err(), "the stream of {name:?} went on");
+    }
+}
+
+#[tokio::test]
+async fn metadata_is_looked_at_before_the_request_and_on_every_service() {
+    let lone = Lone::started(&[]).await;
+    let text = "etcdserver: invalid client api version";
+    let bad = |message| with_metadata(message, "client-api-version", b"\xff");
+    refused(lone.kv().put(bad(PutRequest::default())).await, Code::InvalidArgument, text);
+    let status = with_metadata(StatusRequest {}, "client-api-version", b"\xff");
+    refused(lone.maintenance().status(status).await, Code::InvalidArgument, text);
+    let list = with_metadata(MemberListRequest::default(), "client-api-version", b"\xff");
+    refused(ClusterClient::new(lone.channel.clone()).member_list(list).await, Code::InvalidArgument, text);
+    lone.kv().put(with_metadata(put("a", "1"), "client-api-version", b"3.7")).await.unwrap();
+    lone.kv().range(with_metadata(get("a"), "hasleader", b"true")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_member_that_lost_its_leader_says_so_to_whom_asks() {
+    let mut cluster = Cluster::started(3);
+    let channel = cluster.members[0].channel().await;
+    cluster.members[1].kill();
+    cluster.members[2].kill();
+    let mut kv = KvClient::new(channel.clone());
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let status = loop {
+        let request = RangeRequest { serializable: true, ..get("a") };
+        match kv.range(with_metadata(request, "hasleader", b"true")).await {
+            Err(status) => break status,
+            Ok(_) => assert!(std::time::Instant::now() < deadline, "a leader is still known"),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    };
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, "etcdserver: no leader"));
+    // Without the question, its own state is still worth reading.
+    kv.range(RangeRequest { serializable: true, ..get("a") }).await.unwrap();
+    let status = MaintenanceClient::new(channel).status(StatusRequest {}).await.unwrap().into_inner();
+    assert_eq!(status.errors, ["etcdserver: no leader"]);
+}
+
+#[tokio::test]
+async fn a_full_member_raises_the_alarm_and_takes_only_what_needs_no_room() {
+    let lone = Lone::started(&["--quota-backend-bytes=1"]).await;
+    let text = "etcdserver: mvcc: database space exceeded";
+    let mut kv = lone.kv();
+    refused(kv.put(put("a", "1")).await, Code::ResourceExhausted, text);
+    // The quota is asked before the request is looked at.
+    refused(kv.put(PutRequest::default()).await, Code::ResourceExhausted, text);
+    let status = lone.maintenance().status(StatusRequest {}).await.unwrap().into_inner();
+    let member = status.header.unwrap().member_id;
+    assert_eq!(status.errors, [format!("memberID:{member} alarm:NOSPACE")]);
+    assert_eq!(status.db_size_quota, 1);
+    kv.range(get("a")).await.unwrap();
+    kv.delete_range(api::etcdserverpb::DeleteRangeRequest { key: "a".into(), ..Default::default() })
+        .await
+        .unwrap();
+    kv.txn(TxnRequest::default()).await.unwrap();
+    let answer = lone.maintenance().alarm(AlarmRequest { action: 9, ..AlarmRequest::default() }).await;
+    refused(answer, Code::InvalidArgument, "etcdserver: unknown alarm action");
+}
+
+#[tokio::test]
+async fn limits_are_those_of_the_flags() {
+    let lone = Lone::started(&["--max-txn-ops=2", "--max-request-bytes=1000"]).await;
+    let mut kv = lone.kv();
+    let ops = |count: usize| TxnRequest {
+        success: vec![RequestOp { request: Some(Op::RequestRange(get("a"))) }; count],
+        ..TxnRequest::default()
+    };
+    kv.txn(ops(2)).await.unwrap();
+    let text = "etcdserver: too many operations in txn request";
+    refused(kv.txn(ops(3)).await, Code::InvalidArgument, text);
+    kv.put(put("a", &"v".repeat(900))).await.unwrap();
+    let text = "etcdserver: request is too large";
+    refused(kv.put(put("a", &"v".repeat(1000))).await, Code::InvalidArgument, text);
+    let limit = 1000 + 524_288;
+    let answer = kv.put(put("a", &"v".repeat(limit))).await;
+    let text = format!("grpc: received message larger than max ({} vs. {limit})", limit + 7);
+    refused(answer, Code::ResourceExhausted, &text);
+    // The same through the services that tonic reads for us.
+    let answer = ClusterClient::new(lone.channel.clone())
+        .member_add(MemberAddRequest { peer_ur_ls: vec!["v".repeat(limit)], is_learner: false })
+        .await;
+    let text = format!("grpc: received message larger than max ({} vs. {limit})", limit + 4);
+    refused(answer, Code::ResourceExhausted, &text);
+}
+
+#[tokio::test]
+async fn a_wide_read_is_whole_whichever_way_it_goes() {
+    let lone = Lone::started(&[]).await;
+    let mut kv = lone.kv();
+    let keys: Vec<String> = (0..1500).map(|number| format!("k{number:05}")).collect();
+    for keys in keys.chunks(100) {
+        let puts = keys.iter().map(|key| RequestOp { request: Some(Op::RequestPut(put(key, "v"))) });
+        kv.txn(TxnRequest { success: puts.collect(), ..TxnRequest::default() }).await.unwrap();
+    }
+    let all = RangeRequest { key: vec![0].into(), range_end: vec![0].into(), ..RangeRequest::default() };
+    for request in [
+        all.clone(),
+        RangeRequest { serializable: true, ..all.clone() },
+        RangeRequest { revision: 16, ..all.clone() },
+        RangeRequest { sort_order: 2, sort_target: 3, ..all.clone() },
+    ] {
+        let answer = kv.range(request.clone()).await.unwrap().into_inner();
+        assert_eq!((answer.kvs.len(), answer.count, answer.header.unwrap().revision), (1500, 1500, 16));
+        let txn = TxnRequest {
+            success: vec![RequestOp { request: Some(Op::RequestRange(request)) }],
+            ..TxnRequest::default()
+        };
+        let answer = kv.txn(txn).await.unwrap().into_inner();
+        let Some(api::etcdserverpb::response_op::Response::ResponseRange(range)) =
+            &answer.responses[0].response
+        else {
+            panic!("a range is answered with a range");
+        };
+        assert_eq!((range.kvs.len(), answer.header.unwrap().revision), (1500, 16));
+    }
+    let mut stream = kv.range_stream(all).await.unwrap().into_inner();
+    let mut streamed = Vec::new();
+    while let Some(message) = stream.message().await.unwrap() {
+        streamed.extend(message.range_response.unwrap().kvs.into_iter().map(|kv| kv.key));
+    }
+    assert_eq!(streamed, keys.iter().map(String::as_bytes).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn leadership_moves_only_from_the_leader_and_to_a_member() {
+    let cluster = Cluster::started(3);
+    let leader = cluster.leader().await;
+    let follower = (leader + 1) % 3;
+    let target_id = cluster.members[follower].id().await;
+    let ask = async |member: usize, target_id| {
+        let channel = cluster.members[member].channel().await;
+        MaintenanceClient::new(channel).move_leader(MoveLeaderRequest { target_id }).await
+    };
+    refused(ask(follower, target_id).await, Code::FailedPrecondition, "etcdserver: not leader");
+    refused(ask(leader, 4711).await, Code::FailedPrecondition, "etcdserver: bad leader transferee");
+    ask(leader, cluster.members[leader].id().await).await.unwrap();
+    assert_eq!(cluster.leader().await, leader);
+    let answer = ask(leader, target_id).await.unwrap().into_inner();
+    assert_eq!(answer.header, None);
+    assert_eq!(cluster.leader().await, follower);
+}
