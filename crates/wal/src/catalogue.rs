@@ -184,3 +184,123 @@ impl Catalogue {
         Ok(Some(Stretch { first: point.index, place: point.place, last }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(index: u64, term: u64) -> Position {
+        Position { index: LogIndex(index), term: Term(term) }
+    }
+
+    fn add(catalogue: &mut Catalogue, indexes: std::ops::RangeInclusive<u64>, term: u64, mut offset: u64) {
+        for index in indexes {
+            catalogue.entry(at(index, term), offset);
+            offset += 1000;
+        }
+    }
+
+    fn stretch(catalogue: &Catalogue, index: u64) -> Option<(u64, u64, u64, u64)> {
+        let found = catalogue.locate(LogIndex(index)).unwrap()?;
+        Some((found.first.0, found.last.0, found.place.segment, found.place.offset))
+    }
+
+    #[test]
+    fn points_are_sparse_and_stretches_reach_to_the_next_one() {
+        let mut catalogue = Catalogue::new(1, at(0, 0));
+        add(&mut catalogue, 1..=200, 1, 4096);
+        assert_eq!(catalogue.points.len(), 4, "one per 64 KiB");
+        assert_eq!(stretch(&catalogue, 1), Some((1, 66, 1, 4096)));
+        assert_eq!(stretch(&catalogue, 66), Some((1, 66, 1, 4096)));
+        assert_eq!(stretch(&catalogue, 67), Some((67, 132, 1, 4096 + 66_000)));
+        assert_eq!(stretch(&catalogue, 200), Some((199, 200, 1, 4096 + 198_000)));
+        assert_eq!(stretch(&catalogue, 201), None);
+    }
+
+    #[test]
+    fn a_conflict_forgets_what_it_replaces() {
+        let mut catalogue = Catalogue::new(1, at(0, 0));
+        add(&mut catalogue, 1..=10, 1, 4096);
+        catalogue.entry(at(4, 2), 20_000);
+        assert_eq!(catalogue.last(), at(4, 2));
+        assert_eq!(stretch(&catalogue, 3), Some((1, 3, 1, 4096)));
+        assert_eq!(stretch(&catalogue, 4), Some((4, 4, 1, 20_000)));
+        assert_eq!(
+            (catalogue.term(LogIndex(3)), catalogue.term(LogIndex(4))),
+            (Some(Term(1)), Some(Term(2)))
+        );
+        assert_eq!(catalogue.term(LogIndex(5)), None);
+        // Again and again at the same place: nothing piles up.
+        for term in 3..100 {
+            catalogue.entry(at(4, term), 20_000 + term);
+        }
+        assert_eq!((catalogue.points.len(), catalogue.runs.len()), (2, 3));
+    }
+
+    #[test]
+    fn terms_are_kept_as_runs() {
+        let mut catalogue = Catalogue::new(1, at(10, 3));
+        add(&mut catalogue, 11..=20, 3, 4096);
+        add(&mut catalogue, 21..=30, 5, 20_000);
+        assert_eq!(catalogue.runs.len(), 2);
+        for (index, term) in
+            [(9, None), (10, Some(3)), (20, Some(3)), (21, Some(5)), (30, Some(5)), (31, None)]
+        {
+            assert_eq!(catalogue.term(LogIndex(index)), term.map(Term), "index {index}");
+        }
+    }
+
+    #[test]
+    fn segments_are_released_when_all_their_entries_are_below_the_index() {
+        let mut catalogue = Catalogue::new(1, at(0, 0));
+        add(&mut catalogue, 1..=10, 1, 4096);
+        catalogue.cut(2, at(10, 1));
+        add(&mut catalogue, 11..=20, 2, 4096);
+        catalogue.cut(3, at(20, 2));
+        assert_eq!(catalogue.releasable(LogIndex(10)), []);
+        assert_eq!(catalogue.releasable(LogIndex(11)), [1]);
+        assert_eq!(catalogue.releasable(LogIndex(20)), [1]);
+        assert_eq!(catalogue.releasable(LogIndex(21)), [1, 2]);
+        assert_eq!(catalogue.releasable(LogIndex(u64::MAX)), [1, 2], "never the newest");
+        catalogue.release(&[1]);
+        assert_eq!((catalogue.start(), catalogue.term(LogIndex(10))), (at(10, 1), Some(Term(1))));
+        assert!(matches!(catalogue.locate(LogIndex(10)), Err(Error::Released { first: LogIndex(11), .. })));
+        assert_eq!(stretch(&catalogue, 11), Some((11, 20, 2, 4096)));
+        assert_eq!(catalogue.segments().collect::<Vec<_>>(), [2, 3]);
+    }
+
+    #[test]
+    fn a_log_that_turned_back_across_segments_is_released_in_one_go() {
+        let mut catalogue = Catalogue::new(1, at(0, 0));
+        add(&mut catalogue, 1..=10, 1, 4096);
+        catalogue.cut(2, at(10, 1));
+        add(&mut catalogue, 11..=12, 1, 4096);
+        catalogue.cut(3, at(6, 1));
+        assert_eq!(catalogue.last(), at(6, 1), "a base ends the log");
+        add(&mut catalogue, 7..=20, 2, 4096);
+        assert_eq!(catalogue.releasable(LogIndex(6)), []);
+        assert_eq!(catalogue.releasable(LogIndex(7)), [1, 2]);
+        catalogue.release(&[1, 2]);
+        assert_eq!(catalogue.start(), at(6, 1));
+        assert_eq!(stretch(&catalogue, 7), Some((7, 20, 3, 4096)));
+    }
+
+    #[test]
+    #[should_panic(expected = "terms never go back")]
+    fn a_term_that_goes_back_panics() {
+        let mut catalogue = Catalogue::new(1, at(5, 5));
+        catalogue.entry(at(6, 4), 4096);
+    }
+
+    #[test]
+    #[should_panic(expected = "numbered without gaps")]
+    fn a_gap_among_segments_panics() {
+        Catalogue::new(1, at(0, 0)).cut(3, at(0, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "below its segment's base")]
+    fn an_entry_below_the_base_panics() {
+        Catalogue::new(1, at(5, 5)).entry(at(5, 5), 4096);
+    }
+}

@@ -149,3 +149,98 @@ fn check(seed: u32, fixed: &[u8; HEADER_BYTES]) -> u16 {
 pub(crate) fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     *bytes[offset..].first_chunk().expect("the layout ends within the bytes")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEED: u32 = 0x5eed;
+
+    fn header(length: usize) -> Header {
+        let position = Position { index: LogIndex(7), term: Term(3) };
+        Header { type_: Type::Entry, kind: 9, length, group: 4096, previous: 0xabcd, position }
+    }
+
+    fn framed(payload: &[u8]) -> (Vec<u8>, u32) {
+        let mut bytes = Vec::new();
+        let crc = encode(&mut bytes, SEED, &header(payload.len()), payload);
+        (bytes, crc)
+    }
+
+    fn read(seed: u32, bytes: &[u8]) -> Result<Frame<'_>, Flaw> {
+        decode(seed, decode_header(seed, bytes)?, bytes)
+    }
+
+    #[test]
+    fn a_frame_is_read_as_it_was_written() {
+        for length in [0, 1, 2, 3, 4, 5, 63, 1000] {
+            let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
+            let (bytes, crc) = framed(&payload);
+            assert_eq!(bytes.len(), super::bytes(payload.len()));
+            let frame = read(SEED, &bytes).unwrap();
+            assert_eq!(
+                (frame.header, frame.payload, frame.crc),
+                (header(payload.len()), payload.as_slice(), crc)
+            );
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let (bytes, _) = framed(b"seventeen bytes..");
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(read(SEED, &damaged).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_frame_of_another_segment_does_not_verify() {
+        let (bytes, _) = framed(b"payload");
+        for bit in 0..32 {
+            assert!(
+                decode_header(SEED ^ 1 << bit, &bytes).is_err() || read(SEED ^ 1 << bit, &bytes).is_err()
+            );
+        }
+    }
+
+    #[test]
+    fn a_frame_cut_short_is_told_from_a_damaged_one() {
+        let (bytes, _) = framed(b"payload");
+        for length in 0..HEADER_BYTES {
+            assert_eq!(read(SEED, &bytes[..length]), Err("the segment ends within a frame header"));
+        }
+        for length in HEADER_BYTES..bytes.len() {
+            assert_eq!(read(SEED, &bytes[..length]), Err("the segment ends within a frame"));
+        }
+        assert_eq!(read(SEED, &[0; 64]), Err("zeros where a frame should be"));
+    }
+
+    /// A header whose `check` agrees although a field is out of its range.
+    fn forged(change: impl FnOnce(&mut [u8; HEADER_BYTES])) -> Vec<u8> {
+        let (bytes, _) = framed(b"");
+        let mut fixed: [u8; HEADER_BYTES] = *bytes.first_chunk().unwrap();
+        change(&mut fixed);
+        let agreed = check(SEED, &fixed);
+        fixed[4..6].copy_from_slice(&agreed.to_le_bytes());
+        fixed.to_vec()
+    }
+
+    #[test]
+    fn an_honest_header_with_a_strange_field_is_refused() {
+        let long = (PAYLOAD_BYTES_MAX as u32 + 1).to_le_bytes();
+        let long = forged(|fixed| fixed[8..12].copy_from_slice(&long));
+        assert_eq!(decode_header(SEED, &long), Err("frame length above the maximum"));
+        for type_ in [0, 4, 255] {
+            let strange = forged(|fixed| fixed[6] = type_);
+            assert_eq!(decode_header(SEED, &strange), Err("unknown frame type"));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "another payload")]
+    fn a_header_for_another_payload_panics() {
+        encode(&mut Vec::new(), SEED, &header(3), b"four");
+    }
+}

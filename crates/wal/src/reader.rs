@@ -137,7 +137,7 @@ struct Reading {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
-    /// The next entry would pass the bound.
+    /// The bound is reached, or the next entry would pass it.
     Full,
     Partly,
 }
@@ -152,7 +152,7 @@ impl Reading {
         self.entries.push(OwnedEntry { index, term, kind, payload: payload.to_vec() });
         self.payload_bytes = bytes;
         self.next = index.next();
-        Done::Partly
+        if bytes >= self.payload_bytes_max { Done::Full } else { Done::Partly }
     }
 
     fn chunk_bytes(&self) -> usize {

@@ -296,3 +296,96 @@ pub(crate) fn head_crc(head: &Head) -> u32 {
 pub(crate) fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).expect("a length in memory fits in a usize")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head() -> Head {
+        Head {
+            sequence: 0x0123_4567_89ab_cdef,
+            base: Position { index: LogIndex(77), term: Term(8) },
+            descent: Descent::Continues { end: 5000, crc: 0xfeed },
+            groups: 4200,
+            identity: b"who".to_vec(),
+        }
+    }
+
+    #[test]
+    fn a_header_is_read_as_it_was_written() {
+        for descent in [Descent::Origin, Descent::Continues { end: 5000, crc: 0xfeed }] {
+            for identity in [vec![], vec![7; 3], vec![9; IDENTITY_BYTES_MAX]] {
+                let head = Head { descent, identity, ..head() };
+                assert_eq!(Head::decode(&head.encode()), Ok(head));
+            }
+        }
+    }
+
+    #[test]
+    fn every_flipped_byte_of_the_header_page_is_noticed() {
+        let page = head().encode();
+        for at in 0..PAGE_BYTES {
+            let mut damaged = page;
+            damaged[at] ^= 0x10;
+            assert!(Head::decode(&damaged).is_err(), "byte {at}");
+        }
+    }
+
+    /// A page whose checksum agrees although a field is out of its range.
+    fn forged(at: usize, bytes: &[u8]) -> [u8; PAGE_BYTES] {
+        let mut page = head().encode();
+        page[at..][..bytes.len()].copy_from_slice(bytes);
+        let checksum = crc32c::crc32c(&page[..CRC_AT]);
+        page[CRC_AT..].copy_from_slice(&checksum.to_le_bytes());
+        page
+    }
+
+    #[test]
+    fn an_honest_header_with_a_strange_field_is_refused() {
+        for (at, bytes, flaw) in [
+            (0, &b"KV"[..], "not a log segment"),
+            (8, &[2, 0, 0, 0], "a format version that this program does not know"),
+            (12, &[2, 0, 0, 0], "unknown descent in the header"),
+            (52, &[1, 4, 0, 0], "identity length above the maximum"),
+        ] {
+            assert_eq!(Head::decode(&forged(at, bytes)), Err(flaw));
+        }
+    }
+
+    #[test]
+    fn names_of_segments_are_recognised_and_no_others() {
+        let name = path(Path::new("/d"), 0xab);
+        assert_eq!(name, Path::new("/d/00000000000000ab.wal"));
+        assert_eq!(parse_name("00000000000000ab.wal"), Some(0xab));
+        for other in ["ab.wal", "00000000000000AB.wal", "+0000000000000ab.wal", "00000000000000ab", SPARE, ""]
+        {
+            assert_eq!(parse_name(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn segments_of_one_log_never_share_a_seed() {
+        let seeds: std::collections::HashSet<u32> =
+            (0..10_000).map(|sequence| seed(b"log", sequence)).collect();
+        assert_eq!(seeds.len(), 10_000);
+        assert_ne!(seed(b"log", 1), seed(b"lag", 1));
+    }
+
+    #[test]
+    fn writes_end_with_a_page_and_grow_the_file_in_steps() {
+        let (segment, step) = (64 << 20, AHEAD_BYTES);
+        for (end, written, padded) in [
+            (4097, 0, step),             // new ground: the whole step
+            (4097, step, 8192),          // known ground: the page
+            (8192, step, 8192),          // nothing to pad
+            (step, step, step),          // just fits
+            (step + 1, step, 2 * step),  // the next step
+            (segment, segment, segment), // the end of the segment
+            (segment - 5, segment - step, segment),
+            (segment + 5, segment, segment + 4096), // a group may pass the end, its padding not
+        ] {
+            assert_eq!(padded_end(end, written, segment), padded, "end {end}, written {written}");
+        }
+        assert_eq!(padded_end(5000, 0, 8192), 8192, "small segments stay small");
+    }
+}

@@ -66,6 +66,8 @@ pub struct SimFile {
 #[derive(Clone, Debug, Default)]
 struct Disk {
     inodes: Vec<Inode>,
+    /// Places in `inodes` that can be used again.
+    free: Vec<usize>,
     names: Names,
     synced_names: Names,
     unsynced_names: Vec<Change>,
@@ -86,6 +88,8 @@ struct Inode {
     cached: Vec<u8>,
     synced: Vec<u8>,
     unsynced: Vec<(usize, Vec<u8>)>,
+    /// Open handles; a file without a name lives as long as one of them.
+    handles: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -114,6 +118,8 @@ impl SimFs {
             Crash::Torn => disk.power_cut(Some(SECTOR_BYTES), chance),
         }
         (disk.calls, disk.fault, disk.stopped) = (0, None, None);
+        disk.inodes.iter_mut().for_each(|inode| inode.handles = 0);
+        disk.reclaim();
         SimFs { disk: Arc::new(Mutex::new(disk)) }
     }
 
@@ -178,6 +184,26 @@ impl Disk {
         self.names.files.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
+    /// Frees the files that no name and no handle leads to, so that long simulations stay small.
+    fn reclaim(&mut self) {
+        let mut used = BTreeSet::from_iter(self.free.iter().copied());
+        used.extend(self.names.files.values().chain(self.synced_names.files.values()));
+        used.extend(self.unsynced_names.iter().filter_map(Change::inode));
+        for (at, inode) in self.inodes.iter_mut().enumerate() {
+            if inode.handles == 0 && !used.contains(&at) {
+                *inode = Inode::default();
+                self.free.push(at);
+            }
+        }
+    }
+
+    fn new_inode(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.inodes.push(Inode::default());
+            self.inodes.len() - 1
+        })
+    }
+
     fn rename_now(&mut self, change: Change) {
         self.names.apply(&change);
         self.unsynced_names.push(change);
@@ -230,6 +256,14 @@ impl Names {
 }
 
 impl Change {
+    /// The file that would have a name again, or still, depending on what a power cut keeps.
+    fn inode(&self) -> Option<usize> {
+        match self {
+            Change::Create(_, inode) | Change::Rename(_, _, inode) => Some(*inode),
+            Change::Dir(_) | Change::Remove(_) => None,
+        }
+    }
+
     /// The directory whose sync makes the change durable.
     fn dir(&self) -> &Path {
         match self {
@@ -296,9 +330,9 @@ impl Fs for SimFs {
         if disk.names.files.contains_key(path) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let inode = disk.inodes.len();
-        disk.inodes.push(Inode::default());
+        let inode = disk.new_inode();
         disk.rename_now(Change::Create(path.to_path_buf(), inode));
+        disk.inodes[inode].handles += 1;
         Ok(SimFile { disk: Arc::clone(&self.disk), inode })
     }
 
@@ -306,6 +340,7 @@ impl Fs for SimFs {
         let mut disk = self.disk();
         disk.call()?;
         let inode = disk.inode(path)?;
+        disk.inodes[inode].handles += 1;
         Ok(SimFile { disk: Arc::clone(&self.disk), inode })
     }
 
@@ -341,9 +376,16 @@ impl Fs for SimFs {
             disk.unsynced_names = unsynced;
             let synced: Vec<Change> = synced;
             synced.iter().for_each(|change| disk.synced_names.apply(change));
+            disk.reclaim();
             return Ok(());
         };
         Err(error)
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        lock(&self.disk).inodes[self.inode].handles -= 1;
     }
 }
 
@@ -393,5 +435,160 @@ impl File for SimFile {
         let mut disk = lock(&self.disk);
         disk.call()?;
         Ok(disk.inodes[self.inode].cached.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIR: &str = "/d";
+
+    fn path(name: &str) -> PathBuf {
+        Path::new(DIR).join(name)
+    }
+
+    fn disk() -> SimFs {
+        let fs = SimFs::new();
+        fs.create_dir(Path::new(DIR)).unwrap();
+        fs.sync_dir(Path::new("/")).unwrap();
+        fs
+    }
+
+    fn power_cut(fs: &SimFs) -> SimFs {
+        fs.crashed(Crash::Synced, &mut || unreachable!("nothing is left to chance"))
+    }
+
+    #[test]
+    fn a_power_cut_keeps_what_was_synced_and_nothing_else() {
+        let fs = disk();
+        let file = fs.create(&path("a")).unwrap();
+        file.write_at(0, b"kept").unwrap();
+        file.sync_data().unwrap();
+        fs.sync_dir(Path::new(DIR)).unwrap();
+        file.write_at(2, b"LOST").unwrap();
+        assert_eq!(fs.bytes(&path("a")), b"keLOST");
+        assert_eq!(power_cut(&fs).bytes(&path("a")), b"kept");
+        assert_eq!(fs.crashed(Crash::Kill, &mut || false).bytes(&path("a")), b"keLOST");
+        assert_eq!(fs.crashed(Crash::Subset, &mut || true).bytes(&path("a")), b"keLOST");
+    }
+
+    #[test]
+    fn a_name_needs_a_sync_of_its_directory() {
+        let fs = disk();
+        fs.create(&path("a")).unwrap().sync_data().unwrap();
+        assert!(power_cut(&fs).list(Path::new(DIR)).unwrap().is_empty());
+        fs.sync_dir(Path::new(DIR)).unwrap();
+        fs.rename(&path("a"), &path("b")).unwrap();
+        assert_eq!(fs.list(Path::new(DIR)).unwrap(), ["b"]);
+        assert_eq!(power_cut(&fs).list(Path::new(DIR)).unwrap(), ["a"]);
+        fs.sync_dir(Path::new(DIR)).unwrap();
+        fs.remove(&path("b")).unwrap();
+        assert_eq!(power_cut(&fs).list(Path::new(DIR)).unwrap(), ["b"]);
+    }
+
+    #[test]
+    fn a_kill_leaves_unsynced_writes_at_the_mercy_of_the_next_power_cut() {
+        let fs = disk();
+        let file = fs.create(&path("a")).unwrap();
+        fs.sync_dir(Path::new(DIR)).unwrap();
+        file.write_at(0, b"cached").unwrap();
+        let killed = fs.crashed(Crash::Kill, &mut || false);
+        assert_eq!(killed.bytes(&path("a")), b"cached");
+        assert!(power_cut(&killed).bytes(&path("a")).is_empty());
+        killed.open(&path("a")).unwrap().sync_data().unwrap();
+        assert_eq!(power_cut(&killed).bytes(&path("a")), b"cached");
+    }
+
+    #[test]
+    fn a_torn_write_is_cut_at_sectors() {
+        let fs = disk();
+        let file = fs.create(&path("a")).unwrap();
+        fs.sync_dir(Path::new(DIR)).unwrap();
+        file.write_at(500, &[1; 600]).unwrap();
+        let mut turn = 0;
+        let torn = fs.crashed(Crash::Torn, &mut || {
+            turn += 1;
+            turn == 2
+        });
+        assert_eq!(turn, 3, "12 bytes, a sector, 76 bytes");
+        let mut expected = vec![0; 1024];
+        expected[512..].fill(1);
+        assert_eq!(torn.bytes(&path("a")), expected);
+    }
+
+    #[test]
+    fn a_failed_sync_loses_what_later_syncs_report_as_safe() {
+        let fs = disk();
+        let file = fs.create(&path("a")).unwrap();
+        fs.sync_dir(Path::new(DIR)).unwrap();
+        file.write_at(0, b"gone").unwrap();
+        fs.fail_at(fs.calls(), Fault::InputOutput);
+        assert_eq!(file.sync_data().unwrap_err().raw_os_error(), Some(5));
+        file.sync_data().unwrap();
+        assert_eq!(fs.bytes(&path("a")), b"gone", "reads still show it");
+        assert!(power_cut(&fs).bytes(&path("a")).is_empty());
+    }
+
+    #[test]
+    fn a_full_disk_takes_half_a_write() {
+        let fs = disk();
+        let file = fs.create(&path("a")).unwrap();
+        fs.fail_at(fs.calls(), Fault::NoSpace);
+        assert_eq!(file.write_at(0, b"12345678").unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(fs.bytes(&path("a")), b"1234");
+        file.write_at(0, b"12345678").unwrap();
+    }
+
+    #[test]
+    fn a_stopped_process_does_nothing_more() {
+        let fs = disk();
+        let file = fs.create(&path("a")).unwrap();
+        file.write_at(0, b"before").unwrap();
+        fs.fail_at(fs.calls(), Fault::Stop);
+        assert!(file.write_at(0, b"AFTER.").is_err());
+        assert!(file.sync_data().is_err());
+        assert!(fs.remove(&path("a")).is_err());
+        assert_eq!(fs.crashed(Crash::Kill, &mut || false).bytes(&path("a")), b"before");
+    }
+
+    #[test]
+    fn a_handle_of_a_crashed_process_does_not_reach_the_new_disk() {
+        let fs = disk();
+        let file = fs.create(&path("a")).unwrap();
+        let next = fs.crashed(Crash::Kill, &mut || false);
+        file.write_at(0, b"zombie").unwrap();
+        assert!(next.bytes(&path("a")).is_empty());
+    }
+
+    #[test]
+    fn a_removed_file_lives_as_long_as_its_handles_and_no_longer() {
+        let fs = disk();
+        let file = fs.create(&path("a")).unwrap();
+        file.write_at(0, b"bytes").unwrap();
+        fs.remove(&path("a")).unwrap();
+        fs.sync_dir(Path::new(DIR)).unwrap();
+        let mut buffer = [0; 5];
+        assert_eq!(file.read_at(0, &mut buffer).unwrap(), 5);
+        drop(file);
+        for _ in 0..100 {
+            drop(fs.create(&path("b")).unwrap());
+            fs.remove(&path("b")).unwrap();
+            fs.sync_dir(Path::new(DIR)).unwrap();
+        }
+        assert!(fs.disk().inodes.len() <= 2, "places of removed files are used again");
+    }
+
+    #[test]
+    fn wrong_names_are_refused_as_a_real_disk_does() {
+        let fs = disk();
+        let kind = |result: io::Result<()>| result.unwrap_err().kind();
+        fs.create(&path("a")).unwrap();
+        assert_eq!(kind(fs.create(&path("a")).map(drop)), io::ErrorKind::AlreadyExists);
+        assert_eq!(kind(fs.open(&path("b")).map(drop)), io::ErrorKind::NotFound);
+        assert_eq!(kind(fs.remove(&path("b"))), io::ErrorKind::NotFound);
+        assert_eq!(kind(fs.create(Path::new("/none/a")).map(drop)), io::ErrorKind::NotFound);
+        assert_eq!(kind(fs.create_dir(Path::new("/none/a"))), io::ErrorKind::NotFound);
+        fs.create_dir(Path::new(DIR)).unwrap();
     }
 }

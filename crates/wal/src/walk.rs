@@ -96,3 +96,81 @@ impl<'f, F: File> Walk<'f, F> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::path::Path;
+
+    use crate::frame::Type;
+    use crate::testing::{SimFile, SimFs};
+    use crate::{Fs, LogIndex, Position, Term};
+
+    const SEED: u32 = 5;
+
+    /// A file of frames with payloads of these lengths, each in a group of its own.
+    fn file(lengths: &[usize]) -> (SimFile, u64) {
+        let fs = SimFs::new();
+        let file = fs.create(Path::new("/file")).unwrap();
+        let mut bytes = Vec::new();
+        for (index, &length) in lengths.iter().enumerate() {
+            let position = Position { index: LogIndex(index as u64), term: Term(1) };
+            let group = bytes.len() as u32;
+            let header = Header { type_: Type::Entry, kind: 0, length, group, previous: 0, position };
+            frame::encode(&mut bytes, SEED, &header, &vec![index as u8; length]);
+        }
+        file.write_at(0, &bytes).unwrap();
+        (file, bytes.len() as u64)
+    }
+
+    #[test]
+    fn frames_come_in_order_whatever_the_window() {
+        let lengths = [0, 5, 3000, 1, 70_000, 64, 0];
+        let (file, end) = file(&lengths);
+        for chunk_bytes in [1, 36, 100, 4096, CHUNK_BYTES] {
+            let mut walk = Walk::new(&file, SEED, 0, end, chunk_bytes);
+            for (index, &length) in lengths.iter().enumerate() {
+                let frame = walk.frame().unwrap().unwrap();
+                assert_eq!((frame.header.position.index.0, frame.payload.len()), (index as u64, length));
+                assert!(frame.payload.iter().all(|&byte| byte == index as u8));
+                let header = frame.header;
+                walk.pass(&header);
+            }
+            assert_eq!(walk.offset(), end);
+            assert!(walk.frame().unwrap().is_err(), "nothing lies behind the end");
+        }
+    }
+
+    #[test]
+    fn the_window_stays_small() {
+        let (file, end) = file(&[1000; 500]);
+        let mut walk = Walk::new(&file, SEED, 0, end, 4096);
+        while let Ok(frame) = walk.frame().unwrap() {
+            let header = frame.header;
+            walk.pass(&header);
+            assert!(walk.window.capacity() <= 3 * 4096, "{}", walk.window.capacity());
+        }
+    }
+
+    #[test]
+    fn survivors_are_found_behind_damage() {
+        let (file, end) = file(&[10, 2000, 30, 0]);
+        file.write_at(50, &[0xff; 8]).unwrap(); // in the header of the second frame
+        let mut walk = Walk::new(&file, SEED, 48, end, 64);
+        let mut found = Vec::new();
+        walk.survivors(&mut |offset, header| found.push((offset, header.length))).unwrap();
+        assert_eq!(found, [(48 + 2036, 30), (48 + 2036 + 68, 0)]);
+    }
+
+    #[test]
+    fn a_file_shorter_than_its_limit_ends_the_walk() {
+        let (file, end) = file(&[10, 20]);
+        let mut walk = Walk::new(&file, SEED, 0, end + 1000, 4096);
+        for _ in 0..2 {
+            let header = walk.frame().unwrap().unwrap().header;
+            walk.pass(&header);
+        }
+        assert_eq!(walk.frame().unwrap(), Err("the segment ends within a frame header"));
+    }
+}
