@@ -29,7 +29,7 @@ struct Lone {
 
 impl Lone {
     async fn started(flags: &[&str]) -> Lone {
-        let data = tempfile::tempdir().unwrap();
+        let data = tempfile::tempdir().expect("a directory can be made");
         let ports = free_ports(2);
         let [client, peer] = [ports[0], ports[1]].map(|port| format!("http://127.0.0.1:{port}"));
         let mut arguments = vec![
@@ -43,7 +43,8 @@ impl Lone {
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let process = start(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
         process.wait_for(READY);
-        let channel = Endpoint::from_shared(client).unwrap().connect().await.unwrap();
+        let endpoint = Endpoint::from_shared(client).expect("a loopback address is a URL");
+        let channel = endpoint.connect().await.expect("a ready member can be dialled");
         Lone { _process: process, _data: data, channel }
     }
 
@@ -64,7 +65,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, text: &str
 
 fn with_metadata<T>(message: T, name: &'static str, value: &[u8]) -> Request<T> {
     let mut request = Request::new(message);
-    let value = http::HeaderValue::from_bytes(value).unwrap();
+    let value = http::HeaderValue::from_bytes(value).expect("no control characters");
     request.metadata_mut().as_mut().insert(name, value);
     request
 }
