@@ -34,6 +34,13 @@ pub struct Outbound {
     pub bytes: Bytes,
 }
 
+impl Outbound {
+    /// Whether delivering this twice is harmless. A forwarded proposal would be applied twice.
+    pub fn may_arrive_twice(&self) -> bool {
+        self.bytes[1] != MessageType::MsgPropose.value() as u8
+    }
+}
+
 /// Encodes messages for sending; equal ones to several peers share one buffer.
 pub(crate) fn encode_all(messages: Vec<Message>) -> Vec<Outbound> {
     let mut previous: Option<(Message, Bytes)> = None;
