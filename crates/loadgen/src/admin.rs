@@ -93,6 +93,15 @@ pub async fn get(endpoint: &Endpoint, key: Bytes) -> Result<(Option<Bytes>, i64)
     Ok((response.kvs.into_iter().next().map(|kv| kv.value), revision))
 }
 
+/// How many keys the store holds.
+pub async fn count_keys(endpoint: &Endpoint) -> Result<i64, Error> {
+    let every = Bytes::from_static(b"\0");
+    let request =
+        RangeRequest { key: every.clone(), range_end: every, count_only: true, ..Default::default() };
+    let response = KvClient::new(channel(endpoint).await?).range(request).await;
+    response.map(|response| response.into_inner().count).map_err(|status| failed(endpoint, "Range", status))
+}
+
 /// Drops history below `delta` revisions before the newest. Nothing to drop is no error: the compaction before
 /// this one may have left the store at the same revision.
 pub async fn compact_behind(endpoint: &Endpoint, delta: i64) -> Result<(), Error> {

@@ -10,26 +10,34 @@
 //! Programs use it as a library: a [`Plan`] describes a run, [`Plan::measure`] does it, an [`Observer`] is told of each
 //! acknowledged write.
 
-pub mod admin; // questions beside the load
-mod call; // one request in flight
-pub mod cli;
-mod control; // stop, and how far
+// What is sent, when, and where to.
 pub mod endpoint; // addresses
-mod failure; // why a call brought nothing
 mod frame; // requests as bytes
 mod keys; // etcd's key encoding
-mod link; // one connection
+pub mod schedule; // turns and their pace
+pub mod workload; // a position in the run becomes a request
+
+// One call.
+mod call; // in flight
+mod failure; // why it brought nothing
+mod link; // the connection that carries it
+mod reply; // what is read of its answer
+
+// A run.
+mod control; // stop, and how far
 mod ready; // who has something to do
 mod recorder; // what happened
-mod reply; // what is read of an answer
-pub mod report; // its text
-pub mod run; // a whole run
-pub mod schedule; // when
-pub mod server; // what it cost the servers
-pub mod summary; // its figures
+pub mod run; // workers started, driven, merged
 mod timer; // an alarm clock of fine resolution
 mod worker; // one thread's connections and callers
-pub mod workload; // what is sent // the program
+
+// What is made of it.
+pub mod admin; // questions beside the load
+pub mod cli; // the program
+pub mod compare; // two programs side by side
+pub mod report; // the text
+pub mod server; // what it cost the servers
+pub mod summary; // the figures
 
 pub use endpoint::Endpoint;
 pub use failure::{Code, Failure};

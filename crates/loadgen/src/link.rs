@@ -1,12 +1,13 @@
 //! One HTTP/2 connection to one endpoint, and its way back after it broke.
 //!
 //! ```text
-//!   dialing ──handshake──▶ up ──broke──▶ resting ──a while──▶ dialing …
-//!      └──────failed──────────────────────▲
+//!   dialing ──▶ open ──server's settings──▶ up ──broke──▶ resting ──a while──▶ dialing …
+//!      └──failed───┴──────────────────────────────────────▲
 //! ```
 //!
 //! * Windows are far larger than what the callers can have in flight, so flow control never stalls a small reply, and
 //!   the server's small DATA frames never draw the connection's frame budget down.
+//! * Nothing is sent before the server has said how many calls it takes at a time, or the first burst would be refused.
 //! * Headers are the same for each call of a link, so after the first call HPACK sends most of them as one byte each.
 //!
 //! Knows nothing of callers: who waits for what is the worker's business.
@@ -42,7 +43,7 @@ type Opened = (SendRequest<Bytes>, Connection<TcpStream, Bytes>);
 
 enum State {
     Dialing { since: Instant, opening: Pin<Box<dyn Future<Output = Result<Opened, String>>>> },
-    Up { sender: SendRequest<Bytes>, connection: Box<Connection<TcpStream, Bytes>> },
+    Open { sender: SendRequest<Bytes>, connection: Box<Connection<TcpStream, Bytes>>, settled: bool },
     Resting { until: Instant },
 }
 
@@ -69,7 +70,7 @@ impl Link {
     }
 
     pub fn is_up(&self) -> bool {
-        matches!(self.state, State::Up { .. })
+        matches!(self.state, State::Open { settled: true, .. })
     }
 
     pub fn endpoint(&self) -> &Endpoint {
@@ -84,11 +85,17 @@ impl Link {
     /// Reads what arrived, writes what waits, opens and closes: whatever can be done now.
     pub fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> Change {
         match &mut self.state {
-            State::Up { connection, .. } => match Pin::new(connection.as_mut()).poll(context) {
-                Poll::Pending => Change::Nothing,
-                Poll::Ready(Ok(())) => self.went_down("server closed the connection".into(), now),
-                Poll::Ready(Err(error)) => self.went_down(error.to_string(), now),
-            },
+            State::Open { connection, sender, settled } => {
+                match Pin::new(connection.as_mut()).poll(context) {
+                    Poll::Pending if !*settled && sender.current_max_send_streams() > 0 => {
+                        *settled = true;
+                        Change::CameUp
+                    }
+                    Poll::Pending => Change::Nothing,
+                    Poll::Ready(Ok(())) => self.went_down("server closed the connection".into(), now),
+                    Poll::Ready(Err(error)) => self.went_down(error.to_string(), now),
+                }
+            }
             State::Dialing { since, opening } => match opening.as_mut().poll(context) {
                 Poll::Pending if now - *since > DIAL_TIMEOUT => {
                     self.went_down(format!("no connection within {DIAL_TIMEOUT:?}"), now)
@@ -96,12 +103,9 @@ impl Link {
                 Poll::Pending => Change::Nothing,
                 Poll::Ready(Err(reason)) => self.went_down(reason, now),
                 Poll::Ready(Ok((sender, connection))) => {
-                    self.state = State::Up { sender, connection: Box::new(connection) };
-                    // The first look makes the connection write its preface and register its waker.
-                    match self.poll(now, context) {
-                        Change::WentDown => Change::WentDown,
-                        Change::Nothing | Change::CameUp => Change::CameUp,
-                    }
+                    self.state = State::Open { sender, connection: Box::new(connection), settled: false };
+                    // The first look writes the preface and registers the connection's waker.
+                    self.poll(now, context)
                 }
             },
             State::Resting { until } if now < *until => Change::Nothing,
@@ -115,7 +119,7 @@ impl Link {
 
     /// Starts a call. The link must be polled afterwards to put it on the wire.
     pub fn send(&mut self, frame: Bytes, context: &mut Context<'_>) -> Result<ResponseFuture, h2::Error> {
-        let State::Up { sender, .. } = &mut self.state else {
+        let State::Open { sender, settled: true, .. } = &mut self.state else {
             panic!("the worker sends on links that are up");
         };
         if sender.poll_ready(context)?.is_pending() {
@@ -143,6 +147,7 @@ async fn open(endpoint: Endpoint) -> Result<Opened, String> {
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .enable_push(false)
+        .initial_max_send_streams(0) // until the server's settings arrive
         .handshake(stream)
         .await
         .map_err(|error| format!("HTTP/2 handshake: {error}"))

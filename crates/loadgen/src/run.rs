@@ -56,11 +56,14 @@ pub enum Error {
 pub struct Run {
     control: Arc<Control>,
     counters: Vec<Arc<Counters>>,
-    workers: Vec<JoinHandle<std::io::Result<Tally>>>,
+    workers: Vec<JoinHandle<std::io::Result<Part>>>,
     total: u64,
     start: Instant,
     cpu_at_start: Duration,
 }
+
+/// What one worker brought, and when it was done.
+type Part = (Tally, Instant);
 
 /// How far a run has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,21 +165,24 @@ impl Plan {
         counters: Arc<Counters>,
         connected: &mpsc::Sender<Result<(), String>>,
         begin: &mpsc::Receiver<(Arc<Schedule>, Instant)>,
-    ) -> std::io::Result<Tally> {
+    ) -> std::io::Result<Part> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let mut worker = match self.setup(thread, threads, control, counters) {
             Ok(setup) => Worker::new(setup),
             Err(reason) => {
                 let _ = connected.send(Err(reason));
-                return Ok(Tally::new());
+                return Ok((Tally::new(), Instant::now()));
             }
         };
         let result = runtime.block_on(worker.connect());
         // The other side hangs up only after another worker failed.
         let _ = connected.send(result);
         match begin.recv() {
-            Ok((schedule, start)) => runtime.block_on(worker.run(schedule, start)),
-            Err(mpsc::RecvError) => Ok(Tally::new()),
+            Ok((schedule, start)) => {
+                let tally = runtime.block_on(worker.run(schedule, start))?;
+                Ok((tally, Instant::now()))
+            }
+            Err(mpsc::RecvError) => Ok((Tally::new(), Instant::now())),
         }
     }
 
@@ -230,13 +236,15 @@ impl Run {
     /// Waits for the end.
     pub fn finish(self) -> Result<Measurement, Error> {
         let mut tally = Tally::new();
+        let mut end = self.start;
         for worker in self.workers {
-            match worker.join() {
-                Ok(part) => tally.merge(&part.map_err(Error::Worker)?),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+            let part = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let (part, part_end) = part.map_err(Error::Worker)?;
+            tally.merge(&part);
+            // When the last worker was done, however late somebody asks.
+            end = end.max(part_end);
         }
-        let wall = self.start.elapsed();
+        let wall = end - self.start;
         let client_cpu = process_cpu() - self.cpu_at_start;
         let ended = tally.succeeded_len() + tally.failed_len();
         let partial = self.control.reason().filter(|_| ended < self.total);

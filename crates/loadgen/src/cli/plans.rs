@@ -36,12 +36,11 @@ pub fn plan(
     if total == 0 {
         return Err("--total=0 would send nothing".into());
     }
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
     Ok(Plan {
         endpoints,
         conns: global.conns,
         clients: global.clients,
-        threads: if global.threads == 0 { (processors / 2).max(1) } else { global.threads },
+        threads: threads(global),
         workload,
         total,
         pace,
@@ -49,6 +48,12 @@ pub fn plan(
         patience: some(global.dial_timeout).unwrap_or(PATIENCE),
         observer: None,
     })
+}
+
+/// Half the processors by default: the servers of a local measurement need the others.
+pub fn threads(global: &Global) -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    if global.threads == 0 { (processors / 2).max(1) } else { global.threads }
 }
 
 /// Refuses what etcd's tool offers and this one does not.

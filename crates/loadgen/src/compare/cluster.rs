@@ -1,0 +1,260 @@
+//! A cluster of one program on this machine: started on free loopback ports, in a directory of its own, ended with
+//! the value that holds it.
+
+use crate::admin;
+use crate::endpoint::Endpoint;
+use crate::server::Probe;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Elections and first syncs included.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// For a clean end; after that it is killed, since its files are dropped anyway.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+const POLL: Duration = Duration::from_millis(50);
+/// Of a member that failed to start, the end of its log that is shown.
+const LOG_TAIL_LINES: usize = 5;
+
+/// A server program that takes etcd's flags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// As the report calls it.
+    pub name: String,
+    pub path: PathBuf,
+}
+
+/// Members of one program, running.
+pub struct Cluster {
+    members: Vec<Member>,
+    dir: PathBuf,
+    /// As the first member states it.
+    pub version: String,
+}
+
+struct Member {
+    name: String,
+    endpoint: Endpoint,
+    child: Child,
+    log: PathBuf,
+}
+
+/// Why a cluster did not come up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("prepare {path}")]
+    Prepare { path: PathBuf, source: io::Error },
+    #[error("find free ports")]
+    Ports(#[source] io::Error),
+    #[error("run {path}")]
+    Spawn { path: PathBuf, source: io::Error },
+    #[error("member {member} ended with {status}; the end of its log:\n{log}")]
+    Ended { member: String, status: String, log: String },
+    #[error("no leader that all members agree on within {START_TIMEOUT:?} ({reason})")]
+    Timeout { reason: String },
+}
+
+impl FromStr for Program {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+                Ok(Self { name: name.into(), path: path.into() })
+            }
+            _ => Err(format!("{text:?}: expected NAME=PATH")),
+        }
+    }
+}
+
+impl Cluster {
+    /// Starts the members and waits until all of them agree on a leader.
+    pub async fn start(program: &Program, parent: &Path, members_len: usize) -> Result<Self, Error> {
+        let dir = fresh_dir(parent, &program.name)?;
+        let mut cluster = Self { members: Vec::new(), dir, version: String::new() };
+        let ports = free_ports(2 * members_len).map_err(Error::Ports)?;
+        let (client_ports, peer_ports) = ports.split_at(members_len);
+        let all: Vec<_> =
+            peer_ports.iter().enumerate().map(|(n, port)| format!("m{n}=http://127.0.0.1:{port}")).collect();
+        for (n, (client_port, peer_port)) in client_ports.iter().zip(peer_ports).enumerate() {
+            let member = spawn(program, &cluster.dir, n, *client_port, *peer_port, &all.join(","))?;
+            cluster.members.push(member);
+        }
+        cluster.wait_ready().await?;
+        Ok(cluster)
+    }
+
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        self.members.iter().map(|member| member.endpoint.clone()).collect()
+    }
+
+    pub fn probes(&self) -> Vec<Probe> {
+        let probe = |member: &Member| Probe::Process { name: member.name.clone(), pid: member.child.id() };
+        self.members.iter().map(probe).collect()
+    }
+
+    /// Ends the members in order, then removes their files.
+    pub async fn stop(mut self) {
+        for member in &self.members {
+            if let Some(pid) = Pid::from_raw(member.child.id() as i32) {
+                // Not reaped yet, so the id is still this child's.
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        while Instant::now() < deadline && self.members.iter_mut().any(Member::is_running) {
+            tokio::time::sleep(POLL).await;
+        }
+        // Whoever is left, and the files, go with `self`.
+    }
+
+    async fn wait_ready(&mut self) -> Result<(), Error> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        let endpoints = self.endpoints();
+        loop {
+            for member in &mut self.members {
+                member.check_running()?;
+            }
+            let reason = match admin::survey(&endpoints).await {
+                Ok(members) if agree(&members) => {
+                    self.version = members[0].status.version.clone();
+                    return Ok(());
+                }
+                Ok(_) => "no agreement on a leader".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            if Instant::now() > deadline {
+                return Err(Error::Timeout { reason });
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+fn agree(members: &[admin::Member]) -> bool {
+    let leader = members[0].status.leader;
+    leader != 0 && members.iter().all(|member| member.status.leader == leader)
+}
+
+impl Member {
+    fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    fn check_running(&mut self) -> Result<(), Error> {
+        let status = match self.child.try_wait() {
+            Ok(None) => return Ok(()),
+            Ok(Some(status)) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<_> = log.lines().collect();
+        let tail = lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n");
+        Err(Error::Ended { member: self.name.clone(), status, log: tail })
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            // Fails only for a child that has ended and been reaped.
+            let _ = member.child.kill();
+            let _ = member.child.wait();
+        }
+        // The directory is this value's own; what cannot be removed is left for its owner to see.
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn spawn(
+    program: &Program,
+    dir: &Path,
+    n: usize,
+    client_port: u16,
+    peer_port: u16,
+    initial_cluster: &str,
+) -> Result<Member, Error> {
+    let name = format!("m{n}");
+    let log = dir.join(format!("{name}.log"));
+    let prepare = |source| Error::Prepare { path: log.clone(), source };
+    let out = File::create(&log).map_err(prepare)?;
+    let err = out.try_clone().map_err(prepare)?;
+    let client_url = format!("http://127.0.0.1:{client_port}");
+    let peer_url = format!("http://127.0.0.1:{peer_port}");
+    let mut command = Command::new(&program.path);
+    command.args(["--name", &name, "--data-dir"]).arg(dir.join(format!("{name}.data")));
+    command.args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url]);
+    command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
+    command.args(["--initial-cluster", initial_cluster, "--initial-cluster-state", "new"]);
+    let spawned = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
+    let child = spawned.map_err(|source| Error::Spawn { path: program.path.clone(), source })?;
+    let endpoint = client_url.parse().expect("a loopback address is an endpoint");
+    Ok(Member { name, endpoint, child, log })
+}
+
+/// A directory that nobody else uses.
+fn fresh_dir(parent: &Path, name: &str) -> Result<PathBuf, Error> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Relaxed);
+    let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let path = parent.join(format!("loadgen-{}-{count}-{name}", std::process::id()));
+    let created = std::fs::create_dir_all(parent).and_then(|()| std::fs::create_dir(&path));
+    created.and_then(|()| path.canonicalize()).map_err(|source| Error::Prepare { path, source })
+}
+
+/// Ports that are free now: all held at once, so that no two are the same, then let go for the members to take.
+fn free_ports(count: usize) -> io::Result<Vec<u16>> {
+    let listeners: io::Result<Vec<_>> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
+    listeners?.iter().map(|listener| listener.local_addr().map(|address| address.port())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_named_paths() {
+        let program: Program = "kv=/a/b=c".parse().unwrap();
+        assert_eq!((program.name.as_str(), program.path.to_str()), ("kv", Some("/a/b=c")));
+        for text in ["", "/usr/bin/etcd", "=x", "x="] {
+            assert!(text.parse::<Program>().is_err(), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_program_that_ends_at_once_is_reported_with_its_log_and_leaves_no_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("server");
+        std::fs::write(&script, "#!/bin/sh\necho cannot listen\nexit 3\n").unwrap();
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let program = Program { name: "broken".into(), path: script };
+        let clusters = dir.path().join("clusters");
+        let Err(error) = Cluster::start(&program, &clusters, 1).await else { panic!("it cannot start") };
+        let expected = "member m0 ended with exit status: 3; the end of its log:\ncannot listen";
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(std::fs::read_dir(&clusters).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_not_there_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = Program { name: "none".into(), path: "/nonexistent/server".into() };
+        let Err(error) = Cluster::start(&program, dir.path(), 1).await else { panic!("it cannot start") };
+        assert_eq!(error.to_string(), "run /nonexistent/server");
+    }
+
+    #[test]
+    fn free_ports_are_distinct() {
+        let mut ports = free_ports(20).unwrap();
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), 20);
+    }
+}

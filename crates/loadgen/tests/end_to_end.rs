@@ -1,0 +1,407 @@
+//! Whole runs against a small gRPC server in this process: what arrives there, and what is reported of it.
+
+use api::etcdserverpb::kv_server::{Kv, KvServer};
+use api::etcdserverpb::*;
+use loadgen::summary::Summary;
+use loadgen::{Code, Endpoint, Failure, Measurement, Observer, Order, Pace, Plan, Workload, Writes};
+use std::collections::{BTreeMap, HashSet};
+use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tonic::{Request, Response, Status};
+
+/// A store of sorts: remembers each key's newest revision.
+#[derive(Default)]
+struct Store {
+    revision: AtomicI64,
+    keys: Mutex<BTreeMap<Vec<u8>, i64>>,
+    requests: AtomicUsize,
+    in_flight: AtomicUsize,
+    in_flight_most: AtomicUsize,
+    peers: Mutex<HashSet<SocketAddr>>,
+    behaviour: Behaviour,
+}
+
+#[derive(Clone, Copy, Default)]
+enum Behaviour {
+    #[default]
+    Answers,
+    /// Every nth request is refused.
+    RefusesEvery(usize),
+    AnswersAfter(Duration),
+    /// Ranges return a value of so many bytes.
+    ReturnsBytes(usize),
+    NeverAnswers,
+}
+
+#[derive(Clone)]
+struct Service(Arc<Store>);
+
+type Stream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
+
+impl Service {
+    async fn answer<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        let store = &self.0;
+        let number = store.requests.fetch_add(1, SeqCst) + 1;
+        let now = store.in_flight.fetch_add(1, SeqCst) + 1;
+        store.in_flight_most.fetch_max(now, SeqCst);
+        store.peers.lock().unwrap().extend(request.remote_addr());
+        let result = match store.behaviour {
+            Behaviour::RefusesEvery(nth) if number.is_multiple_of(nth) => {
+                Err(Status::unavailable("etcdserver: request timed out"))
+            }
+            Behaviour::AnswersAfter(delay) => {
+                tokio::time::sleep(delay).await;
+                Ok(())
+            }
+            Behaviour::NeverAnswers => std::future::pending().await,
+            Behaviour::Answers | Behaviour::RefusesEvery(_) | Behaviour::ReturnsBytes(_) => {
+                // Lets others in, so that callers overlap.
+                tokio::task::yield_now().await;
+                Ok(())
+            }
+        };
+        store.in_flight.fetch_sub(1, SeqCst);
+        result
+    }
+
+    fn write(&self, puts: Vec<PutRequest>) -> Option<ResponseHeader> {
+        let revision = self.0.revision.fetch_add(1, SeqCst) + 1;
+        let mut keys = self.0.keys.lock().unwrap();
+        for put in puts {
+            let newest = keys.entry(put.key.to_vec()).or_default();
+            *newest = revision.max(*newest);
+        }
+        Some(ResponseHeader { cluster_id: 7, member_id: 9, revision, raft_term: 2 })
+    }
+}
+
+#[tonic::async_trait]
+impl Kv for Service {
+    type RangeStreamStream = Stream<RangeStreamResponse>;
+
+    async fn range(&self, request: Request<RangeRequest>) -> Result<Response<RangeResponse>, Status> {
+        self.answer(&request).await?;
+        let bytes = if let Behaviour::ReturnsBytes(bytes) = self.0.behaviour { bytes } else { 0 };
+        let kv = api::mvccpb::KeyValue { value: vec![1; bytes].into(), ..Default::default() };
+        let header = Some(ResponseHeader { revision: 5, ..Default::default() });
+        Ok(Response::new(RangeResponse { header, kvs: vec![kv], more: false, count: 1 }))
+    }
+
+    async fn range_stream(
+        &self,
+        request: Request<RangeRequest>,
+    ) -> Result<Response<Self::RangeStreamStream>, Status> {
+        self.answer(&request).await?;
+        let part =
+            RangeStreamResponse { range_response: Some(RangeResponse { count: 1, ..Default::default() }) };
+        Ok(Response::new(Box::pin(tokio_stream::iter([Ok(part.clone()), Ok(part)]))))
+    }
+
+    async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
+        self.answer(&request).await?;
+        let header = self.write(vec![request.into_inner()]);
+        Ok(Response::new(PutResponse { header, prev_kv: None }))
+    }
+
+    async fn delete_range(
+        &self,
+        _: Request<DeleteRangeRequest>,
+    ) -> Result<Response<DeleteRangeResponse>, Status> {
+        Err(Status::unimplemented("not part of these tests"))
+    }
+
+    async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
+        self.answer(&request).await?;
+        let puts = request.into_inner().success.into_iter().filter_map(|op| match op.request {
+            Some(request_op::Request::RequestPut(put)) => Some(put),
+            _ => None,
+        });
+        let header = self.write(puts.collect());
+        Ok(Response::new(TxnResponse { header, succeeded: true, ..Default::default() }))
+    }
+
+    async fn compact(&self, _: Request<CompactionRequest>) -> Result<Response<CompactionResponse>, Status> {
+        Err(Status::unimplemented("not part of these tests"))
+    }
+}
+
+/// A server on a thread of its own; ends with the value.
+struct Server {
+    store: Arc<Store>,
+    endpoint: Endpoint,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Server {
+    fn start(behaviour: Behaviour) -> Self {
+        Self::start_limited(behaviour, None)
+    }
+
+    fn start_limited(behaviour: Behaviour, streams_max: Option<u32>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string().parse().unwrap();
+        let store = Arc::new(Store { behaviour, ..Default::default() });
+        let service = Service(store.clone());
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+                let server = tonic::transport::Server::builder().max_concurrent_streams(streams_max);
+                let serving = { server }.add_service(KvServer::new(service)).serve_with_incoming(incoming);
+                tokio::select! {
+                    result = serving => result.unwrap(),
+                    _ = stopped => {}
+                }
+            });
+        });
+        Self { store, endpoint, stop: Some(stop), thread: Some(thread) }
+    }
+
+    fn stop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Remembers everything it is told.
+#[derive(Default)]
+struct Log {
+    acknowledged: Mutex<Vec<(u64, Vec<u8>, i64)>>,
+    failed: Mutex<Vec<(u64, Failure)>>,
+}
+
+impl Observer for Log {
+    fn acknowledged(&self, position: u64, key: bytes::Bytes, revision: i64) {
+        self.acknowledged.lock().unwrap().push((position, key.to_vec(), revision));
+    }
+
+    fn failed(&self, position: u64, failure: &Failure) {
+        self.failed.lock().unwrap().push((position, failure.clone()));
+    }
+}
+
+fn writes(key_space: u64) -> Writes {
+    Writes { key_bytes: 8, value_bytes: 64, key_space, order: Order::Sequential, seed: 1 }
+}
+
+fn read() -> Workload {
+    Workload::Range(RangeRequest { key: "k".into(), ..Default::default() })
+}
+
+fn plan(server: &Server, workload: Workload, total: u64) -> Plan {
+    Plan { patience: Duration::from_secs(2), ..Plan::new(server.endpoint.clone(), workload, total) }
+}
+
+fn counts(measurement: &Measurement) -> (u64, u64) {
+    (measurement.tally.succeeded_len(), measurement.tally.failed_len())
+}
+
+#[test]
+fn every_acknowledged_write_is_reported_with_its_key_and_revision() {
+    let server = Server::start(Behaviour::Answers);
+    let log = Arc::new(Log::default());
+    let plan = Plan {
+        conns: 4,
+        clients: 40,
+        threads: 2,
+        observer: Some(log.clone()),
+        ..plan(&server, Workload::Put(writes(1000)), 1000)
+    };
+    assert_eq!(counts(&plan.measure().unwrap()), (1000, 0));
+    let acknowledged: BTreeMap<_, _> =
+        log.acknowledged.lock().unwrap().iter().map(|(_, key, revision)| (key.clone(), *revision)).collect();
+    assert_eq!(acknowledged, *server.store.keys.lock().unwrap());
+    assert_eq!(acknowledged.len(), 1000);
+    let positions: HashSet<_> =
+        log.acknowledged.lock().unwrap().iter().map(|(position, ..)| *position).collect();
+    assert_eq!(positions, (0..1000).collect());
+}
+
+#[test]
+fn a_txn_acknowledges_each_of_its_keys() {
+    let server = Server::start(Behaviour::Answers);
+    let log = Arc::new(Log::default());
+    let workload = Workload::TxnPut { ops: 3, writes: writes(300) };
+    let plan = Plan { observer: Some(log.clone()), ..plan(&server, workload, 100) };
+    assert_eq!(counts(&plan.measure().unwrap()), (100, 0));
+    assert_eq!(log.acknowledged.lock().unwrap().len(), 300);
+    assert_eq!(server.store.keys.lock().unwrap().len(), 300);
+}
+
+#[test]
+fn connections_and_callers_are_as_many_as_asked_for() {
+    let delay = Duration::from_millis(5);
+    let servers =
+        [Server::start(Behaviour::AnswersAfter(delay)), Server::start(Behaviour::AnswersAfter(delay))];
+    let endpoints = servers.iter().map(|server| server.endpoint.clone()).collect();
+    let plan = Plan { endpoints, conns: 3, clients: 12, ..plan(&servers[0], read(), 240) };
+    assert_eq!(counts(&plan.measure().unwrap()), (240, 0));
+    for server in &servers {
+        // Each of the three objects may end with an odd call.
+        let requests = server.store.requests.load(SeqCst);
+        assert!((117..=123).contains(&requests), "calls go to the endpoints in turn: {requests}");
+        assert_eq!(server.store.peers.lock().unwrap().len(), 3, "one connection per object and endpoint");
+        assert!(server.store.in_flight_most.load(SeqCst) <= 12);
+    }
+}
+
+#[test]
+fn failures_are_grouped_and_do_not_count_as_latencies() {
+    let server = Server::start(Behaviour::RefusesEvery(4));
+    let log = Arc::new(Log::default());
+    let plan = Plan { observer: Some(log.clone()), ..plan(&server, read(), 100) };
+    let measurement = plan.measure().unwrap();
+    assert_eq!(counts(&measurement), (75, 25));
+    let errors = Summary::of(&measurement).errors;
+    assert_eq!(errors.len(), 1);
+    let group = (errors[0].code.as_str(), errors[0].count, errors[0].sample.as_str());
+    assert_eq!(group, ("Unavailable", 25, "etcdserver: request timed out"));
+    assert_eq!(log.failed.lock().unwrap().len(), 25);
+}
+
+#[test]
+fn large_and_streamed_replies_are_read_to_their_end() {
+    let server = Server::start(Behaviour::ReturnsBytes(3_000_000));
+    let measurement = plan(&server, read(), 5).measure().unwrap();
+    assert_eq!(counts(&measurement), (5, 0));
+    assert!(measurement.tally.body_bytes() > 15_000_000);
+
+    let stream = Workload::RangeStream(RangeRequest { key: "k".into(), ..Default::default() });
+    assert_eq!(counts(&plan(&server, stream, 5).measure().unwrap()), (5, 0));
+}
+
+#[test]
+fn more_callers_than_a_server_allows_streams_wait_their_turn() {
+    let server = Server::start_limited(Behaviour::Answers, Some(5));
+    let plan = Plan { clients: 100, ..plan(&server, read(), 1000) };
+    assert_eq!(counts(&plan.measure().unwrap()), (1000, 0));
+    assert!(server.store.in_flight_most.load(SeqCst) <= 5);
+}
+
+#[test]
+fn a_rate_is_kept() {
+    let server = Server::start(Behaviour::Answers);
+    let plan = Plan { clients: 20, pace: Pace::AtMost(1000.0), ..plan(&server, read(), 200) };
+    let measurement = plan.measure().unwrap();
+    assert_eq!(counts(&measurement), (200, 0));
+    assert!(measurement.wall >= Duration::from_millis(198), "{:?}", measurement.wall);
+}
+
+#[test]
+fn an_open_loop_counts_from_the_intended_moment() {
+    // One caller, 5 ms per answer, 1,000 per second wanted: the nth answer is about 4 n ms late.
+    let server = Server::start(Behaviour::AnswersAfter(Duration::from_millis(5)));
+    let slowest = |pace| {
+        let plan = Plan { pace, ..plan(&server, read(), 40) };
+        Duration::from_nanos(plan.measure().unwrap().tally.slowest_ns())
+    };
+    let open = slowest(Pace::Open(1000.0));
+    assert!(open >= Duration::from_millis(140), "{open:?}");
+    let closed = slowest(Pace::AtMost(1000.0));
+    assert!(closed < open, "{closed:?} {open:?}");
+}
+
+#[test]
+fn an_answer_that_does_not_come_in_time_is_a_failure() {
+    let server = Server::start(Behaviour::NeverAnswers);
+    let request_timeout = Some(Duration::from_millis(50));
+    let plan = Plan { clients: 2, request_timeout, ..plan(&server, read(), 4) };
+    let measurement = plan.measure().unwrap();
+    assert_eq!(counts(&measurement), (0, 4));
+    assert!(measurement.tally.failures().contains_key(&Code::DEADLINE_EXCEEDED));
+}
+
+#[test]
+fn a_stopped_run_keeps_what_it_measured() {
+    let server = Server::start(Behaviour::AnswersAfter(Duration::from_millis(1)));
+    let run = plan(&server, read(), 1_000_000).start().unwrap();
+    while run.progress().answered < 5 {
+        std::thread::yield_now();
+    }
+    run.control().stop("interrupted");
+    let measurement = run.finish().unwrap();
+    assert_eq!(measurement.partial.as_deref(), Some("interrupted"));
+    assert!((5..1_000_000).contains(&measurement.tally.succeeded_len()));
+}
+
+#[test]
+fn a_server_that_dies_fails_its_calls_and_the_run_ends() {
+    let mut server = Server::start(Behaviour::Answers);
+    let patience = Duration::from_millis(300);
+    let plan = Plan { clients: 8, patience, ..plan(&server, read(), u64::MAX / 2) };
+    let run = plan.start().unwrap();
+    while run.progress().answered < 100 {
+        std::thread::yield_now();
+    }
+    server.stop();
+    let begin = Instant::now();
+    let measurement = run.finish().unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert!(
+        measurement.tally.failures().contains_key(&Code::UNAVAILABLE),
+        "{:?}",
+        measurement.tally.failures()
+    );
+    assert!(measurement.partial.unwrap().starts_with("no endpoint answered for 300ms"));
+}
+
+#[test]
+fn one_dead_endpoint_of_two_leaves_the_run_going() {
+    let living = Server::start(Behaviour::Answers);
+    let mut dying = Server::start(Behaviour::Answers);
+    let endpoints = vec![living.endpoint.clone(), dying.endpoint.clone()];
+    let run = Plan { endpoints, clients: 4, ..plan(&living, read(), 1_000_000) }.start().unwrap();
+    while run.progress().answered < 100 {
+        std::thread::yield_now();
+    }
+    dying.stop();
+    let before = living.store.requests.load(SeqCst);
+    while living.store.requests.load(SeqCst) < before + 500 {
+        assert!(!run.progress().finished);
+        std::thread::yield_now();
+    }
+    run.control().stop("enough");
+    assert!(run.finish().unwrap().tally.failed_len() <= 4, "only what was in flight there");
+}
+
+#[test]
+fn what_cannot_be_connected_to_is_refused_by_name() {
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let endpoint: Endpoint = unused.to_string().parse().unwrap();
+    let Err(error) = Plan::new(endpoint.clone(), read(), 1).start() else { panic!("nobody listens") };
+    let expected = format!("open the connections: endpoint {endpoint}: Connection refused (os error 111)");
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn plans_that_make_no_sense_are_refused() {
+    let server = Server::start(Behaviour::Answers);
+    let good = plan(&server, read(), 1);
+    for (plan, reason) in [
+        (Plan { clients: 0, ..good.clone() }, "0 clients would send nothing"),
+        (Plan { conns: 0, ..good.clone() }, "0 connections cannot carry a request"),
+        (Plan { conns: 2, ..good.clone() }, "2 connections are more than 1 clients can use"),
+        (Plan { threads: 0, ..good.clone() }, "0 threads would send nothing"),
+        (Plan { endpoints: Vec::new(), ..good.clone() }, "no endpoint given"),
+    ] {
+        let Err(error) = plan.start() else { panic!("{reason}") };
+        assert_eq!(error.to_string(), reason);
+    }
+}
