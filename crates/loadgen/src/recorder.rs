@@ -39,6 +39,12 @@ pub struct Failures {
     pub sample: String,
 }
 
+impl Default for Tally {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Tally {
     pub fn new() -> Self {
         Self {

@@ -77,7 +77,6 @@ pub struct Worker {
     tally: Tally,
 }
 
-#[expect(clippy::large_enum_variant, reason = "nearly all callers are calling; a box each would cost more")]
 enum Caller {
     /// Wants a turn.
     Free,

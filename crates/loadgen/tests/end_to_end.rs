@@ -1,5 +1,7 @@
 //! Whole runs against a small gRPC server in this process: what arrives there, and what is reported of it.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use api::etcdserverpb::kv_server::{Kv, KvServer};
 use api::etcdserverpb::*;
 use loadgen::summary::Summary;
