@@ -6,12 +6,16 @@ use std::time::{Duration, Instant};
 
 use common::{Cluster, PATIENCE, put};
 
+/// What was sent to a leader that died is lost, and its client learns so only after the request timeout; a patient
+/// client tries again.
+const TRY_AGAIN: Duration = Duration::from_millis(300);
+
 /// Writes until one is acknowledged, and says how long that took.
 async fn time_to_write(member: &common::Member, key: &str) -> (i64, Duration) {
     let began = Instant::now();
     let mut client = member.kv().await;
     loop {
-        if let Ok(answer) = client.put(put(key, "x")).await {
+        if let Ok(Ok(answer)) = tokio::time::timeout(TRY_AGAIN, client.put(put(key, "x"))).await {
             return (
                 answer.into_inner().header.expect("every answer has a header").revision,
                 began.elapsed(),

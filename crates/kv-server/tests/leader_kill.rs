@@ -1,0 +1,144 @@
+//! The long story: a cluster under full load loses its leader, again and again, and nothing that was acknowledged.
+//!
+//! ```text
+//!   1000 callers put distinct keys ─────────────────────────────────────────────────▶ every (key, revision) noted
+//!   round: kill -9 the leader ▶ a write is taken within 3 s ▶ start it again ▶ ready ┘
+//!   end:   equal hashes on all members, and each noted key at exactly its revision
+//! ```
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use api::etcdserverpb::RangeRequest;
+use bytes::Bytes;
+use loadgen::{Failure, Observer, Order, Pace, Plan, Workload, Writes};
+
+use common::{Cluster, Member, PATIENCE, put};
+
+const ROUNDS: usize = 20;
+/// The promise: writes go on within so long of the leader's death.
+const GAP_MAX: Duration = Duration::from_secs(3);
+/// Writes acknowledged between two rounds: the load is really there.
+const BETWEEN_ROUNDS: usize = 2000;
+const TRY_AGAIN: Duration = Duration::from_millis(300);
+/// Pairs in one page of the final reading.
+const PAGE: i64 = 10_000;
+
+/// Every acknowledged write.
+#[derive(Default)]
+struct Ledger {
+    written: Mutex<HashMap<Bytes, i64>>,
+}
+
+impl Observer for Ledger {
+    fn acknowledged(&self, _position: u64, key: Bytes, revision: i64) {
+        let before = self.written.lock().unwrap().insert(key.clone(), revision);
+        assert_eq!(before, None, "{key:?} was sent twice");
+    }
+
+    fn failed(&self, _position: u64, _failure: &Failure) {}
+}
+
+impl Ledger {
+    fn count(&self) -> usize {
+        self.written.lock().unwrap().len()
+    }
+
+    async fn wait_for_more(&self, more: usize) {
+        let (enough, deadline) = (self.count() + more, Instant::now() + PATIENCE);
+        while self.count() < enough {
+            assert!(Instant::now() < deadline, "the load has dried up");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+fn load(cluster: &Cluster, ledger: &Arc<Ledger>) -> Plan {
+    let endpoint = |member: &Member| format!("127.0.0.1:{}", member.client_port).parse().unwrap();
+    let writes =
+        Writes { key_bytes: 8, value_bytes: 256, key_space: 1 << 40, order: Order::Sequential, seed: 1 };
+    Plan {
+        endpoints: cluster.members.iter().map(endpoint).collect(),
+        conns: 100,
+        clients: 1000,
+        threads: 1,
+        pace: Pace::Unlimited,
+        // A call that a dead leader swallowed fails after the server's own timeout; ours is a little longer.
+        request_timeout: Some(Duration::from_secs(10)),
+        patience: PATIENCE,
+        observer: Some(Arc::clone(ledger) as Arc<dyn Observer>),
+        ..Plan::new(endpoint(&cluster.members[0]), Workload::Put(writes), u64::MAX)
+    }
+}
+
+/// Time until a write that began after the call is acknowledged.
+async fn time_to_write(member: &Member, key: &str) -> Duration {
+    let began = Instant::now();
+    let mut client = member.kv().await;
+    loop {
+        if let Ok(Ok(_)) = tokio::time::timeout(TRY_AGAIN, client.put(put(key, "x"))).await {
+            return began.elapsed();
+        }
+        assert!(began.elapsed() < PATIENCE, "nothing could be written");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn round(cluster: &mut Cluster, ledger: &Ledger, number: usize) -> Duration {
+    ledger.wait_for_more(BETWEEN_ROUNDS).await;
+    let leader = cluster.leader().await;
+    cluster.members[leader].kill();
+    let survivor = &cluster.members[(leader + 1 + number % 2) % 3];
+    let gap = time_to_write(survivor, &format!("round {number}")).await;
+    cluster.members[leader].launch();
+    cluster.members[leader].wait_ready();
+    gap
+}
+
+/// The newest revision of every key, page by page.
+async fn everything(member: &Member) -> HashMap<Bytes, i64> {
+    let mut client = member.kv().await.max_decoding_message_size(usize::MAX);
+    let mut found = HashMap::new();
+    let mut from = Bytes::from_static(b"\0");
+    loop {
+        let (limit, range_end) = (PAGE, Bytes::from_static(b"\0"));
+        let request =
+            RangeRequest { key: from, range_end, limit, keys_only: true, ..RangeRequest::default() };
+        let answer = client.range(request).await.unwrap().into_inner();
+        let Some(last) = answer.kvs.last() else { return found };
+        from = [&last.key[..], b"\0"].concat().into();
+        found.extend(answer.kvs.into_iter().map(|pair| (pair.key, pair.mod_revision)));
+        if !answer.more {
+            return found;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "twenty rounds take minutes"]
+async fn twenty_leaders_die_under_load_and_nothing_is_lost() {
+    let mut cluster = Cluster::started(3);
+    let ledger = Arc::new(Ledger::default());
+    let run = load(&cluster, &ledger).start().unwrap();
+    let mut gaps = Vec::new();
+    for number in 0..ROUNDS {
+        let gap = round(&mut cluster, &ledger, number).await;
+        println!("round {number}: writes went on after {gap:?}, {} acknowledged", ledger.count());
+        gaps.push(gap);
+    }
+    run.control().stop("the rounds are over");
+    tokio::task::spawn_blocking(|| run.finish()).await.unwrap().unwrap();
+    let slowest = gaps.iter().max().unwrap();
+    assert!(*slowest <= GAP_MAX, "no write for {slowest:?}; all gaps: {gaps:?}");
+
+    cluster.assert_equal(0).await;
+    let acknowledged = std::mem::take(&mut *ledger.written.lock().unwrap());
+    for member in &cluster.members {
+        let found = everything(member).await;
+        let lost: Vec<_> = acknowledged.iter().filter(|(key, rev)| found.get(*key) != Some(rev)).collect();
+        assert!(lost.is_empty(), "{} of {} lost, such as {:?}", lost.len(), acknowledged.len(), lost[0]);
+    }
+}
