@@ -1,5 +1,7 @@
 //! The binary as an operator meets it: what it says, when it ends, and with which code.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
+
 mod common;
 
 use std::io::{Read, Write};

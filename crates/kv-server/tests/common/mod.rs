@@ -4,6 +4,7 @@
 //! * A process is ended by its own handle, never by name, and none outlives its test.
 
 #![allow(dead_code, reason = "each test uses its part of the harness")]
+#![allow(clippy::unwrap_used, reason = "a harness that fails here fails its test")]
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
