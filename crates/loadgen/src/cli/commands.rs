@@ -83,7 +83,8 @@ async fn compare(global: &Global, flags: &CompareFlags) -> Result<ExitCode, Stri
     let mut remark = note;
     let result = tokio::select! {
         result = compare::run(&plan, &mut comparison, &mut remark) => result.map_err(|error| chain(&error)),
-        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+        // Dropping the comparison ends the servers it started.
+        () = watch::interrupted() => Err(watch::INTERRUPTED.into()),
     };
     comparison.partial = result.err();
     if let Some(path) = &global.json {
@@ -190,7 +191,7 @@ fn is_json_on_stdout(global: &Global) -> bool {
 /// Success only if the run came to its end with no more failures than allowed.
 fn verdict(measurement: &Measurement, errors_max: u64) -> ExitCode {
     match measurement.partial.as_deref() {
-        Some("interrupted") => ExitCode::from(INTERRUPTED),
+        Some(watch::INTERRUPTED) => ExitCode::from(INTERRUPTED),
         Some(_) => ExitCode::FAILURE,
         None if measurement.tally.failed_len() > errors_max => ExitCode::FAILURE,
         None => ExitCode::SUCCESS,

@@ -3,6 +3,10 @@
 use crate::run::{Error, Measurement, Plan, Run};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The reason of a run that was ended by a signal.
+pub const INTERRUPTED: &str = "interrupted";
 
 /// Often enough to look alive, rare enough to cost nothing.
 const REFRESH: Duration = Duration::from_millis(200);
@@ -23,12 +27,24 @@ where
                 beside_is_over = true;
                 run.control().stop(reason);
             }
-            _ = tokio::signal::ctrl_c() => run.control().stop("interrupted"),
+            () = interrupted() => run.control().stop(INTERRUPTED),
         }
         show(&bar, &run);
     }
     bar.finish_and_clear();
     run.finish()
+}
+
+/// Resolves when the user or the system wants this process to end.
+pub async fn interrupted() {
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        // Without a handler the signal ends the process by itself.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        result = tokio::signal::ctrl_c() => if result.is_err() { std::future::pending().await },
+        _ = terminate.recv() => {}
+    }
 }
 
 fn bar(total: u64) -> ProgressBar {
