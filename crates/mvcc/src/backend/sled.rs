@@ -14,6 +14,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use super::{Backend, BlockFile, Update};
 use crate::error::{Error, Result};
@@ -22,6 +24,10 @@ use crate::error::{Error, Result};
 const CACHE_BYTES: u64 = 8 << 20;
 /// Beyond this sled would write a value to a file of its own, unsynced.
 const VALUE_BYTES_MAX: usize = 96 << 10;
+
+/// How often and how long sled's lock is waited for: three seconds, then somebody else has it.
+const LOCK_ATTEMPTS: usize = 300;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Block files of our own, with sled as their catalogue.
 pub struct SledBackend {
@@ -40,11 +46,7 @@ impl SledBackend {
             fs::create_dir_all(new).map_err(refused("create", new))?;
         }
         remove_half_written_snapshots(&catalogue_dir)?;
-        let catalogue = sled::Config::new()
-            .path(&catalogue_dir)
-            .cache_capacity(CACHE_BYTES)
-            .open()
-            .map_err(catalogue_refused("open"))?;
+        let catalogue = open_catalogue(&catalogue_dir)?;
         let catalogue_path = catalogue_dir.join("db");
         let catalogue_file = File::open(&catalogue_path).map_err(refused("open", &catalogue_path))?;
         let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -152,6 +154,24 @@ impl BlockFile for DiskFile {
 
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
+    }
+}
+
+/// Opens sled. A process that closed it a moment ago may open it again: sled's own threads let go of its lock only after
+/// the last handle is gone, so a lock that is held is waited for, and not for long.
+fn open_catalogue(dir: &Path) -> Result<sled::Db> {
+    let config = sled::Config::new().path(dir).cache_capacity(CACHE_BYTES);
+    let mut attempts_left = LOCK_ATTEMPTS;
+    loop {
+        attempts_left -= 1;
+        match config.open() {
+            Err(sled::Error::Io(error))
+                if attempts_left > 0 && error.to_string().contains("acquire lock") =>
+            {
+                thread::sleep(LOCK_PAUSE);
+            }
+            other => return other.map_err(catalogue_refused("open")),
+        }
     }
 }
 

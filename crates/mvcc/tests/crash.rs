@@ -1,0 +1,195 @@
+//! A disk that stops working at every single operation in turn. Whatever it had done by then, a restart finds a state
+//! between two entries, not older than the last checkpoint that was reported as persisted.
+
+mod common;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::{Oracle, range, tiny_options};
+use mvcc::{Applied, Backend, BlockFile, CompactProgress, Error, MemoryBackend, Result, Update};
+
+/// Passes operations on until its allowance is used up, then fails all of them.
+#[derive(Clone)]
+struct Allowance(Arc<AtomicUsize>);
+
+impl Allowance {
+    fn spend(&self) -> io::Result<()> {
+        let spend = |left: usize| left.checked_sub(1);
+        match self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(io::Error::other("the disk is gone")),
+        }
+    }
+
+    fn spend_on(&self, attempt: &'static str) -> Result<()> {
+        self.spend().map_err(|source| Error::Io { attempt, path: "disk".into(), source })
+    }
+}
+
+struct DyingBackend {
+    disk: MemoryBackend,
+    allowance: Allowance,
+}
+
+struct DyingFile {
+    file: Arc<dyn BlockFile>,
+    allowance: Allowance,
+}
+
+impl DyingBackend {
+    fn wrap(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
+        Arc::new(DyingFile { file, allowance: self.allowance.clone() })
+    }
+}
+
+impl Backend for DyingBackend {
+    fn catalogue(&mut self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.disk.catalogue()
+    }
+
+    fn update(&mut self, update: Update) -> Result<()> {
+        self.allowance.spend_on("update")?;
+        self.disk.update(update)?;
+        // Done, but the answer is lost: the other half of what a failure may mean.
+        self.allowance.spend_on("update")
+    }
+
+    fn catalogue_bytes(&self) -> u64 {
+        self.disk.catalogue_bytes()
+    }
+
+    fn files(&mut self) -> Result<Vec<u64>> {
+        self.disk.files()
+    }
+
+    fn create_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
+        self.allowance.spend_on("create")?;
+        let file = self.disk.create_file(number)?;
+        Ok(self.wrap(file))
+    }
+
+    fn open_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
+        let file = self.disk.open_file(number)?;
+        Ok(self.wrap(file))
+    }
+
+    fn remove_file(&mut self, number: u64) -> Result<()> {
+        self.allowance.spend_on("remove")?;
+        self.disk.remove_file(number)
+    }
+}
+
+impl BlockFile for DyingFile {
+    fn name(&self) -> String {
+        self.file.name()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if let Err(gone) = self.allowance.spend() {
+            // Torn: half of it arrives.
+            self.file.write_at(&bytes[..bytes.len() / 2], offset)?;
+            return Err(gone);
+        }
+        self.file.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.allowance.spend()?;
+        self.file.sync()
+    }
+
+    fn truncate(&self, bytes: u64) -> io::Result<()> {
+        self.allowance.spend()?;
+        self.file.truncate(bytes)
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.file.bytes()
+    }
+}
+
+/// What a run knew when the disk died.
+struct Story {
+    past: Vec<Oracle>,
+    persisted: Applied,
+    is_complete: bool,
+}
+
+/// Entries, checkpoints and two compactions, until the disk dies.
+fn live(disk: &MemoryBackend, allowance: usize) -> Story {
+    let allowance = Allowance(Arc::new(AtomicUsize::new(allowance)));
+    let backend = Box::new(DyingBackend { disk: disk.clone(), allowance });
+    let mut oracle = Oracle::default();
+    let mut story = Story { past: vec![oracle.clone()], persisted: Applied::default(), is_complete: false };
+    let Ok((mut writer, _store, mut maintainer)) = mvcc::open(backend, tiny_options()) else { return story };
+    for round in 1..=12u64 {
+        for step in 0..6u64 {
+            let (key, value) =
+                (format!("key{}", (round * 5 + step) % 8), format!("{round}.{step}").repeat(20));
+            oracle.request(|request| request.put(&key, &value, 0));
+            writer.begin().put(key.as_bytes(), value.as_bytes(), 0);
+        }
+        let doomed = range("key3", "key5");
+        oracle.request(|request| drop(request.delete(&doomed)));
+        writer.begin().delete_range(&doomed, mvcc::Previous::Skip).unwrap();
+        if round % 5 == 0 {
+            oracle.compact_revision = oracle.revision() - 4;
+            writer.compact(oracle.compact_revision).unwrap();
+        }
+        oracle.items.insert(b"round".to_vec(), vec![round as u8]);
+        writer.set_item(b"round", Some(&[round as u8]));
+        oracle.applied = Applied { index: round, term: 1 };
+        writer.end_entry(oracle.applied).unwrap();
+        story.past.push(oracle.clone());
+        let Ok(persisted) = maintainer.persist() else { return dies(story, maintainer) };
+        assert_eq!(persisted.applied, oracle.applied);
+        story.persisted = persisted.applied;
+        loop {
+            match maintainer.compact_step(3) {
+                Ok(CompactProgress::More) => {}
+                Ok(CompactProgress::Idle | CompactProgress::Finished { .. }) => break,
+                Err(_) => return dies(story, maintainer),
+            }
+        }
+    }
+    story.is_complete = true;
+    story
+}
+
+fn dies(story: Story, mut maintainer: mvcc::Maintainer) -> Story {
+    assert!(matches!(maintainer.persist(), Err(Error::Poisoned)), "nothing is written after a failure");
+    story
+}
+
+#[test]
+fn a_disk_that_dies_at_any_operation_leaves_a_whole_checkpoint() {
+    for allowance in 0.. {
+        let disk = MemoryBackend::new();
+        let story = live(&disk, allowance);
+        let (mut writer, store, mut maintainer) = mvcc::open(Box::new(disk.fork()), tiny_options()).unwrap();
+        let found = store.applied();
+        assert!(found >= story.persisted, "allowance {allowance}: {found:?} after {:?}", story.persisted);
+        let mut expected = story.past[found.index as usize].clone();
+        expected.check_all(&store);
+
+        // And life goes on: a compaction is resumed, new entries follow.
+        while maintainer.compact_step(2).unwrap() == CompactProgress::More {}
+        expected.check_all(&store);
+        expected.request(|request| request.put("next", "value", 7));
+        writer.begin().put(b"next", b"value", 7);
+        expected.applied = Applied { index: found.index + 1, term: 2 };
+        writer.end_entry(expected.applied).unwrap();
+        maintainer.persist().unwrap();
+        expected.check_all(&store);
+        if story.is_complete {
+            assert!(allowance > 50, "a story of only {allowance} operations");
+            break;
+        }
+    }
+}

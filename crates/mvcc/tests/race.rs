@@ -1,0 +1,111 @@
+//! Readers, the writer and compaction at full speed on tiny blocks: an answer is exactly right or `Compacted`.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use common::tiny_options;
+use mvcc::{
+    Applied, Backend, CompactProgress, Error, Fetch, KeyRange, MemoryBackend, Options, RangeOptions,
+    SledBackend, Store,
+};
+
+const KEYS: i64 = 50;
+
+/// Request `main` puts key `main % KEYS`; a key divisible by 10 is deleted every other time, once it is there.
+fn is_delete(main: i64) -> bool {
+    main % 10 == 0 && main / KEYS % 2 == 1 && main > KEYS
+}
+
+fn key(main: i64) -> String {
+    format!("key{:03}", main % KEYS)
+}
+
+/// What exists at revision `at`: for each key its newest request ≤ `at`, unless that deleted it.
+fn expected(at: i64) -> Vec<(String, i64)> {
+    let newest = (2.max(at - KEYS + 1)..=at).filter(|main| !is_delete(*main));
+    let mut pairs: Vec<_> = newest.map(|main| (key(main), main)).collect();
+    pairs.sort();
+    pairs
+}
+
+fn check_once(store: &Store, seed: i64) -> bool {
+    let (low, high) = (store.compact_revision().max(1), store.revision());
+    let at = if seed % 4 == 0 { 0 } else { low + seed % (high - low + 1) };
+    let fetch = if seed % 3 == 0 { Fetch::KeysOnly } else { Fetch::Full };
+    let found = match store.range(&KeyRange::all(), at, &RangeOptions { limit: 0, fetch }) {
+        Ok(found) => found,
+        Err(Error::Compacted { requested, compacted }) => {
+            assert!(at > 0 && requested < compacted && store.compact_revision() >= compacted);
+            return false;
+        }
+        Err(other) => panic!("{other}"),
+    };
+    let pairs: Vec<_> =
+        found.kvs.iter().map(|kv| (String::from_utf8(kv.key.to_vec()).unwrap(), kv.mod_revision)).collect();
+    assert_eq!(pairs, expected(found.at), "at {}", found.at);
+    assert_eq!(found.count, pairs.len() as i64);
+    for kv in found.kvs.iter().filter(|_| fetch == Fetch::Full) {
+        assert!(kv.value.starts_with(kv.mod_revision.to_string().as_bytes()), "a value of another revision");
+    }
+    true
+}
+
+fn race(backend: Box<dyn Backend>, requests: i64) {
+    let options = Options { checkpoint_due_bytes: 4096, ..tiny_options() };
+    let (mut writer, store, mut maintainer) = mvcc::open(backend, options).unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for reader in 0..2 {
+            let (store, is_over) = (store.clone(), &is_over);
+            scope.spawn(move || {
+                let (mut seed, mut right) = (reader, 0);
+                while !is_over.load(Ordering::Relaxed) {
+                    seed = (seed * 7_919 + 13) % 1_000_003;
+                    right += usize::from(check_once(&store, seed));
+                }
+                assert!(right > 0, "reader {reader} never got an answer");
+            });
+        }
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                maintainer.persist().unwrap();
+                while maintainer.compact_step(7).unwrap() == CompactProgress::More {}
+                thread::yield_now();
+            }
+        });
+        for main in 2..requests {
+            let mut request = writer.begin();
+            if is_delete(main) {
+                request.delete_range(&KeyRange::one(key(main).into()), mvcc::Previous::Skip).unwrap();
+            } else {
+                request.put(key(main).as_bytes(), main.to_string().repeat(8).as_bytes(), 0);
+            }
+            assert_eq!(request.finish(), main);
+            if main % 40 == 0 && main > 200 {
+                writer.compact(main - 150).unwrap();
+            }
+            writer.end_entry(Applied { index: main as u64, term: 1 }).unwrap();
+            if main % 16 == 0 {
+                // Let the others in: the race is the point.
+                thread::yield_now();
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    for seed in 0..50 {
+        check_once(&store, seed);
+    }
+}
+
+#[test]
+fn readers_race_with_compaction_in_memory() {
+    race(Box::new(MemoryBackend::new()), 20_000);
+}
+
+#[test]
+fn readers_race_with_compaction_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    race(Box::new(SledBackend::open(dir.path()).unwrap()), 4_000);
+}
