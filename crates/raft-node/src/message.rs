@@ -56,13 +56,14 @@ pub(crate) fn encode_all(messages: Vec<Message>) -> Vec<Outbound> {
     outbound
 }
 
-/// Entries are compared by first and last only: two messages of one member and one turn are cut from one log.
+/// Only what a leader broadcasts may share its bytes. Its entries are compared by first and last: two messages of one
+/// member and one turn are cut from one log. The entry of an answer to a read has no index: it is the reader's context,
+/// and no two readers share that.
 fn same_but_for_receiver(a: &Message, b: &Message) -> bool {
+    let broadcast = matches!(a.msg_type, MessageType::MsgAppend | MessageType::MsgHeartbeat);
     let entries =
         |m: &Message| (m.entries.len(), m.entries.first().map(position), m.entries.last().map(position));
-    // Entries without an index are proposals on their way to the leader; they are never broadcast.
-    let proposal = a.msg_type == MessageType::MsgPropose;
-    !proposal
+    broadcast
         && fields(a) == fields(b)
         && a.reject == b.reject
         && a.context == b.context

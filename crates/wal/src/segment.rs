@@ -179,7 +179,11 @@ impl<F: File> Tail<F> {
         let end = self.end + bytes.len() as u64;
         let padded = padded_end(end, self.written, segment_bytes);
         bytes.resize(to_usize(padded - self.end), 0);
-        self.file.write_at(self.end, bytes)?;
+        if padded > self.written {
+            write_by_page(&self.file, self.end, bytes)?;
+        } else {
+            self.file.write_at(self.end, bytes)?;
+        }
         self.file.sync_data()?;
         self.written = self.written.max(padded);
         self.end = end;
@@ -203,6 +207,21 @@ impl<F: File> Tail<F> {
         }
         self.file.sync_data()
     }
+}
+
+/// Writes new ground page by page. One large write would enter the page cache as one large folio, and a kernel that
+/// keeps one dirty mark per folio then writes all of it again for every group that touches a part of it: 256 KiB per
+/// sync instead of 4.
+fn write_by_page<F: File>(file: &F, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    let first = PAGE_BYTES - to_usize(offset % PAGE_BYTES as u64);
+    let (first, rest) = bytes.split_at(first.min(bytes.len()));
+    file.write_at(offset, first)?;
+    let mut at = offset + first.len() as u64;
+    for page in rest.chunks(PAGE_BYTES) {
+        file.write_at(at, page)?;
+        at += page.len() as u64;
+    }
+    Ok(())
 }
 
 /// Where a write that ends at `end` should end instead, in a file of `written` bytes.
@@ -268,7 +287,7 @@ pub(crate) fn begin<F: Fs>(
     let end = bytes.len() as u64;
     let padded = padded_end(end, written, segment_bytes);
     bytes.resize(to_usize(padded), 0);
-    file.write_at(0, &bytes).attempt("write the head of log segment", &spare_path)?;
+    write_by_page(&file, 0, &bytes).attempt("write the head of log segment", &spare_path)?;
     file.sync_data().attempt("sync the head of log segment", &spare_path)?;
 
     let Birth { sequence, base, identity, .. } = *birth;
