@@ -55,4 +55,4 @@ pub use message::Outbound;
 pub use node::{Found, Gauges, Node, NodeSetup, Turn};
 pub use persist::{Durable, PersistJob, Persisted, Receipt, persist};
 pub use replies::Pump;
-pub use start::{Log, Threads, start};
+pub use start::{Log, Started, Threads, start};

@@ -64,6 +64,9 @@ impl Threads {
     }
 }
 
+/// A running member: its face, the task that hands out answers, and its threads.
+pub type Started<O> = (Handle<O>, Pump<O>, Threads);
+
 /// Starts the member and returns at once; it joins its cluster, or elects itself if it is alone.
 ///
 /// `on_fatal` is called at most once, from one of the member's threads.
@@ -74,7 +77,7 @@ pub fn start<S: StateMachine, F: Fs>(
     transport: Arc<dyn Transport>,
     on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
     observer: Arc<dyn Observer>,
-) -> Result<(Handle<S::Outcome>, Pump<S::Outcome>, Threads), StartError> {
+) -> Result<Started<S::Outcome>, StartError> {
     check(&config)?;
     let applied = state_machine.applied();
     let (wal, found) = log.split();

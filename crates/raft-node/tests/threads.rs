@@ -1,4 +1,5 @@
 //! Whole members: their threads, a real log in a temporary directory, a transport inside the process.
+#![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

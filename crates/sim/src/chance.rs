@@ -15,7 +15,7 @@ impl Chance {
         Chance { state: seed }
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.state)
     }
@@ -23,12 +23,12 @@ impl Chance {
     /// A number in `low..high`, evenly enough for stories.
     pub fn within(&mut self, low: u64, high: u64) -> u64 {
         assert!(low < high, "an empty range has no numbers");
-        low + self.next() % (high - low)
+        low + self.draw() % (high - low)
     }
 
     /// True `times` times in a thousand.
     pub fn per_mille(&mut self, times: u64) -> bool {
-        self.next() % 1000 < times
+        self.draw() % 1000 < times
     }
 
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn a_seed_tells_the_same_story_for_ever() {
         let mut chance = Chance::new(42);
-        assert_eq!([chance.next(), chance.next()], [0xbdd7_3226_2feb_6e95, 0x28ef_e333_b266_f103]);
+        assert_eq!([chance.draw(), chance.draw()], [0xbdd7_3226_2feb_6e95, 0x28ef_e333_b266_f103]);
     }
 
     #[test]

@@ -1,1 +1,192 @@
+use std::path::Path;
+
+use raft::eraftpb::ConfState;
+use wal::testing::SimFs;
+use wal::{Options, Wal};
+
 use super::*;
+use crate::Lane;
+use crate::batch::{BatchBuilder, BatchId};
+use crate::persist::persist;
+use crate::state::DurableState;
+
+struct Bench {
+    core: Core,
+    wal: Wal<SimFs>,
+}
+
+/// A core alone on the bench; the test plays its peers.
+fn bench(voters: &[u64], apply_bytes_max: usize) -> Bench {
+    let start = wal::Position::default();
+    let options = Options { segment_bytes: 1 << 20 };
+    let wal = Wal::create(SimFs::new(), Path::new("/log"), b"", start, options).unwrap();
+    let conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
+    let state = DurableState { conf, ..DurableState::default() };
+    let store = LogStore::open(Box::new(wal.reader()), state, Position::default(), 1 << 20).unwrap();
+    let setup =
+        Setup { id: 1, heartbeat_ticks: 1, election_ticks: 10, timeout_ticks: 10..11, apply_bytes_max };
+    Bench { core: Core::new(&setup, store, 0).unwrap(), wal }
+}
+
+impl Bench {
+    fn sync(&mut self, jobs: Vec<PersistJob>) -> Vec<Outbound> {
+        let (durable, promises) = persist(&mut self.wal, jobs).unwrap().0.redeem();
+        self.core.handle(Event::Durable(durable)).unwrap();
+        promises
+    }
+
+    /// Turns and syncs until nothing is left to do; returns what was committed.
+    fn settle(&mut self) -> Vec<Committed> {
+        let mut committed = Vec::new();
+        loop {
+            let effects = self.core.turn().unwrap();
+            committed.extend(effects.committed);
+            match effects.persist.is_empty() {
+                true if effects.more => {}
+                true => return committed,
+                false => drop(self.sync(effects.persist)),
+            }
+        }
+    }
+
+    fn hear(&mut self, message: Message) -> Effects {
+        let from = message.from;
+        let bytes = encode_all(vec![message]).remove(0).bytes;
+        self.core.handle(Event::Message { from, bytes }).unwrap();
+        self.core.turn().unwrap()
+    }
+}
+
+fn batch(sequence: u64, bytes: usize) -> Bytes {
+    let mut builder = BatchBuilder::new(BatchId { proposer: 2, nonce: 1, sequence }, bytes);
+    builder.push(&vec![7; bytes]);
+    builder.finish()
+}
+
+fn heartbeat(term: u64) -> Message {
+    Message { msg_type: MessageType::MsgHeartbeat, from: 2, to: 1, term, ..Message::default() }
+}
+
+fn append(term: u64, index: u64, log_term: u64, sizes: &[usize]) -> Message {
+    let entries = (index + 1..).zip(sizes);
+    let entries: Vec<_> = entries
+        .map(|(index, size)| Entry { index, term, data: batch(index, *size), ..Entry::default() })
+        .collect();
+    let msg_type = MessageType::MsgAppend;
+    Message { msg_type, from: 2, to: 1, term, index, log_term, entries: entries.into(), ..Message::default() }
+}
+
+#[test]
+fn the_first_job_makes_the_membership_durable() {
+    let mut bench = bench(&[1], 1 << 20);
+    let effects = bench.core.turn().unwrap();
+    let state = effects.persist[0].state.as_deref().map(DurableState::decode).unwrap().unwrap();
+    assert_eq!(state.conf.voters, [1]);
+    assert_eq!((state.hard.term, state.hard.vote), (1, 1));
+}
+
+#[test]
+fn an_acknowledgement_is_in_the_job_and_not_among_what_may_leave() {
+    let mut bench = bench(&[1, 2, 3], 1 << 20);
+    let effects = bench.hear(append(1, 0, 0, &[10]));
+    assert!(effects.send.is_empty());
+    assert_eq!(effects.persist.len(), 1);
+    let promises = bench.sync(effects.persist);
+    assert_eq!(promises.len(), 1);
+    assert_eq!((promises[0].to, promises[0].lane), (2, Lane::Bulk));
+}
+
+#[test]
+fn an_answer_that_promises_nothing_leaves_at_once_unless_something_is_under_way() {
+    let mut bench = bench(&[1, 2, 3], 1 << 20);
+    let first = bench.hear(heartbeat(1)).persist;
+    assert_eq!(first.len(), 1, "a new term is a promise");
+    let second = bench.hear(heartbeat(1));
+    assert!(second.send.is_empty(), "the term is not synced yet");
+    bench.sync(first);
+    bench.sync(second.persist);
+    let third = bench.hear(heartbeat(1));
+    assert!(third.persist.is_empty(), "no sync for a heartbeat");
+    assert_eq!((third.send.len(), third.send[0].lane), (1, Lane::Urgent));
+}
+
+#[test]
+fn a_commit_index_that_moved_is_no_reason_to_sync() {
+    let mut bench = bench(&[1, 2, 3], 1 << 20);
+    let jobs = bench.hear(append(1, 0, 0, &[10])).persist;
+    bench.sync(jobs);
+    let effects = bench.hear(Message { commit: 1, ..heartbeat(1) });
+    assert!(effects.persist.is_empty());
+    assert_eq!(effects.committed.len(), 1);
+    let jobs = bench.hear(append(1, 1, 1, &[10])).persist;
+    let state = jobs[0].state.as_deref().map(DurableState::decode).unwrap().unwrap();
+    assert_eq!(state.hard.commit, 1, "it rides along with the next job");
+}
+
+#[test]
+fn nothing_is_handed_out_before_it_is_synced_here() {
+    let mut bench = bench(&[1, 2, 3], 1 << 20);
+    let effects = bench.hear(Message { commit: 1, ..append(1, 0, 0, &[10]) });
+    assert!(effects.committed.is_empty());
+    bench.sync(effects.persist);
+    assert_eq!(bench.settle().len(), 1);
+}
+
+#[test]
+fn what_is_handed_out_is_bounded_until_it_is_applied() {
+    let mut bench = bench(&[1, 2, 3], 1_000);
+    let sizes = [400; 12];
+    let effects = bench.hear(Message { commit: 12, ..append(1, 0, 0, &sizes) });
+    bench.sync(effects.persist);
+    let (mut applied, mut rounds) = (0, 0);
+    while applied < 12 {
+        let committed = bench.settle();
+        assert!((1..=3).contains(&committed.len()), "{} at once", committed.len());
+        assert_eq!(committed[0].at.index, applied + 1, "in order, none left out");
+        applied = committed.last().unwrap().at.index;
+        assert_eq!(bench.core.is_starved(), applied < 12);
+        bench.core.handle(Event::Applied { index: applied }).unwrap();
+        rounds += 1;
+    }
+    assert!(rounds >= 4);
+}
+
+#[test]
+fn a_malformed_batch_never_enters_the_log() {
+    let mut bench = bench(&[1], 1 << 20);
+    bench.settle();
+    let before = bench.core.last_index();
+    for data in [&b""[..], b"no batch", &batch(1, 5)[..20]] {
+        let entry = Entry { data: Bytes::copy_from_slice(data), ..Entry::default() };
+        let entries = vec![entry].into();
+        let propose =
+            Message { msg_type: MessageType::MsgPropose, from: 2, to: 1, entries, ..Message::default() };
+        bench.hear(propose);
+    }
+    assert_eq!(bench.core.last_index(), before);
+}
+
+#[test]
+fn a_proposal_is_refused_with_its_reason_and_can_be_repeated() {
+    let mut follower = bench(&[1, 2, 3], 1 << 20);
+    assert_eq!(follower.core.propose(&[batch(1, 5)]), Err(Refused::NoLeader));
+    let mut leader = bench(&[1], 1 << 20);
+    leader.settle();
+    leader.core.propose(&[batch(1, 5)]).unwrap();
+    let jobs = leader.core.turn().unwrap().persist;
+    assert_eq!(leader.core.propose(&[batch(2, 5)]), Err(Refused::Busy), "the first one is being synced");
+    leader.sync(jobs);
+    assert_eq!(leader.core.propose(&[batch(2, 5)]), Ok(()));
+}
+
+#[test]
+#[should_panic(expected = "which is not under way")]
+fn a_sync_of_nothing_is_a_bug() {
+    let _ = bench(&[1], 1 << 20).core.handle(Event::Durable(Durable { number: 99 }));
+}
+
+#[test]
+#[should_panic(expected = "applied before it was handed out")]
+fn applying_ahead_is_a_bug() {
+    let _ = bench(&[1], 1 << 20).core.handle(Event::Applied { index: 99 });
+}

@@ -1,1 +1,35 @@
 use super::*;
+
+const TICK: Duration = Duration::from_millis(100);
+
+/// Ticks delivered at each of these times, in tenths of a tick after the start.
+fn ticks_at(tenths: &[u32]) -> Vec<u32> {
+    let start = Instant::now();
+    let mut clock = TickClock::new(TICK, start);
+    tenths.iter().map(|tenth| clock.due(start + TICK * *tenth / 10).0).collect()
+}
+
+#[test]
+fn ticks_come_when_they_are_due() {
+    assert_eq!(ticks_at(&[0, 9, 10, 11, 19, 20]), [0, 0, 1, 0, 0, 1]);
+}
+
+#[test]
+fn a_late_turn_does_not_shift_the_rhythm() {
+    assert_eq!(ticks_at(&[14, 20, 30]), [1, 1, 1]);
+}
+
+#[test]
+fn a_long_pause_is_not_held_against_the_leader() {
+    assert_eq!(ticks_at(&[25]), [2]);
+    // A hundred ticks were missed: two are delivered, and the next one comes a whole tick later.
+    assert_eq!(ticks_at(&[1000, 1005, 1010]), [2, 0, 1]);
+}
+
+#[test]
+fn lateness_is_told() {
+    let start = Instant::now();
+    let mut clock = TickClock::new(TICK, start);
+    assert_eq!(clock.due(start + TICK).1, Duration::ZERO);
+    assert_eq!(clock.due(start + TICK * 5).1, TICK * 3);
+}

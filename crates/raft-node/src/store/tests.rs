@@ -1,1 +1,227 @@
+use std::sync::{Arc, Mutex};
+
 use super::*;
+
+/// An archive that is a list, and can be told to fail.
+#[derive(Clone, Default)]
+struct Shelf {
+    entries: Arc<Mutex<Vec<wal::OwnedEntry>>>,
+    reads: Arc<Mutex<u64>>,
+    broken: Arc<Mutex<bool>>,
+}
+
+impl Shelf {
+    fn put(&self, entries: &[Entry]) {
+        let mut shelf = self.entries.lock().unwrap();
+        for entry in entries {
+            shelf.truncate(entry.index as usize - 1);
+            shelf.push(wal::OwnedEntry {
+                index: wal::LogIndex(entry.index),
+                term: wal::Term(entry.term),
+                kind: 0,
+                payload: entry.data.to_vec(),
+            });
+        }
+    }
+}
+
+impl Archive for Shelf {
+    fn read(&self, from: u64, bytes_max: usize) -> Result<Vec<wal::OwnedEntry>, wal::Error> {
+        *self.reads.lock().unwrap() += 1;
+        if *self.broken.lock().unwrap() {
+            return Err(wal::Error::Poisoned);
+        }
+        let shelf = self.entries.lock().unwrap();
+        let mut bytes = 0;
+        let fits = |entry: &&wal::OwnedEntry| {
+            bytes += entry.payload.len();
+            bytes <= bytes_max
+        };
+        let wanted = shelf.iter().skip(from as usize - 1);
+        let count = wanted.clone().take_while(fits).count().max(1);
+        Ok(wanted.take(count).cloned().collect())
+    }
+
+    fn term(&self, index: u64) -> Option<u64> {
+        self.entries.lock().unwrap().get(index as usize - 1).map(|entry| entry.term.0)
+    }
+}
+
+const PAYLOAD: usize = 100;
+
+fn entries(range: std::ops::RangeInclusive<u64>, term: u64) -> Vec<Entry> {
+    range
+        .map(|index| Entry { index, term, data: vec![index as u8; PAYLOAD].into(), ..Entry::default() })
+        .collect()
+}
+
+/// A store that holds `cached` entries of this size in memory.
+fn store(shelf: &Shelf, cached: usize, commit: u64) -> LogStore {
+    let last = shelf.entries.lock().unwrap().last().map(|e| Position { index: e.index.0, term: e.term.0 });
+    let mut state = DurableState::default();
+    state.hard.commit = commit;
+    let bytes_max = cached * (PAYLOAD + ENTRY_OVERHEAD);
+    LogStore::open(Box::new(shelf.clone()), state, last.unwrap_or_default(), bytes_max).unwrap()
+}
+
+fn indexes(entries: &[Entry]) -> Vec<u64> {
+    entries.iter().map(|entry| entry.index).collect()
+}
+
+#[test]
+fn an_empty_log_begins_at_one() {
+    let store = store(&Shelf::default(), 4, 0);
+    assert_eq!((store.first_index(), store.last_index()), (Ok(1), Ok(0)));
+    assert_eq!(store.term(0), Ok(0));
+    assert!(store.term(1).is_err());
+}
+
+#[test]
+fn entries_are_read_as_they_were_appended() {
+    let mut store = store(&Shelf::default(), 4, 0);
+    store.append(&entries(1..=3, 1));
+    assert_eq!(store.read(1, 4, usize::MAX).unwrap(), entries(1..=3, 1));
+    assert_eq!(indexes(&store.read(2, 3, usize::MAX).unwrap()), [2]);
+    assert_eq!((store.last_index(), store.term(3)), (Ok(3), Ok(1)));
+}
+
+#[test]
+fn an_append_replaces_what_conflicts() {
+    let mut store = store(&Shelf::default(), 4, 0);
+    store.append(&entries(1..=4, 1));
+    store.append(&entries(3..=3, 2));
+    assert_eq!(store.last_index(), Ok(3));
+    assert_eq!((store.term(2), store.term(3)), (Ok(1), Ok(2)));
+    assert!(store.term(4).is_err());
+    assert_eq!(indexes(&store.read(1, 4, usize::MAX).unwrap()), [1, 2, 3]);
+}
+
+#[test]
+fn the_cache_lets_go_of_stable_entries_only() {
+    let shelf = Shelf::default();
+    let mut store = store(&shelf, 2, 0);
+    store.append(&entries(1..=6, 1));
+    store.evict(0);
+    assert_eq!(store.cache.len(), 6, "nothing is stable yet, whatever the bound says");
+    shelf.put(&entries(1..=3, 1));
+    store.evict(3);
+    assert_eq!(store.first_cached, 4);
+    store.evict(6);
+    assert_eq!(store.first_cached, 5, "two fit");
+    assert_eq!(store.cache_bytes, 2 * (PAYLOAD + ENTRY_OVERHEAD));
+}
+
+#[test]
+fn what_left_the_cache_comes_from_the_archive() {
+    let shelf = Shelf::default();
+    let mut store = store(&shelf, 2, 0);
+    store.append(&entries(1..=6, 1));
+    shelf.put(&entries(1..=6, 1));
+    store.evict(6);
+    assert_eq!(indexes(&store.read(1, 7, usize::MAX).unwrap()), [1, 2, 3, 4], "up to where the cache begins");
+    assert_eq!(store.term(2), Ok(1));
+    let all = store.entries(1, 7, None, GetEntriesContext::empty(false)).unwrap();
+    assert_eq!(all, entries(1..=6, 1), "without a limit, all of it");
+    let reads = *shelf.reads.lock().unwrap();
+    store.read(5, 7, usize::MAX).unwrap();
+    assert_eq!(*shelf.reads.lock().unwrap(), reads, "the cache needs no archive");
+}
+
+#[test]
+fn a_limit_bounds_the_bytes_but_one_entry_always_comes() {
+    let shelf = Shelf::default();
+    shelf.put(&entries(1..=3, 1));
+    let mut store = store(&shelf, 1, 3);
+    store.append(&entries(4..=8, 1));
+    for from in [1, 4] {
+        assert_eq!(store.read(from, from + 3, 0).unwrap().len(), 1, "from {from}");
+        let limited = store.entries(
+            from,
+            from + 3,
+            2 * (PAYLOAD + ENTRY_OVERHEAD) as u64,
+            GetEntriesContext::empty(false),
+        );
+        assert!((2..=3).contains(&limited.unwrap().len()), "from {from}");
+    }
+}
+
+#[test]
+fn what_is_not_committed_is_in_memory_after_a_restart() {
+    let shelf = Shelf::default();
+    shelf.put(&entries(1..=6, 3));
+    let mut store = store(&shelf, 1, 2);
+    assert_eq!(store.first_cached, 3);
+    store.append(&entries(4..=4, 4));
+    assert_eq!((store.last_index(), store.term(4), store.term(1)), (Ok(4), Ok(4), Ok(3)));
+}
+
+#[test]
+fn a_failing_disk_is_not_now_for_raft_and_fatal_for_the_member() {
+    let shelf = Shelf::default();
+    shelf.put(&entries(1..=3, 1));
+    let store = store(&shelf, 1, 3);
+    *shelf.broken.lock().unwrap() = true;
+    let refused = store.entries(1, 3, None, GetEntriesContext::empty(false)).unwrap_err();
+    assert_eq!(refused, StorageError::LogTemporarilyUnavailable.into());
+    assert!(store.take_failure().unwrap().what.starts_with("read log entries from 1"));
+    assert!(store.take_failure().is_none());
+}
+
+#[test]
+fn an_archive_that_gives_the_wrong_entry_is_not_believed() {
+    for spoil in [
+        (|e: &mut Vec<wal::OwnedEntry>| e.remove(0).kind = 0) as fn(&mut Vec<wal::OwnedEntry>),
+        |e| e[0].kind = 9,
+        |e| e.clear(),
+    ] {
+        let shelf = Shelf::default();
+        shelf.put(&entries(1..=3, 1));
+        let store = store(&shelf, 1, 3);
+        spoil(&mut shelf.entries.lock().unwrap());
+        assert!(store.read(1, 3, usize::MAX).is_err());
+    }
+}
+
+#[test]
+#[should_panic(expected = "cannot need a Raft snapshot")]
+fn no_follower_can_need_a_snapshot() {
+    let _ = store(&Shelf::default(), 1, 0).snapshot(0, 2);
+}
+
+#[test]
+fn every_index_that_raft_may_ask_a_follower_about_is_there() {
+    // A follower needs a snapshot when an entry before it, or that entry's term, is gone: it never is.
+    let shelf = Shelf::default();
+    let mut store = store(&shelf, 1, 0);
+    for index in 1..=50 {
+        store.append(&entries(index..=index, 1));
+        shelf.put(&entries(index..=index, 1));
+        store.evict(index);
+        assert_eq!(store.first_index(), Ok(1));
+        for asked in 1..=index {
+            assert_eq!(store.term(asked), Ok(1));
+            assert!(!store.entries(asked, index + 1, 1, GetEntriesContext::empty(false)).unwrap().is_empty());
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "a gap before index 3")]
+fn a_gap_is_a_bug() {
+    store(&Shelf::default(), 1, 0).append(&entries(3..=3, 1));
+}
+
+#[test]
+#[should_panic(expected = "is committed and cannot be replaced")]
+fn replacing_what_is_committed_is_a_bug() {
+    let shelf = Shelf::default();
+    shelf.put(&entries(1..=3, 1));
+    store(&shelf, 1, 3).append(&entries(2..=2, 2));
+}
+
+#[test]
+fn a_machine_may_be_ahead_of_the_remembered_commit_index() {
+    let hard = HardState { term: 4, vote: 2, commit: 10, ..HardState::default() };
+    assert_eq!(restarted(hard.clone(), 12).commit, 12);
+    assert_eq!(restarted(hard, 9).commit, 10);
+}
