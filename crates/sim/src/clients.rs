@@ -29,6 +29,7 @@ enum Kinds {
 struct Request {
     client: u64,
     member: u64,
+    asked: u64,
     kind: Kinds,
     /// The newest revision that anybody had been told of when this was asked.
     floor: i64,
@@ -52,7 +53,7 @@ pub(crate) struct Clients {
 
 impl Clients {
     /// A new request of `client` to `member`.
-    pub fn ask(&mut self, client: u64, member: u64, chance: &mut Chance) -> (RequestId, Ask) {
+    pub fn ask(&mut self, client: u64, member: u64, asked: u64, chance: &mut Chance) -> (RequestId, Ask) {
         self.next += 1;
         let id = self.next;
         let key = Bytes::from(format!("key{}", chance.within(0, KEYS)));
@@ -65,8 +66,13 @@ impl Clients {
         } else {
             (Kinds::Get { key }, Ask::Read)
         };
-        self.open.insert(id, Request { client, member, kind, floor: self.newest_told });
+        self.open.insert(id, Request { client, member, asked, kind, floor: self.newest_told });
         (id, ask)
+    }
+
+    /// When an open request was asked.
+    pub fn asked_at(&self, id: RequestId) -> Option<u64> {
+        self.open.get(&id).map(|request| request.asked)
     }
 
     /// A put was answered. Returns the client and the revision written.

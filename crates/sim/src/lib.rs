@@ -23,4 +23,4 @@ mod network; // messages on their way
 mod site; // one member and its disk
 
 pub use laws::Breach;
-pub use world::{Plan, Report, run};
+pub use world::{Flaw, Plan, Report, run};

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use clap::Parser;
-use sim::{Breach, Plan, Report, run};
+use sim::{Breach, Flaw, Plan, Report, run};
 
 /// Plays whole clusters from seeds and checks that no promise is broken.
 #[derive(Parser)]
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     let mut out = std::io::stdout();
     for seed in args.seed..args.seed.saturating_add(args.seeds) {
         let members = if args.members == 0 { [3, 5, 3, 1][(seed % 4) as usize] } else { args.members };
-        let plan = Plan { seed, members, clients: args.clients, seconds: args.seconds };
+        let plan = Plan { seed, members, clients: args.clients, seconds: args.seconds, flaw: Flaw::None };
         let (line, code) = match play(plan) {
             Ok(report) => (format!("seed {seed}: {members} members, {report:?}"), None),
             Err(Breach(what)) => {
@@ -57,7 +57,7 @@ fn play(plan: Plan) -> Result<Report, Breach> {
 }
 
 fn again(plan: Plan) -> String {
-    let Plan { seed, members, clients, seconds } = plan;
+    let Plan { seed, members, clients, seconds, flaw: _ } = plan;
     format!(
         "cargo run --release -p sim -- --seed {seed} --members {members} --clients {clients} --seconds {seconds}"
     )

@@ -16,6 +16,7 @@ use crate::chance::{Chance, mix};
 use crate::clients::RequestId;
 use crate::laws::Breach;
 use crate::machine::{Machine, SharedTruth};
+use crate::world::Flaw;
 
 const LOG: &str = "/log";
 /// Small, so that segments are cut often.
@@ -37,6 +38,9 @@ pub(crate) struct Site {
     backend: MemoryBackend,
     /// What is synced, also while the member is down.
     synced: Option<Reader<SimFs>>,
+    flaw: Flaw,
+    /// The disk before its newest sync, if it will forget that.
+    forgetful: Option<SimFs>,
 }
 
 /// A running member.
@@ -53,9 +57,9 @@ pub(crate) struct Up {
 }
 
 impl Site {
-    pub fn new(id: u64) -> Site {
+    pub fn new(id: u64, flaw: Flaw) -> Site {
         let (disk, backend) = (SimFs::new(), MemoryBackend::default());
-        Site { id, boots: 0, up: None, paused_until: 0, disk, backend, synced: None }
+        Site { id, boots: 0, up: None, paused_until: 0, disk, backend, synced: None, flaw, forgetful: None }
     }
 
     pub fn boot(&mut self, voters: &[u64], truth: &SharedTruth, chance: &mut Chance) -> Result<(), Breach> {
@@ -114,6 +118,10 @@ impl Site {
             // Whether it got through or not, nobody heard of it.
             let _ = persist(&mut up.wal, std::mem::take(&mut up.jobs));
         }
+        if let Some(before) = self.forgetful.take() {
+            self.disk = before;
+            return;
+        }
         let crash = *chance.pick(&Crash::ALL);
         self.disk = self.disk.crashed(crash, &mut || chance.per_mille(500));
     }
@@ -137,6 +145,9 @@ impl Site {
     /// Everything that waits for the disk becomes durable.
     pub fn sync(&mut self) -> Result<(Durable, Vec<Outbound>), Breach> {
         let up = self.up.as_mut().expect("only a running member syncs");
+        if self.flaw == Flaw::DisksForget {
+            self.forgetful = Some(self.disk.crashed(Crash::Kill, &mut || true));
+        }
         let jobs = std::mem::take(&mut up.jobs);
         let (receipt, _) =
             persist(&mut up.wal, jobs).map_err(|error| format!("a healthy disk failed: {error}"))?;

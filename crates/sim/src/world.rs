@@ -23,6 +23,10 @@ const TICK: u64 = 100 * MILLISECOND;
 /// Calm time after the faults: clients stop, and everybody must have caught up, before it ends.
 const CALM: u64 = 20 * SECOND;
 const QUIET: u64 = 6 * SECOND;
+/// Calm time after which everybody has found a leader again.
+const SETTLING: u64 = 5 * SECOND;
+/// Longer than messages, syncs and batches take in calm weather; shorter than any retry.
+const PROMPT: u64 = 300 * MILLISECOND;
 /// How long a client rests between requests at most.
 const THINK_MAX: u64 = 200 * MILLISECOND;
 
@@ -34,6 +38,17 @@ pub struct Plan {
     pub clients: u64,
     /// Seconds of simulated time with faults.
     pub seconds: u64,
+    pub flaw: Flaw,
+}
+
+/// A bug that the world is given on purpose: a checker that never failed proves nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    None,
+    /// Disks report syncs that a crash shows never to have happened.
+    DisksForget,
+    /// A member answers reads from its store without asking anybody.
+    ReadsAskNobody,
 }
 
 /// What came of it.
@@ -104,7 +119,7 @@ impl World {
             planned: 0,
             queue: BTreeMap::new(),
             chance: Chance::new(plan.seed),
-            sites: (1..=plan.members).map(|id| (id, Site::new(id))).collect(),
+            sites: (1..=plan.members).map(|id| (id, Site::new(id, plan.flaw))).collect(),
             network: Network::new(),
             clients: Clients::default(),
             truth: Arc::new(Mutex::new(Truth::default())),
@@ -260,16 +275,35 @@ impl World {
         let truth = self.truth.clone();
         let truth = truth.lock().unwrap_or_else(PoisonError::into_inner);
         for (request, outcome) in done.answered {
+            self.check_prompt(request)?;
             let (client, revision) = self.clients.put_answered(request, outcome, &truth)?;
             self.check_durable(&truth, revision)?;
             self.rest(client);
         }
-        for request in done.readable {
-            let store = self.sites[&member].up.as_ref().expect("it applies just now").store.clone();
-            let client = self.clients.may_read(request, &store, &truth)?;
-            self.rest(client);
-        }
+        drop(truth);
+        done.readable.into_iter().try_for_each(|request| self.read(member, request))
+    }
+
+    fn read(&mut self, member: u64, request: RequestId) -> Result<(), Breach> {
+        self.check_prompt(request)?;
+        let store = self.sites[&member].up.as_ref().expect("only a running member is read").store.clone();
+        let truth = self.truth.clone();
+        let truth = truth.lock().unwrap_or_else(PoisonError::into_inner);
+        let client = self.clients.may_read(request, &store, &truth)?;
+        self.rest(client);
         Ok(())
+    }
+
+    /// Once everything has healed and settled, nobody waits for long: a lost answer that only a retry repairs would
+    /// break no promise, and nobody would ever find it.
+    fn check_prompt(&self, request: RequestId) -> Result<(), Breach> {
+        let calm_since = self.plan.seconds * SECOND + SETTLING;
+        match self.clients.asked_at(request) {
+            Some(asked) if asked > calm_since && self.now - asked > PROMPT => {
+                Err(format!("a request took {} ms in calm weather", (self.now - asked) / MILLISECOND).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_durable(&self, truth: &Truth, revision: i64) -> Result<(), Breach> {
@@ -322,8 +356,9 @@ impl World {
         up.jobs.extend(turn.persist);
         up.work.extend(turn.apply);
         if syncs {
-            // Mostly quick, sometimes not.
-            let slow = if self.chance.per_mille(30) { 200 * MILLISECOND } else { 3 * MILLISECOND };
+            // Mostly quick, sometimes not; in the calm part always quick.
+            let slow = self.chance.per_mille(30) && !self.healed;
+            let slow = if slow { 200 * MILLISECOND } else { 3 * MILLISECOND };
             let delay = self.chance.within(100, slow);
             self.after(delay, Happening::Sync { to: id, boot });
         }
@@ -352,7 +387,10 @@ impl World {
             self.rest(client);
             return Ok(());
         }
-        let (request, ask) = self.clients.ask(client, member, &mut self.chance);
+        let (request, ask) = self.clients.ask(client, member, self.now, &mut self.chance);
+        if let (Ask::Read, Flaw::ReadsAskNobody) = (&ask, self.plan.flaw) {
+            return self.read(member, request);
+        }
         let node = &mut self.site(member).up.as_mut().expect("looked at just now").node;
         match ask {
             Ask::Propose(command) => node.offer(command, request),
