@@ -11,6 +11,9 @@
 //! * From a point on, a segment holds consecutive indexes at least up to the index before the next point.
 //! * About 1,000 points per full segment: the memory of the log does not grow with its entries.
 //!
+//! Why one point per turn back suffices: a reader goes from a point to the index before the next point and not further.
+//! Entries that a conflict replaced lie behind the last index that counts, so it never comes to see them.
+//!
 //! Knows nothing of bytes: the writer, the recovery and the readers meet here.
 
 use std::collections::VecDeque;
@@ -36,6 +39,7 @@ struct Point {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     sequence: u64,
+    /// The entry before its first one.
     base: Position,
 }
 
@@ -51,8 +55,10 @@ pub(crate) struct Stretch {
 
 #[derive(Debug)]
 pub(crate) struct Catalogue {
+    /// Before the first entry kept: the base of the oldest segment.
     start: Position,
     last: Position,
+    /// Oldest first, never empty; bases turn back where a conflict crossed a border.
     segments: VecDeque<Span>,
     points: VecDeque<Point>,
     /// First position of each run of one term; the first run begins at `start`.
@@ -82,7 +88,7 @@ impl Catalogue {
         self.last
     }
 
-    /// Sequences of all segments, oldest first.
+    /// Sequences of all segments, oldest first. Also how a reader learns that one was released while it was being read.
     pub fn segments(&self) -> impl Iterator<Item = u64> + '_ {
         self.segments.iter().map(|span| span.sequence)
     }
@@ -98,6 +104,9 @@ impl Catalogue {
         self.point_due = true;
     }
 
+    /// A stretch of the log as the writer made it, or as the recovery finds it: both go through here, so that a log
+    /// opened anew is catalogued as it was before.
+    ///
     /// An entry was synced (or found synced) at `offset` of the newest segment.
     pub fn entry(&mut self, position: Position, offset: u64) {
         let tail = self.segments.back().expect("a log always has a segment");
@@ -138,6 +147,7 @@ impl Catalogue {
         if index < self.start.index || index > self.last.index {
             return None;
         }
+        // The first run begins at the start, so there is always one at or before the index.
         let after = self.runs.partition_point(|run| run.index <= index);
         Some(self.runs[after - 1].term)
     }
@@ -164,6 +174,7 @@ impl Catalogue {
         while self.runs.get(1).is_some_and(|run| run.index <= start.index) {
             self.runs.pop_front();
         }
+        // The run that the start lies in has lost its beginning.
         self.runs[0] = start;
     }
 
@@ -176,6 +187,7 @@ impl Catalogue {
             return Ok(None);
         }
         let after = self.points.partition_point(|point| point.index <= index);
+        assert!(after > 0, "every entry kept has a point at or before it");
         let point = self.points[after - 1];
         let last = match self.points.get(after) {
             Some(next) => LogIndex(next.index.0 - 1),

@@ -1,5 +1,6 @@
 //! What the log holds: entries, each at an index and of a term.
 //!
+//! * Index and term have types of their own: one cannot land where the other belongs.
 //! * Indexes of a log have no gaps; an entry at an index that exists replaces it and everything after it.
 //!
 //! Knows nothing of what a payload or a kind means.
@@ -28,7 +29,8 @@ impl fmt::Display for LogIndex {
     }
 }
 
-/// Raft's term: the reign of at most one leader.
+/// Raft's term: the reign of at most one leader. Along a log, terms never go back (Raft, figure 2: a leader appends in its
+/// own term, and a term only grows).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub u64);
 
@@ -38,7 +40,8 @@ impl fmt::Display for Term {
     }
 }
 
-/// Index and term together name one entry of all logs of a cluster.
+/// Index and term together name one entry of all logs of a cluster: two logs that agree in one position agree in all
+/// entries before it (Raft's log matching).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     pub index: LogIndex,
@@ -55,7 +58,7 @@ pub struct Entry<'a> {
     pub payload: &'a [u8],
 }
 
-/// An entry read back.
+/// An entry read back: verified, and with a payload of its own, since the segment may be gone the next moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedEntry {
     pub index: LogIndex,

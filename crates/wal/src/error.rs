@@ -1,4 +1,13 @@
 //! Every way the log can fail, naming the attempt and the object.
+//!
+//! | error | whose affair |
+//! |---|---|
+//! | `Io`, `Poisoned` | the disk's: the process must stop; a restart finds out what was kept |
+//! | `Corrupt` | the operator's: the member's log is lost, and it must not vote under its old identity |
+//! | `Exists`, `Missing` | the configuration's |
+//! | `Released` | none: a follower that lags this much gets a snapshot instead |
+//!
+//! A breach of the log's laws by its caller (a gap, a term that goes back) is none of these: it panics.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,6 +18,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// A call to the file system failed.
     #[error("{attempt} {}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: io::Error },
     /// Bytes that were synced are damaged. Starting anyway would lose acknowledged writes in silence.

@@ -10,7 +10,15 @@ use std::path::Path;
 
 /// A file system, as far as a log needs one.
 ///
-/// Names and contents are durable apart: a file's bytes by [`File::sync_data`], its name by [`Fs::sync_dir`].
+/// Names and contents are durable apart: a file's bytes by [`File::sync_data`], its name by [`Fs::sync_dir`]. What the log
+/// relies on, and what the simulated file system of [`crate::testing`] grants no more than:
+///
+/// * a rename is atomic: after a crash the file has one of its two names, never none and never both;
+/// * a sync that returned without an error holds for every write that returned before it began;
+/// * unsynced writes and names may be kept or lost in any combination, and a write may be kept in part;
+/// * a sector that a write does not touch is not changed by it.
+///
+/// Nothing is assumed of a sync that failed, except that its writes may read as if they had been kept.
 pub trait Fs: Clone + Send + Sync + 'static {
     type File: File;
 
@@ -35,7 +43,8 @@ pub trait File: Send + Sync + 'static {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Fills `buffer` as far as the file reaches; returns how much that was.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
-    /// Returns when the bytes, and the length needed to read them, are on the disk.
+    /// Returns when the bytes, and the length needed to read them, are on the disk itself, not only in its cache. Times
+    /// and other facts about the file need not be.
     fn sync_data(&self) -> io::Result<()>;
     fn len(&self) -> io::Result<u64>;
     fn is_empty(&self) -> io::Result<bool> {
@@ -43,7 +52,7 @@ pub trait File: Send + Sync + 'static {
     }
 }
 
-/// The file system of the machine.
+/// The file system of the machine: a thin cover, so that nothing is left untested behind it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealFs;
 
@@ -87,6 +96,7 @@ impl Fs for RealFs {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        // fsync on a directory writes its entries; fdatasync would do as well, but no one promises it.
         std::fs::File::open(dir)?.sync_all()
     }
 }

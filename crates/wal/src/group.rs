@@ -3,9 +3,12 @@
 //! * One copy of each payload, one pass of the checksum over it, no allocation once the buffer has grown.
 //! * The place is fixed when a frame is added: a segment is cut between groups, never within one.
 //!
+//! A conflict within a group takes nothing back: the frames that it replaces are written all the same, and reading them
+//! back comes to the same end. Conflicts are rare, and a chain that is only ever extended is simple.
+//!
 //! Knows nothing of files.
 
-use crate::frame::{self, HEADER_BYTES, Header, Type};
+use crate::frame::{self, Header, Type};
 use crate::segment::Tail;
 use crate::{LogIndex, Position, Term};
 
@@ -15,7 +18,7 @@ pub(crate) const GROUP_BYTES_MAX: usize = 8 << 20;
 /// What an idle log may hold on to.
 const IDLE_BYTES_MAX: usize = 1 << 20;
 
-/// An entry among the frames.
+/// An entry among the frames, and where it will be found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Staged {
     pub position: Position,
@@ -25,8 +28,10 @@ pub(crate) struct Staged {
 
 #[derive(Debug, Default)]
 pub(crate) struct Group {
+    /// Whole frames, back to back, as they will lie behind the tail's end.
     pub bytes: Vec<u8>,
     pub frames: u64,
+    /// For the catalogue, once they are synced; in the order of their frames.
     pub entries: Vec<Staged>,
     /// Checksum of the last frame.
     pub crc: u32,
@@ -37,7 +42,7 @@ impl Group {
         self.bytes.is_empty()
     }
 
-    /// Adds a frame, to be written at the end of `tail`.
+    /// Adds a frame, to be written at the end of `tail`. The tail must not change until the group is written.
     pub fn push<F>(&mut self, tail: &Tail<F>, type_: Type, kind: u8, position: Position, payload: &[u8]) {
         let offset = tail.end + self.bytes.len() as u64;
         let header = Header {
@@ -54,7 +59,11 @@ impl Group {
             Type::Entry => self.entries.push(Staged { position, offset }),
             Type::State | Type::Mark => {}
         }
-        debug_assert!(self.bytes.len() >= HEADER_BYTES * to_frames(self.frames));
+        assert_eq!(
+            tail.end + self.bytes.len() as u64,
+            offset + header.frame_bytes() as u64,
+            "frames lie back to back"
+        );
     }
 
     /// Term of an entry in the group. The latest frame of an index is the one that counts.
@@ -75,6 +84,63 @@ impl Group {
     }
 }
 
-fn to_frames(frames: u64) -> usize {
-    usize::try_from(frames).expect("frames in memory fit in a usize")
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn tail() -> Tail<()> {
+        let (path, base) = (PathBuf::from("/wal/1"), Position::default());
+        Tail { file: (), path, sequence: 1, base, seed: 3, end: 5000, crc: 77, written: 8192 }
+    }
+
+    fn at(index: u64, term: u64) -> Position {
+        Position { index: LogIndex(index), term: Term(term) }
+    }
+
+    #[test]
+    fn frames_are_chained_from_the_tail_on_and_name_their_group() {
+        let (tail, mut group) = (tail(), Group::default());
+        group.push(&tail, Type::Entry, 1, at(1, 1), b"one");
+        group.push(&tail, Type::State, 0, Position::default(), b"state");
+        group.push(&tail, Type::Entry, 2, at(2, 1), b"");
+        let (mut previous, mut offset) = (tail.crc, 0);
+        for expected in [Type::Entry, Type::State, Type::Entry] {
+            let bytes = &group.bytes[offset..];
+            let header = frame::decode_header(tail.seed, bytes).unwrap();
+            assert_eq!((header.type_, header.previous, header.group), (expected, previous, 5000));
+            previous = frame::decode(tail.seed, header, bytes).unwrap().crc;
+            offset += header.frame_bytes();
+        }
+        assert_eq!((offset, previous), (group.bytes.len(), group.crc));
+        let offsets: Vec<u64> = group.entries.iter().map(|staged| staged.offset).collect();
+        assert_eq!(offsets, [5000, 5000 + 40 + 44], "only entries are staged");
+    }
+
+    #[test]
+    fn the_latest_term_of_an_index_counts() {
+        let (tail, mut group) = (tail(), Group::default());
+        for position in [at(1, 1), at(2, 1), at(1, 4)] {
+            group.push(&tail, Type::Entry, 0, position, b"");
+        }
+        assert_eq!(group.term(LogIndex(1)), Some(Term(4)));
+        assert_eq!(group.term(LogIndex(2)), Some(Term(1)));
+        assert_eq!(group.term(LogIndex(3)), None);
+    }
+
+    #[test]
+    fn an_empty_group_keeps_a_bounded_buffer() {
+        let (tail, mut group) = (tail(), Group::default());
+        group.push(&tail, Type::State, 0, Position::default(), &vec![0; 3 << 20]);
+        group.clear();
+        assert!(group.is_empty() && group.frames == 0 && group.entries.is_empty());
+        assert!(group.bytes.capacity() <= IDLE_BYTES_MAX);
+        group.push(&tail, Type::Mark, 0, Position::default(), b"");
+        assert_eq!(
+            frame::decode_header(tail.seed, &group.bytes).unwrap().previous,
+            tail.crc,
+            "a new group, the old tail"
+        );
+    }
 }

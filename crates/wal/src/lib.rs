@@ -12,6 +12,34 @@
 //!   before is an error, never a shorter log.
 //! * Any failed write or sync ends the log's life in this process.
 //!
+//! ```
+//! use std::path::Path;
+//! use wal::testing::SimFs;
+//! use wal::{Entry, LogIndex, Options, Position, Term, Wal};
+//!
+//! # fn main() -> wal::Result<()> {
+//! let (fs, dir) = (SimFs::new(), Path::new("/wal")); // `RealFs` outside of tests
+//! let options = Options { segment_bytes: Options::SEGMENT_BYTES };
+//! let mut log = Wal::create(fs.clone(), dir, b"member 1 of cluster 7", Position::default(), options)?;
+//!
+//! log.append(Entry { index: LogIndex(1), term: Term(1), kind: 0, payload: b"put a" });
+//! log.append(Entry { index: LogIndex(2), term: Term(1), kind: 0, payload: b"put b" });
+//! log.put_state(b"term 1, vote 3");
+//! log.sync()?; // only now may anybody be told
+//!
+//! drop(log); // or a crash
+//! let (log, found) = Wal::open(fs, dir, options)?;
+//! assert_eq!(found.last, Position { index: LogIndex(2), term: Term(1) });
+//! assert_eq!(found.state.as_deref(), Some(&b"term 1, vote 3"[..]));
+//!
+//! let entries = log.reader().read(LogIndex(1), 1 << 20)?;
+//! assert_eq!(entries[1].payload, b"put b");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The bytes on the disk are described in `docs/disk-format.md`, the reasons for them in `docs/decisions/0002-wal-format.md`.
+//!
 //! Knows bytes, indexes and terms; knows nothing of messages, keys, members, clocks or threads.
 
 mod entry; // what is logged: indexes, terms, entries

@@ -2,6 +2,9 @@
 //!
 //! * A reader sees synced entries only, and every entry is verified again on its way.
 //! * The lock is held to look up a place, never across a read of the disk: the writer does not wait for readers.
+//! * Reading goes from the nearest point of the catalogue, so up to 64 KiB are read in vain, once per call.
+//! * Files are opened for each call: a lagging follower asks for up to a megabyte at a time, against which that is
+//!   nothing, and no reader keeps a released file alive.
 //! * A segment may be released, and its file reused, while it is being read. Its bytes then fail to verify, as the
 //!   seed of their checksums is another's, and the reader looks the entry up anew.
 
@@ -103,6 +106,8 @@ impl<F: Fs> Reader<F> {
         if stretch.place.offset > bytes {
             return Err(corrupt(bytes, "the segment is cut short"));
         }
+        // The chain is not asked for: the reader comes from the middle, and recovery or this process has vouched for it. That
+        // these are the right frames, index by index, is checked below.
         let mut walk = Walk::new(&file, seed, stretch.place.offset, bytes, reading.chunk_bytes());
         let mut expected = stretch.first;
         while expected <= stretch.last {
@@ -130,6 +135,7 @@ impl<F: Fs> Reader<F> {
 /// What a read has gathered.
 struct Reading {
     entries: Vec<OwnedEntry>,
+    /// The index behind them; entries before it are passed over.
     next: LogIndex,
     payload_bytes: usize,
     payload_bytes_max: usize,
@@ -143,11 +149,13 @@ enum Done {
 }
 
 impl Reading {
+    /// The next entry has come by. The first one is taken whatever its length, or a reader could never pass it.
     fn take(&mut self, position: Position, kind: u8, payload: &[u8]) -> Done {
         let bytes = self.payload_bytes.saturating_add(payload.len());
         if !self.entries.is_empty() && bytes > self.payload_bytes_max {
             return Done::Full;
         }
+        assert_eq!(position.index, self.next, "entries are taken in index order");
         let Position { index, term } = position;
         self.entries.push(OwnedEntry { index, term, kind, payload: payload.to_vec() });
         self.payload_bytes = bytes;
@@ -155,6 +163,7 @@ impl Reading {
         if bytes >= self.payload_bytes_max { Done::Full } else { Done::Partly }
     }
 
+    /// About as much as is still wanted.
     fn chunk_bytes(&self) -> usize {
         let wanted = self.payload_bytes_max.saturating_sub(self.payload_bytes).saturating_add(HEADER_BYTES);
         wanted.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES)

@@ -14,6 +14,16 @@
 //!   A successor's header or a mark guards that group from then on; `Wal::close` writes a mark, and `Wal::open` begins
 //!   a new segment.
 //!
+//! Two examples, with groups in brackets and `x` for bytes that do not verify:
+//!
+//! ```text
+//!   [A B] [C D x F] zeros           D is the last entry, F is dropped: C to F were one group, whose sync never returned
+//!   [A B] [C x] [E] zeros           corruption at x: E was written after the sync of C and what followed it
+//! ```
+//!
+//! What is asked of the *bytes* here, with an error, is what the writer asserts of *itself*: no gap, no term that goes
+//! back, no entry at or below the base of its segment.
+//!
 //! Recovery keeps no payload but the latest state; memory is one window of a walk.
 
 use std::io::ErrorKind;
@@ -35,9 +45,9 @@ pub(crate) struct Found<F> {
     pub tail: Tail<F>,
     /// Where the last group of the tail begins: what a failed sync may have left in memory only.
     pub last_group: u64,
-    /// Whether the newest segment can be written on, or must be sealed by a new one.
+    /// Decides whether the newest segment can be written on, or must be sealed by a new one.
     pub ending: Ending,
-    /// Segments of which nothing counts, left by a restart or a release that was cut short.
+    /// To be removed, in this order. Segments of which nothing counts, left by a restart or a release that was cut short.
     pub void: Vec<u64>,
     pub spare: Spare,
 }
@@ -51,7 +61,7 @@ pub(crate) enum Ending {
     Used,
 }
 
-/// Names in the directory of a log.
+/// Names in the directory of a log; what is neither a segment nor the spare is somebody else's and left alone.
 pub(crate) struct Listing {
     /// Ascending.
     pub segments: Vec<u64>,
@@ -155,7 +165,7 @@ impl Replay {
         Replay { catalogue, state: None, segment: head.sequence, base: head.base }
     }
 
-    /// Takes in a frame that continues the chain. The laws that the writer asserts are errors here.
+    /// Takes in a frame that continues the chain. States of all segments pass by: the last one is the latest. The laws that the writer asserts are errors here.
     fn frame(&mut self, offset: u64, frame: &Frame<'_>) -> Result<()> {
         match frame.header.type_ {
             Type::Entry => self.entry(offset, frame.header.position)?,
@@ -165,6 +175,7 @@ impl Replay {
         Ok(())
     }
 
+    /// A frame can verify and still make no sense, if a program wrote nonsense. Then the log is refused as well.
     fn entry(&mut self, offset: u64, position: Position) -> Result<()> {
         let breach = |reason| Err(corrupt(self.segment, offset, reason));
         if position.index <= self.base.index {
@@ -202,7 +213,8 @@ struct Stop {
     group: u64,
 }
 
-/// Follows the chain of a segment up to `walk`'s limit.
+/// Follows the chain of a segment up to `walk`'s limit, or to the first bytes that do not continue it. What that means
+/// is for the caller: in a sealed segment it is damage, in the newest one perhaps the end.
 fn follow<F: File>(replay: &mut Replay, walk: &mut Walk<'_, F>, opened: &Opened<F>) -> Result<Stop> {
     let mut crc = segment::head_crc(&opened.head);
     let mut group = PAGE_BYTES as u64;
@@ -224,10 +236,10 @@ fn follow<F: File>(replay: &mut Replay, walk: &mut Walk<'_, F>, opened: &Opened<
     }
 }
 
-/// A segment whose end is proven by the header of the next one.
+/// Goes through a segment whose end is proven by the header of the next one.
 fn replay_sealed<F: File>(replay: &mut Replay, opened: &Opened<F>, next: &Head) -> Result<()> {
     let Descent::Continues { end, crc } = next.descent else {
-        return Err(corrupt(next.sequence, 0, "an origin within the log"));
+        unreachable!("heads are read back to an origin, which is the first of them");
     };
     if end < PAGE_BYTES as u64 || end > opened.bytes {
         return Err(corrupt(opened.head.sequence, opened.bytes, "the segment is cut short"));
@@ -243,10 +255,12 @@ fn replay_sealed<F: File>(replay: &mut Replay, opened: &Opened<F>, next: &Head) 
     Ok(())
 }
 
-/// The segment that was being written.
+/// Goes through the segment that was being written. Returns it as the tail to write on, how it ends, where its last group
+/// begins, and the bytes of a torn tail.
 fn replay_newest<F: File>(replay: &mut Replay, opened: Opened<F>) -> Result<(Tail<F>, Ending, u64, u64)> {
     let mut frames = walk(&opened, PAGE_BYTES as u64, opened.bytes);
     let stop = follow(replay, &mut frames, &opened)?;
+    // The state at the head was synced before the segment got its name: there is no torn tail up to there.
     if stop.offset < opened.head.groups {
         return Err(corrupt(opened.head.sequence, stop.offset, stop.reason));
     }
@@ -264,6 +278,8 @@ fn replay_newest<F: File>(replay: &mut Replay, opened: Opened<F>) -> Result<(Tai
 fn torn_bytes<F: File>(opened: &Opened<F>, stop: &Stop) -> Result<u64> {
     let mut torn_end = stop.offset;
     let mut damaged = false;
+    // A survivor of the same group proves nothing. One of a later group is a witness that the disk had confirmed these
+    // bytes before it was written.
     let mut judge = |offset: u64, header: &Header| {
         torn_end = offset + header.frame_bytes() as u64;
         // A whole frame that is not the next of the chain was written behind another past than the one found.
@@ -289,4 +305,202 @@ fn walk<F: File>(opened: &Opened<F>, from: u64, to: u64) -> Walk<'_, F> {
 
 fn corrupt(segment: u64, offset: u64, reason: &'static str) -> Error {
     Error::Corrupt { segment, offset, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Term;
+    use crate::group::Group;
+    use crate::segment::Birth;
+    use crate::testing::{SimFile, SimFs};
+
+    const SEGMENT_BYTES: u64 = 64 << 10;
+
+    fn at(index: u64, term: u64) -> Position {
+        Position { index: LogIndex(index), term: Term(term) }
+    }
+
+    fn dir() -> &'static Path {
+        Path::new("/wal")
+    }
+
+    fn begin(
+        fs: &SimFs,
+        sequence: u64,
+        base: Position,
+        descent: Descent,
+        state: Option<&[u8]>,
+    ) -> Tail<SimFile> {
+        fs.create_dir(dir()).unwrap();
+        let birth = Birth { sequence, base, descent, identity: b"id", state };
+        segment::begin(fs, dir(), &birth, Spare::Absent, SEGMENT_BYTES).unwrap()
+    }
+
+    fn continues(tail: &Tail<SimFile>) -> Descent {
+        Descent::Continues { end: tail.end, crc: tail.crc }
+    }
+
+    /// Writes entries as one group, whatever sense they make.
+    fn write(tail: &mut Tail<SimFile>, positions: &[Position]) {
+        let mut group = Group::default();
+        for &position in positions {
+            group.push(tail, Type::Entry, 0, position, b"payload");
+        }
+        tail.write(&mut group.bytes, group.crc, SEGMENT_BYTES).unwrap();
+    }
+
+    fn refusal(fs: &SimFs) -> (u64, u64, &'static str) {
+        match recover(fs, dir()) {
+            Err(Error::Corrupt { segment, offset, reason }) => (segment, offset, reason),
+            Err(error) => panic!("{error}"),
+            Ok(found) => panic!("accepted up to {:?}", found.catalogue.last()),
+        }
+    }
+
+    #[test]
+    fn nonsense_in_sound_frames_is_refused() {
+        for (second, reason) in [
+            (at(8, 2), "gap in the log"),
+            (at(5, 2), "an entry below the base of its segment"),
+            (at(0, 2), "an entry below the base of its segment"),
+            (at(7, 1), "the term goes back"),
+            (at(6, 0), "the term goes back"),
+        ] {
+            let fs = SimFs::new();
+            let mut tail = begin(&fs, 1, at(5, 1), Descent::Origin, None);
+            write(&mut tail, &[at(6, 2), second]);
+            assert_eq!(refusal(&fs), (1, 4096 + 44, reason), "{second:?}");
+        }
+    }
+
+    #[test]
+    fn a_base_that_is_not_in_the_log_is_refused() {
+        for base in [at(7, 2), at(6, 1), at(9, 9)] {
+            let fs = SimFs::new();
+            let mut tail = begin(&fs, 1, at(5, 1), Descent::Origin, None);
+            write(&mut tail, &[at(6, 2)]);
+            begin(&fs, 2, base, continues(&tail), None);
+            assert_eq!(refusal(&fs), (2, 0, "the base is not an entry of the log"));
+        }
+    }
+
+    #[test]
+    fn a_successor_that_tells_another_end_is_refused() {
+        let fs = SimFs::new();
+        let mut tail = begin(&fs, 1, at(5, 1), Descent::Origin, None);
+        write(&mut tail, &[at(6, 2)]);
+        let Descent::Continues { end, crc } = continues(&tail) else { unreachable!() };
+        for (end, crc, refused) in [
+            (end, crc ^ 1, (1, end, "the successor continues another segment")),
+            (end - 44, crc, (1, end - 44, "the successor continues another segment")),
+            (end + 44, crc, (1, end, "zeros where a frame should be")),
+            (end - 4, crc, (1, end - 44, "the segment ends within a frame")),
+            (4000, crc, (1, SEGMENT_BYTES, "the segment is cut short")),
+            (1 << 40, crc, (1, SEGMENT_BYTES, "the segment is cut short")),
+        ] {
+            let copy = fs.crashed(crate::testing::Crash::Kill, &mut || false);
+            begin(&copy, 2, at(5, 1), Descent::Continues { end, crc }, None);
+            assert_eq!(refusal(&copy), refused);
+        }
+    }
+
+    #[test]
+    fn a_damaged_state_at_the_head_is_no_torn_tail() {
+        let fs = SimFs::new();
+        let tail = begin(&fs, 1, at(0, 0), Descent::Origin, Some(b"vote"));
+        fs.damage(&tail.path, |bytes| bytes[4096 + 37] ^= 1);
+        assert_eq!(refusal(&fs), (1, 4096, "frame checksum mismatch"));
+    }
+
+    #[test]
+    fn a_frame_from_another_past_is_damage() {
+        let fs = SimFs::new();
+        let mut tail = begin(&fs, 1, at(0, 0), Descent::Origin, None);
+        write(&mut tail, &[at(1, 1)]);
+        let end = tail.end;
+        tail.crc ^= 1;
+        write(&mut tail, &[at(2, 1)]);
+        assert_eq!(refusal(&fs), (1, end, "the chain of frames is broken"));
+    }
+
+    #[test]
+    fn a_witness_of_a_later_group_makes_damage_of_a_torn_tail() {
+        for (groups, damaged, expected) in [
+            // One group of three: whatever is lost of it was never promised.
+            // (The last byte of the last frame is padding, and a zero tells nothing.)
+            (vec![3], 1, Ok((1, 88))),
+            (vec![3], 0, Ok((0, 132))),
+            (vec![3], 2, Ok((2, 43))),
+            // The last entry is a group of its own: a witness.
+            (vec![2, 1], 0, Err(4096)),
+            (vec![2, 1], 1, Err(4096 + 44)),
+            (vec![2, 1], 2, Ok((2, 43))),
+            (vec![1, 1, 1], 1, Err(4096 + 44)),
+        ] {
+            let fs = SimFs::new();
+            let mut tail = begin(&fs, 1, at(0, 0), Descent::Origin, None);
+            let mut next = 1..;
+            for count in &groups {
+                let positions: Vec<Position> = next.by_ref().take(*count).map(|index| at(index, 1)).collect();
+                write(&mut tail, &positions);
+            }
+            // From the tenth byte on, so that the frame still claims its place in the chain.
+            fs.damage(&tail.path, |bytes| bytes[4096 + damaged * 44 + 40] ^= 0xff);
+            match (recover(&fs, dir()), expected) {
+                (Ok(found), Ok((last, torn_bytes))) => {
+                    assert_eq!((found.catalogue.last().index.0, found.torn_bytes), (last, torn_bytes));
+                    assert_eq!(found.ending, Ending::Used);
+                }
+                (Err(Error::Corrupt { offset, .. }), Err(told)) => assert_eq!(offset, told),
+                (found, expected) => panic!("{groups:?}, {damaged}: {:?} for {expected:?}", found.err()),
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_before_an_origin_is_void_even_with_gaps() {
+        let fs = SimFs::new();
+        for sequence in [1, 2, 5] {
+            begin(&fs, sequence, at(sequence, 1), Descent::Origin, None);
+        }
+        fs.damage(&segment::path(dir(), 2), |bytes| bytes.fill(0xee));
+        let mut tail = begin(&fs, 6, at(40, 3), Descent::Origin, Some(b"new"));
+        write(&mut tail, &[at(41, 3)]);
+        let found = recover(&fs, dir()).unwrap();
+        assert_eq!(
+            (found.void, found.catalogue.start(), found.catalogue.last()),
+            (vec![1, 2, 5], at(40, 3), at(41, 3))
+        );
+        assert_eq!(found.state.as_deref(), Some(&b"new"[..]));
+    }
+
+    #[test]
+    fn a_release_cut_short_behind_a_conflict_is_finished() {
+        let fs = SimFs::new();
+        // Segment 1, with entries 1 to 9, is gone already; the log turned back from 12 to 6 before it was released.
+        let lost = Descent::Continues { end: 5000, crc: 7 };
+        let mut tail = begin(&fs, 2, at(9, 1), lost, Some(b"kept"));
+        write(&mut tail, &[at(10, 1), at(11, 1), at(12, 1)]);
+        let mut tail = begin(&fs, 3, at(6, 1), continues(&tail), None);
+        write(&mut tail, &[at(7, 2), at(8, 2)]);
+        let found = recover(&fs, dir()).unwrap();
+        assert_eq!(found.void, [2]);
+        assert_eq!((found.catalogue.start(), found.catalogue.last()), (at(6, 1), at(8, 2)));
+        assert_eq!(found.catalogue.segments().collect::<Vec<_>>(), [3]);
+        assert_eq!(found.state.as_deref(), Some(&b"kept"[..]));
+    }
+
+    #[test]
+    fn the_last_group_is_known_for_its_renewal() {
+        let fs = SimFs::new();
+        let mut tail = begin(&fs, 1, at(0, 0), Descent::Origin, None);
+        assert_eq!(recover(&fs, dir()).unwrap().last_group, 4096);
+        write(&mut tail, &[at(1, 1), at(2, 1)]);
+        let last_group = tail.end;
+        write(&mut tail, &[at(3, 1), at(4, 1)]);
+        let found = recover(&fs, dir()).unwrap();
+        assert_eq!((found.last_group, found.tail.end, found.tail.crc), (last_group, tail.end, tail.crc));
+        assert_eq!((found.ending, found.torn_bytes), (Ending::Used, 0));
+    }
 }

@@ -12,6 +12,16 @@
 //! * `base` is the position before the first entry of the segment. Entries above it in earlier segments are void.
 //! * Groups begin after the header page, which is therefore never written again.
 //!
+//!
+//! How a segment comes to be, and what a crash behind each step leaves:
+//!
+//! | step | after a crash |
+//! |---|---|
+//! | create or reuse `spare.tmp`, write head and state | the old log; the spare's contents mean nothing |
+//! | sync the file | the old log |
+//! | rename to its name | the old log, or the new segment: it is whole, and holds nothing yet |
+//! | sync the directory | the new segment |
+//!
 //! Knows nothing of what lies in the frames.
 
 use std::io;
@@ -27,14 +37,17 @@ use crate::{Error, File, Fs, LogIndex, Position, Result, Term};
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// Bytes of an identity: two 64-bit ids and some randomness need far less.
 pub(crate) const IDENTITY_BYTES_MAX: usize = 1024;
-/// Blocks that were written once are synced at less than half the price of new ones (docs/decisions/0002), so a
-/// group that reaches new ground also writes zeros up to the next multiple of this: 64 groups of 4 KiB.
+/// Blocks that were written once are synced at about half the price of new ones (docs/decisions/0002), so a
+/// group that reaches new ground also writes zeros up to the next multiple of this: one sync in 64 groups of 4 KiB
+/// pays for all of them.
 const AHEAD_BYTES: u64 = 256 << 10;
 /// The one file that waits to become a segment.
 pub(crate) const SPARE: &str = "spare.tmp";
 
+/// Ends as a text file of another system would, so that a transfer which rewrites line ends is noticed at once.
 const MAGIC: [u8; 8] = *b"kv-wal\r\n";
 const VERSION: u32 = 1;
+/// The checksum comes last: it covers the page up to itself.
 const CRC_AT: usize = PAGE_BYTES - 4;
 const IDENTITY_AT: usize = 64;
 
@@ -64,6 +77,7 @@ pub(crate) fn seed(identity: &[u8], sequence: u64) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(identity), &sequence.to_le_bytes())
 }
 
+/// Sequences in names have a fixed width, so that a listing in order of names is one in order of sequences.
 pub(crate) fn path(dir: &Path, sequence: u64) -> PathBuf {
     dir.join(format!("{sequence:016x}.wal"))
 }
@@ -95,12 +109,14 @@ impl Head {
         page[52..56].copy_from_slice(&length.to_le_bytes());
         page[56..64].copy_from_slice(&self.groups.to_le_bytes());
         page[IDENTITY_AT..][..self.identity.len()].copy_from_slice(&self.identity);
+        // The whole page, zeros included: no byte of it can change unnoticed.
         let checksum = crc32c::crc32c(&page[..CRC_AT]);
         page[CRC_AT..].copy_from_slice(&checksum.to_le_bytes());
         page
     }
 
-    /// Reads the header of the segment that is named `sequence`.
+    /// Reads the header of the segment that is named `sequence`. A header that does not verify is damage, always: a segment
+    /// has its name only since its header was synced, and no write has touched that page since.
     pub fn read<F: File>(file: &F, path: &Path, sequence: u64) -> Result<Head> {
         let mut page = [0; PAGE_BYTES];
         let filled = file.read_at(0, &mut page).attempt("read the header of log segment", path)?;
@@ -115,6 +131,8 @@ impl Head {
         Ok(head)
     }
 
+    /// The checksum is asked before the version: a version can be believed only then. All versions to come keep
+    /// magic, version and checksum where they are.
     fn decode(page: &[u8; PAGE_BYTES]) -> std::result::Result<Head, &'static str> {
         if page[..8] != MAGIC {
             return Err("not a log segment");
@@ -150,19 +168,21 @@ impl Head {
     }
 }
 
-/// The segment that is being written.
+/// The segment that is being written. It always begins a group at `end`: there is nothing behind it that counts.
 #[derive(Debug)]
 pub(crate) struct Tail<F> {
     pub file: F,
     pub path: PathBuf,
     pub sequence: u64,
+    /// Entries of this segment are above it.
     pub base: Position,
+    /// Of all checksums in this segment.
     pub seed: u32,
     /// Where the next group begins.
     pub end: u64,
     /// Checksum of the last frame before `end`.
     pub crc: u32,
-    /// Length of the file: all blocks below it were written before.
+    /// Length of the file: all blocks below it were written before, in this life of the file or in an earlier one.
     pub written: u64,
 }
 
@@ -179,6 +199,10 @@ impl<F: File> Tail<F> {
         let end = self.end + bytes.len() as u64;
         let padded = padded_end(end, self.written, segment_bytes);
         bytes.resize(to_usize(padded - self.end), 0);
+        assert!(
+            padded.is_multiple_of(PAGE_BYTES as u64) && padded >= end,
+            "a write ends with a page, behind its frames"
+        );
         if padded > self.written {
             write_by_page(&self.file, self.end, bytes)?;
         } else {
@@ -194,6 +218,7 @@ impl<F: File> Tail<F> {
     /// Writes the bytes from `group` to the end once more and syncs them. A sync alone would not do: if the one
     /// before failed, the kernel may take pages that never reached the disk for clean.
     pub fn renew(&self, group: u64) -> io::Result<()> {
+        assert!(group >= PAGE_BYTES as u64, "the header page is never written again");
         assert!(group <= self.end, "the last group begins within the log");
         let mut offset = group;
         while offset < self.end {

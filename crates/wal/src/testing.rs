@@ -10,6 +10,28 @@
 //!   is what kernels do.
 //! * Nothing here is random: chance is a function that the caller passes in.
 //!
+//! ```
+//! use std::path::Path;
+//! use wal::testing::{Crash, SimFs};
+//! use wal::{File, Fs};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let fs = SimFs::new();
+//! let file = fs.create(Path::new("/journal"))?;
+//! fs.sync_dir(Path::new("/"))?;
+//! file.write_at(0, b"kept")?;
+//! file.sync_data()?;
+//! file.write_at(4, b" and lost")?;
+//!
+//! let after = fs.crashed(Crash::Synced, &mut || false);
+//! assert_eq!(after.bytes(Path::new("/journal")), b"kept");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What is not modelled: permissions, links, directories that are removed or renamed, a disk that reorders the syncs themselves.
+//! A failed sync of a directory leaves its names as they were, to be synced by the next one.
+//!
 //! Knows nothing of the log.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +44,7 @@ use crate::{File, Fs};
 /// What a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
 
-/// How a process ends, from its disk's point of view.
+/// How a process ends, from mild to harsh, from its disk's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// The process is killed: the kernel keeps every write, synced or not.
@@ -68,8 +90,11 @@ struct Disk {
     inodes: Vec<Inode>,
     /// Places in `inodes` that can be used again.
     free: Vec<usize>,
+    /// As processes see them.
     names: Names,
+    /// As a power cut leaves them.
     synced_names: Names,
+    /// What the former are ahead of the latter, in order.
     unsynced_names: Vec<Change>,
     /// Calls so far.
     calls: u64,
@@ -85,8 +110,11 @@ struct Names {
 
 #[derive(Clone, Debug, Default)]
 struct Inode {
+    /// As processes read it.
     cached: Vec<u8>,
+    /// As a power cut leaves it.
     synced: Vec<u8>,
+    /// Writes since, with their offsets, in order.
     unsynced: Vec<(usize, Vec<u8>)>,
     /// Open handles; a file without a name lives as long as one of them.
     handles: usize,
@@ -123,13 +151,14 @@ impl SimFs {
         SimFs { disk: Arc::new(Mutex::new(disk)) }
     }
 
-    /// Calls to the file system so far, reads included.
+    /// Calls to the file system so far, reads included: a failing read must be survived as well as a failing write.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.disk().calls
     }
 
-    /// Lets the call numbered `call` (the first is 0) fail.
+    /// Lets the call numbered `call` (the first is 0) fail. Run a test once without a fault to learn how many calls it
+    /// makes, then once for each of them.
     pub fn fail_at(&self, call: u64, fault: Fault) {
         self.disk().fault = Some((call, fault));
     }
@@ -141,7 +170,8 @@ impl SimFs {
         disk.inodes[disk.names.files[path]].cached.clone()
     }
 
-    /// Changes the bytes of a file behind everybody's back, as a decaying disk does.
+    /// Changes the bytes of a file behind everybody's back, as a decaying disk does. Both images change: no crash brings
+    /// the old bytes back.
     pub fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
         let mut disk = self.disk();
         let inode = disk.names.files[path];
@@ -204,6 +234,7 @@ impl Disk {
         })
     }
 
+    /// Changes a name for all processes; the disk learns of it at the next sync of the directory.
     fn rename_now(&mut self, change: Change) {
         self.names.apply(&change);
         self.unsynced_names.push(change);
@@ -215,6 +246,7 @@ impl Disk {
         if known { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
+    /// Chance is asked in a fixed order, names first, so that one seed always leaves one disk.
     fn power_cut(&mut self, sector_bytes: Option<usize>, chance: &mut dyn FnMut() -> bool) {
         for change in std::mem::take(&mut self.unsynced_names) {
             if chance() {
@@ -288,7 +320,8 @@ fn parent(path: &Path) -> &Path {
     path.parent().expect("every path in a SimFs is absolute and none is the root")
 }
 
-/// Cuts a write at the borders of sectors.
+/// Cuts a write at the borders of sectors. They are counted from the beginning of the file, as a disk does, and not from
+/// that of the write.
 fn pieces(offset: usize, bytes: &[u8], sector_bytes: Option<usize>) -> Vec<(usize, &[u8])> {
     let Some(sector_bytes) = sector_bytes else {
         return vec![(offset, bytes)];

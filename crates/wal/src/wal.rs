@@ -8,6 +8,10 @@
 //! One sync: one copy of each payload (made by `append`), one write, one fdatasync, one short lock of the catalogue.
 //!
 //! * The catalogue learns of an entry only after it was synced.
+//! * Every group lies in one segment. The cut comes after the group that filled a segment, within the same `sync`: about
+//!   two syncs and a rename, once in 64 MiB.
+//! * Frames are encoded when they are appended, for the place where they will lie; hence the two rare cases in which
+//!   `append` itself must write (see there).
 //! * After a failed write or sync nothing is written any more: what the kernel kept of it is unknown, and a second
 //!   fsync may report as safe what the first one lost.
 
@@ -40,16 +44,18 @@ impl Options {
     }
 }
 
-/// What `open` found. Entries are read through [`Wal::reader`]: recovery itself keeps none in memory.
+/// What `open` found, for its caller to check against what it knows from elsewhere: whose log this is, and whether it
+/// reaches as far as it must. Entries are read through [`Wal::reader`]: recovery itself keeps none in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// The bytes given to `create`.
+    /// The bytes given to `create`. To be compared before anything is believed: a directory may have been mixed up.
     pub identity: Vec<u8>,
     /// The last synced state, if one was ever put.
     pub state: Option<Vec<u8>>,
     /// The position before the first entry kept.
     pub start: Position,
-    /// The last entry, or the start when there is none.
+    /// The last entry, or the start when there is none. If the state speaks of a commit index behind it, synced entries were
+    /// lost to damage that looked like a torn tail.
     pub last: Position,
     /// Bytes of an unfinished group after the last whole frame; they were never reported as synced.
     pub torn_bytes: u64,
@@ -62,16 +68,20 @@ pub struct Synced {
     pub bytes: u64,
     /// Entries and states.
     pub frames: u64,
-    /// Segments begun.
+    /// Segments begun: a caller who wants to release may do so when this is not zero.
     pub cuts: u64,
 }
 
-/// The one writer of a log.
+/// The one writer of a log. It is to be owned by one thread, and one process at a time may have a log open: nothing here
+/// locks the directory.
+///
+/// Dropping it loses what was not synced, as a crash would; [`Wal::close`] ends it in good order.
 #[derive(Debug)]
 pub struct Wal<F: Fs> {
     fs: F,
     dir: PathBuf,
     options: Options,
+    /// Repeated in the header of each segment.
     identity: Vec<u8>,
     /// The latest state put, repeated at the head of each segment.
     state: Option<Vec<u8>>,
@@ -88,6 +98,7 @@ pub struct Wal<F: Fs> {
     health: Health,
 }
 
+/// There is no way back from a failure but a new life of the process.
 #[derive(Debug)]
 enum Health {
     Sound,
@@ -242,15 +253,17 @@ impl<F: Fs> Wal<F> {
         Ok(std::mem::take(&mut self.unreported))
     }
 
-    /// Begins the log anew after `start` with `state`; every entry kept so far and the unsynced group are
+    /// Begins the log anew after `start` with `state`, as a follower does that got a snapshot instead of entries. Every entry kept so far and the unsynced group are
     /// discarded. Durable and atomic when it returns.
     pub fn restart_at(&mut self, start: Position, state: &[u8]) -> Result<()> {
         assert!(state.len() <= PAYLOAD_BYTES_MAX, "a state of {} bytes", state.len());
         self.guarded(|wal| {
+            // What waits in the group is older than the snapshot that the log restarts from.
             wal.group.clear();
             wal.state = Some(state.to_vec());
             wal.begin(start, Descent::Origin)?;
             let sequence = wal.tail.sequence;
+            // From here on the log is the new one, whatever becomes of the old files.
             let mut catalogue = wal.reader.catalogue();
             let void: Vec<u64> = catalogue.segments().collect();
             *catalogue = Catalogue::new(sequence, start);
@@ -261,6 +274,9 @@ impl<F: Fs> Wal<F> {
     }
 
     /// Removes whole segments that hold only entries below `index`. Returns how many.
+    ///
+    /// So the log may keep more than asked, up to a segment, and the newest segment always stays. Entries below `index`
+    /// must be settled (applied, and covered by what a restart begins from): they can never be replaced again.
     pub fn release_before(&mut self, index: LogIndex) -> Result<usize> {
         assert!(index <= self.last.index.next(), "a release of entries that do not exist, before {index}");
         self.guarded(|wal| {
@@ -279,18 +295,19 @@ impl<F: Fs> Wal<F> {
     /// before it are guarded.
     pub fn close(mut self) -> Result<()> {
         self.guarded(|wal| {
+            // Two groups: a mark in the same group as the last entries could be torn off together with them.
             wal.flush()?;
             wal.group.push(&wal.tail, Type::Mark, 0, Position::default(), &[]);
             wal.flush()
         })
     }
 
-    /// The last appended entry, synced or not.
+    /// The last appended entry, synced or not; the start when there is none. What is synced, [`Reader::last`] tells.
     pub fn last(&self) -> Position {
         self.last
     }
 
-    /// Bytes waiting for `sync`.
+    /// Bytes waiting for `sync`, frames included: for a caller who closes a group at some size.
     pub fn group_bytes(&self) -> usize {
         self.group.bytes.len()
     }
@@ -300,6 +317,7 @@ impl<F: Fs> Wal<F> {
         self.reader.clone()
     }
 
+    /// Term of the entry before `index`, synced or not.
     fn term_before(&self, index: LogIndex) -> Term {
         if index == self.last.index.next() {
             return self.last.term;
@@ -310,6 +328,9 @@ impl<F: Fs> Wal<F> {
     }
 
     /// Writes the group behind the tail and syncs it; cuts the segment if that filled it.
+    ///
+    /// The order is the promise: write, sync, and only then the catalogue, which is what readers believe, and the report,
+    /// which is what the caller acts on.
     fn flush(&mut self) -> Result<()> {
         if self.group.is_empty() {
             return Ok(());
@@ -342,7 +363,8 @@ impl<F: Fs> Wal<F> {
         self.cut(base)
     }
 
-    /// Goes on in a new segment after `base`, which is the last entry or, at a conflict, an earlier one.
+    /// Goes on in a new segment after `base`. The tail is synced at this point, so its end is a fact that the new header may
+    /// state for ever. The base is the last entry or, at a conflict, an earlier one.
     fn cut(&mut self, base: Position) -> Result<()> {
         assert!(self.group.is_empty(), "a cut would lose the group");
         self.begin(base, Descent::Continues { end: self.tail.end, crc: self.tail.crc })?;
@@ -352,6 +374,7 @@ impl<F: Fs> Wal<F> {
         Ok(())
     }
 
+    /// Makes a new tail. The spare is used up even if this fails: the log is poisoned then.
     fn begin(&mut self, base: Position, descent: Descent) -> Result<()> {
         let sequence = self.tail.sequence + 1;
         let (identity, state) = (self.identity.as_slice(), self.state.as_deref());
