@@ -92,6 +92,8 @@ pub struct Wal<F: Fs> {
     /// The last entry appended.
     last: Position,
     spare: Spare,
+    /// Segments from this one on were written by this process, and not read back from the disk.
+    first_own: u64,
     reader: Reader<F>,
     /// Synced but not yet reported, because a group had to be written before `sync` was called.
     unreported: Synced,
@@ -160,6 +162,7 @@ impl<F: Fs> Wal<F> {
         let (identity, state) = (found.identity, found.state);
         let mut wal =
             Wal::assemble(fs, dir, options, identity, state, found.tail, found.spare, found.catalogue);
+        wal.first_own = wal.tail.sequence + 1;
         wal.discard(&found.void)?;
         match found.ending {
             Ending::Fresh => {}
@@ -182,6 +185,7 @@ impl<F: Fs> Wal<F> {
         catalogue: Catalogue,
     ) -> Wal<F> {
         let (start, last) = (catalogue.start().index, catalogue.last());
+        let first_own = tail.sequence;
         let reader = Reader::new(fs.clone(), dir.to_path_buf(), identity.clone(), catalogue);
         Wal {
             fs,
@@ -194,6 +198,7 @@ impl<F: Fs> Wal<F> {
             start,
             last,
             spare,
+            first_own,
             reader,
             unreported: Synced::default(),
             health: Health::Sound,
@@ -385,13 +390,17 @@ impl<F: Fs> Wal<F> {
     }
 
     /// Removes segments, in this order; keeps one of full size as the spare, whose blocks need not be allocated again.
+    ///
+    /// Not one that this process read in: read-ahead brings a file into the page cache in large folios, and then a small
+    /// write to it is a large one on the disk.
     fn discard(&mut self, sequences: &[u64]) -> Result<()> {
         for &sequence in sequences {
             let path = segment::path(&self.dir, sequence);
             let file = self.fs.open(&path).attempt("open log segment", &path)?;
             let bytes = file.len().attempt("read the length of", &path)?;
             drop(file);
-            if self.spare == Spare::Absent && bytes >= self.options.segment_bytes {
+            let reusable = sequence >= self.first_own && bytes >= self.options.segment_bytes;
+            if self.spare == Spare::Absent && reusable {
                 let spare = self.dir.join(SPARE);
                 self.fs.rename(&path, &spare).attempt("set aside log segment", &path)?;
                 self.spare = Spare::Present;

@@ -295,6 +295,26 @@ fn full_segments_are_used_again() {
 }
 
 #[test]
+fn segments_that_were_read_in_are_removed_instead() {
+    let fs = SimFs::new();
+    let mut wal = create(&fs);
+    for index in 1..=3 {
+        append(&mut wal, index, 1, &payload(index, 1, 5000));
+        wal.sync().unwrap();
+    }
+    drop(wal);
+    let (mut wal, _) = open(&fs).unwrap();
+    assert_eq!(wal.release_before(LogIndex(4)).unwrap(), 3);
+    assert_eq!(fs.list(dir()).unwrap(), ["0000000000000004.wal"]);
+    for index in 4..=6 {
+        append(&mut wal, index, 1, &payload(index, 1, 5000));
+        wal.sync().unwrap();
+    }
+    assert_eq!(wal.release_before(LogIndex(7)).unwrap(), 3);
+    assert_eq!(fs.list(dir()).unwrap(), ["0000000000000007.wal", "spare.tmp"]);
+}
+
+#[test]
 fn restarts_without_progress_make_no_segments() {
     let fs = SimFs::new();
     let mut wal = create(&fs);
