@@ -108,6 +108,8 @@ pub(crate) struct Core {
     unsynced: VecDeque<u64>,
     /// The newest ready's number, whether or not it needed a job.
     newest: u64,
+    /// The newest job that carries a new term or vote, while it is not durable.
+    vote_unsynced: Option<u64>,
     /// Hard state or membership changed since the last job.
     state_due: bool,
     /// Batches that followers sent to this leader, waiting for the disk.
@@ -135,6 +137,7 @@ impl Core {
             raw,
             unsynced: VecDeque::new(),
             newest: 0,
+            vote_unsynced: None,
             state_due: fresh,
             forwarded: Vec::new(),
             forwarded_bytes: 0,
@@ -342,7 +345,13 @@ impl Core {
         effects
             .confirmed
             .extend(ready.take_read_states().into_iter().map(|r| (r.request_ctx.into(), r.index)));
-        let promises = encode_all(ready.take_persisted_messages());
+        self.note_vote(ready.hs(), number);
+        let (promises, free): (Vec<_>, Vec<_>) = ready
+            .take_persisted_messages()
+            .into_iter()
+            .partition(|message| self.promises_durability(message));
+        effects.send.extend(encode_all(free));
+        let promises = encode_all(promises);
         let entries = ready.take_entries();
         let committed = ready.take_committed_entries();
         let must_sync = ready.must_sync();
@@ -367,11 +376,35 @@ impl Core {
         self.hand_out(committed, effects)
     }
 
+    /// Remembers which job makes a new term or vote durable.
+    fn note_vote(&mut self, hard: Option<&HardState>, number: u64) {
+        let Some(hard) = hard else { return };
+        let before = &self.raw.store().state.hard;
+        assert!(hard.term >= before.term, "terms never go back");
+        assert!(hard.commit >= before.commit, "what was committed stays committed");
+        if (hard.term, hard.vote) != (before.term, before.vote) {
+            self.vote_unsynced = Some(number);
+        }
+    }
+
+    /// raft-rs holds back everything that a follower or candidate says until all before it is synced. Some of it says
+    /// nothing about this member's disk, and readers and writers wait for it: what is forwarded for others, and the
+    /// answer to a heartbeat, which only says that this member was in the leader's term when it came. That must not
+    /// be said of a term that a crash could take back.
+    fn promises_durability(&self, message: &Message) -> bool {
+        match message.msg_type {
+            MessageType::MsgPropose | MessageType::MsgReadIndex => false,
+            MessageType::MsgHeartbeatResponse => self.vote_unsynced.is_some(),
+            _ => true,
+        }
+    }
+
     fn durable(&mut self, number: u64) {
         assert!(self.unsynced.contains(&number), "a sync of job {number}, which is not under way");
         while self.unsynced.front().is_some_and(|first| *first <= number) {
             self.unsynced.pop_front();
         }
+        self.vote_unsynced = self.vote_unsynced.filter(|job| *job > number);
         self.raw.on_persist_ready(number);
         self.acknowledge_idle();
     }

@@ -79,6 +79,8 @@ pub struct Node<P, R> {
     now: Ticks,
     /// Time passed since the last turn: somebody's may be up.
     ticked: bool,
+    /// Raft refused a batch in this turn although it had seemed ready.
+    refused: bool,
     id: u64,
     election_ticks: Ticks,
     request_timeout_ticks: Ticks,
@@ -109,6 +111,7 @@ impl<P, R> Node<P, R> {
             reads: Reads::new(id, setup.boot_nonce, setup.read_retry_ticks),
             now: 0,
             ticked: false,
+            refused: false,
             id,
             election_ticks: Ticks::from(setup.core.election_ticks),
             request_timeout_ticks: setup.request_timeout_ticks,
@@ -174,6 +177,9 @@ impl<P, R> Node<P, R> {
                 turn.apply.push(ApplyJob::reads(index, readers));
             }
         }
+        // What this turn finished may be what others were held for, and nobody else would wake the loop for them.
+        turn.more |= !self.refused && self.may_propose() && self.proposals.is_waiting();
+        turn.more |= self.reads.may_begin() && self.core.ready_for_reads();
         Ok(turn)
     }
 
@@ -254,16 +260,24 @@ impl<P, R> Node<P, R> {
         if cut_off { ProposeError::TimeoutConnectionLost } else { ProposeError::Timeout }
     }
 
-    fn propose(&mut self, turn: &mut Turn<P, R>) {
-        // A follower keeps one batch on the way to the leader, so that its batches grow with the load as well.
-        // The next tick lifts that: the batch may have been lost.
+    /// A follower keeps one batch on the way to the leader, so that its batches grow with the load as well. The next
+    /// tick lifts that: the batch may have been lost.
+    fn may_propose(&self) -> bool {
         let follows = self.core.role() != Role::Leader;
-        if (follows && self.proposals.sent_within(self.now)) || self.core.ready_for_proposals().is_err() {
+        let held = follows && self.proposals.sent_within(self.now);
+        !held && self.core.ready_for_proposals().is_ok()
+    }
+
+    fn propose(&mut self, turn: &mut Turn<P, R>) {
+        self.refused = false;
+        if !self.may_propose() {
             return;
         }
         let Some(batch) = self.proposals.batch() else { return };
-        if self.core.propose(&[batch]).is_ok() {
-            turn.batch = Some(self.proposals.sent(self.now));
+        match self.core.propose(&[batch]) {
+            Ok(()) => turn.batch = Some(self.proposals.sent(self.now)),
+            // It stays prepared; a later event makes room.
+            Err(_) => self.refused = true,
         }
     }
 

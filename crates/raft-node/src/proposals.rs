@@ -81,6 +81,11 @@ impl<P> Proposals<P> {
         self.waiting.push_back(Waiting { command, reply, since: now });
     }
 
+    /// Whether a batch could be proposed.
+    pub fn is_waiting(&self) -> bool {
+        self.prepared.is_some() || !self.waiting.is_empty()
+    }
+
     /// The batch to propose next, built if none is prepared. None when nobody waits.
     pub fn batch(&mut self) -> Option<Bytes> {
         if self.prepared.is_none() && !self.waiting.is_empty() {

@@ -72,9 +72,14 @@ impl<R> Reads<R> {
         self.waiting.push_back(Reader { reply, since: now });
     }
 
+    /// Whether there is cause and room for a round.
+    pub fn may_begin(&self) -> bool {
+        !self.waiting.is_empty() && self.rounds.len() < ROUNDS_MAX
+    }
+
     /// Begins a round for everybody who waits and returns its context, if there is cause and room.
     pub fn begin(&mut self, now: Ticks) -> Option<Bytes> {
-        if self.waiting.is_empty() || self.rounds.len() >= ROUNDS_MAX {
+        if !self.may_begin() {
             return None;
         }
         let number = self.next_number;

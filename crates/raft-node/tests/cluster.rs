@@ -166,6 +166,40 @@ fn a_follower_keeps_one_batch_under_way_until_the_next_tick() {
 }
 
 #[test]
+fn whoever_was_held_goes_on_without_waiting_for_a_tick() {
+    let mut cluster = Cluster::new(3);
+    cluster.elect();
+    // The second batch of a follower waits for the first, the third round of reads for the ones before.
+    for (write, read) in [("w1", "r1"), ("w2", "r2"), ("w3", "r3"), ("w4", "r4")] {
+        cluster.offer(3, write);
+        cluster.ask(3, read);
+        cluster.turn(3);
+    }
+    cluster.settle();
+    assert_eq!(cluster.member(3).answered.len(), 4);
+    assert_eq!(cluster.member(3).readable.len(), 4);
+}
+
+#[test]
+fn a_slow_disk_of_a_follower_holds_up_no_readers_and_no_forwarded_writes() {
+    let mut cluster = Cluster::new(3);
+    cluster.elect();
+    cluster.member(2).syncs = false;
+    cluster.member(3).syncs = false;
+    cluster.offer(1, "under way");
+    cluster.settle();
+    assert!(!cluster.members[&3].jobs.is_empty(), "its entry waits for the disk");
+    cluster.ask(1, "of the leader");
+    cluster.ask(3, "of the follower");
+    cluster.offer(3, "forwarded");
+    cluster.settle();
+    assert_eq!(cluster.member(1).readable, ["of the leader"]);
+    assert_eq!(cluster.member(3).readable, ["of the follower"]);
+    assert_eq!(cluster.gauges(1).last_index, 3, "the forwarded batch is in the leader's log");
+    assert!(cluster.member(3).answered.is_empty());
+}
+
+#[test]
 fn an_entry_that_never_committed_is_replaced() {
     let mut cluster = Cluster::new(3);
     cluster.elect();
