@@ -9,6 +9,7 @@
 //! * Frames gather in a buffer and are written together; `sync` writes the rest and syncs every file touched.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use bytes::BufMut;
@@ -92,13 +93,15 @@ impl BlockFiles {
         offset: u64,
         bytes: u32,
     ) -> Result<Place> {
-        if !self.files.contains_key(&number) {
-            let file = backend.open_file(number)?;
-            check_header(&*file, number)?;
-            self.files.insert(number, Usage { file, end: HEADER_BYTES, blocks: 0 });
-            self.next_number = self.next_number.max(number + 1);
-        }
-        let usage = self.files.get_mut(&number).expect("inserted above");
+        let usage = match self.files.entry(number) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let file = backend.open_file(number)?;
+                check_header(&*file, number)?;
+                new.insert(Usage { file, end: HEADER_BYTES, blocks: 0 })
+            }
+        };
+        self.next_number = self.next_number.max(number.saturating_add(1));
         usage.blocks += 1;
         usage.end = usage.end.max(offset.saturating_add(u64::from(bytes)));
         Ok(Place { number, offset, bytes, file: usage.file.clone() })

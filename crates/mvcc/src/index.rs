@@ -93,7 +93,7 @@ impl Index {
     pub fn count_live(&self, range: &KeyRange) -> usize {
         let mut count = 0;
         for (leaf, from) in self.leaves_of(range) {
-            let is_whole = from == 0 && leaf.len() > 0 && range.is_before_end(leaf.key(leaf.len() - 1));
+            let is_whole = from == 0 && !leaf.is_empty() && range.is_before_end(leaf.key(leaf.len() - 1));
             if is_whole {
                 count += leaf.live();
                 continue;

@@ -159,6 +159,10 @@ impl BlockFile for DiskFile {
 
 /// Opens sled. A process that closed it a moment ago may open it again: sled's own threads let go of its lock only after
 /// the last handle is gone, so a lock that is held is waited for, and not for long.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "sled says by nothing else that its lock is free; only at start"
+)]
 fn open_catalogue(dir: &Path) -> Result<sled::Db> {
     let config = sled::Config::new().path(dir).cache_capacity(CACHE_BYTES);
     let mut attempts_left = LOCK_ATTEMPTS;
