@@ -198,3 +198,70 @@ fn seal(key: Vec<u8>, mut value: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
 fn checksum(key: &[u8], content: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(key), content)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marks() -> Marks {
+        Marks {
+            applied: Applied { index: 7, term: 3 },
+            revision: 900,
+            compact_revision: 800,
+            compacted: -1,
+            blocks: Digest { count: 2, sum: 77 },
+            items: Digest { count: 1, sum: u64::MAX },
+        }
+    }
+
+    #[test]
+    fn marks_and_items_read_back_as_written() {
+        for marks in [marks(), Marks::EMPTY] {
+            let (key, value) = marks.entry();
+            assert_eq!(read(&key, &value).unwrap(), Entry::Marks(marks));
+        }
+        for (item, content) in [(&b""[..], &b""[..]), (b"member/1", b"url"), (b"i", &[0; 300])] {
+            let (key, value) = item_entry(item, content);
+            let expected = Entry::Item(Bytes::copy_from_slice(item), Bytes::copy_from_slice(content));
+            assert_eq!(read(&key, &value).unwrap(), expected);
+            assert_eq!(key, item_key(item));
+        }
+    }
+
+    #[test]
+    fn block_keys_sort_as_revisions_do() {
+        let revisions = [(2, 0), (2, 1), (2, 255), (2, 256), (3, 0), (255, 9), (256, 0), (1 << 40, 3)];
+        let keys: Vec<_> = revisions.iter().map(|&(main, sub)| block_key(Revision { main, sub })).collect();
+        assert!(keys.is_sorted_by(|left, right| left < right));
+    }
+
+    #[test]
+    fn an_entry_that_is_intact_but_senseless_is_refused() {
+        for (key, value) in [
+            seal(b"m".to_vec(), vec![9; 84]),
+            seal(b"m".to_vec(), marks().entry().1),
+            seal(b"b".to_vec(), vec![0; 40]),
+            seal(block_key(Revision::first_of(2)), vec![0; 44]),
+            seal(b"x".to_vec(), vec![]),
+            seal(vec![], vec![]),
+        ] {
+            let error = read(&key, &value).unwrap_err().to_string();
+            assert!(error.contains("not understood"), "{error}");
+        }
+        assert!(read(b"m", &[1, 2]).unwrap_err().to_string().contains("cut"));
+    }
+
+    #[test]
+    fn a_digest_does_not_care_for_order_and_forgets_what_is_removed() {
+        let (mut one, mut other) = (Digest::default(), Digest::default());
+        for crc in [5, u32::MAX, 17] {
+            one.add(crc);
+        }
+        for crc in [17, 99, 5, u32::MAX] {
+            other.add(crc);
+        }
+        assert_ne!(one, other);
+        other.remove(99);
+        assert_eq!(one, other);
+    }
+}

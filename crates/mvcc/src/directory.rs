@@ -206,3 +206,84 @@ impl BlockCache {
         self.blocks.remove(&(place.number, place.offset));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::OpenBlock;
+    use crate::record::{Body, Record};
+
+    fn block(mains: Range<i64>) -> Arc<Block> {
+        let mut open = OpenBlock::default();
+        for main in mains {
+            let body = Body::Put { create: main, version: 1, lease: 0, value: b"value" };
+            open.append(&Record { revision: Revision::first_of(main), key: b"key", body }, 4096);
+        }
+        Arc::new(Block::in_memory(open.sealed()))
+    }
+
+    fn directory() -> Directory {
+        let mut directory = Directory::default();
+        for mains in [2..5, 7..8, 10..20] {
+            directory.push(block(mains));
+        }
+        directory
+    }
+
+    fn found(directory: &Directory, main: i64) -> Option<i64> {
+        directory.find(Revision::first_of(main)).map(|block| block.identity.first.main)
+    }
+
+    #[test]
+    fn a_revision_is_found_in_the_block_that_spans_it() {
+        let directory = directory();
+        for (main, first) in
+            [(1, None), (2, Some(2)), (4, Some(2)), (5, None), (7, Some(7)), (19, Some(10)), (20, None)]
+        {
+            assert_eq!(found(&directory, main), first, "revision {main}");
+        }
+    }
+
+    #[test]
+    fn a_walk_begins_at_the_first_block_that_is_not_wholly_before() {
+        let directory = directory();
+        for (main, position) in [(0, 0), (4, 0), (5, 1), (7, 1), (8, 2), (15, 2), (20, 3)] {
+            assert_eq!(directory.position_from(Revision::first_of(main)), position, "revision {main}");
+        }
+    }
+
+    #[test]
+    fn replacing_blocks_keeps_the_sums() {
+        let mut directory = directory();
+        let whole = directory.bytes();
+        directory.replace(0..2, vec![block(2..8)]);
+        assert_eq!((found(&directory, 6), directory.len()), (Some(2), 2));
+        directory.replace(0..1, vec![]);
+        assert_eq!((found(&directory, 6), found(&directory, 12)), (None, Some(10)));
+        assert_eq!(directory.bytes().0, u64::from(block(10..20).identity.raw_bytes));
+        assert!(directory.bytes() < whole);
+        directory.replace(0..1, vec![]);
+        assert_eq!((directory.bytes(), directory.len()), ((0, 0), 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "blocks overlap")]
+    fn blocks_that_overlap_after_a_replacement_are_our_bug() {
+        directory().replace(0..1, vec![block(2..9)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "blocks ascend")]
+    fn an_old_block_at_the_end_is_our_bug() {
+        directory().push(block(3..4));
+    }
+
+    #[test]
+    fn live_bytes_shrink_with_dead_records() {
+        let mut block = Arc::into_inner(block(10..20)).unwrap();
+        let all = block.live_bytes();
+        assert_eq!(all, block.stored_bytes());
+        block.dead = DeadList::pack(&(10..15).map(Revision::first_of).collect::<Vec<_>>());
+        assert_eq!((block.live_records(), block.live_bytes()), (5, all / 2));
+    }
+}

@@ -192,3 +192,141 @@ impl Index {
 fn up_to(key: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
     (Bound::Unbounded, Bound::Included(key))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn key(number: usize) -> Vec<u8> {
+        format!("key{number:05}").into_bytes()
+    }
+
+    /// Puts keys in an order that is neither ascending nor random: every `step`-th, wrapping around.
+    fn index(keys: usize, step: usize) -> Index {
+        let mut index = Index::new();
+        for number in 0..keys {
+            index.put(&key(number * step % keys), Revision::first_of(number as i64 + 2));
+        }
+        index
+    }
+
+    fn range(from: usize, to: usize) -> KeyRange {
+        KeyRange::new(Bytes::from(key(from)), Bytes::from(key(to)))
+    }
+
+    fn live_keys(index: &Index, range: &KeyRange) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        let _ = index.visit_all::<()>(range, |key, history| {
+            if history.is_live() {
+                keys.push(key.to_vec());
+            }
+            ControlFlow::Continue(())
+        });
+        keys
+    }
+
+    /// What must hold whatever happened: leaves ascend, are filed under a lower bound, and count right.
+    fn check(index: &Index) {
+        let mut last: Option<Vec<u8>> = None;
+        assert!(index.leaves.contains_key(&b""[..]), "the first leaf never goes");
+        for (name, leaf) in &index.leaves {
+            assert!(
+                leaf.len() <= KEYS_MAX && (!leaf.is_empty() || name.is_empty()),
+                "an empty leaf was left"
+            );
+            for position in 0..leaf.len() {
+                let key = leaf.key(position);
+                assert!(key >= name.as_ref() && last.as_deref() < Some(key));
+                last = Some(key.to_vec());
+            }
+            let live = (0..leaf.len()).filter(|position| leaf.history(*position).is_live()).count();
+            assert_eq!(leaf.live(), live);
+        }
+    }
+
+    #[test]
+    fn every_key_is_found_whatever_the_order_of_arrival() {
+        for step in [1, 7, 1999] {
+            let index = index(2000, step);
+            check(&index);
+            for number in 0..2000 {
+                assert!(index.get(&key(number)).is_some(), "step {step}, key {number}");
+            }
+            assert!(index.get(b"absent").is_none() && index.get(b"").is_none());
+            assert_eq!(live_keys(&index, &KeyRange::all()), (0..2000).map(key).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn keys_that_arrive_in_order_fill_their_leaves() {
+        assert_eq!(index(2560, 1).leaves.len(), 10);
+    }
+
+    #[test]
+    fn counting_by_leaves_equals_counting_by_keys() {
+        let mut index = index(1500, 7);
+        for number in (0..1500).step_by(3) {
+            index.delete(&key(number), Revision::first_of(5000 + number as i64));
+        }
+        check(&index);
+        for (from, to) in [(0, 1500), (1, 2), (255, 257), (100, 1400), (700, 700), (900, 100), (1499, 9999)] {
+            let range = range(from, to);
+            assert_eq!(index.count_live(&range), live_keys(&index, &range).len(), "{from} to {to}");
+        }
+        assert_eq!(index.count_live(&KeyRange::all()), 1000);
+        assert_eq!(index.count_live(&KeyRange::one(Bytes::from(key(1)))), 1);
+        assert_eq!(index.count_live(&KeyRange::one(Bytes::from(key(3)))), 0);
+    }
+
+    #[test]
+    fn pruning_in_steps_of_any_size_drops_the_same() {
+        let build = || {
+            let mut index = index(1000, 3);
+            for number in 0..1000 {
+                let revision = Revision::first_of(2000 + number as i64);
+                if number % 50 == 0 {
+                    index.put(&key(number), revision);
+                } else {
+                    index.delete(&key(number), revision);
+                }
+            }
+            index
+        };
+        let mut all = Vec::new();
+        assert_eq!(build().prune(b"", 4000, usize::MAX, &mut all), Next::End);
+        all.sort();
+        for keys_max in [1, 100, 300] {
+            let (mut index, mut dropped, mut from, mut steps) = (build(), Vec::new(), Box::from(&b""[..]), 0);
+            while let Next::From(next) = index.prune(&from, 4000, keys_max, &mut dropped) {
+                from = next;
+                steps += 1;
+                check(&index);
+            }
+            dropped.sort();
+            assert_eq!((dropped, index.count_live(&KeyRange::all())), (all.clone(), 20));
+            assert!(steps > 1, "{keys_max} keys at a time took {steps} steps");
+            check(&index);
+        }
+    }
+
+    #[test]
+    fn leaves_that_shrink_are_merged() {
+        let mut index = index(5000, 1);
+        for number in (0..5000).filter(|number| number % 100 != 0) {
+            index.delete(&key(number), Revision::first_of(6000 + number as i64));
+        }
+        index.prune(b"", 20_000, usize::MAX, &mut Vec::new());
+        check(&index);
+        assert_eq!(live_keys(&index, &KeyRange::all()).len(), 50);
+        assert_eq!(index.leaves.len(), 1);
+        index.put(b"key00050", Revision::first_of(30_000));
+        check(&index);
+    }
+
+    #[test]
+    #[should_panic(expected = "only a key that is there")]
+    fn deleting_an_unknown_key_is_our_bug() {
+        Index::new().delete(b"a", Revision::first_of(2));
+    }
+}

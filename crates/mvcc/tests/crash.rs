@@ -1,5 +1,6 @@
 //! A disk that stops working at every single operation in turn. Whatever it had done by then, a restart finds a state
 //! between two entries, not older than the last checkpoint that was reported as persisted.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 

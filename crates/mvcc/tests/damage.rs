@@ -1,4 +1,5 @@
 //! Whatever is damaged on disk is noticed: at the start, or at the first read of it. Nothing damaged is ever served.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 

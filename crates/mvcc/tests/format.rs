@@ -1,5 +1,6 @@
 //! Frozen bytes: what a store wrote once is what it writes now, and can be read back. A change here needs a new version
 //! of the format and a page in the documentation, not a new constant.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 

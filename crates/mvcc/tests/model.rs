@@ -1,5 +1,6 @@
 //! Random operations against a naive store: every answer, at every revision, on both backends, through persisting,
 //! crashing, reopening and compacting in any order.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 

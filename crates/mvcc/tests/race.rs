@@ -1,4 +1,5 @@
 //! Readers, the writer and compaction at full speed on tiny blocks: an answer is exactly right or `Compacted`.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
@@ -56,6 +57,7 @@ fn race(backend: Box<dyn Backend>, requests: i64) {
     let options = Options { checkpoint_due_bytes: 4096, ..tiny_options() };
     let (mut writer, store, mut maintainer) = mvcc::open(backend, options).unwrap();
     let is_over = AtomicBool::new(false);
+    #[expect(clippy::disallowed_methods, reason = "readers beside a writer need threads")]
     thread::scope(|scope| {
         for reader in 0..2 {
             let (store, is_over) = (store.clone(), &is_over);

@@ -1,4 +1,5 @@
 //! A naive store: every revision is a whole copy of the state. What it answers is right because nothing in it is clever.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::collections::BTreeMap;
@@ -76,12 +77,10 @@ impl Oracle {
 
     /// HashKV as etcd defines it, computed in the most direct way.
     pub fn hash(&self, at: i64) -> u32 {
-        let mut keep: BTreeMap<&[u8], (i64, i64)> = BTreeMap::new();
-        for change in self.changes.iter().filter(|change| change.main <= at) {
-            match change.put {
-                Some(_) => keep.insert(&change.key, (change.main, change.sub)),
-                None => keep.remove(change.key.as_slice()),
-            };
+        let mut keep = self.visible(at);
+        if keep.is_empty() {
+            // etcd then leaves out no record, but its compaction has: what was visible to it is there.
+            keep = self.visible(self.compact_revision);
         }
         let mut hashed = b"key".to_vec();
         for change in self.changes.iter().filter(|change| change.main <= at) {
@@ -108,6 +107,18 @@ impl Oracle {
             }
         }
         crc_bitwise(&hashed)
+    }
+
+    /// The newest put of every key that exists at `at`.
+    fn visible(&self, at: i64) -> BTreeMap<&[u8], (i64, i64)> {
+        let mut newest: BTreeMap<&[u8], (i64, i64)> = BTreeMap::new();
+        for change in self.changes.iter().filter(|change| change.main <= at) {
+            match change.put {
+                Some(_) => newest.insert(&change.key, (change.main, change.sub)),
+                None => newest.remove(change.key.as_slice()),
+            };
+        }
+        newest
     }
 
     /// Compares every answer that the store can give about `range` at `at`.
