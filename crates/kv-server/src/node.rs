@@ -34,11 +34,12 @@ use crate::log::causes;
 use crate::member::{Ids, Member};
 use crate::metrics::{CountedHot, CountedServices, Exposition, Facts, Metrics};
 use crate::peer::{self, Context, PeerServer, Peers};
+use crate::runtime::Runtimes;
 use crate::service::{Grpc, Hot};
 use crate::settings::Settings;
 use crate::shutdown::{self, Stop, Stopper};
 use crate::store_thread::StoreThread;
-use crate::{runtime, version};
+use crate::version;
 
 /// Client connections open at one time. Each may hold a request and its answer; the next one waits to be accepted.
 const CONNECTIONS_MAX: u32 = 32_768;
@@ -69,30 +70,22 @@ pub enum NodeError {
 
 /// Runs a member until it is told to stop.
 pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
-    let runtime = runtime::build().map_err(NodeError::Runtime)?;
-    let ports = {
+    let runtimes = Runtimes::build().map_err(NodeError::Runtime)?;
+    let bind = |runtime: &Runtime, urls| {
         let _inside = runtime.enter();
-        Ports {
-            clients: listen::bind(&settings.listen_client_urls)?,
-            peers: listen::bind(&settings.listen_peer_urls)?,
-        }
+        listen::bind(urls)
     };
+    let client_ports = bind(&runtimes.clients, &settings.listen_client_urls)?;
+    let peer_ports = bind(&runtimes.peers, &settings.listen_peer_urls)?;
     announce(&settings, &directory);
-    let ask = |identity: &Identity| runtime.block_on(peer::bootstrapped_elsewhere(identity));
+    let ask = |identity: &Identity| runtimes.peers.block_on(peer::bootstrapped_elsewhere(identity));
     let established = bootstrap::establish(&settings, &directory, ask)?;
-    let running = Running::start(&runtime, settings, &directory, established, ports.peers)?;
-    runtime.block_on(running.live(ports.clients))?;
-    // Tasks that are still there have nobody to talk to.
-    runtime.shutdown_background();
+    let running = Running::start(&runtimes, settings, &directory, established, peer_ports)?;
+    runtimes.clients.block_on(running.live(client_ports))?;
+    runtimes.abandon();
     drop(directory);
     tracing::info!("closed kv-server");
     Ok(())
-}
-
-/// Bound, not served.
-struct Ports {
-    clients: Vec<TcpListener>,
-    peers: Vec<TcpListener>,
 }
 
 fn announce(settings: &Settings, directory: &Directory) {
@@ -132,7 +125,7 @@ fn on_fatal(fatal: Fatal) {
 
 impl Running {
     fn start(
-        runtime: &Runtime,
+        runtimes: &Runtimes,
         settings: Settings,
         directory: &Directory,
         established: Established,
@@ -148,10 +141,10 @@ impl Running {
         let peers = Arc::new(Peers::new(context));
         let checkpoints = store_thread.checkpoints();
         let apply = Apply::new(machine, checkpoints.clone());
-        let (raft, threads) = start_raft(runtime, &settings, established, apply, &peers, &metrics)?;
+        let (raft, threads) = start_raft(&runtimes.clients, &settings, established, apply, &peers, &metrics)?;
         let (peers_stopper, stop) = shutdown::stop();
         {
-            let _inside = runtime.enter();
+            let _inside = runtimes.peers.enter();
             start_peers(&peers, &raft, &store, peer_ports, &stop);
         }
         let ids = Ids { cluster: identity.cluster_id, member: identity.member_id };
