@@ -109,6 +109,7 @@ impl<S: StateMachine, R> Applier<S, R> {
             self.commands(at, &batch, replies, &mut done.answered)?;
         }
         self.machine.end_entry(at)?;
+        // Only now: should the machine fail inside the entry, the entry was not applied.
         self.applied = at;
         Ok(())
     }
@@ -131,11 +132,13 @@ impl<S: StateMachine, R> Applier<S, R> {
         Ok(())
     }
 
+    /// Gives out the readers whose index is applied now.
     fn release(&mut self, readable: &mut Vec<R>) {
         while let Some(first) = self.waiting.first_entry().filter(|first| *first.key() <= self.applied.index)
         {
             readable.extend(first.remove());
         }
+        assert!(self.waiting.keys().all(|index| *index > self.applied.index), "a reader was forgotten");
     }
 }
 

@@ -34,6 +34,7 @@ pub(crate) struct BatchBuilder {
 }
 
 impl BatchBuilder {
+    /// Begins a batch; `capacity` is what its commands will take, so that the buffer never moves.
     pub fn new(id: BatchId, capacity: usize) -> Self {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + capacity);
         bytes.push(VERSION);
@@ -45,15 +46,25 @@ impl BatchBuilder {
         BatchBuilder { bytes, count: 0 }
     }
 
+    /// Adds a command: the only copy of it on its way into the log's buffer.
     pub fn push(&mut self, command: &[u8]) {
+        assert!(
+            self.bytes.len() + command.len() < wal::PAYLOAD_BYTES_MAX,
+            "a batch that the log would not take"
+        );
         let length = u32::try_from(command.len()).expect("a command is bounded well below 4 GiB");
         self.bytes.extend_from_slice(&length.to_le_bytes());
         self.bytes.extend_from_slice(command);
         self.count += 1;
     }
 
+    /// Writes the count, now that it is known, and closes the batch.
     pub fn finish(mut self) -> Bytes {
         assert!(self.count > 0, "a batch holds at least one command");
+        assert!(
+            self.bytes.len() >= HEADER_BYTES + self.count as usize * COMMAND_OVERHEAD,
+            "a command went missing"
+        );
         self.bytes[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&self.count.to_le_bytes());
         self.bytes.into()
     }

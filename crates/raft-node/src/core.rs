@@ -22,8 +22,9 @@ use raft::eraftpb::{Entry, EntryType, HardState, Message, MessageType};
 use raft::{RawNode, StateRole};
 
 use crate::batch::Batch;
-use crate::message::{Outbound, decode, encode_all, entry_kind};
-use crate::persist::{Durable, PersistJob};
+use crate::event::{Committed, Effects, Event, Payload, Setup};
+use crate::message::{decode, encode_all, entry_kind};
+use crate::persist::PersistJob;
 use crate::store::LogStore;
 use crate::{Fatal, Limits, Position, Role};
 
@@ -35,65 +36,6 @@ const COMMITTED_BYTES_PER_READY: u64 = 4 << 20;
 /// Readies in one turn. More are taken in the next one, after the inbox had its say.
 const READIES_PER_TURN: usize = 8;
 
-/// What happened.
-#[derive(Debug)]
-pub enum Event {
-    /// One tick of the clock passed.
-    Tick,
-    /// A peer's bytes arrived.
-    Message { from: u64, bytes: Bytes },
-    /// A sync covered everything up to this job.
-    Durable(Durable),
-    /// The state machine has applied everything up to this index.
-    Applied { index: u64 },
-    /// A message to this peer was lost, or the way to it.
-    Unreachable { peer: u64 },
-    /// Leadership should go to this voter.
-    TransferLeader { to: u64 },
-    /// A read round begins; `context` names it for ever.
-    ReadIndex { context: Bytes },
-}
-
-/// A committed entry, in the order of the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Committed {
-    pub at: Position,
-    pub payload: Payload,
-}
-
-/// What a committed entry holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Payload {
-    /// Nothing: a new leader's first entry.
-    Empty,
-    /// The bytes of a batch of commands.
-    Batch(Bytes),
-}
-
-/// What must be done, in any order but for what the types enforce.
-#[derive(Debug, Default)]
-pub struct Effects {
-    pub send: Vec<Outbound>,
-    pub persist: Vec<PersistJob>,
-    pub committed: Vec<Committed>,
-    /// Read rounds that a quorum confirmed, with the index that must be applied before the reads.
-    pub confirmed: Vec<(Bytes, u64)>,
-    /// More is waiting: turn again without waiting for events.
-    pub more: bool,
-}
-
-/// How a core is set up. Everything that chance decides comes in here.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    pub id: u64,
-    pub heartbeat_ticks: u32,
-    /// A leader that hears no quorum for this long steps down; a follower trusts its leader for this long.
-    pub election_ticks: u32,
-    /// Where the election timeout is drawn from, not below `election_ticks`; a range of one leaves no chance.
-    pub timeout_ticks: std::ops::Range<u32>,
-    pub apply_bytes_max: usize,
-}
-
 /// Why a batch was not taken. It was not proposed and may be proposed again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
@@ -102,6 +44,7 @@ pub(crate) enum Refused {
     Busy,
 }
 
+/// The core of one member. Its owner feeds it with [`Core::handle`] and carries out what [`Core::turn`] asks for.
 pub(crate) struct Core {
     raw: RawNode<LogStore>,
     /// Numbers of the jobs handed out and not yet durable.
@@ -128,6 +71,12 @@ pub(crate) struct Core {
 impl Core {
     /// Builds the core over a log; `applied` is where the state machine stands.
     pub fn new(setup: &Setup, mut store: LogStore, applied: u64) -> Result<Core, Fatal> {
+        assert!(setup.apply_bytes_max > 0, "nothing could ever be applied");
+        assert!(
+            setup.timeout_ticks.start >= setup.election_ticks,
+            "an election before the leader's time is up"
+        );
+        // A log without any state yet: the membership it was told must become durable with the first job.
         let fresh = store.state.hard == HardState::default();
         store.state.hard = crate::store::restarted(store.state.hard.clone(), applied);
         let voters = store.state.conf.voters.clone();
@@ -217,10 +166,13 @@ impl Core {
             self.take_ready(&mut effects)?;
         }
         effects.more = self.raw.has_ready();
+        assert!(self.stable <= self.commit(), "only what is committed is handed out");
         self.hand_out_more(&mut effects)?;
         self.raw.store().take_failure().map_or(Ok(effects), Err)
     }
 
+    /// What this member is in the current term; a pre-candidate, who only asks whether it should stand, counts as
+    /// candidate.
     pub fn role(&self) -> Role {
         match self.raw.raft.state {
             StateRole::Leader => Role::Leader,
@@ -229,6 +181,7 @@ impl Core {
         }
     }
 
+    /// Whom this member takes for the leader of [`Core::term`]: itself, another, or nobody yet.
     pub fn leader(&self) -> Option<u64> {
         Some(self.raw.raft.leader_id).filter(|id| *id != raft::INVALID_ID)
     }
@@ -237,6 +190,7 @@ impl Core {
         self.raw.raft.term
     }
 
+    /// The commit index as this member knows it. Its own log may not be synced that far: see `stable`.
     pub fn commit(&self) -> u64 {
         self.raw.raft.raft_log.committed
     }
@@ -269,6 +223,8 @@ impl Core {
         self.raw.raft.raft_log.term(index).ok()
     }
 
+    /// Takes in a peer's message. What is malformed, or asks for what raft-rs would panic at, stops here: the first
+    /// is the peer's fault and dropped, the second says that this member's own disk is no longer to be trusted.
     fn receive(&mut self, from: u64, bytes: Bytes) -> Result<(), Fatal> {
         let message = match decode(from, self.raw.raft.id, bytes) {
             Ok(message) => message,
@@ -324,17 +280,29 @@ impl Core {
         self.forwarded.extend(message.entries.into_iter().map(|entry| entry.data));
     }
 
+    /// Batches of followers go into the log in one step, as soon as the disk is free.
     fn propose_forwarded(&mut self) {
         if self.forwarded.is_empty() {
             return;
         }
         let batches = std::mem::take(&mut self.forwarded);
         match self.propose(&batches) {
+            // Without a leader nobody can take them; their proposers wait with a timeout, not for this member.
             Ok(()) | Err(Refused::NoLeader) => self.forwarded_bytes = 0,
             Err(Refused::Busy) => self.forwarded = batches,
         }
+        assert_eq!(
+            self.forwarded.is_empty(),
+            self.forwarded_bytes == 0,
+            "kept batches and their bytes disagree"
+        );
     }
 
+    /// One round of raft-rs' asynchronous ready.
+    ///
+    /// The order is its contract: everything in the ready is taken, the log store holds the entries, and only then is
+    /// the ready advanced. That the entries are on disk is reported later, by [`Event::Durable`] of the job's number;
+    /// readies in between are allowed, and one that needs no job is persisted as soon as all before it are.
     fn take_ready(&mut self, effects: &mut Effects) -> Result<(), Fatal> {
         let mut ready = self.raw.ready();
         let number = ready.number();
@@ -399,6 +367,8 @@ impl Core {
         }
     }
 
+    /// A sync covered the job `number` and all before it. This is where a leader counts its own copy of an entry, and
+    /// where a lone voter commits.
     fn durable(&mut self, number: u64) {
         assert!(self.unsynced.contains(&number), "a sync of job {number}, which is not under way");
         while self.unsynced.front().is_some_and(|first| *first <= number) {
@@ -416,11 +386,18 @@ impl Core {
         }
     }
 
+    /// Hands out what raft-rs just gave, as far as there is room and nothing older waits. raft-rs gives each entry
+    /// once; what finds no room here is read from the log again by [`Core::hand_out_more`].
     fn hand_out(&mut self, committed: Vec<Entry>, effects: &mut Effects) -> Result<(), Fatal> {
         let Some(last) = committed.last() else { return Ok(()) };
         assert!(last.index > self.stable, "entry {} was committed before", last.index);
         let next = self.stable + 1;
         self.stable = last.index;
+        assert_eq!(
+            committed.len() as u64,
+            last.index + 1 - committed[0].index,
+            "a gap among committed entries"
+        );
         // Only if nothing is owed from before; otherwise the order says to fetch them again, later.
         if self.handed + 1 == next && committed[0].index == next {
             for entry in committed {
@@ -433,6 +410,7 @@ impl Core {
         Ok(())
     }
 
+    /// Hands out what had to wait, and lets the cache forget what it no longer must hold.
     fn hand_out_more(&mut self, effects: &mut Effects) -> Result<(), Fatal> {
         while self.handed < self.stable && self.applying_bytes < self.apply_bytes_max {
             let room = self.apply_bytes_max - self.applying_bytes;
@@ -464,18 +442,28 @@ impl Core {
         Ok(())
     }
 
+    /// Makes room for more. raft-rs wants to know as well: a member with unapplied changes of membership must not
+    /// stand for election.
     fn applied(&mut self, index: u64) {
         assert!(index <= self.handed, "entry {index} was applied before it was handed out");
+        assert!(self.handed <= self.stable, "handed out before it was committed and synced");
         while let Some((_, bytes)) = self.applying.front().filter(|(first, _)| *first <= index) {
             self.applying_bytes -= bytes;
             self.applying.pop_front();
         }
+        assert_eq!(self.applying.is_empty(), self.applying_bytes == 0, "a leak in the bytes being applied");
         if index > self.raw.raft.raft_log.applied {
             self.raw.advance_apply_to(index);
         }
     }
 }
 
+/// What raft-rs is told. Its defaults are no help: one entry per message, no bound on anything, no pre-vote.
+///
+/// * `pre_vote` and `check_quorum`: a member that was cut off does not depose a healthy leader when it returns, and a
+///   leader that was cut off stops believing that it leads.
+/// * Reads are confirmed by a quorum each time (the default, "safe"): a lease would trust every member's clock.
+/// * `batch_append` stays off: it merges messages beyond any limit on their size.
 fn raft_config(setup: &Setup, applied: u64) -> raft::Config {
     raft::Config {
         id: setup.id,

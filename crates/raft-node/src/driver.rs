@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use wal::{Fs, Wal};
 
 use crate::apply::{Applier, ApplyJob};
-use crate::core::Event;
+use crate::event::Event;
 use crate::mailbox::{Mailbox, Taken};
 use crate::node::{Node, Turn};
 use crate::persist::{PersistJob, persist};
@@ -62,6 +62,7 @@ impl TickClock {
         if self.next <= now {
             self.next = now + self.tick;
         }
+        assert!(self.next > now, "the next tick lies ahead");
         (ticks, late)
     }
 }
@@ -181,6 +182,7 @@ impl<O: Send + 'static> Driver<O> {
 
     fn note_applied(&mut self) -> Result<(), Fatal> {
         let applied = self.shared.applied.load(Ordering::SeqCst);
+        assert!(applied >= self.applied, "the machine went back");
         if applied > self.applied {
             self.applied = applied;
             self.node.handle(Event::Applied { index: applied })?;

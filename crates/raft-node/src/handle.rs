@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use crate::core::Event;
+use crate::event::Event;
 use crate::replies::Reply;
 use crate::shared::{Input, Shared};
 use crate::{ProposeError, ReadError, TransferError};

@@ -24,6 +24,7 @@ mod start; // brings a member up from its log
 // The heart: pure functions of what happened.
 mod apply; // committed entries into the state machine
 mod core; // Raft as events in, effects out
+mod event; // those events and effects
 mod node; // the core together with those who wait for it
 mod persist; // what must be on disk, and the promises that depend on it
 
@@ -47,8 +48,8 @@ mod shared; // what they have in common
 
 pub use apply::{Applier, ApplyJob, Done};
 pub use config::{Config, Limits};
-pub use core::{Event, Setup};
 pub use error::{ProposeError, ReadError, StartError, TransferError};
+pub use event::{Event, Setup};
 pub use handle::{Handle, Role, Status};
 pub use interface::{Answer, Fatal, Lane, LogSync, Observer, Position, StateMachine, Transport};
 pub use message::Outbound;

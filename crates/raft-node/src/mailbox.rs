@@ -108,6 +108,7 @@ impl<T> Mailbox<T> {
             }
         }
         inner.asleep = false;
+        // The buffers change places: `into` was emptied above, so the senders get an empty one with room in it.
         std::mem::swap(&mut inner.items, into);
         if inner.closed { Taken::Closed } else { Taken::Open }
     }

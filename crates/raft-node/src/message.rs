@@ -46,6 +46,7 @@ pub(crate) fn encode_all(messages: Vec<Message>) -> Vec<Outbound> {
     let mut previous: Option<(Message, Bytes)> = None;
     let mut outbound = Vec::with_capacity(messages.len());
     for message in messages {
+        assert!(message.to != message.from && message.to != 0, "a message that goes nowhere");
         let bytes = match &previous {
             Some((like, bytes)) if same_but_for_receiver(like, &message) => bytes.clone(),
             _ => encode(&message),
@@ -82,6 +83,7 @@ fn fields(message: &Message) -> (MessageType, [u64; 7]) {
 fn encode(message: &Message) -> Bytes {
     assert!(is_between_members(message.msg_type), "{:?} is not for the wire", message.msg_type);
     assert!(message.snapshot.is_none() && message.request_snapshot == 0, "no Raft snapshots yet");
+    assert!(message.from != 0, "a message without a sender");
     let payloads: usize = message.entries.iter().map(|entry| entry.data.len() + 24).sum();
     let mut out = Vec::with_capacity(64 + message.context.len() + payloads);
     let flags = if message.reject { REJECT } else { 0 };
@@ -91,6 +93,7 @@ fn encode(message: &Message) -> Bytes {
     put_number(&mut out, message.entries.len() as u64);
     for entry in &message.entries {
         assert!(entry.context.is_empty(), "entries of this crate carry no context");
+        assert!(entry.data.len() <= PAYLOAD_BYTES_MAX, "an entry that no peer would take");
         out.push(entry_kind(entry));
         put_number(&mut out, entry.term);
         put_number(&mut out, entry.index);

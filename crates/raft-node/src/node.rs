@@ -16,7 +16,8 @@ use bytes::Bytes;
 
 use crate::apply::ApplyJob;
 use crate::batch::Batch;
-use crate::core::{Committed, Core, Event, Payload, Setup};
+use crate::core::Core;
+use crate::event::{Committed, Event, Payload, Setup};
 use crate::message::Outbound;
 use crate::persist::PersistJob;
 use crate::proposals::{Expired, Proposals, Ticks};
@@ -131,6 +132,7 @@ impl<P, R> Node<P, R> {
         self.reads.ask(reply, self.now);
     }
 
+    /// Takes in what happened outside. What it calls for comes with the next turn.
     pub fn handle(&mut self, event: Event) -> Result<(), Fatal> {
         match &event {
             Event::Tick => {
@@ -217,16 +219,19 @@ impl<P, R> Node<P, R> {
         (self.proposals.drain().collect(), self.reads.drain().collect())
     }
 
+    /// Keeps track of who leads since when, and ends the read rounds of a leader that is no more.
     fn note_leader(&mut self, turn: &mut Turn<P, R>) {
         let leader = self.core.leader();
         if leader != self.leader {
             self.leader = leader;
             self.leader_since = self.now;
         }
+        assert!(self.leader_since <= self.now, "a leader from the future");
         let failed = self.reads.reign((leader, self.core.term()));
         turn.reads_failed.extend(failed.into_iter().map(|reader| (reader, ReadError::LeaderChanged)));
     }
 
+    /// Once per tick: whoever waited too long is told why.
     fn expire(&mut self, turn: &mut Turn<P, R>) {
         if !std::mem::take(&mut self.ticked) {
             return;
@@ -281,6 +286,7 @@ impl<P, R> Node<P, R> {
         }
     }
 
+    /// One round for everybody who waits, if it can be answered; otherwise they wait for a turn when it can.
     fn begin_reads(&mut self) -> Result<(), Fatal> {
         if !self.core.ready_for_reads() {
             return Ok(());
@@ -291,11 +297,13 @@ impl<P, R> Node<P, R> {
         }
     }
 
+    /// A committed entry as a step for the machine, with those who wait for it on this member.
     fn job(&mut self, committed: Committed) -> Result<ApplyJob<P, R>, Fatal> {
         let at = committed.at;
         let Payload::Batch(payload) = committed.payload else { return Ok(ApplyJob::empty(at)) };
         let batch = Batch::parse(&payload)
             .map_err(|error| Fatal::new(format!("apply entry {} of term {}: {error}", at.index, at.term)))?;
+        assert!(at.term > 0 && at.index > 0, "a batch outside of the log");
         let replies = self.proposals.take(batch.id);
         Ok(ApplyJob::batch(at, batch, replies))
     }

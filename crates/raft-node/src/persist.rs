@@ -50,7 +50,9 @@ impl Receipt {
 /// What one group of jobs cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Persisted {
+    /// Raft entries in the group.
     pub entries: usize,
+    /// Bytes written to the log; 0 when nothing needed writing.
     pub bytes: u64,
 }
 
@@ -64,6 +66,10 @@ pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receip
     for job in jobs {
         assert!(job.number > number_before, "jobs are persisted in the order of their turns");
         number_before = job.number;
+        assert!(
+            job.state.is_some() || !job.entries.is_empty() || !job.promises.is_empty(),
+            "a job for nothing"
+        );
         persisted.entries += job.entries.len();
         for entry in &job.entries {
             wal.append(wal::Entry {
@@ -80,5 +86,107 @@ pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receip
         receipt.promises.extend(job.promises);
     }
     persisted.bytes = wal.sync()?.bytes;
+    assert!(persisted.bytes > 0 || persisted.entries == 0, "entries that took no bytes");
+    assert_eq!(receipt.durable.number, number_before, "the receipt covers all jobs");
     Ok((receipt, persisted))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bytes::Bytes;
+    use wal::testing::{Crash, Fault, SimFs};
+    use wal::{Options, Position};
+
+    use super::*;
+    use crate::Lane;
+
+    const OPTIONS: Options = Options { segment_bytes: 1 << 20 };
+
+    fn log() -> (SimFs, Wal<SimFs>) {
+        let disk = SimFs::new();
+        let wal = Wal::create(disk.clone(), Path::new("/log"), b"", Position::default(), OPTIONS).unwrap();
+        (disk, wal)
+    }
+
+    fn job(number: u64, indexes: std::ops::RangeInclusive<u64>, promise: Option<u64>) -> PersistJob {
+        let entry =
+            |index| Entry { index, term: 1, data: Bytes::from(vec![index as u8; 9]), ..Entry::default() };
+        let outbound = |to| Outbound { to, lane: Lane::Bulk, bytes: Bytes::from_static(b"promise") };
+        PersistJob {
+            number,
+            entries: indexes.map(entry).collect(),
+            state: Some(format!("state {number}").into_bytes()),
+            promises: promise.into_iter().map(outbound).collect(),
+        }
+    }
+
+    /// What a power cut right now would leave: the last index and the state.
+    fn left_on(disk: &SimFs) -> (u64, Option<Vec<u8>>) {
+        let disk = disk.crashed(Crash::Synced, &mut || false);
+        let (_, recovery) = Wal::open(disk, Path::new("/log"), OPTIONS).unwrap();
+        (recovery.last.index.0, recovery.state)
+    }
+
+    #[test]
+    fn all_jobs_are_durable_when_the_receipt_is_there() {
+        let (disk, mut wal) = log();
+        let (receipt, persisted) =
+            persist(&mut wal, vec![job(3, 1..=2, Some(8)), job(5, 3..=3, Some(9))]).unwrap();
+        assert_eq!(left_on(&disk), (3, Some(b"state 5".to_vec())));
+        assert_eq!(persisted.entries, 3);
+        assert!(persisted.bytes > 27);
+        let (durable, promises) = receipt.redeem();
+        assert_eq!(durable, Durable { number: 5 }, "the newest job stands for all before it");
+        assert_eq!(promises.iter().map(|promise| promise.to).collect::<Vec<_>>(), [8, 9]);
+    }
+
+    #[test]
+    fn a_group_costs_one_sync_however_many_jobs_it_holds() {
+        let calls = |jobs: Vec<PersistJob>| {
+            let (disk, mut wal) = log();
+            let before = disk.calls();
+            drop(persist(&mut wal, jobs).unwrap().0);
+            disk.calls() - before
+        };
+        let many = (1..=20).map(|number| job(number, number..=number, None)).collect();
+        assert_eq!(calls(many), calls(vec![job(1, 1..=1, None)]));
+    }
+
+    #[test]
+    fn promises_alone_need_no_disk() {
+        let (disk, mut wal) = log();
+        let before = disk.calls();
+        let only_promises = PersistJob { state: None, entries: Vec::new(), ..job(1, 1..=1, Some(8)) };
+        let (receipt, persisted) = persist(&mut wal, vec![only_promises]).unwrap();
+        assert_eq!((disk.calls(), persisted), (before, Persisted::default()));
+        assert_eq!(receipt.redeem().1.len(), 1);
+    }
+
+    #[test]
+    fn after_a_failed_sync_nothing_is_promised_ever_again() {
+        let (disk, mut wal) = log();
+        disk.fail_at(disk.calls(), Fault::InputOutput);
+        assert!(persist(&mut wal, vec![job(1, 1..=1, Some(8))]).is_err());
+        assert!(
+            persist(&mut wal, vec![job(2, 2..=2, Some(8))]).is_err(),
+            "the disk works again, the log does not"
+        );
+        assert_eq!(left_on(&disk), (0, None));
+    }
+
+    #[test]
+    fn a_replaced_entry_is_replaced_on_disk() {
+        let (disk, mut wal) = log();
+        drop(persist(&mut wal, vec![job(1, 1..=5, None)]).unwrap().0);
+        drop(persist(&mut wal, vec![job(2, 3..=3, None)]).unwrap().0);
+        assert_eq!(left_on(&disk).0, 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "in the order of their turns")]
+    fn jobs_out_of_order_are_a_bug() {
+        let _ = persist(&mut log().1, vec![job(2, 1..=1, None), job(1, 2..=2, None)]);
+    }
 }

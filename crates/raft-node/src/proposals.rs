@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use crate::batch::{BatchBuilder, BatchId, COMMAND_OVERHEAD};
+use crate::batch::{Batch, BatchBuilder, BatchId, COMMAND_OVERHEAD};
 
 /// Ticks since the member started.
 pub(crate) type Ticks = u64;
@@ -36,6 +36,7 @@ struct Flight<P> {
     since: Vec<Ticks>,
     /// Replies before this one have expired.
     expired: usize,
+    /// When it left; see [`Proposals::sent_within`].
     sent: Ticks,
 }
 
@@ -76,6 +77,7 @@ impl<P> Proposals<P> {
         }
     }
 
+    /// Queues a command. `reply` answers its proposer, once.
     pub fn offer(&mut self, command: Bytes, reply: P, now: Ticks) {
         debug_assert!(self.waiting.back().is_none_or(|last| last.since <= now), "time went back");
         self.waiting.push_back(Waiting { command, reply, since: now });
@@ -94,6 +96,7 @@ impl<P> Proposals<P> {
         self.prepared.as_ref().map(|prepared| prepared.bytes.clone())
     }
 
+    /// Copies the commands of those who wait longest into a batch with a new name.
     fn prepare(&mut self) -> Prepared<P> {
         let id = BatchId { proposer: self.id, nonce: self.nonce, sequence: self.next_sequence };
         self.next_sequence += 1;
@@ -131,6 +134,7 @@ impl<P> Proposals<P> {
     pub fn sent(&mut self, now: Ticks) -> (usize, usize) {
         let mut prepared = self.prepared.take().expect("only a prepared batch can be sent");
         prepared.flight.sent = now;
+        assert!(!prepared.flight.is_spent(), "a batch that nobody waits for");
         let size = (prepared.flight.replies.len(), prepared.bytes.len());
         let before = self.in_flight.insert(prepared.id.sequence, prepared.flight);
         assert!(before.is_none(), "a batch is sent once");
@@ -153,17 +157,17 @@ impl<P> Proposals<P> {
 
     /// Takes out every proposal that arrived before `deadline`.
     pub fn expire(&mut self, deadline: Ticks) -> Vec<Expired<P>> {
+        debug_assert!(
+            self.waiting.iter().is_sorted_by_key(|waiting| waiting.since),
+            "arrival order is time order"
+        );
         let mut expired = Vec::new();
         while self.waiting.front().is_some_and(|first| first.since < deadline) {
             let Waiting { reply, since, .. } = self.waiting.pop_front().expect("looked at just now");
             expired.push(Expired { reply, since, sent: false });
         }
-        if let Some(prepared) = &mut self.prepared {
-            prepared.flight.expire(deadline, false, &mut expired);
-            if prepared.flight.is_spent() {
-                self.prepared = None; // Nobody waits for any of it, and nobody has seen it.
-            }
-        }
+        self.prepared =
+            self.prepared.take().and_then(|prepared| prepared.without_expired(deadline, &mut expired));
         for flight in self.in_flight.values_mut() {
             flight.expire(deadline, true, &mut expired);
         }
@@ -180,7 +184,30 @@ impl<P> Proposals<P> {
     }
 }
 
+impl<P> Prepared<P> {
+    /// Leaves out the commands whose proposers run out of time: they are told that theirs never left this member, so
+    /// it must never leave. Nobody has seen the batch yet, so it keeps its name. None if nothing remains.
+    fn without_expired(mut self, deadline: Ticks, expired: &mut Vec<Expired<P>>) -> Option<Self> {
+        self.flight.expire(deadline, false, expired);
+        let gone = std::mem::take(&mut self.flight.expired);
+        if gone == 0 {
+            return Some(self);
+        }
+        self.flight.replies.drain(..gone);
+        self.flight.since.drain(..gone);
+        if self.flight.replies.is_empty() {
+            return None;
+        }
+        let batch = Batch::parse(&self.bytes).expect("this member built it");
+        let mut builder = BatchBuilder::new(self.id, self.bytes.len());
+        batch.commands().skip(gone).for_each(|command| builder.push(&command));
+        self.bytes = builder.finish();
+        Some(self)
+    }
+}
+
 impl<P> Flight<P> {
+    /// Takes out the replies of those who came before `deadline`; they are the first ones.
     fn expire(&mut self, deadline: Ticks, sent: bool, expired: &mut Vec<Expired<P>>) {
         while self.since.get(self.expired).is_some_and(|since| *since < deadline) {
             let reply = self.replies[self.expired].take().expect("each reply expires once");
@@ -189,13 +216,20 @@ impl<P> Flight<P> {
         }
     }
 
+    /// Whether nobody waits for any command of this batch any more. It may still be applied.
     fn is_spent(&self) -> bool {
+        assert!(
+            self.expired <= self.replies.len() && self.since.len() == self.replies.len(),
+            "replies went missing"
+        );
         self.expired == self.replies.len()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const MEMBER: u64 = 7;
@@ -313,6 +347,19 @@ mod tests {
     }
 
     #[test]
+    fn a_prepared_batch_leaves_without_those_whose_time_was_up() {
+        let mut p = proposals(1 << 20);
+        offer(&mut p, &["old"], 0);
+        offer(&mut p, &["new"], 9);
+        let before = commands(&p.batch().unwrap()).0;
+        assert!(!p.expire(5)[0].sent, "told that it never left");
+        let (id, names) = commands(&p.batch().unwrap());
+        assert_eq!((id, names), (before, vec!["new".to_owned()]));
+        p.sent(9);
+        assert_eq!(p.take(id), Some(vec![Some("new")]));
+    }
+
+    #[test]
     fn everybody_is_found_when_the_member_stops() {
         let mut p = proposals(5);
         offer(&mut p, &["a", "b", "c"], 0);
@@ -323,5 +370,82 @@ mod tests {
         left.sort_unstable();
         assert_eq!(left, ["a", "b", "c"]);
         assert_eq!(p.batch(), None);
+    }
+
+    /// One thing that can happen to proposals.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Offer(usize),
+        Prepare,
+        Send,
+        Commit(usize),
+        Tick,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            5 => (0usize..30).prop_map(Step::Offer),
+            2 => Just(Step::Prepare),
+            3 => Just(Step::Send),
+            3 => (0usize..4).prop_map(Step::Commit),
+            2 => Just(Step::Tick),
+        ]
+    }
+
+    const PATIENCE: Ticks = 6;
+
+    proptest! {
+        /// Whatever happens: each proposer is told once, commands leave in the order they came, each at most once,
+        /// and "it never left" is only said of a command that never did and never will.
+        #[test]
+        fn every_proposer_is_told_once(steps in prop::collection::vec(step(), 1..150)) {
+            let mut proposals: Proposals<u32> = Proposals::new(MEMBER, NONCE, 60);
+            let (mut now, mut offered) = (0, 0);
+            let (mut told, mut left, mut never_left) = (Vec::new(), Vec::new(), Vec::new());
+            let mut under_way: Vec<(BatchId, Vec<u32>)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Offer(length) => {
+                        let mut command = offered.to_string().into_bytes();
+                        command.resize(command.len() + length, b' ');
+                        proposals.offer(command.into(), offered, now);
+                        offered += 1;
+                    }
+                    Step::Prepare => drop(proposals.batch()),
+                    Step::Send => {
+                        let Some(bytes) = proposals.batch() else { continue };
+                        let (id, names) = commands(&bytes);
+                        let names: Vec<u32> = names.iter().map(|name| name.trim_end().parse().unwrap()).collect();
+                        prop_assert_eq!(proposals.sent(now).0, names.len());
+                        left.extend(names.iter().copied());
+                        under_way.push((id, names));
+                    }
+                    Step::Commit(at) if at < under_way.len() => {
+                        let (id, names) = under_way.remove(at);
+                        let replies = proposals.take(id).unwrap_or_default();
+                        prop_assert!(replies.is_empty() || replies.len() == names.len());
+                        for (reply, name) in replies.into_iter().zip(names) {
+                            prop_assert!(reply.is_none_or(|reply| reply == name), "another's outcome");
+                            told.extend(reply);
+                        }
+                    }
+                    Step::Commit(_) => {}
+                    Step::Tick => {
+                        now += 1;
+                        for expired in proposals.expire(now.saturating_sub(PATIENCE)) {
+                            if !expired.sent {
+                                never_left.push(expired.reply);
+                            }
+                            told.push(expired.reply);
+                        }
+                    }
+                }
+            }
+            told.extend(proposals.drain());
+            told.sort_unstable();
+            prop_assert_eq!(told, (0..offered).collect::<Vec<_>>());
+            prop_assert!(left.is_sorted_by(|a, b| a < b), "order of arrival, each once: {:?}", left);
+            prop_assert!(never_left.iter().all(|name| !left.contains(name)), "{:?} left after all", never_left);
+        }
     }
 }

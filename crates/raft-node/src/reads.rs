@@ -68,6 +68,7 @@ impl<R> Reads<R> {
         }
     }
 
+    /// Queues a reader; it joins the next round that begins.
     pub fn ask(&mut self, reply: R, now: Ticks) {
         self.waiting.push_back(Reader { reply, since: now });
     }
@@ -84,11 +85,14 @@ impl<R> Reads<R> {
         }
         let number = self.next_number;
         self.next_number += 1;
-        let readers = self.waiting.drain(..).collect();
+        let readers: Vec<_> = self.waiting.drain(..).collect();
+        assert!(self.reign.0.is_some(), "a round that nobody could answer");
+        assert!(self.rounds.back().is_none_or(|last| last.number < number), "rounds begin in order");
         self.rounds.push_back(Round { number, begun: now, readers });
         Some(self.context(number))
     }
 
+    /// The name of a round: member, run, number. No two rounds ever share one.
     fn context(&self, number: u64) -> Bytes {
         Bytes::from([self.id.to_le_bytes(), self.nonce.to_le_bytes(), number.to_le_bytes()].concat())
     }
@@ -148,6 +152,8 @@ impl<R> Reads<R> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const RETRY: Ticks = 5;
@@ -266,10 +272,75 @@ mod tests {
     fn contexts_of_members_and_runs_differ() {
         let context = |id, nonce| {
             let mut r = Reads::new(id, nonce, RETRY);
+            r.reign((Some(1), 1));
             r.ask("a", 0);
             r.begin(0).unwrap()
         };
         assert_ne!(context(1, 5), context(2, 5));
         assert_ne!(context(1, 5), context(1, 6));
+    }
+
+    /// One thing that can happen to readers.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Ask,
+        Begin,
+        Confirm(usize),
+        Reign(Option<u64>),
+        Tick,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => Just(Step::Ask),
+            3 => Just(Step::Begin),
+            3 => (0usize..6).prop_map(Step::Confirm),
+            1 => prop::option::of(1u64..3).prop_map(Step::Reign),
+            2 => Just(Step::Tick),
+        ]
+    }
+
+    proptest! {
+        /// Whatever happens: each reader is told once, and never by a round that began before it asked or under
+        /// another leader.
+        #[test]
+        fn every_reader_is_told_once_and_by_a_round_of_its_own_time(steps in prop::collection::vec(step(), 1..120)) {
+            let mut reads: Reads<usize> = Reads::new(1, 1, RETRY);
+            reads.reign((Some(1), 1));
+            let (mut now, mut reign, mut asked, mut told) = (0, 1, 0, Vec::new());
+            // Contexts with the number of readers that had asked before, and the reign they began in.
+            let mut contexts: Vec<(Bytes, usize, u64)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Ask => {
+                        reads.ask(asked, now);
+                        asked += 1;
+                    }
+                    Step::Begin if reads.reign.0.is_some() => {
+                        contexts.extend(reads.begin(now).map(|context| (context, asked, reign)));
+                    }
+                    Step::Begin => {}
+                    Step::Confirm(back) => {
+                        let Some(at) = contexts.len().checked_sub(back + 1) else { continue };
+                        let (context, before, began) = contexts[at].clone();
+                        let readers = reads.confirm(&context);
+                        prop_assert!(readers.is_empty() || began == reign, "an answer of another leader");
+                        prop_assert!(readers.iter().all(|reader| *reader < before), "a reader that came later");
+                        told.extend(readers);
+                    }
+                    Step::Reign(leader) => {
+                        reign += 1;
+                        told.extend(reads.reign((leader, reign)));
+                    }
+                    Step::Tick => {
+                        now += 1;
+                        told.extend(reads.tick(now, now.saturating_sub(20)));
+                    }
+                }
+            }
+            told.extend(reads.drain());
+            told.sort_unstable();
+            prop_assert_eq!(told, (0..asked).collect::<Vec<_>>());
+        }
     }
 }

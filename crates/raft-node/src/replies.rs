@@ -49,8 +49,9 @@ pub(crate) struct Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.of.count.fetch_sub(1, Ordering::Relaxed);
-        self.of.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        let count = self.of.count.fetch_sub(1, Ordering::Relaxed);
+        let bytes = self.of.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        debug_assert!(count > 0 && bytes >= self.bytes, "more permits given back than were taken");
     }
 }
 

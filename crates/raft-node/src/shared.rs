@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::oneshot;
 
-use crate::core::Event;
+use crate::event::Event;
 use crate::mailbox::Mailbox;
 use crate::node::Gauges;
 use crate::replies::{Occupancy, ProposeReply, ReadReply};
@@ -94,6 +94,11 @@ impl<O> Shared<O> {
     }
 
     pub fn publish(&self, gauges: Gauges) {
+        debug_assert!(gauges.commit <= gauges.last_index, "committed beyond the log's end");
+        debug_assert!(
+            gauges.role != Role::Leader || gauges.leader == Some(self.id),
+            "a leader follows itself"
+        );
         self.role.store(role_code(gauges.role), Ordering::Relaxed);
         self.leader.store(gauges.leader.unwrap_or(0), Ordering::Relaxed);
         self.term.store(gauges.term, Ordering::Relaxed);

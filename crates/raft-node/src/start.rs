@@ -10,8 +10,8 @@ use raft::eraftpb::ConfState;
 use wal::{Fs, Recovery, Wal};
 
 use crate::apply::Applier;
-use crate::core::Setup;
 use crate::driver::{Driver, Outlets, TickClock, run_apply, run_log};
+use crate::event::Setup;
 use crate::mailbox::Mailbox;
 use crate::node::{Found, Node, NodeSetup};
 use crate::replies::{Pump, replies};
@@ -42,6 +42,7 @@ impl<F: Fs> Log<F> {
         Log { wal, state: recovery.state, start: recovery.start, last: recovery.last }
     }
 
+    /// The writer for the log thread, and what the node reads through.
     fn split(self) -> (Wal<F>, Found<F>) {
         let found =
             Found { reader: self.wal.reader(), state: self.state, start: self.start, last: self.last };
@@ -113,6 +114,7 @@ pub fn start<S: StateMachine, F: Fs>(
     Ok((Handle { shared }, pump, Threads { handles }))
 }
 
+/// Starts threads that report how they end.
 struct Spawner<'a, O> {
     shared: &'a Arc<Shared<O>>,
     handles: Vec<JoinHandle<()>>,
@@ -141,11 +143,13 @@ impl<O: Send + 'static> Spawner<'_, O> {
     }
 }
 
+/// The words of a panic.
 fn said(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words")
 }
 
+/// Refuses what could never work, before anything is opened.
 fn check(config: &Config) -> Result<(), StartError> {
     let refuse = |reason: String| Err(StartError::Config { reason });
     let mut voters = config.voters.clone();
@@ -169,6 +173,7 @@ fn check(config: &Config) -> Result<(), StartError> {
     Ok(())
 }
 
+/// Times become ticks here, once; beyond this point nothing knows how long a tick is, but for the driver's clock.
 fn node_setup(config: &Config) -> NodeSetup {
     let limits = &config.limits;
     NodeSetup {
@@ -188,6 +193,7 @@ fn node_setup(config: &Config) -> NodeSetup {
 }
 
 fn ticks(time: Duration, tick: Duration) -> u64 {
+    assert!(!tick.is_zero(), "a tick takes time");
     let ticks = time.as_nanos().div_ceil(tick.as_nanos());
     u64::try_from(ticks).unwrap_or(u64::MAX).max(1)
 }

@@ -25,6 +25,8 @@ pub(crate) struct DurableState {
 
 impl DurableState {
     pub fn encode(&self) -> Vec<u8> {
+        assert!(!self.conf.voters.is_empty() && !self.conf.voters.contains(&0), "a cluster without voters");
+        assert!(self.hard.vote == 0 || self.hard.term > 0, "a vote in no term");
         let mut out = vec![VERSION];
         [self.hard.term, self.hard.vote, self.hard.commit].into_iter().for_each(|n| put_number(&mut out, n));
         let ConfState { voters, learners, voters_outgoing, learners_next, auto_leave, .. } = &self.conf;
@@ -86,7 +88,8 @@ mod tests {
 
     #[test]
     fn a_state_is_read_as_it_was_written() {
-        for state in [sample(), DurableState::default()] {
+        let lone = ConfState { voters: vec![u64::MAX], ..ConfState::default() };
+        for state in [sample(), DurableState { conf: lone, ..DurableState::default() }] {
             assert_eq!(DurableState::decode(&state.encode()), Ok(state));
         }
     }

@@ -47,12 +47,15 @@ const ENTRY_OVERHEAD: usize = 160;
 const ARCHIVE_READ_BYTES: usize = 4 << 20;
 
 pub(crate) struct LogStore {
+    /// What the next job that needs it will make durable; raft-rs reads it back at the start only.
     pub state: DurableState,
     cache: VecDeque<Entry>,
+    /// Memory that the cache takes, by [`cost`].
     cache_bytes: usize,
     cache_bytes_max: usize,
     /// Index of the first cached entry; one past the last entry when the cache is empty.
     first_cached: u64,
+    /// The newest entry, synced or not.
     last: Position,
     archive: Box<dyn Archive>,
     /// raft-rs can only be told "not now"; the cause waits here for the Core to find it.
@@ -67,6 +70,7 @@ impl LogStore {
         last: Position,
         cache_bytes_max: usize,
     ) -> Result<LogStore, Fatal> {
+        assert!(state.hard.commit <= last.index, "committed beyond the log's end");
         let mut store = LogStore {
             cache: VecDeque::new(),
             cache_bytes: 0,
@@ -112,17 +116,20 @@ impl LogStore {
             self.cache_bytes -= cost(&dropped);
         }
         for entry in entries {
+            assert!(entry.term > 0, "an entry of no term");
             assert_eq!(entry.index, self.first_cached + self.cache.len() as u64, "a gap within an append");
             self.cache_bytes += cost(entry);
             self.cache.push_back(entry.clone());
         }
         let last = entries.last().expect("not empty");
+        assert!(last.term >= first.term, "terms never go back along the log");
         self.last = Position { index: last.index, term: last.term };
     }
 
     /// Lets go of the oldest entries while the cache is over its bound. `stable` is the last index that is
     /// committed and synced here.
     pub fn evict(&mut self, stable: u64) {
+        assert!(stable <= self.last.index, "stable beyond the log's end");
         while self.cache_bytes > self.cache_bytes_max && self.first_cached <= stable {
             let Some(evicted) = self.cache.pop_front() else { break };
             assert_eq!(evicted.index, self.first_cached, "the cache is one gapless run");
@@ -148,6 +155,8 @@ impl LogStore {
         Ok(wanted.take(count).cloned().collect())
     }
 
+    /// Entries of `low..high` from the files, as far as `bytes_max` reaches. Whatever comes back is checked: the log
+    /// thread writes these files at the same time, and an entry at the wrong place would be applied.
     fn archived(&self, low: u64, high: u64, bytes_max: usize) -> Result<Vec<Entry>, Fatal> {
         let read = self
             .archive
@@ -184,6 +193,7 @@ impl LogStore {
 }
 
 impl Storage for LogStore {
+    /// Asked once, when the core is built.
     fn initial_state(&self) -> raft::Result<RaftState> {
         Ok(RaftState::new(self.state.hard.clone(), self.state.conf.clone()))
     }
@@ -213,6 +223,7 @@ impl Storage for LogStore {
         Ok(entries)
     }
 
+    /// Never reads the disk: the log keeps the terms of its entries in memory.
     fn term(&self, index: u64) -> raft::Result<u64> {
         if index == 0 {
             return Ok(0); // The place before the first entry.

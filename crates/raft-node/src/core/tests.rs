@@ -7,7 +7,8 @@ use wal::{Options, Wal};
 use super::*;
 use crate::Lane;
 use crate::batch::{BatchBuilder, BatchId};
-use crate::persist::persist;
+use crate::message::Outbound;
+use crate::persist::{Durable, persist};
 use crate::state::DurableState;
 
 struct Bench {

@@ -92,10 +92,9 @@ fn a_peer_speaks_for_itself_only() {
 #[test]
 fn what_raft_takes_for_granted_is_checked() {
     type Spoil = fn(&mut Message);
-    let cases: [(MessageType, Spoil, &str); 8] = [
+    let cases: [(MessageType, Spoil, &str); 7] = [
         (MessageType::MsgHeartbeat, |m| m.term = 0, "term"),
         (MessageType::MsgPropose, |m| m.term = 3, "term"),
-        (MessageType::MsgHeartbeat, |m| m.from = 0, "sender"),
         (MessageType::MsgHeartbeat, |m| m.entries.push(entry(1, 1, b"")), "entries"),
         (MessageType::MsgAppend, |m| m.index = 11, "entries"),
         (MessageType::MsgAppend, |m| m.entries[0].term = 8, "entries"),
@@ -107,6 +106,9 @@ fn what_raft_takes_for_granted_is_checked() {
         spoil(&mut message);
         assert_eq!(decode(PEER, SELF, encode(&message)), Err(Malformed(what)), "case {at}");
     }
+    let mut nobody = encode(&message(MessageType::MsgHeartbeat)).to_vec();
+    nobody[3] = 0;
+    assert_eq!(decode(0, SELF, nobody.into()), Err(Malformed("sender")));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 use std::sync::{Arc, Mutex};
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// An archive that is a list, and can be told to fail.
@@ -224,4 +226,78 @@ fn a_machine_may_be_ahead_of_the_remembered_commit_index() {
     let hard = HardState { term: 4, vote: 2, commit: 10, ..HardState::default() };
     assert_eq!(restarted(hard.clone(), 12).commit, 12);
     assert_eq!(restarted(hard, 9).commit, 10);
+}
+
+/// One thing that can happen to a log.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Entries appended, the first of them this far before the end.
+    Append {
+        back: u64,
+        count: u64,
+    },
+    /// Everything but this many of the newest entries becomes committed and synced.
+    Stable {
+        but: u64,
+    },
+    Evict,
+    Read {
+        from: u64,
+        to: u64,
+        bytes_max: usize,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (0u64..4, 1u64..5).prop_map(|(back, count)| Step::Append { back, count }),
+        2 => (0u64..4).prop_map(|but| Step::Stable { but }),
+        2 => Just(Step::Evict),
+        4 => (0u64..40, 0u64..10, 0usize..2_000)
+            .prop_map(|(from, more, bytes_max)| Step::Read { from, to: from + more, bytes_max }),
+    ]
+}
+
+proptest! {
+    /// Whatever is appended, replaced, evicted: the store reads like a plain list of entries.
+    #[test]
+    fn the_store_reads_like_a_list(steps in prop::collection::vec(step(), 1..80)) {
+        let shelf = Shelf::default();
+        let mut store = store(&shelf, 3, 0);
+        let mut list: Vec<Entry> = Vec::new();
+        let (mut stable, mut term) = (0, 1);
+        for step in steps {
+            match step {
+                Step::Append { back, count } => {
+                    let first = (list.len() as u64 + 1).saturating_sub(back).max(stable + 1);
+                    term += u64::from(first <= list.len() as u64);
+                    let new = entries(first..=first + count - 1, term);
+                    list.truncate(first as usize - 1);
+                    list.extend(new.iter().cloned());
+                    store.append(&new);
+                }
+                Step::Stable { but } => {
+                    stable = stable.max((list.len() as u64).saturating_sub(but));
+                    shelf.put(&list[..stable as usize]);
+                }
+                Step::Evict => store.evict(stable),
+                Step::Read { from, to, bytes_max } => {
+                    let low = from.clamp(1, list.len() as u64 + 1);
+                    let high = to.min(list.len() as u64 + 1);
+                    if low >= high {
+                        continue;
+                    }
+                    let read = store.read(low, high, bytes_max).unwrap();
+                    prop_assert!(!read.is_empty());
+                    prop_assert_eq!(&read[..], &list[low as usize - 1..low as usize - 1 + read.len()]);
+                    let all = store.entries(low, high, None, GetEntriesContext::empty(false)).unwrap();
+                    prop_assert_eq!(&all[..], &list[low as usize - 1..high as usize - 1]);
+                }
+            }
+            prop_assert_eq!(store.last_index(), Ok(list.len() as u64));
+            for entry in &list {
+                prop_assert_eq!(store.term(entry.index), Ok(entry.term));
+            }
+        }
+    }
 }
