@@ -73,13 +73,16 @@ impl OpenBlock {
         if self.is_empty() {
             self.base = record.revision.main;
         }
+        // The upper bound, so that encoding never grows the buffer: growing would copy what readers may share.
         let needed = record.bytes_max();
         if self.buffer.capacity() < needed {
             let left = block_bytes.saturating_sub(self.raw_bytes);
             self.buffer = BytesMut::with_capacity(needed.max(left));
         }
         record.encode(self.base, &mut self.buffer);
+        // From here on the record is shared and immutable; the buffer keeps the room behind it.
         let record_bytes = self.buffer.split().freeze();
+        assert!(record_bytes.len() <= needed, "a record larger than its bound");
         self.table.0.push(Position {
             main: record.revision.main,
             sub: u32::try_from(record.revision.sub).expect("fewer than 2^32 changes in one request"),
@@ -91,6 +94,7 @@ impl OpenBlock {
 
     /// The encoded record at `revision`, to be decoded against `base`.
     pub fn find(&self, revision: Revision) -> Option<(i64, Bytes)> {
+        debug_assert_eq!(self.table.0.len(), self.records.len(), "a record without its place");
         let number = self.table.find(revision)?;
         Some((self.base, self.records[number].clone()))
     }
@@ -98,6 +102,8 @@ impl OpenBlock {
     /// The block as it is now, with its records brought together.
     pub fn sealed(&self) -> Decoded {
         assert!(!self.is_empty(), "an empty block is never sealed");
+        // One more copy of the block, at memory speed; in return it lies in one piece, and the buffer can go when the last
+        // reader lets go of it.
         let mut raw = Vec::with_capacity(self.raw_bytes);
         for record in &self.records {
             raw.extend_from_slice(record);

@@ -130,6 +130,7 @@ impl BlockFiles {
         let number = self.file_with_room(backend, frame.len() as u64)?;
         let usage = self.files.get_mut(&number).expect("the current file is known");
         let bytes = u32::try_from(frame.len()).expect("a block is far below 4 GiB");
+        assert!(usage.end >= HEADER_BYTES && !frame.is_empty(), "frames lie behind the header");
         let place = Place { number, offset: usage.end, bytes, file: usage.file.clone() };
         usage.end += frame.len() as u64;
         usage.blocks += 1;
@@ -143,6 +144,7 @@ impl BlockFiles {
     /// Makes every appended block durable.
     pub fn sync(&mut self) -> Result<()> {
         self.write_buffer()?;
+        assert!(self.buffer.is_empty(), "a sync that leaves bytes behind");
         for number in self.unsynced.drain(..) {
             // A file may have been emptied and removed meanwhile: then nothing of it is needed.
             let Some(usage) = self.files.get(&number) else { continue };
@@ -164,6 +166,7 @@ impl BlockFiles {
         };
         let unused: Vec<u64> = self.files.iter().filter_map(is_unused).collect();
         for number in unused {
+            // No place of it is in the catalogue any more; those that readers hold keep the file itself.
             backend.remove_file(number)?;
             self.files.remove(&number);
         }
@@ -185,6 +188,7 @@ impl BlockFiles {
         }
         self.write_buffer()?;
         let number = self.next_number;
+        assert!(!self.files.contains_key(&number), "a number names one file for good");
         let file = backend.create_file(number)?;
         self.next_number += 1;
         self.files.insert(number, Usage { file, end: HEADER_BYTES, blocks: 0 });

@@ -130,6 +130,7 @@ pub(crate) fn block_key(first: Revision) -> Vec<u8> {
 
 /// The catalogue's entry for a stored block.
 pub(crate) fn block_entry(block: &Block, place: &Place) -> (Vec<u8>, Vec<u8>) {
+    assert!(block.dead.len() < block.identity.records, "a block without a live record is not named");
     let mut value = Vec::with_capacity(64);
     value.put_u64_le(place.number);
     value.put_u64_le(place.offset);

@@ -104,6 +104,10 @@ impl Compaction {
         if maintainer.durable.marks.compact_revision < target {
             return Ok(None);
         }
+        assert!(
+            target <= maintainer.durable.marks.revision,
+            "what is compacted is older than the checkpoint"
+        );
         // What an interrupted or skipped compaction left behind is no state that etcd would hash.
         Ok(Some(match before {
             Some(before) if before == maintainer.durable.marks.compacted => {
@@ -166,6 +170,9 @@ impl Sweep {
         let is_last = old.len() < BLOCKS_PER_STEP;
         let marked: Vec<Arc<Block>> = old.iter().map(|block| self.mark(block)).collect();
         let new = rewrite(durable, shared, &marked)?;
+        let live =
+            |blocks: &[Arc<Block>]| blocks.iter().map(|block| u64::from(block.live_records())).sum::<u64>();
+        assert_eq!(live(&marked), live(&new), "rewriting loses no live record and keeps no dead one");
         let mut marks = durable.marks;
         if is_last {
             assert_eq!(self.swept, self.dropped.len(), "every dropped record was in a stored block");
@@ -213,6 +220,7 @@ fn rewrite(durable: &mut Durable, shared: &Shared, blocks: &[Arc<Block>]) -> Res
     let (mut result, mut rest) = (Vec::with_capacity(blocks.len()), blocks);
     while !rest.is_empty() {
         let together = rest.iter().take_while(is_candidate).count();
+        // A lone small block is left alone: rewriting it would only move it.
         let (group, after) = rest.split_at(together.max(1));
         rest = after;
         let is_worth_it = group.len() > 1 || is_sparse(&group[0]);
@@ -291,6 +299,8 @@ fn apply(durable: &mut Durable, shared: &Shared, mut marks: Marks, change: Chang
     // A block that takes the key of an old one replaces it.
     let taken: BTreeSet<Vec<u8>> = update.puts.iter().map(|(key, _)| key.clone()).collect();
     update.removals.retain(|key| !taken.contains(key));
+    assert!(update.puts.len() >= come.len(), "every new block is named");
+    // As in a checkpoint: synced first, then named. Until the update is done a restart finds the old blocks, untouched.
     durable.files.sync()?;
     durable.update_marks(marks, update)?;
 
@@ -302,6 +312,7 @@ fn apply(durable: &mut Durable, shared: &Shared, mut marks: Marks, change: Chang
         durable.files.release(place);
         shared.cache.forget(place);
     }
+    // From here on new readers look at the new blocks; those under way hold the old ones and their file.
     shared.state.write().directory.replace(change.positions, change.new);
     durable.files.remove_unused(&mut *durable.backend)?;
     let stored_bytes = durable.allocated();

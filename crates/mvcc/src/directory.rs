@@ -134,6 +134,10 @@ impl Directory {
 
     /// Puts other blocks in the place of some. What they hold must be what is alive of the old ones.
     pub fn replace(&mut self, positions: Range<usize>, blocks: Vec<Arc<Block>>) {
+        assert!(
+            positions.start <= positions.end && positions.end <= self.slots.len(),
+            "blocks that are not there"
+        );
         let position = positions.start;
         for slot in &self.slots[positions.clone()] {
             self.stored_bytes -= slot.block.stored_bytes();
@@ -160,6 +164,7 @@ impl Directory {
     fn add_bytes(&mut self, block: &Block) {
         self.stored_bytes += block.stored_bytes();
         self.live_bytes += block.live_bytes();
+        assert!(self.live_bytes <= self.stored_bytes, "more alive than stored");
     }
 }
 

@@ -60,6 +60,7 @@ pub(crate) fn store(block: &Decoded, out: &mut Vec<u8>) {
     put_revision(&mut header, identity.first);
     put_revision(&mut header, identity.last);
     header.put_u32_le(codec);
+    assert!(header.len() == 4, "the checksum is the header's last field");
     let crc = checksum(&out[start..]);
     out[start + CRC_AT..start + HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
 }

@@ -104,6 +104,7 @@ impl HashPass {
             for records in records.chunks(RECORDS_PER_HOLD) {
                 self.add(shared, records);
             }
+            assert!(block.identity.last >= self.next, "a pass goes forward");
             self.next = Revision { sub: block.identity.last.sub + 1, ..block.identity.last };
         }
         Ok(false)

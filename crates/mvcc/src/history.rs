@@ -139,6 +139,7 @@ impl History {
     /// there must still report it. Dropped revisions are appended to `dropped`. Returns whether anything is left.
     pub fn prune(&mut self, at: i64, dropped: &mut Vec<Revision>) -> bool {
         let History::Many(generations) = self else { return true };
+        // Oldest first, so that `dropped` grows in revision order for this key.
         generations.ended.retain_mut(|generation| generation.prune(at, dropped));
         if !generations.last.prune(at, dropped) {
             match generations.ended.pop() {
@@ -205,6 +206,7 @@ impl Generation {
     }
 
     fn visible(&self, position: usize) -> Visible {
+        debug_assert!(!self.ended || position + 1 < self.revisions.len(), "a tombstone is not visible");
         Visible {
             revision: self.revisions[position],
             create: self.created,
@@ -218,12 +220,14 @@ impl Generation {
             dropped.append(&mut self.revisions);
             return false;
         }
+        // The newest one at or below `at` is what a reader there sees: it stays, whether put or tombstone.
         let superseded = self.revisions.partition_point(|revision| revision.main <= at).saturating_sub(1);
         if superseded > 0 {
             dropped.extend(self.revisions.drain(..superseded));
             self.revisions.shrink_to_fit();
             self.first_version += superseded as i64;
         }
+        assert!(!self.revisions.is_empty(), "a generation keeps at least its newest revision");
         true
     }
 }

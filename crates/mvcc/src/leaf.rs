@@ -63,6 +63,7 @@ impl Leaf {
 
     /// Changes one history and keeps the count of live keys right.
     pub fn update<T>(&mut self, position: usize, change: impl FnOnce(&mut History) -> T) -> T {
+        debug_assert!(self.live <= self.len(), "more live keys than keys");
         let history = &mut self.histories[position];
         let was_live = history.is_live();
         let result = change(history);
@@ -73,6 +74,7 @@ impl Leaf {
     pub fn insert(&mut self, position: usize, key: &[u8], history: History) {
         debug_assert!(position == 0 || self.key(position - 1) < key, "keys of a leaf ascend");
         debug_assert!(position == self.len() || self.key(position) > key, "keys of a leaf ascend");
+        assert!(self.len() <= KEYS_MAX, "a leaf that should have been split");
         let (start, old_bytes) = (self.start(position), self.bytes.len());
         self.bytes.resize(old_bytes + key.len(), 0);
         self.bytes.copy_within(start..old_bytes, start + key.len());
@@ -104,6 +106,7 @@ impl Leaf {
         }
         upper.live = upper.histories.iter().filter(|history| history.is_live()).count();
         self.live -= upper.live;
+        assert!(!self.must_split() || self.len() > 1, "a leaf of one key never splits");
         upper
     }
 

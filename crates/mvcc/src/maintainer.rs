@@ -72,6 +72,8 @@ impl Maintainer {
         let first_new = Revision::first_of(self.durable.marks.revision + 1);
         let (from, sealed) = self.blocks_to_store(first_new, cut.revision);
         let (stored, bytes_written) = self.durable.store(&sealed)?;
+        assert_eq!(stored.len(), sealed.len(), "every block of the checkpoint is stored");
+        // This order is the promise: the catalogue must never name what a power cut can still take away.
         self.durable.files.sync()?;
         self.durable.name(&cut, &stored)?;
 
@@ -80,9 +82,11 @@ impl Maintainer {
                 self.shared.cache.keep(place, decoded.clone());
             }
         }
+        // The lock is taken only now, for a swap of pointers; the writer went on all the while.
         let raw_bytes: usize = sealed.iter().map(|block| block.identity.raw_bytes as usize).sum();
         let (blocks, stored_bytes) = (stored.len(), self.durable.allocated());
         let mut state = self.shared.state.write();
+        debug_assert!(state.directory.len() >= from + blocks, "the writer only appends");
         state.directory.replace(from..from + blocks, stored);
         state.unpersisted_bytes =
             state.unpersisted_bytes.checked_sub(raw_bytes).expect("sealed blocks were counted");
@@ -149,6 +153,7 @@ impl Durable {
     /// Names a checkpoint in the catalogue: from here on it is what a restart finds.
     fn name(&mut self, cut: &Cut, stored: &[Arc<Block>]) -> Result<()> {
         let mut update = Update::default();
+        assert!(cut.compact_revision >= self.marks.compact_revision, "compactions go forward");
         let mut marks = self.marks;
         (marks.applied, marks.revision) = (cut.applied, cut.revision);
         marks.compact_revision = cut.compact_revision;
@@ -177,6 +182,10 @@ impl Durable {
     /// One atomic update that ends in `marks`.
     pub fn update_marks(&mut self, marks: Marks, mut update: Update) -> Result<()> {
         assert!(marks.revision >= self.marks.revision, "the durable revision never goes back");
+        assert!(
+            marks.compacted <= marks.compact_revision,
+            "physical compaction never overtakes the logical one"
+        );
         assert!(marks.applied >= self.marks.applied, "the durable applied index never goes back");
         update.puts.push(marks.entry());
         self.backend.update(update)?;

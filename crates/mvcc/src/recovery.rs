@@ -38,6 +38,7 @@ pub fn open(mut backend: Box<dyn Backend>, options: Options) -> Result<(Writer, 
     for entry in found.blocks {
         adopt(&mut *backend, &mut files, &mut directory, entry, found.marks.revision)?;
     }
+    // Only now is it known which files nothing is in.
     files.clean(&mut *backend)?;
     let index = rebuild_index(&directory)?;
 
@@ -47,6 +48,7 @@ pub fn open(mut backend: Box<dyn Backend>, options: Options) -> Result<(Writer, 
         // So that even an empty store has a format version, and a size.
         durable.update_marks(Marks::EMPTY, Update::default())?;
     }
+    assert_eq!(durable.marks.items.count as usize, durable.item_crcs.len(), "the digest was checked");
     let items = found.items.into_iter().map(|(key, (value, _))| (key, value)).collect();
     let state = state_of(&durable, index, directory, items);
     let shared = Arc::new(Shared {
@@ -142,6 +144,7 @@ fn rebuild_index(directory: &Directory) -> Result<Index> {
     let mut index = Index::new();
     for position in 0..directory.len() {
         let block = directory.get(position).expect("within its length");
+        // Past the cache, which would only keep the newest of them.
         let decoded = block.load()?;
         let mut dead = block.dead.unpack().into_iter().peekable();
         for record in decoded.records() {

@@ -79,7 +79,9 @@ pub(crate) enum Source {
 impl State {
     /// Records a put. The caller publishes `revision.main` when the request ends.
     pub fn put(&mut self, revision: Revision, key: &[u8], value: &[u8], lease: i64, block_bytes: usize) {
+        // The index first: it knows which version of the key this is, and the record must say so.
         let put = self.index.put(key, revision);
+        assert_eq!(put.revision, revision, "the index records what it was told");
         let body = Body::Put { create: put.create, version: put.version, lease, value };
         self.append(&Record { revision, key, body }, block_bytes);
     }
@@ -92,6 +94,7 @@ impl State {
 
     /// Where the record at `revision` is. `None`: there is no such record any more.
     pub fn locate(&self, revision: Revision) -> Option<Source> {
+        // Newest first: what was just written is the likeliest to be read.
         if let Some((base, record)) = self.open.find(revision) {
             return Some(Source::Open { base, record });
         }
@@ -114,6 +117,13 @@ impl State {
         if !self.open.is_empty() {
             self.seal();
         }
+        if let Some(waiting) = &self.cut {
+            assert!(
+                waiting.revision <= self.revision && waiting.applied <= self.applied,
+                "checkpoints go forward"
+            );
+        }
+        // A cut that still waits is superseded, but its items have to be written all the same.
         let mut items = self.cut.take().map(|waiting| waiting.items).unwrap_or_default();
         items.append(&mut self.items_changed);
         let (applied, revision) = (self.applied, self.revision);
@@ -133,8 +143,10 @@ impl State {
 
     fn seal(&mut self) {
         let sealed: Decoded = std::mem::take(&mut self.open).sealed();
+        assert!(sealed.last().main <= self.revision + 1, "a block beyond the request in progress");
         self.unpersisted_bytes += sealed.raw().len();
         self.uncut_bytes += sealed.raw().len();
+        assert!(self.uncut_bytes <= self.unpersisted_bytes, "what no cut covers is not persisted either");
         self.directory.push(Arc::new(Block::in_memory(sealed)));
     }
 }

@@ -79,6 +79,7 @@ impl<'r> Reading<'r> {
     /// Keys without values are complete after this; pairs in full are still to be loaded from what is returned.
     pub fn walk(&mut self, state: &State, newest: i64, keys_max: usize) -> Result<Found> {
         check_not_compacted(self.at, state.compact_revision)?;
+        assert!(self.at <= newest, "a revision that does not exist yet is refused before it is read");
         self.count_at_once(state, newest);
         let Some(rest) = self.rest.take() else { return Ok(Found::new()) };
         let (mut found, mut keys) = (Found::new(), KeysOnly::default());
@@ -88,10 +89,12 @@ impl<'r> Reading<'r> {
                 return ControlFlow::Break(Stop::Pause(Bytes::copy_from_slice(key)));
             }
             visited += 1;
+            // Keys that do not exist at this revision are paid for as well: they take their time under the lock.
             let Some(visible) = history.at(self.at) else { return ControlFlow::Continue(()) };
             if taken == self.limit && self.is_counted {
                 return ControlFlow::Break(Stop::Full);
             }
+            // Past the limit the walk goes on only to count, and touches no block.
             self.count += i64::from(!self.is_counted);
             if taken < self.limit {
                 taken += 1;
@@ -106,6 +109,7 @@ impl<'r> Reading<'r> {
             }
             ControlFlow::Continue(())
         });
+        assert!(taken <= self.limit, "more pairs than were asked for");
         keys.finish(&mut self.kvs);
         match outcome {
             ControlFlow::Break(Stop::Pause(key)) => self.rest = Some(rest.resumed_at(key)),
@@ -117,6 +121,7 @@ impl<'r> Reading<'r> {
 
     /// Loads what `walk` found, and says whether all of it was still there: a compaction may have overtaken this read.
     pub fn load(&mut self, found: Found, cache: &BlockCache) -> Result<bool> {
+        // One allocation per hold of the lock; with a limit that is usually one in all.
         self.kvs.reserve(found.len());
         let mut loader = Loader { cache, last: None };
         for (revision, source) in found {
@@ -125,6 +130,7 @@ impl<'r> Reading<'r> {
                 None => return Ok(false),
             }
         }
+        debug_assert!(self.kvs.is_sorted_by(|left, right| left.key < right.key), "pairs come in key order");
         Ok(true)
     }
 
@@ -175,6 +181,7 @@ impl Loader<'_> {
             Source::Sealed(block) => {
                 let decoded = self.decoded(block)?;
                 let Some(record) = decoded.find(revision) else { return Ok(None) };
+                assert_eq!(record.revision, revision, "a table that points at another record");
                 pair(&record, decoded.raw()).map(Some).ok_or_else(|| block.lacks_record())
             }
         }
@@ -219,6 +226,7 @@ impl KeysOnly {
     fn finish(self, kvs: &mut Vec<KeyValue>) {
         let bytes = Bytes::from(self.bytes);
         let mut start = 0;
+        // The buffer becomes the shared one without a copy; each key is a slice of it.
         kvs.extend(self.keys.into_iter().map(|(end, visible)| {
             let key = bytes.slice(start..end);
             start = end;

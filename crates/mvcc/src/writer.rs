@@ -77,6 +77,7 @@ impl Writer {
         let shared = &self.store.shared;
         let mut state = shared.state.write();
         assert!(applied >= state.applied, "entries are applied in order");
+        assert!(state.revision >= state.compact_revision, "nothing beyond the newest is compacted");
         state.applied = applied;
         state.is_inside_entry = false;
         if state.is_cut_due(shared.options.checkpoint_due_bytes) {
@@ -145,6 +146,7 @@ impl<'w> RevisionWriter<'w> {
             Previous::Skip => Fetch::KeysOnly,
             Previous::Return => Fetch::Full,
         };
+        // Keys alone suffice where nobody asks for the old values: then no block is read at all.
         let doomed = self.range(range, 0, &RangeOptions { limit: 0, fetch })?.kvs;
         let block_bytes = self.shared.options.block_bytes;
         for kv in &doomed {
@@ -164,6 +166,7 @@ impl<'w> RevisionWriter<'w> {
         let shared = self.shared;
         let state = self.guard.get_or_insert_with(|| shared.state.write());
         assert_eq!(state.revision, self.base, "one writer at a time");
+        assert!(self.sub < i64::from(u32::MAX), "fewer than 2^32 changes in one request");
         let revision = Revision { main: self.base + 1, sub: self.sub };
         self.sub += 1;
         (state, revision)
@@ -180,6 +183,7 @@ impl Drop for RevisionWriter<'_> {
     fn drop(&mut self) {
         let revision = self.revision();
         if let Some(state) = &mut self.guard {
+            assert!(revision > state.revision, "a lock is taken only to change something");
             state.revision = revision;
         }
     }
