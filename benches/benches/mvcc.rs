@@ -46,7 +46,7 @@ impl Home {
         scramble(value, self.next);
         self.writer.begin().put(&key, value, 0);
         self.next += 1;
-        if self.next % 100 == 0 {
+        if self.next.is_multiple_of(100) {
             let applied = Applied { index: self.next, term: 1 };
             if self.writer.end_entry(applied).expect("in order") != Pressure::Calm {
                 self.maintainer.persist().expect("a disk with room");
