@@ -3,15 +3,17 @@
 //!   DIR/catalogue/          sled: one tree, small values, one batch per checkpoint
 //!   DIR/blocks/NNNNNN.blk   written once, synced before the catalogue names what is inside
 //!
+//! Directories are made 0700 and block files 0600: values are nobody else's business.
+//!
 //! What sled 0.34 needs to be told:
 //! * Its `flush` does not survive a power cut by itself: the file it wrote is synced here, by its own handle.
 //! * A `snap.*.generating` left by a crash while opening makes the next opening fail: it is deleted first.
 //! * Its cache outgrows its setting, so the setting is small; the catalogue is read once, at start.
 //! * Values beyond about 128 KiB become files that it never syncs: catalogue values stay far below.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -43,7 +45,7 @@ impl SledBackend {
     pub fn open(dir: &Path) -> Result<Self> {
         let (catalogue_dir, blocks_dir) = (dir.join("catalogue"), dir.join("blocks"));
         for new in [dir, &catalogue_dir, &blocks_dir] {
-            fs::create_dir_all(new).map_err(refused("create", new))?;
+            DirBuilder::new().recursive(true).mode(0o700).create(new).map_err(refused("create", new))?;
         }
         remove_half_written_snapshots(&catalogue_dir)?;
         let catalogue = open_catalogue(&catalogue_dir)?;
@@ -109,8 +111,10 @@ impl Backend for SledBackend {
     }
 
     fn create_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
-        let file =
-            self.open_block_file(number, OpenOptions::new().read(true).write(true).create_new(true))?;
+        let file = self.open_block_file(
+            number,
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600),
+        )?;
         // The directory as well: a power cut may forget the name of a file whose bytes are safe.
         sync_dir(&self.blocks_dir)?;
         Ok(file)
@@ -226,6 +230,20 @@ mod tests {
         let mut backend = SledBackend::open(&home).unwrap();
         assert_eq!(backend.catalogue().unwrap(), [(b"b".to_vec(), b"2".to_vec())]);
         assert!(!leftover.exists());
+    }
+
+    #[test]
+    fn nobody_else_can_read_what_is_stored() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("store");
+        SledBackend::open(&home).unwrap().create_file(1).unwrap();
+        for (path, mode) in
+            [("", 0o700), ("catalogue", 0o700), ("blocks", 0o700), ("blocks/000001.blk", 0o600)]
+        {
+            let found = fs::metadata(home.join(path)).unwrap().permissions().mode() & 0o777;
+            assert_eq!(found, mode, "{path:?}");
+        }
     }
 
     #[test]
