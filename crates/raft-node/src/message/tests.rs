@@ -121,6 +121,15 @@ fn equal_messages_to_several_peers_share_one_buffer() {
 }
 
 #[test]
+fn what_was_forwarded_may_be_forwarded_back_to_where_it_began() {
+    // A follower that took this member for the leader asked it; this one follows that very member meanwhile.
+    let back = Message { to: PEER, ..message(MessageType::MsgReadIndex) };
+    let out = encode_all(vec![back]).remove(0);
+    assert_eq!(out.to, PEER);
+    assert_eq!(decode(3, PEER, out.bytes).map(|message| message.from), Ok(PEER));
+}
+
+#[test]
 fn two_forwarded_proposals_are_never_taken_for_the_same() {
     let mut other = message(MessageType::MsgPropose);
     other.entries[0].data = Bytes::from_static(b"other");
