@@ -110,7 +110,7 @@ fn reads(criterion: &mut Criterion) {
 
 fn compaction(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("mvcc compact");
-    group.sample_size(10).measurement_time(Duration::from_secs(2));
+    group.sample_size(10).measurement_time(Duration::from_secs(1));
     group.throughput(Throughput::Elements(KEYS));
     for kind in [Kind::Memory, Kind::Sled] {
         group.bench_function(format!("100,000 superseded, {kind:?}"), |bencher| {
@@ -129,7 +129,7 @@ fn compact(mut home: Home) -> Home {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default().measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_secs(1));
+    config = Criterion::default().measurement_time(Duration::from_secs(1)).warm_up_time(Duration::from_millis(300));
     targets = puts, reads, compaction
 }
 criterion_main!(benches);
