@@ -14,7 +14,9 @@
 //! For development only: nothing that ships depends on this crate.
 
 pub mod chance; // where everything random comes from
-pub mod world; // time, faults, and what happens next
+pub mod world; // time, and what happens next
+
+mod faults; // what goes wrong
 
 mod clients; // what is asked for, and what came of it
 mod laws; // what must never happen

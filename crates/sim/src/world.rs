@@ -1,4 +1,4 @@
-//! Time, faults, and what happens next.
+//! Time, and what happens next.
 //!
 //! A queue of happenings, ordered by time and then by when they were planned. Each is carried out on one member,
 //! which then turns; what that calls for is planned in its turn. After the story's faulty part everything heals, and
@@ -8,17 +8,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use raft_node::{Event, Outbound, Role};
+use raft_node::{Event, Outbound};
 
 use crate::chance::{Chance, fold};
 use crate::clients::{Ask, Clients, RequestId};
 use crate::laws::{Breach, Elections, Truth, logs_match};
 use crate::machine::SharedTruth;
-use crate::network::{Network, Weather};
+use crate::network::Network;
 use crate::site::{LocalDone, LocalTurn, Site};
 
-const MILLISECOND: u64 = 1_000;
-const SECOND: u64 = 1_000 * MILLISECOND;
+pub(crate) const MILLISECOND: u64 = 1_000;
+pub(crate) const SECOND: u64 = 1_000 * MILLISECOND;
 const TICK: u64 = 100 * MILLISECOND;
 /// Calm time after the faults: clients stop, and everybody must have caught up, before it ends.
 const CALM: u64 = 20 * SECOND;
@@ -68,7 +68,7 @@ pub struct Report {
 }
 
 #[derive(Debug)]
-enum Happening {
+pub(crate) enum Happening {
     Tick { to: u64, boot: u64 },
     Deliver { from: u64, to: u64, bytes: Bytes },
     Sync { to: u64, boot: u64 },
@@ -79,21 +79,21 @@ enum Happening {
     Heal,
 }
 
-struct World {
+pub(crate) struct World {
     plan: Plan,
-    now: u64,
+    pub now: u64,
     planned: u64,
     queue: BTreeMap<(u64, u64), Happening>,
-    chance: Chance,
-    sites: BTreeMap<u64, Site>,
-    network: Network,
-    clients: Clients,
+    pub chance: Chance,
+    pub sites: BTreeMap<u64, Site>,
+    pub network: Network,
+    pub clients: Clients,
     truth: SharedTruth,
     elections: Elections,
-    report: Report,
-    healed: bool,
+    pub report: Report,
+    pub healed: bool,
     /// Puts acknowledged since everything healed.
-    puts_when_healed: u64,
+    pub puts_when_healed: u64,
 }
 
 /// Plays a story to its end.
@@ -150,16 +150,16 @@ impl World {
         Ok(world)
     }
 
-    fn after(&mut self, delay: u64, happening: Happening) {
+    pub fn after(&mut self, delay: u64, happening: Happening) {
         self.planned += 1;
         self.queue.insert((self.now + delay, self.planned), happening);
     }
 
-    fn ids(&self) -> Vec<u64> {
+    pub fn ids(&self) -> Vec<u64> {
         self.sites.keys().copied().collect()
     }
 
-    fn site(&mut self, id: u64) -> &mut Site {
+    pub fn site(&mut self, id: u64) -> &mut Site {
         self.sites.get_mut(&id).expect("members are never removed")
     }
 
@@ -198,7 +198,7 @@ impl World {
         self.sites[&id].paused_until.checked_sub(self.now).filter(|left| *left > 0)
     }
 
-    fn boot(&mut self, id: u64) -> Result<(), Breach> {
+    pub fn boot(&mut self, id: u64) -> Result<(), Breach> {
         let (ids, truth) = (self.ids(), self.truth.clone());
         let site = self.sites.get_mut(&id).expect("members are never removed");
         site.boot(&ids, &truth, &mut self.chance)?;
@@ -330,7 +330,7 @@ impl World {
     }
 
     /// One turn of a member, and another as long as it has more to do.
-    fn turn(&mut self, id: u64) -> Result<(), Breach> {
+    pub fn turn(&mut self, id: u64) -> Result<(), Breach> {
         loop {
             let turn = self.site(id).turn()?;
             let gauges = self.sites[&id].up.as_ref().expect("it turned just now").node.gauges();
@@ -404,73 +404,10 @@ impl World {
         self.after(delay, Happening::Client { client });
     }
 
-    fn gone(&mut self, request: RequestId) {
+    pub fn gone(&mut self, request: RequestId) {
         if let Some(client) = self.clients.gone(request) {
             self.rest(client);
         }
-    }
-
-    fn fault(&mut self) -> Result<(), Breach> {
-        if self.healed {
-            return Ok(());
-        }
-        let next = self.chance.within(200 * MILLISECOND, 3 * SECOND);
-        self.after(next, Happening::Fault);
-        let ids = self.ids();
-        let victim = *self.chance.pick(&ids);
-        match self.chance.within(0, 100) {
-            0..25 => {
-                self.network.heal();
-                self.network.partition(&ids, &mut self.chance);
-                self.report.partitions += 1;
-            }
-            25..45 => self.network.heal(),
-            45..65 => self.crash(victim),
-            65..70 => ids.into_iter().for_each(|id| self.crash(id)),
-            70..82 => {
-                let pause = self.chance.within(50 * MILLISECOND, 4 * SECOND);
-                self.site(victim).paused_until = self.now + pause;
-                self.report.pauses += 1;
-            }
-            82..92 => self.network.weather = Weather::rough(&mut self.chance),
-            _ => self.move_leadership(victim)?,
-        }
-        Ok(())
-    }
-
-    fn crash(&mut self, id: u64) {
-        if self.sites[&id].up.is_none() {
-            return;
-        }
-        let site = self.sites.get_mut(&id).expect("members are never removed");
-        site.crash(&mut self.chance);
-        site.paused_until = 0;
-        self.report.crashes += 1;
-        for request in self.clients.open_at(id) {
-            self.gone(request);
-        }
-        let down = self.chance.within(10 * MILLISECOND, 5 * SECOND);
-        self.after(down, Happening::Restart { to: id });
-    }
-
-    fn move_leadership(&mut self, to: u64) -> Result<(), Breach> {
-        let leads = |site: &&Site| site.up.as_ref().is_some_and(|up| up.node.gauges().role == Role::Leader);
-        let Some(leader) = self.sites.values().find(leads).map(|site| site.id) else { return Ok(()) };
-        self.site(leader).handle(Event::TransferLeader { to })?;
-        self.turn(leader)
-    }
-
-    fn heal(&mut self) -> Result<(), Breach> {
-        self.healed = true;
-        self.network = Network::new();
-        self.puts_when_healed = self.clients.puts;
-        for id in self.ids() {
-            self.site(id).paused_until = 0;
-            if self.sites[&id].up.is_none() {
-                self.boot(id)?;
-            }
-        }
-        Ok(())
     }
 
     /// Everything healed and came to rest: the cluster must have served, and all members must be equal.
