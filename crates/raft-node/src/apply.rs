@@ -61,9 +61,14 @@ pub struct Done<P, R, O> {
 }
 
 /// The state machine, and the readers that wait for it.
+///
+/// Commits that are not applied yet live with the core; here is only what the step at hand needs, and readers whose
+/// index lies ahead. Their number is bounded where readers enter.
 pub struct Applier<S: StateMachine, R> {
     machine: S,
+    /// Moves only when a whole entry is in the machine.
     applied: Position,
+    /// Readers by the index they wait for.
     waiting: BTreeMap<u64, Vec<R>>,
 }
 
@@ -96,6 +101,7 @@ impl<S: StateMachine, R> Applier<S, R> {
         Ok(done)
     }
 
+    /// Applies one entry, with or without commands.
     fn entry<P>(
         &mut self,
         at: Position,
@@ -114,6 +120,7 @@ impl<S: StateMachine, R> Applier<S, R> {
         Ok(())
     }
 
+    /// Applies the commands of a batch in order and pairs outcomes with those who wait for them.
     fn commands<P>(
         &mut self,
         at: Position,

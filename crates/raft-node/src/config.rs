@@ -22,7 +22,10 @@ pub struct Config {
     pub limits: Limits,
 }
 
-/// Bounds, each with what happens when it is reached.
+/// Bounds on what a member holds in memory and takes from others.
+///
+/// At its worst a member holds the inbox, the proposals, the uncommitted entries and the cache at once: with the
+/// defaults about 180 MiB. In ordinary work it is the cache and little else. Bounds, each with what happens when it is reached.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Proposals not yet answered, waiting and in flight. More are refused with `TooManyRequests`.

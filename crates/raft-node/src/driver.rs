@@ -38,9 +38,13 @@ pub(crate) type LocalNode<O> = Node<ProposeReply<O>, ReadReply>;
 pub(crate) type LocalJob<O> = ApplyJob<ProposeReply<O>, ReadReply>;
 
 /// Turns time into ticks.
+///
+/// The only clock of a member, and the only place where one is read. Ticks keep their rhythm: a turn that comes late
+/// does not push the following ticks back, so a busy member's heartbeats do not slow down little by little.
 #[derive(Debug)]
 pub(crate) struct TickClock {
     tick: Duration,
+    /// When the next tick is due; the driver sleeps no longer than that.
     next: Instant,
 }
 
@@ -122,6 +126,11 @@ impl<O: Send + 'static> Driver<O> {
         result
     }
 
+    /// The loop: take what waits, let time pass, turn, carry out.
+    ///
+    /// One wake-up serves all that came meanwhile, so the batches and rounds of a turn grow with the load by
+    /// themselves. With one client a put costs this thread three wake-ups: the command, the sync, and the
+    /// acknowledgement that commits it.
     fn turns(&mut self) -> Result<(), Fatal> {
         let mut inputs = Vec::new();
         let mut again = true; // A lone voter has work before anybody says anything.
@@ -151,6 +160,7 @@ impl<O: Send + 'static> Driver<O> {
         }
     }
 
+    /// Sorts one input. Nothing is decided here: the node collects, and the turn decides.
     fn input(&mut self, input: Input<O>) -> Result<(), Fatal> {
         match input {
             Input::Event(event) => {
@@ -166,6 +176,7 @@ impl<O: Send + 'static> Driver<O> {
         Ok(())
     }
 
+    /// Lets the time pass that has passed.
     fn tick(&mut self) -> Result<(), Fatal> {
         let (ticks, late) = self.clock.due(Instant::now());
         if late > self.clock.tick {
@@ -180,6 +191,8 @@ impl<O: Send + 'static> Driver<O> {
         Ok(())
     }
 
+    /// How far the apply thread has come, read once per turn: a message for each entry would wake this thread for
+    /// nothing. Only when entries wait for room does the apply thread wake it, see `wants_applied`.
     fn note_applied(&mut self) -> Result<(), Fatal> {
         let applied = self.shared.applied.load(Ordering::SeqCst);
         assert!(applied >= self.applied, "the machine went back");
@@ -213,6 +226,7 @@ impl<O: Send + 'static> Driver<O> {
         self.outlets.replies.complete(failed.chain(unread).collect());
     }
 
+    /// Publishes what others may read, and tells those who wait for leadership to move.
     fn note_gauges(&mut self) {
         let gauges = self.node.gauges();
         self.shared.publish(gauges);
@@ -228,6 +242,7 @@ impl<O: Send + 'static> Driver<O> {
         }
     }
 
+    /// Begins to move leadership. Raft gives up by itself after an election timeout; whoever asked is told after two.
     fn hand_over(
         &mut self,
         to: Option<u64>,
@@ -254,6 +269,9 @@ impl<O: Send + 'static> Driver<O> {
 }
 
 /// The log thread: everything that waits becomes durable with one sync, and only then what was promised is said.
+///
+/// While it waits for the disk, the driver goes on: heartbeats leave, followers' acknowledgements arrive, and what
+/// comes for the log meanwhile forms the next group. A slow disk makes groups larger, not elections.
 pub(crate) fn run_log<O, F: Fs>(
     mut wal: Wal<F>,
     jobs: &Mailbox<PersistJob>,
@@ -287,6 +305,10 @@ pub(crate) fn run_log<O, F: Fs>(
 }
 
 /// The apply thread: entries in, answers out, one batch of answers per entry.
+///
+/// Answers of an entry wait for its last command, not for other entries: a proposer of a small entry is not held up by
+/// the large one behind it. When the store is full the machine waits inside `end_entry`; entries then pile up in the
+/// core, within its bound, while commits go on.
 pub(crate) fn run_apply<S: StateMachine>(
     mut applier: Applier<S, ReadReply>,
     jobs: &Mailbox<LocalJob<S::Outcome>>,

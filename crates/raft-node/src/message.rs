@@ -75,6 +75,7 @@ fn position(entry: &Entry) -> (u64, u64) {
     (entry.index, entry.term)
 }
 
+/// The numbers of a message in the order in which they are written.
 fn fields(message: &Message) -> (MessageType, [u64; 7]) {
     let Message { msg_type, from, term, log_term, index, commit, commit_term, reject_hint, .. } = message;
     (*msg_type, [*from, *term, *log_term, *index, *commit, *commit_term, *reject_hint])
@@ -131,6 +132,8 @@ pub(crate) fn decode(from: u64, to: u64, bytes: Bytes) -> Result<Message, Malfor
     Ok(message)
 }
 
+/// Payloads are slices of the message: it stays in memory as long as one of them does, which for entries is as long as
+/// the log store's cache holds them.
 fn decode_entries(cursor: &mut Cursor) -> Result<Vec<Entry>, Malformed> {
     let count = cursor.count(ENTRY_BYTES_MIN, "entry count")?;
     let mut entries = Vec::with_capacity(count);
@@ -191,6 +194,8 @@ fn is_between_members(kind: MessageType) -> bool {
     }
 }
 
+/// Entries and their acknowledgements are bulk, with the proposals that become entries; everything else is small, and a
+/// leader's office or a reader's patience depends on it.
 fn lane(kind: MessageType) -> Lane {
     match kind {
         MessageType::MsgPropose | MessageType::MsgAppend | MessageType::MsgAppendResponse => Lane::Bulk,

@@ -37,7 +37,8 @@ pub struct NodeSetup {
     pub read_retry_ticks: u64,
 }
 
-/// What one turn calls for. `P` answers a proposer, `R` a reader.
+/// What one turn calls for, in the order in which a driver best carries it out: peers hear first, because their disks
+/// can then work at the same time as this member's. Nothing breaks in another order. `P` answers a proposer, `R` a reader.
 #[derive(Debug)]
 pub struct Turn<P, R> {
     /// May leave at once.
@@ -73,6 +74,10 @@ pub struct Found<F: wal::Fs> {
     pub last: wal::Position,
 }
 
+/// The node of one member. `P` answers a proposer and `R` a reader; a node moves them but never looks inside.
+///
+/// Per turn: at most one batch and one read round begin. That is no limit on throughput, because both take in
+/// everybody who waits, and it keeps the number of messages independent of the number of clients.
 pub struct Node<P, R> {
     core: Core,
     proposals: Proposals<P>,
@@ -85,6 +90,7 @@ pub struct Node<P, R> {
     id: u64,
     election_ticks: Ticks,
     request_timeout_ticks: Ticks,
+    /// Who led at the end of the last turn.
     leader: Option<u64>,
     /// When the leader of today became known.
     leader_since: Ticks,
@@ -150,6 +156,10 @@ impl<P, R> Node<P, R> {
     }
 
     /// Collects everything that the calls since the last turn ask for.
+    ///
+    /// The order within is not free. Changes of leadership are noted first, so that no round begins under a leader
+    /// that is gone; the batch is proposed before the core turns, so that it leaves in this turn; rounds are confirmed
+    /// last, after leadership was looked at again.
     pub fn turn(&mut self) -> Result<Turn<P, R>, Fatal> {
         let mut turn = Turn {
             send: Vec::new(),

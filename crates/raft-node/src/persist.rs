@@ -18,6 +18,9 @@ use wal::{Fs, LogIndex, Term, Wal};
 use crate::message::{Outbound, entry_kind};
 
 /// What one turn of the Core wants on disk, and what may be said once it is there.
+///
+/// Entries come with a state if the state changed: a vote is as much a promise as an entry. A job may hold promises
+/// only; then it just keeps its place in the queue, behind the sync that those promises need.
 #[derive(Debug)]
 pub struct PersistJob {
     pub(crate) number: u64,

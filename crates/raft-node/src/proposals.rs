@@ -23,6 +23,7 @@ use crate::batch::{Batch, BatchBuilder, BatchId, COMMAND_OVERHEAD};
 /// Ticks since the member started.
 pub(crate) type Ticks = u64;
 
+/// A command that is in no batch yet.
 struct Waiting<P> {
     command: Bytes,
     reply: P,
@@ -40,6 +41,7 @@ struct Flight<P> {
     sent: Ticks,
 }
 
+/// A batch that Raft has not taken yet: it has a name, but nobody else has seen it.
 struct Prepared<P> {
     id: BatchId,
     bytes: Bytes,
@@ -59,8 +61,11 @@ pub(crate) struct Proposals<P> {
     nonce: u64,
     next_sequence: u64,
     batch_bytes_max: usize,
+    /// In the order of arrival.
     waiting: VecDeque<Waiting<P>>,
+    /// At most one: the next batch is not built before this one has left, so that it can take in more.
     prepared: Option<Prepared<P>>,
+    /// By sequence. Entries commit in this order on one leader, but a batch may be lost and the next one not.
     in_flight: BTreeMap<u64, Flight<P>>,
 }
 

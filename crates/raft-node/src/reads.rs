@@ -27,11 +27,13 @@ use crate::proposals::Ticks;
 /// answer; more would cost heartbeats without making anybody faster.
 const ROUNDS_MAX: usize = 2;
 
+/// One who wants to read, and since when.
 struct Reader<R> {
     reply: R,
     since: Ticks,
 }
 
+/// Readers that one confirmation will serve.
 struct Round<R> {
     number: u64,
     begun: Ticks,
@@ -46,8 +48,11 @@ pub(crate) struct Reads<R> {
     nonce: u64,
     next_number: u64,
     retry_ticks: Ticks,
+    /// Whom the rounds under way were begun under.
     reign: Reign,
+    /// In the order of arrival; in no round yet, or in one that was forgotten.
     waiting: VecDeque<Reader<R>>,
+    /// Begun and not confirmed, oldest first; at most [`ROUNDS_MAX`].
     rounds: VecDeque<Round<R>>,
     /// Readers whose round died with its leader, until another one is known.
     orphans: VecDeque<Reader<R>>,

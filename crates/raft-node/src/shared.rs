@@ -31,13 +31,16 @@ pub(crate) enum Input<O> {
     },
 }
 
+/// One per member; every thread and every handle holds it.
 pub(crate) struct Shared<O> {
     pub id: u64,
     pub limits: Limits,
     pub inbox: Mailbox<Input<O>>,
     /// Bytes of peers' messages in the inbox.
     pub inbox_bytes: AtomicUsize,
+    /// Proposals and their bytes between entrance and answer.
     pub proposals: Arc<Occupancy>,
+    /// Readers between entrance and answer.
     pub reads: Arc<Occupancy>,
     pub observer: Arc<dyn Observer>,
     /// Written by the apply thread.
@@ -93,6 +96,8 @@ impl<O> Shared<O> {
         self.failed.load(Ordering::SeqCst)
     }
 
+    /// Called by the driver after each turn. The stores are not one atomic step: a reader may see the new term with the
+    /// old leader, and must not conclude anything from the pair.
     pub fn publish(&self, gauges: Gauges) {
         debug_assert!(gauges.commit <= gauges.last_index, "committed beyond the log's end");
         debug_assert!(

@@ -23,6 +23,9 @@ use crate::{Config, Fatal, Handle, Observer, Position, StartError, StateMachine,
 const READ_RETRY: Duration = Duration::from_millis(500);
 
 /// An opened log together with what opening it found.
+///
+/// Whoever starts a member opens or creates its log, because identity and directory are the process's affair. From
+/// then on the log belongs to the member's log thread, and others read through its reader.
 pub struct Log<F: Fs> {
     wal: Wal<F>,
     state: Option<Vec<u8>>,
@@ -80,6 +83,7 @@ pub fn start<S: StateMachine, F: Fs>(
     observer: Arc<dyn Observer>,
 ) -> Result<Started<S::Outcome>, StartError> {
     check(&config)?;
+    // What the machine holds must come from this log: replay begins right behind it.
     let applied = state_machine.applied();
     let (wal, found) = log.split();
     let last = found.last.index.0;
@@ -104,6 +108,7 @@ pub fn start<S: StateMachine, F: Fs>(
     let driver = Driver::new(node, shared.clone(), outlets, clock, 2 * config.election_ticks);
     let applier = Applier::new(state_machine);
 
+    // The driver last: the others wait for it, and nothing is lost if one of them cannot be started.
     let for_log = shared.clone();
     let for_apply = shared.clone();
     let mut threads = Spawner { shared: &shared, handles: Vec::new() };

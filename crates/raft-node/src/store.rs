@@ -40,6 +40,8 @@ impl<F: wal::Fs> Archive for wal::Reader<F> {
     }
 }
 
+// The cache's bound counts what an entry really takes, so that a log of tiny entries does not take ten times as much.
+
 /// What an entry costs in memory beside its payload: the struct and its place in the queue, rounded up.
 const ENTRY_OVERHEAD: usize = 160;
 
@@ -86,6 +88,9 @@ impl LogStore {
     }
 
     /// Brings what is not committed into the cache; it may still be replaced.
+    ///
+    /// At most what a leader may hold uncommitted. What is committed stays on disk until somebody asks for it: a
+    /// restart does not read the log twice.
     fn warm(&mut self) -> Result<(), Fatal> {
         let from = self.state.hard.commit + 1;
         let mut next = from;
@@ -139,6 +144,11 @@ impl LogStore {
     }
 
     /// Entries of `low..high` as far as `bytes_max` reaches, at least one.
+    ///
+    /// A range that begins before the cache is answered up to where the cache begins, and the caller asks again: one
+    /// read is either memory or disk, never both. Reading the disk here keeps the driver from its other work for the
+    /// time of one read of at most [`crate::Limits::MESSAGE_BYTES_MAX`]; only a follower that lags by more than the
+    /// cache holds causes it.
     pub fn read(&self, low: u64, high: u64, bytes_max: usize) -> Result<Vec<Entry>, Fatal> {
         assert!(low < high && high <= self.last.index + 1, "{low}..{high} is not in the log");
         if low < self.first_cached {
