@@ -17,7 +17,8 @@ pub struct Config {
     /// Ticks between two heartbeats of a leader; at least 1.
     pub heartbeat_ticks: u32,
     /// A follower that hears no leader for this many ticks, plus a random part of as many again, stands for
-    /// election. Must exceed `heartbeat_ticks`; ten times as much is usual.
+    /// election; the part is drawn from a share that no other voter draws from. Must exceed `heartbeat_ticks`; ten
+    /// times as much is usual.
     pub election_ticks: u32,
     pub limits: Limits,
 }

@@ -178,6 +178,23 @@ fn check(config: &Config) -> Result<(), StartError> {
     Ok(())
 }
 
+/// The part of `election_ticks..2 * election_ticks` that this member alone draws its timeouts from.
+///
+/// Members that stand for election in the same tick split the votes, and the cluster waits for a whole timeout more. With
+/// shares that do not meet, only the scheduler can bring two of them together. Too few ticks for that: all share them.
+fn own_share(config: &Config) -> std::ops::Range<u32> {
+    let voters = u32::try_from(config.voters.len()).unwrap_or(u32::MAX);
+    let below = config.voters.iter().filter(|voter| **voter < config.id).count();
+    let rank = u32::try_from(below).unwrap_or(u32::MAX);
+    let all = config.election_ticks;
+    if all < voters {
+        return all..2 * all;
+    }
+    let border =
+        |rank: u32| all + u32::try_from(u64::from(all) * u64::from(rank) / u64::from(voters)).unwrap_or(all);
+    border(rank)..border(rank + 1)
+}
+
 /// Times become ticks here, once; beyond this point nothing knows how long a tick is, but for the driver's clock.
 fn node_setup(config: &Config) -> NodeSetup {
     let limits = &config.limits;
@@ -186,7 +203,7 @@ fn node_setup(config: &Config) -> NodeSetup {
             id: config.id,
             heartbeat_ticks: config.heartbeat_ticks,
             election_ticks: config.election_ticks,
-            timeout_ticks: config.election_ticks..2 * config.election_ticks,
+            timeout_ticks: own_share(config),
             apply_bytes_max: limits.apply_bytes_max,
         },
         boot_nonce: config.boot_nonce,
