@@ -7,7 +7,7 @@
 //! * A port in use is found out before anything else is started.
 //! * No more than a fixed number of connections is open; one more waits in the backlog until another ends.
 //! * Running out of file descriptors slows accepting down; it never spins and never ends the loop.
-//! * After `stop` nothing is accepted, and [`drained`] returns when the last connection has ended.
+//! * After `stop` nothing is accepted, and [`Permits::drained`] returns when the last connection has ended.
 //!
 //! Knows nothing of what is spoken on a connection.
 
