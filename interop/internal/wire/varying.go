@@ -43,6 +43,7 @@ func Varying(path string) []Field {
 		return append(header(""),
 			Field{"3", "dbSize", "depends on the form of the store's files"},
 			Field{"9", "dbSizeInUse", "depends on the form of the store's files"},
+			Field{"8", "errors", "protobuf's text form is spaced at random, by the build"},
 			Field{"4", "leader", whyIdentity},
 			Field{"5", "raftIndex", "counts entries of each server's own making too"},
 			Field{"7", "raftAppliedIndex", "counts entries of each server's own making too"},
