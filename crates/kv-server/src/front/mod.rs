@@ -34,6 +34,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 pub use relay::GrpcService;
+pub use unary::PREFIX_BYTES;
 
 /// What one connection may cost.
 #[derive(Clone, Copy, Debug)]

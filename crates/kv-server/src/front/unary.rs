@@ -12,6 +12,7 @@ use tonic::Status;
 
 use super::relay::send_data;
 use super::{HotMethods, Limits};
+use crate::service::errors;
 
 /// gRPC puts one flag byte and four bytes of length in front of every message.
 pub const PREFIX_BYTES: usize = 5;
@@ -74,30 +75,26 @@ async fn read_message(mut body: RecvStream, bytes_max: usize) -> Result<Bytes, R
                 gathered.advance(PREFIX_BYTES);
                 return Ok(gathered.freeze());
             }
-            Some(wanted) if gathered.len() > wanted => return Err(ReadError::Refused(too_many_messages())),
+            Some(wanted) if gathered.len() > wanted => {
+                return Err(ReadError::Refused(errors::more_than_one_message()));
+            }
             _ => {}
         }
     }
-    Err(ReadError::Refused(Status::internal("unexpected EOF")))
+    Err(ReadError::Refused(errors::cut_short()))
 }
 
 /// The length that the prefix announces, refused before a single byte of it is stored when it is too large.
 fn message_length(prefixed: &[u8], bytes_max: usize) -> Result<usize, ReadError> {
     assert!(prefixed.len() >= PREFIX_BYTES, "the caller has read the prefix");
     if prefixed[0] != 0 {
-        let text = "grpc: compressed flag set with identity or empty encoding";
-        return Err(ReadError::Refused(Status::internal(text)));
+        return Err(ReadError::Refused(errors::compressed_unannounced()));
     }
     let length = u32::from_be_bytes([prefixed[1], prefixed[2], prefixed[3], prefixed[4]]) as usize;
     if length > bytes_max {
-        let text = format!("grpc: received message larger than max ({length} vs. {bytes_max})");
-        return Err(ReadError::Refused(Status::resource_exhausted(text)));
+        return Err(ReadError::Refused(errors::too_large(length, bytes_max)));
     }
     Ok(length)
-}
-
-fn too_many_messages() -> Status {
-    Status::internal("cardinality violation: a unary call carries one message")
 }
 
 /// h2 buffers a message of this size whatever the client's window: not worth waiting for.

@@ -17,7 +17,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use tonic::{Code, Status};
 
-use crate::front::HotMethods;
+use crate::front::{HotMethods, PREFIX_BYTES};
 use crate::metrics::Metrics;
 use methods::{CODES, METHODS};
 use std::sync::Arc;
@@ -126,9 +126,6 @@ pub struct CountedMethod<M> {
     inner: M,
     id: MethodId,
 }
-
-/// Bytes that an answer carries in front for gRPC's length prefix.
-const PREFIX_BYTES: usize = 5;
 
 impl<H: HotMethods + Sync> HotMethods for CountedHot<H>
 where

@@ -154,6 +154,21 @@ pub fn too_large(bytes: usize, bytes_max: usize) -> Status {
     Status::resource_exhausted(format!("grpc: received message larger than max ({bytes} vs. {bytes_max})"))
 }
 
+/// A message marked as compressed in a call that announced no compression.
+pub fn compressed_unannounced() -> Status {
+    Status::internal("grpc: compressed flag set with identity or empty encoding")
+}
+
+/// A unary request that ends before its message does.
+pub fn cut_short() -> Status {
+    Status::internal("unexpected EOF")
+}
+
+/// A unary request with bytes behind its one message.
+pub fn more_than_one_message() -> Status {
+    Status::internal("cardinality violation: a unary call carries one message")
+}
+
 /// A response that gRPC's length field cannot hold.
 pub fn too_large_to_send(bytes: usize) -> Status {
     Status::resource_exhausted(format!(

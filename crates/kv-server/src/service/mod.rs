@@ -9,7 +9,7 @@
 //! Order of checks in every method, as clients see it by which error comes first: the message can be decoded, the
 //! client's metadata, quota, validation, consensus or read.
 
-mod errors; // every status that leaves
+pub(crate) mod errors; // every status that leaves
 mod guard; // what a client's metadata asks for
 mod header; // who answers
 
