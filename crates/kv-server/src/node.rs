@@ -76,9 +76,9 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
         listen::bind(urls)
     };
     let client_ports = bind(&runtimes.clients, &settings.listen_client_urls)?;
-    let peer_ports = bind(&runtimes.peers, &settings.listen_peer_urls)?;
+    let peer_ports = bind(runtimes.peers(), &settings.listen_peer_urls)?;
     announce(&settings, &directory);
-    let ask = |identity: &Identity| runtimes.peers.block_on(peer::bootstrapped_elsewhere(identity));
+    let ask = |identity: &Identity| runtimes.peers().block_on(peer::bootstrapped_elsewhere(identity));
     let established = bootstrap::establish(&settings, &directory, ask)?;
     let running = Running::start(&runtimes, settings, &directory, established, peer_ports)?;
     runtimes.clients.block_on(running.live(client_ports))?;
@@ -144,7 +144,7 @@ impl Running {
         let (raft, threads) = start_raft(&runtimes.clients, &settings, established, apply, &peers, &metrics)?;
         let (peers_stopper, stop) = shutdown::stop();
         {
-            let _inside = runtimes.peers.enter();
+            let _inside = runtimes.peers().enter();
             start_peers(&peers, &raft, &store, peer_ports, &stop);
         }
         let ids = Ids { cluster: identity.cluster_id, member: identity.member_id };
