@@ -1,5 +1,8 @@
 //! The report on the terminal: etcd's layout to the letter, with lines of our own only behind it.
 
+pub mod metric; // the figures, by name
+pub mod model; // what a report holds
+
 use crate::server::ServerFigures;
 use crate::summary::{BAR_MAX, Sample, Summary};
 use std::fmt::Write;
