@@ -11,6 +11,9 @@
 //!
 //! Knows no clock, thread, randomness, network or consensus. Same calls, same state.
 
+#[cfg(all(not(debug_assertions), any(feature = "mutant-applied-apart", feature = "mutant-unsynced-blocks")))]
+compile_error!("a mutant breaks a promise on purpose: it is built with debug assertions, and never ships");
+
 mod error; // what can go wrong
 mod range; // which keys a request means
 mod revision; // the logical clock

@@ -95,7 +95,11 @@ impl<S: StateMachine, R> Applier<S, R> {
                 done.entry = Some(at);
                 self.release(&mut done.readable);
             }
-            Kind::Reads { index, readers } if index <= self.applied.index => done.readable = readers,
+            Kind::Reads { index, readers }
+                if index <= self.applied.index || cfg!(feature = "mutant-early-reads") =>
+            {
+                done.readable = readers;
+            }
             Kind::Reads { index, readers } => self.waiting.entry(index).or_default().extend(readers),
         }
         Ok(done)

@@ -336,6 +336,9 @@ impl Core {
             let state = std::mem::take(&mut self.state_due).then(|| self.raw.store().state.encode());
             self.unsynced.push_back(number);
             effects.persist.push(PersistJob { number, entries, state, promises });
+            if cfg!(feature = "mutant-leader-counts-unsynced") {
+                self.raw.on_persist_ready(number);
+            }
         } else {
             // Nothing new to make durable and nothing before it under way: these promises are kept already.
             effects.send.extend(promises);
@@ -361,6 +364,7 @@ impl Core {
     /// be said of a term that a crash could take back.
     fn promises_durability(&self, message: &Message) -> bool {
         match message.msg_type {
+            _ if cfg!(feature = "mutant-early-promises") => false,
             MessageType::MsgPropose | MessageType::MsgReadIndex => false,
             MessageType::MsgHeartbeatResponse => self.vote_unsynced.is_some(),
             _ => true,
@@ -478,6 +482,11 @@ fn raft_config(setup: &Setup, applied: u64) -> raft::Config {
         max_election_tick: setup.timeout_ticks.end as usize,
         max_uncommitted_size: Limits::UNCOMMITTED_BYTES_MAX,
         max_committed_size_per_ready: COMMITTED_BYTES_PER_READY,
+        read_only_option: if cfg!(feature = "mutant-lease-reads") {
+            raft::ReadOnlyOption::LeaseBased
+        } else {
+            raft::ReadOnlyOption::Safe
+        },
         ..raft::Config::default()
     }
 }

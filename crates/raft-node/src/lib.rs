@@ -14,6 +14,20 @@
 //!
 //! Knows nothing of what a command means, of sockets, or of members' addresses.
 
+#[cfg(all(
+    not(debug_assertions),
+    any(
+        feature = "mutant-early-promises",
+        feature = "mutant-leader-counts-unsynced",
+        feature = "mutant-forgotten-vote",
+        feature = "mutant-lease-reads",
+        feature = "mutant-early-reads",
+        feature = "mutant-late-readers",
+        feature = "mutant-kept-conflicts"
+    )
+))]
+compile_error!("a mutant breaks a promise on purpose: it is built with debug assertions, and never ships");
+
 // What others see.
 mod config; // what a member is told at start, every bound with its reason
 mod error; // what can go wrong, as the caller may tell it apart

@@ -28,7 +28,8 @@ impl DurableState {
         assert!(!self.conf.voters.is_empty() && !self.conf.voters.contains(&0), "a cluster without voters");
         assert!(self.hard.vote == 0 || self.hard.term > 0, "a vote in no term");
         let mut out = vec![VERSION];
-        [self.hard.term, self.hard.vote, self.hard.commit].into_iter().for_each(|n| put_number(&mut out, n));
+        let vote = if cfg!(feature = "mutant-forgotten-vote") { 0 } else { self.hard.vote };
+        [self.hard.term, vote, self.hard.commit].into_iter().for_each(|n| put_number(&mut out, n));
         let ConfState { voters, learners, voters_outgoing, learners_next, auto_leave, .. } = &self.conf;
         for list in [voters, learners, voters_outgoing, learners_next] {
             put_number(&mut out, list.len() as u64);

@@ -11,6 +11,12 @@
 //!
 //! Knows nothing of Raft, of the network, or of who waits for an answer.
 
+#[cfg(all(
+    not(debug_assertions),
+    any(feature = "mutant-local-compaction", feature = "mutant-local-refusal")
+))]
+compile_error!("a mutant breaks a promise on purpose: it is built with debug assertions, and never ships");
+
 pub mod command; // what a log entry says
 mod overlap;
 pub mod validate; // what is refused before consensus // one revision changes a key once

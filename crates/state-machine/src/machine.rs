@@ -100,6 +100,9 @@ impl StateMachine {
             Kind::Put(request) => self.put(request, answer).map(Response::Put),
             Kind::DeleteRange(request) => self.delete_range(request, answer).map(Response::DeleteRange),
             Kind::Txn(request) => self.txn(request, answer).map(Response::Txn),
+            Kind::Compact(_) if cfg!(feature = "mutant-local-compaction") && answer == Answer::Unwanted => {
+                Ok(Response::Compact(CompactionResponse { header: self.header() }))
+            }
             Kind::Compact(request) => self.compact(request.revision).map(Response::Compact),
             Kind::Alarm(request) => {
                 let alarms = self.alarms.apply(&mut self.writer, &request);

@@ -42,6 +42,17 @@
 //!
 //! Knows bytes, indexes and terms; knows nothing of messages, keys, members, clocks or threads.
 
+#[cfg(all(
+    not(debug_assertions),
+    any(
+        feature = "mutant-unsynced-groups",
+        feature = "mutant-unsynced-names",
+        feature = "mutant-lost-tail",
+        feature = "mutant-unchained-frames"
+    )
+))]
+compile_error!("a mutant breaks a promise on purpose: it is built with debug assertions, and never ships");
+
 mod entry; // what is logged: indexes, terms, entries
 mod error; // every way to fail
 mod wal; // append, sync, cut, release, restart

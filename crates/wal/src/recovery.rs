@@ -223,7 +223,9 @@ fn follow<F: File>(replay: &mut Replay, walk: &mut Walk<'_, F>, opened: &Opened<
         let stop = |reason| Ok(Stop { offset, reason, crc, group });
         let header = match walk.frame().attempt("read log segment", &opened.path)? {
             Err(flaw) => return stop(flaw),
-            Ok(frame) if frame.header.previous != crc => return stop("the chain of frames is broken"),
+            Ok(frame) if frame.header.previous != crc && !cfg!(feature = "mutant-unchained-frames") => {
+                return stop("the chain of frames is broken");
+            }
             Ok(frame) if u64::from(frame.header.group) > offset => return stop("a frame before its group"),
             Ok(frame) => {
                 replay.frame(offset, &frame)?;
@@ -287,7 +289,7 @@ fn torn_bytes<F: File>(opened: &Opened<F>, stop: &Stop) -> Result<u64> {
     };
     let mut rest = walk(opened, stop.offset, opened.bytes);
     rest.survivors(&mut judge).attempt("read log segment", &opened.path)?;
-    if damaged {
+    if damaged && !cfg!(feature = "mutant-lost-tail") {
         return Err(corrupt(opened.head.sequence, stop.offset, stop.reason));
     }
     // The writer zeroes the rest of the page behind a group: anything else there is part of a torn one.

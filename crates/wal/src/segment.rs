@@ -208,7 +208,9 @@ impl<F: File> Tail<F> {
         } else {
             self.file.write_at(self.end, bytes)?;
         }
-        self.file.sync_data()?;
+        if !cfg!(feature = "mutant-unsynced-groups") {
+            self.file.sync_data()?;
+        }
         self.written = self.written.max(padded);
         self.end = end;
         self.crc = crc;
@@ -319,7 +321,9 @@ pub(crate) fn begin<F: Fs>(
     let path = path(dir, sequence);
     fs.rename(&spare_path, &path).attempt("name log segment", &path)?;
     // The name as well: a power cut may forget the name of a file whose bytes are safe.
-    fs.sync_dir(dir).attempt("sync directory", dir)?;
+    if !cfg!(feature = "mutant-unsynced-names") {
+        fs.sync_dir(dir).attempt("sync directory", dir)?;
+    }
     let (seed, written) = (seed(identity, sequence), written.max(padded));
     Ok(Tail { file, path, sequence, base, seed, end, crc, written })
 }
