@@ -19,14 +19,15 @@ use crate::store_thread::Checkpoints;
 pub struct Apply {
     machine: StateMachine,
     checkpoints: Checkpoints,
+    metrics: Arc<Metrics>,
     /// Newest compaction that the store thread was told of.
     compacted: i64,
 }
 
 impl Apply {
-    pub fn new(machine: StateMachine, checkpoints: Checkpoints) -> Apply {
+    pub fn new(machine: StateMachine, checkpoints: Checkpoints, metrics: Arc<Metrics>) -> Apply {
         let compacted = machine.store().compact_revision();
-        Apply { machine, checkpoints, compacted }
+        Apply { machine, checkpoints, metrics, compacted }
     }
 }
 
@@ -43,6 +44,7 @@ impl raft_node::StateMachine for Apply {
     }
 
     fn apply(&mut self, at: Position, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
+        self.metrics.disk.command_bytes.inc_by(command.len() as u64);
         let answer = match answer {
             Answer::Wanted => state_machine::Answer::Wanted,
             Answer::Unwanted => state_machine::Answer::Unwanted,
@@ -88,7 +90,6 @@ impl Observer for Watcher {
 
     fn log_synced(&self, sync: LogSync) {
         let disk = &self.metrics.disk;
-        disk.wal_sync_seconds.observe(sync.took.as_secs_f64());
         disk.wal_bytes.inc_by(i64::try_from(sync.bytes).unwrap_or(i64::MAX));
     }
 

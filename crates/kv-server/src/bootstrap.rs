@@ -16,9 +16,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use wal::{Position, RealFs, Recovery, Wal};
+use wal::{Position, Recovery, Wal};
 
 use crate::directory::Directory;
+use crate::disk::TimedFs;
 use crate::flags::ClusterState;
 use crate::identity::{FORMAT, FirstMember, Identity, IdentityError};
 use crate::ids;
@@ -29,7 +30,7 @@ use crate::url::{UrlError, Urls};
 #[derive(Debug)]
 pub struct Established {
     pub identity: Identity,
-    pub log: Wal<RealFs>,
+    pub log: Wal<TimedFs>,
     pub recovery: Recovery,
     pub birth: Birth,
 }
@@ -90,17 +91,18 @@ pub enum BootstrapError {
 pub fn establish(
     settings: &Settings,
     directory: &Directory,
+    fs: TimedFs,
     remembers: impl FnOnce(&Identity) -> Option<u64>,
 ) -> Result<Established, BootstrapError> {
     let options = wal::Options { segment_bytes: wal::Options::SEGMENT_BYTES };
-    let log_exists = Wal::exists(&RealFs, directory.wal_dir())?;
+    let log_exists = Wal::exists(&fs, directory.wal_dir())?;
     if let Some(identity) = Identity::read(&directory.identity_path())? {
         check_belongs(&identity, settings, directory)?;
         if !log_exists {
             let path = directory.wal_dir().to_owned();
             return Err(BootstrapError::LogLost { member: identity.member_id, path });
         }
-        let (log, recovery) = Wal::open(RealFs, directory.wal_dir(), options)?;
+        let (log, recovery) = Wal::open(fs, directory.wal_dir(), options)?;
         check_log(&identity, &recovery, directory)?;
         return Ok(Established { identity, log, recovery, birth: Birth::Before });
     }
@@ -115,9 +117,9 @@ pub fn establish(
         return Err(BootstrapError::BornBefore { member: identity.member_id, peer });
     }
     if !log_exists {
-        Wal::create(RealFs, directory.wal_dir(), &identity.log_identity(), Position::default(), options)?;
+        Wal::create(fs.clone(), directory.wal_dir(), &identity.log_identity(), Position::default(), options)?;
     }
-    let (log, recovery) = Wal::open(RealFs, directory.wal_dir(), options)?;
+    let (log, recovery) = Wal::open(fs, directory.wal_dir(), options)?;
     check_log(&identity, &recovery, directory)?;
     if recovery.state.is_some() || recovery.last != recovery.start {
         return Err(BootstrapError::IdentityLost(directory.path().to_owned()));

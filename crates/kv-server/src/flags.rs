@@ -61,9 +61,12 @@ pub struct Flags {
     /// Milliseconds without a heartbeat before a member stands for election [default: 1000].
     #[arg(long, value_parser = unsigned)]
     pub election_timeout: Option<u64>,
-    /// Log entries kept behind a checkpoint for slow followers [default: 10000].
+    /// Applied log entries after which the store writes a checkpoint, at the latest [default: 10000].
     #[arg(long, value_parser = unsigned)]
     pub snapshot_count: Option<u64>,
+    /// Log entries kept behind a checkpoint for slow followers [default: 5000].
+    #[arg(long, value_parser = unsigned)]
+    pub snapshot_catchup_entries: Option<u64>,
     /// Size at which writes are refused; 0 means 2 GiB, negative means never [default: 0].
     #[arg(long, value_parser = signed, allow_hyphen_values = true)]
     pub quota_backend_bytes: Option<i64>,

@@ -23,6 +23,8 @@ pub mod directory; // one member's home on disk
 pub mod identity; // who this member is, ever after its first start
 pub mod ids; // member and cluster numbers
 
+pub mod disk; // the log's file system, timed
+
 pub mod apply; // where the log meets the store
 pub mod node; // one member's life, start to end
 pub mod peer; // member to member

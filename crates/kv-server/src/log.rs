@@ -42,6 +42,8 @@ pub fn start(settings: LogSettings) {
         Targets::new().with_default(settings.level).with_targets(CHATTY.map(|library| (library, quieter)));
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
+        // A line that cannot be written is lost. Saying so on stderr, as the library would, panics where stderr is the trouble.
+        .log_internal_errors(false)
         .event_format(Line { format: settings.format });
     let _already_started = tracing_subscriber::registry().with(lines).with(targets).try_init();
 }

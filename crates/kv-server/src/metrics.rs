@@ -10,9 +10,11 @@
 //!   thing, the name is absent rather than zero.
 
 mod calls; // gRPC, counted by method and code
+mod disk; // what was written, and how long it took
 mod exposition; // the text that Prometheus reads
 mod gauges; // what is read when somebody asks
 mod process; // what the operating system knows of us
+mod snapshots; // whole stores between members
 
 use std::sync::atomic::AtomicI64;
 
@@ -24,7 +26,9 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 pub use calls::{CallMetrics, CountedHot, CountedServices};
+pub use disk::{DiskMetrics, Purpose};
 pub use exposition::{Exposition, Facts};
+pub use snapshots::SnapshotMetrics;
 
 /// Everything that is counted as it happens. Cheap to share, safe on any thread.
 #[derive(Debug, Default)]
@@ -33,6 +37,7 @@ pub struct Metrics {
     pub disk: DiskMetrics,
     pub raft: RaftMetrics,
     pub peers: PeerMetrics,
+    pub snapshots: SnapshotMetrics,
     pub calls: CallMetrics,
     pub health: HealthMetrics,
 }
@@ -45,15 +50,6 @@ pub struct KeyMetrics {
     pub ranges: Counter,
     /// Transactions with more than one operation.
     pub txns: Counter,
-}
-
-#[derive(Debug)]
-pub struct DiskMetrics {
-    /// One group of log writes, from the first byte to the end of its fdatasync.
-    pub wal_sync_seconds: Histogram,
-    pub wal_bytes: Gauge,
-    /// One checkpoint of the store.
-    pub backend_commit_seconds: Histogram,
 }
 
 #[derive(Debug, Default)]
@@ -112,16 +108,6 @@ fn network_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.0001, 2.0, 16))
 }
 
-impl Default for DiskMetrics {
-    fn default() -> Self {
-        DiskMetrics {
-            wal_sync_seconds: disk_histogram(),
-            wal_bytes: Gauge::default(),
-            backend_commit_seconds: disk_histogram(),
-        }
-    }
-}
-
 impl Default for PeerMetrics {
     fn default() -> Self {
         PeerMetrics {
@@ -139,9 +125,10 @@ impl Default for PeerMetrics {
 impl Metrics {
     fn register(&self, registry: &mut Registry) {
         self.register_keys(registry);
-        self.register_disk(registry);
+        self.disk.register(registry);
         self.register_raft(registry);
         self.register_peers(registry);
+        self.snapshots.register(registry);
         let health = &self.health;
         registry.register("etcd_server_health_success", "Successful health checks", health.successes.clone());
         registry.register("etcd_server_health_failures", "Failed health checks", health.failures.clone());
@@ -156,25 +143,6 @@ impl Metrics {
             "etcd_mvcc_txn",
             "Txns of several operations seen by this member",
             keys.txns.clone(),
-        );
-    }
-
-    fn register_disk(&self, registry: &mut Registry) {
-        let disk = &self.disk;
-        registry.register(
-            "etcd_disk_wal_fsync_duration_seconds",
-            "Time to write one group of log entries and make it durable",
-            disk.wal_sync_seconds.clone(),
-        );
-        registry.register(
-            "etcd_disk_wal_write_bytes_total",
-            "Bytes written to the log",
-            disk.wal_bytes.clone(),
-        );
-        registry.register(
-            "etcd_disk_backend_commit_duration_seconds",
-            "Time to make a checkpoint of the store durable",
-            disk.backend_commit_seconds.clone(),
         );
     }
 

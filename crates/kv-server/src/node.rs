@@ -26,6 +26,7 @@ use crate::apply::{Apply, Watcher};
 use crate::bootstrap::{self, BootstrapError, Established};
 use crate::clients::{self, Services};
 use crate::directory::Directory;
+use crate::disk::TimedFs;
 use crate::front;
 use crate::http::{self, Http};
 use crate::identity::Identity;
@@ -79,8 +80,10 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let peer_ports = bind(runtimes.peers(), &settings.listen_peer_urls)?;
     announce(&settings, &directory);
     let ask = |identity: &Identity| runtimes.peers().block_on(peer::bootstrapped_elsewhere(identity));
-    let established = bootstrap::establish(&settings, &directory, ask)?;
-    let running = Running::start(&runtimes, settings, &directory, established, peer_ports)?;
+    let metrics = Arc::new(Metrics::default());
+    let fs = TimedFs::new(Arc::clone(&metrics));
+    let established = bootstrap::establish(&settings, &directory, fs, ask)?;
+    let running = Running::start(&runtimes, settings, &directory, established, metrics, peer_ports)?;
     runtimes.clients.block_on(running.live(client_ports))?;
     runtimes.abandon();
     drop(directory);
@@ -129,10 +132,10 @@ impl Running {
         settings: Settings,
         directory: &Directory,
         established: Established,
+        metrics: Arc<Metrics>,
         peer_ports: Vec<TcpListener>,
     ) -> Result<Running, NodeError> {
         let identity = Arc::new(established.identity.clone());
-        let metrics = Arc::new(Metrics::default());
         let (writer, store, maintainer) = open_store(directory)?;
         let machine = StateMachine::new(writer, &genesis(&identity))?;
         let store_thread = StoreThread::start(maintainer, store.clone(), Arc::clone(&metrics), on_fatal)
@@ -140,7 +143,7 @@ impl Running {
         let context = Context { identity: Arc::clone(&identity), metrics: Arc::clone(&metrics) };
         let peers = Arc::new(Peers::new(context));
         let checkpoints = store_thread.checkpoints();
-        let apply = Apply::new(machine, checkpoints.clone());
+        let apply = Apply::new(machine, checkpoints.clone(), Arc::clone(&metrics));
         let (raft, threads) = start_raft(&runtimes.clients, &settings, established, apply, &peers, &metrics)?;
         let (peers_stopper, stop) = shutdown::stop();
         {

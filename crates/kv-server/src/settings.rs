@@ -20,6 +20,7 @@ const ELECTION_MS: u64 = 1000;
 /// Longer than this, and a cluster would stand still for minutes after losing its leader.
 const ELECTION_MS_MAX: u64 = 50_000;
 const SNAPSHOT_COUNT: u64 = 10_000;
+const SNAPSHOT_CATCH_UP_ENTRIES: u64 = 5000;
 const QUOTA_BYTES: i64 = 2 * 1024 * 1024 * 1024;
 const TXN_OPS_MAX: u64 = 128;
 const REQUEST_BYTES_MAX: u64 = 3 * 512 * 1024;
@@ -41,8 +42,10 @@ pub struct Settings {
     pub advertise_peer_urls: Urls,
     pub initial: Initial,
     pub clock: Clock,
-    /// Log entries kept behind the last checkpoint, so that a slow follower needs no snapshot.
+    /// Applied entries that are not in a checkpoint when the next one is written, at the latest.
     pub snapshot_count: u64,
+    /// Log entries kept behind the last checkpoint, so that a slow follower needs no snapshot.
+    pub snapshot_catch_up_entries: u64,
     pub limits: Limits,
 }
 
@@ -138,6 +141,7 @@ impl Settings {
             },
             clock: clock(flags)?,
             snapshot_count: positive_or(flags.snapshot_count, SNAPSHOT_COUNT),
+            snapshot_catch_up_entries: positive_or(flags.snapshot_catchup_entries, SNAPSHOT_CATCH_UP_ENTRIES),
             limits: limits(flags),
             advertise_peer_urls,
             name_given: flags.name.clone(),

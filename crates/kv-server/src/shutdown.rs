@@ -5,6 +5,7 @@
 //!   One line tells why, and the process is gone.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -57,7 +58,14 @@ pub async fn signalled() -> io::Result<&'static str> {
 }
 
 /// Ends the process at once. Data is safe by what was synced before, and by nothing that could happen now.
+/// The first reason is the one that is told: what fails after it fails because of it.
 pub fn die(what: &str) -> ! {
+    static DYING: AtomicBool = AtomicBool::new(false);
+    if DYING.swap(true, Ordering::SeqCst) {
+        loop {
+            std::thread::park(); // Until the one who came first has ended the process.
+        }
+    }
     tracing::error!(error = what, "the member cannot go on");
     std::process::exit(1)
 }

@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mvcc::{CompactProgress, Maintainer, Pressure, Store};
 use parking_lot::{Condvar, Mutex};
@@ -22,7 +22,7 @@ use raft_node::Fatal;
 use tokio::sync::watch;
 
 use crate::log::causes;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Purpose};
 
 /// Keys visited in one step of a compaction: a lock hold well under a millisecond. etcd's batch is as large.
 const COMPACT_KEYS_MAX: usize = 1000;
@@ -32,6 +32,8 @@ const COMPACT_PAUSE: Duration = Duration::from_millis(10);
 const IDLE: Duration = Duration::from_secs(5);
 /// Even a trickle of entries that never rests is checkpointed this often.
 const TRICKLE: Duration = Duration::from_secs(60);
+
+const CHECKPOINT: Purpose = Purpose { purpose: "checkpoint" };
 
 /// How the apply loop talks to the thread. Cheap to clone.
 #[derive(Clone)]
@@ -128,6 +130,7 @@ impl StoreThread {
             metrics,
             announce,
             compacting: true,
+            compacting_since: None,
             last_checkpoint: Instant::now(),
         };
         let theirs = Arc::clone(&shared);
@@ -168,6 +171,8 @@ struct Keeper {
     last_checkpoint: Instant,
     /// A compaction may be under way; true at the start, since one may have been cut short.
     compacting: bool,
+    /// When the first step of the present compaction began.
+    compacting_since: Option<Instant>,
 }
 
 /// What one wait ended with.
@@ -221,7 +226,9 @@ impl Keeper {
             .maintainer
             .persist()
             .map_err(|error| Fatal::new(format!("persist the store: {}", causes(&error))))?;
-        self.metrics.disk.backend_commit_seconds.observe(began.elapsed().as_secs_f64());
+        let disk = &self.metrics.disk;
+        disk.backend_commit_seconds.observe(began.elapsed().as_secs_f64());
+        disk.store_written_bytes.get_or_create(&CHECKPOINT).inc_by(persisted.bytes_written);
         self.durable = persisted.applied;
         self.last_checkpoint = Instant::now();
         tracing::debug!(
@@ -237,18 +244,34 @@ impl Keeper {
     }
 
     fn compact(&mut self) -> Result<(), Fatal> {
+        let began = Instant::now();
         let progress = self
             .maintainer
             .compact_step(COMPACT_KEYS_MAX)
             .map_err(|error| Fatal::new(format!("compact the store: {}", causes(&error))))?;
+        let milliseconds = |since: Instant| since.elapsed().as_secs_f64() * 1000.0;
+        let figures = &self.metrics.disk.compaction;
+        if progress != CompactProgress::Idle {
+            figures.step_milliseconds.observe(milliseconds(began));
+            self.compacting_since.get_or_insert(began);
+        }
         match progress {
             CompactProgress::More => {}
             CompactProgress::Idle => self.compacting = false,
             CompactProgress::Finished { revision } => {
+                if let Some(since) = self.compacting_since.take() {
+                    figures.total_milliseconds.observe(milliseconds(since));
+                }
+                figures.last.set(unix_seconds());
                 tracing::info!(compact_revision = revision, "finished scheduled compaction");
                 self.announce.send_replace(revision);
             }
         }
         Ok(())
     }
+}
+
+fn unix_seconds() -> i64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX)
 }

@@ -27,7 +27,14 @@ pub struct Exposition {
 }
 
 /// Counters whose names etcd gave no `_total`.
-const BARE_COUNTERS: [&str; 2] = ["etcd_server_health_success", "etcd_server_health_failures"];
+const BARE_COUNTERS: [&str; 6] = [
+    "etcd_server_health_success",
+    "etcd_server_health_failures",
+    "etcd_network_snapshot_send_success",
+    "etcd_network_snapshot_send_failures",
+    "etcd_network_snapshot_receive_success",
+    "etcd_network_snapshot_receive_failures",
+];
 
 impl Exposition {
     pub fn new(metrics: &Arc<Metrics>, member: Arc<Member>, facts: Facts) -> Exposition {

@@ -1,6 +1,7 @@
 //! Maintenance: status, alarms, hashes, leadership. What needs the store's files as a whole is not built yet.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use api::Error;
 use api::etcdserverpb::alarm_request::AlarmAction;
@@ -124,7 +125,9 @@ impl MaintenanceMethods for Maintenance {
     /// only bbolt could reproduce.
     async fn hash(&self, request: Request<HashRequest>) -> Result<Reply<HashResponse>, Status> {
         self.admit(request)?;
+        let began = Instant::now();
         let hashed = hash(&self.0, 0).await?;
+        self.0.metrics.disk.hash_seconds.observe(began.elapsed().as_secs_f64());
         let mut response = HashResponse { header: header::newest(&self.0), hash: hashed.hash };
         response.header.get_or_insert_default().revision = hashed.revision;
         Ok(Reply::new(response))
@@ -132,7 +135,9 @@ impl MaintenanceMethods for Maintenance {
 
     async fn hash_kv(&self, request: Request<HashKvRequest>) -> Result<Reply<HashKvResponse>, Status> {
         let request = self.admit(request)?;
+        let began = Instant::now();
         let hashed = hash(&self.0, request.revision).await?;
+        self.0.metrics.disk.hash_revision_seconds.observe(began.elapsed().as_secs_f64());
         let mut response = HashKvResponse {
             header: header::newest(&self.0),
             hash: hashed.hash,

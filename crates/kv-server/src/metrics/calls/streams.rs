@@ -46,7 +46,7 @@ impl<S: GrpcService> tower::Service<Request<Body>> for CountedServices<S> {
         };
         let call = Call::begin(&self.metrics, id);
         let metrics = Arc::clone(&self.metrics);
-        let request = request.map(|body| Body::new(Incoming { body, metrics, id }));
+        let request = request.map(|body| Body::new(Watched { body, watcher: Incoming { metrics, id } }));
         let answering = self.inner.call(request);
         Box::pin(async move { Ok(counted(answering.await?, call)) })
     }
@@ -58,73 +58,77 @@ fn counted(response: Response<Body>, mut call: Call) -> Response<Body> {
         call.end(code);
         return response;
     }
-    response.map(|body| Body::new(Outgoing { body, call }))
+    response.map(|body| Body::new(Watched { body, watcher: call }))
 }
 
 fn code_in(headers: &HeaderMap) -> Option<Code> {
     headers.get(Status::GRPC_STATUS).map(|value| Code::from_bytes(value.as_bytes()))
 }
 
+/// What happens to a body as its frames go past.
+trait Watcher: Send + Unpin + 'static {
+    fn data(&mut self, bytes: usize);
+    /// Trailers, an error or the plain end came, in which the call ended with `code`.
+    fn ended(&mut self, code: Code);
+}
+
+/// A request's messages: counted, nothing more.
 struct Incoming {
-    body: Body,
     metrics: Arc<Metrics>,
     id: MethodId,
 }
 
-impl http_body::Body for Incoming {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        if let Some(Ok(frame)) = &frame
-            && let Some(data) = frame.data_ref()
-        {
-            self.metrics.calls.received(self.id, data.len());
-        }
-        Poll::Ready(frame)
+impl Watcher for Incoming {
+    fn data(&mut self, bytes: usize) {
+        self.metrics.calls.received(self.id, bytes);
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+    fn ended(&mut self, _code: Code) {} // The end of a request is not the end of its call.
+}
+
+/// A response's messages, and how the call ended.
+impl Watcher for Call {
+    fn data(&mut self, bytes: usize) {
+        self.metrics.calls.sent(self.id, bytes);
     }
 
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+    fn ended(&mut self, code: Code) {
+        self.end(code);
     }
 }
 
-struct Outgoing {
+/// A body that passes on every frame and lets a watcher see it.
+struct Watched<W> {
     body: Body,
-    call: Call,
+    watcher: W,
 }
 
-impl http_body::Body for Outgoing {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        match &frame {
+impl<W: Watcher> Watched<W> {
+    fn see(&mut self, frame: Option<&Result<Frame<Bytes>, Status>>) {
+        match frame {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
-                    self.call.metrics.calls.sent(self.call.id, data.len());
+                    self.watcher.data(data.len());
                 } else if let Some(code) = frame.trailers_ref().and_then(code_in) {
-                    self.call.end(code);
+                    self.watcher.ended(code);
                 }
             }
-            Some(Err(status)) => {
-                let code = status.code();
-                self.call.end(code);
-            }
-            None => self.call.end(Code::Ok),
+            Some(Err(status)) => self.watcher.ended(status.code()),
+            None => self.watcher.ended(Code::Ok),
         }
+    }
+}
+
+impl<W: Watcher> http_body::Body for Watched<W> {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        self.see(frame.as_ref());
         Poll::Ready(frame)
     }
 
