@@ -26,6 +26,8 @@ pub enum Replies {
 /// A request that was handed to a link.
 pub struct Call {
     pub position: u64,
+    /// The link that carries it.
+    pub link: u32,
     /// The moment from which its latency counts.
     pub clock_from: Instant,
     /// The moment it was handed over.
@@ -44,13 +46,14 @@ enum Stage {
 impl Call {
     pub fn new(
         position: u64,
+        link: u32,
         clock_from: Instant,
         sent_at: Instant,
         request: Bytes,
         response: ResponseFuture,
     ) -> Self {
         let stage = Stage::Sent(response);
-        Self { position, clock_from, sent_at, request, stage, reply: Reply::new() }
+        Self { position, link, clock_from, sent_at, request, stage, reply: Reply::new() }
     }
 
     /// Follows the reply as far as it has arrived.

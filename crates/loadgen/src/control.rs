@@ -1,6 +1,7 @@
 //! What the threads of a run share while it goes on: the wish to stop, and how far it has come.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use crate::scale::{self, Counts};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 /// Stops a run before its end.
@@ -30,23 +31,47 @@ impl Control {
 }
 
 /// How far one worker has come. Aligned so that no two workers write to one cache line.
-#[derive(Debug, Default)]
+///
+/// All of it is written by that worker alone, so plain stores do.
+#[derive(Debug)]
 #[repr(align(128))]
 pub struct Counters {
     answered: AtomicU64,
     failed: AtomicU64,
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+    latencies: [AtomicU32; scale::STEPS],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            answered: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
+            latencies: [const { AtomicU32::new(0) }; scale::STEPS],
+        }
+    }
 }
 
 impl Counters {
-    /// For the one worker that owns these counters.
-    pub fn add_answered(&self) {
-        // A plain store: nobody else writes.
-        self.answered.store(self.answered.load(Relaxed) + 1, Relaxed);
+    pub fn add_answered(&self, latency_ns: u64) {
+        add(&self.answered, 1);
+        let step = &self.latencies[scale::step_of(latency_ns)];
+        step.store(step.load(Relaxed).saturating_add(1), Relaxed);
     }
 
-    /// For the one worker that owns these counters.
     pub fn add_failed(&self) {
-        self.failed.store(self.failed.load(Relaxed) + 1, Relaxed);
+        add(&self.failed, 1);
+    }
+
+    pub fn add_sent(&self, bytes: usize) {
+        add(&self.sent_bytes, bytes as u64);
+    }
+
+    pub fn add_received(&self, bytes: usize) {
+        add(&self.received_bytes, bytes as u64);
     }
 
     pub fn answered(&self) -> u64 {
@@ -56,4 +81,18 @@ impl Counters {
     pub fn failed(&self) -> u64 {
         self.failed.load(Relaxed)
     }
+
+    /// Sent and received by the worker's connections.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.sent_bytes.load(Relaxed), self.received_bytes.load(Relaxed))
+    }
+
+    /// Latencies so far, coarsely.
+    pub fn latencies(&self) -> Counts {
+        Counts::of(std::array::from_fn(|step| self.latencies[step].load(Relaxed)))
+    }
+}
+
+fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Relaxed) + more, Relaxed);
 }

@@ -22,12 +22,15 @@ mod call; // in flight
 mod failure; // why it brought nothing
 mod link; // the connection that carries it
 mod reply; // what is read of its answer
+mod wire; // its bytes, counted
 
 // A run.
 mod control; // stop, and how far
 mod ready; // who has something to do
 mod recorder; // what happened
 pub mod run; // workers started, driven, merged
+mod scale; // coarse counts of latencies
+mod slices; // what happened when
 mod timer; // an alarm clock of fine resolution
 mod worker; // one thread's connections and callers
 

@@ -7,17 +7,21 @@
 //!
 //! * Windows are far larger than what the callers can have in flight, so flow control never stalls a small reply, and
 //!   the server's small DATA frames never draw the connection's frame budget down.
-//! * Nothing is sent before the server has said how many calls it takes at a time, or the first burst would be refused.
+//! * Nothing is sent before the server has said how many calls it takes at a time, or the first burst would be refused;
+//!   and never more than that is open, so what waits costs its caller's few bytes and nothing inside h2.
 //! * Headers are the same for each call of a link, so after the first call HPACK sends most of them as one byte each.
 //!
 //! Knows nothing of callers: who waits for what is the worker's business.
 
+use crate::control::Counters;
 use crate::endpoint::Endpoint;
+use crate::wire::Metered;
 use bytes::Bytes;
 use h2::client::{Connection, ResponseFuture, SendRequest};
 use http::{HeaderValue, Method, Request, Version, header};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
@@ -37,13 +41,17 @@ pub struct Link {
     state: State,
     /// Why it is not up, or was not the last time.
     reason: String,
+    counters: Arc<Counters>,
+    /// Calls that were sent and have not ended.
+    in_flight: usize,
 }
 
-type Opened = (SendRequest<Bytes>, Connection<TcpStream, Bytes>);
+type Wire = Metered<TcpStream>;
+type Opened = (SendRequest<Bytes>, Connection<Wire, Bytes>);
 
 enum State {
     Dialing { since: Instant, opening: Pin<Box<dyn Future<Output = Result<Opened, String>>>> },
-    Open { sender: SendRequest<Bytes>, connection: Box<Connection<TcpStream, Bytes>>, settled: bool },
+    Open { sender: SendRequest<Bytes>, connection: Box<Connection<Wire, Bytes>>, settled: bool },
     Resting { until: Instant },
 }
 
@@ -56,8 +64,8 @@ pub enum Change {
 }
 
 impl Link {
-    /// A link that will carry calls of the method at `path`.
-    pub fn new(endpoint: Endpoint, path: &'static str) -> Result<Self, http::Error> {
+    /// A link that will carry calls of the method at `path` and add its bytes to `counters`.
+    pub fn new(endpoint: Endpoint, path: &'static str, counters: Arc<Counters>) -> Result<Self, http::Error> {
         let request = Request::builder()
             .method(Method::POST)
             .version(Version::HTTP_2)
@@ -66,11 +74,25 @@ impl Link {
             .header(header::TE, HeaderValue::from_static("trailers"))
             .body(())?;
         let state = State::Resting { until: Instant::now() };
-        Ok(Self { endpoint, request, state, reason: String::new() })
+        Ok(Self { endpoint, request, state, reason: String::new(), counters, in_flight: 0 })
     }
 
     pub fn is_up(&self) -> bool {
         matches!(self.state, State::Open { settled: true, .. })
+    }
+
+    /// Whether the server takes one more call now. A link that is down takes none.
+    pub fn has_room(&self) -> bool {
+        match &self.state {
+            State::Open { sender, settled: true, .. } => self.in_flight < sender.current_max_send_streams(),
+            State::Open { .. } | State::Dialing { .. } | State::Resting { .. } => false,
+        }
+    }
+
+    /// A call that was sent has ended, however.
+    pub fn call_ended(&mut self) {
+        assert!(self.in_flight > 0, "a call ends once");
+        self.in_flight -= 1;
     }
 
     pub fn endpoint(&self) -> &Endpoint {
@@ -110,7 +132,7 @@ impl Link {
             },
             State::Resting { until } if now < *until => Change::Nothing,
             State::Resting { .. } => {
-                let opening = Box::pin(open(self.endpoint.clone()));
+                let opening = Box::pin(open(self.endpoint.clone(), self.counters.clone()));
                 self.state = State::Dialing { since: now, opening };
                 self.poll(now, context)
             }
@@ -123,12 +145,13 @@ impl Link {
             panic!("the worker sends on links that are up");
         };
         if sender.poll_ready(context)?.is_pending() {
-            // More calls than the server allows at a time. h2 queues them (no more than there are callers), but only
-            // for a handle that has not queued one yet.
+            // The server has lowered its limit. h2 queues what is over it, but only for a handle that has not queued
+            // one yet.
             *sender = sender.clone();
         }
         let (response, mut stream) = sender.send_request(self.request.clone(), false)?;
         stream.send_data(frame, true)?;
+        self.in_flight += 1;
         Ok(response)
     }
 
@@ -139,7 +162,7 @@ impl Link {
     }
 }
 
-async fn open(endpoint: Endpoint) -> Result<Opened, String> {
+async fn open(endpoint: Endpoint, counters: Arc<Counters>) -> Result<Opened, String> {
     let connect = TcpStream::connect(endpoint.authority());
     let stream = connect.await.map_err(|error| error.to_string())?;
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
@@ -148,7 +171,7 @@ async fn open(endpoint: Endpoint) -> Result<Opened, String> {
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .enable_push(false)
         .initial_max_send_streams(0) // until the server's settings arrive
-        .handshake(stream)
+        .handshake(Metered::new(stream, counters))
         .await
         .map_err(|error| format!("HTTP/2 handshake: {error}"))
 }

@@ -2,8 +2,11 @@
 //!
 //! * Latencies are kept in a histogram of three significant digits over nanoseconds; sums, least and greatest are exact.
 //! * A failed call counts by its code and never as a latency.
+//! * *Latency* counts from the moment at which a request should have been sent, *service time* from the moment at which
+//!   it was handed to its connection. In a closed loop with room on the connections the two are one.
 
 use crate::failure::{Code, Failure};
+use crate::slices::Slices;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,6 +15,11 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Tally {
     latencies_ns: Histogram<u64>,
+    services_ns: Histogram<u64>,
+    /// Requests that were sent later than they should have been.
+    delayed: u64,
+    slices: Slices,
+    lateness: Lateness,
     /// Mean and sum of squared distances from it, updated as values come (Welford): no loss of digits when summed.
     mean_ns: f64,
     squares_ns: f64,
@@ -20,6 +28,31 @@ pub struct Tally {
     body_bytes: u64,
     seconds: BTreeMap<u64, Second>,
     failures: BTreeMap<Code, Failures>,
+}
+
+/// One answered call.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Second of Unix time in which the latency began to count.
+    pub unix_second: u64,
+    /// The same moment, after the start of the run.
+    pub began: Duration,
+    pub latency: Duration,
+    pub service: Duration,
+    pub body_bytes: u64,
+}
+
+/// How well the load generator itself kept an intended pace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lateness {
+    /// Turns for which a caller waited.
+    pub kept: u64,
+    /// Of those, sent more than [`Lateness::SLACK`] after their moment, though a caller was free.
+    pub late: u64,
+    pub late_most_ns: u64,
+    /// Turns that found every caller busy at their moment: they were sent when one became free.
+    pub behind: u64,
+    pub behind_most_ns: u64,
 }
 
 /// Requests that began in one second of wall time.
@@ -49,6 +82,10 @@ impl Tally {
     pub fn new() -> Self {
         Self {
             latencies_ns: Histogram::new(3).expect("three digits are within the histogram's range"),
+            services_ns: Histogram::new(3).expect("three digits are within the histogram's range"),
+            delayed: 0,
+            slices: Slices::default(),
+            lateness: Lateness::default(),
             mean_ns: 0.0,
             squares_ns: 0.0,
             fastest_ns: u64::MAX,
@@ -59,17 +96,39 @@ impl Tally {
         }
     }
 
-    /// Counts one answered call that began in the given second of Unix time.
+    /// Counts one answered call that was sent when it should have been, at the start of the run.
     pub fn succeeded(&mut self, unix_second: u64, latency: Duration, body_bytes: u64) {
-        let latency_ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        let began = Duration::ZERO;
+        self.record(&Sample { unix_second, began, latency, service: latency, body_bytes });
+    }
+
+    /// Counts one answered call.
+    pub fn record(&mut self, sample: &Sample) {
+        let (latency_ns, service_ns) = (nanos(sample.latency), nanos(sample.service));
         self.latencies_ns.record(latency_ns).expect("a histogram of this kind resizes itself");
+        self.services_ns.record(service_ns).expect("a histogram of this kind resizes itself");
+        self.delayed += u64::from(service_ns < latency_ns);
         let distance = latency_ns as f64 - self.mean_ns;
         self.mean_ns += distance / self.latencies_ns.len() as f64;
         self.squares_ns += distance * (latency_ns as f64 - self.mean_ns);
         self.fastest_ns = self.fastest_ns.min(latency_ns);
         self.slowest_ns = self.slowest_ns.max(latency_ns);
-        self.body_bytes += body_bytes;
-        self.seconds.entry(unix_second).or_insert(Second::EMPTY).merge(&Second::of(latency_ns));
+        self.body_bytes += sample.body_bytes;
+        self.seconds.entry(sample.unix_second).or_insert(Second::EMPTY).merge(&Second::of(latency_ns));
+        self.slices.add(sample.began, latency_ns);
+    }
+
+    /// A caller that had waited for a turn's moment sent it so long after.
+    pub fn kept_pace(&mut self, late: Duration) {
+        self.lateness.kept += 1;
+        self.lateness.late += u64::from(late > Lateness::SLACK);
+        self.lateness.late_most_ns = self.lateness.late_most_ns.max(nanos(late));
+    }
+
+    /// A turn's moment had passed so long ago when a caller became free for it.
+    pub fn fell_behind(&mut self, behind: Duration) {
+        self.lateness.behind += 1;
+        self.lateness.behind_most_ns = self.lateness.behind_most_ns.max(nanos(behind));
     }
 
     /// Counts one failed call.
@@ -87,6 +146,10 @@ impl Tally {
             self.mean_ns += distance * theirs / (ours + theirs);
         }
         self.latencies_ns.add(&other.latencies_ns).expect("both histograms resize themselves");
+        self.services_ns.add(&other.services_ns).expect("both histograms resize themselves");
+        self.delayed += other.delayed;
+        self.slices.merge(&other.slices);
+        self.lateness.merge(&other.lateness);
         self.fastest_ns = self.fastest_ns.min(other.fastest_ns);
         self.slowest_ns = self.slowest_ns.max(other.slowest_ns);
         self.body_bytes += other.body_bytes;
@@ -115,6 +178,24 @@ impl Tally {
         &self.latencies_ns
     }
 
+    /// From the moment of handing a request to its connection.
+    pub fn services_ns(&self) -> &Histogram<u64> {
+        &self.services_ns
+    }
+
+    /// How many requests have a latency above their service time.
+    pub fn delayed_len(&self) -> u64 {
+        self.delayed
+    }
+
+    pub fn slices(&self) -> &Slices {
+        &self.slices
+    }
+
+    pub fn lateness(&self) -> &Lateness {
+        &self.lateness
+    }
+
     pub fn mean_ns(&self) -> f64 {
         self.mean_ns
     }
@@ -140,6 +221,23 @@ impl Tally {
 
     pub fn failures(&self) -> &BTreeMap<Code, Failures> {
         &self.failures
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Lateness {
+    /// Below this, nobody would call it late: a reply takes tens of microseconds to read.
+    pub const SLACK: Duration = Duration::from_millis(1);
+
+    fn merge(&mut self, other: &Lateness) {
+        self.kept += other.kept;
+        self.late += other.late;
+        self.late_most_ns = self.late_most_ns.max(other.late_most_ns);
+        self.behind += other.behind;
+        self.behind_most_ns = self.behind_most_ns.max(other.behind_most_ns);
     }
 }
 
@@ -188,6 +286,35 @@ mod tests {
         let tally = tally(&[2, 4, 4, 4, 5, 5, 7, 9]);
         assert!((tally.mean_ns() - 5e6).abs() < 1e-3);
         assert!((tally.stddev_ns() - 2e6).abs() < 1e-3);
+    }
+
+    #[test]
+    fn service_time_is_kept_beside_the_latency() {
+        let mut tally = Tally::new();
+        let sample = Sample {
+            unix_second: 1,
+            began: Duration::ZERO,
+            latency: Duration::from_millis(500),
+            service: Duration::from_millis(2),
+            body_bytes: 0,
+        };
+        tally.record(&sample);
+        tally.record(&Sample { latency: sample.service, ..sample });
+        assert_eq!(tally.delayed_len(), 1);
+        assert!(tally.latencies_ns().max() >= 499_000_000 && tally.services_ns().max() < 3_000_000);
+    }
+
+    #[test]
+    fn a_generator_that_is_late_is_told_from_callers_that_are_busy() {
+        let mut tally = Tally::new();
+        tally.kept_pace(Duration::from_micros(80));
+        tally.kept_pace(Duration::from_millis(3));
+        tally.fell_behind(Duration::from_millis(40));
+        let mut merged = Tally::new();
+        merged.merge(&tally);
+        let lateness =
+            Lateness { kept: 2, late: 1, late_most_ns: 3_000_000, behind: 1, behind_most_ns: 40_000_000 };
+        assert_eq!(merged.lateness(), &lateness);
     }
 
     #[test]

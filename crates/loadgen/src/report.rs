@@ -191,7 +191,7 @@ mod tests {
             wall: Duration::from_millis(500),
             client_cpu: Duration::from_millis(12),
             planned: 1000,
-            partial: None,
+            ..Measurement::default()
         }
     }
 

@@ -12,6 +12,7 @@ use crate::control::{Control, Counters};
 use crate::endpoint::Endpoint;
 use crate::link::Link;
 use crate::recorder::Tally;
+use crate::scale::Counts;
 use crate::schedule::{Pace, Schedule};
 use crate::worker::{Observer, Setup, Worker};
 use crate::workload::Workload;
@@ -33,6 +34,8 @@ pub struct Plan {
     pub workload: Workload,
     /// Requests in all.
     pub total: u64,
+    /// No request is begun after so long; what is in flight then is waited for.
+    pub seconds_max: Option<Duration>,
     pub pace: Pace,
     /// A call without an answer for so long has failed. etcd's tool waits forever.
     pub request_timeout: Option<Duration>,
@@ -58,6 +61,7 @@ pub struct Run {
     counters: Vec<Arc<Counters>>,
     workers: Vec<JoinHandle<std::io::Result<Part>>>,
     total: u64,
+    threads: usize,
     start: Instant,
     cpu_at_start: Duration,
 }
@@ -75,14 +79,21 @@ pub struct Progress {
 }
 
 /// What a run brought.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Measurement {
     pub tally: Tally,
     /// From the common start to the last answer.
     pub wall: Duration,
     /// Processor time of this process meanwhile, both user and kernel.
     pub client_cpu: Duration,
+    /// Worker threads.
+    pub threads: usize,
+    /// Of all connections, with everything that HTTP/2 adds.
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
     pub planned: u64,
+    /// [`Plan::seconds_max`] ended it before its total.
+    pub capped: bool,
     /// Why the run ended before its total, if it did.
     pub partial: Option<String>,
 }
@@ -97,6 +108,7 @@ impl Plan {
             threads: 1,
             workload,
             total,
+            seconds_max: None,
             pace: Pace::Unlimited,
             request_timeout: None,
             patience: Duration::from_secs(10),
@@ -129,12 +141,13 @@ impl Plan {
 
         let start = Instant::now();
         let cpu_at_start = process_cpu();
-        let schedule = Arc::new(Schedule::new(self.total, self.pace, start));
+        let until = self.seconds_max.map(|seconds| start + seconds);
+        let schedule = Arc::new(Schedule::new(self.total, self.pace, start).until(until));
         for starter in starters {
             // A worker that is gone tells why when it is joined.
             let _ = starter.send((schedule.clone(), start));
         }
-        Ok(Run { control, counters, workers, total: self.total, start, cpu_at_start })
+        Ok(Run { control, counters, workers, total: self.total, threads, start, cpu_at_start })
     }
 
     /// Runs to the end.
@@ -197,7 +210,8 @@ impl Plan {
         let path = self.workload.path();
         let share = |of: usize| (thread..of).step_by(threads);
         let links = share(self.conns).flat_map(|_| self.endpoints.iter().cloned());
-        let links = links.map(|endpoint| Link::new(endpoint, path)).collect::<Result<_, _>>();
+        let links =
+            links.map(|endpoint| Link::new(endpoint, path, counters.clone())).collect::<Result<_, _>>();
         let callers = (0..self.clients).filter(|caller| caller % self.conns % threads == thread).count();
         let replies = match self.workload {
             Workload::RangeStream(_) => Replies::Many,
@@ -233,6 +247,13 @@ impl Run {
         }
     }
 
+    /// Latencies so far, coarsely: enough for a figure that moves.
+    pub fn latencies(&self) -> Counts {
+        let mut all = Counts::default();
+        self.counters.iter().for_each(|counters| all.merge(&counters.latencies()));
+        all
+    }
+
     /// Waits for the end.
     pub fn finish(self) -> Result<Measurement, Error> {
         let mut tally = Tally::new();
@@ -248,7 +269,23 @@ impl Run {
         let client_cpu = process_cpu() - self.cpu_at_start;
         let ended = tally.succeeded_len() + tally.failed_len();
         let partial = self.control.reason().filter(|_| ended < self.total);
-        Ok(Measurement { tally, wall, client_cpu, planned: self.total, partial })
+        let capped = partial.is_none() && ended < self.total;
+        let (sent_bytes, received_bytes) = self.counters.iter().fold((0, 0), |(sent, received), counters| {
+            let bytes = counters.bytes();
+            (sent + bytes.0, received + bytes.1)
+        });
+        let Self { threads, total: planned, .. } = self;
+        Ok(Measurement {
+            tally,
+            wall,
+            client_cpu,
+            threads,
+            sent_bytes,
+            received_bytes,
+            planned,
+            capped,
+            partial,
+        })
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Schedule {
     taken: AtomicU64,
     pace: Pace,
     start: Instant,
+    /// No turns are handed out from this moment on, however many are left.
+    until: Option<Instant>,
     /// Nanoseconds after `start` at which the bucket holds a token again.
     token_at: AtomicU64,
 }
@@ -45,13 +47,18 @@ pub struct Turn {
 impl Schedule {
     /// `start` is the moment that an open loop counts from.
     pub fn new(total: u64, pace: Pace, start: Instant) -> Self {
-        Self { total, taken: AtomicU64::new(0), pace, start, token_at: AtomicU64::new(0) }
+        Self { total, taken: AtomicU64::new(0), pace, start, until: None, token_at: AtomicU64::new(0) }
+    }
+
+    /// Ends the schedule at a moment, if one is given, where the total would take longer.
+    pub fn until(self, until: Option<Instant>) -> Self {
+        Self { until, ..self }
     }
 
     /// The next turn, or `None` when all were taken.
     pub fn take(&self, now: Instant) -> Option<Turn> {
         // Checked first, so that idle callers cannot make the counter run away.
-        if self.taken.load(Relaxed) >= self.total {
+        if self.taken.load(Relaxed) >= self.total || self.until.is_some_and(|until| now >= until) {
             return None;
         }
         let position = self.taken.fetch_add(1, Relaxed);
@@ -131,6 +138,15 @@ mod tests {
             assert_eq!(turn.due, Some(start + Duration::from_millis(position)));
             assert!(turn.from_due);
         }
+    }
+
+    #[test]
+    fn a_schedule_ends_at_its_moment_even_if_turns_are_left() {
+        let start = Instant::now();
+        let until = start + Duration::from_secs(1);
+        let schedule = Schedule::new(10, Pace::Unlimited, start).until(Some(until));
+        assert!(schedule.take(start).is_some());
+        assert_eq!(schedule.take(until), None);
     }
 
     #[test]

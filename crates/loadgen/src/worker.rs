@@ -9,6 +9,8 @@
 //! * A turn of the worker looks at everything that is ready once and then goes back to the kernel, so a busy
 //!   connection waits for the others. Replies to many callers are read with one call of the kernel, and so are their
 //!   next requests written.
+//! * A server limits how many calls a connection may have open. Callers beyond that wait here, first come, first
+//!   served, and their latency counts while they do: the server's limit is part of what they experience.
 //! * One call costs: 1 allocation and copy of the request, 2 looks at the clock, no task, no timer, no lock that
 //!   another thread wants.
 
@@ -17,14 +19,14 @@ use crate::control::{Control, Counters};
 use crate::failure::{Code, Failure};
 use crate::link::{Change, Link};
 use crate::ready::ReadyQueue;
-use crate::recorder::Tally;
+use crate::recorder::{Sample, Tally};
 use crate::reply::Answer;
 use crate::schedule::{Schedule, Turn};
 use crate::timer::Timer;
 use crate::workload::Source;
 use bytes::Bytes;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -72,6 +74,8 @@ pub struct Worker {
     ready: ReadyQueue,
     waiting: BinaryHeap<Reverse<(Instant, u32)>>,
     stranded: Vec<u32>,
+    /// For each link the callers that wait until it has room; a caller that gave up waiting may still stand there.
+    queues: Vec<VecDeque<u32>>,
     /// Callers that are not done.
     active: usize,
     tally: Tally,
@@ -86,6 +90,12 @@ enum Caller {
     Stranded {
         turn: Turn,
         since: Instant,
+    },
+    /// Its link has as many calls open as the server allows.
+    Queued {
+        turn: Turn,
+        since: Instant,
+        link: u32,
     },
     Calling(Call),
     /// No turns are left.
@@ -118,6 +128,7 @@ impl Worker {
             callers: (0..setup.callers).map(|_| Caller::Free).collect(),
             waiting: BinaryHeap::new(),
             stranded: Vec::new(),
+            queues: setup.links.iter().map(|_| VecDeque::new()).collect(),
             active: setup.callers,
             tally: Tally::new(),
             setup,
@@ -212,7 +223,9 @@ impl Worker {
     fn poll_link(&mut self, index: usize) {
         let mut context = Context::from_waker(self.ready.waker(index as u32));
         match self.setup.links[index].poll(Instant::now(), &mut context) {
-            Change::Nothing | Change::WentDown => {} // calls in flight learn of it from h2
+            Change::Nothing => {}
+            // Calls in flight learn of it from h2, callers in the queue choose another link.
+            Change::WentDown => self.queues[index].drain(..).for_each(|slot| self.ready.push(slot)),
             Change::CameUp => self.wake_stranded(),
         }
     }
@@ -245,6 +258,7 @@ impl Worker {
                     Poll::Pending => (Caller::Calling(call), Next::Wait),
                     Poll::Ready(result) => {
                         *now = Instant::now();
+                        self.call_ended(call.link);
                         self.record(&call, result, *now, running);
                         (Caller::Free, Next::Again)
                     }
@@ -260,31 +274,70 @@ impl Worker {
                         self.waiting.push(Reverse((due, self.slot(caller))));
                         (Caller::Early(turn), Next::Wait)
                     }
-                    _ => self.begin(caller, turn, *now),
+                    Some(due) => {
+                        self.tally.fell_behind(*now - due);
+                        self.begin(caller, turn, *now)
+                    }
+                    None => self.begin(caller, turn, *now),
                 },
             },
             Caller::Early(turn) if turn.due.is_some_and(|due| due > *now) => {
                 (Caller::Early(turn), Next::Wait)
             }
-            Caller::Early(turn) => self.begin(caller, turn, *now),
+            Caller::Early(turn) => {
+                self.tally.kept_pace(turn.due.map_or(Duration::ZERO, |due| *now - due));
+                self.begin(caller, turn, *now)
+            }
             Caller::Stranded { turn, since } => self.begin(caller, turn, since),
+            Caller::Queued { turn, since, link } => self.leave_queue(caller, turn, since, link),
             Caller::Done => (Caller::Done, Next::Wait),
         }
     }
 
-    /// Sends the request of a turn whose time has come.
-    fn begin(&mut self, caller: usize, turn: Turn, now: Instant) -> (Caller, Next) {
-        let Some(index) = self.next_link(caller) else {
+    /// Sends the request of a turn whose time came at `since`, or queues for the link that will.
+    fn begin(&mut self, caller: usize, turn: Turn, since: Instant) -> (Caller, Next) {
+        let Some(link) = self.next_link(caller) else {
             self.stranded.push(self.slot(caller));
-            return (Caller::Stranded { turn, since: now }, Next::Wait);
+            return (Caller::Stranded { turn, since }, Next::Wait);
         };
+        if !self.queues[link].is_empty() || !self.setup.links[link].has_room() {
+            let slot = self.slot(caller);
+            self.queues[link].push_back(slot);
+            return (Caller::Queued { turn, since, link: link as u32 }, Next::Wait);
+        }
+        self.send(caller, turn, since, since, link)
+    }
+
+    /// A caller in the queue of a link was woken: there is room, or the link is gone.
+    fn leave_queue(&mut self, caller: usize, turn: Turn, since: Instant, link: u32) -> (Caller, Next) {
+        let index = link as usize;
+        if !self.setup.links[index].is_up() {
+            return self.begin(caller, turn, since);
+        }
+        if !self.setup.links[index].has_room() {
+            let slot = self.slot(caller);
+            self.queues[index].push_front(slot);
+            return (Caller::Queued { turn, since, link }, Next::Wait);
+        }
+        self.send(caller, turn, since, Instant::now(), index)
+    }
+
+    fn send(
+        &mut self,
+        caller: usize,
+        turn: Turn,
+        since: Instant,
+        now: Instant,
+        index: usize,
+    ) -> (Caller, Next) {
         let request = self.setup.source.request(turn.position);
         let kept = if self.setup.observer.is_some() { request.clone() } else { Bytes::new() };
         let mut context = Context::from_waker(self.ready.waker(index as u32));
         match self.setup.links[index].send(request, &mut context) {
             Ok(response) => {
-                let clock_from = turn.due.filter(|_| turn.from_due).unwrap_or(now);
-                (Caller::Calling(Call::new(turn.position, clock_from, now, kept, response)), Next::Again)
+                let clock_from = turn.due.filter(|_| turn.from_due).unwrap_or(since);
+                let call = Call::new(turn.position, index as u32, clock_from, now, kept, response);
+                (Caller::Calling(call), Next::Again)
             }
             Err(error) => {
                 let endpoint = self.setup.links[index].endpoint();
@@ -294,6 +347,18 @@ impl Worker {
                 self.ready.push(index as u32);
                 self.ready.push(self.slot(caller));
                 (Caller::Free, Next::Wait)
+            }
+        }
+    }
+
+    /// One call less on a link: the first caller in its queue may send.
+    fn call_ended(&mut self, link: u32) {
+        self.setup.links[link as usize].call_ended();
+        while let Some(slot) = self.queues[link as usize].pop_front() {
+            // Who gave up waiting here is passed over.
+            if matches!(self.caller(slot), Caller::Queued { link: its, .. } if *its == link) {
+                self.ready.push(slot);
+                return;
             }
         }
     }
@@ -318,9 +383,16 @@ impl Worker {
             Ok(answer) => answer,
             Err(failure) => return self.record_failure(call.position, &failure),
         };
-        let began = running.start_unix + call.clock_from.saturating_duration_since(running.start);
-        self.tally.succeeded(began.as_secs(), now - call.clock_from, answer.body_bytes);
-        self.setup.counters.add_answered();
+        let began = call.clock_from.saturating_duration_since(running.start);
+        let latency = now - call.clock_from;
+        self.tally.record(&Sample {
+            unix_second: (running.start_unix + began).as_secs(),
+            began,
+            latency,
+            service: now - call.sent_at,
+            body_bytes: answer.body_bytes,
+        });
+        self.setup.counters.add_answered(latency.as_nanos() as u64);
         if let Some(observer) = &self.setup.observer {
             for key in self.setup.source.keys_of(&call.request) {
                 observer.acknowledged(call.position, key, answer.revision);
@@ -383,13 +455,16 @@ impl Worker {
 
     fn fail_overdue(&mut self, now: Instant, timeout: Duration) {
         for index in 0..self.callers.len() {
-            let Caller::Calling(call) = &self.callers[index] else { continue };
-            if now - call.sent_at <= timeout {
-                continue;
-            }
-            let position = call.position;
+            let (position, link) = match &self.callers[index] {
+                Caller::Calling(call) if now - call.sent_at > timeout => (call.position, Some(call.link)),
+                Caller::Queued { turn, since, .. } if now - *since > timeout => (turn.position, None),
+                _ => continue,
+            };
             // Dropping the call resets its stream.
             self.callers[index] = Caller::Free;
+            if let Some(link) = link {
+                self.call_ended(link);
+            }
             let failure = Failure::new(Code::DEADLINE_EXCEEDED, format!("no answer within {timeout:?}"));
             self.record_failure(position, &failure);
             self.ready.push(self.slot(index));

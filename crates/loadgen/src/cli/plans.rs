@@ -43,6 +43,7 @@ pub fn plan(
         threads: threads(global),
         workload,
         total,
+        seconds_max: None,
         pace,
         request_timeout: some(global.request_timeout),
         patience: some(global.dial_timeout).unwrap_or(PATIENCE),
