@@ -27,6 +27,8 @@ const WRITE_BYTES: usize = 1 << 20;
 /// Where a stored block is. Holding one keeps the file readable, even after its name is removed.
 #[derive(Clone)]
 pub(crate) struct Place {
+    /// Which store it is a place of: numbers begin anew in a store that was received.
+    generation: u64,
     pub number: u64,
     pub offset: u64,
     pub bytes: u32,
@@ -34,6 +36,11 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// What tells this place from every other one that this process has seen.
+    pub fn name(&self) -> (u64, u64, u64) {
+        (self.generation, self.number, self.offset)
+    }
+
     /// The stored bytes, unchecked.
     pub fn read(&self) -> Result<Vec<u8>> {
         let mut stored = vec![0; self.bytes as usize];
@@ -62,6 +69,7 @@ pub(crate) struct BlockFiles {
     unsynced: Vec<u64>,
     next_number: u64,
     file_bytes: u64,
+    generation: u64,
 }
 
 struct Usage {
@@ -73,8 +81,8 @@ struct Usage {
 }
 
 impl BlockFiles {
-    /// `file_bytes`: size at which a file is cut.
-    pub fn new(file_bytes: u64) -> Self {
+    /// `file_bytes`: size at which a file is cut. `generation`: stores that were installed before in this process.
+    pub fn new(file_bytes: u64, generation: u64) -> Self {
         BlockFiles {
             files: BTreeMap::new(),
             current: None,
@@ -82,6 +90,7 @@ impl BlockFiles {
             unsynced: Vec::new(),
             next_number: 1,
             file_bytes,
+            generation,
         }
     }
 
@@ -104,7 +113,7 @@ impl BlockFiles {
         self.next_number = self.next_number.max(number.saturating_add(1));
         usage.blocks += 1;
         usage.end = usage.end.max(offset.saturating_add(u64::from(bytes)));
-        Ok(Place { number, offset, bytes, file: usage.file.clone() })
+        Ok(Place { generation: self.generation, number, offset, bytes, file: usage.file.clone() })
     }
 
     /// After all blocks were adopted: removes files that none of them is in, and cuts what a crash left behind the last
@@ -131,7 +140,8 @@ impl BlockFiles {
         let usage = self.files.get_mut(&number).expect("the current file is known");
         let bytes = u32::try_from(frame.len()).expect("a block is far below 4 GiB");
         assert!(usage.end >= HEADER_BYTES && !frame.is_empty(), "frames lie behind the header");
-        let place = Place { number, offset: usage.end, bytes, file: usage.file.clone() };
+        let (generation, offset) = (self.generation, usage.end);
+        let place = Place { generation, number, offset, bytes, file: usage.file.clone() };
         usage.end += frame.len() as u64;
         usage.blocks += 1;
         self.buffer.extend_from_slice(frame);
@@ -268,7 +278,7 @@ mod tests {
 
     #[test]
     fn frames_are_cut_into_files_and_read_back() {
-        let (mut disk, mut files) = (MemoryBackend::new(), BlockFiles::new(300));
+        let (mut disk, mut files) = (MemoryBackend::new(), BlockFiles::new(300, 0));
         let places = fill(&mut files, &mut disk, 7);
         files.sync().unwrap();
         assert_eq!(places.iter().map(|place| place.number).collect::<Vec<_>>(), [1, 1, 2, 2, 3, 3, 4]);
@@ -282,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_file_goes_with_its_last_block_and_its_readers_stay() {
-        let (mut disk, mut files) = (MemoryBackend::new(), BlockFiles::new(300));
+        let (mut disk, mut files) = (MemoryBackend::new(), BlockFiles::new(300, 0));
         let places = fill(&mut files, &mut disk, 6);
         files.sync().unwrap();
         files.release(&places[0]);
@@ -298,12 +308,12 @@ mod tests {
 
     #[test]
     fn leftovers_of_a_crash_are_cut_and_overwritten() {
-        let (mut disk, mut files) = (MemoryBackend::new(), BlockFiles::new(300));
+        let (mut disk, mut files) = (MemoryBackend::new(), BlockFiles::new(300, 0));
         let places = fill(&mut files, &mut disk, 5);
         files.sync().unwrap();
 
         // Only the first block of file 2 was catalogued.
-        let mut reopened = BlockFiles::new(300);
+        let mut reopened = BlockFiles::new(300, 0);
         for place in &places[..3] {
             reopened.adopt(&mut disk, place.number, place.offset, place.bytes).unwrap();
         }

@@ -274,6 +274,7 @@ fn merge(
 fn store_rewritten(durable: &mut Durable, open: OpenBlock) -> Result<Arc<Block>> {
     let (decoded, mut bytes) = (open.sealed(), Vec::new());
     frame::store(&decoded, &mut bytes);
+    durable.written.compaction += bytes.len() as u64;
     let content = Content::Stored(durable.files.append(&mut *durable.backend, &bytes)?);
     Ok(Arc::new(Block { identity: Identity::of(&decoded), content, dead: DeadList::default() }))
 }

@@ -170,14 +170,14 @@ impl Directory {
 
 /// Decoded blocks that readers used lately, bounded in bytes.
 pub(crate) struct BlockCache {
-    blocks: Cache<(u64, u64), Arc<Decoded>, ByWeight>,
+    blocks: Cache<(u64, u64, u64), Arc<Decoded>, ByWeight>,
 }
 
 #[derive(Clone)]
 struct ByWeight;
 
-impl Weighter<(u64, u64), Arc<Decoded>> for ByWeight {
-    fn weight(&self, _place: &(u64, u64), block: &Arc<Decoded>) -> u64 {
+impl Weighter<(u64, u64, u64), Arc<Decoded>> for ByWeight {
+    fn weight(&self, _place: &(u64, u64, u64), block: &Arc<Decoded>) -> u64 {
         block.weight() as u64
     }
 }
@@ -192,7 +192,7 @@ impl BlockCache {
     /// The block's records, from memory if possible.
     pub fn load(&self, block: &Block) -> Result<Arc<Decoded>> {
         let Some(place) = block.place() else { return block.load() };
-        let name = (place.number, place.offset);
+        let name = place.name();
         if let Some(decoded) = self.blocks.get(&name) {
             return Ok(decoded);
         }
@@ -203,12 +203,12 @@ impl BlockCache {
 
     /// Keeps a block that was just written: the newest records are the likeliest to be read.
     pub fn keep(&self, place: &Place, decoded: Arc<Decoded>) {
-        self.blocks.insert((place.number, place.offset), decoded);
+        self.blocks.insert(place.name(), decoded);
     }
 
     /// Forgets a block that was rewritten elsewhere.
     pub fn forget(&self, place: &Place) {
-        self.blocks.remove(&(place.number, place.offset));
+        self.blocks.remove(&place.name());
     }
 }
 

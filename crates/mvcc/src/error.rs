@@ -21,6 +21,9 @@ pub enum Error {
     /// The catalogue's engine refused.
     #[error("{attempt} the catalogue")]
     Catalogue { attempt: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+    /// Asked for at the wrong moment. Nothing was changed.
+    #[error("{attempt}: {reason}")]
+    Refused { attempt: &'static str, reason: &'static str },
     /// An earlier write or sync failed. What reached the disk is unknown, so nothing more is written.
     #[error("the store takes no more checkpoints: an earlier write or sync failed")]
     Poisoned,

@@ -21,7 +21,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"blk1");
 const CODEC_RAW: u32 = 0;
 const CODEC_LZ4: u32 = 1;
 /// Raw bytes of a block are far below this: one request is limited to a few MiB. It bounds what a reader allocates.
-const RAW_BYTES_MAX: usize = 1 << 30;
+pub(crate) const RAW_BYTES_MAX: usize = 1 << 30;
 
 /// What the catalogue knows of a block, and its frame repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,27 @@ pub(crate) fn store(block: &Decoded, out: &mut Vec<u8>) {
 
 /// Reads a block back. The error says what is wrong with the bytes.
 pub(crate) fn load(stored: &[u8], expected: Identity) -> Result<Decoded, &'static str> {
+    let Header { identity, codec } = check(stored)?;
+    if identity != expected {
+        return Err("not the block that the catalogue names");
+    }
+    let raw = unpack(codec, &stored[HEADER_BYTES..], identity.raw_bytes as usize)?;
+    let decoded = Decoded::parse(raw, identity.first.main, identity.records as usize)?;
+    if (decoded.first(), decoded.last()) != (identity.first, identity.last) {
+        return Err("records differ from the header");
+    }
+    Ok(decoded)
+}
+
+/// What a frame says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub identity: Identity,
+    codec: u32,
+}
+
+/// Whether `stored` is one intact frame, at the cost of its checksum: nothing is unpacked.
+pub(crate) fn check(stored: &[u8]) -> Result<Header, &'static str> {
     let (header, payload) = stored.split_at_checked(HEADER_BYTES).ok_or("shorter than a header")?;
     if Cursor::new(&header[CRC_AT..]).u32_le() != Some(checksum(stored)) {
         return Err("the checksum does not match");
@@ -83,15 +104,7 @@ pub(crate) fn load(stored: &[u8], expected: Identity) -> Result<Decoded, &'stati
     let first = take_revision(&mut cursor);
     let last = take_revision(&mut cursor);
     let codec = cursor.u32_le().expect("the header is 48 bytes");
-    if (Identity { first, last, records, raw_bytes }) != expected {
-        return Err("not the block that the catalogue names");
-    }
-    let raw = unpack(codec, payload, raw_bytes as usize)?;
-    let decoded = Decoded::parse(raw, first.main, records as usize)?;
-    if (decoded.first(), decoded.last()) != (first, last) {
-        return Err("records differ from the header");
-    }
-    Ok(decoded)
+    Ok(Header { identity: Identity { first, last, records, raw_bytes }, codec })
 }
 
 /// Appends whichever is worth its bytes, raw or compressed, and says which it was.

@@ -30,9 +30,9 @@ const RECORDS_PER_HOLD: usize = 1000;
 /// `Store::hash_kv`.
 pub(crate) fn hash_kv(shared: &Shared, at: i64) -> Result<KvHash> {
     loop {
-        let (revision, compact) = {
+        let (revision, compact, generation) = {
             let state = shared.state.read();
-            (state.revision, state.compact_revision)
+            (state.revision, state.compact_revision, state.generation)
         };
         if let Some(known) = shared.hashes.lock().iter().find(|known| known.hash_revision == at) {
             return Ok(KvHash { revision, ..*known });
@@ -45,9 +45,10 @@ pub(crate) fn hash_kv(shared: &Shared, at: i64) -> Result<KvHash> {
         }
         let mut pass = HashPass::new(if at == 0 { revision } else { at }, compact);
         while !pass.step(shared, usize::MAX)? {}
-        // Records between the two compactions may be gone already: then this hash is of no one state.
-        let newest_compact = shared.state.read().compact_revision;
-        if newest_compact == compact {
+        // Records between two compactions may be gone already, and another store may have come in between: then this
+        // hash is of no one state.
+        let state = shared.state.read();
+        if (state.compact_revision, state.generation) == (compact, generation) {
             return Ok(pass.finish(revision));
         }
     }

@@ -43,15 +43,24 @@ mod compaction; // superseded history leaves
 mod maintainer; // the background half
 mod recovery; // how a store is opened
 
-pub use backend::{Backend, BlockFile, MemoryBackend, SledBackend, Update};
+mod export; // a checkpoint leaves
+mod install; // and becomes another member's state
+mod staging; // a checkpoint arrives
+mod stream; // its form on the way
+
+pub use backend::{
+    Backend, BlockFile, MemoryBackend, SledBackend, Update, discard_staged, finish_install, staged_at,
+};
 pub use error::{Error, Result};
+pub use export::Export;
 pub use maintainer::Maintainer;
 pub use range::KeyRange;
 pub use recovery::open;
 pub use revision::Revision;
+pub use staging::{Staged, Staging};
 pub use store::Store;
 pub use types::{
     Applied, CompactProgress, Deleted, Fetch, KeyValue, KvHash, Options, Persisted, Pressure, Previous,
-    RangeOptions, RangeResult, Size,
+    RangeOptions, RangeResult, Size, Written,
 };
 pub use writer::{ITEM_BYTES_MAX, RevisionWriter, Writer};

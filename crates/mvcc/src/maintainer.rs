@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::frame;
 use crate::revision::Revision;
 use crate::state::{Cut, Shared};
-use crate::types::{CompactProgress, Persisted};
+use crate::types::{CompactProgress, Persisted, Written};
 
 /// Only one exists per store; the checkpoint thread owns it. After an error it is poisoned and the member must stop.
 pub struct Maintainer {
@@ -36,8 +36,17 @@ pub(crate) struct Durable {
     pub backend: Box<dyn Backend>,
     pub files: BlockFiles,
     pub marks: Marks,
-    /// Checksum of each item's entry, for the digest.
-    pub item_crcs: BTreeMap<Bytes, u32>,
+    /// The items of the durable checkpoint. Shared with exports: a change while one holds them costs a copy.
+    pub items: Arc<BTreeMap<Bytes, DurableItem>>,
+    pub written: Written,
+}
+
+/// An item as the catalogue holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DurableItem {
+    pub value: Bytes,
+    /// Checksum of its entry, for the digest.
+    pub crc: u32,
 }
 
 impl Maintainer {
@@ -49,6 +58,11 @@ impl Maintainer {
         self.guarded(Self::try_persist)
     }
 
+    /// What was written since the store was opened, and on whose behalf.
+    pub fn written(&self) -> Written {
+        self.durable.written
+    }
+
     /// One bounded step of physical compaction: at most `keys_max` keys are visited under the lock, a few MiB of blocks
     /// read and rewritten. Persists first when the compaction itself is not durable yet. A compaction that a crash
     /// interrupted is resumed by the first call after reopening.
@@ -58,7 +72,7 @@ impl Maintainer {
         self.guarded(|maintainer| Compaction::step(maintainer, keys_max))
     }
 
-    fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub(crate) fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.is_poisoned {
             return Err(Error::Poisoned);
         }
@@ -72,6 +86,9 @@ impl Maintainer {
         let first_new = Revision::first_of(self.durable.marks.revision + 1);
         let (from, sealed) = self.blocks_to_store(first_new, cut.revision);
         let (stored, bytes_written) = self.durable.store(&sealed)?;
+        let raw_bytes: usize = sealed.iter().map(|block| block.identity.raw_bytes as usize).sum();
+        self.durable.written.records += raw_bytes as u64;
+        self.durable.written.checkpoints += bytes_written;
         assert_eq!(stored.len(), sealed.len(), "every block of the checkpoint is stored");
         // This order is the promise: the catalogue must never name what a power cut can still take away.
         if !cfg!(feature = "mutant-unsynced-blocks") {
@@ -85,7 +102,6 @@ impl Maintainer {
             }
         }
         // The lock is taken only now, for a swap of pointers; the writer went on all the while.
-        let raw_bytes: usize = sealed.iter().map(|block| block.identity.raw_bytes as usize).sum();
         let (blocks, stored_bytes) = (stored.len(), self.durable.allocated());
         let mut state = self.shared.state.write();
         debug_assert!(state.directory.len() >= from + blocks, "the writer only appends");
@@ -133,6 +149,12 @@ impl Maintainer {
 }
 
 impl Durable {
+    /// Goes on with a store that was installed in the place of this one.
+    pub fn adopt(&mut self, files: BlockFiles, marks: Marks, items: BTreeMap<Bytes, DurableItem>) {
+        self.written.installed += files.allocated();
+        (self.files, self.marks, self.items) = (files, marks, Arc::new(items));
+    }
+
     /// Bytes of block files and catalogue.
     pub fn allocated(&self) -> u64 {
         self.files.allocated() + self.backend.catalogue_bytes()
@@ -164,18 +186,22 @@ impl Durable {
             marks.blocks.add(crc_of(&entry.1));
             update.puts.push(entry);
         }
-        for (key, value) in &cut.items {
-            if let Some(crc) = self.item_crcs.remove(key) {
-                marks.items.remove(crc);
-            }
-            match value {
-                Some(value) => {
-                    let entry = item_entry(key, value);
-                    marks.items.add(crc_of(&entry.1));
-                    self.item_crcs.insert(key.clone(), crc_of(&entry.1));
-                    update.puts.push(entry);
+        if !cut.items.is_empty() {
+            let items = Arc::make_mut(&mut self.items);
+            for (key, value) in &cut.items {
+                if let Some(old) = items.remove(key) {
+                    marks.items.remove(old.crc);
                 }
-                None => update.removals.push(item_key(key)),
+                match value {
+                    Some(value) => {
+                        let entry = item_entry(key, value);
+                        let crc = crc_of(&entry.1);
+                        marks.items.add(crc);
+                        items.insert(key.clone(), DurableItem { value: value.clone(), crc });
+                        update.puts.push(entry);
+                    }
+                    None => update.removals.push(item_key(key)),
+                }
             }
         }
         self.update_marks(marks, update)
@@ -194,6 +220,8 @@ impl Durable {
             self.backend.update(Update { puts: vec![early.entry()], removals: Vec::new() })?;
         }
         update.puts.push(marks.entry());
+        let put_bytes: usize = update.puts.iter().map(|(key, value)| key.len() + value.len()).sum();
+        self.written.catalogue += put_bytes as u64;
         self.backend.update(update)?;
         self.marks = marks;
         Ok(())

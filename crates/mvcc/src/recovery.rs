@@ -21,36 +21,25 @@ use crate::directory::{Block, BlockCache, Content, Directory};
 use crate::error::{Error, Result};
 use crate::history::Visible;
 use crate::index::Index;
-use crate::maintainer::{Durable, Maintainer};
+use crate::maintainer::{Durable, DurableItem, Maintainer};
 use crate::record::{Body, Record};
 use crate::state::{Shared, State};
 use crate::store::Store;
-use crate::types::Options;
+use crate::types::{Options, Written};
 use crate::writer::Writer;
 
 /// Opens a store as its backend last persisted it; an empty backend becomes an empty store at revision 1.
 ///
 /// Errors: `Corrupt` if anything durable is damaged, `Io` or `Catalogue` if the disk refuses.
 pub fn open(mut backend: Box<dyn Backend>, options: Options) -> Result<(Writer, Store, Maintainer)> {
-    let found = read_catalogue(&mut *backend)?;
-    let mut files = BlockFiles::new(options.block_file_bytes);
-    let mut directory = Directory::default();
-    for entry in found.blocks {
-        adopt(&mut *backend, &mut files, &mut directory, entry, found.marks.revision)?;
-    }
-    // Only now is it known which files nothing is in.
-    files.clean(&mut *backend)?;
-    let index = rebuild_index(&directory)?;
-
-    let item_crcs = found.items.iter().map(|(key, (_, crc))| (key.clone(), *crc)).collect();
-    let mut durable = Durable { backend, files, marks: found.marks, item_crcs };
-    if found.is_new {
+    let Loaded { is_new, files, marks, items, mut state } = load(&mut *backend, &options, 0)?;
+    let (items, written) = (Arc::new(items), Written::default());
+    let mut durable = Durable { backend, files, marks, items, written };
+    if is_new {
         // So that even an empty store has a format version, and a size.
         durable.update_marks(Marks::EMPTY, Update::default())?;
+        state.stored_bytes = durable.allocated();
     }
-    assert_eq!(durable.marks.items.count as usize, durable.item_crcs.len(), "the digest was checked");
-    let items = found.items.into_iter().map(|(key, (value, _))| (key, value)).collect();
-    let state = state_of(&durable, index, directory, items);
     let shared = Arc::new(Shared {
         state: RwLock::new(state),
         cache: BlockCache::new(options.cache_bytes, options.block_bytes),
@@ -62,9 +51,28 @@ pub fn open(mut backend: Box<dyn Backend>, options: Options) -> Result<(Writer, 
     Ok((Writer { store: store.clone() }, store, maintainer))
 }
 
-fn state_of(durable: &Durable, index: Index, directory: Directory, items: BTreeMap<Bytes, Bytes>) -> State {
-    let marks = durable.marks;
-    State {
+/// A store read back: its durable side, and the state that it amounts to.
+pub(crate) struct Loaded {
+    pub is_new: bool,
+    pub files: BlockFiles,
+    pub marks: Marks,
+    pub items: BTreeMap<Bytes, DurableItem>,
+    pub state: State,
+}
+
+/// Reads a store back. `generation`: stores that this process installed before.
+pub(crate) fn load(backend: &mut dyn Backend, options: &Options, generation: u64) -> Result<Loaded> {
+    let Found { is_new, marks, blocks, items } = read_catalogue(backend)?;
+    let mut files = BlockFiles::new(options.block_file_bytes, generation);
+    let mut directory = Directory::default();
+    for entry in blocks {
+        adopt(backend, &mut files, &mut directory, entry, marks.revision)?;
+    }
+    // Only now is it known which files nothing is in.
+    files.clean(backend)?;
+    let index = rebuild_index(&directory)?;
+    assert_eq!(marks.items.count as usize, items.len(), "the digest was checked");
+    let state = State {
         index,
         directory,
         open: OpenBlock::default(),
@@ -72,15 +80,17 @@ fn state_of(durable: &Durable, index: Index, directory: Directory, items: BTreeM
         compact_revision: marks.compact_revision,
         compact_revision_before: None,
         applied: marks.applied,
-        items,
+        items: items.iter().map(|(key, item)| (key.clone(), item.value.clone())).collect(),
         items_changed: BTreeMap::new(),
         is_inside_entry: false,
         is_cut_wanted: false,
         cut: None,
         unpersisted_bytes: 0,
         uncut_bytes: 0,
-        stored_bytes: durable.allocated(),
-    }
+        stored_bytes: files.allocated() + backend.catalogue_bytes(),
+        generation,
+    };
+    Ok(Loaded { is_new, files, marks, items, state })
 }
 
 /// A catalogue, checked as a whole.
@@ -89,8 +99,7 @@ struct Found {
     marks: Marks,
     /// In revision order.
     blocks: Vec<BlockEntry>,
-    /// Each with its entry's checksum.
-    items: BTreeMap<Bytes, (Bytes, u32)>,
+    items: BTreeMap<Bytes, DurableItem>,
 }
 
 fn read_catalogue(backend: &mut dyn Backend) -> Result<Found> {
@@ -107,7 +116,7 @@ fn read_catalogue(backend: &mut dyn Backend) -> Result<Found> {
             }
             Entry::Item(key, item) => {
                 items_digest.add(crc_of(value));
-                items.insert(key, (item, crc_of(value)));
+                items.insert(key, DurableItem { value: item, crc: crc_of(value) });
             }
         }
     }

@@ -55,6 +55,8 @@ pub(crate) struct State {
     pub uncut_bytes: usize,
     /// Bytes of files and catalogue, as the maintainer last saw them.
     pub stored_bytes: u64,
+    /// Stores that were installed in place of this one since it was opened.
+    pub generation: u64,
 }
 
 /// What one checkpoint makes durable, beside the blocks up to its revision.

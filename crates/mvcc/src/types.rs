@@ -114,6 +114,22 @@ pub struct Persisted {
     pub bytes_written: u64,
 }
 
+/// Bytes handed to the disk since the store was opened. All but `records` over `records` is the store's write
+/// amplification; below 1, since blocks are compressed, unless compaction moves much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The caller's records, raw: what the others are measured against. Counted when they are persisted.
+    pub records: u64,
+    /// Blocks appended by checkpoints.
+    pub checkpoints: u64,
+    /// Blocks appended by compaction: live records that were moved.
+    pub compaction: u64,
+    /// Entries put into the catalogue. Its engine writes them with some overhead of its own.
+    pub catalogue: u64,
+    /// Blocks of stores that were received and installed.
+    pub installed: u64,
+}
+
 /// How far physical compaction got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactProgress {

@@ -80,6 +80,17 @@ impl Backend for DyingBackend {
         self.allowance.spend_on("remove")?;
         self.disk.remove_file(number)
     }
+
+    fn complete(&mut self, applied: Applied) -> Result<()> {
+        self.allowance.spend_on("complete")?;
+        self.disk.complete(applied)
+    }
+
+    fn replace(&mut self, incoming: Box<dyn Backend>) -> Result<()> {
+        self.allowance.spend_on("replace")?;
+        self.disk.replace(incoming)?;
+        self.allowance.spend_on("replace")
+    }
 }
 
 impl BlockFile for DyingFile {

@@ -64,6 +64,19 @@ impl StateMachine {
         Ok(StateMachine { writer, alarms, leases: Leases::default(), applied })
     }
 
+    /// Goes on from a store that was installed in the place of the present one: what is remembered of the old one is
+    /// read anew. To be called by whoever applies, before the next entry.
+    ///
+    /// Errors: an alarm or a member of the new store cannot be read.
+    pub fn installed(&mut self) -> Result<(), Fatal> {
+        let store = self.writer.store();
+        let (alarms, applied) = (Alarms::load(store)?, store.applied());
+        members::list(store)?;
+        assert!(applied >= self.applied, "a store that is behind the present one is never installed");
+        (self.alarms, self.leases, self.applied) = (alarms, Leases::default(), applied);
+        Ok(())
+    }
+
     /// The last entry whose effects are in the store.
     pub fn applied(&self) -> Applied {
         self.applied

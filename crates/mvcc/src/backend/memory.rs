@@ -7,25 +7,43 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
+use super::shelf::{self, Shelf, Slot};
 use super::{Backend, BlockFile, Update};
 use crate::error::{Error, Result};
+use crate::types::Applied;
 
-/// A cheap handle to shared state. Drop the store, open another on a clone of the handle, and it stands at the last
-/// persisted checkpoint, as after a crash.
-#[derive(Clone, Default)]
+/// A cheap handle to one place of a shared disk. Drop the store, open another on a clone of the handle, and it stands at
+/// the last persisted checkpoint, as after a crash.
+#[derive(Clone)]
 pub struct MemoryBackend {
-    disk: Arc<Mutex<Disk>>,
+    disk: Disk,
+    slot: Slot,
 }
 
-#[derive(Default)]
+/// A disk with the three places of a store. All clones are the same disk.
+#[derive(Clone, Default)]
 struct Disk {
+    stores: Arc<Mutex<BTreeMap<Slot, Stored>>>,
+}
+
+/// What lies in one place.
+#[derive(Clone, Default)]
+struct Stored {
     catalogue: BTreeMap<Vec<u8>, Vec<u8>>,
     files: BTreeMap<u64, Arc<MemoryFile>>,
+    /// The mark of a store that was received wholly.
+    mark: Option<Vec<u8>>,
 }
 
 struct MemoryFile {
     number: u64,
     bytes: RwLock<Vec<u8>>,
+}
+
+impl Default for MemoryBackend {
+    fn default() -> Self {
+        MemoryBackend { disk: Disk::default(), slot: Slot::Home }
+    }
 }
 
 impl MemoryBackend {
@@ -35,58 +53,143 @@ impl MemoryBackend {
 
     /// A disk of its own with the same content: the state as a crash right now would leave it.
     pub fn fork(&self) -> Self {
-        let disk = self.disk.lock();
+        let stores = self.disk.stores.lock();
+        let copy = stores.iter().map(|(slot, stored)| (*slot, stored.copied())).collect();
+        MemoryBackend { disk: Disk { stores: Arc::new(Mutex::new(copy)) }, slot: self.slot }
+    }
+
+    /// Loses the store, as a disk that was exchanged: what is opened next is empty.
+    pub fn wipe(&self) {
+        self.disk.stores.lock().remove(&self.slot);
+    }
+
+    /// An empty place beside this store, where another one can be received. What was there before is removed.
+    pub fn incoming(&self) -> Self {
+        self.disk.stores.lock().insert(Slot::Incoming, Stored::default());
+        MemoryBackend { disk: self.disk.clone(), slot: Slot::Incoming }
+    }
+
+    /// As `staged_at` for a store on disk.
+    pub fn staged(&self) -> Result<Option<Applied>> {
+        shelf::staged(&self.disk)
+    }
+
+    /// As `finish_install` for a store on disk.
+    pub fn finish_install(&self) -> Result<Applied> {
+        shelf::swap(&self.disk)
+    }
+
+    /// As `discard_staged` for a store on disk.
+    pub fn discard_staged(&self) -> Result<()> {
+        shelf::discard(&self.disk)
+    }
+
+    /// Works on what lies in this handle's place; an empty place is an empty store.
+    fn with<T>(&self, work: impl FnOnce(&mut Stored) -> T) -> T {
+        work(self.disk.stores.lock().entry(self.slot).or_default())
+    }
+}
+
+impl Stored {
+    /// The same content in files of its own.
+    fn copied(&self) -> Self {
         let copy = |(number, file): (&u64, &Arc<MemoryFile>)| {
             let bytes = RwLock::new(file.bytes.read().clone());
             (*number, Arc::new(MemoryFile { number: *number, bytes }))
         };
-        let files = disk.files.iter().map(copy).collect();
-        let disk = Disk { catalogue: disk.catalogue.clone(), files };
-        MemoryBackend { disk: Arc::new(Mutex::new(disk)) }
+        let files = self.files.iter().map(copy).collect();
+        Stored { files, ..self.clone() }
     }
 }
 
 impl Backend for MemoryBackend {
     fn catalogue(&mut self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let disk = self.disk.lock();
-        Ok(disk.catalogue.iter().map(|(key, value)| (key.clone(), value.clone())).collect())
+        if self.slot == Slot::Home && shelf::is_interrupted(&self.disk)? {
+            let reason = "it was being replaced when the process stopped";
+            return Err(Error::Refused { attempt: "open the store", reason });
+        }
+        Ok(self.with(|stored| stored.catalogue.clone().into_iter().collect()))
     }
 
     fn update(&mut self, update: Update) -> Result<()> {
-        let mut disk = self.disk.lock();
-        for key in &update.removals {
-            disk.catalogue.remove(key);
-        }
-        disk.catalogue.extend(update.puts);
+        self.with(|stored| {
+            for key in &update.removals {
+                stored.catalogue.remove(key);
+            }
+            stored.catalogue.extend(update.puts);
+        });
         Ok(())
     }
 
     fn catalogue_bytes(&self) -> u64 {
-        let disk = self.disk.lock();
-        disk.catalogue.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum()
+        self.with(|stored| stored.catalogue.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum())
     }
 
     fn files(&mut self) -> Result<Vec<u64>> {
-        Ok(self.disk.lock().files.keys().copied().collect())
+        Ok(self.with(|stored| stored.files.keys().copied().collect()))
     }
 
     fn create_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
         let file = Arc::new(MemoryFile { number, bytes: RwLock::default() });
-        let older = self.disk.lock().files.insert(number, file.clone());
+        let older = self.with(|stored| stored.files.insert(number, file.clone()));
         assert!(older.is_none(), "block file {number} exists");
         Ok(file)
     }
 
     fn open_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
-        match self.disk.lock().files.get(&number) {
-            Some(file) => Ok(file.clone()),
+        match self.with(|stored| stored.files.get(&number).cloned()) {
+            Some(file) => Ok(file),
             None => Err(Error::Corrupt { file: name(number), offset: 0, what: "the file is missing" }),
         }
     }
 
     fn remove_file(&mut self, number: u64) -> Result<()> {
-        self.disk.lock().files.remove(&number);
+        self.with(|stored| stored.files.remove(&number));
         Ok(())
+    }
+
+    fn complete(&mut self, applied: Applied) -> Result<()> {
+        self.with(|stored| stored.mark = Some(shelf::mark_bytes(applied)));
+        Ok(())
+    }
+
+    fn replace(&mut self, incoming: Box<dyn Backend>) -> Result<()> {
+        drop(incoming);
+        assert_eq!(self.slot, Slot::Home, "what is replaced is the store in use");
+        shelf::swap(&self.disk)?;
+        Ok(())
+    }
+}
+
+/// Renames that are done at once and last.
+impl Shelf for Disk {
+    fn has(&self, slot: Slot) -> Result<bool> {
+        Ok(self.stores.lock().contains_key(&slot))
+    }
+
+    fn rename(&self, from: Slot, to: Slot) -> Result<()> {
+        let mut stores = self.stores.lock();
+        assert!(!stores.contains_key(&to), "a rename onto another store");
+        let moved = stores.remove(&from).expect("only what is there is renamed");
+        stores.insert(to, moved);
+        Ok(())
+    }
+
+    fn remove(&self, slot: Slot) -> Result<()> {
+        self.stores.lock().remove(&slot);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn mark(&self, slot: Slot) -> Result<Option<Vec<u8>>> {
+        Ok(self.stores.lock().get(&slot).and_then(|stored| stored.mark.clone()))
+    }
+
+    fn mark_name(&self, _slot: Slot) -> String {
+        "the mark of a received store (in memory)".to_owned()
     }
 }
 

@@ -7,14 +7,18 @@
 //! A backend stores bytes; their meaning and their checksums belong to `catalogue` and `block_file`, so that every
 //! backend is checked alike.
 
+mod directories;
 mod memory;
+mod shelf;
 mod sled;
 
 use std::io;
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::types::Applied;
 
+pub use self::directories::{discard_staged, finish_install, staged_at};
 pub use self::memory::MemoryBackend;
 pub use self::sled::SledBackend;
 
@@ -46,6 +50,13 @@ pub trait Backend: Send {
 
     /// Removes the name. Readers that hold the file still read it.
     fn remove_file(&mut self, number: u64) -> Result<()>;
+
+    /// Says durably that this store was received wholly, up to `applied`. Everything in it is synced by then.
+    fn complete(&mut self, applied: Applied) -> Result<()>;
+
+    /// The store in `incoming`, received beside this one and completed, takes its place: from now on `self` is that
+    /// store. After a crash either of them is there, whole. Files of the old one stay readable for who holds them.
+    fn replace(&mut self, incoming: Box<dyn Backend>) -> Result<()>;
 }
 
 /// One block file, written by one owner and read by many.

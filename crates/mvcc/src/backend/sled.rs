@@ -19,8 +19,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use super::directories::{Directories, parent, refused, sync_dir, write_mark};
+use super::shelf::{self, Shelf, Slot};
 use super::{Backend, BlockFile, Update};
 use crate::error::{Error, Result};
+use crate::types::Applied;
 
 /// Enough for the catalogue of some 100,000 blocks; it is not on any read path.
 const CACHE_BYTES: u64 = 8 << 20;
@@ -38,11 +41,31 @@ pub struct SledBackend {
     /// Sled's file, to be truly synced.
     catalogue_file: File,
     blocks_dir: PathBuf,
+    /// The directory of all this.
+    dir: PathBuf,
 }
 
 impl SledBackend {
     /// Opens the store in `dir`, creating it if it is not there. The caller makes sure that nobody else has it open.
+    ///
+    /// Errors: `Refused` if an install was interrupted: `finish_install` or `discard_staged` comes first.
     pub fn open(dir: &Path) -> Result<Self> {
+        if shelf::is_interrupted(&Directories::of(dir))? {
+            let reason = "it was being replaced when the process stopped";
+            return Err(Error::Refused { attempt: "open the store", reason });
+        }
+        Self::open_in(dir)
+    }
+
+    /// An empty place beside the store in `store`, where another one can be received. What was there before is removed.
+    pub fn incoming(store: &Path) -> Result<Self> {
+        let directories = Directories::of(store);
+        directories.remove(Slot::Incoming)?;
+        directories.sync()?;
+        Self::open_in(&directories.path(Slot::Incoming))
+    }
+
+    fn open_in(dir: &Path) -> Result<Self> {
         let (catalogue_dir, blocks_dir) = (dir.join("catalogue"), dir.join("blocks"));
         for new in [dir, &catalogue_dir, &blocks_dir] {
             DirBuilder::new().recursive(true).mode(0o700).create(new).map_err(refused("create", new))?;
@@ -51,11 +74,10 @@ impl SledBackend {
         let catalogue = open_catalogue(&catalogue_dir)?;
         let catalogue_path = catalogue_dir.join("db");
         let catalogue_file = File::open(&catalogue_path).map_err(refused("open", &catalogue_path))?;
-        let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
-        for new in parent.into_iter().chain([dir, &catalogue_dir, &blocks_dir]) {
+        for new in parent(dir).into_iter().chain([dir, &catalogue_dir, &blocks_dir]) {
             sync_dir(new)?;
         }
-        Ok(SledBackend { catalogue, catalogue_dir, catalogue_file, blocks_dir })
+        Ok(SledBackend { catalogue, catalogue_dir, catalogue_file, blocks_dir, dir: dir.to_path_buf() })
     }
 
     fn block_path(&self, number: u64) -> PathBuf {
@@ -128,6 +150,22 @@ impl Backend for SledBackend {
         let path = self.block_path(number);
         fs::remove_file(&path).map_err(refused("remove", &path))
     }
+
+    fn complete(&mut self, applied: Applied) -> Result<()> {
+        // Files were synced one by one; this is for the names of all of them.
+        sync_dir(&self.blocks_dir)?;
+        sync_dir(&self.catalogue_dir)?;
+        write_mark(&self.dir, &shelf::mark_bytes(applied))
+    }
+
+    fn replace(&mut self, incoming: Box<dyn Backend>) -> Result<()> {
+        // Closes the received store's catalogue: sled finds its files by path, and the path changes.
+        drop(incoming);
+        shelf::swap(&Directories::of(&self.dir))?;
+        // The catalogue of the old store is still open, as a file without a name, and is closed by this assignment.
+        *self = Self::open_in(&self.dir.clone())?;
+        Ok(())
+    }
 }
 
 struct DiskFile {
@@ -192,15 +230,6 @@ fn remove_half_written_snapshots(dir: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn sync_dir(dir: &Path) -> Result<()> {
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(refused("sync", dir))
-}
-
-fn refused(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_path_buf();
-    move |source| Error::Io { attempt, path, source }
 }
 
 fn catalogue_refused(attempt: &'static str) -> impl FnOnce(sled::Error) -> Error {
