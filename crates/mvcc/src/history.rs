@@ -139,7 +139,14 @@ impl History {
     /// there must still report it. Dropped revisions are appended to `dropped`. Returns whether anything is left.
     pub fn prune(&mut self, at: i64, dropped: &mut Vec<Revision>) -> bool {
         let History::Many(generations) = self else { return true };
+        // A generation that the next one follows within `at` or before it is history as a whole. Were the tombstone kept
+        // of one that ended and began again in one request, the put behind it could go and leave two tombstones in a row.
+        let begins_of_next = generations.ended.iter().chain([&generations.last]).skip(1);
+        let succeeded = begins_of_next.take_while(|next| next.revisions[0].main <= at).count();
         // Oldest first, so that `dropped` grows in revision order for this key.
+        for mut generation in generations.ended.drain(..succeeded) {
+            dropped.append(&mut generation.revisions);
+        }
         generations.ended.retain_mut(|generation| generation.prune(at, dropped));
         if !generations.last.prune(at, dropped) {
             match generations.ended.pop() {
@@ -370,6 +377,19 @@ mod tests {
         assert_eq!(seen(&history, 3), Some((3, 3, 1)));
         assert!(history.prune(3, &mut Vec::new()));
         assert_eq!(seen(&history, 3), Some((3, 3, 1)));
+    }
+
+    #[test]
+    fn a_key_deleted_put_and_deleted_by_one_request_keeps_one_tombstone() {
+        let mut history = history(&[2]);
+        history.push_tombstone(Revision { main: 3, sub: 0 });
+        let put = history.next_put(Revision { main: 3, sub: 1 });
+        history.push_put(put);
+        history.push_tombstone(Revision { main: 3, sub: 2 });
+        let mut dropped = Vec::new();
+        assert!(history.prune(3, &mut dropped));
+        assert_eq!(dropped, [revision(2), Revision { main: 3, sub: 0 }, Revision { main: 3, sub: 1 }]);
+        assert_eq!((seen(&history, 3), history.last_revision().sub), (None, 2));
     }
 
     #[test]
