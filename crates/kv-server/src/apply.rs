@@ -61,6 +61,10 @@ impl raft_node::StateMachine for Apply {
         }
         self.checkpoints.pressed(pressure)
     }
+
+    fn install(&mut self, at: Position) -> Result<(), Fatal> {
+        Err(Fatal::new(format!("install the snapshot of entry {}: none was received", at.index)))
+    }
 }
 
 /// Raft's figures, counted.

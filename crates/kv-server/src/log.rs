@@ -21,16 +21,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::settings::{LogFormat, LogSettings};
 
-/// An error with everything behind it, on one line.
-pub fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
-}
+pub use raft_node::causes;
 
 /// Libraries whose debug lines are about their own insides.
 const CHATTY: [&str; 6] = ["h2", "hyper", "hyper_util", "tonic", "tower", "sled"];

@@ -296,6 +296,8 @@ fn config(settings: &Settings, identity: &Identity) -> Config {
         tick: heartbeat,
         heartbeat_ticks: 1,
         election_ticks: u32::try_from(ticks).unwrap_or(u32::MAX),
+        catch_up_entries: 5_000,
+        store: raft_node::StoreState::Whole,
         limits: raft_node::Limits {
             command_bytes_max: defaults.command_bytes_max.max(settings.limits.request_bytes_max),
             request_timeout: settings.request_timeout(),

@@ -42,6 +42,7 @@ const WINDOW_BYTES: u32 = 16 << 20;
 pub trait Inbox: Send + Sync + 'static {
     fn receive(&self, from: u64, message: Bytes);
     fn report_unreachable(&self, peer: u64);
+    fn report_snapshot(&self, peer: u64, outcome: raft_node::SnapshotOutcome);
 }
 
 impl<O: Send + 'static> Inbox for raft_node::Handle<O> {
@@ -51,6 +52,10 @@ impl<O: Send + 'static> Inbox for raft_node::Handle<O> {
 
     fn report_unreachable(&self, peer: u64) {
         raft_node::Handle::report_unreachable(self, peer);
+    }
+
+    fn report_snapshot(&self, peer: u64, outcome: raft_node::SnapshotOutcome) {
+        raft_node::Handle::report_snapshot(self, peer, outcome);
     }
 }
 

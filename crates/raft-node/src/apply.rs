@@ -1,6 +1,7 @@
 //! The apply step: committed entries into the state machine, outcomes out, read points when their time has come.
 //!
 //! * Entries come in log order, each once, without gaps; the first is the one after what the machine had applied.
+//! * An install stands for all entries up to its position; whatever waits for one of them waits for it.
 //! * A proposer is answered after its command, and all of an entry's after the whole entry: one wake-up for all.
 //! * A read point is given out when the machine has applied its index, never before.
 //!
@@ -19,8 +20,18 @@ pub struct ApplyJob<P, R> {
 
 #[derive(Debug)]
 enum Kind<P, R> {
-    Entry { at: Position, content: Option<Content<P>> },
-    Reads { index: u64, readers: Vec<R> },
+    Entry {
+        at: Position,
+        content: Option<Content<P>>,
+    },
+    Reads {
+        index: u64,
+        readers: Vec<R>,
+    },
+    /// A staged snapshot becomes the machine's state.
+    Install {
+        at: Position,
+    },
 }
 
 #[derive(Debug)]
@@ -42,6 +53,10 @@ impl<P, R> ApplyJob<P, R> {
         ApplyJob { kind: Kind::Entry { at, content: Some(Content { batch, replies }) } }
     }
 
+    pub(crate) fn install(at: Position) -> Self {
+        ApplyJob { kind: Kind::Install { at } }
+    }
+
     pub(crate) fn reads(index: u64, readers: Vec<R>) -> Self {
         ApplyJob { kind: Kind::Reads { index, readers } }
     }
@@ -50,7 +65,7 @@ impl<P, R> ApplyJob<P, R> {
 /// What one step brought.
 #[derive(Debug)]
 pub struct Done<P, R, O> {
-    /// The entry that was applied, if the step held one.
+    /// How far the machine is now, if the step moved it: an entry was applied, or a snapshot installed.
     pub entry: Option<Position>,
     /// Commands in it.
     pub commands: usize,
@@ -92,6 +107,13 @@ impl<S: StateMachine, R> Applier<S, R> {
         match job.kind {
             Kind::Entry { at, content } => {
                 self.entry(at, content, &mut done)?;
+                done.entry = Some(at);
+                self.release(&mut done.readable);
+            }
+            Kind::Install { at } => {
+                assert!(at.index >= self.applied.index, "an install at {} goes back", at.index);
+                self.machine.install(at)?;
+                self.applied = at;
                 done.entry = Some(at);
                 self.release(&mut done.readable);
             }
@@ -188,6 +210,12 @@ mod tests {
             self.applied = at;
             Ok(())
         }
+
+        fn install(&mut self, at: Position) -> Result<(), Fatal> {
+            self.lines = vec![format!("={}", at.index)];
+            self.applied = at;
+            Ok(())
+        }
     }
 
     type Job = ApplyJob<&'static str, &'static str>;
@@ -229,6 +257,26 @@ mod tests {
         assert_eq!(applier.apply(Job::empty(at(1))).unwrap().readable, ["sooner"]);
         assert_eq!(applier.apply(Job::empty(at(2))).unwrap().readable, ["later"]);
         assert_eq!(applier.apply(Job::reads(2, vec!["again"])).unwrap().readable, ["again"]);
+    }
+
+    #[test]
+    fn an_install_stands_for_all_entries_up_to_it() {
+        let mut applier = applier();
+        applier.apply(Job::empty(at(1))).unwrap();
+        assert!(applier.apply(Job::reads(5, vec!["inside"])).unwrap().readable.is_empty());
+        assert!(applier.apply(Job::reads(8, vec!["behind"])).unwrap().readable.is_empty());
+        let done = applier.apply(Job::install(at(7))).unwrap();
+        assert_eq!((done.entry, done.readable), (Some(at(7)), vec!["inside"]));
+        assert_eq!(applier.apply(Job::empty(at(8))).unwrap().readable, ["behind"]);
+        assert_eq!(applier.machine().lines, ["=7", "8."]);
+    }
+
+    #[test]
+    #[should_panic(expected = "goes back")]
+    fn an_install_of_older_state_is_a_bug() {
+        let mut applier = applier();
+        applier.apply(Job::install(at(7))).unwrap();
+        let _ = applier.apply(Job::install(at(6)));
     }
 
     #[test]

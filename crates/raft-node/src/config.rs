@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use crate::StoreState;
+use crate::batch::{COMMAND_OVERHEAD, HEADER_BYTES};
+
 /// Identity, rhythm and bounds of one member.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -20,6 +23,10 @@ pub struct Config {
     /// election; the part is drawn from a share that no other voter draws from. Must exceed `heartbeat_ticks`; ten
     /// times as much is usual.
     pub election_ticks: u32,
+    /// Entries kept behind the newest checkpoint for followers that lag a little: sending them is cheaper than a
+    /// snapshot. etcd keeps 5,000. More are kept as long as their segment holds a newer one.
+    pub catch_up_entries: u64,
+    pub store: StoreState,
     pub limits: Limits,
 }
 
@@ -62,6 +69,12 @@ impl Limits {
     /// Entries in one message: large enough that a follower catches up at disk speed, small enough that one
     /// message never occupies a stream for long.
     pub const MESSAGE_BYTES_MAX: u64 = 1 << 20;
+
+    /// The longest entry that these limits let into the log: a full batch, or one long command in a batch of its own.
+    pub(crate) fn entry_bytes_max(&self) -> usize {
+        let command = self.command_bytes_max + COMMAND_OVERHEAD;
+        HEADER_BYTES + command.max(self.batch_bytes_max)
+    }
 }
 
 impl Default for Limits {

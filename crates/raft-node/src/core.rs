@@ -14,6 +14,12 @@
 //! * Committed entries are handed out in order, each once, only when they are synced here as well, and only while
 //!   less than `apply_bytes_max` of them wait to be applied. The rest is fetched again when there is room.
 //! * A commit index that moved is no reason to sync: it rides along with the next job.
+//! * Memory is bounded by bytes, whatever the size of an entry: `core::raft_config` says how.
+
+mod feed; // committed entries on their way to the machine
+mod ready; // what raft-rs wants sent, synced, applied
+mod snapshots; // offers, installs, trimming
+mod watch; // ticks, elections, stalled disks
 
 use std::collections::VecDeque;
 
@@ -22,15 +28,19 @@ use raft::eraftpb::{Entry, EntryType, HardState, Message, MessageType};
 use raft::{RawNode, StateRole};
 
 use crate::batch::Batch;
-use crate::event::{Committed, Effects, Event, Payload, Setup};
-use crate::message::{decode, encode_all, entry_kind};
-use crate::persist::PersistJob;
+use crate::event::{Effects, Event, Setup};
+use crate::message::decode;
 use crate::store::LogStore;
-use crate::{Fatal, Limits, Position, Role};
+use crate::{Fatal, Limits, Role, StoreState};
+use snapshots::Snapshots;
+use watch::DiskWatch;
 
-/// Messages of entries on their way to one follower: 64 of at most 1 MiB fill any link's delay, and bound what the
-/// transport may hold for a follower that does not answer.
-const INFLIGHT_MESSAGES_MAX: usize = 64;
+/// Entries on their way to one follower, in bytes: they fill any link's delay, and bound what the transport and the
+/// follower's log thread may hold ahead of its acknowledgements.
+const INFLIGHT_BYTES_MAX: usize = 64 << 20;
+/// raft-rs counts messages, so the bound is that many of the longest possible. Fewer than this would make a follower
+/// wait for a round trip after each.
+const INFLIGHT_MESSAGES_MIN: usize = 4;
 /// Committed entries in one turn: small enough that a turn never keeps heartbeats waiting.
 const COMMITTED_BYTES_PER_READY: u64 = 4 << 20;
 /// Readies in one turn. More are taken in the next one, after the inbox had its say.
@@ -66,20 +76,32 @@ pub(crate) struct Core {
     applying: VecDeque<(u64, usize)>,
     applying_bytes: usize,
     apply_bytes_max: usize,
+    election_ticks: u32,
+    snapshots: Snapshots,
+    disk: DiskWatch,
 }
 
 impl Core {
-    /// Builds the core over a log; `applied` is where the state machine stands.
+    /// Builds the core over a log; `applied` is where the state machine stands. Whatever that is worth: a lost store
+    /// counts as having applied nothing but what the log no longer holds.
     pub fn new(setup: &Setup, mut store: LogStore, applied: u64) -> Result<Core, Fatal> {
         assert!(setup.apply_bytes_max > 0, "nothing could ever be applied");
         assert!(
             setup.timeout_ticks.start >= setup.election_ticks,
             "an election before the leader's time is up"
         );
+        let applied = match setup.store {
+            StoreState::Whole => applied,
+            StoreState::Lost => store.start().index,
+        };
+        assert!(applied >= store.start().index, "a machine at {applied}, before the log's first entry");
         // A log without any state yet: the membership it was told must become durable with the first job.
         let fresh = store.state.hard == HardState::default();
         store.state.hard = crate::store::restarted(store.state.hard.clone(), applied);
         let voters = store.state.conf.voters.clone();
+        if setup.store == StoreState::Lost && voters == [setup.id] {
+            return Err(Fatal::new("nobody else has the state that this member's store has lost"));
+        }
         let raw = RawNode::new(&raft_config(setup, applied), store, &crate::logger::logger())
             .map_err(|error| Fatal::new(format!("build the Raft core: {error}")))?;
         let mut core = Core {
@@ -95,6 +117,9 @@ impl Core {
             applying: VecDeque::new(),
             applying_bytes: 0,
             apply_bytes_max: setup.apply_bytes_max,
+            election_ticks: setup.election_ticks,
+            snapshots: Snapshots::new(setup.catch_up_entries, setup.store),
+            disk: DiskWatch::default(),
         };
         if voters == [setup.id] {
             // Nobody else could object, so there is nothing to wait for.
@@ -106,12 +131,14 @@ impl Core {
     /// Takes in one event. Its effects come with the next [`Core::turn`].
     pub fn handle(&mut self, event: Event) -> Result<(), Fatal> {
         match event {
-            Event::Tick => drop(self.raw.tick()),
+            Event::Tick => self.tick(),
             Event::Message { from, bytes } => self.receive(from, bytes)?,
             Event::Durable(durable) => self.durable(durable.number),
             Event::Applied { index } => self.applied(index),
             Event::Unreachable { peer } => self.raw.report_unreachable(peer),
             Event::TransferLeader { to } => self.raw.transfer_leader(to),
+            Event::Checkpointed { at } => self.checkpointed(at),
+            Event::SnapshotReported { peer, outcome } => self.snapshot_reported(peer, outcome),
             Event::ReadIndex { context } => self.raw.read_index(context.to_vec()),
         }
         self.raw.store().take_failure().map_or(Ok(()), Err)
@@ -159,6 +186,7 @@ impl Core {
     pub fn turn(&mut self) -> Result<Effects, Fatal> {
         let mut effects = Effects::default();
         self.propose_forwarded();
+        self.hand_out_installs(&mut effects);
         for _ in 0..READIES_PER_TURN {
             if !self.raw.has_ready() {
                 break;
@@ -168,6 +196,10 @@ impl Core {
         effects.more = self.raw.has_ready();
         assert!(self.stable <= self.commit(), "only what is committed is handed out");
         self.hand_out_more(&mut effects)?;
+        self.ask_for_snapshot(&mut effects);
+        self.trim(&mut effects);
+        self.collect_snapshots(&mut effects);
+        effects.more |= self.install_may_follow();
         self.raw.store().take_failure().map_or(Ok(effects), Err)
     }
 
@@ -205,7 +237,7 @@ impl Core {
 
     /// Whether committed entries wait for earlier ones to be applied.
     pub fn is_starved(&self) -> bool {
-        self.handed < self.stable
+        self.may_hand_out() && self.handed < self.stable
     }
 
     /// The other voter whose log is furthest, as far as this leader knows.
@@ -244,11 +276,26 @@ impl Core {
                 message.commit
             )));
         }
-        if message.msg_type == MessageType::MsgPropose {
-            self.receive_proposal(from, message);
-            return Ok(());
+        match message.msg_type {
+            MessageType::MsgPropose => self.receive_proposal(from, message),
+            MessageType::MsgSnapshot => self.receive_snapshot(message),
+            MessageType::MsgAppendResponse if message.request_snapshot != 0 => {
+                self.snapshot_requested(&message);
+            }
+            MessageType::MsgTimeoutNow if !self.may_campaign() => {
+                tracing::warn!(
+                    peer = from,
+                    "leadership is not taken: this member waits for its disk or its state"
+                );
+            }
+            MessageType::MsgAppend
+                if message.entries.iter().any(|e| e.entry_type != EntryType::EntryNormal) =>
+            {
+                // So the log holds none, and raft-rs need not look for any: see `LogStore::entries`.
+                tracing::warn!(peer = from, "entries of an unsupported kind dropped");
+            }
+            _ => self.step(|raw| raw.step(message)),
         }
-        self.step(|raw| raw.step(message));
         Ok(())
     }
 
@@ -297,169 +344,6 @@ impl Core {
             "kept batches and their bytes disagree"
         );
     }
-
-    /// One round of raft-rs' asynchronous ready.
-    ///
-    /// The order is its contract: everything in the ready is taken, the log store holds the entries, and only then is
-    /// the ready advanced. That the entries are on disk is reported later, by [`Event::Durable`] of the job's number;
-    /// readies in between are allowed, and one that needs no job is persisted as soon as all before it are.
-    fn take_ready(&mut self, effects: &mut Effects) -> Result<(), Fatal> {
-        let mut ready = self.raw.ready();
-        let number = ready.number();
-        assert!(number > self.newest, "readies are numbered in order");
-        assert!(ready.snapshot().is_empty(), "no member sends Raft snapshots");
-        self.newest = number;
-        effects.send.extend(encode_all(ready.take_messages()));
-        effects
-            .confirmed
-            .extend(ready.take_read_states().into_iter().map(|r| (r.request_ctx.into(), r.index)));
-        self.note_vote(ready.hs(), number);
-        let (promises, free): (Vec<_>, Vec<_>) = ready
-            .take_persisted_messages()
-            .into_iter()
-            .partition(|message| self.promises_durability(message));
-        effects.send.extend(encode_all(free));
-        let promises = encode_all(promises);
-        let entries = ready.take_entries();
-        let committed = ready.take_committed_entries();
-        let must_sync = ready.must_sync();
-        let hard = ready.hs().cloned();
-        let store = self.raw.mut_store();
-        // raft-rs reads the entries back from the store as soon as the ready is advanced.
-        store.append(&entries);
-        if let Some(hard) = hard {
-            store.state.hard = hard;
-            self.state_due = true;
-        }
-        self.raw.advance_append_async(ready);
-        if must_sync || (!promises.is_empty() && !self.unsynced.is_empty()) {
-            let state = std::mem::take(&mut self.state_due).then(|| self.raw.store().state.encode());
-            self.unsynced.push_back(number);
-            effects.persist.push(PersistJob { number, entries, state, promises });
-            if cfg!(feature = "mutant-leader-counts-unsynced") {
-                self.raw.on_persist_ready(number);
-            }
-        } else {
-            // Nothing new to make durable and nothing before it under way: these promises are kept already.
-            effects.send.extend(promises);
-            self.acknowledge_idle();
-        }
-        self.hand_out(committed, effects)
-    }
-
-    /// Remembers which job makes a new term or vote durable.
-    fn note_vote(&mut self, hard: Option<&HardState>, number: u64) {
-        let Some(hard) = hard else { return };
-        let before = &self.raw.store().state.hard;
-        assert!(hard.term >= before.term, "terms never go back");
-        assert!(hard.commit >= before.commit, "what was committed stays committed");
-        if (hard.term, hard.vote) != (before.term, before.vote) {
-            self.vote_unsynced = Some(number);
-        }
-    }
-
-    /// raft-rs holds back everything that a follower or candidate says until all before it is synced. Some of it says
-    /// nothing about this member's disk, and readers and writers wait for it: what is forwarded for others, and the
-    /// answer to a heartbeat, which only says that this member was in the leader's term when it came. That must not
-    /// be said of a term that a crash could take back.
-    fn promises_durability(&self, message: &Message) -> bool {
-        match message.msg_type {
-            _ if cfg!(feature = "mutant-early-promises") => false,
-            MessageType::MsgPropose | MessageType::MsgReadIndex => false,
-            MessageType::MsgHeartbeatResponse => self.vote_unsynced.is_some(),
-            _ => true,
-        }
-    }
-
-    /// A sync covered the job `number` and all before it. This is where a leader counts its own copy of an entry, and
-    /// where a lone voter commits.
-    fn durable(&mut self, number: u64) {
-        assert!(self.unsynced.contains(&number), "a sync of job {number}, which is not under way");
-        while self.unsynced.front().is_some_and(|first| *first <= number) {
-            self.unsynced.pop_front();
-        }
-        self.vote_unsynced = self.vote_unsynced.filter(|job| *job > number);
-        self.raw.on_persist_ready(number);
-        self.acknowledge_idle();
-    }
-
-    /// Readies without a job count as persisted once every job before them is.
-    fn acknowledge_idle(&mut self) {
-        if self.unsynced.is_empty() {
-            self.raw.on_persist_ready(self.newest);
-        }
-    }
-
-    /// Hands out what raft-rs just gave, as far as there is room and nothing older waits. raft-rs gives each entry
-    /// once; what finds no room here is read from the log again by [`Core::hand_out_more`].
-    fn hand_out(&mut self, committed: Vec<Entry>, effects: &mut Effects) -> Result<(), Fatal> {
-        let Some(last) = committed.last() else { return Ok(()) };
-        assert!(last.index > self.stable, "entry {} was committed before", last.index);
-        let next = self.stable + 1;
-        self.stable = last.index;
-        assert_eq!(
-            committed.len() as u64,
-            last.index + 1 - committed[0].index,
-            "a gap among committed entries"
-        );
-        // Only if nothing is owed from before; otherwise the order says to fetch them again, later.
-        if self.handed + 1 == next && committed[0].index == next {
-            for entry in committed {
-                if self.applying_bytes >= self.apply_bytes_max {
-                    break;
-                }
-                self.hand_out_one(entry, effects)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Hands out what had to wait, and lets the cache forget what it no longer must hold.
-    fn hand_out_more(&mut self, effects: &mut Effects) -> Result<(), Fatal> {
-        while self.handed < self.stable && self.applying_bytes < self.apply_bytes_max {
-            let room = self.apply_bytes_max - self.applying_bytes;
-            for entry in self.raw.store().read(self.handed + 1, self.stable + 1, room)? {
-                self.hand_out_one(entry, effects)?;
-            }
-        }
-        let stable = self.stable;
-        self.raw.mut_store().evict(stable);
-        Ok(())
-    }
-
-    fn hand_out_one(&mut self, entry: Entry, effects: &mut Effects) -> Result<(), Fatal> {
-        assert_eq!(entry.index, self.handed + 1, "entries are applied in order, each once");
-        self.handed = entry.index;
-        // The least an entry can count, so that empty ones are bounded as well.
-        let bytes = entry.data.len() + 64;
-        self.applying_bytes += bytes;
-        self.applying.push_back((entry.index, bytes));
-        let payload = match entry.entry_type {
-            EntryType::EntryNormal if entry.data.is_empty() => Payload::Empty,
-            EntryType::EntryNormal => Payload::Batch(entry.data),
-            EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => {
-                let kind = entry_kind(&entry);
-                return Err(Fatal::new(format!("apply entry {}: kind {kind} is not supported", entry.index)));
-            }
-        };
-        effects.committed.push(Committed { at: Position { index: entry.index, term: entry.term }, payload });
-        Ok(())
-    }
-
-    /// Makes room for more. raft-rs wants to know as well: a member with unapplied changes of membership must not
-    /// stand for election.
-    fn applied(&mut self, index: u64) {
-        assert!(index <= self.handed, "entry {index} was applied before it was handed out");
-        assert!(self.handed <= self.stable, "handed out before it was committed and synced");
-        while let Some((_, bytes)) = self.applying.front().filter(|(first, _)| *first <= index) {
-            self.applying_bytes -= bytes;
-            self.applying.pop_front();
-        }
-        assert_eq!(self.applying.is_empty(), self.applying_bytes == 0, "a leak in the bytes being applied");
-        if index > self.raw.raft.raft_log.applied {
-            self.raw.advance_apply_to(index);
-        }
-    }
 }
 
 /// What raft-rs is told. Its defaults are no help: one entry per message, no bound on anything, no pre-vote.
@@ -475,7 +359,7 @@ fn raft_config(setup: &Setup, applied: u64) -> raft::Config {
         heartbeat_tick: setup.heartbeat_ticks as usize,
         applied,
         max_size_per_msg: Limits::MESSAGE_BYTES_MAX,
-        max_inflight_msgs: INFLIGHT_MESSAGES_MAX,
+        max_inflight_msgs: inflight_messages_max(setup.entry_bytes_max),
         check_quorum: true,
         pre_vote: true,
         min_election_tick: setup.timeout_ticks.start as usize,
@@ -489,6 +373,12 @@ fn raft_config(setup: &Setup, applied: u64) -> raft::Config {
         },
         ..raft::Config::default()
     }
+}
+
+/// A message holds one entry at least, however long, and otherwise as many as its bound lets in.
+fn inflight_messages_max(entry_bytes_max: usize) -> usize {
+    let longest = entry_bytes_max.max(Limits::MESSAGE_BYTES_MAX as usize);
+    (INFLIGHT_BYTES_MAX / longest).max(INFLIGHT_MESSAGES_MIN)
 }
 
 #[cfg(test)]

@@ -22,13 +22,13 @@ use tokio::sync::oneshot;
 use wal::{Fs, Wal};
 
 use crate::apply::{Applier, ApplyJob};
+use crate::error::causes;
 use crate::event::Event;
 use crate::mailbox::{Mailbox, Taken};
 use crate::node::{Node, Turn};
 use crate::persist::{PersistJob, persist};
 use crate::replies::{Completion, ProposeReply, ReadReply, Replies};
 use crate::shared::{Input, Shared};
-use crate::store::causes;
 use crate::{Fatal, LogSync, ProposeError, ReadError, Role, StateMachine, TransferError, Transport};
 
 /// See the module's head.
@@ -208,9 +208,14 @@ impl<O: Send + 'static> Driver<O> {
         for message in turn.send {
             self.outlets.transport.send(message.to, message.lane, message.bytes);
         }
+        for offer in turn.snapshots {
+            self.outlets.transport.send_snapshot(offer);
+        }
         self.outlets.log.put_all(turn.persist);
         self.outlets.apply.put_all(turn.apply);
         let observer = &self.shared.observer;
+        turn.snapshots_ignored.into_iter().for_each(|at| observer.snapshot_ignored(at));
+        turn.checkpoint_wanted.into_iter().for_each(|index| observer.checkpoint_wanted(index));
         if let Some((commands, bytes)) = turn.batch {
             observer.batch_proposed(commands, bytes);
         }

@@ -5,10 +5,11 @@
 //!   durability is not among [`Effects::send`] but inside a [`PersistJob`].
 
 use bytes::Bytes;
+use raft::eraftpb::{Message, MessageType};
 
-use crate::Position;
-use crate::message::Outbound;
+use crate::message::{Outbound, encode};
 use crate::persist::{Durable, PersistJob};
+use crate::{Position, StoreState};
 
 /// What happened.
 #[derive(Debug)]
@@ -23,6 +24,10 @@ pub enum Event {
     Applied { index: u64 },
     /// A message to this peer was lost, or the way to it.
     Unreachable { peer: u64 },
+    /// The state machine's store has made everything up to here durable.
+    Checkpointed { at: Position },
+    /// A stream that a [`SnapshotOffer`] asked for has ended.
+    SnapshotReported { peer: u64, outcome: SnapshotOutcome },
     /// Leadership should go to this voter.
     TransferLeader { to: u64 },
     /// A read round begins; `context` names it for ever.
@@ -43,6 +48,52 @@ pub enum Payload {
     Empty,
     /// The bytes of a batch of commands.
     Batch(Bytes),
+    /// Not an entry: a staged snapshot becomes the machine's state, in place of the entries up to here.
+    Install,
+}
+
+/// How a snapshot's stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotOutcome {
+    /// The follower has all of it, message included.
+    Sent,
+    /// It does not, for whatever reason; Raft asks again if it is still needed.
+    Failed,
+}
+
+/// A follower needs this member's state: the process streams its newest checkpoint and then owes
+/// [`Event::SnapshotReported`].
+///
+/// The checkpoint may be newer than the offer. What follows it is in the log as long as the stream lasts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SnapshotOffer {
+    pub to: u64,
+    /// The leader's term: in a later one the follower will take no notice of the message.
+    pub term: u64,
+    /// The oldest checkpoint that will do.
+    pub at: Position,
+    message: Message,
+}
+
+impl SnapshotOffer {
+    pub(crate) fn new(message: Message, at: Position) -> Self {
+        assert_eq!(message.msg_type, MessageType::MsgSnapshot, "an offer of something else");
+        assert!(at.index > 0 && at.term > 0 && message.to != 0, "an offer of nothing, or to nobody");
+        SnapshotOffer { to: message.to, term: message.term, at, message }
+    }
+
+    /// The message that the follower hands to its own Raft once it has staged the checkpoint of (`index`, `term`)
+    /// wholly. A checkpoint is committed state, so any that is not older than the offer is as good as the offer's.
+    pub fn message(&self, index: u64, term: u64) -> Bytes {
+        assert!(
+            index >= self.at.index && term >= self.at.term,
+            "a checkpoint at {index}, older than offered"
+        );
+        let mut message = self.message.clone();
+        let metadata = message.mut_snapshot().mut_metadata();
+        (metadata.index, metadata.term) = (index, term);
+        encode(&message)
+    }
 }
 
 /// What must be done, in any order but for what the types enforce.
@@ -53,6 +104,11 @@ pub struct Effects {
     pub committed: Vec<Committed>,
     /// Read rounds that a quorum confirmed, with the index that must be applied before the reads.
     pub confirmed: Vec<(Bytes, u64)>,
+    pub snapshots: Vec<SnapshotOffer>,
+    /// Snapshots that came and will not be installed: what was staged for them is of no use.
+    pub snapshots_ignored: Vec<Position>,
+    /// Somebody needs a snapshot at or behind this index, and the newest checkpoint is older.
+    pub checkpoint_wanted: Option<u64>,
     /// More is waiting: turn again without waiting for events.
     pub more: bool,
 }
@@ -67,4 +123,9 @@ pub struct Setup {
     /// Where the election timeout is drawn from, not below `election_ticks`; a range of one leaves no chance.
     pub timeout_ticks: std::ops::Range<u32>,
     pub apply_bytes_max: usize,
+    /// The longest entry that may be proposed; it bounds what is on its way to a follower.
+    pub entry_bytes_max: usize,
+    /// See [`crate::Config::catch_up_entries`].
+    pub catch_up_entries: u64,
+    pub store: StoreState,
 }

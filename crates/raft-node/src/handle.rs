@@ -10,9 +10,10 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::event::Event;
+use crate::message::is_snapshot;
 use crate::replies::Reply;
 use crate::shared::{Input, Shared};
-use crate::{ProposeError, ReadError, TransferError};
+use crate::{Position, ProposeError, ReadError, SnapshotOutcome, TransferError};
 
 /// Peers' messages up to this size are still let in when the inbox is over its bound, up to twice the bound: what
 /// keeps a leader in office must not be lost behind what it is asked to store.
@@ -101,7 +102,9 @@ impl<O: Send + 'static> Handle<O> {
             0..=SMALL_MESSAGE_BYTES => 2 * self.shared.limits.inbox_bytes_max,
             _ => self.shared.limits.inbox_bytes_max,
         };
-        if self.shared.inbox_bytes.fetch_add(bytes, Ordering::Relaxed) > bytes_max {
+        // Its stream is over: nobody would send it again, and what was staged for it would lie there for ever.
+        let must = is_snapshot(&message);
+        if self.shared.inbox_bytes.fetch_add(bytes, Ordering::Relaxed) > bytes_max && !must {
             self.shared.inbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
             tracing::debug!(peer = from, bytes, "message dropped: the inbox is full");
             return;
@@ -113,6 +116,16 @@ impl<O: Send + 'static> Handle<O> {
     /// The transport lost a message to `peer`, or the way to it.
     pub fn report_unreachable(&self, peer: u64) {
         let _ = self.shared.inbox.put(Input::Event(Event::Unreachable { peer }));
+    }
+
+    /// The machine's store holds everything up to `at` durably: the log before it is needed for followers only.
+    pub fn checkpointed(&self, at: Position) {
+        let _ = self.shared.inbox.put(Input::Event(Event::Checkpointed { at }));
+    }
+
+    /// The stream of a snapshot to `peer` has ended; owed for each [`crate::Transport::send_snapshot`].
+    pub fn report_snapshot(&self, peer: u64, outcome: SnapshotOutcome) {
+        let _ = self.shared.inbox.put(Input::Event(Event::SnapshotReported { peer, outcome }));
     }
 
     /// Asks `to` to take over and waits until this member follows another. Proposals wait meanwhile.

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::SnapshotOffer;
+
 /// A place in the log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Position {
@@ -57,6 +59,21 @@ pub trait StateMachine: Send + 'static {
     /// Every command of the entry has been applied. Called for entries without commands as well, so that the
     /// machine's applied position never lags behind the log. May wait when the machine's store is full.
     fn end_entry(&mut self, at: Position) -> Result<(), Fatal>;
+
+    /// The staged snapshot becomes the machine's state, in place of everything applied so far; the next entry is the
+    /// one after `at`. The log has been restarted by now, durably: there is no way back, only on, after a crash as well.
+    ///
+    /// The snapshot is the one whose message came in by [`crate::Handle::receive`] with exactly this position.
+    fn install(&mut self, at: Position) -> Result<(), Fatal>;
+}
+
+/// Whether the machine still has the state that the log says it applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoreState {
+    Whole,
+    /// The log begins behind an entry that the machine does not hold: its store was lost or damaged. The member keeps
+    /// its vote and its log, and asks the leader for the state; until an install it applies nothing and does not lead.
+    Lost,
 }
 
 /// Two lanes to every peer, so that a heartbeat never waits behind a megabyte of entries.
@@ -76,6 +93,10 @@ pub trait Transport: Send + Sync + 'static {
     /// Queues `message` for `to` and returns at once. When the queue is full the message is dropped and
     /// [`crate::Handle::report_unreachable`] is owed.
     fn send(&self, to: u64, lane: Lane, message: Bytes);
+
+    /// Begins to stream the machine's newest checkpoint to `offer.to` and returns at once. When the stream has ended,
+    /// or could not begin, [`crate::Handle::report_snapshot`] is owed: without it the follower gets nothing more.
+    fn send_snapshot(&self, offer: SnapshotOffer);
 }
 
 /// One group of log writes, as the disk saw it.
@@ -100,6 +121,10 @@ pub trait Observer: Send + Sync + 'static {
     fn read_points_failed(&self, _count: usize) {}
     /// A heartbeat could not be sent in time because this member's loop was late by `late`.
     fn tick_late(&self, _late: Duration) {}
+    /// A follower needs a checkpoint at or behind `index`; the newest one is older. Make one soon.
+    fn checkpoint_wanted(&self, _index: u64) {}
+    /// The snapshot at this position, whose message came in, will not be installed: what is staged for it may go.
+    fn snapshot_ignored(&self, _at: Position) {}
 }
 
 /// An observer that looks away.

@@ -62,10 +62,10 @@ mod shared; // what they have in common
 
 pub use apply::{Applier, ApplyJob, Done};
 pub use config::{Config, Limits};
-pub use error::{ProposeError, ReadError, StartError, TransferError};
-pub use event::{Event, Setup};
+pub use error::{ProposeError, ReadError, StartError, TransferError, causes};
+pub use event::{Event, Setup, SnapshotOffer, SnapshotOutcome};
 pub use handle::{Handle, Role, Status};
-pub use interface::{Answer, Fatal, Lane, LogSync, Observer, Position, StateMachine, Transport};
+pub use interface::{Answer, Fatal, Lane, LogSync, Observer, Position, StateMachine, StoreState, Transport};
 pub use message::Outbound;
 pub use node::{Found, Gauges, Node, NodeSetup, Turn};
 pub use persist::{Durable, PersistJob, Persisted, Receipt, persist};

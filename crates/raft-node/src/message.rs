@@ -3,22 +3,27 @@
 //! ```text
 //!   version 1 │ kind │ flags │ from │ term │ log_term │ index │ commit │ commit_term │ hint │ context │ entries
 //!     1 byte   1 byte  1 byte   numbers and byte strings as in `codec`
-//!   entry: kind (1 byte) │ term │ index │ payload
+//!                                  │ request_snapshot, if flagged │ snapshot, if flagged
+//!   entry: kind (1 byte) │ term │ index │ payload          snapshot: index │ term │ membership as in `state`
+//!   flags: 1 reject, 2 a snapshot is requested, 4 a snapshot is here
 //! ```
 //!
 //! * The receiver is not written: one encoding serves every peer that gets the same message.
 //! * Decoding is total, bounds every length by [`PAYLOAD_BYTES_MAX`], and admits only kinds that a peer may send.
-//! * Nothing that asks for a Raft snapshot can be expressed: while no log is ever trimmed, none is needed.
+//! * A snapshot's message carries no state: that comes beside it, as a stream of the process.
 
 use bytes::Bytes;
 use protobuf::ProtobufEnum;
-use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 
 use crate::Lane;
 use crate::codec::{Cursor, Malformed, put_bytes, put_number};
+use crate::state::{conf, put_conf};
 
 const VERSION: u8 = 1;
 const REJECT: u8 = 1;
+const REQUESTS_SNAPSHOT: u8 = 2;
+const HAS_SNAPSHOT: u8 = 4;
 /// Longest payload of one entry. Equal to what the log accepts.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = wal::PAYLOAD_BYTES_MAX;
 /// A read context or the mark of a forced election: both are short.
@@ -81,13 +86,25 @@ fn fields(message: &Message) -> (MessageType, [u64; 7]) {
     (*msg_type, [*from, *term, *log_term, *index, *commit, *commit_term, *reject_hint])
 }
 
-fn encode(message: &Message) -> Bytes {
+/// Whether this is the message of a snapshot: one per stream, small, and nobody sends it again.
+pub(crate) fn is_snapshot(bytes: &[u8]) -> bool {
+    bytes.get(1) == Some(&(MessageType::MsgSnapshot.value() as u8))
+}
+
+pub(crate) fn encode(message: &Message) -> Bytes {
     assert!(is_between_members(message.msg_type), "{:?} is not for the wire", message.msg_type);
-    assert!(message.snapshot.is_none() && message.request_snapshot == 0, "no Raft snapshots yet");
+    assert_eq!(
+        message.snapshot.is_some(),
+        message.msg_type == MessageType::MsgSnapshot,
+        "a snapshot's message, and no other, names one"
+    );
     assert!(message.from != 0, "a message without a sender");
     let payloads: usize = message.entries.iter().map(|entry| entry.data.len() + 24).sum();
     let mut out = Vec::with_capacity(64 + message.context.len() + payloads);
-    let flags = if message.reject { REJECT } else { 0 };
+    let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+    let flags = flag(message.reject, REJECT)
+        | flag(message.request_snapshot != 0, REQUESTS_SNAPSHOT)
+        | flag(message.snapshot.is_some(), HAS_SNAPSHOT);
     out.extend_from_slice(&[VERSION, message.msg_type.value() as u8, flags]);
     fields(message).1.into_iter().for_each(|number| put_number(&mut out, number));
     put_bytes(&mut out, &message.context);
@@ -99,6 +116,16 @@ fn encode(message: &Message) -> Bytes {
         put_number(&mut out, entry.term);
         put_number(&mut out, entry.index);
         put_bytes(&mut out, &entry.data);
+    }
+    if message.request_snapshot != 0 {
+        put_number(&mut out, message.request_snapshot);
+    }
+    if let Some(snapshot) = message.snapshot.as_ref() {
+        assert!(snapshot.data.is_empty(), "the state travels beside the message");
+        let metadata = snapshot.get_metadata();
+        put_number(&mut out, metadata.index);
+        put_number(&mut out, metadata.term);
+        put_conf(&mut out, metadata.get_conf_state());
     }
     out.into()
 }
@@ -114,7 +141,7 @@ pub(crate) fn decode(from: u64, to: u64, bytes: Bytes) -> Result<Message, Malfor
         return Err(Malformed("kind"));
     }
     let flags = cursor.byte("flags")?;
-    if flags & !REJECT != 0 {
+    if flags & !(REJECT | REQUESTS_SNAPSHOT | HAS_SNAPSHOT) != 0 {
         return Err(Malformed("flags"));
     }
     let mut message = Message { msg_type, to, reject: flags & REJECT != 0, ..Message::default() };
@@ -127,6 +154,12 @@ pub(crate) fn decode(from: u64, to: u64, bytes: Bytes) -> Result<Message, Malfor
     message.reject_hint = cursor.number("hint")?;
     message.context = cursor.bytes(CONTEXT_BYTES_MAX, "context")?;
     message.entries = decode_entries(&mut cursor)?.into();
+    if flags & REQUESTS_SNAPSHOT != 0 {
+        message.request_snapshot = cursor.number("requested index")?;
+    }
+    if flags & HAS_SNAPSHOT != 0 {
+        message.set_snapshot(decode_snapshot(&mut cursor)?);
+    }
     cursor.end("tail")?;
     check(from, &message)?;
     Ok(message)
@@ -147,6 +180,15 @@ fn decode_entries(cursor: &mut Cursor) -> Result<Vec<Entry>, Malformed> {
         });
     }
     Ok(entries)
+}
+
+fn decode_snapshot(cursor: &mut Cursor) -> Result<Snapshot, Malformed> {
+    let mut snapshot = Snapshot::default();
+    let metadata = snapshot.mut_metadata();
+    metadata.index = cursor.number("snapshot index")?;
+    metadata.term = cursor.number("snapshot term")?;
+    metadata.set_conf_state(conf(cursor)?);
+    Ok(snapshot)
 }
 
 /// What raft-rs takes for granted, and would panic without.
@@ -170,10 +212,31 @@ fn check(from: u64, message: &Message) -> Result<(), Malformed> {
         MessageType::MsgReadIndex | MessageType::MsgReadIndexResp => entries.len() == 1,
         _ => entries.is_empty(),
     };
-    if consistent { Ok(()) } else { Err(Malformed("entries")) }
+    if !consistent {
+        return Err(Malformed("entries"));
+    }
+    check_snapshot(message)
 }
 
-/// Kinds that one member sends to another; the rest are raft-rs' notes to itself, or need Raft snapshots.
+/// A request is a kind of rejection; a snapshot is of some entry, not from the future, and of some members.
+fn check_snapshot(message: &Message) -> Result<(), Malformed> {
+    let requests = message.msg_type == MessageType::MsgAppendResponse && message.reject;
+    if message.request_snapshot != 0 && !requests {
+        return Err(Malformed("request"));
+    }
+    let sound = match message.snapshot.as_ref().map(Snapshot::get_metadata) {
+        None => message.msg_type != MessageType::MsgSnapshot,
+        Some(metadata) => {
+            message.msg_type == MessageType::MsgSnapshot
+                && metadata.index > 0
+                && (1..=message.term).contains(&metadata.term)
+                && !metadata.get_conf_state().voters.is_empty()
+        }
+    };
+    if sound { Ok(()) } else { Err(Malformed("snapshot")) }
+}
+
+/// Kinds that one member sends to another; the rest are raft-rs' notes to itself.
 fn is_between_members(kind: MessageType) -> bool {
     use MessageType::*;
     match kind {
@@ -188,9 +251,9 @@ fn is_between_members(kind: MessageType) -> bool {
         | MsgReadIndex
         | MsgReadIndexResp
         | MsgRequestPreVote
-        | MsgRequestPreVoteResponse => true,
-        MsgHup | MsgBeat | MsgSnapshot | MsgUnreachable | MsgSnapStatus | MsgCheckQuorum
-        | MsgTransferLeader => false,
+        | MsgRequestPreVoteResponse
+        | MsgSnapshot => true,
+        MsgHup | MsgBeat | MsgUnreachable | MsgSnapStatus | MsgCheckQuorum | MsgTransferLeader => false,
     }
 }
 

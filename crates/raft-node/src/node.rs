@@ -23,7 +23,7 @@ use crate::persist::PersistJob;
 use crate::proposals::{Expired, Proposals, Ticks};
 use crate::reads::Reads;
 use crate::store::{Archive, LogStore};
-use crate::{Fatal, Position, ProposeError, ReadError, Role};
+use crate::{Fatal, Position, ProposeError, ReadError, Role, SnapshotOffer, StoreState};
 
 /// How a node is set up: the core's part, and the waiting room's.
 #[derive(Clone, Debug)]
@@ -51,6 +51,12 @@ pub struct Turn<P, R> {
     pub reads_failed: Vec<(R, ReadError)>,
     /// Commands and bytes of the batch that was proposed in this turn.
     pub batch: Option<(usize, usize)>,
+    /// Streams to begin; see [`crate::Transport::send_snapshot`].
+    pub snapshots: Vec<SnapshotOffer>,
+    /// Snapshots that came and are of no use.
+    pub snapshots_ignored: Vec<Position>,
+    /// See [`crate::Observer::checkpoint_wanted`].
+    pub checkpoint_wanted: Option<u64>,
     /// Turn again without waiting for anything.
     pub more: bool,
 }
@@ -107,10 +113,16 @@ impl<P, R> Node<P, R> {
         found: Found<F>,
         applied: Position,
     ) -> Result<Self, Fatal> {
-        let state = crate::start::durable_state(voters, &found, applied)?;
-        let last = Position { index: found.last.index.0, term: found.last.term.0 };
+        let store = setup.core.store;
+        let state = crate::start::durable_state(voters, &found, applied, store)?;
+        let to = |at: wal::Position| Position { index: at.index.0, term: at.term.0 };
+        let (start, last) = (to(found.start), to(found.last));
+        let checkpoint = match store {
+            StoreState::Whole => applied,
+            StoreState::Lost => Position::default(),
+        };
         let archive: Box<dyn Archive> = Box::new(found.reader);
-        let store = LogStore::open(archive, state, last, setup.cache_bytes_max)?;
+        let store = LogStore::open(archive, state, (start, last), checkpoint, setup.cache_bytes_max)?;
         let id = setup.core.id;
         Ok(Node {
             core: Core::new(&setup.core, store, applied.index)?,
@@ -150,6 +162,8 @@ impl<P, R> Node<P, R> {
             | Event::Durable(_)
             | Event::Applied { .. }
             | Event::TransferLeader { .. }
+            | Event::Checkpointed { .. }
+            | Event::SnapshotReported { .. }
             | Event::ReadIndex { .. } => {}
         }
         self.core.handle(event)
@@ -168,6 +182,9 @@ impl<P, R> Node<P, R> {
             proposals_failed: Vec::new(),
             reads_failed: Vec::new(),
             batch: None,
+            snapshots: Vec::new(),
+            snapshots_ignored: Vec::new(),
+            checkpoint_wanted: None,
             more: false,
         };
         self.note_leader(&mut turn);
@@ -178,6 +195,9 @@ impl<P, R> Node<P, R> {
         turn.send = effects.send;
         turn.persist = effects.persist;
         turn.more = effects.more;
+        turn.snapshots = effects.snapshots;
+        turn.snapshots_ignored = effects.snapshots_ignored;
+        turn.checkpoint_wanted = effects.checkpoint_wanted;
         for committed in effects.committed {
             turn.apply.push(self.job(committed)?);
         }
@@ -310,7 +330,11 @@ impl<P, R> Node<P, R> {
     /// A committed entry as a step for the machine, with those who wait for it on this member.
     fn job(&mut self, committed: Committed) -> Result<ApplyJob<P, R>, Fatal> {
         let at = committed.at;
-        let Payload::Batch(payload) = committed.payload else { return Ok(ApplyJob::empty(at)) };
+        let payload = match committed.payload {
+            Payload::Batch(payload) => payload,
+            Payload::Empty => return Ok(ApplyJob::empty(at)),
+            Payload::Install => return Ok(ApplyJob::install(at)),
+        };
         let batch = Batch::parse(&payload)
             .map_err(|error| Fatal::new(format!("apply entry {} of term {}: {error}", at.index, at.term)))?;
         assert!(at.term > 0 && at.index > 0, "a batch outside of the log");

@@ -15,6 +15,7 @@
 use raft::eraftpb::Entry;
 use wal::{Fs, LogIndex, Term, Wal};
 
+use crate::Position;
 use crate::message::{Outbound, entry_kind};
 
 /// What one turn of the Core wants on disk, and what may be said once it is there.
@@ -24,9 +25,42 @@ use crate::message::{Outbound, entry_kind};
 #[derive(Debug)]
 pub struct PersistJob {
     pub(crate) number: u64,
+    /// Comes before the entries.
+    pub(crate) restart: Option<Restart>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) state: Option<Vec<u8>>,
     pub(crate) promises: Vec<Outbound>,
+    /// Whole segments of entries below this index may go, after everything else.
+    pub(crate) release: Option<u64>,
+}
+
+impl PersistJob {
+    pub(crate) fn empty(number: u64) -> Self {
+        PersistJob {
+            number,
+            restart: None,
+            entries: Vec::new(),
+            state: None,
+            promises: Vec::new(),
+            release: None,
+        }
+    }
+
+    fn is_for_nothing(&self) -> bool {
+        self.restart.is_none()
+            && self.entries.is_empty()
+            && self.state.is_none()
+            && self.promises.is_empty()
+            && self.release.is_none()
+    }
+}
+
+/// The log begins anew behind a snapshot. Its state is that of a log without entries: the job's own may name a commit
+/// that only the entries behind it hold.
+#[derive(Debug)]
+pub(crate) struct Restart {
+    pub at: Position,
+    pub state: Vec<u8>,
 }
 
 /// Everything up to one turn's job is on disk. Only [`Receipt::redeem`] makes one.
@@ -65,14 +99,17 @@ pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receip
     let last = jobs.last().expect("somebody waits, or nobody calls");
     let mut receipt = Receipt { durable: Durable { number: last.number }, promises: Vec::new() };
     let mut persisted = Persisted::default();
-    let mut number_before = 0;
+    let (mut number_before, mut release) = (0, None);
     for job in jobs {
-        assert!(job.number > number_before, "jobs are persisted in the order of their turns");
+        // A job that only releases may come after the one of its turn.
+        assert!(job.number >= number_before, "jobs are persisted in the order of their turns");
         number_before = job.number;
-        assert!(
-            job.state.is_some() || !job.entries.is_empty() || !job.promises.is_empty(),
-            "a job for nothing"
-        );
+        assert!(!job.is_for_nothing(), "a job for nothing");
+        if let Some(Restart { at, state }) = &job.restart {
+            // Durable by itself. What this group held before it is older than the snapshot, and so is its promise.
+            wal.restart_at(wal::Position { index: LogIndex(at.index), term: Term(at.term) }, state)?;
+            persisted.entries = 0;
+        }
         persisted.entries += job.entries.len();
         for entry in &job.entries {
             if cfg!(feature = "mutant-kept-conflicts") && entry.index <= wal.last().index.0 {
@@ -90,10 +127,15 @@ pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receip
             wal.put_state(state);
         }
         receipt.promises.extend(job.promises);
+        release = job.release.or(release);
     }
     persisted.bytes = wal.sync()?.bytes;
     assert!(persisted.bytes > 0 || persisted.entries == 0, "entries that took no bytes");
     assert_eq!(receipt.durable.number, number_before, "the receipt covers all jobs");
+    if let Some(index) = release {
+        // Last: a segment goes when nothing depends on it any more.
+        wal.release_before(LogIndex(index))?;
+    }
     Ok((receipt, persisted))
 }
 
@@ -102,8 +144,8 @@ mod tests {
     use std::path::Path;
 
     use bytes::Bytes;
+    use wal::Options;
     use wal::testing::{Crash, Fault, SimFs};
-    use wal::{Options, Position};
 
     use super::*;
     use crate::Lane;
@@ -112,7 +154,8 @@ mod tests {
 
     fn log() -> (SimFs, Wal<SimFs>) {
         let disk = SimFs::new();
-        let wal = Wal::create(disk.clone(), Path::new("/log"), b"", Position::default(), OPTIONS).unwrap();
+        let wal =
+            Wal::create(disk.clone(), Path::new("/log"), b"", wal::Position::default(), OPTIONS).unwrap();
         (disk, wal)
     }
 
@@ -125,6 +168,7 @@ mod tests {
             entries: indexes.map(entry).collect(),
             state: Some(format!("state {number}").into_bytes()),
             promises: promise.into_iter().map(outbound).collect(),
+            ..PersistJob::empty(number)
         }
     }
 

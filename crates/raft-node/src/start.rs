@@ -17,7 +17,7 @@ use crate::node::{Found, Node, NodeSetup};
 use crate::replies::{Pump, replies};
 use crate::shared::Shared;
 use crate::state::DurableState;
-use crate::{Config, Fatal, Handle, Observer, Position, StartError, StateMachine, Transport};
+use crate::{Config, Fatal, Handle, Observer, Position, StartError, StateMachine, StoreState, Transport};
 
 /// A read round without an answer is begun again after this long, as etcd does.
 const READ_RETRY: Duration = Duration::from_millis(500);
@@ -205,6 +205,9 @@ fn node_setup(config: &Config) -> NodeSetup {
             election_ticks: config.election_ticks,
             timeout_ticks: own_share(config),
             apply_bytes_max: limits.apply_bytes_max,
+            entry_bytes_max: limits.entry_bytes_max(),
+            catch_up_entries: config.catch_up_entries,
+            store: config.store,
         },
         boot_nonce: config.boot_nonce,
         batch_bytes_max: limits.batch_bytes_max,
@@ -225,12 +228,14 @@ pub(crate) fn durable_state<F: Fs>(
     voters: &[u64],
     found: &Found<F>,
     applied: Position,
+    store: StoreState,
 ) -> Result<DurableState, Fatal> {
-    // Replaying needs every entry after the applied one, and followers may need any: see `store`.
-    if found.start.index.0 != 0 {
+    // Replaying needs every entry after the applied one.
+    let start = found.start.index.0;
+    if applied.index < start && store == StoreState::Whole {
         return Err(Fatal::new(format!(
-            "the log begins after entry {}, not at the first",
-            found.start.index
+            "the log begins after entry {start}, but the state machine ends at {}",
+            applied.index
         )));
     }
     let mut conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };

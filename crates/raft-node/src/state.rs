@@ -30,12 +30,7 @@ impl DurableState {
         let mut out = vec![VERSION];
         let vote = if cfg!(feature = "mutant-forgotten-vote") { 0 } else { self.hard.vote };
         [self.hard.term, vote, self.hard.commit].into_iter().for_each(|n| put_number(&mut out, n));
-        let ConfState { voters, learners, voters_outgoing, learners_next, auto_leave, .. } = &self.conf;
-        for list in [voters, learners, voters_outgoing, learners_next] {
-            put_number(&mut out, list.len() as u64);
-            list.iter().for_each(|id| put_number(&mut out, *id));
-        }
-        out.push(u8::from(*auto_leave));
+        put_conf(&mut out, &self.conf);
         out
     }
 
@@ -48,18 +43,36 @@ impl DurableState {
         state.hard.term = cursor.number("term")?;
         state.hard.vote = cursor.number("vote")?;
         state.hard.commit = cursor.number("commit")?;
-        state.conf.voters = ids(&mut cursor)?;
-        state.conf.learners = ids(&mut cursor)?;
-        state.conf.voters_outgoing = ids(&mut cursor)?;
-        state.conf.learners_next = ids(&mut cursor)?;
-        state.conf.auto_leave = match cursor.byte("auto leave")? {
-            0 => false,
-            1 => true,
-            _ => return Err(Malformed("auto leave")),
-        };
+        state.conf = conf(&mut cursor)?;
         cursor.end("state tail")?;
         Ok(state)
     }
+}
+
+/// A membership, as the state and the messages of snapshots write it.
+pub(crate) fn put_conf(out: &mut Vec<u8>, conf: &ConfState) {
+    let ConfState { voters, learners, voters_outgoing, learners_next, auto_leave, .. } = conf;
+    for list in [voters, learners, voters_outgoing, learners_next] {
+        put_number(out, list.len() as u64);
+        list.iter().for_each(|id| put_number(out, *id));
+    }
+    out.push(u8::from(*auto_leave));
+}
+
+pub(crate) fn conf(cursor: &mut Cursor) -> Result<ConfState, Malformed> {
+    let mut conf = ConfState {
+        voters: ids(cursor)?,
+        learners: ids(cursor)?,
+        voters_outgoing: ids(cursor)?,
+        learners_next: ids(cursor)?,
+        ..ConfState::default()
+    };
+    conf.auto_leave = match cursor.byte("auto leave")? {
+        0 => false,
+        1 => true,
+        _ => return Err(Malformed("auto leave")),
+    };
+    Ok(conf)
 }
 
 fn ids(cursor: &mut Cursor) -> Result<Vec<u64>, Malformed> {

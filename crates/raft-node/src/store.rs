@@ -1,18 +1,21 @@
 //! The log as raft-rs reads it: the tail in memory, the rest through the log's files.
 //!
 //! ```text
-//!   1 ────────── archive (synced, committed) ──────────▶│◀───────────── cache ──────────────▶ last
-//!                                                 first_cached         every entry not yet committed is here
+//!   start ───────── archive (synced, committed) ───────▶│◀───────────── cache ──────────────▶ last
+//!                       ▲                         first_cached         every entry not yet committed is here
+//!                  checkpoint: what a follower gets that needs an entry from before the start
 //! ```
 //!
 //! * The cache is one gapless run of entries that ends at the last one.
 //! * An entry leaves the cache only when it is committed and synced here. Such an entry never changes, so the
 //!   archive's answer is right without asking whether the log thread has caught up.
-//! * Nothing is trimmed: the log begins at 1, so no follower can need a Raft snapshot (see [`LogStore::snapshot`]).
+//! * The start moves when the log is trimmed, always in memory first: whatever the log thread removes afterwards is no
+//!   longer asked for. It never passes the checkpoint, so what is trimmed can be had as a snapshot.
+//! * A Raft snapshot in here is a position and a membership. The state behind it is the process's affair.
 //!
 //! Costs: `entries` clones reference counts, not payloads, while it stays in the cache.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use bytes::Bytes;
@@ -28,6 +31,8 @@ pub(crate) trait Archive: Send {
     /// Entries from `from` on: at least one if it is there, no more than fit in `bytes_max`.
     fn read(&self, from: u64, bytes_max: usize) -> Result<Vec<wal::OwnedEntry>, wal::Error>;
     fn term(&self, index: u64) -> Option<u64>;
+    /// The position that the log would start at if the entries up to `index` were let go.
+    fn release_point(&self, index: u64) -> Position;
 }
 
 impl<F: wal::Fs> Archive for wal::Reader<F> {
@@ -37,6 +42,11 @@ impl<F: wal::Fs> Archive for wal::Reader<F> {
 
     fn term(&self, index: u64) -> Option<u64> {
         wal::Reader::term(self, wal::LogIndex(index)).map(|term| term.0)
+    }
+
+    fn release_point(&self, index: u64) -> Position {
+        let start = wal::Reader::release_point(self, wal::LogIndex(index).next());
+        Position { index: start.index.0, term: start.term.0 }
     }
 }
 
@@ -57,28 +67,40 @@ pub(crate) struct LogStore {
     cache_bytes_max: usize,
     /// Index of the first cached entry; one past the last entry when the cache is empty.
     first_cached: u64,
-    /// The newest entry, synced or not.
+    /// The place before the first entry kept.
+    start: Position,
+    /// The newest entry, synced or not; the start when there is none.
     last: Position,
+    /// The machine's newest durable state: what a snapshot is made of.
+    pub checkpoint: Position,
+    /// A snapshot was asked for that no checkpoint can serve yet.
+    wanted: Cell<Option<u64>>,
     archive: Box<dyn Archive>,
     /// raft-rs can only be told "not now"; the cause waits here for the Core to find it.
     failure: RefCell<Option<Fatal>>,
 }
 
 impl LogStore {
-    /// Opens the store over a log that ends at `last`, with the newest entries already in memory.
+    /// Opens the store over a log that holds what lies between `start` and `last`, with the newest entries already in
+    /// memory. `checkpoint` is where the machine stands on its own disk.
     pub fn open(
         archive: Box<dyn Archive>,
         state: DurableState,
-        last: Position,
+        (start, last): (Position, Position),
+        checkpoint: Position,
         cache_bytes_max: usize,
     ) -> Result<LogStore, Fatal> {
         assert!(state.hard.commit <= last.index, "committed beyond the log's end");
+        assert!(start.index <= last.index, "a log that ends before it starts");
         let mut store = LogStore {
             cache: VecDeque::new(),
             cache_bytes: 0,
             cache_bytes_max,
             first_cached: last.index + 1,
+            start,
             last,
+            checkpoint,
+            wanted: Cell::new(None),
             archive,
             failure: RefCell::new(None),
             state,
@@ -92,7 +114,7 @@ impl LogStore {
     /// At most what a leader may hold uncommitted. What is committed stays on disk until somebody asks for it: a
     /// restart does not read the log twice.
     fn warm(&mut self) -> Result<(), Fatal> {
-        let from = self.state.hard.commit + 1;
+        let from = self.state.hard.commit.max(self.start.index) + 1;
         let mut next = from;
         while next <= self.last.index {
             let entries = self.archived(next, self.last.index + 1, ARCHIVE_READ_BYTES)?;
@@ -105,6 +127,56 @@ impl LogStore {
         self.first_cached = from.min(self.last.index + 1);
         assert_eq!(self.first_cached + self.cache.len() as u64, self.last.index + 1, "a gap in the cache");
         Ok(())
+    }
+
+    pub fn start(&self) -> Position {
+        self.start
+    }
+
+    /// Where the log could start if the entries up to `index` were let go: a border between segments.
+    pub fn release_point(&self, index: u64) -> Position {
+        self.archive.release_point(index)
+    }
+
+    /// Forgets the entries up to `start`, before the log thread removes them.
+    pub fn trim(&mut self, start: Position) {
+        assert!(
+            start.index > self.start.index && start.index <= self.last.index,
+            "a trim to {}",
+            start.index
+        );
+        self.start = start;
+        while self.first_cached <= start.index {
+            let Some(trimmed) = self.cache.pop_front() else { break };
+            assert_eq!(trimmed.index, self.first_cached, "the cache is one gapless run");
+            self.cache_bytes -= cost(&trimmed);
+            self.first_cached += 1;
+        }
+        assert!(self.first_cached > start.index, "the cache begins behind the start");
+    }
+
+    /// Begins anew behind a snapshot. The log thread does the same, later: until then what is behind `at` is here.
+    pub fn restore(&mut self, at: Position) {
+        assert!(at.index > self.start.index, "a snapshot at {}, from before the log", at.index);
+        self.cache.clear();
+        self.cache_bytes = 0;
+        (self.start, self.last) = (at, at);
+        self.first_cached = at.index + 1;
+    }
+
+    /// The checkpoint as raft-rs knows snapshots.
+    pub fn newest_snapshot(&self) -> Snapshot {
+        assert!(self.checkpoint.index > 0, "a snapshot of nothing");
+        let mut snapshot = Snapshot::default();
+        let metadata = snapshot.mut_metadata();
+        (metadata.index, metadata.term) = (self.checkpoint.index, self.checkpoint.term);
+        metadata.set_conf_state(self.state.conf.clone());
+        snapshot
+    }
+
+    /// The index that a checkpoint was missing for since the last call.
+    pub fn take_wanted(&self) -> Option<u64> {
+        self.wanted.take()
     }
 
     /// Adds what raft-rs wants appended; entries at and after the first one's index are replaced.
@@ -150,6 +222,11 @@ impl LogStore {
     /// time of one read of at most [`crate::Limits::MESSAGE_BYTES_MAX`]; only a follower that lags by more than the
     /// cache holds causes it.
     pub fn read(&self, low: u64, high: u64, bytes_max: usize) -> Result<Vec<Entry>, Fatal> {
+        assert!(
+            low > self.start.index,
+            "entry {low} was trimmed; the log starts behind {}",
+            self.start.index
+        );
         assert!(low < high && high <= self.last.index + 1, "{low}..{high} is not in the log");
         if low < self.first_cached {
             return self.archived(low, high.min(self.first_cached), bytes_max);
@@ -168,10 +245,9 @@ impl LogStore {
     /// Entries of `low..high` from the files, as far as `bytes_max` reaches. Whatever comes back is checked: the log
     /// thread writes these files at the same time, and an entry at the wrong place would be applied.
     fn archived(&self, low: u64, high: u64, bytes_max: usize) -> Result<Vec<Entry>, Fatal> {
-        let read = self
-            .archive
-            .read(low, bytes_max)
-            .map_err(|error| Fatal::new(format!("read log entries from {low}: {}", causes(&error))))?;
+        let read = self.archive.read(low, bytes_max).map_err(|error| {
+            Fatal::new(format!("read log entries from {low}: {}", crate::error::causes(&error)))
+        })?;
         let mut entries = Vec::with_capacity(read.len());
         for (expected, entry) in (low..high).zip(read) {
             let kind = entry_type(entry.kind)
@@ -215,28 +291,25 @@ impl Storage for LogStore {
         max_size: impl Into<Option<u64>>,
         _context: GetEntriesContext,
     ) -> raft::Result<Vec<Entry>> {
-        let limit = max_size.into();
-        let bytes_max = limit.map_or(ARCHIVE_READ_BYTES, |max| usize::try_from(max).unwrap_or(usize::MAX));
-        let mut entries = Vec::new();
-        let mut next = low;
-        // Without a limit the caller looks for something and needs all of it; with one, a first part will do.
-        while next < high && (entries.is_empty() || limit.is_none()) {
-            match self.read(next, high, bytes_max) {
-                Ok(more) => entries.extend(more),
-                Err(fatal) => {
-                    self.failure.borrow_mut().get_or_insert(fatal);
-                    return Err(StorageError::LogTemporarilyUnavailable.into());
-                }
-            }
-            next = low + entries.len() as u64;
+        if low <= self.start.index {
+            return Err(StorageError::Compacted.into());
         }
-        Ok(entries)
+        // Without a limit raft-rs looks for changes of membership among what is not applied. The log holds none, see
+        // `Core::receive`; a first part says so as well as all of it, which may be more than the memory holds.
+        let bytes_max = max_size.into().unwrap_or(ARCHIVE_READ_BYTES as u64);
+        self.read(low, high, usize::try_from(bytes_max).unwrap_or(usize::MAX)).map_err(|fatal| {
+            self.failure.borrow_mut().get_or_insert(fatal);
+            StorageError::LogTemporarilyUnavailable.into()
+        })
     }
 
     /// Never reads the disk: the log keeps the terms of its entries in memory.
     fn term(&self, index: u64) -> raft::Result<u64> {
-        if index == 0 {
-            return Ok(0); // The place before the first entry.
+        if index < self.start.index {
+            return Err(StorageError::Compacted.into());
+        }
+        if index == self.start.index {
+            return Ok(self.start.term);
         }
         if index == self.last.index {
             return Ok(self.last.term);
@@ -251,33 +324,27 @@ impl Storage for LogStore {
     }
 
     fn first_index(&self) -> raft::Result<u64> {
-        Ok(1)
+        Ok(self.start.index + 1)
     }
 
     fn last_index(&self) -> raft::Result<u64> {
         Ok(self.last.index)
     }
 
-    /// raft-rs asks for a Raft snapshot when a follower needs an entry before `first_index`, or requests one by
-    /// name. The first cannot be while the log begins at 1; the second cannot be said in our message encoding.
-    fn snapshot(&self, _request_index: u64, to: u64) -> raft::Result<Snapshot> {
-        panic!("member {to} cannot need a Raft snapshot: the log has never been trimmed");
+    /// What a follower gets that needs an entry before `first_index`. "Not now" if the checkpoint does not reach the
+    /// log: this member has just restarted its log behind a snapshot that its machine is still taking over.
+    fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
+        let needed = request_index.max(self.start.index).max(1);
+        if self.checkpoint.index < needed {
+            self.wanted.set(self.wanted.get().max(Some(needed)));
+            return Err(StorageError::SnapshotTemporarilyUnavailable.into());
+        }
+        Ok(self.newest_snapshot())
     }
 }
 
 fn cost(entry: &Entry) -> usize {
     entry.data.len() + ENTRY_OVERHEAD
-}
-
-/// An error and what caused it, in one line.
-pub(crate) fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// The hard state that a member may start from: what it applied is committed, whatever the disk remembers.

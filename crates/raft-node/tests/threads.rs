@@ -10,7 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use raft_node::{
     Answer, Config, Fatal, Handle, Lane, Limits, Log, LogSync, Observer, Position, ProposeError, ReadError,
-    Role, StartError, StateMachine, Threads, TransferError, Transport, start,
+    Role, SnapshotOffer, SnapshotOutcome, StartError, StateMachine, StoreState, Threads, TransferError,
+    Transport, start,
 };
 use tempfile::TempDir;
 use wal::testing::{Fault, SimFs};
@@ -47,6 +48,10 @@ impl StateMachine for Book {
         self.applied = at;
         Ok(())
     }
+
+    fn install(&mut self, at: Position) -> Result<(), Fatal> {
+        Err(Fatal::new(format!("install {}: nothing is staged", at.index)))
+    }
 }
 
 /// Hands messages to the other members' handles, as the peers' streams would.
@@ -70,6 +75,11 @@ impl Transport for Wire {
                 own.inspect(|own| own.report_unreachable(to));
             }
         }
+    }
+
+    fn send_snapshot(&self, offer: SnapshotOffer) {
+        let own = self.wires.handles.lock().unwrap().get(&self.from).cloned();
+        own.inspect(|own| own.report_snapshot(offer.to, SnapshotOutcome::Failed));
     }
 }
 
@@ -116,6 +126,8 @@ fn config(id: u64, count: u64) -> Config {
         tick: Duration::from_millis(10),
         heartbeat_ticks: 1,
         election_ticks: 10,
+        catch_up_entries: 5_000,
+        store: StoreState::Whole,
         limits: Limits { request_timeout: Duration::from_secs(5), ..Limits::default() },
     }
 }

@@ -64,4 +64,8 @@ impl raft_node::StateMachine for Machine {
         let mut truth = self.truth.lock().unwrap_or_else(PoisonError::into_inner);
         truth.entry(at, digest, revision).map_err(Fatal::new)
     }
+
+    fn install(&mut self, at: Position) -> Result<(), Fatal> {
+        Err(Fatal::new(format!("install snapshot {}: nothing is staged here", at.index)))
+    }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use mvcc::{Maintainer, MemoryBackend, Store};
 use raft_node::{
     Applier, ApplyJob, Done, Durable, Event, Fatal, Found, Node, NodeSetup, Outbound, PersistJob, Setup,
-    Turn, persist,
+    StoreState, Turn, persist,
 };
 use state_machine::Outcome;
 use wal::testing::{Crash, Fault, SimFs};
@@ -101,6 +101,9 @@ impl Site {
                 election_ticks: ELECTION_TICKS,
                 timeout_ticks: timeout..timeout + 1,
                 apply_bytes_max: 8 << 10,
+                entry_bytes_max: 64 << 10,
+                catch_up_entries: 5_000,
+                store: StoreState::Whole,
             },
             boot_nonce: mix(self.id << 32 | self.boots),
             batch_bytes_max: 16 << 10,

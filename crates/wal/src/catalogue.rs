@@ -154,9 +154,17 @@ impl Catalogue {
 
     /// Segments of which every entry is below `index`, oldest first; never the newest segment.
     pub fn releasable(&self, index: LogIndex) -> Vec<u64> {
-        // Bases may turn back at a conflict, so the newest segment that begins low enough decides.
-        let kept = self.segments.iter().rposition(|span| span.base.index < index).unwrap_or(0);
-        self.segments.iter().take(kept).map(|span| span.sequence).collect()
+        self.segments.iter().take(self.first_kept(index)).map(|span| span.sequence).collect()
+    }
+
+    /// Where the log starts once those are gone.
+    pub fn release_point(&self, index: LogIndex) -> Position {
+        self.segments[self.first_kept(index)].base
+    }
+
+    /// Bases may turn back at a conflict, so the newest segment that begins low enough decides.
+    fn first_kept(&self, index: LogIndex) -> usize {
+        self.segments.iter().rposition(|span| span.base.index < index).unwrap_or(0)
     }
 
     /// Forgets the oldest segments, as found by [`Catalogue::releasable`]; their entries can no longer be read.

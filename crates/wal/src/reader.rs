@@ -83,6 +83,12 @@ impl<F: Fs> Reader<F> {
         self.catalogue().start()
     }
 
+    /// Where the log would start if [`crate::Wal::release_before`] were called with `index`: for a caller who must not
+    /// ask for entries any more before they go. Releasing up to just that position later gives just that start.
+    pub fn release_point(&self, index: LogIndex) -> Position {
+        self.catalogue().release_point(index)
+    }
+
     /// The last synced entry, or the start when there is none.
     pub fn last(&self) -> Position {
         self.catalogue().last()

@@ -31,6 +31,8 @@ impl Inbox for Recorder {
         drop(self.0.lock().unwrap().send(Seen::Message(from, message)));
     }
 
+    fn report_snapshot(&self, _peer: u64, _outcome: raft_node::SnapshotOutcome) {}
+
     fn report_unreachable(&self, peer: u64) {
         drop(self.0.lock().unwrap().send(Seen::Unreachable(peer)));
     }

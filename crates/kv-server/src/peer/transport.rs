@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use raft_node::{Lane, Transport};
+use raft_node::{Lane, SnapshotOffer, SnapshotOutcome, Transport};
 use tokio::sync::Notify;
 
 use super::link::{Link, Route};
@@ -91,6 +91,13 @@ impl Transport for Peers {
             if let Some(inbox) = self.inbox.get() {
                 inbox.report_unreachable(to);
             }
+        }
+    }
+
+    fn send_snapshot(&self, offer: SnapshotOffer) {
+        tracing::warn!(to = format!("{:x}", offer.to), index = offer.at.index, "no way to send a snapshot");
+        if let Some(inbox) = self.inbox.get() {
+            inbox.report_snapshot(offer.to, SnapshotOutcome::Failed);
         }
     }
 }

@@ -5,11 +5,14 @@ use wal::testing::SimFs;
 use wal::{Options, Wal};
 
 use super::*;
-use crate::Lane;
 use crate::batch::{BatchBuilder, BatchId};
+use crate::event::Committed;
 use crate::message::Outbound;
+use crate::message::encode_all;
+use crate::persist::PersistJob;
 use crate::persist::{Durable, persist};
 use crate::state::DurableState;
+use crate::{Lane, Position};
 
 struct Bench {
     core: Core,
@@ -23,9 +26,18 @@ fn bench(voters: &[u64], apply_bytes_max: usize) -> Bench {
     let wal = Wal::create(SimFs::new(), Path::new("/log"), b"", start, options).unwrap();
     let conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
     let state = DurableState { conf, ..DurableState::default() };
-    let store = LogStore::open(Box::new(wal.reader()), state, Position::default(), 1 << 20).unwrap();
-    let setup =
-        Setup { id: 1, heartbeat_ticks: 1, election_ticks: 10, timeout_ticks: 10..11, apply_bytes_max };
+    let none = Position::default();
+    let store = LogStore::open(Box::new(wal.reader()), state, (none, none), none, 1 << 20).unwrap();
+    let setup = Setup {
+        id: 1,
+        heartbeat_ticks: 1,
+        election_ticks: 10,
+        timeout_ticks: 10..11,
+        apply_bytes_max,
+        entry_bytes_max: 1 << 20,
+        catch_up_entries: 0,
+        store: StoreState::Whole,
+    };
     Bench { core: Core::new(&setup, store, 0).unwrap(), wal }
 }
 

@@ -25,9 +25,18 @@ fn message(msg_type: MessageType) -> Message {
             message.entries = vec![entry(0, 0, b"context")].into();
         }
         MessageType::MsgReadIndexResp => message.entries = vec![entry(0, 0, b"context")].into(),
+        MessageType::MsgSnapshot => message.set_snapshot(snapshot(20, 6)),
         _ => {}
     }
     message
+}
+
+fn snapshot(index: u64, term: u64) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    let metadata = snapshot.mut_metadata();
+    (metadata.index, metadata.term) = (index, term);
+    metadata.mut_conf_state().voters = vec![1, 2, 300];
+    snapshot
 }
 
 fn wire_kinds() -> impl Iterator<Item = MessageType> {
@@ -36,7 +45,7 @@ fn wire_kinds() -> impl Iterator<Item = MessageType> {
 
 #[test]
 fn every_kind_comes_back_as_it_left() {
-    assert_eq!(wire_kinds().count(), 12);
+    assert_eq!(wire_kinds().count(), 13);
     for kind in wire_kinds() {
         let message = message(kind);
         assert_eq!(decode(PEER, SELF, encode(&message)), Ok(message), "{kind:?}");
@@ -57,6 +66,52 @@ fn the_layout_is_frozen() {
         0, 7, 12, 0,
     ];
     assert_eq!(encode(&message), expected);
+}
+
+#[test]
+fn the_layout_of_a_request_and_of_a_snapshot_is_frozen() {
+    let mut request = message(MessageType::MsgAppendResponse);
+    (request.reject, request.request_snapshot) = (true, 300);
+    assert_eq!(encode(&request), [1, 4, 3, 2, 7, 0, 0, 0, 0, 0, 0, 0, 0xac, 2].as_slice());
+    assert_eq!(decode(PEER, SELF, encode(&request)), Ok(request));
+    let expected: &[u8] = &[
+        1, 7, 4, // version, kind, flags
+        2, 7, 0, 0, 0, 0, 0, // from, term, log term, index, commit, commit term, hint
+        0, 0, // context, entries
+        20, 6, // snapshot: index, term
+        3, 1, 2, 0xac, 2, 0, 0, 0, 0, // voters, learners, outgoing, next learners, auto leave
+    ];
+    let bytes = encode(&message(MessageType::MsgSnapshot));
+    assert_eq!(bytes, expected);
+    assert!(is_snapshot(&bytes) && !is_snapshot(&encode(&message(MessageType::MsgAppend))));
+}
+
+#[test]
+fn a_snapshot_and_a_request_are_where_they_belong() {
+    type Spoil = fn(&mut Message);
+    let cases: [(MessageType, Spoil, &str); 5] = [
+        (MessageType::MsgSnapshot, |m| m.mut_snapshot().mut_metadata().index = 0, "snapshot"),
+        (MessageType::MsgSnapshot, |m| m.mut_snapshot().mut_metadata().term = 8, "snapshot"),
+        (
+            MessageType::MsgSnapshot,
+            |m| m.mut_snapshot().mut_metadata().mut_conf_state().voters.clear(),
+            "snapshot",
+        ),
+        (MessageType::MsgAppendResponse, |m| m.request_snapshot = 3, "request"),
+        (MessageType::MsgHeartbeat, |m| m.request_snapshot = 3, "request"),
+    ];
+    for (at, (kind, spoil, what)) in cases.into_iter().enumerate() {
+        let mut message = message(kind);
+        spoil(&mut message);
+        assert_eq!(decode(PEER, SELF, encode(&message)), Err(Malformed(what)), "case {at}");
+    }
+    // The flag of a snapshot on another kind of message.
+    let mut heartbeat = encode(&message(MessageType::MsgSnapshot)).to_vec();
+    heartbeat[1] = MessageType::MsgHeartbeat.value() as u8;
+    assert_eq!(decode(PEER, SELF, heartbeat.into()), Err(Malformed("snapshot")));
+    let mut bare = encode(&message(MessageType::MsgHeartbeat)).to_vec();
+    bare[1] = MessageType::MsgSnapshot.value() as u8;
+    assert_eq!(decode(PEER, SELF, bare.into()), Err(Malformed("snapshot")));
 }
 
 #[test]
@@ -163,14 +218,6 @@ fn entries_and_their_acknowledgements_never_hold_up_the_rest() {
         let expected = if bulk.contains(&kind) { Lane::Bulk } else { Lane::Urgent };
         assert_eq!(lane(kind), expected, "{kind:?}");
     }
-}
-
-#[test]
-#[should_panic(expected = "no Raft snapshots")]
-fn a_snapshot_cannot_be_asked_for() {
-    let mut message = message(MessageType::MsgAppendResponse);
-    message.request_snapshot = 5;
-    encode(&message);
 }
 
 proptest! {

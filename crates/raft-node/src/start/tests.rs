@@ -24,7 +24,7 @@ fn at(index: u64) -> Position {
 
 #[test]
 fn a_new_member_begins_with_the_voters_it_was_told() {
-    let begun = durable_state(&[3, 1, 2], &found(None, 0, 0), at(0)).unwrap();
+    let begun = durable_state(&[3, 1, 2], &found(None, 0, 0), at(0), StoreState::Whole).unwrap();
     assert_eq!(begun.conf.voters, [1, 2, 3]);
     assert_eq!(begun.hard.term, 0);
 }
@@ -32,7 +32,7 @@ fn a_new_member_begins_with_the_voters_it_was_told() {
 #[test]
 fn an_old_member_goes_on_where_it_was() {
     let found = found(state(&[1, 2, 3], 5), 0, 9);
-    let begun = durable_state(&[2, 1, 3], &found, at(7)).unwrap();
+    let begun = durable_state(&[2, 1, 3], &found, at(7), StoreState::Whole).unwrap();
     assert_eq!((begun.hard.commit, begun.hard.term), (5, 1));
 }
 
@@ -43,14 +43,24 @@ fn logs_that_cannot_be_right_are_refused() {
         (found(state(&[1, 2], 5), 0, 9), 0, "belongs to a cluster"),
         (found(state(voters, 10), 0, 9), 0, "entries are lost"),
         (found(state(voters, 5), 0, 9), 10, "entries are lost"),
-        (found(state(voters, 5), 3, 9), 3, "begins after entry 3"),
+        (found(state(voters, 5), 3, 9), 2, "begins after entry 3"),
         (found(None, 0, 9), 0, "holds no Raft state"),
         (found(Some(vec![9, 9]), 0, 9), 0, "state version"),
     ];
     for (found, applied, expected) in cases {
-        let refused = durable_state(voters, &found, at(applied)).unwrap_err();
+        let refused = durable_state(voters, &found, at(applied), StoreState::Whole).unwrap_err();
         assert!(refused.what.contains(expected), "{refused}");
     }
+}
+
+#[test]
+fn a_log_that_begins_later_wants_a_machine_that_has_come_so_far_or_none() {
+    let voters = &[1, 2, 3][..];
+    let begun = |applied, store| durable_state(voters, &found(state(voters, 5), 3, 9), at(applied), store);
+    assert!(begun(3, StoreState::Whole).is_ok());
+    assert!(begun(9, StoreState::Whole).is_ok());
+    assert!(begun(0, StoreState::Whole).is_err());
+    assert!(begun(0, StoreState::Lost).is_ok());
 }
 
 #[test]
@@ -79,6 +89,8 @@ fn no_two_voters_draw_their_election_timeouts_from_the_same_ticks() {
         tick: Duration::from_millis(1),
         heartbeat_ticks: 1,
         election_ticks,
+        catch_up_entries: 0,
+        store: StoreState::Whole,
         limits: crate::Limits::default(),
     };
     for (voters, ticks) in [(&[7, 3, 5][..], 10), (&[1], 10), (&[1, 2, 3, 4, 5], 10), (&[1, 2, 3], 50_000)] {

@@ -8,7 +8,7 @@ use std::path::Path;
 use bytes::Bytes;
 use raft_node::{
     Answer, Applier, Event, Fatal, Found, Gauges, Node, NodeSetup, Outbound, PersistJob, Position,
-    ProposeError, ReadError, Role, Setup, StateMachine, Turn, persist,
+    ProposeError, ReadError, Role, Setup, StateMachine, StoreState, Turn, persist,
 };
 use wal::testing::{Crash, SimFs};
 use wal::{Options, Wal};
@@ -35,6 +35,10 @@ impl StateMachine for Book {
     fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
         self.applied = at;
         Ok(())
+    }
+
+    fn install(&mut self, at: Position) -> Result<(), Fatal> {
+        Err(Fatal::new(format!("install {}: nothing is staged", at.index)))
     }
 }
 
@@ -113,6 +117,9 @@ impl Cluster {
                 // Different and fixed: who stands first is no accident.
                 timeout_ticks: 10 + id as u32 * 2..11 + id as u32 * 2,
                 apply_bytes_max: self.apply_bytes_max,
+                entry_bytes_max: 1 << 20,
+                catch_up_entries: 0,
+                store: StoreState::Whole,
             },
             boot_nonce: 100 * id + boots,
             batch_bytes_max: self.batch_bytes_max,

@@ -1,0 +1,125 @@
+//! raft-rs' asynchronous ready: what leaves now, what goes to the disk first, and what the disk has confirmed.
+//!
+//! ```text
+//!   ready ─┬─ messages of a leader ────────────────▶ send, or offers of snapshots
+//!          ├─ entries, state, restart ─▶ job ─sync─▶ Event::Durable ─▶ on_persist_ready
+//!          └─ promises ───────────────▶ in the job, or sent if nothing is under way
+//! ```
+//!
+//! * Readies are numbered; a job has the number of its ready, and `Durable` of one covers all before it.
+//! * A ready without a job counts as persisted as soon as every job before it is.
+
+use raft::eraftpb::{HardState, Message, MessageType};
+
+use super::Core;
+use crate::Fatal;
+use crate::event::Effects;
+use crate::message::encode_all;
+use crate::persist::{PersistJob, Restart};
+
+impl Core {
+    /// One round of raft-rs' asynchronous ready.
+    ///
+    /// The order is its contract: everything in the ready is taken, the log store holds the entries, and only then is
+    /// the ready advanced. That the entries are on disk is reported later, by [`crate::Event::Durable`] of the job's
+    /// number; readies in between are allowed, and one that needs no job is persisted as soon as all before it are.
+    pub(super) fn take_ready(&mut self, effects: &mut Effects) -> Result<(), Fatal> {
+        let mut ready = self.raw.ready();
+        let number = ready.number();
+        assert!(number > self.newest, "readies are numbered in order");
+        self.newest = number;
+        let messages = self.offer_snapshots(ready.take_messages(), effects);
+        effects.send.extend(encode_all(messages));
+        effects
+            .confirmed
+            .extend(ready.take_read_states().into_iter().map(|r| (r.request_ctx.into(), r.index)));
+        self.note_vote(ready.hs(), number);
+        let persisted = self.offer_snapshots(ready.take_persisted_messages(), effects);
+        let (promises, free): (Vec<_>, Vec<_>) =
+            persisted.into_iter().partition(|message| self.promises_durability(message));
+        effects.send.extend(encode_all(free));
+        let promises = encode_all(promises);
+        let entries = ready.take_entries();
+        let committed = ready.take_committed_entries();
+        let must_sync = ready.must_sync();
+        if let Some(hard) = ready.hs().cloned() {
+            self.raw.mut_store().state.hard = hard;
+            self.state_due = true;
+        }
+        let restart = (!ready.snapshot().is_empty()).then(|| self.restart(number, ready.snapshot()));
+        // raft-rs reads the entries back from the store as soon as the ready is advanced.
+        self.raw.mut_store().append(&entries);
+        self.raw.advance_append_async(ready);
+        if must_sync || (!promises.is_empty() && !self.unsynced.is_empty()) {
+            let state = std::mem::take(&mut self.state_due).then(|| self.raw.store().state.encode());
+            self.unsynced.push_back(number);
+            effects.persist.push(PersistJob { number, restart, entries, state, promises, release: None });
+            if cfg!(feature = "mutant-leader-counts-unsynced") {
+                self.raw.on_persist_ready(number);
+            }
+        } else {
+            // Nothing new to make durable and nothing before it under way: these promises are kept already.
+            assert!(restart.is_none(), "a log begins anew without a sync");
+            effects.send.extend(promises);
+            self.acknowledge_idle();
+        }
+        self.hand_out(committed, effects)
+    }
+
+    /// The log begins anew behind a snapshot: in memory now, on disk with job `number`.
+    fn restart(&mut self, number: u64, snapshot: &raft::eraftpb::Snapshot) -> Restart {
+        let at = super::snapshots::position(snapshot);
+        self.begin_restart(number, at);
+        let store = self.raw.mut_store();
+        store.restore(at);
+        // What the new log knows committed when there is nothing in it yet. A later commit comes with its entries.
+        let mut state = store.state.clone();
+        assert!(state.hard.commit >= at.index, "a snapshot of what is not committed");
+        state.hard.commit = at.index;
+        Restart { at, state: state.encode() }
+    }
+
+    /// Remembers which job makes a new term or vote durable.
+    fn note_vote(&mut self, hard: Option<&HardState>, number: u64) {
+        let Some(hard) = hard else { return };
+        let before = &self.raw.store().state.hard;
+        assert!(hard.term >= before.term, "terms never go back");
+        assert!(hard.commit >= before.commit, "what was committed stays committed");
+        if (hard.term, hard.vote) != (before.term, before.vote) {
+            self.vote_unsynced = Some(number);
+        }
+    }
+
+    /// raft-rs holds back everything that a follower or candidate says until all before it is synced. Some of it says
+    /// nothing about this member's disk, and readers and writers wait for it: what is forwarded for others, and the
+    /// answer to a heartbeat, which only says that this member was in the leader's term when it came. That must not
+    /// be said of a term that a crash could take back.
+    fn promises_durability(&self, message: &Message) -> bool {
+        match message.msg_type {
+            _ if cfg!(feature = "mutant-early-promises") => false,
+            MessageType::MsgPropose | MessageType::MsgReadIndex => false,
+            MessageType::MsgHeartbeatResponse => self.vote_unsynced.is_some(),
+            _ => true,
+        }
+    }
+
+    /// A sync covered the job `number` and all before it. This is where a leader counts its own copy of an entry, and
+    /// where a lone voter commits.
+    pub(super) fn durable(&mut self, number: u64) {
+        assert!(self.unsynced.contains(&number), "a sync of job {number}, which is not under way");
+        while self.unsynced.front().is_some_and(|first| *first <= number) {
+            self.unsynced.pop_front();
+        }
+        self.vote_unsynced = self.vote_unsynced.filter(|job| *job > number);
+        self.raw.on_persist_ready(number);
+        self.acknowledge_idle();
+        self.restarted(number);
+    }
+
+    /// Readies without a job count as persisted once every job before them is.
+    fn acknowledge_idle(&mut self) {
+        if self.unsynced.is_empty() {
+            self.raw.on_persist_ready(self.newest);
+        }
+    }
+}

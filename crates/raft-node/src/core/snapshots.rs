@@ -1,0 +1,381 @@
+//! Raft snapshots: a leader's offers, a follower's installs, and what of the log may go.
+//!
+//! ```text
+//!   leader    needs an entry that is gone ──▶ raft-rs: MsgSnapshot ──▶ offer ──▶ the process streams its checkpoint
+//!             asked by a member whose store is lost ─────────────────▶ offer          └─▶ SnapshotReported
+//!   follower  MsgSnapshot, its state staged ─┬─ accepted ─▶ log restarts ──sync──▶ install ──▶ Applied
+//!                                            ├─ store lost, log reaches it ──────▶ install
+//!                                            └─ of no use ─▶ ignored: what is staged may go
+//!   both      Checkpointed ──▶ trim: whole segments that checkpoint and catch-up entries do not need
+//! ```
+//!
+//! * A snapshot is the leader's newest durable checkpoint, as it is; this file deals in positions and never sees data.
+//! * The restart of the log is the commit point of an install: the machine is told only after it is durable, and until
+//!   the machine has done it this member does not stand for election.
+//! * A snapshot is either installed or ignored, each exactly once; one that a newer one overtakes counts as ignored.
+//! * A member whose store is lost keeps its log, its vote and its acknowledgements. Any checkpoint within its log will
+//!   do: the machine takes the state over and goes on with the entries behind it, and the log needs no restart. It asks
+//!   by itself, beside raft-rs, whose own request would stop the member from taking entries meanwhile.
+//! * While a follower is being brought up, the entries behind its snapshot stay: otherwise a busy leader would trim them
+//!   before it is done, and begin again for ever.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use raft::eraftpb::{ConfState, Message, MessageType, Snapshot};
+use raft::{ProgressState, SnapshotStatus};
+
+use super::Core;
+use crate::event::{Effects, SnapshotOffer, SnapshotOutcome};
+use crate::message::encode_all;
+use crate::persist::PersistJob;
+use crate::{Position, Role, StoreState};
+
+/// Entries behind a snapshot are kept for this many election timeouts after it was sent: time to install it and to ask
+/// for the first of them.
+const HOLD_TIMEOUTS: u32 = 10;
+
+/// A follower that is being brought up.
+struct Hold {
+    /// It will ask for what follows this entry.
+    index: u64,
+    /// Counts down once the stream is through.
+    ticks_left: Option<u32>,
+}
+
+/// What a core remembers about snapshots.
+pub(super) struct Snapshots {
+    catch_up_entries: u64,
+    /// Whether the machine holds what the log says it applied.
+    store: StoreState,
+    /// Followers with a stream under way or just finished.
+    holds: BTreeMap<u64, Hold>,
+    /// A checkpoint or the end of a hold may allow to trim.
+    trim_due: bool,
+    /// Taken over by raft-rs; its ready comes next.
+    accepted: Option<Position>,
+    /// Restarts of the log on their way to the disk, with the numbers of their jobs.
+    restarting: VecDeque<(u64, Position)>,
+    /// To be handed out when its turn comes: the log has been restarted, or reaches it.
+    install_due: Option<Position>,
+    /// Staged for a lost store; the log is not yet known to be committed and synced up to it.
+    within: Option<Position>,
+    /// Handed out and not yet done.
+    installing: Option<Position>,
+    /// Ticks until a lost store is asked for again.
+    ask_in: u32,
+    /// For the next turn.
+    wanted: Option<u64>,
+    ignored: Vec<Position>,
+    offers: Vec<SnapshotOffer>,
+}
+
+impl Snapshots {
+    pub fn new(catch_up_entries: u64, store: StoreState) -> Self {
+        Snapshots {
+            catch_up_entries,
+            store,
+            holds: BTreeMap::new(),
+            trim_due: false,
+            accepted: None,
+            restarting: VecDeque::new(),
+            install_due: None,
+            within: None,
+            installing: None,
+            ask_in: 0,
+            wanted: None,
+            ignored: Vec::new(),
+            offers: Vec::new(),
+        }
+    }
+
+    /// Whether this very snapshot is: it came twice.
+    fn is_on_its_way(&self, at: Position) -> bool {
+        let known = [self.accepted, self.install_due, self.within, self.installing];
+        known.contains(&Some(at)) || self.restarting.iter().any(|(_, restart)| *restart == at)
+    }
+
+    /// Whether a snapshot is on its way into the log or the machine.
+    fn under_way(&self) -> bool {
+        self.accepted.is_some()
+            || !self.restarting.is_empty()
+            || self.install_due.is_some()
+            || self.within.is_some()
+            || self.installing.is_some()
+    }
+}
+
+pub(super) fn position(snapshot: &Snapshot) -> Position {
+    let metadata = snapshot.get_metadata();
+    Position { index: metadata.index, term: metadata.term }
+}
+
+/// Whether two memberships are the same, in whatever order they are written.
+fn same_members(a: &ConfState, b: &ConfState) -> bool {
+    let sorted = |conf: &ConfState| {
+        let lists = [&conf.voters, &conf.learners, &conf.voters_outgoing, &conf.learners_next];
+        lists.map(|list| {
+            let mut list = list.clone();
+            list.sort_unstable();
+            list
+        })
+    };
+    sorted(a) == sorted(b) && a.auto_leave == b.auto_leave
+}
+
+/// The leader's side.
+impl Core {
+    /// The store has made a checkpoint durable. Old news is fine: the store reports from a thread of its own.
+    pub(super) fn checkpointed(&mut self, at: Position) {
+        if self.snapshots.store == StoreState::Lost || at.index <= self.raw.store().checkpoint.index {
+            return;
+        }
+        assert!(at.index <= self.handed, "a checkpoint at {}, of what was never handed out", at.index);
+        self.raw.mut_store().checkpoint = at;
+        self.snapshots.trim_due = true;
+    }
+
+    /// Takes raft-rs' snapshots out of its messages. They are no messages yet: the process writes the state behind them.
+    pub(super) fn offer_snapshots(&mut self, messages: Vec<Message>, effects: &mut Effects) -> Vec<Message> {
+        let (snapshots, messages): (Vec<_>, Vec<_>) =
+            messages.into_iter().partition(|message| message.msg_type == MessageType::MsgSnapshot);
+        for message in snapshots {
+            // Whoever leads no more has nothing to bring anybody up to; its successor makes its own offer.
+            if self.role() == Role::Leader && message.term == self.term() {
+                effects.snapshots.push(self.offer(message));
+            }
+        }
+        messages
+    }
+
+    fn offer(&mut self, message: Message) -> SnapshotOffer {
+        let at = position(message.get_snapshot());
+        self.snapshots.holds.insert(message.to, Hold { index: at.index, ticks_left: None });
+        tracing::info!(to = message.to, index = at.index, "a snapshot is offered");
+        SnapshotOffer::new(message, at)
+    }
+
+    /// A stream to `peer` ended. raft-rs goes on with the entries behind the snapshot, or begins again.
+    pub(super) fn snapshot_reported(&mut self, peer: u64, outcome: SnapshotOutcome) {
+        let status = match outcome {
+            SnapshotOutcome::Sent => {
+                let ticks = self.election_ticks * HOLD_TIMEOUTS;
+                if let Some(hold) = self.snapshots.holds.get_mut(&peer) {
+                    hold.ticks_left = Some(ticks);
+                }
+                SnapshotStatus::Finish
+            }
+            SnapshotOutcome::Failed => {
+                self.snapshots.holds.remove(&peer);
+                self.snapshots.trim_due = true;
+                SnapshotStatus::Failure
+            }
+        };
+        self.raw.report_snapshot(peer, status);
+    }
+
+    /// A member asks for the state, because its store is lost. Any checkpoint that its log can go on from will do.
+    pub(super) fn snapshot_requested(&mut self, message: &Message) {
+        let streaming = self.snapshots.holds.get(&message.from).is_some_and(|hold| hold.ticks_left.is_none());
+        let led = self.role() == Role::Leader && message.term == self.term();
+        // A stream that raft-rs began serves as well; one at a time.
+        let progress = self.raw.raft.prs().get(message.from).map(|progress| progress.state);
+        if !led || streaming || progress.is_none_or(|state| state == ProgressState::Snapshot) {
+            return;
+        }
+        let checkpoint = self.raw.store().checkpoint;
+        if checkpoint.index < message.request_snapshot.max(1) {
+            self.snapshots.wanted = Some(message.request_snapshot);
+            return;
+        }
+        let mut answer = Message {
+            msg_type: MessageType::MsgSnapshot,
+            from: self.raw.raft.id,
+            to: message.from,
+            term: self.term(),
+            ..Message::default()
+        };
+        answer.set_snapshot(self.raw.store().newest_snapshot());
+        let offer = self.offer(answer);
+        self.snapshots.offers.push(offer);
+    }
+
+    /// Lets go of whole segments that neither a restart nor a follower that lags a little needs.
+    ///
+    /// The store forgets them first, in memory, and the log thread removes them later: nobody reads what is about to go.
+    pub(super) fn trim(&mut self, effects: &mut Effects) {
+        if !std::mem::take(&mut self.snapshots.trim_due) {
+            return;
+        }
+        let store = self.raw.store();
+        let unneeded = store.checkpoint.index.saturating_sub(self.snapshots.catch_up_entries);
+        let held = self.snapshots.holds.values().map(|hold| hold.index).min().unwrap_or(u64::MAX);
+        let start = store.release_point(unneeded.min(held));
+        if start.index <= store.start().index {
+            return;
+        }
+        assert!(start.index <= store.checkpoint.index, "trimmed beyond what the store holds");
+        self.raw.mut_store().trim(start);
+        tracing::info!(first_index = start.index + 1, "the log is trimmed");
+        let release = Some(start.index + 1);
+        match effects.persist.last_mut() {
+            Some(job) => job.release = release,
+            None => {
+                self.unsynced.push_back(self.newest);
+                effects.persist.push(PersistJob { release, ..PersistJob::empty(self.newest) });
+            }
+        }
+    }
+
+    /// What snapshots add to a turn, apart from what raft-rs said.
+    pub(super) fn collect_snapshots(&mut self, effects: &mut Effects) {
+        effects.snapshots.append(&mut self.snapshots.offers);
+        effects.snapshots_ignored.append(&mut self.snapshots.ignored);
+        let unavailable = self.raw.store().take_wanted();
+        effects.checkpoint_wanted = self.snapshots.wanted.take().max(unavailable);
+    }
+
+    /// Time for holds and requests.
+    pub(super) fn tick_snapshots(&mut self) {
+        let led = self.role() == Role::Leader;
+        let before = self.snapshots.holds.len();
+        self.snapshots.holds.retain(|_, hold| {
+            hold.ticks_left = hold.ticks_left.map(|ticks| ticks.saturating_sub(1));
+            led && hold.ticks_left != Some(0)
+        });
+        self.snapshots.trim_due |= self.snapshots.holds.len() != before;
+        self.snapshots.ask_in = self.snapshots.ask_in.saturating_sub(1);
+    }
+}
+
+/// The follower's side.
+impl Core {
+    /// Whether this member may lead: a leader must have its state, or know that it is about to.
+    pub(super) fn has_its_state(&self) -> bool {
+        self.snapshots.store == StoreState::Whole && !self.snapshots.under_way()
+    }
+
+    /// Whether committed entries may go to the machine.
+    pub(super) fn may_hand_out(&self) -> bool {
+        self.snapshots.store == StoreState::Whole && self.snapshots.restarting.is_empty()
+    }
+
+    /// A snapshot's state is staged; raft-rs decides whether it is of use.
+    pub(super) fn receive_snapshot(&mut self, message: Message) {
+        let (from, at) = (message.from, position(message.get_snapshot()));
+        let conf = message.get_snapshot().get_metadata().get_conf_state();
+        if !same_members(conf, &self.raw.store().state.conf) {
+            tracing::warn!(peer = from, ?conf, "a snapshot of other members is ignored");
+            self.snapshots.ignored.push(at);
+            return;
+        }
+        let overtaken = self.snapshots.accepted;
+        self.step(|raw| raw.step(message));
+        let pending = self.raw.snap().map(position);
+        if pending == Some(at) && overtaken != Some(at) {
+            self.snapshots.ignored.extend(overtaken);
+            self.snapshots.accepted = Some(at);
+            tracing::info!(peer = from, index = at.index, "a snapshot is accepted");
+        } else if self.fills_the_log(at) {
+            let before = self.snapshots.within.replace(at).filter(|before| *before != at);
+            self.snapshots.ignored.extend(before);
+        } else if pending != Some(at) && !self.snapshots.is_on_its_way(at) {
+            tracing::info!(peer = from, index = at.index, commit = self.commit(), "a snapshot is ignored");
+            self.snapshots.ignored.push(at);
+        }
+    }
+
+    /// Whether a lost store can begin with `at` and go on with this log.
+    fn fills_the_log(&self, at: Position) -> bool {
+        let snapshots = &self.snapshots;
+        snapshots.store == StoreState::Lost
+            && snapshots.accepted.is_none()
+            && snapshots.restarting.is_empty()
+            && snapshots.install_due.is_none()
+            && snapshots.installing.is_none()
+            && at.index <= self.commit()
+            && self.term_at(at.index).is_some_and(|term| term == at.term)
+            && at.index >= self.raw.store().start().index
+    }
+
+    /// raft-rs' ready holds a snapshot: the log restarts with job `number`. What was committed before and has found no
+    /// room is part of the snapshot.
+    pub(super) fn begin_restart(&mut self, number: u64, at: Position) {
+        assert!(at.index >= self.handed, "a snapshot at {}, behind the machine at {}", at.index, self.handed);
+        let accepted = self.snapshots.accepted.take();
+        assert_eq!(accepted, Some(at), "raft-rs restores what this core accepted");
+        self.snapshots.ignored.extend(self.snapshots.within.take());
+        self.snapshots.restarting.push_back((number, at));
+        self.stable = self.handed;
+    }
+
+    /// Restarts of the log up to job `number` are durable. Only the newest is worth an install, and only if none follows.
+    pub(super) fn restarted(&mut self, number: u64) {
+        let mut durable = None;
+        while let Some((_, at)) = self.snapshots.restarting.front().filter(|(job, _)| *job <= number) {
+            self.snapshots.ignored.extend(durable.replace(*at));
+            self.snapshots.restarting.pop_front();
+        }
+        let Some(at) = durable else { return };
+        // raft-rs must not look for changes of membership among entries that are gone.
+        self.raw.advance_apply_to(at.index);
+        if self.snapshots.restarting.is_empty() {
+            self.snapshots.ignored.extend(self.snapshots.install_due.replace(at));
+        } else {
+            self.snapshots.ignored.push(at);
+        }
+    }
+
+    /// Hands out an install whose log is ready for it, before any entry behind it.
+    pub(super) fn hand_out_installs(&mut self, effects: &mut Effects) {
+        let reached = self.snapshots.within.take_if(|at| at.index <= self.stable);
+        if let Some(at) = reached {
+            self.raw.advance_apply_to(at.index);
+            self.snapshots.install_due = Some(at);
+        }
+        let Some(at) = self.snapshots.install_due.take() else { return };
+        self.snapshots.installing = Some(at);
+        self.snapshots.store = StoreState::Whole;
+        self.hand_out_install(at, effects);
+    }
+
+    /// Whether the next turn hands out an install that nothing else would wake the owner for.
+    pub(super) fn install_may_follow(&self) -> bool {
+        self.snapshots.install_due.is_some()
+            || self.snapshots.within.is_some_and(|at| at.index <= self.stable)
+    }
+
+    /// The machine has taken over a snapshot's state, which was durable before it was staged.
+    pub(super) fn note_installed(&mut self, applied: u64) {
+        if let Some(at) = self.snapshots.installing.take_if(|at| at.index <= applied) {
+            tracing::info!(index = at.index, "a snapshot is installed");
+            let store = self.raw.mut_store();
+            if at.index > store.checkpoint.index {
+                store.checkpoint = at;
+            }
+        }
+    }
+
+    /// Asks the leader for the state, once in an election timeout, while the store is lost and none is on its way.
+    ///
+    /// A reject of nothing, as far as raft-rs is concerned, and the leader's core keeps it from raft-rs.
+    pub(super) fn ask_for_snapshot(&mut self, effects: &mut Effects) {
+        let lost = self.snapshots.store == StoreState::Lost && !self.snapshots.under_way();
+        let leader = self.leader().filter(|leader| *leader != self.raw.raft.id);
+        let Some(leader) = leader.filter(|_| lost && self.snapshots.ask_in == 0) else { return };
+        if self.vote_unsynced.is_some() {
+            return; // The term that it speaks in could be taken back.
+        }
+        self.snapshots.ask_in = self.election_ticks;
+        let request = Message {
+            msg_type: MessageType::MsgAppendResponse,
+            from: self.raw.raft.id,
+            to: leader,
+            term: self.term(),
+            index: self.last_index(),
+            reject: true,
+            request_snapshot: self.raw.store().start().index.max(1),
+            ..Message::default()
+        };
+        effects.send.extend(encode_all(vec![request]));
+    }
+}
