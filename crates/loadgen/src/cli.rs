@@ -3,6 +3,7 @@
 mod commands; // what each command does
 mod flags; // what users may write
 mod go; // values as Go's flag library reads them
+mod outputs; // where reports go
 mod plans; // flags to plans
 mod watch; // a run as its user sees it
 

@@ -1,7 +1,7 @@
 //! What each command does.
 
 use super::flags::{Cli, Command, CompareFlags, Global, PutFlags};
-use super::{plans, watch};
+use super::{outputs, plans, watch};
 use crate::admin;
 use crate::compare::{self, Comparison};
 use crate::endpoint::Endpoint;
@@ -54,6 +54,7 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, String> {
             load(global, plan, std::future::pending()).await
         }
         Command::Compare(flags) => compare(global, flags).await,
+        Command::Report(flags) => outputs::report(flags).map(|()| ExitCode::SUCCESS),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What users may write. Names, defaults and places are those of etcd's `benchmark`; ours come after them.
 
 use super::go;
+use super::outputs::ReportFlags;
 use crate::endpoint::Endpoint;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
@@ -115,6 +116,8 @@ pub enum Command {
     TxnPut(TxnPutFlags),
     /// Measure two programs side by side on fresh clusters
     Compare(CompareFlags),
+    /// Make HTML, CSV or Markdown of a result that was kept as JSON
+    Report(ReportFlags),
 }
 
 /// Flags of `put`.
