@@ -241,25 +241,32 @@ fn check_header(file: &dyn BlockFile, number: u64) -> Result<()> {
     let mut found = vec![0; HEADER_BYTES as usize];
     let damaged = |what| Error::Corrupt { file: file.name(), offset: 0, what };
     match file.read_at(&mut found, 0) {
-        Ok(()) => {}
+        Ok(()) => check_header_bytes(&found, number).map_err(damaged),
         Err(source) if source.kind() == std::io::ErrorKind::UnexpectedEof => {
-            return Err(damaged("the file is shorter than its header"));
+            Err(damaged("the file is shorter than its header"))
         }
-        Err(source) => return Err(refused("read", file, source)),
+        Err(source) => Err(refused("read", file, source)),
+    }
+}
+
+/// Whether these are the first bytes of block file `number`. The error says what is wrong with them.
+pub(crate) fn check_header_bytes(found: &[u8], number: u64) -> Result<(), &'static str> {
+    if found.len() < HEADER_BYTES as usize {
+        return Err("the file is shorter than its header");
     }
     if found == header(number) {
         return Ok(());
     }
-    let mut cursor = Cursor::new(&found);
+    let mut cursor = Cursor::new(found);
     let is_ours = cursor.take(MAGIC.len()) == Some(MAGIC.as_slice());
     let version = cursor.u32_le();
     let is_intact = crc32c::crc32c(&found[..20]).to_le_bytes() == found[20..];
-    Err(damaged(match (is_intact, is_ours) {
+    Err(match (is_intact, is_ours) {
         (false, _) => "the file header's checksum does not match",
         (true, false) => "not a block file",
         (true, true) if version != Some(VERSION) => "a version of the format that this program does not know",
         (true, true) => "a block file under the number of another",
-    }))
+    })
 }
 
 fn refused(attempt: &'static str, file: &dyn BlockFile, source: std::io::Error) -> Error {

@@ -17,7 +17,8 @@ use crate::revision::Revision;
 
 pub(crate) const HEADER_BYTES: usize = 48;
 const CRC_AT: usize = HEADER_BYTES - 4;
-const MAGIC: u32 = u32::from_le_bytes(*b"blk1");
+pub(crate) const MAGIC_BYTES: &[u8; 4] = b"blk1";
+const MAGIC: u32 = u32::from_le_bytes(*MAGIC_BYTES);
 const CODEC_RAW: u32 = 0;
 const CODEC_LZ4: u32 = 1;
 /// Raw bytes of a block are far below this: one request is limited to a few MiB. It bounds what a reader allocates.
@@ -105,6 +106,14 @@ pub(crate) fn check(stored: &[u8]) -> Result<Header, &'static str> {
     let last = take_revision(&mut cursor);
     let codec = cursor.u32_le().expect("the header is 48 bytes");
     Ok(Header { identity: Identity { first, last, records, raw_bytes }, codec })
+}
+
+/// How long the frame is whose header this is, if it may be one. Only a checksum over all of it can tell.
+pub(crate) fn claimed_bytes(header: &[u8]) -> Option<u64> {
+    let mut cursor = Cursor::new(header);
+    let is_frame = cursor.u32_le()? == MAGIC;
+    let payload_bytes = cursor.u32_le()?;
+    is_frame.then_some(HEADER_BYTES as u64 + u64::from(payload_bytes))
 }
 
 /// Appends whichever is worth its bytes, raw or compressed, and says which it was.

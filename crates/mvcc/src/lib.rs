@@ -48,6 +48,8 @@ mod install; // and becomes another member's state
 mod staging; // a checkpoint arrives
 mod stream; // its form on the way
 
+pub mod inspect; // a store looked at, untouched
+
 pub use backend::{
     Backend, BlockFile, MemoryBackend, SledBackend, Update, discard_staged, finish_install, staged_at,
 };

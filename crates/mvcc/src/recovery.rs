@@ -63,6 +63,10 @@ pub(crate) struct Loaded {
 /// Reads a store back. `generation`: stores that this process installed before.
 pub(crate) fn load(backend: &mut dyn Backend, options: &Options, generation: u64) -> Result<Loaded> {
     let Found { is_new, marks, blocks, items } = read_catalogue(backend)?;
+    if is_new && !backend.files()?.is_empty() {
+        // The first thing that a new store writes is its marks. Blocks without a catalogue have lost it.
+        return Err(damaged("it is empty, but there are block files"));
+    }
     let mut files = BlockFiles::new(options.block_file_bytes, generation);
     let mut directory = Directory::default();
     for entry in blocks {

@@ -6,10 +6,10 @@ mod common;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use common::{Oracle, everything, tiny_options};
+use common::{Oracle, tiny_options};
 use mvcc::{
-    Applied, Backend, CompactProgress, Error, Export, Fetch, KeyRange, Maintainer, MemoryBackend, Options,
-    RangeOptions, SledBackend, Staged, Staging, Store, Writer,
+    Applied, Backend, CompactProgress, Error, Export, Maintainer, MemoryBackend, SledBackend, Staged,
+    Staging, Store, Writer,
 };
 
 /// A store's place, in memory or on disk; all stories are told on both.

@@ -7,7 +7,7 @@
 //! A backend stores bytes; their meaning and their checksums belong to `catalogue` and `block_file`, so that every
 //! backend is checked alike.
 
-mod directories;
+pub(crate) mod directories;
 mod memory;
 mod shelf;
 mod sled;

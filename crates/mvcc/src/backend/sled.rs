@@ -14,6 +14,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -67,8 +68,11 @@ impl SledBackend {
 
     fn open_in(dir: &Path) -> Result<Self> {
         let (catalogue_dir, blocks_dir) = (dir.join("catalogue"), dir.join("blocks"));
-        for new in [dir, &catalogue_dir, &blocks_dir] {
-            DirBuilder::new().recursive(true).mode(0o700).create(new).map_err(refused("create", new))?;
+        for new in [dir, &blocks_dir] {
+            create_dir(new)?;
+        }
+        if !catalogue_dir.try_exists().map_err(refused("look for", &catalogue_dir))? {
+            found_catalogue(dir, &catalogue_dir)?;
         }
         remove_half_written_snapshots(&catalogue_dir)?;
         let catalogue = open_catalogue(&catalogue_dir)?;
@@ -94,10 +98,12 @@ impl SledBackend {
 impl Backend for SledBackend {
     fn catalogue(&mut self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let entries = self.catalogue.iter().map(|entry| {
-            let (key, value) = entry.map_err(catalogue_refused("read"))?;
+            let (key, value) = entry.map_err(|error| catalogue_unreadable(&self.catalogue_dir, error))?;
             Ok((key.to_vec(), value.to_vec()))
         });
-        entries.collect()
+        // As for opening: sled may panic at pages that it did not write.
+        catch_unwind(AssertUnwindSafe(|| entries.collect()))
+            .unwrap_or_else(|_panic| Err(catalogue_damaged(&self.catalogue_dir, 0)))
     }
 
     fn update(&mut self, update: Update) -> Result<()> {
@@ -199,6 +205,26 @@ impl BlockFile for DiskFile {
     }
 }
 
+/// Makes an empty catalogue. It appears under its name when all of its files are synced: sled does not sync the first
+/// ones that it writes, and does not open again when it finds them half written.
+fn found_catalogue(dir: &Path, catalogue_dir: &Path) -> Result<()> {
+    let half = dir.join("catalogue.new");
+    match fs::remove_dir_all(&half) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            return Err(refused("remove", &half)(source));
+        }
+        Ok(()) | Err(_) => create_dir(&half)?,
+    }
+    drop(open_catalogue(&half)?);
+    for entry in fs::read_dir(&half).map_err(refused("list", &half))? {
+        let path = entry.map_err(refused("list", &half))?.path();
+        File::open(&path).and_then(|file| file.sync_all()).map_err(refused("sync", &path))?;
+    }
+    sync_dir(&half)?;
+    fs::rename(&half, catalogue_dir).map_err(refused("rename", &half))?;
+    sync_dir(dir)
+}
+
 /// Opens sled. A process that closed it a moment ago may open it again: sled's own threads let go of its lock only after
 /// the last handle is gone, so a lock that is held is waited for, and not for long.
 #[allow(
@@ -210,15 +236,39 @@ fn open_catalogue(dir: &Path) -> Result<sled::Db> {
     let mut attempts_left = LOCK_ATTEMPTS;
     loop {
         attempts_left -= 1;
-        match config.open() {
-            Err(sled::Error::Io(error))
+        // Files that are not what it wrote make sled refuse, as a rule; where it panics, that is a refusal as well.
+        match catch_unwind(AssertUnwindSafe(|| config.open())) {
+            Ok(Ok(catalogue)) => return Ok(catalogue),
+            Ok(Err(sled::Error::Io(error)))
                 if attempts_left > 0 && error.to_string().contains("acquire lock") =>
             {
                 thread::sleep(LOCK_PAUSE);
             }
-            other => return other.map_err(catalogue_refused("open")),
+            Ok(Err(error)) => return Err(catalogue_unreadable(dir, error)),
+            Err(_panic) => return Err(catalogue_damaged(dir, 0)),
         }
     }
+}
+
+/// Tells damage, which only another copy repairs, from a disk that refuses, whose cause can go away.
+fn catalogue_unreadable(dir: &Path, error: sled::Error) -> Error {
+    match error {
+        sled::Error::Corruption { at, bt: () } => catalogue_damaged(dir, at.map_or(0, |at| at.lid())),
+        sled::Error::Unsupported(_) | sled::Error::ReportableBug(_) | sled::Error::CollectionNotFound(_) => {
+            catalogue_damaged(dir, 0)
+        }
+        sled::Error::Io(source)
+            if matches!(source.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData) =>
+        {
+            catalogue_damaged(dir, 0)
+        }
+        sled::Error::Io(source) => refused("open", dir)(source),
+    }
+}
+
+fn catalogue_damaged(dir: &Path, offset: u64) -> Error {
+    let what = "the catalogue's engine does not recognise its files";
+    Error::Corrupt { file: dir.display().to_string(), offset, what }
 }
 
 fn remove_half_written_snapshots(dir: &Path) -> Result<()> {
@@ -230,6 +280,10 @@ fn remove_half_written_snapshots(dir: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn create_dir(dir: &Path) -> Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(refused("create", dir))
 }
 
 fn catalogue_refused(attempt: &'static str) -> impl FnOnce(sled::Error) -> Error {

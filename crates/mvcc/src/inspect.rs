@@ -1,0 +1,385 @@
+//! Looking at a store without touching it, however damaged it is.
+//!
+//!   Inspector::open ─▶ faults · marks · items · files ─▶ blocks of each file ─▶ records of a block
+//!
+//! * Nothing is written into the store's directory: files are opened for reading, and the catalogue, whose engine writes
+//!   whenever it opens, is looked at in a copy.
+//! * Everything that can still be read is shown; everything that cannot is a fault with file, offset and reason. One never
+//!   hides the other.
+//! * Blocks are found twice: where the catalogue says they are, and by walking the files. So a store whose catalogue is gone
+//!   still shows its records, and bytes that no entry names are shown as what they are.
+//! * Memory: the catalogue, and one block at a time.
+//!
+//! A store that is used meanwhile may look damaged where it is being written.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use crate::backend::directories::refused;
+use crate::backend::{Backend, SledBackend};
+use crate::block_file::{HEADER_BYTES, check_header_bytes};
+use crate::catalogue::{self, BlockEntry, Digest, Entry, Marks, crc_of};
+use crate::error::{Error, Result};
+use crate::frame::{self, Identity};
+use crate::record::Body;
+use crate::revision::Revision;
+use crate::types::Applied;
+
+/// Bytes looked at together where frames have to be searched.
+const SEARCH_BYTES: u64 = 1 << 20;
+
+/// What is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub file: String,
+    pub offset: u64,
+    pub what: String,
+}
+
+/// How far a checkpoint reaches, as its marks say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarksSeen {
+    pub applied: Applied,
+    pub revision: i64,
+    /// Reads below are refused; -1: none are.
+    pub compact_revision: i64,
+    /// The newest compaction that is physically done; -1: none.
+    pub compacted: i64,
+    /// Blocks and items that the catalogue should hold.
+    pub blocks: u64,
+    pub items: u64,
+}
+
+/// A block file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSeen {
+    pub number: u64,
+    pub path: PathBuf,
+    pub bytes: u64,
+    /// The error of its header, if it has one.
+    pub fault: Option<&'static str>,
+}
+
+/// A block, or a stretch of bytes where one should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockSeen {
+    pub file: PathBuf,
+    pub offset: u64,
+    pub stored_bytes: u64,
+    /// What the catalogue says of it, or else its own header. `None`: neither can be read.
+    pub content: Option<BlockContent>,
+    /// Whether the catalogue names it. Blocks that it does not name never happened.
+    pub is_named: bool,
+    /// What is wrong with it.
+    pub fault: Option<&'static str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockContent {
+    pub raw_bytes: u32,
+    pub records: u32,
+    /// Records that compaction found superseded.
+    pub dead_records: u32,
+    pub first: Revision,
+    pub last: Revision,
+}
+
+/// A record of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordSeen {
+    pub revision: Revision,
+    pub key: Bytes,
+    /// `None`: a tombstone.
+    pub put: Option<PutSeen>,
+    /// Superseded, and listed as such.
+    pub is_dead: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PutSeen {
+    pub create_revision: i64,
+    pub version: i64,
+    pub lease: i64,
+    pub value: Bytes,
+}
+
+/// A store that is looked at.
+pub struct Inspector {
+    dir: PathBuf,
+    marks: Option<MarksSeen>,
+    items: BTreeMap<Bytes, Bytes>,
+    /// Entries of blocks by file and offset.
+    named: BTreeMap<(u64, u64), BlockEntry>,
+    faults: Vec<Fault>,
+}
+
+impl Inspector {
+    /// Looks at the store in `dir`. `scratch` is an empty directory of the caller's for a copy of the catalogue; it may be
+    /// removed when this returns.
+    ///
+    /// Errors: `Io` if there is no such directory or the copy cannot be made. Damage is no error here but a fault.
+    pub fn open(dir: &Path, scratch: &Path) -> Result<Self> {
+        fs::metadata(dir).map_err(refused("look at", dir))?;
+        let mut inspector = Inspector {
+            dir: dir.to_path_buf(),
+            marks: None,
+            items: BTreeMap::new(),
+            named: BTreeMap::new(),
+            faults: Vec::new(),
+        };
+        copy_files(&dir.join("catalogue"), &scratch.join("catalogue"))?;
+        match SledBackend::open(scratch).and_then(|mut copy| copy.catalogue()) {
+            Ok(entries) => inspector.take_catalogue(&entries),
+            Err(error) => inspector.catalogue_fault(error.to_string()),
+        }
+        Ok(inspector)
+    }
+
+    /// What is wrong with the catalogue. Faults of files and blocks stand beside those.
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+
+    /// How far the store reaches; `None` if that cannot be read.
+    pub fn marks(&self) -> Option<&MarksSeen> {
+        self.marks.as_ref()
+    }
+
+    /// Items that can be read, in key order.
+    pub fn items(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+        self.items.iter()
+    }
+
+    /// The block files that are there or should be, in order.
+    pub fn files(&self) -> Result<Vec<FileSeen>> {
+        let mut files = BTreeMap::new();
+        for &(number, _) in self.named.keys() {
+            let path = self.block_path(number);
+            let fault = Some("the file is missing");
+            files.insert(number, FileSeen { number, path, bytes: 0, fault });
+        }
+        let dir = self.dir.join("blocks");
+        let entries = match fs::read_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(files.into_values().collect());
+            }
+            entries => entries.map_err(refused("list", &dir))?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(refused("list", &dir))?;
+            let name = entry.file_name();
+            let stem = name.to_str().and_then(|name| name.strip_suffix(".blk"));
+            let Some(number) = stem.and_then(|stem| stem.parse::<u64>().ok()) else { continue };
+            let path = entry.path();
+            let bytes = entry.metadata().map_err(refused("look at", &path))?.len();
+            let file = File::open(&path).map_err(refused("open", &path))?;
+            let mut header = vec![0; bytes.min(HEADER_BYTES) as usize];
+            file.read_exact_at(&mut header, 0).map_err(refused("read", &path))?;
+            let fault = check_header_bytes(&header, number).err();
+            files.insert(number, FileSeen { number, path, bytes, fault });
+        }
+        Ok(files.into_values().collect())
+    }
+
+    /// The blocks of a file in the order in which they lie, each with its checksum verified. What lies between them, or
+    /// is named and not there, is among them with its fault.
+    pub fn blocks(&self, file: &FileSeen) -> Result<Vec<BlockSeen>> {
+        let mut blocks = Vec::new();
+        let mut at = HEADER_BYTES;
+        while at < file.bytes {
+            let block = self.block_at(file, at)?;
+            at = block.offset + block.stored_bytes;
+            blocks.push(block);
+        }
+        // Whatever the walk did not come across: beyond the end of the file, or in a file that is missing.
+        for (&(_, offset), entry) in self.named.range((file.number, 0)..=(file.number, u64::MAX)) {
+            let seen = |block: &BlockSeen| block.offset == offset && block.is_named;
+            if !blocks.iter().any(seen) {
+                let fault = if file.bytes == 0 { "the file is missing" } else { "the file is cut" };
+                blocks.push(named_block(file, offset, entry, Some(fault)));
+            }
+        }
+        blocks.sort_by_key(|block| block.offset);
+        Ok(blocks)
+    }
+
+    /// The records of a block, in revision order.
+    ///
+    /// Errors: `Corrupt` if it is damaged, `Io` if it cannot be read.
+    pub fn records(&self, block: &BlockSeen) -> Result<Vec<RecordSeen>> {
+        let damaged =
+            |what| Error::Corrupt { file: block.file.display().to_string(), offset: block.offset, what };
+        let file = File::open(&block.file).map_err(refused("open", &block.file))?;
+        let mut stored = vec![0; usize::try_from(block.stored_bytes).unwrap_or(usize::MAX)];
+        file.read_exact_at(&mut stored, block.offset).map_err(refused("read", &block.file))?;
+        let header = frame::check(&stored).map_err(damaged)?;
+        let decoded = frame::load(&stored, header.identity).map_err(damaged)?;
+        let number = block_number(&block.file);
+        let entry = number.and_then(|number| self.named.get(&(number, block.offset)));
+        let dead = entry.map(|entry| entry.dead.unpack()).unwrap_or_default();
+        let raw = decoded.raw();
+        let records = decoded.records().map(|record| RecordSeen {
+            revision: record.revision,
+            key: raw.slice_ref(record.key),
+            put: match record.body {
+                Body::Tombstone => None,
+                Body::Put { create, version, lease, value } => {
+                    let value = raw.slice_ref(value);
+                    Some(PutSeen { create_revision: create, version, lease, value })
+                }
+            },
+            is_dead: dead.binary_search(&record.revision).is_ok(),
+        });
+        Ok(records.collect())
+    }
+
+    fn take_catalogue(&mut self, entries: &[(Vec<u8>, Vec<u8>)]) {
+        let (mut blocks, mut items, mut marks) = (Digest::default(), Digest::default(), None);
+        for (key, value) in entries {
+            match catalogue::read(key, value) {
+                Ok(Entry::Marks(found)) => marks = Some(found),
+                Ok(Entry::Block(entry)) => {
+                    blocks.add(crc_of(value));
+                    self.named.insert((entry.file, entry.offset), entry);
+                }
+                Ok(Entry::Item(key, value_seen)) => {
+                    items.add(crc_of(value));
+                    self.items.insert(key, value_seen);
+                }
+                Err(error) => self.catalogue_fault(format!("{error} (entry {})", key.escape_ascii())),
+            }
+        }
+        match marks {
+            Some(marks) if (marks.blocks, marks.items) != (blocks, items) => {
+                self.catalogue_fault("entries are missing or from another checkpoint".to_owned());
+            }
+            Some(_) => {}
+            None => self.catalogue_fault("the marks are missing".to_owned()),
+        }
+        self.marks = marks.map(|marks: Marks| MarksSeen {
+            applied: marks.applied,
+            revision: marks.revision,
+            compact_revision: marks.compact_revision,
+            compacted: marks.compacted,
+            blocks: marks.blocks.count,
+            items: marks.items.count,
+        });
+    }
+
+    fn catalogue_fault(&mut self, what: String) {
+        let file = self.dir.join("catalogue").display().to_string();
+        self.faults.push(Fault { file, offset: 0, what });
+    }
+
+    fn block_path(&self, number: u64) -> PathBuf {
+        self.dir.join("blocks").join(format!("{number:06}.blk"))
+    }
+
+    /// What lies at `at`: the block that the catalogue names there, one that it does not name, or a stretch without any.
+    fn block_at(&self, file: &FileSeen, at: u64) -> Result<BlockSeen> {
+        if let Some(entry) = self.named.get(&(file.number, at)) {
+            let end = at.saturating_add(u64::from(entry.bytes));
+            if end > file.bytes {
+                let cut = named_block(file, at, entry, Some("the file is cut"));
+                return Ok(BlockSeen { stored_bytes: file.bytes - at, ..cut });
+            }
+            let stored = read(&file.path, at, u64::from(entry.bytes))?;
+            let fault = frame::load(&stored, entry.identity).err();
+            return Ok(named_block(file, at, entry, fault));
+        }
+        // No entry: the frame's own header says how long it is, if it is one.
+        let next_named = self.named.range((file.number, at)..=(file.number, u64::MAX)).next();
+        let end = next_named.map_or(file.bytes, |(&(_, offset), _)| offset.min(file.bytes));
+        if let Some(block) = unnamed_block(file, at, end)? {
+            return Ok(block);
+        }
+        let stretch = next_frame(file, at + 1, end)?;
+        let (file, stored_bytes) = (file.path.clone(), stretch - at);
+        let fault = Some("bytes that are no block");
+        Ok(BlockSeen { file, offset: at, stored_bytes, content: None, is_named: false, fault })
+    }
+}
+
+fn named_block(file: &FileSeen, offset: u64, entry: &BlockEntry, fault: Option<&'static str>) -> BlockSeen {
+    BlockSeen {
+        file: file.path.clone(),
+        offset,
+        stored_bytes: u64::from(entry.bytes),
+        content: Some(content(entry.identity, entry.dead.len())),
+        is_named: true,
+        fault,
+    }
+}
+
+/// An intact frame at `at` that ends by `end`.
+fn unnamed_block(file: &FileSeen, at: u64, end: u64) -> Result<Option<BlockSeen>> {
+    let header_bytes = frame::HEADER_BYTES as u64;
+    if at + header_bytes > end {
+        return Ok(None);
+    }
+    let header = read(&file.path, at, header_bytes)?;
+    let stored_bytes = match frame::claimed_bytes(&header) {
+        Some(bytes) if at + bytes <= end => bytes,
+        Some(_) | None => return Ok(None),
+    };
+    let stored = read(&file.path, at, stored_bytes)?;
+    let Ok(header) = frame::check(&stored) else { return Ok(None) };
+    let fault = frame::load(&stored, header.identity).err();
+    let (file, content) = (file.path.clone(), Some(content(header.identity, 0)));
+    Ok(Some(BlockSeen { file, offset: at, stored_bytes, content, is_named: false, fault }))
+}
+
+/// Where the next intact frame begins that no entry names, or `end`. Reads in windows: damage may be as long as a file.
+fn next_frame(file: &FileSeen, from: u64, end: u64) -> Result<u64> {
+    let mut at = from;
+    while at < end {
+        let window = read(&file.path, at, (end - at).min(SEARCH_BYTES))?;
+        let candidates = window.windows(frame::MAGIC_BYTES.len()).enumerate();
+        for (offset, _) in candidates.filter(|(_, bytes)| *bytes == frame::MAGIC_BYTES) {
+            let candidate = at + offset as u64;
+            if unnamed_block(file, candidate, end)?.is_some() {
+                return Ok(candidate);
+            }
+        }
+        // Windows overlap, so that no magic is cut in two.
+        at = (at + SEARCH_BYTES).saturating_sub(frame::MAGIC_BYTES.len() as u64 - 1).max(at + 1);
+    }
+    Ok(end)
+}
+
+fn content(identity: Identity, dead_records: u32) -> BlockContent {
+    let Identity { first, last, records, raw_bytes } = identity;
+    BlockContent { raw_bytes, records, dead_records, first, last }
+}
+
+fn block_number(path: &Path) -> Option<u64> {
+    path.file_stem()?.to_str()?.parse().ok()
+}
+
+fn read(path: &Path, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+    let file = File::open(path).map_err(refused("open", path))?;
+    let mut buffer = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
+    file.read_exact_at(&mut buffer, offset).map_err(refused("read", path))?;
+    Ok(buffer)
+}
+
+/// Copies the plain files of a directory, if it is there.
+fn copy_files(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).map_err(refused("create", to))?;
+    let entries = match fs::read_dir(from) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(refused("list", from))?,
+    };
+    for entry in entries {
+        let path = entry.map_err(refused("list", from))?.path();
+        if let Some(name) = path.file_name().filter(|_| path.is_file()) {
+            fs::copy(&path, to.join(name)).map_err(refused("copy", &path))?;
+        }
+    }
+    Ok(())
+}

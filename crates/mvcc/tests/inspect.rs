@@ -1,0 +1,215 @@
+//! What an inspection shows of a store: everything that is there, and every fault with its place, without a trace.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use common::{range, tiny_options};
+use mvcc::inspect::{BlockSeen, Inspector};
+use mvcc::{Applied, CompactProgress, Error, SledBackend};
+
+/// A store with four block files or more, dead records, an item, and nobody who has it open.
+fn make(home: &Path) {
+    let backend = Box::new(SledBackend::open(home).unwrap());
+    let (mut writer, _, mut maintainer) = mvcc::open(backend, tiny_options()).unwrap();
+    for number in 0..120u8 {
+        writer.begin().put(&[b'a' + number % 17], &[number.wrapping_mul(37); 60], i64::from(number % 2));
+        if number % 40 == 39 {
+            writer.begin().delete_range(&range("b", ""), mvcc::Previous::Skip).unwrap();
+        }
+    }
+    writer.set_item(b"member/1", Some(b"one"));
+    writer.compact(40).unwrap();
+    writer.end_entry(Applied { index: 7, term: 2 }).unwrap();
+    maintainer.persist().unwrap();
+    while maintainer.compact_step(100).unwrap() == CompactProgress::More {}
+}
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Place { dir: tempfile::tempdir().unwrap() };
+        make(&place.home());
+        place
+    }
+
+    fn home(&self) -> PathBuf {
+        self.dir.path().join("store")
+    }
+
+    fn inspect(&self) -> Inspector {
+        let scratch = tempfile::tempdir().unwrap();
+        Inspector::open(&self.home(), scratch.path()).unwrap()
+    }
+
+    fn block_file(&self, number: usize) -> PathBuf {
+        self.inspect().files().unwrap()[number].path.clone()
+    }
+
+    /// Every file below the store with its bytes.
+    fn content(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        fn walk(dir: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    walk(&path, found);
+                } else {
+                    found.insert(path.clone(), std::fs::read(&path).unwrap());
+                }
+            }
+        }
+        let mut found = BTreeMap::new();
+        walk(&self.home(), &mut found);
+        found
+    }
+}
+
+fn all_blocks(inspector: &Inspector) -> Vec<BlockSeen> {
+    inspector.files().unwrap().iter().flat_map(|file| inspector.blocks(file).unwrap()).collect()
+}
+
+fn faulty(inspector: &Inspector) -> Vec<BlockSeen> {
+    all_blocks(inspector).into_iter().filter(|block| block.fault.is_some()).collect()
+}
+
+#[test]
+fn an_intact_store_is_shown_whole_and_left_untouched() {
+    let place = Place::new();
+    let before = place.content();
+    let inspector = place.inspect();
+    assert_eq!(inspector.faults(), []);
+    let marks = inspector.marks().unwrap();
+    assert_eq!((marks.applied, marks.revision), (Applied { index: 7, term: 2 }, 124));
+    assert_eq!((marks.compact_revision, marks.compacted, marks.items), (40, 40, 1));
+    assert_eq!(
+        inspector.items().map(|(key, value)| (&key[..], &value[..])).collect::<Vec<_>>(),
+        [(&b"member/1"[..], &b"one"[..])]
+    );
+    let blocks = all_blocks(&inspector);
+    assert!(blocks.iter().all(|block| block.fault.is_none()), "{blocks:?}");
+    assert_eq!(blocks.iter().filter(|block| block.is_named).count() as u64, marks.blocks);
+    assert_eq!(place.content(), before, "an inspection leaves no trace");
+}
+
+#[test]
+fn records_are_shown_in_order_with_their_fate() {
+    let place = Place::new();
+    let inspector = place.inspect();
+    let mut named: Vec<_> = all_blocks(&inspector).into_iter().filter(|block| block.is_named).collect();
+    named.sort_by_key(|block| block.content.unwrap().first);
+    let records: Vec<_> = named.iter().flat_map(|block| inspector.records(block).unwrap()).collect();
+    assert!(records.is_sorted_by(|left, right| left.revision < right.revision));
+    let dead = records.iter().filter(|record| record.is_dead).count() as u32;
+    assert_eq!(dead, named.iter().map(|block| block.content.unwrap().dead_records).sum());
+    assert!(
+        dead > 0 && records.iter().any(|record| record.put.is_none()),
+        "something superseded, a tombstone"
+    );
+    let last = records.last().unwrap();
+    assert_eq!((last.revision.main, last.put.is_none()), (124, true));
+    let put = records[records.len() - 2].put.clone().unwrap();
+    assert_eq!((put.value.len(), put.lease), (60, 1));
+}
+
+#[test]
+fn a_flipped_byte_in_any_block_file_is_named_by_file_and_block() {
+    let place = Place::new();
+    let path = place.block_file(1);
+    let intact = std::fs::read(&path).unwrap();
+    let blocks: Vec<_> =
+        all_blocks(&place.inspect()).into_iter().filter(|block| block.file == path).collect();
+    for offset in (0..intact.len()).step_by(41) {
+        let mut damaged = intact.clone();
+        damaged[offset] ^= 1 << (offset % 8);
+        std::fs::write(&path, &damaged).unwrap();
+        let inspector = place.inspect();
+        let faults: Vec<_> = faulty(&inspector);
+        if offset < 24 {
+            assert!(inspector.files().unwrap()[1].fault.is_some() && faults.is_empty(), "byte {offset}");
+            continue;
+        }
+        let hit = blocks.iter().rfind(|block| block.offset <= offset as u64).unwrap();
+        assert_eq!(faults.len(), 1, "byte {offset}");
+        assert_eq!((&faults[0].file, faults[0].offset), (&hit.file, hit.offset), "byte {offset}");
+        assert!(matches!(inspector.records(&faults[0]), Err(Error::Corrupt { .. })));
+    }
+}
+
+#[test]
+fn blocks_are_found_without_a_catalogue() {
+    let place = Place::new();
+    let before = all_blocks(&place.inspect());
+    std::fs::remove_dir_all(place.home().join("catalogue")).unwrap();
+    let inspector = place.inspect();
+    assert!(inspector.marks().is_none() && inspector.faults().len() == 1, "{:?}", inspector.faults());
+    let found = all_blocks(&inspector);
+    let places = |blocks: &[BlockSeen]| -> Vec<_> {
+        blocks.iter().map(|block| (block.file.clone(), block.offset, block.stored_bytes)).collect()
+    };
+    assert_eq!(places(&found), places(&before));
+    assert!(found.iter().all(|block| !block.is_named && block.fault.is_none()));
+    assert!(found.iter().all(|block| !inspector.records(block).unwrap().is_empty()));
+}
+
+#[test]
+fn a_walk_without_a_catalogue_goes_on_behind_what_it_cannot_read() {
+    let place = Place::new();
+    let path = place.block_file(1);
+    let blocks: Vec<_> =
+        all_blocks(&place.inspect()).into_iter().filter(|block| block.file == path).collect();
+    assert!(blocks.len() > 2, "{blocks:?}");
+    std::fs::remove_dir_all(place.home().join("catalogue")).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    // The second block's length: the walk does not know any more where it ends.
+    bytes[blocks[1].offset as usize + 4] ^= 0xff;
+    std::fs::write(&path, &bytes).unwrap();
+    let found: Vec<_> = all_blocks(&place.inspect()).into_iter().filter(|block| block.file == path).collect();
+    assert_eq!(found.len(), blocks.len());
+    assert_eq!((found[1].offset, found[1].stored_bytes), (blocks[1].offset, blocks[1].stored_bytes));
+    assert_eq!(found[1].fault, Some("bytes that are no block"));
+    assert_eq!(found[2].fault, None);
+}
+
+#[test]
+fn files_that_are_cut_or_gone_are_faults_of_the_blocks_that_were_in_them() {
+    let place = Place::new();
+    let (cut, gone) = (place.block_file(0), place.block_file(1));
+    let named: Vec<_> = all_blocks(&place.inspect()).into_iter().filter(|block| block.is_named).collect();
+    let first_cut = named.iter().filter(|block| block.file == cut).nth(2).unwrap();
+    std::fs::File::options().write(true).open(&cut).unwrap().set_len(first_cut.offset + 10).unwrap();
+    std::fs::remove_file(&gone).unwrap();
+    let found = faulty(&place.inspect());
+    let lost =
+        |block: &&BlockSeen| block.file == gone || block.file == cut && block.offset >= first_cut.offset;
+    assert_eq!(found.len(), named.iter().filter(lost).count());
+    for block in found {
+        let expected = if block.file == gone { "the file is missing" } else { "the file is cut" };
+        assert_eq!(block.fault, Some(expected), "{block:?}");
+    }
+}
+
+#[test]
+fn a_damaged_catalogue_is_a_fault_and_not_an_error() {
+    let place = Place::new();
+    let db = place.home().join("catalogue/db");
+    let mut bytes = std::fs::read(&db).unwrap();
+    bytes[..200].fill(0xee);
+    std::fs::write(&db, bytes).unwrap();
+    let inspector = place.inspect();
+    assert!(inspector.marks().is_none());
+    assert!(inspector.faults()[0].what.contains("does not recognise"), "{:?}", inspector.faults());
+    assert!(!all_blocks(&inspector).is_empty());
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_an_error() {
+    let scratch = tempfile::tempdir().unwrap();
+    let absent = scratch.path().join("absent");
+    assert!(matches!(Inspector::open(&absent, scratch.path()), Err(Error::Io { attempt: "look at", .. })));
+    assert!(!absent.exists());
+}
