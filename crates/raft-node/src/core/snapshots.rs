@@ -268,6 +268,11 @@ impl Core {
             self.snapshots.ignored.push(at);
             return;
         }
+        if at.term > message.term {
+            // Its leader was deposed while it streamed, and its state went on. In which term it speaks is not its to say.
+            self.snapshots.ignored.push(at);
+            return;
+        }
         let overtaken = self.snapshots.accepted;
         self.step(|raw| raw.step(message));
         let pending = self.raw.snap().map(position);

@@ -91,7 +91,7 @@ fn a_snapshot_and_a_request_are_where_they_belong() {
     type Spoil = fn(&mut Message);
     let cases: [(MessageType, Spoil, &str); 5] = [
         (MessageType::MsgSnapshot, |m| m.mut_snapshot().mut_metadata().index = 0, "snapshot"),
-        (MessageType::MsgSnapshot, |m| m.mut_snapshot().mut_metadata().term = 8, "snapshot"),
+        (MessageType::MsgSnapshot, |m| m.mut_snapshot().mut_metadata().term = 0, "snapshot"),
         (
             MessageType::MsgSnapshot,
             |m| m.mut_snapshot().mut_metadata().mut_conf_state().voters.clear(),

@@ -1,14 +1,18 @@
 //! A cluster in one thread: real nodes, real logs on a disk in memory, a network that is a list of messages.
 //!
-//! Nothing happens by itself: a test says when time passes, which way messages go, when a disk syncs.
+//! Nothing happens by itself: a test says when time passes, which way messages go, when a disk syncs, a machine applies,
+//! a snapshot's stream arrives.
+#![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use raft_node::{
-    Answer, Applier, Event, Fatal, Found, Gauges, Node, NodeSetup, Outbound, PersistJob, Position,
-    ProposeError, ReadError, Role, Setup, StateMachine, StoreState, Turn, persist,
+    Answer, Applier, ApplyJob, Event, Fatal, Found, Gauges, Node, NodeSetup, Outbound, PersistJob, Position,
+    ProposeError, ReadError, Role, Setup, SnapshotOffer, SnapshotOutcome, StateMachine, StoreState, Turn,
+    persist,
 };
 use wal::testing::{Crash, SimFs};
 use wal::{Options, Wal};
@@ -18,7 +22,13 @@ use wal::{Options, Wal};
 pub struct Book {
     pub lines: Vec<String>,
     pub applied: Position,
+    /// What a stream brought, until it is installed.
+    pub staged: Staged,
+    pub installs: u64,
 }
+
+/// Survives a crash, as a directory would. The newest one only.
+pub type Staged = Arc<Mutex<Option<(Position, Vec<String>)>>>;
 
 impl StateMachine for Book {
     type Outcome = usize;
@@ -38,7 +48,11 @@ impl StateMachine for Book {
     }
 
     fn install(&mut self, at: Position) -> Result<(), Fatal> {
-        Err(Fatal::new(format!("install {}: nothing is staged", at.index)))
+        match self.staged.lock().unwrap().take_if(|(staged, _)| *staged == at) {
+            Some((_, lines)) => (self.lines, self.applied, self.installs) = (lines, at, self.installs + 1),
+            None => return Err(Fatal::new(format!("install {}: it is not staged", at.index))),
+        }
+        Ok(())
     }
 }
 
@@ -59,6 +73,13 @@ pub struct Member {
     pub readable: Vec<Name>,
     pub failed: Vec<(Name, ProposeError)>,
     pub unread: Vec<(Name, ReadError)>,
+    /// False: what is to be applied waits until the test says so.
+    pub applies: bool,
+    pub work: VecDeque<ApplyJob<Name, Name>>,
+    /// The machine as its own disk has it.
+    pub checkpoint: Book,
+    pub ignored: Vec<Position>,
+    pub wanted: Vec<u64>,
     boots: u64,
 }
 
@@ -69,10 +90,19 @@ pub struct Cluster {
     pub cut: BTreeSet<(u64, u64)>,
     /// Every message that was sent, for tests that look at the traffic.
     pub sent: Vec<(u64, Outbound)>,
+    /// Streams that were asked for and have not arrived, with their senders.
+    pub streams: VecDeque<(u64, SnapshotOffer)>,
+    /// False: they arrive when the test says so.
+    pub streams_flow: bool,
+    /// A member that hears and does not turn.
+    pub asleep: Option<u64>,
     pub batch_bytes_max: usize,
     pub apply_bytes_max: usize,
+    pub catch_up_entries: u64,
 }
 
+/// Small, so that a few commands fill a segment.
+const OPTIONS: Options = Options { segment_bytes: 8 << 10 };
 pub const REQUEST_TIMEOUT_TICKS: u64 = 70;
 const DIR: &str = "/log";
 
@@ -83,22 +113,25 @@ impl Cluster {
             wire: VecDeque::new(),
             cut: BTreeSet::new(),
             sent: Vec::new(),
+            streams: VecDeque::new(),
+            streams_flow: true,
+            catch_up_entries: 0,
+            asleep: None,
             batch_bytes_max: 1 << 20,
             apply_bytes_max: 8 << 20,
         };
         for id in 1..=count {
             let disk = SimFs::new();
             let start = wal::Position::default();
-            let options = Options { segment_bytes: 64 << 10 };
-            let wal = Wal::create(disk.clone(), Path::new(DIR), b"test", start, options).unwrap();
+            let wal = Wal::create(disk.clone(), Path::new(DIR), b"test", start, OPTIONS).unwrap();
             let found = Found { reader: wal.reader(), state: None, start, last: start };
-            let member = cluster.build(id, count, disk, wal, found, Book::default(), 0);
+            let start = (Book::default(), StoreState::Whole, 0);
+            let member = cluster.build(id, count, disk, wal, found, start);
             cluster.members.insert(id, member);
         }
         cluster
     }
 
-    #[allow(clippy::too_many_arguments)] // One call for a new member, one for a restarted one.
     fn build(
         &self,
         id: u64,
@@ -106,8 +139,7 @@ impl Cluster {
         disk: SimFs,
         wal: Wal<SimFs>,
         found: Found<SimFs>,
-        book: Book,
-        boots: u64,
+        (book, store, boots): (Book, StoreState, u64),
     ) -> Member {
         let setup = NodeSetup {
             core: Setup {
@@ -118,8 +150,8 @@ impl Cluster {
                 timeout_ticks: 10 + id as u32 * 2..11 + id as u32 * 2,
                 apply_bytes_max: self.apply_bytes_max,
                 entry_bytes_max: 1 << 20,
-                catch_up_entries: 0,
-                store: StoreState::Whole,
+                catch_up_entries: self.catch_up_entries,
+                store,
             },
             boot_nonce: 100 * id + boots,
             batch_bytes_max: self.batch_bytes_max,
@@ -129,6 +161,7 @@ impl Cluster {
         };
         let voters: Vec<u64> = (1..=count).collect();
         let node = Node::open(&setup, &voters, found, book.applied).unwrap();
+        let checkpoint = book.clone();
         let applier = Applier::new(book);
         Member {
             id,
@@ -143,22 +176,99 @@ impl Cluster {
             readable: Vec::new(),
             failed: Vec::new(),
             unread: Vec::new(),
+            applies: true,
+            work: VecDeque::new(),
+            checkpoint,
+            ignored: Vec::new(),
+            wanted: Vec::new(),
             boots,
         }
     }
 
     /// Power cut and restart: what was not synced is gone; the state machine starts from `book`.
     pub fn restart(&mut self, id: u64, book: Book) {
+        self.reopen(id, Crash::Synced, |_| (book, StoreState::Whole));
+    }
+
+    /// Power cut and restart of a member whose store is gone.
+    pub fn restart_lost(&mut self, id: u64) {
+        self.reopen(id, Crash::Synced, |_| (Book::default(), StoreState::Lost));
+    }
+
+    /// Power cut and restart as a process goes about it: its own checkpoint if the log joins it; else what is staged,
+    /// if the log goes on from there; else nothing, and the leader must help.
+    pub fn recover(&mut self, id: u64, crash: Crash) {
+        let checkpoint = self.members[&id].checkpoint.clone();
+        self.reopen(id, crash, |found| {
+            let staged = checkpoint.staged.lock().unwrap().take();
+            if found.start.index.0 <= checkpoint.applied.index {
+                return (checkpoint.clone(), StoreState::Whole);
+            }
+            let joins = |at: Position| {
+                found.reader.term(wal::LogIndex(at.index)).is_some_and(|term| term.0 == at.term)
+            };
+            match staged.filter(|(at, _)| joins(*at)) {
+                Some((applied, lines)) => (Book { lines, applied, ..Book::default() }, StoreState::Whole),
+                None => (Book::default(), StoreState::Lost),
+            }
+        });
+    }
+
+    fn reopen(&mut self, id: u64, crash: Crash, store: impl FnOnce(&Found<SimFs>) -> (Book, StoreState)) {
         let count = self.members.len() as u64;
         let old = self.members.remove(&id).unwrap();
-        let disk = old.disk.crashed(Crash::Synced, &mut || false);
-        let options = Options { segment_bytes: 64 << 10 };
-        let (wal, recovery) = Wal::open(disk.clone(), Path::new(DIR), options).unwrap();
+        let disk = old.disk.crashed(crash, &mut || false);
+        let (wal, recovery) = Wal::open(disk.clone(), Path::new(DIR), OPTIONS).unwrap();
         let found =
             Found { reader: wal.reader(), state: recovery.state, start: recovery.start, last: recovery.last };
-        let member = self.build(id, count, disk, wal, found, book, old.boots + 1);
+        let (book, store) = store(&found);
+        let member = self.build(id, count, disk, wal, found, (book, store, old.boots + 1));
         self.wire.retain(|(_, message)| message.to != id);
+        self.streams.retain(|(from, _)| *from != id);
         self.members.insert(id, member);
+    }
+
+    /// The machine's state becomes durable, and its log may be trimmed.
+    pub fn checkpoint(&mut self, id: u64) -> Position {
+        let member = self.member(id);
+        member.checkpoint = member.applier.machine().clone();
+        let at = member.checkpoint.applied;
+        member.node.handle(Event::Checkpointed { at }).unwrap();
+        self.settle();
+        at
+    }
+
+    /// The oldest stream arrives wholly: its state is staged, then its message delivered.
+    pub fn stream(&mut self) -> Position {
+        let (from, offer) = self.streams.pop_front().unwrap();
+        let (to, checkpoint) = (offer.to, &self.members[&from].checkpoint);
+        let (at, lines) = (checkpoint.applied, checkpoint.lines.clone());
+        let cut = self.cut.contains(&(from, to)) || !self.members[&to].up;
+        let outcome = if cut { SnapshotOutcome::Failed } else { SnapshotOutcome::Sent };
+        if !cut {
+            let member = self.member(to);
+            *member.applier.machine().staged.lock().unwrap() = Some((at, lines));
+            let bytes = offer.message(at.index, at.term);
+            member.node.handle(Event::Message { from, bytes }).unwrap();
+        }
+        self.member(from).node.handle(Event::SnapshotReported { peer: to, outcome }).unwrap();
+        at
+    }
+
+    /// The oldest stream breaks.
+    pub fn break_stream(&mut self) {
+        let (from, offer) = self.streams.pop_front().unwrap();
+        let broken = Event::SnapshotReported { peer: offer.to, outcome: SnapshotOutcome::Failed };
+        self.member(from).node.handle(broken).unwrap();
+    }
+
+    /// Commands until the log has this many more entries, each long enough that a few fill a segment.
+    pub fn write(&mut self, id: u64, entries: u64) {
+        for _ in 0..entries {
+            let long = Bytes::from(vec![b'x'; 1000]);
+            self.member(id).node.offer(long, "long");
+            self.settle();
+        }
     }
 
     pub fn member(&mut self, id: u64) -> &mut Member {
@@ -200,12 +310,13 @@ impl Cluster {
     /// One turn of one member, with everything that follows from it inside the member.
     pub fn turn(&mut self, id: u64) -> bool {
         let member = self.members.get_mut(&id).unwrap();
-        if !member.up {
+        if !member.up || self.asleep == Some(id) {
             return false;
         }
         let turn = member.node.turn().unwrap();
         let mut out = turn.send.clone();
         let mut busy = turn.more || !turn.apply.is_empty();
+        self.streams.extend(turn.snapshots.iter().map(|offer| (id, offer.clone())));
         member.perform(turn);
         if member.syncs {
             busy |= !member.jobs.is_empty();
@@ -234,6 +345,10 @@ impl Cluster {
             let ids: Vec<u64> = self.members.keys().copied().collect();
             for id in ids {
                 busy |= self.turn(id);
+            }
+            while self.streams_flow && !self.streams.is_empty() {
+                busy = true;
+                self.stream();
             }
             if !busy {
                 return;
@@ -279,8 +394,18 @@ impl Member {
         self.jobs.extend(turn.persist);
         self.failed.extend(turn.proposals_failed);
         self.unread.extend(turn.reads_failed);
-        for job in turn.apply {
+        for at in &turn.snapshots_ignored {
+            self.applier.machine().staged.lock().unwrap().take_if(|(staged, _)| staged == at);
+        }
+        self.ignored.extend(turn.snapshots_ignored);
+        self.wanted.extend(turn.checkpoint_wanted);
+        self.work.extend(turn.apply);
+        while let Some(job) = self.work.pop_front_if(|_| self.applies) {
+            let installs = self.applier.machine().installs;
             let done = self.applier.apply(job).unwrap();
+            if self.applier.machine().installs > installs {
+                self.checkpoint = self.applier.machine().clone(); // It was durable before it was installed.
+            }
             self.answered.extend(done.answered);
             self.readable.extend(done.readable);
             if let Some(at) = done.entry {

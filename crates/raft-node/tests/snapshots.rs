@@ -1,0 +1,658 @@
+//! Raft snapshots, told as stories: logs that are trimmed, followers that are brought up, stores that are lost.
+#![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
+
+mod common;
+
+use common::{Cluster, REQUEST_TIMEOUT_TICKS};
+use raft_node::{Event, ProposeError, Role, persist};
+use wal::testing::{Crash, Fault};
+
+/// Member 3 is cut off, much is written, and the log that it would need is trimmed on both others.
+fn left_behind() -> Cluster {
+    let mut cluster = Cluster::new(3);
+    cluster.elect();
+    cluster.write(1, 3);
+    cluster.isolate(&[3]);
+    cluster.write(1, 40);
+    cluster.checkpoint(1);
+    cluster.checkpoint(2);
+    cluster
+}
+
+/// Everybody has the same lines, and this many.
+fn agree(cluster: &Cluster, count: usize) {
+    for id in 1..=3 {
+        assert_eq!(cluster.lines(id).len(), count, "member {id}");
+        assert_eq!(cluster.lines(id), cluster.lines(1), "member {id}");
+    }
+}
+
+fn start(cluster: &Cluster, id: u64) -> u64 {
+    cluster.members[&id].wal.reader().start().index.0
+}
+
+fn installs(cluster: &Cluster, id: u64) -> u64 {
+    cluster.members[&id].applier.machine().installs
+}
+
+#[test]
+fn the_log_is_trimmed_by_whole_segments_behind_the_checkpoint_and_the_catch_up_entries() {
+    for catch_up_entries in [0, 10, 1000] {
+        let mut cluster = Cluster::new(3);
+        cluster.catch_up_entries = catch_up_entries;
+        for id in 1..=3 {
+            cluster.restart(id, common::Book::default());
+        }
+        let leader = cluster.elect();
+        cluster.write(leader, 30);
+        assert_eq!(start(&cluster, leader), 0, "nothing goes without a checkpoint");
+        let at = cluster.checkpoint(leader);
+        cluster.write(leader, 30);
+        let (start, needed) = (start(&cluster, leader), at.index.saturating_sub(catch_up_entries));
+        assert!(start <= needed, "{start} of {needed}");
+        assert!(
+            start + 10 > needed || catch_up_entries == 1000,
+            "a segment holds fewer than ten: {start} of {needed}"
+        );
+        let gauges = cluster.gauges(leader);
+        assert_eq!(
+            cluster.members[&leader].node.term_at(start),
+            Some(if start == 0 { 0 } else { gauges.term })
+        );
+    }
+}
+
+#[test]
+fn a_log_is_trimmed_without_any_other_work_for_the_disk() {
+    let mut cluster = Cluster::new(1);
+    cluster.elect();
+    cluster.write(1, 30);
+    let at = cluster.checkpoint(1);
+    assert!(start(&cluster, 1) > 0 && start(&cluster, 1) <= at.index);
+    cluster.offer(1, "goes on");
+    cluster.settle();
+    assert_eq!(cluster.lines(1).last().unwrap(), "goes on");
+}
+
+#[test]
+fn a_follower_behind_the_trimmed_log_is_brought_up_by_a_snapshot() {
+    let mut cluster = left_behind();
+    assert!(start(&cluster, 1) > 10);
+    cluster.heal();
+    cluster.pass(5);
+    agree(&cluster, 43);
+    assert_eq!(installs(&cluster, 3), 1);
+    cluster.offer(3, "and goes on");
+    cluster.pass(2);
+    agree(&cluster, 44);
+    assert!(start(&cluster, 3) >= start(&cluster, 1), "its log begins behind the snapshot");
+}
+
+#[test]
+fn a_follower_that_the_files_still_serve_gets_entries_and_no_snapshot() {
+    let mut cluster = Cluster::new(3);
+    cluster.catch_up_entries = 1000;
+    for id in 1..=3 {
+        cluster.restart(id, common::Book::default());
+    }
+    let leader = cluster.elect();
+    cluster.isolate(&[3]);
+    cluster.write(leader, 40);
+    cluster.checkpoint(leader);
+    cluster.heal();
+    cluster.pass(5);
+    agree(&cluster, 40);
+    assert_eq!(installs(&cluster, 3), 0);
+}
+
+#[test]
+fn a_snapshot_newer_than_its_offer_will_do() {
+    let mut cluster = left_behind();
+    cluster.streams_flow = false;
+    cluster.heal();
+    cluster.pass(3);
+    let offered = cluster.streams[0].1.at;
+    cluster.write(1, 20);
+    let newer = cluster.checkpoint(1);
+    assert!(newer > offered);
+    assert_eq!(cluster.stream(), newer);
+    cluster.pass(5);
+    agree(&cluster, 63);
+    assert_eq!(installs(&cluster, 3), 1);
+}
+
+#[test]
+fn what_follows_a_snapshot_stays_in_the_log_while_it_streams() {
+    let mut cluster = left_behind();
+    cluster.streams_flow = false;
+    cluster.heal();
+    cluster.pass(3);
+    let offered = cluster.streams[0].1.at;
+    for _ in 0..5 {
+        cluster.write(1, 20);
+        cluster.checkpoint(1);
+        cluster.checkpoint(2);
+    }
+    assert!(start(&cluster, 1) <= offered.index, "the leader keeps what its follower will ask for");
+    assert!(start(&cluster, 2) > offered.index, "nobody asks a follower");
+    cluster.stream();
+    cluster.pass(5);
+    agree(&cluster, 143);
+    cluster.pass(120);
+    cluster.write(1, 1);
+    assert!(start(&cluster, 1) > offered.index, "a hold ends");
+}
+
+#[test]
+fn a_broken_stream_is_begun_again() {
+    let mut cluster = left_behind();
+    cluster.streams_flow = false;
+    cluster.heal();
+    for _ in 0..3 {
+        cluster.pass(4);
+        assert_eq!(cluster.streams.len(), 1, "one stream to a follower at a time");
+        cluster.break_stream();
+    }
+    cluster.streams_flow = true;
+    cluster.pass(5);
+    agree(&cluster, 43);
+    assert_eq!(installs(&cluster, 3), 1);
+}
+
+#[test]
+fn a_leader_serves_reads_and_writes_while_a_snapshot_streams() {
+    let mut cluster = left_behind();
+    cluster.streams_flow = false;
+    cluster.heal();
+    cluster.pass(3);
+    cluster.offer(1, "a");
+    cluster.ask(1, "r");
+    cluster.settle();
+    assert_eq!(cluster.member(1).answered.last().unwrap().0, "a");
+    assert_eq!(cluster.member(1).readable, ["r"]);
+    cluster.pass(200);
+    assert_eq!(cluster.gauges(1).role, Role::Leader, "a slow stream is no reason for an election");
+    assert_eq!(cluster.streams.len(), 1);
+}
+
+#[test]
+fn two_snapshots_in_short_order_end_with_the_newer_one() {
+    for syncs in [true, false] {
+        let mut cluster = left_behind();
+        cluster.streams_flow = false;
+        cluster.heal();
+        cluster.pass(3);
+        let offer = cluster.streams[0].clone();
+        cluster.member(3).syncs = syncs;
+        let first = cluster.stream();
+        if syncs {
+            cluster.settle();
+        } else {
+            cluster.turn(3); // The restart of the log is on its way to the disk.
+        }
+        cluster.write(1, 20);
+        let second = cluster.checkpoint(1);
+        cluster.streams.clear();
+        cluster.streams.push_back(offer);
+        assert!(cluster.stream() == second && second > first);
+        cluster.member(3).syncs = true;
+        cluster.pass(5);
+        agree(&cluster, 63);
+        let (ignored, installs) = (cluster.members[&3].ignored.clone(), installs(&cluster, 3));
+        match syncs {
+            // By then the entries had come, and the second one told nothing new.
+            true => assert_eq!((ignored, installs), (vec![second], 1)),
+            false => assert_eq!((ignored, installs), (vec![first], 1)),
+        }
+    }
+}
+
+#[test]
+fn two_snapshots_in_one_turn_end_with_the_newer_one() {
+    let mut cluster = left_behind();
+    cluster.streams_flow = false;
+    cluster.heal();
+    cluster.pass(3);
+    let offer = cluster.streams[0].clone();
+    let first = cluster.stream();
+    // It has heard the first one, and not turned yet.
+    cluster.asleep = Some(3);
+    cluster.write(1, 20);
+    let second = cluster.checkpoint(1);
+    cluster.asleep = None;
+    cluster.streams.push_back(offer);
+    assert!(cluster.stream() == second && second > first);
+    cluster.pass(5);
+    agree(&cluster, 63);
+    assert_eq!(cluster.member(3).ignored, [first]);
+    assert_eq!(installs(&cluster, 3), 1);
+}
+
+#[test]
+fn a_stale_snapshot_is_ignored() {
+    let mut cluster = left_behind();
+    cluster.streams_flow = false;
+    cluster.heal();
+    cluster.pass(3);
+    let offer = cluster.streams[0].clone();
+    cluster.stream();
+    cluster.pass(5);
+    cluster.write(1, 5);
+    agree(&cluster, 48);
+    cluster.streams.push_back(offer.clone());
+    let stale = cluster.stream();
+    cluster.pass(2);
+    assert_eq!(cluster.member(3).ignored, [stale]);
+    assert!(cluster.member(3).applier.machine().staged.lock().unwrap().is_none());
+    agree(&cluster, 48);
+    // And one that a leader of the past had offered.
+    cluster.member(1).node.handle(Event::TransferLeader { to: 2 }).unwrap();
+    cluster.settle();
+    cluster.write(2, 20);
+    cluster.checkpoint(1);
+    cluster.streams.push_back(offer);
+    let stale = cluster.stream();
+    cluster.pass(2);
+    assert_eq!(cluster.member(3).ignored.last(), Some(&stale));
+    agree(&cluster, 68);
+}
+
+#[test]
+fn a_snapshot_that_comes_twice_is_installed_once() {
+    let mut cluster = left_behind();
+    cluster.streams_flow = false;
+    cluster.heal();
+    cluster.pass(3);
+    let (from, offer) = cluster.streams[0].clone();
+    cluster.member(3).applies = false;
+    let at = cluster.stream();
+    let again = || Event::Message { from, bytes: offer.message(at.index, at.term) };
+    // In the same turn, before the sync, before the install, after it.
+    for wait in 0..3 {
+        cluster.member(3).node.handle(again()).unwrap();
+        match wait {
+            0 => drop(cluster.turn(3)),
+            _ => cluster.settle(),
+        }
+        assert!(cluster.member(3).ignored.is_empty(), "{wait}: what is staged is needed still");
+    }
+    cluster.member(3).applies = true;
+    cluster.pass(5);
+    agree(&cluster, 43);
+    assert_eq!(installs(&cluster, 3), 1);
+}
+
+#[test]
+fn a_machine_is_told_after_the_log_has_restarted() {
+    let mut cluster = left_behind();
+    cluster.streams_flow = false;
+    cluster.heal();
+    cluster.pass(3);
+    cluster.member(3).syncs = false;
+    let at = cluster.stream();
+    cluster.settle();
+    assert_eq!(installs(&cluster, 3), 0, "the restart is not durable yet");
+    let acknowledged = |cluster: &Cluster| cluster.wire.iter().any(|(from, _)| *from == 3);
+    assert!(!acknowledged(&cluster));
+    cluster.member(3).syncs = true;
+    cluster.settle();
+    assert_eq!(start(&cluster, 3), at.index);
+    assert_eq!(installs(&cluster, 3), 1);
+}
+
+#[test]
+fn a_member_waiting_for_its_install_does_not_stand_for_election() {
+    let mut cluster = left_behind();
+    cluster.streams_flow = false;
+    cluster.heal();
+    cluster.pass(3);
+    cluster.member(3).applies = false;
+    cluster.stream();
+    cluster.pass(2);
+    let term = cluster.gauges(3).term;
+    cluster.member(1).node.handle(Event::TransferLeader { to: 3 }).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.gauges(1).role, Role::Leader, "the transfer is not taken");
+    cluster.member(1).up = false;
+    cluster.member(2).up = false;
+    cluster.pass(100);
+    assert_eq!((cluster.gauges(3).role, cluster.gauges(3).term), (Role::Follower, term));
+    assert_eq!(cluster.gauges(3).leader, None, "but it does not believe in a silent leader for ever");
+    cluster.member(3).applies = true;
+    cluster.member(2).up = true;
+    cluster.streams.clear();
+    cluster.elect();
+    cluster.write(2, 1);
+}
+
+#[test]
+fn a_kill_at_any_step_of_an_install_leaves_the_old_state_or_the_new_one() {
+    let (mut old, mut new) = (0, 0);
+    for crash in [Crash::Kill, Crash::Synced] {
+        for call in 0.. {
+            let mut cluster = left_behind();
+            cluster.streams_flow = false;
+            cluster.heal();
+            cluster.pass(3);
+            cluster.member(3).syncs = false;
+            let at = cluster.stream();
+            cluster.turn(3);
+            let member = cluster.member(3);
+            let jobs = std::mem::take(&mut member.jobs);
+            assert!(!jobs.is_empty(), "the restart is in a job");
+            member.disk.fail_at(member.disk.calls() + call, Fault::Stop);
+            let persisted = persist(&mut member.wal, jobs).is_ok();
+            cluster.recover(3, crash);
+            cluster.streams_flow = true;
+            match start(&cluster, 3) == at.index {
+                true => new += 1,
+                false => old += 1,
+            }
+            assert!(!persisted || start(&cluster, 3) == at.index, "what was durable is there");
+            cluster.pass(15);
+            cluster.write(1, 1);
+            cluster.pass(2);
+            agree(&cluster, 44);
+            if persisted {
+                break;
+            }
+        }
+    }
+    assert!(old > 3 && new > 3, "{old} and {new}");
+}
+
+#[test]
+fn a_kill_between_restart_and_install_is_finished_at_the_next_start() {
+    for staged in [true, false] {
+        let mut cluster = left_behind();
+        cluster.streams_flow = false;
+        cluster.heal();
+        cluster.pass(3);
+        cluster.member(3).applies = false;
+        cluster.stream();
+        cluster.settle();
+        if !staged {
+            // What was staged is lost as well: the member has a log that begins behind anything it has.
+            cluster.member(3).applier.machine().staged.lock().unwrap().take();
+        }
+        cluster.recover(3, Crash::Synced);
+        cluster.streams_flow = true;
+        assert_eq!(cluster.lines(3).len(), if staged { 43 } else { 0 });
+        cluster.pass(15);
+        agree(&cluster, 43);
+    }
+}
+
+#[test]
+fn a_pause_in_the_middle_of_an_install_ends_well() {
+    let mut cluster = left_behind();
+    cluster.streams_flow = false;
+    cluster.heal();
+    cluster.pass(3);
+    cluster.member(3).syncs = false;
+    cluster.stream();
+    cluster.turn(3);
+    cluster.member(3).up = false; // Stopped, far beyond an election timeout.
+    cluster.pass(60);
+    cluster.write(1, 20);
+    cluster.checkpoint(1);
+    cluster.member(3).up = true;
+    cluster.member(3).syncs = true;
+    cluster.streams_flow = true;
+    cluster.pass(20);
+    agree(&cluster, 63);
+}
+
+#[test]
+fn a_leader_change_while_a_snapshot_streams_ends_well() {
+    for arrives in [true, false] {
+        let mut cluster = left_behind();
+        cluster.streams_flow = false;
+        cluster.heal();
+        cluster.pass(3);
+        let old = cluster.streams[0].clone();
+        cluster.member(1).node.handle(Event::TransferLeader { to: 2 }).unwrap();
+        cluster.pass(3);
+        assert_eq!(cluster.gauges(2).role, Role::Leader);
+        assert_eq!(cluster.streams.len(), 2, "the new leader makes an offer of its own");
+        if arrives {
+            // Its message speaks in a term that is over.
+            let stale = cluster.stream();
+            cluster.settle();
+            assert_eq!(cluster.member(3).ignored, [stale]);
+        } else {
+            cluster.break_stream();
+        }
+        assert_eq!(old.0, 1);
+        cluster.streams_flow = true;
+        cluster.pass(5);
+        agree(&cluster, 43);
+        assert_eq!(installs(&cluster, 3), 1);
+    }
+}
+
+#[test]
+fn proposals_that_an_install_skips_fail_with_a_timeout() {
+    let mut cluster = left_behind();
+    // It reaches the leader from member 3, and member 3 never hears of it again.
+    cluster.heal();
+    cluster.cut.extend([(1, 3), (2, 3)]);
+    cluster.offer(3, "skipped");
+    cluster.settle();
+    cluster.write(1, 20);
+    cluster.checkpoint(1);
+    cluster.heal();
+    cluster.pass(5);
+    agree(&cluster, 64);
+    assert!(cluster.lines(3).contains(&"skipped".to_string()), "it was applied, as part of the snapshot");
+    cluster.pass(REQUEST_TIMEOUT_TICKS + 2);
+    let failed = cluster.member(3).failed.clone();
+    assert_eq!(failed.len(), 1);
+    assert!(
+        matches!(
+            failed[0].1,
+            ProposeError::Timeout | ProposeError::TimeoutLeaderFail | ProposeError::TimeoutConnectionLost
+        ),
+        "{failed:?}"
+    );
+    assert!(cluster.member(3).answered.is_empty());
+}
+
+#[test]
+fn reads_wait_for_the_install() {
+    let mut cluster = left_behind();
+    cluster.streams_flow = false;
+    cluster.heal();
+    cluster.pass(3);
+    cluster.ask(3, "before");
+    cluster.settle();
+    assert!(cluster.member(3).readable.is_empty(), "its machine is far behind");
+    cluster.member(3).applies = false;
+    cluster.stream();
+    cluster.pass(1);
+    cluster.ask(3, "during");
+    cluster.pass(2);
+    assert!(cluster.member(3).readable.is_empty());
+    cluster.member(3).applies = true;
+    cluster.pass(1);
+    cluster.settle();
+    assert_eq!(cluster.member(3).readable, ["before", "during"]);
+    assert_eq!(cluster.lines(3).len(), 43);
+}
+
+#[test]
+fn entries_waiting_for_room_are_skipped_by_an_install() {
+    let mut cluster = Cluster::new(3);
+    cluster.apply_bytes_max = 500;
+    for id in 1..=3 {
+        cluster.restart(id, common::Book::default());
+    }
+    let leader = cluster.elect();
+    cluster.member(3).applies = false;
+    cluster.write(leader, 10); // Known to member 3, and most of them without room in its apply step.
+    assert!(cluster.members[&3].node.is_starved());
+    cluster.isolate(&[3]);
+    cluster.write(leader, 40);
+    cluster.checkpoint(leader);
+    cluster.heal();
+    cluster.pass(5);
+    assert!(!cluster.members[&3].node.is_starved());
+    cluster.member(3).applies = true;
+    cluster.pass(2);
+    agree(&cluster, 50);
+    assert_eq!(installs(&cluster, 3), 1);
+}
+
+/// Member 3 has a log that begins late, and no store.
+fn lost_store(write: u64) -> Cluster {
+    let mut cluster = Cluster::new(3);
+    cluster.elect();
+    cluster.write(1, 40);
+    for id in 1..=3 {
+        cluster.checkpoint(id);
+    }
+    cluster.write(1, write);
+    assert!(start(&cluster, 3) > 10);
+    cluster.restart_lost(3);
+    cluster
+}
+
+#[test]
+fn a_member_whose_store_is_lost_is_rebuilt_within_its_log() {
+    let mut cluster = lost_store(20);
+    let (before, last) = (start(&cluster, 3), cluster.gauges(3).last_index);
+    cluster.pass(15);
+    agree(&cluster, 60);
+    assert_eq!(installs(&cluster, 3), 1);
+    assert_eq!(start(&cluster, 3), before, "the log needed no restart: what it had acknowledged is there");
+    assert!(cluster.gauges(3).last_index >= last);
+    assert_eq!(cluster.members[&3].applier.machine().installs, 1);
+    cluster.offer(3, "back again");
+    cluster.pass(2);
+    agree(&cluster, 61);
+}
+
+#[test]
+fn a_member_whose_store_is_lost_and_who_lags_as_well_is_brought_up_like_any_other() {
+    let mut cluster = lost_store(0);
+    cluster.isolate(&[3]);
+    cluster.write(1, 40);
+    cluster.checkpoint(1);
+    cluster.checkpoint(2);
+    cluster.heal();
+    cluster.pass(30);
+    agree(&cluster, 80);
+    assert_eq!(installs(&cluster, 3), 1);
+}
+
+#[test]
+fn a_member_whose_store_is_lost_votes_and_takes_entries_but_does_not_stand() {
+    let mut cluster = lost_store(5);
+    cluster.streams_flow = false;
+    cluster.pass(15);
+    assert_eq!(cluster.streams.len(), 1, "it asks");
+    // With member 2 away it is needed for every commit: a stream under way must not keep entries from it.
+    cluster.member(2).up = false;
+    let commit = cluster.gauges(1).commit;
+    cluster.write(1, 5);
+    assert_eq!(cluster.gauges(1).commit, commit + 5);
+    assert!(cluster.lines(3).is_empty(), "nothing is applied to a store that is not there");
+    // And for an election.
+    cluster.member(1).up = false;
+    cluster.member(2).up = true;
+    cluster.pass(60);
+    assert_ne!(cluster.gauges(3).role, Role::Leader);
+    assert_ne!(cluster.gauges(2).role, Role::Leader, "member 2 lacks what member 3 has acknowledged");
+    cluster.member(1).up = true;
+    cluster.break_stream();
+    cluster.streams_flow = true;
+    let leader = cluster.elect();
+    assert_eq!(leader, 1);
+    cluster.pass(30);
+    agree(&cluster, 50);
+}
+
+#[test]
+fn a_lost_store_gives_its_vote_to_who_has_all_it_acknowledged() {
+    let mut cluster = lost_store(5);
+    cluster.streams_flow = false;
+    cluster.pass(2);
+    cluster.member(1).up = false;
+    cluster.pass(60);
+    assert_eq!(cluster.gauges(2).role, Role::Leader);
+    while !cluster.streams.is_empty() {
+        cluster.break_stream(); // The old leader's and the new one's.
+    }
+    cluster.streams_flow = true;
+    cluster.pass(15);
+    cluster.member(1).up = true;
+    cluster.pass(5);
+    agree(&cluster, 45);
+}
+
+#[test]
+fn a_request_that_no_checkpoint_serves_asks_for_one_and_keeps_the_entries_flowing() {
+    let mut cluster = Cluster::new(3);
+    cluster.elect();
+    cluster.write(1, 40);
+    cluster.checkpoint(3);
+    cluster.restart_lost(3);
+    cluster.pass(25);
+    assert_eq!(installs(&cluster, 3), 0);
+    assert!(cluster.member(1).wanted.len() >= 2, "asked again in every election timeout");
+    let needed = start(&cluster, 3);
+    assert!(cluster.member(1).wanted.iter().all(|wanted| *wanted == needed));
+    cluster.member(2).up = false;
+    cluster.write(1, 3);
+    assert_eq!(cluster.lines(1).len(), 43, "the member still counts");
+    cluster.member(2).up = true;
+    cluster.checkpoint(1);
+    cluster.pass(15);
+    agree(&cluster, 43);
+}
+
+#[test]
+fn a_lost_store_survives_a_change_of_leader_and_a_restart_of_its_member() {
+    let mut cluster = lost_store(10);
+    cluster.streams_flow = false;
+    cluster.pass(15);
+    cluster.restart_lost(3);
+    cluster.streams.clear();
+    cluster.member(1).node.handle(Event::TransferLeader { to: 2 }).unwrap();
+    cluster.pass(3);
+    assert_eq!(cluster.gauges(2).role, Role::Leader);
+    cluster.streams_flow = true;
+    cluster.pass(30);
+    agree(&cluster, 50);
+}
+
+#[test]
+fn a_lone_member_cannot_be_rebuilt_and_says_so() {
+    let mut cluster = Cluster::new(1);
+    cluster.elect();
+    cluster.write(1, 30);
+    cluster.checkpoint(1);
+    let lost = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cluster.restart_lost(1)));
+    let said = lost.unwrap_err();
+    assert!(said.downcast_ref::<String>().unwrap().contains("nobody else has the state"));
+}
+
+#[test]
+fn a_restarted_member_begins_with_a_trimmed_log() {
+    let mut cluster = Cluster::new(3);
+    cluster.elect();
+    cluster.write(1, 40);
+    for id in 1..=3 {
+        cluster.checkpoint(id);
+    }
+    cluster.write(1, 5);
+    for id in 1..=3 {
+        cluster.recover(id, Crash::Synced);
+        assert_eq!(cluster.lines(id).len(), 40, "its checkpoint");
+    }
+    cluster.wire.clear();
+    let leader = cluster.elect();
+    cluster.write(leader, 1);
+    cluster.pass(2);
+    agree(&cluster, 46);
+}
