@@ -78,14 +78,14 @@ impl Fitted {
 
     fn percentile(greatest: f64) -> Self {
         let greatest = greatest.max(100.0);
-        let mut ticks = vec![Tick { value: 1.0, label: "0 %".into() }];
+        let mut ticks = vec![Tick { value: 1.0, label: "0".into() }];
         let mut value = 10.0;
         let mut nines = String::from("9");
         while value <= greatest * 1.001 {
             let label = match nines.len() {
-                1 => "90 %".to_owned(),
-                2 => "99 %".to_owned(),
-                _ => format!("{}.{} %", &nines[..2], &nines[2..]),
+                1 => "90".to_owned(),
+                2 => "99".to_owned(),
+                _ => format!("{}.{}", &nines[..2], &nines[2..]),
             };
             ticks.push(Tick { value, label });
             value *= 10.0;
@@ -140,8 +140,8 @@ mod tests {
             (Scale::Log, &[3.0, 30.0], "5 | 10 | 20"),
             (Scale::Log, &[7.0, 7.1], "5 | 10"),
             (Scale::Log, &[], "1 | 2 | 5 | 10"),
-            (Scale::Percentile, &[1.0, 20_000.0], "0 % | 90 % | 99 % | 99.9 % | 99.99 %"),
-            (Scale::Percentile, &[1.0, 2.0], "0 % | 90 % | 99 %"),
+            (Scale::Percentile, &[1.0, 20_000.0], "0 | 90 | 99 | 99.9 | 99.99"),
+            (Scale::Percentile, &[1.0, 2.0], "0 | 90 | 99"),
         ] {
             assert_eq!(labels(scale, values), expected, "{scale:?} {values:?}");
         }

@@ -7,7 +7,8 @@
 
 use super::escape::escape;
 use super::page::{
-    Cell, Column, Detail, Fact, FactKind, Figure, FigureGroup, Lines, Page, Section, Table, Verdict, Who,
+    Cell, Column, Detail, Fact, FactKind, Figure, FigureGroup, Lines, NOT_PUBLISHED, Page, Section, Table,
+    Verdict, Who,
 };
 use super::{ratios, svg};
 use std::fmt::Write;
@@ -135,7 +136,9 @@ impl Html {
     }
 
     fn grid(&mut self, figures: &[Figure]) {
-        self.put(format_args!("<div class=\"grid-of-figures\">\n"));
+        // Four side by side would be too small to read, three and one would look like a mistake.
+        let class = if figures.len() == 4 { "grid-of-figures four" } else { "grid-of-figures" };
+        self.put(format_args!("<div class=\"{class}\">\n"));
         for figure in figures {
             self.figure(figure);
         }
@@ -240,9 +243,11 @@ impl Html {
                 self.put(format_args!("</span></td>"));
             }
             Cell::Missing(reason) => {
-                let (label, reason) = (escape(reason), escape(reason));
+                // That nobody published a figure is no news in a column where few are: seen on request only.
+                let class = if *reason == NOT_PUBLISHED { "missing quiet" } else { "missing" };
+                let reason = escape(reason);
                 self.put(format_args!(
-                    "{open}<span class=\"missing\" title=\"{label}\">–<i>{reason}</i></span></td>"
+                    "{open}<span class=\"{class}\" title=\"{reason}\">–<i>{reason}</i></span></td>"
                 ));
             }
         }

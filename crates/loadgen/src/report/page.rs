@@ -102,6 +102,9 @@ pub enum Who {
     B,
 }
 
+/// Why a cell of a publication is missing.
+pub const NOT_PUBLISHED: &str = "not published";
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     Name {

@@ -21,8 +21,9 @@ pub fn html(ratios: &Ratios) -> String {
     let (title, caption) = (escape(&ratios.title), escape(&ratios.caption));
     let [worse, better] = ratios.sides.each_ref().map(|side| escape(side));
     put(format_args!("<figure class=\"overview\" aria-label=\"{title}\"><h2>{title}</h2>\n"));
-    put(format_args!("<div class=\"ratios\" style=\"--lines:{}\">\n", grid_lines(&axis)));
-    put(format_args!("<p class=\"sides\"><span>◀ {worse}</span><span>{better} ▶</span></p>\n"));
+    let one = axis.place(1.0) * 100.0;
+    put(format_args!("<div class=\"ratios\" style=\"--one:{one:.2}%;--lines:{}\">\n", grid_lines(&axis)));
+    put(format_args!("<p class=\"sides\"><span class=\"t\"><i>◀ {worse}</i><i>{better} ▶</i></span></p>\n"));
     put(format_args!("<p class=\"scale\" aria-hidden=\"true\"><span class=\"t\">"));
     for tick in &axis.ticks {
         put(format_args!("<i style=\"left:{:.2}%\">{}×</i>", axis.place(tick.value) * 100.0, tick.label));

@@ -70,7 +70,7 @@ impl View<'_> {
             return None;
         }
         let plot = Lines {
-            x: Axis { label: "percentile".into(), scale: Scale::Percentile },
+            x: Axis { label: "% of requests answered within".into(), scale: Scale::Percentile },
             y: Axis { label: "latency, ms".into(), scale: Scale::Log },
             series,
         };

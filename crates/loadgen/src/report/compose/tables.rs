@@ -5,8 +5,11 @@ use super::super::model::{
     LatencyKind, Level, Operation, Protocol, Published, RowResult, SideResult, SuiteResult, Target,
 };
 use super::super::number;
-use super::super::page::{Cell, Column, Group, Table, Who};
+use super::super::page::{Cell, Column, Group, NOT_PUBLISHED, Table, Who};
 use super::{View, anchor, metrics, worst};
+
+/// The figure of the table that says what its rows send.
+const RATE: &str = "requests_per_second";
 
 /// A group of columns: its heading, its figure, and what was published of it.
 struct Measure {
@@ -57,7 +60,11 @@ impl View<'_> {
     fn table_row(&self, suite: &SuiteResult, row: &RowResult, measures: &[Measure]) -> Vec<Cell> {
         let mut cells = vec![Cell::Name {
             text: row.title.clone(),
-            detail: spec(row),
+            detail: if measures.iter().any(|measure| measure.metric.key == RATE) {
+                spec(row)
+            } else {
+                String::new()
+            },
             anchor: Some(anchor(&[&suite.id, &row.id])),
         }];
         for measure in measures {
@@ -91,7 +98,7 @@ fn speed_measures(suite: &SuiteResult) -> Vec<Measure> {
         |published| published.requests_per_second.map(number::given).or_else(|| published.remark.clone());
     let took: Get = |published| published.latency_ms.map(number::given);
     vec![
-        Measure::new("requests per second", "requests_per_second", published_anywhere(suite, rate)),
+        Measure::new("requests per second", RATE, published_anywhere(suite, rate)),
         Measure::new(latency, key, published_anywhere(suite, took)),
         Measure::new("p99 latency, ms", "p99_ms", None),
     ]
@@ -123,7 +130,7 @@ fn published(row: &RowResult, get: Get) -> Cell {
         row.published.iter().filter_map(|published| Some((get(published)?, published.subject.clone())));
     let found: Vec<_> = found.collect();
     match found.as_slice() {
-        [] => Cell::Missing("not published"),
+        [] => Cell::Missing(NOT_PUBLISHED),
         [(text, _)] => Cell::Number { text: text.clone(), spread: None },
         _ => Cell::Stack(found),
     }
@@ -135,7 +142,7 @@ fn figure(side: Option<&SideResult>, metric: &Metric) -> Cell {
         return Cell::Missing("left out");
     }
     let Some(value) = side.median.as_ref().and_then(metric.get) else { return Cell::Missing("not measured") };
-    let spread = metric.spread(metrics(side)).filter(|_| side.rounds.len() > 1);
+    let spread = metric.spread(metrics(side)).filter(|(least, most)| least < most);
     let spread = spread.map(|(least, most)| format!("{}–{}", show(metric, least), show(metric, most)));
     Cell::Number { text: show(metric, value), spread }
 }
