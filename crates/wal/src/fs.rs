@@ -101,6 +101,47 @@ impl Fs for RealFs {
     }
 }
 
+/// The file system of the machine for whoever must not change it: files are opened for reading, everything else fails.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadOnlyFs;
+
+fn refused<T>() -> io::Result<T> {
+    Err(io::ErrorKind::ReadOnlyFilesystem.into())
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the file system behind the seam")]
+impl Fs for ReadOnlyFs {
+    type File = RealFile;
+
+    fn create_dir(&self, _path: &Path) -> io::Result<()> {
+        refused()
+    }
+
+    fn create(&self, _path: &Path) -> io::Result<RealFile> {
+        refused()
+    }
+
+    fn open(&self, path: &Path) -> io::Result<RealFile> {
+        std::fs::File::open(path).map(RealFile)
+    }
+
+    fn rename(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        refused()
+    }
+
+    fn remove(&self, _path: &Path) -> io::Result<()> {
+        refused()
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        RealFs.list(dir)
+    }
+
+    fn sync_dir(&self, _dir: &Path) -> io::Result<()> {
+        refused()
+    }
+}
+
 impl File for RealFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all_at(bytes, offset)

@@ -62,6 +62,8 @@ mod group; // frames that wait for the next sync
 mod reader; // old entries, read back from the segments
 mod recovery; // how a log is read back
 
+mod inspect; // a look at a log that may be damaged, without touching it
+
 mod frame; // bytes of a frame
 mod segment; // bytes of a segment's head, names, birth
 mod walk; // the frames of a segment in order
@@ -71,6 +73,7 @@ pub mod testing; // a file system in memory that crashes on demand
 
 pub use entry::{Entry, LogIndex, OwnedEntry, PAYLOAD_BYTES_MAX, Position, Term};
 pub use error::{Error, Result};
-pub use fs::{File, Fs, RealFile, RealFs};
+pub use fs::{File, Fs, ReadOnlyFs, RealFile, RealFs};
+pub use inspect::{Content, Finding, FrameFound, Inspection, SegmentFound, inspect};
 pub use reader::Reader;
 pub use wal::{Options, Recovery, Synced, Wal};

@@ -34,7 +34,7 @@ use crate::error::IoContext;
 use crate::frame::{Frame, Header, Type};
 use crate::segment::{self, Descent, Head, PAGE_BYTES, SPARE, Spare, Tail};
 use crate::walk::{CHUNK_BYTES, Walk};
-use crate::{Error, File, Fs, LogIndex, Position, Result};
+use crate::{Error, File, Fs, LogIndex, Position, Recovery, Result};
 
 /// Everything found in a directory.
 pub(crate) struct Found<F> {
@@ -50,6 +50,19 @@ pub(crate) struct Found<F> {
     /// To be removed, in this order. Segments of which nothing counts, left by a restart or a release that was cut short.
     pub void: Vec<u64>,
     pub spare: Spare,
+}
+
+impl<F> Found<F> {
+    /// For whoever opens or inspects the log.
+    pub fn recovery(&self) -> Recovery {
+        Recovery {
+            identity: self.identity.clone(),
+            state: self.state.clone(),
+            start: self.catalogue.start(),
+            last: self.catalogue.last(),
+            torn_bytes: self.torn_bytes,
+        }
+    }
 }
 
 /// How the newest segment ends.
@@ -204,13 +217,13 @@ impl Replay {
 }
 
 /// Why the frames of a segment stopped, and where.
-struct Stop {
-    offset: u64,
-    reason: &'static str,
+pub(crate) struct Stop {
+    pub offset: u64,
+    pub reason: &'static str,
     /// Checksum of the last frame before `offset`.
-    crc: u32,
+    pub crc: u32,
     /// Where the group of that frame begins.
-    group: u64,
+    pub group: u64,
 }
 
 /// Follows the chain of a segment up to `walk`'s limit, or to the first bytes that do not continue it. What that means
@@ -246,7 +259,7 @@ fn replay_sealed<F: File>(replay: &mut Replay, opened: &Opened<F>, next: &Head) 
     if end < PAGE_BYTES as u64 || end > opened.bytes {
         return Err(corrupt(opened.head.sequence, opened.bytes, "the segment is cut short"));
     }
-    let mut walk = walk(opened, PAGE_BYTES as u64, end);
+    let mut walk = walk(&opened.file, &opened.head, PAGE_BYTES as u64, end);
     let stop = follow(replay, &mut walk, opened)?;
     if stop.offset < end {
         return Err(corrupt(opened.head.sequence, stop.offset, stop.reason));
@@ -260,13 +273,13 @@ fn replay_sealed<F: File>(replay: &mut Replay, opened: &Opened<F>, next: &Head) 
 /// Goes through the segment that was being written. Returns it as the tail to write on, how it ends, where its last group
 /// begins, and the bytes of a torn tail.
 fn replay_newest<F: File>(replay: &mut Replay, opened: Opened<F>) -> Result<(Tail<F>, Ending, u64, u64)> {
-    let mut frames = walk(&opened, PAGE_BYTES as u64, opened.bytes);
+    let mut frames = walk(&opened.file, &opened.head, PAGE_BYTES as u64, opened.bytes);
     let stop = follow(replay, &mut frames, &opened)?;
     // The state at the head was synced before the segment got its name: there is no torn tail up to there.
     if stop.offset < opened.head.groups {
         return Err(corrupt(opened.head.sequence, stop.offset, stop.reason));
     }
-    let torn_bytes = torn_bytes(&opened, &stop)?;
+    let torn_bytes = torn_bytes(&opened.file, &opened.head, &opened.path, opened.bytes, &stop)?;
     let fresh = stop.offset == opened.head.groups && torn_bytes == 0;
     let ending = if fresh { Ending::Fresh } else { Ending::Used };
     let Opened { head, file, path, bytes } = opened;
@@ -277,7 +290,13 @@ fn replay_newest<F: File>(replay: &mut Replay, opened: Opened<F>) -> Result<(Tai
 }
 
 /// Judges the bytes behind the last frame of the log: how many are a torn tail, or the error that they are damage.
-fn torn_bytes<F: File>(opened: &Opened<F>, stop: &Stop) -> Result<u64> {
+pub(crate) fn torn_bytes<F: File>(
+    file: &F,
+    head: &Head,
+    path: &Path,
+    file_bytes: u64,
+    stop: &Stop,
+) -> Result<u64> {
     let mut torn_end = stop.offset;
     let mut damaged = false;
     // A survivor of the same group proves nothing. One of a later group is a witness that the disk had confirmed these
@@ -287,22 +306,22 @@ fn torn_bytes<F: File>(opened: &Opened<F>, stop: &Stop) -> Result<u64> {
         // A whole frame that is not the next of the chain was written behind another past than the one found.
         damaged |= u64::from(header.group) > stop.offset || offset == stop.offset;
     };
-    let mut rest = walk(opened, stop.offset, opened.bytes);
-    rest.survivors(&mut judge).attempt("read log segment", &opened.path)?;
+    let mut rest = walk(file, head, stop.offset, file_bytes);
+    rest.survivors(&mut judge).attempt("read log segment", path)?;
     if damaged && !cfg!(feature = "mutant-lost-tail") {
-        return Err(corrupt(opened.head.sequence, stop.offset, stop.reason));
+        return Err(corrupt(head.sequence, stop.offset, stop.reason));
     }
     // The writer zeroes the rest of the page behind a group: anything else there is part of a torn one.
-    let page_rest = stop.offset.next_multiple_of(PAGE_BYTES as u64).min(opened.bytes) - stop.offset;
-    let mut page = walk(opened, stop.offset, stop.offset + page_rest);
-    let bytes = page.peek(PAGE_BYTES).attempt("read log segment", &opened.path)?;
+    let page_rest = stop.offset.next_multiple_of(PAGE_BYTES as u64).min(file_bytes) - stop.offset;
+    let mut page = walk(file, head, stop.offset, stop.offset + page_rest);
+    let bytes = page.peek(PAGE_BYTES).attempt("read log segment", path)?;
     let dirty = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |at| at as u64 + 1);
     Ok((torn_end - stop.offset).max(dirty))
 }
 
-fn walk<F: File>(opened: &Opened<F>, from: u64, to: u64) -> Walk<'_, F> {
-    let seed = segment::seed(&opened.head.identity, opened.head.sequence);
-    Walk::new(&opened.file, seed, from, to, CHUNK_BYTES)
+fn walk<'f, F: File>(file: &'f F, head: &Head, from: u64, to: u64) -> Walk<'f, F> {
+    let seed = segment::seed(&head.identity, head.sequence);
+    Walk::new(file, seed, from, to, CHUNK_BYTES)
 }
 
 fn corrupt(segment: u64, offset: u64, reason: &'static str) -> Error {
@@ -310,199 +329,4 @@ fn corrupt(segment: u64, offset: u64, reason: &'static str) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Term;
-    use crate::group::Group;
-    use crate::segment::Birth;
-    use crate::testing::{SimFile, SimFs};
-
-    const SEGMENT_BYTES: u64 = 64 << 10;
-
-    fn at(index: u64, term: u64) -> Position {
-        Position { index: LogIndex(index), term: Term(term) }
-    }
-
-    fn dir() -> &'static Path {
-        Path::new("/wal")
-    }
-
-    fn begin(
-        fs: &SimFs,
-        sequence: u64,
-        base: Position,
-        descent: Descent,
-        state: Option<&[u8]>,
-    ) -> Tail<SimFile> {
-        fs.create_dir(dir()).unwrap();
-        let birth = Birth { sequence, base, descent, identity: b"id", state };
-        segment::begin(fs, dir(), &birth, Spare::Absent, SEGMENT_BYTES).unwrap()
-    }
-
-    fn continues(tail: &Tail<SimFile>) -> Descent {
-        Descent::Continues { end: tail.end, crc: tail.crc }
-    }
-
-    /// Writes entries as one group, whatever sense they make.
-    fn write(tail: &mut Tail<SimFile>, positions: &[Position]) {
-        let mut group = Group::default();
-        for &position in positions {
-            group.push(tail, Type::Entry, 0, position, b"payload");
-        }
-        tail.write(&mut group.bytes, group.crc, SEGMENT_BYTES).unwrap();
-    }
-
-    fn refusal(fs: &SimFs) -> (u64, u64, &'static str) {
-        match recover(fs, dir()) {
-            Err(Error::Corrupt { segment, offset, reason }) => (segment, offset, reason),
-            Err(error) => panic!("{error}"),
-            Ok(found) => panic!("accepted up to {:?}", found.catalogue.last()),
-        }
-    }
-
-    #[test]
-    fn nonsense_in_sound_frames_is_refused() {
-        for (second, reason) in [
-            (at(8, 2), "gap in the log"),
-            (at(5, 2), "an entry below the base of its segment"),
-            (at(0, 2), "an entry below the base of its segment"),
-            (at(7, 1), "the term goes back"),
-            (at(6, 0), "the term goes back"),
-        ] {
-            let fs = SimFs::new();
-            let mut tail = begin(&fs, 1, at(5, 1), Descent::Origin, None);
-            write(&mut tail, &[at(6, 2), second]);
-            assert_eq!(refusal(&fs), (1, 4096 + 44, reason), "{second:?}");
-        }
-    }
-
-    #[test]
-    fn a_base_that_is_not_in_the_log_is_refused() {
-        for base in [at(7, 2), at(6, 1), at(9, 9)] {
-            let fs = SimFs::new();
-            let mut tail = begin(&fs, 1, at(5, 1), Descent::Origin, None);
-            write(&mut tail, &[at(6, 2)]);
-            begin(&fs, 2, base, continues(&tail), None);
-            assert_eq!(refusal(&fs), (2, 0, "the base is not an entry of the log"));
-        }
-    }
-
-    #[test]
-    fn a_successor_that_tells_another_end_is_refused() {
-        let fs = SimFs::new();
-        let mut tail = begin(&fs, 1, at(5, 1), Descent::Origin, None);
-        write(&mut tail, &[at(6, 2)]);
-        let Descent::Continues { end, crc } = continues(&tail) else { unreachable!() };
-        for (end, crc, refused) in [
-            (end, crc ^ 1, (1, end, "the successor continues another segment")),
-            (end - 44, crc, (1, end - 44, "the successor continues another segment")),
-            (end + 44, crc, (1, end, "zeros where a frame should be")),
-            (end - 4, crc, (1, end - 44, "the segment ends within a frame")),
-            (4000, crc, (1, SEGMENT_BYTES, "the segment is cut short")),
-            (1 << 40, crc, (1, SEGMENT_BYTES, "the segment is cut short")),
-        ] {
-            let copy = fs.crashed(crate::testing::Crash::Kill, &mut || false);
-            begin(&copy, 2, at(5, 1), Descent::Continues { end, crc }, None);
-            assert_eq!(refusal(&copy), refused);
-        }
-    }
-
-    #[test]
-    fn a_damaged_state_at_the_head_is_no_torn_tail() {
-        let fs = SimFs::new();
-        let tail = begin(&fs, 1, at(0, 0), Descent::Origin, Some(b"vote"));
-        fs.damage(&tail.path, |bytes| bytes[4096 + 37] ^= 1);
-        assert_eq!(refusal(&fs), (1, 4096, "frame checksum mismatch"));
-    }
-
-    #[test]
-    fn a_frame_from_another_past_is_damage() {
-        let fs = SimFs::new();
-        let mut tail = begin(&fs, 1, at(0, 0), Descent::Origin, None);
-        write(&mut tail, &[at(1, 1)]);
-        let end = tail.end;
-        tail.crc ^= 1;
-        write(&mut tail, &[at(2, 1)]);
-        assert_eq!(refusal(&fs), (1, end, "the chain of frames is broken"));
-    }
-
-    #[test]
-    fn a_witness_of_a_later_group_makes_damage_of_a_torn_tail() {
-        for (groups, damaged, expected) in [
-            // One group of three: whatever is lost of it was never promised.
-            // (The last byte of the last frame is padding, and a zero tells nothing.)
-            (vec![3], 1, Ok((1, 88))),
-            (vec![3], 0, Ok((0, 132))),
-            (vec![3], 2, Ok((2, 43))),
-            // The last entry is a group of its own: a witness.
-            (vec![2, 1], 0, Err(4096)),
-            (vec![2, 1], 1, Err(4096 + 44)),
-            (vec![2, 1], 2, Ok((2, 43))),
-            (vec![1, 1, 1], 1, Err(4096 + 44)),
-        ] {
-            let fs = SimFs::new();
-            let mut tail = begin(&fs, 1, at(0, 0), Descent::Origin, None);
-            let mut next = 1..;
-            for count in &groups {
-                let positions: Vec<Position> = next.by_ref().take(*count).map(|index| at(index, 1)).collect();
-                write(&mut tail, &positions);
-            }
-            // From the tenth byte on, so that the frame still claims its place in the chain.
-            fs.damage(&tail.path, |bytes| bytes[4096 + damaged * 44 + 40] ^= 0xff);
-            match (recover(&fs, dir()), expected) {
-                (Ok(found), Ok((last, torn_bytes))) => {
-                    assert_eq!((found.catalogue.last().index.0, found.torn_bytes), (last, torn_bytes));
-                    assert_eq!(found.ending, Ending::Used);
-                }
-                (Err(Error::Corrupt { offset, .. }), Err(told)) => assert_eq!(offset, told),
-                (found, expected) => panic!("{groups:?}, {damaged}: {:?} for {expected:?}", found.err()),
-            }
-        }
-    }
-
-    #[test]
-    fn what_lies_before_an_origin_is_void_even_with_gaps() {
-        let fs = SimFs::new();
-        for sequence in [1, 2, 5] {
-            begin(&fs, sequence, at(sequence, 1), Descent::Origin, None);
-        }
-        fs.damage(&segment::path(dir(), 2), |bytes| bytes.fill(0xee));
-        let mut tail = begin(&fs, 6, at(40, 3), Descent::Origin, Some(b"new"));
-        write(&mut tail, &[at(41, 3)]);
-        let found = recover(&fs, dir()).unwrap();
-        assert_eq!(
-            (found.void, found.catalogue.start(), found.catalogue.last()),
-            (vec![1, 2, 5], at(40, 3), at(41, 3))
-        );
-        assert_eq!(found.state.as_deref(), Some(&b"new"[..]));
-    }
-
-    #[test]
-    fn a_release_cut_short_behind_a_conflict_is_finished() {
-        let fs = SimFs::new();
-        // Segment 1, with entries 1 to 9, is gone already; the log turned back from 12 to 6 before it was released.
-        let lost = Descent::Continues { end: 5000, crc: 7 };
-        let mut tail = begin(&fs, 2, at(9, 1), lost, Some(b"kept"));
-        write(&mut tail, &[at(10, 1), at(11, 1), at(12, 1)]);
-        let mut tail = begin(&fs, 3, at(6, 1), continues(&tail), None);
-        write(&mut tail, &[at(7, 2), at(8, 2)]);
-        let found = recover(&fs, dir()).unwrap();
-        assert_eq!(found.void, [2]);
-        assert_eq!((found.catalogue.start(), found.catalogue.last()), (at(6, 1), at(8, 2)));
-        assert_eq!(found.catalogue.segments().collect::<Vec<_>>(), [3]);
-        assert_eq!(found.state.as_deref(), Some(&b"kept"[..]));
-    }
-
-    #[test]
-    fn the_last_group_is_known_for_its_renewal() {
-        let fs = SimFs::new();
-        let mut tail = begin(&fs, 1, at(0, 0), Descent::Origin, None);
-        assert_eq!(recover(&fs, dir()).unwrap().last_group, 4096);
-        write(&mut tail, &[at(1, 1), at(2, 1)]);
-        let last_group = tail.end;
-        write(&mut tail, &[at(3, 1), at(4, 1)]);
-        let found = recover(&fs, dir()).unwrap();
-        assert_eq!((found.last_group, found.tail.end, found.tail.crc), (last_group, tail.end, tail.crc));
-        assert_eq!((found.ending, found.torn_bytes), (Ending::Used, 0));
-    }
-}
+mod tests;

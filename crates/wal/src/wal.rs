@@ -152,13 +152,7 @@ impl<F: Fs> Wal<F> {
             .attempt("renew the last group of log segment", &found.tail.path)?;
         fs.sync_dir(dir).attempt("sync directory", dir)?;
 
-        let recovery = Recovery {
-            identity: found.identity.clone(),
-            state: found.state.clone(),
-            start: found.catalogue.start(),
-            last: found.catalogue.last(),
-            torn_bytes: found.torn_bytes,
-        };
+        let recovery = found.recovery();
         let (identity, state) = (found.identity, found.state);
         let mut wal =
             Wal::assemble(fs, dir, options, identity, state, found.tail, found.spare, found.catalogue);

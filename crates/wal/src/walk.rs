@@ -64,17 +64,22 @@ impl<'f, F: File> Walk<'f, F> {
 
     /// Looks for whole frames anywhere at or after the offset at hand, calling `found` with each one's offset.
     pub fn survivors(&mut self, found: &mut dyn FnMut(u64, &Header)) -> io::Result<()> {
+        while let Some(header) = self.survivor()? {
+            found(self.offset, &header);
+            self.pass(&header);
+        }
+        Ok(())
+    }
+
+    /// Moves to the first whole frame at or after the offset at hand; to the limit if there is none.
+    pub fn survivor(&mut self) -> io::Result<Option<Header>> {
         while self.offset + HEADER_BYTES as u64 <= self.limit {
-            let offset = self.offset;
             match self.frame()?.map(|frame| frame.header) {
-                Ok(header) => {
-                    found(offset, &header);
-                    self.pass(&header);
-                }
+                Ok(header) => return Ok(Some(header)),
                 Err(_) => self.offset += ALIGNMENT as u64,
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Up to `bytes` bytes at the offset at hand: fewer only at the limit.

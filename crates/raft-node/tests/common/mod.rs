@@ -400,7 +400,8 @@ impl Member {
         self.ignored.extend(turn.snapshots_ignored);
         self.wanted.extend(turn.checkpoint_wanted);
         self.work.extend(turn.apply);
-        while let Some(job) = self.work.pop_front_if(|_| self.applies) {
+        while self.applies {
+            let Some(job) = self.work.pop_front() else { break };
             let installs = self.applier.machine().installs;
             let done = self.applier.apply(job).unwrap();
             if self.applier.machine().installs > installs {
