@@ -1,207 +1,21 @@
-//! Whole members: their threads, a real log in a temporary directory, a transport inside the process.
+//! Whole members on threads of their own: what a process sees of them.
 #![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+mod running;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use raft_node::{
-    Answer, Config, Fatal, Handle, Lane, Limits, Log, LogSync, Observer, Position, ProposeError, ReadError,
-    Role, SnapshotOffer, SnapshotOutcome, StartError, StateMachine, StoreState, Threads, TransferError,
-    Transport, start,
+    Config, Fatal, Limits, Position, ProposeError, ReadError, Role, StartError, TransferError, start,
 };
-use tempfile::TempDir;
+use running::{
+    Book, Home, Lines, Running, Shelf, Wire, Wires, boot, config, leader_of, open, propose, until,
+};
+use wal::RealFs;
 use wal::testing::{Fault, SimFs};
-use wal::{Fs, Options, RealFs, Wal};
-
-const OPTIONS: Options = Options { segment_bytes: 1 << 20 };
-
-type Lines = Arc<Mutex<Vec<String>>>;
-
-/// Writes commands down where the test can see them; refuses to go on at the command "die".
-struct Book {
-    lines: Lines,
-    applied: Position,
-}
-
-impl StateMachine for Book {
-    type Outcome = usize;
-
-    fn applied(&self) -> Position {
-        self.applied
-    }
-
-    fn apply(&mut self, _at: Position, command: &Bytes, answer: Answer) -> Result<Option<usize>, Fatal> {
-        let command = String::from_utf8(command.to_vec()).unwrap();
-        if command == "die" {
-            return Err(Fatal::new("apply die"));
-        }
-        let mut lines = self.lines.lock().unwrap();
-        lines.push(command);
-        Ok((answer == Answer::Wanted).then_some(lines.len()))
-    }
-
-    fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
-        self.applied = at;
-        Ok(())
-    }
-
-    fn install(&mut self, at: Position) -> Result<(), Fatal> {
-        Err(Fatal::new(format!("install {}: nothing is staged", at.index)))
-    }
-}
-
-/// Hands messages to the other members' handles, as the peers' streams would.
-#[derive(Clone, Default)]
-struct Wires {
-    handles: Arc<Mutex<BTreeMap<u64, Handle<usize>>>>,
-}
-
-struct Wire {
-    from: u64,
-    wires: Wires,
-}
-
-impl Transport for Wire {
-    fn send(&self, to: u64, _lane: Lane, message: Bytes) {
-        let handle = self.wires.handles.lock().unwrap().get(&to).cloned();
-        match handle {
-            Some(handle) => handle.receive(self.from, message),
-            None => {
-                let own = self.wires.handles.lock().unwrap().get(&self.from).cloned();
-                own.inspect(|own| own.report_unreachable(to));
-            }
-        }
-    }
-
-    fn send_snapshot(&self, offer: SnapshotOffer) {
-        let own = self.wires.handles.lock().unwrap().get(&self.from).cloned();
-        own.inspect(|own| own.report_snapshot(offer.to, SnapshotOutcome::Failed));
-    }
-}
-
-#[derive(Default)]
-struct Counts {
-    syncs: AtomicU64,
-    batches: AtomicU64,
-    commands: AtomicU64,
-}
-
-impl Observer for Counts {
-    fn log_synced(&self, sync: LogSync) {
-        assert!(sync.bytes > 0);
-        self.syncs.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn batch_proposed(&self, commands: usize, _bytes: usize) {
-        self.batches.fetch_add(1, Ordering::Relaxed);
-        self.commands.fetch_add(commands as u64, Ordering::Relaxed);
-    }
-}
-
-struct Running {
-    handle: Handle<usize>,
-    threads: Threads,
-    lines: Lines,
-    fatal: Arc<OnceLock<Fatal>>,
-    counts: Arc<Counts>,
-}
-
-impl Running {
-    fn stop(self) {
-        self.handle.stop();
-        self.threads.join();
-    }
-}
-
-fn config(id: u64, count: u64) -> Config {
-    static BOOTS: AtomicU64 = AtomicU64::new(1);
-    Config {
-        id,
-        voters: (1..=count).collect(),
-        boot_nonce: BOOTS.fetch_add(1, Ordering::Relaxed),
-        tick: Duration::from_millis(10),
-        heartbeat_ticks: 1,
-        election_ticks: 10,
-        catch_up_entries: 5_000,
-        store: StoreState::Whole,
-        limits: Limits { request_timeout: Duration::from_secs(5), ..Limits::default() },
-    }
-}
-
-fn open<F: Fs>(fs: F, dir: &Path) -> Log<F> {
-    if Wal::exists(&fs, dir).unwrap() {
-        let (wal, recovery) = Wal::open(fs, dir, OPTIONS).unwrap();
-        return Log::opened(wal, recovery);
-    }
-    Log::created(Wal::create(fs, dir, b"test", wal::Position::default(), OPTIONS).unwrap())
-}
-
-fn boot<F: Fs>(config: Config, log: Log<F>, wires: &Wires) -> Running {
-    let (lines, fatal, counts) = (Lines::default(), Arc::new(OnceLock::new()), Arc::new(Counts::default()));
-    let book = Book { lines: lines.clone(), applied: Position::default() };
-    let wire = Wire { from: config.id, wires: wires.clone() };
-    let id = config.id;
-    let told = fatal.clone();
-    let on_fatal = Box::new(move |fatal| told.set(fatal).expect("told once"));
-    let (handle, pump, threads) =
-        start(config, log, book, Arc::new(wire), on_fatal, counts.clone()).expect("the member starts");
-    tokio::spawn(pump.run());
-    wires.handles.lock().unwrap().insert(id, handle.clone());
-    Running { handle, threads, lines, fatal, counts }
-}
-
-struct Home {
-    dir: TempDir,
-    wires: Wires,
-}
-
-impl Home {
-    fn new() -> Home {
-        Home { dir: tempfile::tempdir().unwrap(), wires: Wires::default() }
-    }
-
-    fn log_dir(&self, id: u64) -> PathBuf {
-        self.dir.path().join(format!("m{id}"))
-    }
-
-    fn boot(&self, id: u64, count: u64) -> Running {
-        boot(config(id, count), open(RealFs, &self.log_dir(id)), &self.wires)
-    }
-
-    fn stop(&self, id: u64, member: Running) {
-        self.wires.handles.lock().unwrap().remove(&id);
-        member.stop();
-    }
-}
-
-/// Waits for a condition that other threads bring about.
-async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let patience = async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), patience).await.unwrap_or_else(|_| panic!("never: {what}"));
-}
-
-async fn leader_of(members: &[&Running]) -> usize {
-    let mut found = None;
-    until("a leader that all follow", || {
-        let status: Vec<_> = members.iter().map(|member| member.handle.status()).collect();
-        found = status.iter().position(|s| s.role == Role::Leader);
-        found.is_some_and(|at| status.iter().all(|s| s.leader == Some(status[at].id)))
-    })
-    .await;
-    found.unwrap()
-}
-
-async fn propose(member: &Running, command: &str) -> usize {
-    member.handle.propose(Bytes::from(command.to_owned())).await.unwrap()
-}
 
 #[tokio::test]
 async fn a_lone_member_answers_stops_and_remembers() {
@@ -372,7 +186,8 @@ async fn a_member_that_cannot_be_right_does_not_start() {
     home.stop(1, member);
 
     let attempt = |config: Config, applied: u64| {
-        let book = Book { lines: Lines::default(), applied: Position { index: applied, term: 1 } };
+        let applied = Position { index: applied, term: 1 };
+        let book = Book { lines: Lines::default(), applied, shelf: Shelf::default() };
         let wire = Arc::new(Wire { from: 1, wires: Wires::default() });
         let log = open(RealFs, &home.log_dir(1));
         start(config, log, book, wire, Box::new(|_| ()), Arc::new(())).map(|_| ()).unwrap_err()

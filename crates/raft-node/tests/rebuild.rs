@@ -1,0 +1,94 @@
+//! Whole members that are brought up by a snapshot: all threads take part, and a log on a real disk.
+#![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
+
+mod running;
+
+use std::sync::atomic::Ordering;
+
+use raft_node::{Role, StoreState};
+use running::{Home, Running, boot, config, leader_of, open, propose, until};
+use wal::{RealFs, Wal};
+
+/// Long enough that a few fill a segment of the log.
+fn long(at: usize) -> String {
+    format!("{at} {}", "x".repeat(100_000))
+}
+
+/// Commands until every log but those left out could be trimmed, then checkpoints.
+async fn write(members: &[&Running], count: usize) {
+    for at in 0..count {
+        propose(members[0], &long(at)).await;
+    }
+    for member in members {
+        member.handle.read_point().await.unwrap();
+        member.checkpoint();
+    }
+}
+
+fn segments(home: &Home, id: u64) -> usize {
+    std::fs::read_dir(home.log_dir(id)).unwrap().count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_was_away_is_brought_up_by_a_snapshot() {
+    let home = Home::new();
+    let mut members: Vec<_> = (1..=3).map(|id| Some(home.boot_trimming(id, 3, StoreState::Whole))).collect();
+    leader_of(&members.iter().flatten().collect::<Vec<_>>()).await;
+    propose(members[0].as_ref().unwrap(), "before").await;
+    home.stop(3, members[2].take().unwrap());
+    let rest: Vec<&Running> = members.iter().flatten().collect();
+    leader_of(&rest).await;
+    write(&rest, 40).await;
+    until("old segments are gone", || segments(&home, 1) <= 3 && segments(&home, 2) <= 3).await;
+
+    let back = home.boot_trimming(3, 3, StoreState::Whole);
+    until("it has everything", || back.lines.lock().unwrap().len() == 41).await;
+    assert_eq!(back.shelf.installs.load(Ordering::Relaxed), 1);
+    propose(&back, "after").await;
+    assert_eq!(*back.lines.lock().unwrap(), {
+        members[0].as_ref().unwrap().handle.read_point().await.unwrap();
+        members[0].as_ref().unwrap().lines.lock().unwrap().clone()
+    });
+    // The installed state and the restarted log belong together, also after a restart.
+    home.stop(3, back);
+    let again = home.boot_trimming(3, 3, StoreState::Whole);
+    until("it goes on", || again.lines.lock().unwrap().len() == 42).await;
+    assert_eq!(again.shelf.installs.load(Ordering::Relaxed), 1);
+    again.stop();
+    members.into_iter().flatten().for_each(Running::stop);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_whose_store_is_lost_is_rebuilt_and_keeps_its_log() {
+    let home = Home::new();
+    let mut members: Vec<_> = (1..=3).map(|id| Some(home.boot_trimming(id, 3, StoreState::Whole))).collect();
+    leader_of(&members.iter().flatten().collect::<Vec<_>>()).await;
+    write(&members.iter().flatten().collect::<Vec<_>>(), 40).await;
+    until("old segments are gone", || (1..=3).all(|id| segments(&home, id) <= 3)).await;
+    home.stop(3, members[2].take().unwrap());
+
+    let back = home.boot_trimming(3, 3, StoreState::Lost);
+    assert_eq!(back.handle.status().applied, 0);
+    until("it has everything", || back.lines.lock().unwrap().len() == 40).await;
+    assert_eq!(back.shelf.installs.load(Ordering::Relaxed), 1);
+    let point = back.handle.read_point().await.unwrap();
+    assert!(back.handle.status().applied >= point);
+    assert_ne!(back.handle.status().role, Role::Leader);
+    back.stop();
+    members.into_iter().flatten().for_each(Running::stop);
+}
+
+#[tokio::test]
+async fn a_lone_member_lets_go_of_its_log_and_starts_again() {
+    let home = Home::new();
+    let member = home.boot_trimming(1, 1, StoreState::Whole);
+    write(&[&member], 40).await;
+    until("old segments are gone", || segments(&home, 1) <= 3).await;
+    home.stop(1, member);
+    let (wal, _) = Wal::open(RealFs, &home.log_dir(1), running::OPTIONS).unwrap();
+    assert!(wal.reader().start().index.0 > 10);
+    drop(wal);
+    let member = boot(config(1, 1), open(RealFs, &home.log_dir(1)), &home.wires);
+    assert_eq!(propose(&member, "after").await, 41);
+    home.stop(1, member);
+}
