@@ -183,6 +183,20 @@ impl BlockFiles {
         Ok(())
     }
 
+    /// Numbers and sizes of all files.
+    pub fn sizes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.files.iter().map(|(number, usage)| (*number, usage.end))
+    }
+
+    /// Appends nothing more to this file: if it is the current one, the next block begins another.
+    pub fn close(&mut self, number: u64) -> Result<()> {
+        if self.current == Some(number) {
+            self.write_buffer()?;
+            self.current = None;
+        }
+        Ok(())
+    }
+
     /// Bytes of all files.
     pub fn allocated(&self) -> u64 {
         self.files.values().map(|usage| usage.end).sum()

@@ -1,7 +1,8 @@
 //! Physical compaction: superseded records leave the index, then the disk, in steps that hold up nobody.
 //!
-//!   Idle ─▶ Hashing ─▶ Pruning ─▶ Sweeping ─▶ Idle
-//!           (as etcd)  index      blocks: listed as dead · rewritten with their neighbours · dropped
+//!   Idle ─▶ Hashing ─▶ Pruning ─▶ Sweeping ─▶ Idle ─▶ Tidying ─▶ Idle
+//!           (as etcd)  index      │                   files with holes (`tidying`)
+//!                                 └ blocks: listed as dead · rewritten with their neighbours · dropped
 //!
 //! * It begins once the logical compaction is durable. So it only ever touches stored blocks, and after a crash no
 //!   reader can ask for what is gone.
@@ -27,6 +28,7 @@ use crate::index::Next;
 use crate::maintainer::{Durable, Maintainer};
 use crate::revision::Revision;
 use crate::state::Shared;
+use crate::tidying::{Bound, Tidying};
 use crate::types::CompactProgress;
 
 /// Blocks hashed or swept in one step: some 4 MiB read, and at most as much written.
@@ -52,17 +54,22 @@ pub(crate) enum Compaction {
         target: i64,
         sweep: Sweep,
     },
+    /// Nothing is left to drop, but files have holes.
+    Tidying(Tidying),
 }
 
 impl Compaction {
-    /// `Maintainer::compact_step`.
-    pub fn step(maintainer: &mut Maintainer, keys_max: usize) -> Result<CompactProgress> {
+    /// `Maintainer::compact_step`; `bound` says what is left to do when history is dropped.
+    pub fn step(maintainer: &mut Maintainer, keys_max: usize, bound: Bound) -> Result<CompactProgress> {
         let shared = maintainer.shared.clone();
         let phase = std::mem::take(&mut maintainer.compaction);
         maintainer.compaction = match phase {
             Compaction::Idle => match Self::begin(maintainer, &shared)? {
                 Some(next) => next,
-                None => return Ok(Self::idle_or_waiting(maintainer, &shared)),
+                None => match Tidying::begin(&mut maintainer.durable, &shared, bound)? {
+                    Some(tidying) => Compaction::Tidying(tidying),
+                    None => return Ok(Self::idle_or_waiting(maintainer, &shared)),
+                },
             },
             Compaction::Hashing { target, mut pass } => {
                 if pass.step(&shared, BLOCKS_PER_STEP)? {
@@ -85,6 +92,10 @@ impl Compaction {
                 }
                 Compaction::Sweeping { target, sweep }
             }
+            Compaction::Tidying(mut tidying) => match tidying.step(&mut maintainer.durable, &shared)? {
+                true => Compaction::Idle,
+                false => Compaction::Tidying(tidying),
+            },
         };
         Ok(CompactProgress::More)
     }
@@ -151,10 +162,10 @@ pub(crate) struct Sweep {
 }
 
 /// A stretch of neighbouring blocks, and what comes in their place.
-struct Change {
-    positions: Range<usize>,
-    old: Vec<Arc<Block>>,
-    new: Vec<Arc<Block>>,
+pub(crate) struct Change {
+    pub positions: Range<usize>,
+    pub old: Vec<Arc<Block>>,
+    pub new: Vec<Arc<Block>>,
 }
 
 impl Sweep {
@@ -243,7 +254,7 @@ fn block_raw_bytes(block: &Block) -> u64 {
 }
 
 /// Copies the live records of neighbouring blocks into as few new ones as they need.
-fn merge(
+pub(crate) fn merge(
     durable: &mut Durable,
     shared: &Shared,
     group: &[Arc<Block>],
@@ -280,7 +291,7 @@ fn store_rewritten(durable: &mut Durable, open: OpenBlock) -> Result<Arc<Block>>
 }
 
 /// Makes one step durable, then lets readers see it, then gives the space back.
-fn apply(durable: &mut Durable, shared: &Shared, mut marks: Marks, change: Change) -> Result<()> {
+pub(crate) fn apply(durable: &mut Durable, shared: &Shared, mut marks: Marks, change: Change) -> Result<()> {
     let is_unchanged =
         |block: &&Arc<Block>, others: &[Arc<Block>]| others.iter().any(|other| Arc::ptr_eq(block, other));
     let gone: Vec<_> = change.old.iter().filter(|block| !is_unchanged(block, &change.new)).collect();

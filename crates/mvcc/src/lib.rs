@@ -42,6 +42,7 @@ mod catalogue; // what one checkpoint says
 mod compaction; // superseded history leaves
 mod maintainer; // the background half
 mod recovery; // how a store is opened
+mod tidying; // space comes back
 
 mod export; // a checkpoint leaves
 mod install; // and becomes another member's state

@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::frame;
 use crate::revision::Revision;
 use crate::state::{Cut, Shared};
+use crate::tidying::Bound;
 use crate::types::{CompactProgress, Persisted, Written};
 
 /// Only one exists per store; the checkpoint thread owns it. After an error it is poisoned and the member must stop.
@@ -65,11 +66,18 @@ impl Maintainer {
 
     /// One bounded step of physical compaction: at most `keys_max` keys are visited under the lock, a few MiB of blocks
     /// read and rewritten. Persists first when the compaction itself is not durable yet. A compaction that a crash
-    /// interrupted is resumed by the first call after reopening.
+    /// interrupted is resumed by the first call after reopening. After a compaction, further steps empty files that are
+    /// mostly holes, until the store takes at most a third more than its live data; only then it is `Idle`.
     ///
     /// Errors: as `persist`, and `Corrupt` when a block that must be rewritten cannot be read.
     pub fn compact_step(&mut self, keys_max: usize) -> Result<CompactProgress> {
-        self.guarded(|maintainer| Compaction::step(maintainer, keys_max))
+        self.guarded(|maintainer| Compaction::step(maintainer, keys_max, Bound::Usual))
+    }
+
+    /// As `compact_step`, for somebody who asked for the space: goes on until hardly any is left to be had. `Idle` means
+    /// that all of it came back.
+    pub fn reclaim_step(&mut self, keys_max: usize) -> Result<CompactProgress> {
+        self.guarded(|maintainer| Compaction::step(maintainer, keys_max, Bound::Tight))
     }
 
     pub(crate) fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use common::{Oracle, everything, range, tiny_options};
 use mvcc::{
-    Applied, Backend, CompactProgress, Error, KeyRange, Maintainer, MemoryBackend, Previous, SledBackend,
-    Store, Writer,
+    Applied, Backend, CompactProgress, Error, Export, KeyRange, Maintainer, MemoryBackend, Previous,
+    SledBackend, Staging, Store, Writer,
 };
 use proptest::prelude::*;
 
@@ -22,6 +22,13 @@ enum Operation {
     Compact(u8),
     CompactStep(u8),
     CompactFully,
+    Reclaim,
+    /// Pins the durable checkpoint, to be sent later.
+    Export,
+    /// Sends what was pinned, in chunks of this size, to a member without a store.
+    Deliver(u16),
+    /// The store moves to another place by export and install, and goes on there.
+    Move(u16),
     Persist,
     /// A crash, and a restart from what was persisted.
     Reopen,
@@ -51,6 +58,10 @@ fn operation() -> impl Strategy<Value = Operation> {
         2 => any::<u8>().prop_map(Operation::Compact),
         4 => (1..30u8).prop_map(Operation::CompactStep),
         1 => Just(Operation::CompactFully),
+        1 => Just(Operation::Reclaim),
+        1 => Just(Operation::Export),
+        1 => (1..3000u16).prop_map(Operation::Deliver),
+        1 => (1..3000u16).prop_map(Operation::Move),
         2 => Just(Operation::Persist),
         1 => Just(Operation::Reopen),
         1 => (0..4u8, any::<Option<u8>>()).prop_map(|(key, value)| Operation::SetItem(key, value)),
@@ -71,6 +82,35 @@ impl Home {
             Home::Sled(dir) => Box::new(SledBackend::open(dir).unwrap()),
         }
     }
+
+    fn incoming(&self) -> Box<dyn Backend> {
+        match self {
+            Home::Memory(backend) => Box::new(backend.incoming()),
+            Home::Sled(dir) => Box::new(SledBackend::incoming(dir).unwrap()),
+        }
+    }
+
+    /// A place of the same kind where nothing is yet.
+    fn another(&self) -> Self {
+        match self {
+            Home::Memory(_) => Home::Memory(MemoryBackend::new()),
+            Home::Sled(dir) => {
+                Home::Sled(dir.with_file_name(format!("{}+", dir.file_name().unwrap().to_str().unwrap())))
+            }
+        }
+    }
+}
+
+/// An empty store at `home` that receives and installs the export.
+fn install(home: &Home, mut export: Export, bytes_max: u16) -> (Writer, Store, Maintainer) {
+    let mut handles = mvcc::open(home.backend(), tiny_options()).unwrap();
+    let mut staging = Staging::begin(home.incoming(), &tiny_options()).unwrap();
+    while let Some(chunk) = export.next(usize::from(bytes_max)).unwrap() {
+        staging.add(&chunk).unwrap();
+    }
+    let installed = handles.2.install(staging.finish().unwrap()).unwrap();
+    assert_eq!((installed, handles.1.applied()), (export.applied(), export.applied()));
+    handles
 }
 
 struct Subject {
@@ -81,6 +121,8 @@ struct Subject {
     past: Vec<Oracle>,
     /// The least that a crash must leave.
     persisted: Applied,
+    /// A checkpoint to be sent, and what the receiver must find in it.
+    pinned: Option<(Export, Oracle)>,
 }
 
 impl Subject {
@@ -93,6 +135,7 @@ impl Subject {
             past: vec![oracle.clone()],
             oracle,
             persisted: Applied::default(),
+            pinned: None,
         }
     }
 
@@ -115,6 +158,22 @@ impl Subject {
             Operation::CompactFully => {
                 while self.handles().2.compact_step(3).unwrap() == CompactProgress::More {}
             }
+            Operation::Reclaim => {
+                while self.handles().2.reclaim_step(3).unwrap() != CompactProgress::Idle {}
+                self.check();
+            }
+            Operation::Export => {
+                let export = self.handles().2.export();
+                let expected = self.past[export.applied().index as usize].clone();
+                self.pinned = Some((export, expected));
+            }
+            Operation::Deliver(bytes_max) => {
+                let Some((export, expected)) = self.pinned.take() else { return };
+                let home = Home::Memory(MemoryBackend::new());
+                let (_, store, _) = install(&home, export, *bytes_max);
+                expected.check_all(&store);
+            }
+            Operation::Move(bytes_max) => self.move_elsewhere(*bytes_max),
             Operation::Persist => {
                 let persisted = self.handles().2.persist().unwrap();
                 assert_eq!(persisted.applied, self.oracle.applied, "between entries everything is persisted");
@@ -196,6 +255,19 @@ impl Subject {
         self.past.truncate(applied.index as usize + 1);
         self.oracle = self.past.last().unwrap().clone();
         assert_eq!(self.oracle.applied, applied, "a checkpoint is a state between two entries");
+        self.check();
+    }
+
+    fn move_elsewhere(&mut self, bytes_max: u16) {
+        let export = self.handles().2.export();
+        let (applied, home) = (export.applied(), self.home.another());
+        let handles = install(&home, export, bytes_max);
+        // Entries that were not persisted stay behind, as in a crash.
+        self.handles = Some(handles);
+        self.home = home;
+        self.persisted = applied;
+        self.past.truncate(applied.index as usize + 1);
+        self.oracle = self.past.last().unwrap().clone();
         self.check();
     }
 

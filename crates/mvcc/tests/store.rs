@@ -233,9 +233,11 @@ fn compaction_gives_the_space_back_file_by_file() {
     oracle.applied.index = 401;
     end(&mut writer, 401);
     assert_eq!(compact_fully(&mut maintainer), CompactProgress::Finished { revision: 401 });
+    // Files with holes are emptied after that.
+    assert_eq!(compact_fully(&mut maintainer), CompactProgress::Idle);
     assert_eq!(maintainer.compact_step(5).unwrap(), CompactProgress::Idle);
     let after = store.size();
-    assert!(after.allocated * 4 < before.allocated, "{before:?} became {after:?}");
+    assert!(after.allocated * 10 < before.allocated, "{before:?} became {after:?}");
     oracle.check_all(&store);
     oracle.check_all(&open(&backend.fork(), tiny_options()).1);
 }
