@@ -1,14 +1,22 @@
 //! Questions asked of servers beside the load: who leads, at which revision, what hash. Rare, so through tonic.
 
+use crate::access::TOKEN;
+use crate::dial::{self, Speech};
 use crate::endpoint::Endpoint;
+use api::etcdserverpb::auth_client::AuthClient;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{
-    CompactionRequest, HashKvRequest, PutRequest, RangeRequest, StatusRequest, StatusResponse,
+    AuthenticateRequest, CompactionRequest, HashKvRequest, PutRequest, RangeRequest, StatusRequest,
+    StatusResponse,
 };
 use bytes::Bytes;
+use hyper_util::rt::TokioIo;
 use std::time::Duration;
-use tonic::transport::Channel;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport;
 
 /// A server that takes longer to say who it is cannot be measured.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -115,11 +123,44 @@ pub async fn compact_behind(endpoint: &Endpoint, delta: i64) -> Result<(), Error
     }
 }
 
+/// The token of a user and a password, for all calls from then on.
+pub async fn authenticate(endpoint: &Endpoint, name: &str, password: &str) -> Result<String, Error> {
+    let request = AuthenticateRequest { name: name.into(), password: password.into() };
+    let response = AuthClient::new(channel(endpoint).await?).authenticate(request).await;
+    response
+        .map(|response| response.into_inner().token)
+        .map_err(|status| failed(endpoint, "Authenticate", status))
+}
+
+/// A channel whose calls carry the endpoint's token.
+type Channel = InterceptedService<transport::Channel, Carry>;
+
+struct Carry(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Carry {
+    fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, tonic::Status> {
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert(TOKEN, token.clone());
+        }
+        Ok(request)
+    }
+}
+
 async fn channel(endpoint: &Endpoint) -> Result<Channel, Error> {
     let unreachable = |reason: String| Error::Unreachable { endpoint: endpoint.clone(), reason };
-    let channel = Channel::from_shared(endpoint.url()).map_err(|error| unreachable(error.to_string()))?;
-    let channel = channel.connect_timeout(TIMEOUT).timeout(TIMEOUT).connect().await;
-    channel.map_err(|error| unreachable(innermost(&error)))
+    let token = endpoint.token().map(MetadataValue::try_from).transpose();
+    let token = token.map_err(|_| unreachable("the token it gave is no header".into()))?;
+    // TLS is this connector's business, so the library must not see an address that asks it for TLS.
+    let address = format!("http://{}", endpoint.authority());
+    let channel = transport::Channel::from_shared(address).map_err(|error| unreachable(error.to_string()))?;
+    let to = endpoint.clone();
+    let connector = tower::service_fn(move |_| {
+        let to = to.clone();
+        async move { dial::connect(&to, Speech::Http2).await.map(TokioIo::new) }
+    });
+    let channel = channel.connect_timeout(TIMEOUT).timeout(TIMEOUT).connect_with_connector(connector).await;
+    let channel = channel.map_err(|error| unreachable(innermost(&error)))?;
+    Ok(InterceptedService::new(channel, Carry(token)))
 }
 
 fn failed(endpoint: &Endpoint, call: &'static str, status: tonic::Status) -> Error {

@@ -11,6 +11,7 @@
 //! acknowledged write.
 
 // What is sent, when, and where to.
+pub mod access; // TLS and tokens
 pub mod endpoint; // addresses
 mod frame; // requests as bytes
 mod keys; // etcd's key encoding
@@ -19,6 +20,7 @@ pub mod workload; // a position in the run becomes a request
 
 // One call.
 mod call; // in flight
+mod dial; // plain or inside TLS
 mod failure; // why it brought nothing
 mod link; // the connection that carries it
 mod reply; // what is read of its answer

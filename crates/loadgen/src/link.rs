@@ -13,7 +13,9 @@
 //!
 //! Knows nothing of callers: who waits for what is the worker's business.
 
+use crate::access::TOKEN;
 use crate::control::Counters;
+use crate::dial::{Speech, Stream, connect};
 use crate::endpoint::Endpoint;
 use crate::wire::Metered;
 use bytes::Bytes;
@@ -24,7 +26,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
 
 /// What one caller can have in flight is one reply; the largest that etcd sends by default is far below this.
 const STREAM_WINDOW_BYTES: u32 = 16 << 20;
@@ -46,7 +47,7 @@ pub struct Link {
     in_flight: usize,
 }
 
-type Wire = Metered<TcpStream>;
+type Wire = Metered<Stream>;
 type Opened = (SendRequest<Bytes>, Connection<Wire, Bytes>);
 
 enum State {
@@ -66,13 +67,16 @@ pub enum Change {
 impl Link {
     /// A link that will carry calls of the method at `path` and add its bytes to `counters`.
     pub fn new(endpoint: Endpoint, path: &'static str, counters: Arc<Counters>) -> Result<Self, http::Error> {
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(Method::POST)
             .version(Version::HTTP_2)
-            .uri(format!("http://{}{path}", endpoint.authority()))
+            .uri(format!("{}{path}", endpoint.url()))
             .header(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
-            .header(header::TE, HeaderValue::from_static("trailers"))
-            .body(())?;
+            .header(header::TE, HeaderValue::from_static("trailers"));
+        if let Some(token) = endpoint.token() {
+            request = request.header(TOKEN, token);
+        }
+        let request = request.body(())?;
         let state = State::Resting { until: Instant::now() };
         Ok(Self { endpoint, request, state, reason: String::new(), counters, in_flight: 0 })
     }
@@ -163,9 +167,7 @@ impl Link {
 }
 
 async fn open(endpoint: Endpoint, counters: Arc<Counters>) -> Result<Opened, String> {
-    let connect = TcpStream::connect(endpoint.authority());
-    let stream = connect.await.map_err(|error| error.to_string())?;
-    stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    let stream = connect(&endpoint, Speech::Http2).await.map_err(|error| error.to_string())?;
     h2::client::Builder::new()
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)

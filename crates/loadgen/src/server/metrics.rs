@@ -1,10 +1,10 @@
 //! What a server counts of itself: `process_*` at `/metrics` on its client port, by a plain HTTP/1.1 GET.
 
 use super::{Counters, Error};
+use crate::dial::{Speech, connect};
 use crate::endpoint::Endpoint;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// A metrics page is some hundred kilobytes; beyond this it is something else.
 const PAGE_BYTES_MAX: u64 = 16 << 20;
@@ -25,7 +25,7 @@ pub(super) async fn counters(endpoint: &Endpoint) -> Result<Counters, Error> {
 }
 
 async fn page(endpoint: &Endpoint) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(endpoint.authority()).await?;
+    let mut stream = connect(endpoint, Speech::Http1).await?;
     // HTTP/1.0, so that the body is not chunked and ends with the connection.
     let request = format!("GET /metrics HTTP/1.0\r\nHost: {endpoint}\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
