@@ -11,6 +11,7 @@ use raft_node::{Answer, Fatal, LogSync, Observer, Position};
 use state_machine::{Outcome, StateMachine};
 use std::sync::Arc;
 
+use crate::incoming::Incoming;
 use crate::log::causes;
 use crate::metrics::Metrics;
 use crate::store_thread::Checkpoints;
@@ -19,15 +20,21 @@ use crate::store_thread::Checkpoints;
 pub struct Apply {
     machine: StateMachine,
     checkpoints: Checkpoints,
+    incoming: Incoming,
     metrics: Arc<Metrics>,
     /// Newest compaction that the store thread was told of.
     compacted: i64,
 }
 
 impl Apply {
-    pub fn new(machine: StateMachine, checkpoints: Checkpoints, metrics: Arc<Metrics>) -> Apply {
+    pub fn new(
+        machine: StateMachine,
+        checkpoints: Checkpoints,
+        incoming: Incoming,
+        metrics: Arc<Metrics>,
+    ) -> Apply {
         let compacted = machine.store().compact_revision();
-        Apply { machine, checkpoints, metrics, compacted }
+        Apply { machine, checkpoints, incoming, metrics, compacted }
     }
 }
 
@@ -59,16 +66,26 @@ impl raft_node::StateMachine for Apply {
             self.compacted = compacted;
             self.checkpoints.compaction_began();
         }
-        self.checkpoints.pressed(pressure)
+        self.checkpoints.entry_ended(pressure, at.index)
     }
 
+    /// The log begins anew at `at`, durably, so this is carried out or the member ends; after a crash the next start does it.
     fn install(&mut self, at: Position) -> Result<(), Fatal> {
-        Err(Fatal::new(format!("install the snapshot of entry {}: none was received", at.index)))
+        let lost = || Fatal::new(format!("install a snapshot: no received store reaches entry {}", at.index));
+        let received = self.incoming.take(at.index).ok_or_else(lost)?;
+        let (staged, key) = received.into_parts();
+        self.checkpoints.install(staged)?;
+        drop(key); // Only now may another store be received.
+        self.machine.installed().map_err(|error| Fatal::new(causes(&error)))?;
+        self.compacted = self.machine.store().compact_revision();
+        Ok(())
     }
 }
 
 /// Raft's figures, counted.
 pub struct Watcher {
+    pub checkpoints: Checkpoints,
+    pub incoming: Incoming,
     pub metrics: Arc<Metrics>,
     pub member_id: u64,
 }
@@ -106,6 +123,15 @@ impl Observer for Watcher {
             self.metrics.raft.entries_slow.inc();
             tracing::warn!(commands, took = ?took, expected_duration = ?APPLY_SLOW, "apply request took too long");
         }
+    }
+
+    fn checkpoint_wanted(&self, _index: u64) {
+        self.checkpoints.wish();
+    }
+
+    fn snapshot_ignored(&self, at: Position) {
+        tracing::info!(applied = at.index, "a received snapshot is not needed");
+        self.incoming.discard_soon(at.index);
     }
 
     fn read_points_failed(&self, count: usize) {

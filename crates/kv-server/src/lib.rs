@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The border inside this crate: `node` starts everything and builds one `member::Member` from
-//! `{raft handle, mvcc store, ids, limits, metrics, finished compactions}`; `service` turns it into gRPC; `http` asks the same `Member` for health. Sockets, files, threads and signals stay on this side of it.
+//! `{raft handle, mvcc store, ids, limits, metrics, the store's thread}`; `service` turns it into gRPC; `http` asks the same `Member` for health. Sockets, files, threads and signals stay on this side of it.
 //!
 //! This crate is glue: it holds no state that matters after a crash, and decides nothing that replicas must agree on.
 
@@ -24,6 +24,8 @@ pub mod identity; // who this member is, ever after its first start
 pub mod ids; // member and cluster numbers
 
 pub mod disk; // the log's file system, timed
+pub mod home; // the store at start
+pub mod incoming; // a store that the leader sends
 
 pub mod apply; // where the log meets the store
 pub mod node; // one member's life, start to end

@@ -15,10 +15,10 @@ use mvcc::Store;
 use raft_node::{Handle, ReadError, Status};
 use state_machine::command::{self, Kind};
 use state_machine::{Outcome, Response};
-use tokio::sync::watch;
 
 use crate::metrics::Metrics;
 use crate::settings::Limits;
+use crate::store_thread::Checkpoints;
 
 /// Everything that a service may touch.
 pub struct Member {
@@ -27,8 +27,8 @@ pub struct Member {
     pub ids: Ids,
     pub limits: Limits,
     pub metrics: Arc<Metrics>,
-    /// Newest revision whose compaction is physically and durably done; -1 while there was none.
-    pub compactions: watch::Receiver<i64>,
+    /// The store's thread: how far physical compaction is, and what can be asked of it.
+    pub checkpoints: Checkpoints,
 }
 
 /// Who answers.

@@ -122,6 +122,23 @@ impl Default for PeerMetrics {
     }
 }
 
+/// Something that is under way, counted until this is dropped: however it ends, and whoever goes away meanwhile.
+#[derive(Debug)]
+pub struct UnderWay(Gauge);
+
+impl UnderWay {
+    pub fn new(gauge: &Gauge) -> UnderWay {
+        gauge.inc();
+        UnderWay(gauge.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 impl Metrics {
     fn register(&self, registry: &mut Registry) {
         self.register_keys(registry);

@@ -15,8 +15,8 @@ use std::time::Duration;
 use api::command::PublishMember;
 use api::etcdserverpb::Member as MemberEntry;
 use api::peer::PeerMember;
-use mvcc::{Maintainer, SledBackend, Store, Writer};
-use raft_node::{Config, Fatal, Handle, Threads};
+use mvcc::Store;
+use raft_node::{Config, Fatal, Handle, Position, StoreState, Threads};
 use state_machine::command::Kind;
 use state_machine::{Genesis, Outcome, StateMachine};
 use tokio::net::TcpListener;
@@ -28,8 +28,10 @@ use crate::clients::{self, Services};
 use crate::directory::Directory;
 use crate::disk::TimedFs;
 use crate::front;
+use crate::home::{self, Home, HomeError, LogBounds};
 use crate::http::{self, Http};
 use crate::identity::Identity;
+use crate::incoming::{BesideStore, Incoming};
 use crate::listen::{self, BindError, Permits};
 use crate::log::causes;
 use crate::member::{Ids, Member};
@@ -57,8 +59,8 @@ pub enum NodeError {
     Bind(#[from] BindError),
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
-    #[error("open the store")]
-    Store(#[from] mvcc::Error),
+    #[error(transparent)]
+    Home(#[from] HomeError),
     #[error("read the store")]
     State(#[from] state_machine::Fatal),
     #[error("start the store's thread")]
@@ -136,24 +138,38 @@ impl Running {
         peer_ports: Vec<TcpListener>,
     ) -> Result<Running, NodeError> {
         let identity = Arc::new(established.identity.clone());
-        let (writer, store, maintainer) = open_store(directory)?;
+        let Home { writer, store, maintainer, state } = open_home(directory, &established)?;
         let machine = StateMachine::new(writer, &genesis(&identity))?;
-        let store_thread = StoreThread::start(maintainer, store.clone(), Arc::clone(&metrics), on_fatal)
-            .map_err(NodeError::StoreThread)?;
-        let context = Context { identity: Arc::clone(&identity), metrics: Arc::clone(&metrics) };
-        let peers = Arc::new(Peers::new(context));
+        let entries_max = settings.snapshot_count;
+        let store_thread =
+            StoreThread::start(maintainer, store.clone(), entries_max, Arc::clone(&metrics), on_fatal)
+                .map_err(NodeError::StoreThread)?;
         let checkpoints = store_thread.checkpoints();
-        let apply = Apply::new(machine, checkpoints.clone(), Arc::clone(&metrics));
-        let (raft, threads) = start_raft(&runtimes.clients, &settings, established, apply, &peers, &metrics)?;
+        let context = Context { identity: Arc::clone(&identity), metrics: Arc::clone(&metrics) };
+        let peers = Arc::new(Peers::new(context, checkpoints.clone()));
+        let place = Box::new(BesideStore(directory.store_dir()));
+        let incoming = Incoming::new(place, Arc::clone(&metrics), Arc::new(on_fatal));
+        let apply = Apply::new(machine, checkpoints.clone(), incoming.clone(), Arc::clone(&metrics));
+        let watcher = Watcher {
+            checkpoints: checkpoints.clone(),
+            incoming: incoming.clone(),
+            metrics: Arc::clone(&metrics),
+            member_id: identity.member_id,
+        };
+        let config = config(&settings, &identity, state);
+        let (raft, threads) = start_raft(&runtimes.clients, config, established, apply, &peers, watcher)?;
+        let told = raft.clone();
+        checkpoints.tell(move |applied| {
+            told.checkpointed(Position { index: applied.index, term: applied.term });
+        });
         let (peers_stopper, stop) = shutdown::stop();
         {
             let _inside = runtimes.peers().enter();
-            start_peers(&peers, &raft, &store, peer_ports, &stop);
+            start_peers(&peers, &raft, &store, incoming, peer_ports, &stop);
         }
         let ids = Ids { cluster: identity.cluster_id, member: identity.member_id };
         let limits = settings.limits;
-        let compactions = checkpoints.compacted();
-        let member = Member { raft, store, ids, limits, metrics: Arc::clone(&metrics), compactions };
+        let member = Member { raft, store, ids, limits, metrics: Arc::clone(&metrics), checkpoints };
         let member = Arc::new(member);
         Ok(Running { settings, identity, member, metrics, store_thread, threads, peers_stopper })
     }
@@ -248,9 +264,11 @@ impl Running {
     }
 }
 
-fn open_store(directory: &Directory) -> Result<(Writer, Store, Maintainer), NodeError> {
-    let backend = SledBackend::open(&directory.store_dir())?;
-    Ok(mvcc::open(Box::new(backend), mvcc::Options::default())?)
+/// The store that belongs to the log just opened.
+fn open_home(directory: &Directory, established: &Established) -> Result<Home, HomeError> {
+    let Established { identity, recovery, .. } = established;
+    let log = LogBounds { start: recovery.start.index.0, last: recovery.last.index.0 };
+    home::open(directory, log, identity.members.len() - 1)
 }
 
 /// Ids and peer URLs of the first members; names and client URLs each member publishes itself.
@@ -265,16 +283,15 @@ fn genesis(identity: &Identity) -> Genesis {
 
 fn start_raft(
     runtime: &Runtime,
-    settings: &Settings,
+    config: Config,
     established: Established,
     apply: Apply,
     peers: &Arc<Peers>,
-    metrics: &Arc<Metrics>,
+    watcher: Watcher,
 ) -> Result<(Handle<Outcome>, Threads), NodeError> {
-    let Established { identity, log, recovery, .. } = established;
-    let watcher = Watcher { metrics: Arc::clone(metrics), member_id: identity.member_id };
+    let Established { log, recovery, .. } = established;
     let (raft, pump, threads) = raft_node::start(
-        config(settings, &identity),
+        config,
         raft_node::Log::opened(log, recovery),
         apply,
         Arc::clone(peers) as Arc<dyn raft_node::Transport>,
@@ -285,7 +302,7 @@ fn start_raft(
     Ok((raft, threads))
 }
 
-fn config(settings: &Settings, identity: &Identity) -> Config {
+fn config(settings: &Settings, identity: &Identity, store: StoreState) -> Config {
     let heartbeat = settings.clock.heartbeat;
     let ticks = settings.clock.election.as_millis() / heartbeat.as_millis().max(1);
     let defaults = raft_node::Limits::default();
@@ -296,8 +313,8 @@ fn config(settings: &Settings, identity: &Identity) -> Config {
         tick: heartbeat,
         heartbeat_ticks: 1,
         election_ticks: u32::try_from(ticks).unwrap_or(u32::MAX),
-        catch_up_entries: 5_000,
-        store: raft_node::StoreState::Whole,
+        catch_up_entries: settings.snapshot_catch_up_entries,
+        store,
         limits: raft_node::Limits {
             command_bytes_max: defaults.command_bytes_max.max(settings.limits.request_bytes_max),
             request_timeout: settings.request_timeout(),
@@ -310,6 +327,7 @@ fn start_peers(
     peers: &Arc<Peers>,
     raft: &Handle<Outcome>,
     store: &Store,
+    incoming: Incoming,
     ports: Vec<TcpListener>,
     stop: &Stop,
 ) {
@@ -317,7 +335,7 @@ fn start_peers(
     peers.connect(Arc::clone(&inbox), stop);
     let store = store.clone();
     let members = move || known_members(&store);
-    peer::serve(ports, &PeerServer::new(Arc::clone(peers), inbox, Arc::new(members)), stop);
+    peer::serve(ports, &PeerServer::new(Arc::clone(peers), inbox, incoming, Arc::new(members)), stop);
 }
 
 /// What a starting member may ask of us.

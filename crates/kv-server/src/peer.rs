@@ -1,8 +1,9 @@
-//! Member to member: messages of Raft, carried as opaque bytes.
+//! Member to member: messages of Raft, carried as opaque bytes, and whole stores for whoever fell too far behind.
 //!
 //! ```text
 //!   raft-node ──send──▶ queue ──▶ link ──one stream, all that waits in one batch──▶ server of the peer ──▶ receive
 //!                 (one queue, one link and one TCP connection per peer and lane)
+//!   raft-node ──send_snapshot──▶ sending ──a stream of its own──▶ server of the peer ──▶ incoming ──▶ receive
 //! ```
 //!
 //! * Sending never blocks. A full queue drops, and Raft is told that the peer cannot be reached.
@@ -15,6 +16,7 @@
 mod backoff; // how long to wait before dialling again
 mod link; // keeps one stream open
 mod queue; // what waits to be sent
+mod sending; // whole stores
 mod server; // what the peer port answers
 mod transport; // the face that Raft sees
 
@@ -26,6 +28,7 @@ use crate::identity::Identity;
 use crate::metrics::Metrics;
 
 pub use link::bootstrapped_elsewhere;
+pub use raft_node::SnapshotOutcome;
 pub use server::{PeerServer, serve};
 pub use transport::Peers;
 
@@ -42,7 +45,10 @@ const WINDOW_BYTES: u32 = 16 << 20;
 pub trait Inbox: Send + Sync + 'static {
     fn receive(&self, from: u64, message: Bytes);
     fn report_unreachable(&self, peer: u64);
-    fn report_snapshot(&self, peer: u64, outcome: raft_node::SnapshotOutcome);
+    /// How a snapshot's stream to `peer` ended.
+    fn report_snapshot(&self, peer: u64, outcome: SnapshotOutcome);
+    /// The last index that this member knows to be committed.
+    fn commit(&self) -> u64;
 }
 
 impl<O: Send + 'static> Inbox for raft_node::Handle<O> {
@@ -54,8 +60,12 @@ impl<O: Send + 'static> Inbox for raft_node::Handle<O> {
         raft_node::Handle::report_unreachable(self, peer);
     }
 
-    fn report_snapshot(&self, peer: u64, outcome: raft_node::SnapshotOutcome) {
+    fn report_snapshot(&self, peer: u64, outcome: SnapshotOutcome) {
         raft_node::Handle::report_snapshot(self, peer, outcome);
+    }
+
+    fn commit(&self) -> u64 {
+        self.status().commit
     }
 }
 

@@ -1,41 +1,38 @@
-//! The thread behind the store: checkpoints and physical compaction, away from every request.
+//! The thread behind the store: checkpoints, physical compaction and whole stores that come and go, away from every request.
 //!
 //! ```text
-//!   apply ──Due──▶ persist ──▶ wake those who found the store Full
+//!   apply ──Due, or too many entries──▶ persist ──▶ wake those who found the store Full; tell Raft how far it reaches
 //!         ──compacted──▶ step, pause, step, … ──▶ announce the finished revision
+//!         ──install──▶ the received store takes the place of the present one
+//!   sender of snapshots ──export──▶ the newest checkpoint, pinned
+//!   Defragment ──▶ persist, and every step that is pending without a pause
 //!   idle for a while with something unpersisted ──▶ persist
 //!   stop ──▶ persist once more, end
 //! ```
 //!
 //! * Only this thread writes the durable form of the store.
-//! * Nothing waits for it but an apply loop that found the store Full, and a client who asked for a physical
-//!   compaction.
+//! * Nothing waits for it but an apply loop that found the store Full or has a snapshot to install, and clients who asked for a
+//!   physical compaction or a Defragment.
 //! * A failed write or sync is fatal: nothing is tried again.
 
-use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+mod keeper; // what the thread does
 
-use mvcc::{CompactProgress, Maintainer, Pressure, Store};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use mvcc::{Applied, Export, Maintainer, Pressure, Staged, Store};
 use parking_lot::{Condvar, Mutex};
 use raft_node::Fatal;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
-use crate::log::causes;
-use crate::metrics::{Metrics, Purpose};
+use crate::metrics::Metrics;
+use keeper::Keeper;
 
-/// Keys visited in one step of a compaction: a lock hold well under a millisecond. etcd's batch is as large.
-const COMPACT_KEYS_MAX: usize = 1000;
-/// Between two steps reads and writes have the machine to themselves; etcd pauses as long.
-const COMPACT_PAUSE: Duration = Duration::from_millis(10);
-/// After so long without a new entry a checkpoint disturbs nobody, and the next start has nothing to replay.
-const IDLE: Duration = Duration::from_secs(5);
-/// Even a trickle of entries that never rests is checkpointed this often.
-const TRICKLE: Duration = Duration::from_secs(60);
+/// Told of every checkpoint that became durable.
+type Listener = Box<dyn Fn(Applied) + Send>;
 
-const CHECKPOINT: Purpose = Purpose { purpose: "checkpoint" };
-
-/// How the apply loop talks to the thread. Cheap to clone.
+/// How others talk to the thread. Cheap to clone.
 #[derive(Clone)]
 pub struct Checkpoints {
     shared: Arc<Shared>,
@@ -54,6 +51,10 @@ struct Shared {
     wake: Condvar,
     /// For the apply loop: a checkpoint is done.
     done: Condvar,
+    /// Index of the last checkpoint that was begun or asked for by count.
+    counted_from: AtomicU64,
+    /// Applied entries outside a checkpoint after which the next one is asked for.
+    entries_max: u64,
 }
 
 #[derive(Default)]
@@ -61,23 +62,42 @@ struct Wanted {
     checkpoint: bool,
     compaction: bool,
     stop: bool,
+    listener: Option<Listener>,
+    install: Option<Install>,
+    /// One per peer at most: a sender asks again only after its answer.
+    exports: Vec<oneshot::Sender<Export>>,
+    /// One per Defragment call that runs; bounded as the calls are.
+    defragments: Vec<oneshot::Sender<()>>,
     /// Checkpoints finished so far.
     finished: u64,
     /// The thread ended, well or badly: nobody may wait for it.
     ended: bool,
 }
 
+/// A received store, and who waits for it.
+struct Install {
+    staged: Staged,
+    done: mpsc::SyncSender<()>,
+}
+
 impl Checkpoints {
-    /// What the end of an entry found out about the store. Returns when applying may go on.
-    pub fn pressed(&self, pressure: Pressure) -> Result<(), Fatal> {
+    /// The end of an entry: how the store stands, and how far it has applied. Returns when applying may go on.
+    pub fn entry_ended(&self, pressure: Pressure, applied: u64) -> Result<(), Fatal> {
+        let counted_from = self.shared.counted_from.load(Ordering::Relaxed);
+        let is_counted = applied.saturating_sub(counted_from) >= self.shared.entries_max;
         match pressure {
-            Pressure::Calm => Ok(()),
-            Pressure::Due => {
-                self.ask(|wanted| wanted.checkpoint = true);
-                Ok(())
-            }
-            Pressure::Full => self.wait_for_checkpoint(),
+            Pressure::Full => return self.wait_for_checkpoint(),
+            Pressure::Calm if !is_counted => return Ok(()),
+            Pressure::Calm | Pressure::Due => {}
         }
+        self.shared.counted_from.store(applied, Ordering::Relaxed);
+        self.wish();
+        Ok(())
+    }
+
+    /// A checkpoint as soon as may be.
+    pub fn wish(&self) {
+        self.ask(|wanted| wanted.checkpoint = true);
     }
 
     /// A compaction was applied; its history may go.
@@ -90,8 +110,45 @@ impl Checkpoints {
         self.compacted.clone()
     }
 
+    /// From now on `listener` hears of every durable checkpoint, the present one first.
+    pub fn tell(&self, listener: impl Fn(Applied) + Send + 'static) {
+        self.ask(|wanted| wanted.listener = Some(Box::new(listener)));
+    }
+
+    /// The newest durable checkpoint, pinned; `None` when the thread has ended.
+    pub async fn export(&self) -> Option<Export> {
+        let (answer, export) = oneshot::channel();
+        self.ask(|wanted| wanted.exports.push(answer));
+        export.await.ok()
+    }
+
+    /// Everything that is pending, done now. False when the thread has ended.
+    pub async fn defragment(&self) -> bool {
+        let (answer, done) = oneshot::channel();
+        self.ask(|wanted| wanted.defragments.push(answer));
+        done.await.is_ok()
+    }
+
+    /// Puts a received store in the place of the present one, and waits until that is done. For the apply loop, which is the
+    /// only one that changes the state.
+    pub fn install(&self, staged: Staged) -> Result<(), Fatal> {
+        let (done, installed) = mpsc::sync_channel(1);
+        self.ask(|wanted| {
+            assert!(wanted.install.is_none(), "the apply loop waits for each install");
+            wanted.install = Some(Install { staged, done });
+        });
+        // An error was reported by the thread itself, which has ended with it.
+        installed
+            .recv()
+            .map_err(|_| Fatal::new("wait for the install of a snapshot: the store's thread has ended"))
+    }
+
     fn ask(&self, what: impl FnOnce(&mut Wanted)) {
-        what(&mut self.shared.wanted.lock());
+        let mut wanted = self.shared.wanted.lock();
+        what(&mut wanted);
+        if wanted.ended {
+            wanted.give_up();
+        }
         self.shared.wake.notify_one();
     }
 
@@ -111,32 +168,42 @@ impl Checkpoints {
     }
 }
 
+impl Wanted {
+    /// Nobody will do it any more: whoever waits learns so by a closed channel.
+    fn give_up(&mut self) {
+        self.install = None;
+        self.exports.clear();
+        self.defragments.clear();
+    }
+}
+
 impl StoreThread {
-    /// Starts the thread. `on_fatal` is called at most once, from the thread, when it cannot go on.
+    /// Starts the thread. A checkpoint is written at the latest when `entries_max` entries are in none. `on_fatal` is called at
+    /// most once, from the thread, when it cannot go on.
     pub fn start(
         maintainer: Maintainer,
         store: Store,
+        entries_max: u64,
         metrics: Arc<Metrics>,
         on_fatal: impl FnOnce(Fatal) + Send + 'static,
     ) -> std::io::Result<StoreThread> {
-        let shared =
-            Arc::new(Shared { wanted: Mutex::default(), wake: Condvar::new(), done: Condvar::new() });
+        assert!(entries_max > 0, "a checkpoint for every entry at the most");
+        let shared = Arc::new(Shared {
+            wanted: Mutex::default(),
+            wake: Condvar::new(),
+            done: Condvar::new(),
+            counted_from: AtomicU64::new(store.applied().index),
+            entries_max,
+        });
         let (announce, compacted) = watch::channel(-1);
-        let mut keeper = Keeper {
-            maintainer,
-            durable: store.applied(),
-            seen: store.applied(),
-            store,
-            metrics,
-            announce,
-            compacting: true,
-            compacting_since: None,
-            last_checkpoint: Instant::now(),
-        };
+        let mut keeper = Keeper::new(maintainer, store, metrics, announce);
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("store".to_owned()).spawn(move || {
             let ended = keeper.run(&theirs);
-            theirs.wanted.lock().ended = true;
+            let mut wanted = theirs.wanted.lock();
+            wanted.ended = true;
+            wanted.give_up();
+            drop(wanted);
             theirs.done.notify_all();
             if let Err(fatal) = ended {
                 on_fatal(fatal);
@@ -156,122 +223,4 @@ impl StoreThread {
             tracing::error!("the store thread panicked");
         }
     }
-}
-
-/// What the thread owns.
-struct Keeper {
-    maintainer: Maintainer,
-    store: Store,
-    metrics: Arc<Metrics>,
-    announce: watch::Sender<i64>,
-    /// Applied position that is durable.
-    durable: mvcc::Applied,
-    /// Applied position when last looked at: unchanged means idle.
-    seen: mvcc::Applied,
-    last_checkpoint: Instant,
-    /// A compaction may be under way; true at the start, since one may have been cut short.
-    compacting: bool,
-    /// When the first step of the present compaction began.
-    compacting_since: Option<Instant>,
-}
-
-/// What one wait ended with.
-struct Turn {
-    checkpoint: bool,
-    stop: bool,
-    timed_out: bool,
-}
-
-impl Keeper {
-    fn run(&mut self, shared: &Shared) -> Result<(), Fatal> {
-        loop {
-            let turn = self.wait(shared);
-            if turn.checkpoint || turn.stop || (turn.timed_out && self.resting()) {
-                self.checkpoint(shared)?;
-            }
-            if turn.stop {
-                return Ok(());
-            }
-            if self.compacting {
-                self.compact()?;
-            }
-        }
-    }
-
-    fn wait(&mut self, shared: &Shared) -> Turn {
-        let mut wanted = shared.wanted.lock();
-        let mut timed_out = false;
-        if !wanted.checkpoint && !wanted.stop && !wanted.compaction {
-            let patience = if self.compacting { COMPACT_PAUSE } else { IDLE };
-            timed_out = shared.wake.wait_for(&mut wanted, patience).timed_out();
-        }
-        self.compacting |= std::mem::take(&mut wanted.compaction);
-        Turn {
-            checkpoint: std::mem::take(&mut wanted.checkpoint),
-            stop: wanted.stop,
-            timed_out: timed_out && !self.compacting,
-        }
-    }
-
-    /// Something is unpersisted, and either nothing came for a while or the last checkpoint is long ago.
-    fn resting(&mut self) -> bool {
-        let applied = self.store.applied();
-        let idle = std::mem::replace(&mut self.seen, applied) == applied;
-        applied != self.durable && (idle || self.last_checkpoint.elapsed() >= TRICKLE)
-    }
-
-    fn checkpoint(&mut self, shared: &Shared) -> Result<(), Fatal> {
-        let began = Instant::now();
-        let persisted = self
-            .maintainer
-            .persist()
-            .map_err(|error| Fatal::new(format!("persist the store: {}", causes(&error))))?;
-        let disk = &self.metrics.disk;
-        disk.backend_commit_seconds.observe(began.elapsed().as_secs_f64());
-        disk.store_written_bytes.get_or_create(&CHECKPOINT).inc_by(persisted.bytes_written);
-        self.durable = persisted.applied;
-        self.last_checkpoint = Instant::now();
-        tracing::debug!(
-            applied = persisted.applied.index,
-            revision = persisted.revision,
-            bytes = persisted.bytes_written,
-            took = ?began.elapsed(),
-            "checkpoint"
-        );
-        shared.wanted.lock().finished += 1;
-        shared.done.notify_all();
-        Ok(())
-    }
-
-    fn compact(&mut self) -> Result<(), Fatal> {
-        let began = Instant::now();
-        let progress = self
-            .maintainer
-            .compact_step(COMPACT_KEYS_MAX)
-            .map_err(|error| Fatal::new(format!("compact the store: {}", causes(&error))))?;
-        let milliseconds = |since: Instant| since.elapsed().as_secs_f64() * 1000.0;
-        let figures = &self.metrics.disk.compaction;
-        if progress != CompactProgress::Idle {
-            figures.step_milliseconds.observe(milliseconds(began));
-            self.compacting_since.get_or_insert(began);
-        }
-        match progress {
-            CompactProgress::More => {}
-            CompactProgress::Idle => self.compacting = false,
-            CompactProgress::Finished { revision } => {
-                if let Some(since) = self.compacting_since.take() {
-                    figures.total_milliseconds.observe(milliseconds(since));
-                }
-                figures.last.set(unix_seconds());
-                tracing::info!(compact_revision = revision, "finished scheduled compaction");
-                self.announce.send_replace(revision);
-            }
-        }
-        Ok(())
-    }
-}
-
-fn unix_seconds() -> i64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX)
 }

@@ -10,9 +10,9 @@ use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{
-    AlarmRequest, AuthEnableRequest, DefragmentRequest, LeaseGrantRequest, MemberAddRequest,
-    MemberListRequest, MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, SnapshotRequest,
-    StatusRequest, TxnRequest,
+    AlarmRequest, AuthEnableRequest, CompactionRequest, DefragmentRequest, LeaseGrantRequest,
+    MemberAddRequest, MemberListRequest, MoveLeaderRequest, PutRequest, RangeRequest, RequestOp,
+    SnapshotRequest, StatusRequest, TxnRequest,
 };
 use api::health::HealthCheckRequest;
 use api::health::health_client::HealthClient;
@@ -80,10 +80,28 @@ async fn what_is_not_built_says_its_name() {
     refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Auth/AuthEnable"));
     let answer = ClusterClient::new(lone.channel.clone()).member_add(MemberAddRequest::default()).await;
     refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Cluster/MemberAdd"));
-    let answer = lone.maintenance().defragment(DefragmentRequest {}).await;
-    refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Maintenance/Defragment"));
     let answer = lone.maintenance().snapshot(SnapshotRequest {}).await.map(|_| ());
     refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Maintenance/Snapshot"));
+}
+
+#[tokio::test]
+async fn defragment_returns_when_the_space_is_back() {
+    let lone = Lone::started(&[]).await;
+    let mut kv = lone.kv();
+    let mut revision = 0;
+    for number in 0..200u32 {
+        let value: Vec<u8> = (0..100_000u32).map(|at| (at.wrapping_mul(at ^ number) >> 3) as u8).collect();
+        let put = PutRequest { key: "k".into(), value: value.into(), ..PutRequest::default() };
+        revision = kv.put(put).await.unwrap().into_inner().header.unwrap().revision;
+    }
+    let before = lone.maintenance().status(StatusRequest {}).await.unwrap().into_inner().db_size;
+    let compact = CompactionRequest { revision, physical: false };
+    kv.compact(compact).await.unwrap();
+    let answer = lone.maintenance().defragment(DefragmentRequest {}).await.unwrap().into_inner();
+    assert_eq!(answer.header, None);
+    let after = lone.maintenance().status(StatusRequest {}).await.unwrap().into_inner();
+    assert!(after.db_size < before / 4, "{before} bytes before, {} after", after.db_size);
+    assert!(after.db_size_in_use <= after.db_size, "{after:?}");
 }
 
 #[tokio::test]

@@ -21,6 +21,8 @@ pub struct DiskMetrics {
     pub log_written_bytes: Counter,
     /// What the store gave to the disk, by what it was for.
     pub store_written_bytes: Family<Purpose, Counter>,
+    /// Records of the store, raw: what the store was asked to keep.
+    pub record_bytes: Counter,
     /// Bytes of applied commands: what had to be written once at the least.
     pub command_bytes: Counter,
     /// One checkpoint of the store.
@@ -59,6 +61,7 @@ impl Default for DiskMetrics {
             wal_bytes: Gauge::default(),
             log_written_bytes: Counter::default(),
             store_written_bytes: Family::default(),
+            record_bytes: Counter::default(),
             command_bytes: Counter::default(),
             backend_commit_seconds: disk_histogram(),
             defragment_seconds: Histogram::new(exponential_buckets(0.1, 2.0, 13)),
@@ -132,6 +135,11 @@ impl DiskMetrics {
             "kv_server_store_written_bytes",
             "Bytes the store gave to the disk",
             self.store_written_bytes.clone(),
+        );
+        registry.register(
+            "kv_server_store_record_bytes",
+            "Bytes of records that became part of a checkpoint, before compression",
+            self.record_bytes.clone(),
         );
         registry.register(
             "kv_server_command_bytes",

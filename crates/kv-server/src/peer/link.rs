@@ -166,13 +166,21 @@ impl Link {
     }
 }
 
-async fn dial(url: &str) -> Result<PeerClient<Channel>, String> {
+/// A peer that can be called.
+pub(super) type Client = PeerClient<Channel>;
+
+async fn dial(url: &str) -> Result<Client, String> {
+    dial_with(url, WINDOW_BYTES).await
+}
+
+/// A connection that has at most `window_bytes` under way.
+pub(super) async fn dial_with(url: &str, window_bytes: u32) -> Result<Client, String> {
     let endpoint = Endpoint::from_shared(url.to_owned())
         .map_err(|error| causes(&error))?
         .connect_timeout(CONNECT_WITHIN)
         .tcp_nodelay(true)
-        .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES)
+        .initial_stream_window_size(window_bytes)
+        .initial_connection_window_size(window_bytes)
         .http2_keep_alive_interval(ALIVE_EVERY)
         .keep_alive_timeout(ALIVE_EVERY)
         .keep_alive_while_idle(true);

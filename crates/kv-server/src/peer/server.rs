@@ -2,16 +2,18 @@
 //!
 //! * HTTP/2 only. Whatever else arrives ends its connection and nothing more.
 //! * A stream begins with a hello. It must name our cluster, us, and a member we know.
+//! * Raft hears of a snapshot only when the whole store that belongs to it is durable here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::peer::peer_server::{Peer, PeerServer as Generated};
 use api::peer::{
     Hello, MembersRequest, MembersResponse, MessageBatch, MessagesEnd, PeerMember, ProbeRequest,
-    ProbeResponse,
+    ProbeResponse, SnapshotEnd, SnapshotPart,
 };
+use bytes::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
@@ -21,8 +23,10 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::transport::Peers;
 use super::{ENCODING, Inbox, MESSAGE_BYTES_MAX, WINDOW_BYTES};
+use crate::incoming::{Incoming, ReceiveError};
 use crate::listen::{self, Permits};
-use crate::metrics::From;
+use crate::log::causes;
+use crate::metrics::{From, UnderWay};
 use crate::shutdown::Stop;
 
 /// Two lanes from each of a handful of peers, their reconnects, and some strangers.
@@ -33,6 +37,11 @@ const STREAMS_MAX: u32 = 32;
 const PREFACE_WITHIN: Duration = Duration::from_secs(10);
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
 
+/// How often Raft is asked what became of a received store.
+const SETTLE_EVERY: Duration = Duration::from_millis(100);
+/// Raft takes a message in within a turn of its driver. One that it has not taken in after so many questions was lost.
+const UNHEARD_MAX: u32 = 100;
+
 /// The members as applied here.
 pub type Members = Arc<dyn Fn() -> Vec<PeerMember> + Send + Sync>;
 
@@ -41,6 +50,7 @@ pub type Members = Arc<dyn Fn() -> Vec<PeerMember> + Send + Sync>;
 pub struct PeerServer {
     peers: Arc<Peers>,
     inbox: Arc<dyn Inbox>,
+    incoming: Incoming,
     members: Members,
     /// The last refusal per claimed sender, so that it is logged once. Bounded by [`REFUSALS_MAX`].
     refused: Arc<Mutex<HashMap<u64, String>>>,
@@ -50,8 +60,8 @@ pub struct PeerServer {
 const REFUSALS_MAX: usize = 64;
 
 impl PeerServer {
-    pub fn new(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, members: Members) -> PeerServer {
-        PeerServer { peers, inbox, members, refused: Arc::default() }
+    pub fn new(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, incoming: Incoming, members: Members) -> PeerServer {
+        PeerServer { peers, inbox, incoming, members, refused: Arc::default() }
     }
 
     /// The member that speaks, if it may.
@@ -85,6 +95,21 @@ impl PeerServer {
             refused.clear();
         }
         refused.insert(from, reason.to_owned());
+    }
+
+    /// The whole stream into its place; the index that the store reaches.
+    async fn receive(&self, parts: &mut Streaming<SnapshotPart>, first: Bytes) -> Result<u64, Status> {
+        let mut reception = self.incoming.begin().await.map_err(|error| not_received(&error))?;
+        let mut chunk = first;
+        loop {
+            if !chunk.is_empty() {
+                reception.add(chunk).await.map_err(|error| not_received(&error))?;
+            }
+            match parts.message().await? {
+                Some(part) => chunk = part.chunk,
+                None => return reception.finish().await.map_err(|error| not_received(&error)),
+            }
+        }
     }
 
     fn deliver(&self, from: u64, batch: MessageBatch, received: &Counter) {
@@ -122,6 +147,32 @@ impl Peer for PeerServer {
         }
     }
 
+    async fn snapshot(
+        &self,
+        request: Request<Streaming<SnapshotPart>>,
+    ) -> Result<Response<SnapshotEnd>, Status> {
+        let mut parts = request.into_inner();
+        let first = parts.message().await?.unwrap_or_default();
+        let from = self.greet(first.hello)?;
+        self.peers.heard(from);
+        let labels = From { From: format!("{from:x}") };
+        let metrics = &self.peers.context().metrics.snapshots;
+        let began = Instant::now();
+        let _under_way = UnderWay::new(&metrics.receiving.get_or_create(&labels).clone());
+        let failures = metrics.receive_failures.get_or_create(&labels).clone();
+        let mut attempt = Attempt { failures, has_succeeded: false };
+        let index = self.receive(&mut parts, first.chunk).await.inspect_err(|status| {
+            tracing::warn!(from = labels.From, error = status.message(), "a snapshot was not received");
+        })?;
+        attempt.has_succeeded = true;
+        metrics.received.get_or_create(&labels).inc();
+        metrics.receive_seconds.get_or_create(&labels).observe(began.elapsed().as_secs_f64());
+        tracing::info!(from = labels.From, applied = index, took = ?began.elapsed(), "received a snapshot");
+        self.inbox.receive(from, first.message);
+        tokio::spawn(settle(self.incoming.clone(), Arc::clone(&self.inbox), index));
+        Ok(Response::new(SnapshotEnd {}))
+    }
+
     async fn probe(&self, request: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
         let from = self.greet(request.into_inner().hello)?;
         self.peers.heard(from);
@@ -132,6 +183,42 @@ impl Peer for PeerServer {
     async fn members(&self, _request: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {
         let cluster_id = self.peers.context().identity.cluster_id;
         Ok(Response::new(MembersResponse { cluster_id, members: (self.members)() }))
+    }
+}
+
+fn not_received(error: &ReceiveError) -> Status {
+    match error {
+        ReceiveError::Damaged(_) => Status::data_loss(causes(error)),
+        ReceiveError::Busy | ReceiveError::Replaced | ReceiveError::Stopping => {
+            Status::unavailable(causes(error))
+        }
+    }
+}
+
+/// Removes a received store if Raft never hears of it: its message may be lost to a full inbox. What Raft does hear of, it installs
+/// or says that it does not want it.
+async fn settle(incoming: Incoming, inbox: Arc<dyn Inbox>, index: u64) {
+    for _ in 0..UNHEARD_MAX {
+        tokio::time::sleep(SETTLE_EVERY).await;
+        if !incoming.holds(index) || inbox.commit() >= index {
+            return;
+        }
+    }
+    tracing::warn!(applied = index, "Raft did not hear of a received snapshot");
+    incoming.discard_soon(index);
+}
+
+/// Counts a stream as failed unless it succeeded: its future may be dropped at any await, when the peer goes away.
+struct Attempt {
+    failures: Counter,
+    has_succeeded: bool,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.has_succeeded {
+            self.failures.inc();
+        }
     }
 }
 

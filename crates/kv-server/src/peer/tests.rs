@@ -4,8 +4,11 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use api::peer::peer_client::PeerClient;
-use api::peer::{Hello, MessageBatch, ProbeRequest};
+use api::peer::{Hello, MessageBatch, ProbeRequest, SnapshotPart};
+use mvcc::{Applied, Backend, MemoryBackend};
 use raft_node::{Lane, Transport};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -13,8 +16,10 @@ use tonic::Code;
 
 use super::*;
 use crate::identity::{FORMAT, FirstMember};
+use crate::incoming::{Incoming, Place};
 use crate::listen::bind;
 use crate::shutdown::{self, Stop, Stopper};
+use crate::store_thread::StoreThread;
 use crate::url::Urls;
 
 /// What reached a member's Raft.
@@ -22,6 +27,7 @@ use crate::url::Urls;
 enum Seen {
     Message(u64, Bytes),
     Unreachable(u64),
+    Snapshot(u64, SnapshotOutcome),
 }
 
 struct Recorder(Mutex<mpsc::UnboundedSender<Seen>>);
@@ -31,10 +37,16 @@ impl Inbox for Recorder {
         drop(self.0.lock().unwrap().send(Seen::Message(from, message)));
     }
 
-    fn report_snapshot(&self, _peer: u64, _outcome: raft_node::SnapshotOutcome) {}
-
     fn report_unreachable(&self, peer: u64) {
         drop(self.0.lock().unwrap().send(Seen::Unreachable(peer)));
+    }
+
+    fn report_snapshot(&self, peer: u64, outcome: SnapshotOutcome) {
+        drop(self.0.lock().unwrap().send(Seen::Snapshot(peer, outcome)));
+    }
+
+    fn commit(&self) -> u64 {
+        u64::MAX
     }
 }
 
@@ -42,6 +54,9 @@ struct TestMember {
     peers: Arc<Peers>,
     seen: mpsc::UnboundedReceiver<Seen>,
     server: PeerServer,
+    incoming: Incoming,
+    inbox: Arc<dyn Inbox>,
+    store_thread: StoreThread,
     stop: Stop,
     stopper: Stopper,
 }
@@ -56,13 +71,50 @@ fn member(id: u64, ports: &[(u64, u16)]) -> TestMember {
         })
         .collect();
     let identity = Identity { format: FORMAT, cluster_id: 7, member_id: id, name: format!("m{id}"), members };
-    let peers = Arc::new(Peers::new(Context { identity: Arc::new(identity), metrics: Arc::default() }));
+    let context = Context { identity: Arc::new(identity), metrics: Arc::default() };
+    let (store_thread, incoming) = store();
+    let peers = Arc::new(Peers::new(context, store_thread.checkpoints()));
     let (sender, seen) = mpsc::unbounded_channel();
     let inbox: Arc<dyn Inbox> = Arc::new(Recorder(Mutex::new(sender)));
     let (stopper, stop) = shutdown::stop();
     peers.connect(Arc::clone(&inbox), &stop);
-    let server = PeerServer::new(Arc::clone(&peers), inbox, Arc::new(Vec::new));
-    TestMember { peers, seen, server, stop, stopper }
+    let server =
+        PeerServer::new(Arc::clone(&peers), Arc::clone(&inbox), incoming.clone(), Arc::new(Vec::new));
+    TestMember { peers, seen, server, incoming, inbox, store_thread, stop, stopper }
+}
+
+/// A store with some megabytes in a checkpoint, and a place beside it.
+fn store() -> (StoreThread, Incoming) {
+    let home = MemoryBackend::new();
+    let (mut writer, store, mut maintainer) =
+        mvcc::open(Box::new(home.clone()), mvcc::Options::default()).unwrap();
+    for index in 1..=ENTRIES {
+        let mut revision = writer.begin();
+        // Nothing that could be compressed: the stream shall take its time.
+        let mut value = vec![0; VALUE_BYTES];
+        StdRng::seed_from_u64(index).fill(&mut value[..]);
+        revision.put(format!("k{index}").as_bytes(), &value, 0);
+        revision.finish();
+        writer.end_entry(Applied { index, term: 2 }).unwrap();
+    }
+    maintainer.persist().unwrap();
+    let thread = StoreThread::start(maintainer, store, 1000, Arc::default(), |_| ()).unwrap();
+    (thread, Incoming::new(Box::new(Beside(home)), Arc::default(), Arc::new(|_| ())))
+}
+
+const ENTRIES: u64 = 30;
+const VALUE_BYTES: usize = 100 << 10;
+
+struct Beside(MemoryBackend);
+
+impl Place for Beside {
+    fn begin(&self) -> mvcc::Result<Box<dyn Backend>> {
+        Ok(Box::new(self.0.incoming()))
+    }
+
+    fn wipe(&self) -> mvcc::Result<()> {
+        self.0.discard_staged()
+    }
 }
 
 fn listener() -> (TcpListener, u16) {
@@ -77,6 +129,26 @@ impl TestMember {
             let seen = tokio::time::timeout(Duration::from_secs(10), self.seen.recv()).await;
             if let Seen::Message(from, message) = seen.expect("nothing came").expect("the recorder lives") {
                 return (from, message);
+            }
+        }
+    }
+
+    /// Offers a snapshot to a member that listens on `port`.
+    fn send_snapshot(&self, senders: &sending::Senders, to: u64, port: u16) {
+        let message = Box::new(|applied: Applied| Bytes::from(format!("up to {}", applied.index)));
+        let urls = vec![format!("http://127.0.0.1:{port}")];
+        senders.send(to, urls, message, &self.inbox, &self.stop);
+    }
+
+    fn senders(&self) -> sending::Senders {
+        sending::Senders::new(self.peers.context().clone(), self.store_thread.checkpoints())
+    }
+
+    async fn next_report(&mut self) -> (u64, SnapshotOutcome) {
+        loop {
+            let seen = tokio::time::timeout(Duration::from_secs(20), self.seen.recv()).await;
+            if let Seen::Snapshot(peer, outcome) = seen.expect("nothing came").expect("the recorder lives") {
+                return (peer, outcome);
             }
         }
     }
@@ -190,4 +262,72 @@ async fn garbage_on_the_peer_port_ends_its_own_connection_only() {
         assert!(!answer.starts_with(b"HTTP/1.1 200"));
     }
     one.reach(&mut two, 2, "still here").await;
+}
+
+#[tokio::test]
+async fn a_snapshot_is_durable_before_raft_hears_of_it() {
+    let (listener, port) = listener();
+    let ports = [(1, 1), (2, port)];
+    let (mut one, mut two) = (member(1, &ports), member(2, &ports));
+    serve(vec![listener], &two.server, &two.stop);
+    let senders = one.senders();
+    one.send_snapshot(&senders, 2, port);
+    assert_eq!(two.next_message().await, (1, Bytes::from(format!("up to {ENTRIES}"))));
+    assert!(two.incoming.holds(ENTRIES));
+    assert_eq!(one.next_report().await, (2, SnapshotOutcome::Sent));
+    // It waits to be installed, so a second one is refused; one that is not wanted makes room.
+    one.send_snapshot(&senders, 2, port);
+    assert_eq!(one.next_report().await, (2, SnapshotOutcome::Failed));
+    two.incoming.discard_soon(ENTRIES);
+    one.send_snapshot(&senders, 2, port);
+    assert_eq!(one.next_report().await, (2, SnapshotOutcome::Sent));
+}
+
+#[tokio::test]
+async fn a_peer_that_goes_away_in_the_middle_of_a_snapshot_is_a_failure() {
+    let (listener, port) = listener();
+    let ports = [(1, 1), (2, port)];
+    let (mut one, two) = (member(1, &ports), member(2, &ports));
+    serve(vec![listener], &two.server, &two.stop);
+    let senders = one.senders();
+    one.send_snapshot(&senders, 2, port);
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    two.stopper.stop();
+    assert_eq!(one.next_report().await, (2, SnapshotOutcome::Failed));
+    assert!(!two.incoming.holds(ENTRIES));
+    // Nobody listens any more.
+    one.send_snapshot(&senders, 2, 1);
+    assert_eq!(one.next_report().await, (2, SnapshotOutcome::Failed));
+}
+
+#[tokio::test]
+async fn a_new_offer_takes_the_place_of_the_stream_before_it() {
+    let (listener, port) = listener();
+    let ports = [(1, 1), (2, port)];
+    let (mut one, mut two) = (member(1, &ports), member(2, &ports));
+    serve(vec![listener], &two.server, &two.stop);
+    let senders = one.senders();
+    for _ in 0..3 {
+        one.send_snapshot(&senders, 2, port);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(one.next_report().await, (2, SnapshotOutcome::Sent));
+    assert_eq!(two.next_message().await, (1, Bytes::from(format!("up to {ENTRIES}"))));
+    assert_eq!(one.seen.try_recv().ok(), None, "streams that were replaced report nothing");
+}
+
+#[tokio::test]
+async fn a_stranger_sends_no_snapshot() {
+    let (listener, port) = listener();
+    let two = member(2, &[(1, 1), (2, port)]);
+    serve(vec![listener], &two.server, &two.stop);
+    let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap();
+    let hello = Some(Hello { cluster_id: 8, from: 1, to: 2, encoding: ENCODING });
+    let part = SnapshotPart { hello, chunk: Bytes::from_static(b"x"), ..SnapshotPart::default() };
+    let status = client.snapshot(tokio_stream::once(part)).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    let hello = Some(Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING });
+    let part = SnapshotPart { hello, chunk: Bytes::from_static(b"x"), ..SnapshotPart::default() };
+    let status = client.snapshot(tokio_stream::once(part)).await.unwrap_err();
+    assert_eq!(status.code(), Code::DataLoss, "{status}");
 }

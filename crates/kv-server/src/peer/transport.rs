@@ -4,14 +4,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use mvcc::Applied;
 use raft_node::{Lane, SnapshotOffer, SnapshotOutcome, Transport};
 use tokio::sync::Notify;
 
 use super::link::{Link, Route};
 use super::queue::{Pushed, Queue};
+use super::sending::Senders;
 use super::{Context, Inbox};
 use crate::metrics::To;
 use crate::shutdown::Stop;
+use crate::store_thread::Checkpoints;
 
 /// Thousands of heartbeats and votes; more than that waits only when the peer has stopped listening.
 const URGENT_BYTES_MAX: usize = 1 << 20;
@@ -22,8 +25,15 @@ const BULK_BYTES_MAX: usize = 32 << 20;
 pub struct Peers {
     context: Context,
     lanes: HashMap<u64, Lanes>,
+    senders: Senders,
     /// Raft starts with its transport in hand, so it comes to know us before we know it.
-    inbox: Arc<OnceLock<Arc<dyn Inbox>>>,
+    connected: OnceLock<Connected>,
+}
+
+/// What is known once Raft runs.
+struct Connected {
+    inbox: Arc<dyn Inbox>,
+    stop: Stop,
 }
 
 struct Lanes {
@@ -35,7 +45,7 @@ struct Lanes {
 }
 
 impl Peers {
-    pub fn new(context: Context) -> Peers {
+    pub fn new(context: Context, checkpoints: Checkpoints) -> Peers {
         let own = context.identity.member_id;
         let others = context.identity.members.iter().filter(|member| member.id != own);
         let lanes = others
@@ -49,12 +59,14 @@ impl Peers {
                 (member.id, lanes)
             })
             .collect();
-        Peers { context, lanes, inbox: Arc::new(OnceLock::new()) }
+        let senders = Senders::new(context.clone(), checkpoints);
+        Peers { context, lanes, senders, connected: OnceLock::new() }
     }
 
     /// Starts dialling, now that there is somebody to report to. To be called once, inside the runtime.
     pub fn connect(&self, inbox: Arc<dyn Inbox>, stop: &Stop) {
-        if self.inbox.set(Arc::clone(&inbox)).is_err() {
+        let connected = Connected { inbox: Arc::clone(&inbox), stop: stop.clone() };
+        if self.connected.set(connected).is_err() {
             panic!("the links of a member are started once");
         }
         for (id, lanes) in &self.lanes {
@@ -88,16 +100,20 @@ impl Transport for Peers {
         };
         if queue.push(message) == Pushed::Full {
             self.context.metrics.peers.send_failures.get_or_create(&To { To: format!("{to:x}") }).inc();
-            if let Some(inbox) = self.inbox.get() {
-                inbox.report_unreachable(to);
+            if let Some(connected) = self.connected.get() {
+                connected.inbox.report_unreachable(to);
             }
         }
     }
 
     fn send_snapshot(&self, offer: SnapshotOffer) {
-        tracing::warn!(to = format!("{:x}", offer.to), index = offer.at.index, "no way to send a snapshot");
-        if let Some(inbox) = self.inbox.get() {
-            inbox.report_snapshot(offer.to, SnapshotOutcome::Failed);
-        }
+        // Before that there is nobody to report to, and a leader that was just elected offers again.
+        let Some(Connected { inbox, stop }) = self.connected.get() else { return };
+        let to = offer.to;
+        let Some(lanes) = self.lanes.get(&to) else {
+            return inbox.report_snapshot(to, SnapshotOutcome::Failed);
+        };
+        let message = move |applied: Applied| offer.message(applied.index, applied.term);
+        self.senders.send(to, lanes.urls.clone(), Box::new(message), inbox, stop);
     }
 }

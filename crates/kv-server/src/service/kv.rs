@@ -118,7 +118,7 @@ fn holds_few_keys(member: &Member, request: &RangeRequest) -> bool {
 }
 
 pub async fn compact(member: &Member, request: CompactionRequest) -> Result<CompactionResponse, Status> {
-    let mut finished = member.compactions.clone();
+    let mut finished = member.checkpoints.compacted();
     let CompactionRequest { revision, physical } = request;
     let Response::Compact(mut response) = propose(member, Kind::Compact(request)).await? else {
         unreachable!("a compaction was answered with something else");

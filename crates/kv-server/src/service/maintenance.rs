@@ -19,6 +19,7 @@ use tonic::{Request, Response as Reply, Status};
 
 use super::{errors, guard, header};
 use crate::member::Member;
+use crate::metrics::UnderWay;
 use crate::version;
 
 const SERVICE: &str = "etcdserverpb.Maintenance";
@@ -157,8 +158,21 @@ impl MaintenanceMethods for Maintenance {
         Ok(Reply::new(MoveLeaderResponse { header: None }))
     }
 
-    async fn defragment(&self, _: Request<DefragmentRequest>) -> Result<Reply<DefragmentResponse>, Status> {
-        Err(errors::not_built(SERVICE, "Defragment"))
+    /// Space comes back by itself here; the call returns when everything of that kind that is pending is done. Reads and writes go
+    /// on meanwhile. As etcd's, the answer has no header.
+    async fn defragment(
+        &self,
+        request: Request<DefragmentRequest>,
+    ) -> Result<Reply<DefragmentResponse>, Status> {
+        self.admit(request)?;
+        let disk = &self.0.metrics.disk;
+        let began = Instant::now();
+        let _running = UnderWay::new(&disk.defragments_running);
+        if !self.0.checkpoints.defragment().await {
+            return Err(errors::refused(Error::Stopped));
+        }
+        disk.defragment_seconds.observe(began.elapsed().as_secs_f64());
+        Ok(Reply::new(DefragmentResponse { header: None }))
     }
 
     async fn snapshot(&self, _: Request<SnapshotRequest>) -> Result<Reply<Self::SnapshotStream>, Status> {

@@ -70,7 +70,11 @@ impl Process {
 
     /// Waits until a line contains `text`; fails with everything that was said instead.
     pub fn wait_for(&self, text: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        self.wait_for_within(text, PATIENCE);
+    }
+
+    pub fn wait_for_within(&self, text: &str, patience: Duration) {
+        let deadline = Instant::now() + patience;
         let mut lines = self.said.lines.lock().unwrap();
         while !lines.0.iter().any(|line| line.contains(text)) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -100,8 +104,22 @@ impl Process {
 
     /// SIGTERM: a polite request.
     pub fn terminate(&self) {
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    /// SIGSTOP: the process stands still, its connections stay open.
+    pub fn pause(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    /// SIGCONT: it goes on.
+    pub fn resume(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(self.child.id() as i32).expect("a child has a pid");
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the child lives");
+        rustix::process::kill_process(pid, signal).expect("the child lives");
     }
 
     /// SIGKILL: no last words.
@@ -113,6 +131,12 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let said = self.said();
+            let last: Vec<&str> = said.lines().rev().take(12).collect();
+            eprintln!("--- last words of process {}", self.pid());
+            last.iter().rev().for_each(|line| eprintln!("{line}"));
+        }
         // Ended already is as good.
         drop(self.child.kill());
         drop(self.child.wait());
@@ -132,6 +156,8 @@ pub struct Member {
     pub peer_port: u16,
     pub data_dir: PathBuf,
     initial_cluster: String,
+    /// More flags, each as `--name=value`.
+    pub extra: Vec<String>,
     pub process: Option<Process>,
 }
 
@@ -151,6 +177,7 @@ impl Member {
         ]
         .iter()
         .map(|(name, value)| format!("--{name}={value}"))
+        .chain(self.extra.iter().cloned())
         .collect()
     }
 
@@ -247,6 +274,7 @@ impl Cluster {
                 peer_port: ports[2 * at + 1],
                 data_dir: parent.path().join(format!("m{at}")),
                 initial_cluster: initial_cluster.join(","),
+                extra: Vec::new(),
                 process: None,
             })
             .collect();

@@ -1,0 +1,217 @@
+//! Sends the newest checkpoint to a peer that the log cannot help any more.
+//!
+//! ```text
+//!   offer ──▶ a turn (few at once) ──▶ export ──▶ message, chunk, chunk, … ──one stream──▶ the peer answers ──▶ report
+//! ```
+//!
+//! * One stream per peer: a new offer ends the one before it.
+//! * A stream has a thread and a connection of its own: nobody's request waits for a block to be read, and no message waits behind
+//!   a chunk.
+//! * What is in memory is a chunk here, and a window of the connection.
+//! * It is paced: the members' logs share disks and wires with it, and a write must not wait for somebody else's catching up.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use api::peer::{Hello, SnapshotPart};
+use bytes::Bytes;
+use futures_util::stream;
+use mvcc::{Applied, Export};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio_stream::Stream;
+
+use super::link::dial_with;
+use super::{Context, Inbox, SnapshotOutcome};
+use crate::log::causes;
+use crate::metrics::{To, UnderWay};
+use crate::shutdown::{self, Stop, Stopper};
+use crate::store_thread::Checkpoints;
+
+/// Streams at once. A second peer need not wait for a first that is slow; a third would only make all of them slower.
+const STREAMS_MAX: usize = 2;
+/// A few milliseconds of a disk or of a gigabit wire: small enough that pacing is even, large enough that a message costs little.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Bytes in flight to one peer; twice a round trip of 10 ms at full pace.
+const WINDOW_BYTES: u32 = 1 << 20;
+/// A gigabyte in half a minute. Faster, the follower's writes crowd the syncs of logs on the same disk (see docs/decisions).
+const BYTES_PER_SECOND: u64 = 32 << 20;
+/// A peer that takes nothing for so long, though its connection lives, is given up. The last wait is for its sync of everything.
+const STALLED_AFTER: Duration = Duration::from_secs(120);
+
+/// The Raft message for a checkpoint that reaches this far.
+pub type Message = Box<dyn FnOnce(Applied) -> Bytes + Send>;
+
+/// Everything that is sent at present.
+pub struct Senders {
+    context: Context,
+    checkpoints: Checkpoints,
+    turns: Arc<Semaphore>,
+    /// The stream of each peer, to be ended by the next.
+    running: Mutex<HashMap<u64, Stopper>>,
+}
+
+/// One stream's errand.
+struct Errand {
+    context: Context,
+    checkpoints: Checkpoints,
+    turns: Arc<Semaphore>,
+    to: u64,
+    urls: Vec<String>,
+    message: Message,
+}
+
+impl Senders {
+    pub fn new(context: Context, checkpoints: Checkpoints) -> Senders {
+        Senders {
+            context,
+            checkpoints,
+            turns: Arc::new(Semaphore::new(STREAMS_MAX)),
+            running: Mutex::default(),
+        }
+    }
+
+    /// Begins a stream and returns at once. `inbox` hears of its outcome, unless a newer stream takes its place.
+    pub fn send(&self, to: u64, urls: Vec<String>, message: Message, inbox: &Arc<dyn Inbox>, stop: &Stop) {
+        let (stopper, replaced) = shutdown::stop();
+        if let Some(older) = self.running.lock().insert(to, stopper) {
+            older.stop();
+        }
+        let errand = Errand {
+            context: self.context.clone(),
+            checkpoints: self.checkpoints.clone(),
+            turns: Arc::clone(&self.turns),
+            to,
+            urls,
+            message,
+        };
+        let (reporter, stop) = (Arc::clone(inbox), stop.clone());
+        let body = move || errand.run(&*reporter, &replaced, &stop);
+        if let Err(error) = std::thread::Builder::new().name("snapshot-out".to_owned()).spawn(body) {
+            tracing::warn!(%error, "no thread to send a snapshot with");
+            inbox.report_snapshot(to, SnapshotOutcome::Failed);
+        }
+    }
+}
+
+impl Errand {
+    /// The stream's thread, from its turn to the report.
+    fn run(self, inbox: &dyn Inbox, replaced: &Stop, stop: &Stop) {
+        let (to, peer) = (self.to, format!("{:x}", self.to));
+        let labels = To { To: peer.clone() };
+        let metrics = Arc::clone(&self.context.metrics);
+        let _under_way = UnderWay::new(&metrics.snapshots.sending.get_or_create(&labels).clone());
+        let began = Instant::now();
+        let ended = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(async {
+                tokio::select! {
+                    ended = self.carry() => Some(ended),
+                    () = replaced.stopped() => None,
+                    () = stop.stopped() => None,
+                }
+            }),
+            Err(error) => Some(Err(format!("start a runtime: {error}"))),
+        };
+        let figures = &metrics.snapshots;
+        match ended {
+            Some(Ok((applied, bytes))) => {
+                figures.sent.get_or_create(&labels).inc();
+                figures.send_seconds.get_or_create(&labels).observe(began.elapsed().as_secs_f64());
+                tracing::info!(peer, applied = applied.index, bytes, took = ?began.elapsed(), "sent a snapshot");
+                inbox.report_snapshot(to, SnapshotOutcome::Sent);
+            }
+            Some(Err(error)) => {
+                figures.send_failures.get_or_create(&labels).inc();
+                tracing::warn!(peer, error, "a snapshot was not sent");
+                inbox.report_snapshot(to, SnapshotOutcome::Failed);
+            }
+            None => tracing::info!(peer, "gave up a snapshot that was being sent"),
+        }
+    }
+
+    async fn carry(self) -> Result<(Applied, u64), String> {
+        let _turn = self.turns.acquire().await.map_err(|error| error.to_string())?;
+        let export = self.checkpoints.export().await.ok_or("the store's thread has ended")?;
+        let (applied, bytes) = (export.applied(), export.bytes());
+        let hello = self.context.hello(self.to);
+        tracing::info!(peer = format!("{:x}", self.to), applied = applied.index, bytes, "sending a snapshot");
+        let mut client = self.dial().await?;
+        let message = (self.message)(applied);
+        let began = Instant::now();
+        let progress = Arc::new(Progress::default());
+        let streaming = client.snapshot(parts(export, hello, message, Arc::clone(&progress)));
+        let ended = tokio::select! {
+            ended = streaming => ended.map(drop).map_err(|status| causes(&status)),
+            () = progress.stalled() => Err(format!("the peer took nothing for {STALLED_AFTER:?}")),
+        };
+        if let Some(error) = progress.error.lock().take() {
+            // A block that cannot be read is damage of this member, found late. It is not served to anybody.
+            shutdown::die(&format!("read the store to send it: {}", causes(&error)));
+        }
+        self.context.metrics.disk.backend_snapshot_seconds.observe(began.elapsed().as_secs_f64());
+        ended.map(|()| (applied, bytes))
+    }
+
+    async fn dial(&self) -> Result<super::link::Client, String> {
+        let mut last = Err("the peer has no address".to_owned());
+        for url in &self.urls {
+            last = dial_with(url, WINDOW_BYTES).await;
+            if last.is_ok() {
+                break;
+            }
+        }
+        last
+    }
+}
+
+/// What the stream's reader tells its owner.
+#[derive(Default)]
+struct Progress {
+    chunks: AtomicU64,
+    error: Mutex<Option<mvcc::Error>>,
+}
+
+impl Progress {
+    /// Returns when nothing was taken for a long time.
+    async fn stalled(&self) {
+        loop {
+            let before = self.chunks.load(Ordering::Relaxed);
+            tokio::time::sleep(STALLED_AFTER).await;
+            if self.chunks.load(Ordering::Relaxed) == before {
+                return;
+            }
+        }
+    }
+}
+
+/// The message, then chunk after chunk at the pace. A block that cannot be read ends it early, which the receiver notices by the
+/// missing end, and this side by `progress`.
+fn parts(
+    export: Export,
+    hello: Hello,
+    message: Bytes,
+    progress: Arc<Progress>,
+) -> impl Stream<Item = SnapshotPart> + Send + 'static {
+    let first = SnapshotPart { hello: Some(hello), message, chunk: Bytes::new() };
+    let chunks =
+        stream::unfold((export, Instant::now(), progress), |(mut export, due, progress)| async move {
+            tokio::time::sleep_until(due.into()).await;
+            let chunk = match export.next(CHUNK_BYTES) {
+                Ok(chunk) => chunk?,
+                Err(error) => {
+                    *progress.error.lock() = Some(error);
+                    return None;
+                }
+            };
+            progress.chunks.fetch_add(1, Ordering::Relaxed);
+            // From the time it was due, not from now: a moment's delay is made good. But not one of many chunks, which would come as a
+            // burst.
+            let pause = Duration::from_secs_f64(chunk.len() as f64 / BYTES_PER_SECOND as f64);
+            let due = due.max(Instant::now().checked_sub(4 * pause).unwrap_or(due)) + pause;
+            let part = SnapshotPart { hello: None, message: Bytes::new(), chunk };
+            Some((part, (export, due, progress)))
+        });
+    stream::StreamExt::chain(stream::iter([first]), chunks)
+}
