@@ -1,0 +1,40 @@
+//! Why an experiment could not be made, or what it found: one text that names the attempt and the object.
+
+use std::fmt;
+use std::path::Path;
+
+pub type Result<T> = std::result::Result<T, Failure>;
+
+/// An experiment's bad end.
+#[derive(Debug)]
+pub struct Failure(String);
+
+impl Failure {
+    pub fn new(text: impl Into<String>) -> Failure {
+        Failure(text.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Names what was tried when it did not work.
+pub trait Attempt<T> {
+    fn attempt(self, what: &str, path: &Path) -> Result<T>;
+    fn or_say(self, what: &str) -> Result<T>;
+}
+
+impl<T, E: fmt::Display> Attempt<T> for std::result::Result<T, E> {
+    fn attempt(self, what: &str, path: &Path) -> Result<T> {
+        self.map_err(|error| Failure(format!("{what} {}: {error}", path.display())))
+    }
+
+    fn or_say(self, what: &str) -> Result<T> {
+        self.map_err(|error| Failure(format!("{what}: {error}")))
+    }
+}

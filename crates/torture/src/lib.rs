@@ -1,0 +1,30 @@
+//! Torture: whole processes, the real program, against everything that may happen to them and their disks.
+//!
+//! ```text
+//!   power-loss   a recorded member; each disk that a power cut could have left is started on
+//!   kill         kill -9, start-up included, of one member or three
+//!   flip         one byte of a data directory at a time
+//!   fail         each operation on a file fails once: EIO, ENOSPC; and a disk that is full
+//! ```
+//!
+//! * Whatever was acknowledged must be there afterwards, at its revision; whatever nobody wrote must not.
+//! * One seed, one plan. What threads and kernels make of the plan is theirs, so a failure also keeps its evidence.
+//!
+//! For development only; nothing that ships depends on it.
+
+pub mod bench; // directories, ports, the program
+pub mod failure; // why an experiment could not be made
+pub mod member; // the program as a process
+pub mod report; // what an experiment came to
+
+mod claim; // what clients were told, and the laws that follow
+mod client; // the calls
+mod history; // one write, read back at its revision
+mod workload; // clients that write and remember
+
+mod disk; // what a disk may hold after a power cut
+mod loss; // which of it
+mod preload; // the recorder
+mod recording; // its log
+
+pub mod power_loss; // experiment: the power fails

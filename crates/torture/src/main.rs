@@ -1,0 +1,92 @@
+//! The command line of the experiments.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{Args, Parser, Subcommand};
+use torture::bench::{self, Bench, say};
+use torture::failure::Result;
+use torture::power_loss;
+use torture::report::Report;
+
+/// Whole processes against power cuts, kill -9, flipped bytes and failing disks.
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    experiment: Experiment,
+    #[command(flatten)]
+    means: Means,
+}
+
+#[derive(Args)]
+struct Means {
+    /// The program under test [default: kv-server beside this program].
+    #[arg(long, global = true)]
+    server: Option<PathBuf>,
+    /// Where directories are made [default: /dev/shm if it is large, else the temporary directory].
+    #[arg(long, global = true)]
+    scratch: Option<PathBuf>,
+    /// First of the ports to use.
+    #[arg(long, global = true, default_value_t = 26500)]
+    port: u16,
+    /// Decides everything that is left to chance.
+    #[arg(long, global = true, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Subcommand)]
+enum Experiment {
+    /// Records a loaded member and starts the program on disks that a power cut could have left.
+    PowerLoss {
+        /// Disks to try.
+        #[arg(long, default_value_t = 250)]
+        images: u64,
+        /// Plays a disk that only pretends to sync, and succeeds if that is found out.
+        #[arg(long)]
+        lying_disk: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let began = Instant::now();
+    match run(&cli) {
+        Ok((report, wanted)) => {
+            report.lines().iter().for_each(|line| say(line));
+            let found = report.bad() > 0;
+            say(&format!("note: {}, {} s", report.lines().last().map_or("", |line| line), began.elapsed().as_secs()));
+            if found == (wanted == Wanted::Faults) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(failure) => {
+            say(&format!("the experiment could not be made: {failure}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// What makes the experiment a success.
+#[derive(PartialEq, Eq)]
+enum Wanted {
+    Nothing,
+    /// The experiment itself is on trial.
+    Faults,
+}
+
+fn run(cli: &Cli) -> Result<(Report, Wanted)> {
+    let bench = Bench {
+        server: bench::server(cli.means.server.clone())?,
+        scratch: bench::scratch(cli.means.scratch.clone()),
+        port: cli.means.port,
+    };
+    match &cli.experiment {
+        Experiment::PowerLoss { images, lying_disk } => {
+            let (syncs, wanted) = match lying_disk {
+                true => (power_loss::Syncs::Ignored, Wanted::Faults),
+                false => (power_loss::Syncs::Kept, Wanted::Nothing),
+            };
+            let order = power_loss::Order { images: *images, seed: cli.means.seed, syncs };
+            Ok((power_loss::run(&bench, &order)?, wanted))
+        }
+    }
+}

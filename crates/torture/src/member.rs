@@ -1,0 +1,187 @@
+//! The real program as a process: started on a directory, watched, ended.
+//!
+//! * A process is ended by its own handle, never by name, and none outlives its `Process`.
+//! * Nothing of this program's environment reaches it but what is meant for it.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::failure::{Attempt, Failure, Result};
+
+const READY: &str = "ready to serve client requests";
+/// Far above what a start takes, even on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where a member lives and listens; the same for each of its lives.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub server: PathBuf,
+    pub name: String,
+    pub data_dir: PathBuf,
+    pub client_port: u16,
+    pub peer_port: u16,
+    /// What the others were told; part of the identity, so images on other ports keep it.
+    pub advertised_peer_port: u16,
+    /// `NAME=URL,…` of the whole cluster.
+    pub cluster: String,
+    /// Anything else.
+    pub flags: Vec<String>,
+}
+
+/// A process and everything it said.
+pub struct Process {
+    child: Child,
+    said: Arc<Said>,
+}
+
+#[derive(Default)]
+struct Said {
+    lines: Mutex<(Vec<String>, bool)>,
+    changed: Condvar,
+}
+
+/// How a process ended, and its last words.
+#[derive(Debug)]
+pub struct End {
+    pub status: ExitStatus,
+    pub said: String,
+}
+
+impl Place {
+    /// A member that is a cluster of its own.
+    pub fn alone(server: &Path, data_dir: PathBuf, ports: (u16, u16)) -> Place {
+        Place {
+            server: server.to_owned(),
+            name: "m0".to_owned(),
+            data_dir,
+            client_port: ports.0,
+            peer_port: ports.1,
+            advertised_peer_port: ports.1,
+            cluster: format!("m0=http://127.0.0.1:{}", ports.1),
+            flags: Vec::new(),
+        }
+    }
+
+    /// Starts the program with these additions to its empty environment.
+    pub fn start(&self, environment: &[(&str, String)]) -> Result<Process> {
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let mut child = Command::new(&self.server)
+            .arg(format!("--name={}", self.name))
+            .arg(format!("--data-dir={}", self.data_dir.display()))
+            .arg(format!("--listen-client-urls={}", url(self.client_port)))
+            .arg(format!("--advertise-client-urls={}", url(self.client_port)))
+            .arg(format!("--listen-peer-urls={}", url(self.peer_port)))
+            .arg(format!("--initial-advertise-peer-urls={}", url(self.advertised_peer_port)))
+            .arg(format!("--initial-cluster={}", self.cluster))
+            .args(&self.flags)
+            .env_clear()
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .attempt("start", &self.server)?;
+        let stderr = child.stderr.take().expect("stderr is piped");
+        let said = Arc::new(Said::default());
+        let heard = Arc::clone(&said);
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(std::io::Result::ok) {
+                heard.lock().0.push(line);
+                heard.changed.notify_all();
+            }
+            heard.lock().1 = true;
+            heard.changed.notify_all();
+        });
+        Ok(Process { child, said })
+    }
+}
+
+impl Said {
+    fn lock(&self) -> MutexGuard<'_, (Vec<String>, bool)> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Process {
+    /// Waits until it serves. An end before that, or silence, is a failure with everything that was said.
+    pub fn wait_ready(&self) -> Result<()> {
+        if self.becomes_ready()? { Ok(()) } else { Err(Failure::new(format!("did not start: {}", self.said()))) }
+    }
+
+    /// Waits until it serves (true) or has ended (false).
+    pub fn becomes_ready(&self) -> Result<bool> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut lines = self.said.lock();
+        loop {
+            if lines.0.iter().any(|line| line.contains(READY)) {
+                return Ok(true);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if lines.1 {
+                return Ok(false);
+            }
+            if left.is_zero() {
+                return Err(Failure::new(format!("never became ready: {}", lines.0.join("\n"))));
+            }
+            let waited = self.said.changed.wait_timeout(lines, left);
+            lines = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    pub fn said(&self) -> String {
+        self.said.lock().0.join("\n")
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// SIGTERM: a polite request.
+    pub fn terminate(&self) {
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    /// SIGKILL: no last words.
+    pub fn kill(self) -> Result<End> {
+        self.signal(rustix::process::Signal::KILL);
+        self.wait_end()
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        // One that has ended already needs no signal; its number is not given away before it was waited for.
+        let _ended = rustix::process::kill_process(pid.expect("a child has a number"), signal);
+    }
+
+    /// Waits for the end and the last line.
+    pub fn wait_end(mut self) -> Result<End> {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().or_say("wait for the process")? {
+                break status;
+            }
+            if Instant::now() > deadline {
+                return Err(Failure::new(format!("did not end: {}", self.said())));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let mut lines = self.said.lock();
+        while !lines.1 {
+            lines = self.said.changed.wait(lines).unwrap_or_else(PoisonError::into_inner);
+        }
+        let said = lines.0.join("\n");
+        drop(lines);
+        Ok(End { status, said })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Ended already is as good.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

@@ -1,0 +1,352 @@
+//! Power cuts of a whole process, sled included: one recording, hundreds of disks that could have been left behind.
+//!
+//! ```text
+//!   several lives of a loaded member ──recorder──▶ log ──▶ disk at point p ──loss──▶ image ──▶ the real program starts
+//!          clients' claims with the length of the log ───────────────────────────────────────▶ check
+//! ```
+//!
+//! Why an answer's mark is sound: a client takes the length of the log after its answer has come. Everything that the
+//! server did before it answered, the end of each sync included, was in the log by then: the recorder appends before
+//! it lets the server go on. So at any point at or behind the mark, the syncs that the answer relied on are
+//! among the operations played, and a lost write is the server's fault. Between the true moment and the mark there may be more
+//! operations; there a loss is not demanded to be absent, and the points right at the marks make that gap as small as it
+//! can be. A sync that is under way at the point of the cut keeps nothing.
+//!
+//! What a disk may do: see `disk` and `loss`. It is harsher than journalling file systems are: names of one directory
+//! survive in any combination, not only in order.
+
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::bench::{Bench, Scratch, say};
+use crate::claim::{Claim, State, check, check_order};
+use crate::client::Client;
+use crate::disk::Disk;
+use crate::failure::{Attempt, Failure, Result};
+use crate::loss::{Loss, Manner};
+use crate::member::Place;
+use crate::preload::{Interference, Recorder};
+use crate::recording::{self, Operation, Recorded};
+use crate::report::Report;
+use crate::workload::{AfterFailure, Workload};
+
+/// Images of one recording: a recording takes about ten seconds, an image a tenth of one.
+const IMAGES_PER_RECORDING: u64 = 250;
+/// Images are checked by so many at once.
+const CHECKERS: u16 = 2;
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Acknowledged writes that are read back at their own revision, per image.
+const HISTORY_SAMPLE: usize = 40;
+/// One image in so many is started a second time: what recovery did must hold as well.
+const SECOND_START: u64 = 8;
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Order {
+    pub images: u64,
+    pub seed: u64,
+    pub syncs: Syncs,
+}
+
+/// Whether the disk keeps its word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syncs {
+    Kept,
+    /// A disk that only pretends to sync: the experiment must find losses, or it would find nothing.
+    Ignored,
+}
+
+/// A run on one recording after the other. Fails only when an experiment could not be made; what was found is in the report.
+pub fn run(bench: &Bench, order: &Order) -> Result<Report> {
+    let mut report = Report::default();
+    let runtime = tokio::runtime::Runtime::new().or_say("start a runtime")?;
+    let mut number = 0;
+    while report.checked() < order.images {
+        let seed = order.seed.wrapping_mul(1000).wrapping_add(number);
+        let began = Instant::now();
+        let scratch = bench.directory("power")?;
+        let recording = runtime.block_on(record(bench, &scratch, seed))?;
+        let operations = recording.operations.len();
+        say(&format!(
+            "recording {number}: {operations} operations, {} of {} writes acknowledged, {:.1} s",
+            recording.claims.iter().filter(|claim| claim.answer.is_some()).count(),
+            recording.claims.len(),
+            began.elapsed().as_secs_f64()
+        ));
+        check_order(&recording.claims).into_iter().for_each(|violation| report.violation("order", violation));
+        let images = IMAGES_PER_RECORDING.min(order.images - report.checked());
+        check_images(bench, recording, images, seed, order.syncs, &mut report)?;
+        number += 1;
+    }
+    Ok(report)
+}
+
+/// Everything that is known of a few lives of a member.
+struct Recording {
+    place: Place,
+    operations: Vec<Recorded>,
+    claims: Vec<Claim>,
+}
+
+/// How one life ends.
+#[derive(Clone, Copy, Debug)]
+enum Life {
+    /// Killed at this operation: a small number is within the start.
+    KilledAt(u64),
+    /// Stopped by SIGTERM after so many milliseconds of load.
+    Stopped(u64),
+}
+
+/// Births, checkpoints, compactions, deaths and restarts.
+fn lives(chance: &mut SmallRng) -> Vec<Life> {
+    let mut start = |most: u64| Life::KilledAt(chance.random_range(1..most));
+    let starts = [start(60), start(80), start(120)];
+    let mut load = |least: u64| Life::KilledAt(chance.random_range(least..6 * least));
+    let loads = [load(200), load(500), load(400)];
+    vec![
+        starts[0],
+        Life::Stopped(1200),
+        starts[1],
+        loads[0],
+        loads[1],
+        Life::Stopped(600),
+        loads[2],
+        starts[2],
+        Life::Stopped(300),
+    ]
+}
+
+async fn record(bench: &Bench, scratch: &Scratch, seed: u64) -> Result<Recording> {
+    let mut chance = SmallRng::seed_from_u64(seed);
+    let recorder = Recorder::build(scratch.path())?;
+    let (root, log) = (scratch.join("root"), scratch.join("log"));
+    std::fs::create_dir(&root).attempt("create", &root)?;
+    let mut place = Place::alone(&bench.server, root.join("d"), bench.ports(0));
+    place.flags = vec!["--snapshot-count=200".to_owned()];
+    // Every other recording has big values: segments are cut, checkpoints become due by size.
+    let big = if seed.is_multiple_of(2) { 0.01 } else { 0.25 };
+    let mut claims = Vec::new();
+    for (number, life) in lives(&mut chance).into_iter().enumerate() {
+        let measured = log.clone();
+        let workload = Workload {
+            seed,
+            life: number as u64,
+            clients: 8,
+            big,
+            ports: vec![place.client_port],
+            after_failure: AfterFailure::End,
+            position: Arc::new(move || std::fs::metadata(&measured).map_or(0, |facts| facts.len())),
+        };
+        let interference = match life {
+            Life::KilledAt(number) => Interference::KillAt(number),
+            Life::Stopped(_) => Interference::None,
+        };
+        let environment = recorder.environment(&root, &log, interference);
+        claims.extend(live(&place, life, &workload, &environment).await?);
+    }
+    let operations = recording::read(&log)?;
+    let mut disk = Disk::new();
+    operations.iter().try_for_each(|recorded| disk.play(&recorded.operation))?;
+    disk.check_equals(&root)?;
+    Ok(Recording { place, operations, claims })
+}
+
+/// One life: load from ready to its end.
+async fn live(
+    place: &Place,
+    life: Life,
+    workload: &Workload,
+    environment: &[(&'static str, String)],
+) -> Result<Vec<Claim>> {
+    let process = place.start(environment)?;
+    let (process, ready) = tokio::task::spawn_blocking(move || {
+        let ready = process.becomes_ready();
+        (process, ready)
+    })
+    .await
+    .or_say("wait for a start")?;
+    if !ready? {
+        let end = process.wait_end()?;
+        return match life {
+            Life::KilledAt(_) if end.status.code().is_none() => Ok(Vec::new()),
+            _ => Err(Failure::new(format!("the recorded member did not start: {}", end.said))),
+        };
+    }
+    let running = workload.start();
+    let deadline = match life {
+        Life::Stopped(milliseconds) => Instant::now() + Duration::from_millis(milliseconds),
+        Life::KilledAt(_) => Instant::now() + Duration::from_secs(20),
+    };
+    while Instant::now() < deadline && !running.is_over() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    process.terminate();
+    let claims = running.finish().await;
+    let end = tokio::task::spawn_blocking(move || process.wait_end()).await.or_say("wait for an end")??;
+    match (life, end.status.code()) {
+        (Life::Stopped(_), Some(0)) | (Life::KilledAt(_), None | Some(0)) => Ok(claims),
+        (_, code) => Err(Failure::new(format!("the recorded member ended with {code:?}: {}", end.said))),
+    }
+}
+
+/// One disk that could have been left behind.
+struct Image {
+    number: u64,
+    scratch: Scratch,
+    /// Length of the log at the cut: answers up to here must hold.
+    cutoff: u64,
+    manner: Manner,
+    what: String,
+}
+
+fn check_images(
+    bench: &Bench,
+    recording: Recording,
+    images: u64,
+    seed: u64,
+    syncs: Syncs,
+    report: &mut Report,
+) -> Result<()> {
+    let points = points(&recording, images, &mut SmallRng::seed_from_u64(seed ^ 0xd15c));
+    let recording = Arc::new(recording);
+    let (send, receive) = sync_channel::<Image>(1);
+    let receive = Arc::new(Mutex::new(receive));
+    let shared = Arc::new(Mutex::new(std::mem::take(report)));
+    let made = std::thread::scope(|scope| {
+        for slot in 0..CHECKERS {
+            let (recording, receive, shared) = (Arc::clone(&recording), Arc::clone(&receive), Arc::clone(&shared));
+            scope.spawn(move || checker(bench, slot, &recording, &receive, &shared));
+        }
+        let mut disk = Disk::new();
+        let mut point = points.iter().peekable();
+        for (at, recorded) in recording.operations.iter().enumerate() {
+            match (&recorded.operation, syncs) {
+                (Operation::SyncEnd { .. }, Syncs::Ignored) => {}
+                (operation, _) => disk.play(operation)?,
+            }
+            while let Some((number, _)) = point.next_if(|(_, point)| *point == at) {
+                let manner = Manner::ALL[*number as usize % Manner::ALL.len()];
+                let scratch = bench.directory("image")?;
+                disk.write_image(scratch.path(), &mut Loss::new(manner, seed ^ number << 32))?;
+                let what = format!("image {number}: {manner:?} after operation {at}, {}", name(recorded));
+                let image = Image { number: *number, scratch, cutoff: recorded.end, manner, what };
+                send.send(image).or_say("hand over an image")?;
+            }
+        }
+        drop(send);
+        Ok(())
+    });
+    *report = std::mem::take(&mut *shared.lock().unwrap_or_else(PoisonError::into_inner));
+    made
+}
+
+fn name(recorded: &Recorded) -> String {
+    let mut text = format!("{:?}", recorded.operation);
+    text.truncate(text.floor_char_boundary(120));
+    text
+}
+
+/// Where the power fails: a third anywhere, a third around names and lengths that changed, a third right where an answer
+/// came. In the order of the recording, each with the number of its image.
+fn points(recording: &Recording, images: u64, chance: &mut SmallRng) -> Vec<(u64, usize)> {
+    let operations = &recording.operations;
+    let is_rare = |recorded: &Recorded| {
+        use Operation::{Create, MakeDirectory, Remove, Rename, Start, Truncate};
+        let operation = &recorded.operation;
+        matches!(operation, Create { .. } | MakeDirectory { .. } | Remove { .. } | Rename { .. } | Start | Truncate { .. })
+    };
+    let rare: Vec<usize> = (0..operations.len()).filter(|at| is_rare(&operations[*at])).collect();
+    let answers: Vec<u64> =
+        recording.claims.iter().filter_map(|claim| claim.answer.map(|answer| answer.at)).collect();
+    let mut points: Vec<(u64, usize)> = (0..images)
+        .map(|number| {
+            let point = match chance.random_range(0..3) {
+                0 => chance.random_range(0..operations.len()),
+                1 => rare[chance.random_range(0..rare.len())] + chance.random_range(0..4),
+                _ => {
+                    let mark = answers[chance.random_range(0..answers.len())];
+                    operations.partition_point(|recorded| recorded.end < mark)
+                }
+            };
+            (number, point.min(operations.len() - 1))
+        })
+        .collect();
+    points.sort_by_key(|(_, point)| *point);
+    points
+}
+
+fn checker(
+    bench: &Bench,
+    slot: u16,
+    recording: &Recording,
+    images: &Mutex<Receiver<Image>>,
+    report: &Mutex<Report>,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    loop {
+        let image = images.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(mut image) = image else { return };
+        let found = match &runtime {
+            Ok(runtime) => runtime.block_on(examine(bench, slot, recording, &image)),
+            Err(error) => Err(Failure::new(format!("start a runtime: {error}"))),
+        };
+        let violations = found.unwrap_or_else(|failure| vec![failure.to_string()]);
+        let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+        report.count(&format!("{:?}", image.manner));
+        if !violations.is_empty() && report.keeps_evidence() {
+            image.what.push_str(&format!(" (kept in {})", image.scratch.keep()));
+        }
+        for violation in violations {
+            report.violation(&image.what, violation);
+        }
+    }
+}
+
+/// Starts the program on an image and holds what it has against what was answered.
+async fn examine(bench: &Bench, slot: u16, recording: &Recording, image: &Image) -> Result<Vec<String>> {
+    let (client_port, peer_port) = bench.ports(1 + slot);
+    let place =
+        Place { data_dir: image.scratch.join("d"), client_port, peer_port, ..recording.place.clone() };
+    let process = place.start(&[])?;
+    process.wait_ready()?;
+    let mut client = Client::connect(client_port, CALL_TIMEOUT).await?;
+    let state = client.everything().await?;
+    let claims = &recording.claims;
+    let mut violations = check(claims, image.cutoff, &State::default(), &state);
+    if !violations.is_empty() {
+        return Ok(violations);
+    }
+    violations.extend(check_history(&mut client, claims, image).await?);
+    let hash = client.hash(0).await?;
+    process.kill()?;
+    if image.number.is_multiple_of(SECOND_START) {
+        let process = place.start(&[])?;
+        process.wait_ready()?;
+        let mut client = Client::connect(client_port, CALL_TIMEOUT).await?;
+        let again = client.hash(0).await?;
+        if again != hash {
+            violations.push(format!("hash {hash:?} after the first start, {again:?} after the second"));
+        }
+        process.kill()?;
+    }
+    Ok(violations)
+}
+
+/// Acknowledged writes, read at their own revisions.
+async fn check_history(client: &mut Client, claims: &[Claim], image: &Image) -> Result<Vec<String>> {
+    let told = |claim: &&Claim| claim.answer.is_some_and(|answer| answer.at <= image.cutoff);
+    let told: Vec<&Claim> = claims.iter().filter(told).collect();
+    let mut chance = SmallRng::seed_from_u64(image.number);
+    let mut violations = Vec::new();
+    for _ in 0..HISTORY_SAMPLE.min(told.len()) {
+        // The newest are the least compacted, and the likeliest to be lost.
+        let recent = told.len().saturating_sub(400);
+        let claim = told[chance.random_range(recent..told.len())];
+        violations.extend(crate::history::check(client, claim).await?);
+    }
+    Ok(violations)
+}

@@ -1,0 +1,168 @@
+//! What a process did to its files, as `preload/record.c` wrote it down.
+//!
+//! ```text
+//!   magic u32 │ kind u32 │ file u64 │ offset u64 │ number u64 │ bytes u32 │ name u16 │ other u16 │ name │ other │ data
+//! ```
+//!
+//! * Operations come in an order in which they happened; `end` says where in the log an operation's record ends.
+//! * The log of several lives of a process is one recording; a record that a death cut short is left out.
+//!
+//! Knows nothing of what survives: that is `disk`.
+
+use std::path::Path;
+
+use bytes::Bytes;
+
+use crate::failure::{Attempt, Failure, Result};
+
+const HEAD_BYTES: usize = 40;
+const MAGIC: u32 = 0x7472_6f54;
+
+/// Number of a file or directory, as long as it exists: the kernel uses it again later.
+pub type FileNumber = u64;
+
+/// One operation that changed something, or promised to keep it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A new process began.
+    Start,
+    Open {
+        file: FileNumber,
+        name: String,
+    },
+    Create {
+        file: FileNumber,
+        name: String,
+    },
+    Write {
+        file: FileNumber,
+        offset: u64,
+        data: Bytes,
+    },
+    Truncate {
+        file: FileNumber,
+        length: u64,
+    },
+    /// Room was asked for; the file reaches at least to `end` afterwards.
+    Allocate {
+        file: FileNumber,
+        end: u64,
+    },
+    SyncBegin {
+        file: FileNumber,
+        number: u64,
+    },
+    SyncEnd {
+        number: u64,
+    },
+    Rename {
+        from: String,
+        to: String,
+    },
+    Remove {
+        name: String,
+    },
+    MakeDirectory {
+        file: FileNumber,
+        name: String,
+    },
+    /// Was refused on purpose.
+    Failed,
+}
+
+/// An operation and its place in the log.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    pub operation: Operation,
+    /// Everything that the log said when its length was `end` or more includes this operation.
+    pub end: u64,
+}
+
+/// Reads a whole log.
+pub fn read(path: &Path) -> Result<Vec<Recorded>> {
+    let log = Bytes::from(std::fs::read(path).attempt("read", path)?);
+    parse(&log)
+}
+
+fn parse(log: &Bytes) -> Result<Vec<Recorded>> {
+    let mut recorded = Vec::new();
+    let mut at = 0;
+    while let Some((operation, end)) = record(log, at)? {
+        recorded.push(Recorded { operation, end: end as u64 });
+        at = end;
+    }
+    Ok(recorded)
+}
+
+/// The record at `at` and where it ends; `None` at the end of the log or at a record that is not whole.
+fn record(log: &Bytes, at: usize) -> Result<Option<(Operation, usize)>> {
+    let Some(head) = log.get(at..at + HEAD_BYTES) else { return Ok(None) };
+    let u16_at = |from: usize| usize::from(u16::from_le_bytes([head[from], head[from + 1]]));
+    let u32_at = |from: usize| u32::from_le_bytes(head[from..from + 4].try_into().expect("four bytes"));
+    let u64_at = |from: usize| u64::from_le_bytes(head[from..from + 8].try_into().expect("eight bytes"));
+    if u32_at(0) != MAGIC {
+        return Err(Failure::new(format!("the recording is damaged at byte {at}")));
+    }
+    let (data_bytes, name_bytes, other_bytes) = (u32_at(32) as usize, u16_at(36), u16_at(38));
+    let (name_at, other_at) = (at + HEAD_BYTES, at + HEAD_BYTES + name_bytes);
+    let (data_at, end) = (other_at + other_bytes, other_at + other_bytes + data_bytes);
+    if end > log.len() {
+        return Ok(None);
+    }
+    let text = |from: usize, to: usize| String::from_utf8_lossy(&log[from..to]).into_owned();
+    let (name, other) = (|| text(name_at, other_at), || text(other_at, data_at));
+    let (file, offset, number) = (u64_at(8), u64_at(16), u64_at(24));
+    let operation = match u32_at(4) {
+        1 => Operation::Start,
+        2 => Operation::Open { file, name: name() },
+        3 => Operation::Create { file, name: name() },
+        4 => Operation::Write { file, offset, data: log.slice(data_at..end) },
+        5 => Operation::Truncate { file, length: offset },
+        6 if number & 0xff == 0 => Operation::Allocate { file, end: offset + (number >> 8) },
+        6 => return Err(Failure::new(format!("an allocation of mode {} is not modelled", number & 0xff))),
+        7 => Operation::SyncBegin { file, number },
+        8 => Operation::SyncEnd { number },
+        9 => Operation::Rename { from: name(), to: other() },
+        10 | 12 => Operation::Remove { name: name() },
+        11 => Operation::MakeDirectory { file, name: name() },
+        13 => Operation::Failed,
+        other => return Err(Failure::new(format!("the recording has a record of kind {other} at byte {at}"))),
+    };
+    Ok(Some((operation, end)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
+    use super::*;
+
+    fn bytes(kind: u32, file: u64, offset: u64, number: u64, texts: [&str; 3]) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend(MAGIC.to_le_bytes());
+        out.extend(kind.to_le_bytes());
+        [file, offset, number].iter().for_each(|field| out.extend(field.to_le_bytes()));
+        out.extend((texts[2].len() as u32).to_le_bytes());
+        texts[..2].iter().for_each(|text| out.extend((text.len() as u16).to_le_bytes()));
+        texts.iter().for_each(|text| out.extend(text.bytes()));
+        out
+    }
+
+    #[test]
+    fn records_are_read_in_order_and_a_cut_one_is_left_out() {
+        let mut log = [bytes(1, 0, 0, 0, [""; 3]), bytes(4, 7, 9, 0, ["", "", "data"])].concat();
+        log.extend(bytes(9, 0, 0, 0, ["a", "b/c", ""]));
+        let whole = log.len();
+        log.extend(&bytes(4, 7, 9, 0, ["", "", "more"])[..42]);
+        let recorded = parse(&Bytes::from(log)).unwrap();
+        let data = Bytes::from_static(b"data");
+        assert_eq!(recorded[1].operation, Operation::Write { file: 7, offset: 9, data });
+        assert_eq!(recorded[2].operation, Operation::Rename { from: "a".to_owned(), to: "b/c".to_owned() });
+        assert_eq!((recorded.len(), recorded[2].end), (3, whole as u64));
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused() {
+        assert!(parse(&Bytes::from(vec![1; 50])).is_err());
+        assert!(parse(&Bytes::from(bytes(99, 0, 0, 0, [""; 3]))).is_err());
+    }
+}
