@@ -71,15 +71,27 @@ impl Directory {
     }
 }
 
+/// Makes a directory that is closed to others, and its name durable: a power cut that forgot the name would forget all
+/// that was acknowledged inside. Synced also when it was there already, since who made it may have been killed in between.
 fn create_private(path: &Path) -> Result<(), DirectoryError> {
-    if path.as_os_str().is_empty() {
-        return Ok(());
+    let Some(parent) = path.parent() else { return Ok(()) };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let io_error = |attempt, path: &Path| {
+        let path = path.to_owned();
+        move |source| DirectoryError::Io { attempt, path, source }
+    };
+    if !parent.exists() {
+        create_private(parent)?;
     }
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| DirectoryError::Io {
-        attempt: "create directory",
-        path: path.to_owned(),
-        source,
-    })
+    let existed = match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => true,
+        created => created.map(|()| false).map_err(io_error("create directory", path))?,
+    };
+    match File::open(parent).and_then(|parent| parent.sync_all()) {
+        // Somebody else made the directory in a place that this user may not even list: its name is theirs to keep.
+        Err(error) if existed && error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        synced => synced.map_err(io_error("sync directory", parent)),
+    }
 }
 
 fn lock(path: &Path) -> Result<File, DirectoryError> {
