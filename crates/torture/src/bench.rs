@@ -79,7 +79,8 @@ pub fn server(told: Option<PathBuf>) -> Result<PathBuf> {
 /// Memory if there is much of it, else the usual place.
 pub fn scratch(told: Option<PathBuf>) -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
-    let roomy = rustix::fs::statvfs(&memory).is_ok_and(|facts| facts.f_bavail * facts.f_frsize > MEMORY_BYTES_WANTED);
+    let roomy =
+        rustix::fs::statvfs(&memory).is_ok_and(|facts| facts.f_bavail * facts.f_frsize > MEMORY_BYTES_WANTED);
     told.unwrap_or_else(|| if roomy { memory } else { std::env::temp_dir() })
 }
 

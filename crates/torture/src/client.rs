@@ -7,8 +7,8 @@ use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{
-    CompactionRequest, DeleteRangeRequest, HashKvRequest, PutRequest, RangeRequest, RequestOp, ResponseHeader,
-    TxnRequest,
+    CompactionRequest, DeleteRangeRequest, HashKvRequest, PutRequest, RangeRequest, RequestOp,
+    ResponseHeader, TxnRequest,
 };
 use bytes::Bytes;
 use tonic::transport::{Channel, Endpoint};
@@ -28,7 +28,8 @@ pub struct Client {
 impl Client {
     /// Calls wait for `timeout` at most.
     pub async fn connect(port: u16, timeout: Duration) -> Result<Client> {
-        let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).or_say("a client's address")?;
+        let endpoint =
+            Endpoint::from_shared(format!("http://127.0.0.1:{port}")).or_say("a client's address")?;
         let dialled = endpoint.connect_timeout(timeout).timeout(timeout).connect().await;
         let channel = dialled.or_say(&format!("dial port {port}"))?;
         Ok(Client {
@@ -53,8 +54,7 @@ impl Client {
                 let op = |(key, value): &(Bytes, Bytes)| RequestOp {
                     request: Some(Request::RequestPut(put(key, value))),
                 };
-                let request =
-                    TxnRequest { success: puts.iter().map(op).collect(), ..TxnRequest::default() };
+                let request = TxnRequest { success: puts.iter().map(op).collect(), ..TxnRequest::default() };
                 let answer = self.kv.txn(request).await.or_say("txn")?.into_inner();
                 revision(answer.header)
             }
@@ -87,7 +87,11 @@ impl Client {
     }
 
     /// One key as it was; `Err(None)`: that is compacted away.
-    pub async fn at(&mut self, key: &Bytes, revision: i64) -> std::result::Result<Option<Found>, Option<Failure>> {
+    pub async fn at(
+        &mut self,
+        key: &Bytes,
+        revision: i64,
+    ) -> std::result::Result<Option<Found>, Option<Failure>> {
         let request = RangeRequest { key: key.clone(), revision, ..RangeRequest::default() };
         match self.kv.range(request).await {
             Ok(answer) => Ok(answer.into_inner().kvs.pop().map(|pair| Found {
@@ -97,7 +101,9 @@ impl Client {
                 version: pair.version,
             })),
             Err(status) if status.message().contains("compacted") => Err(None),
-            Err(status) => Err(Some(Failure::new(format!("read at revision {revision}: {}", status.message())))),
+            Err(status) => {
+                Err(Some(Failure::new(format!("read at revision {revision}: {}", status.message()))))
+            }
         }
     }
 

@@ -172,7 +172,9 @@ impl Disk {
         for (at, change) in std::mem::take(&mut self.unsynced_names) {
             if at < began && change.concerns(inode) {
                 // What happened earlier to the same names in another directory is overtaken.
-                left.retain(|(_, earlier)| !earlier.entries().any(|entry| change.entries().any(|e| e == entry)));
+                left.retain(|(_, earlier)| {
+                    !earlier.entries().any(|entry| change.entries().any(|e| e == entry))
+                });
                 change.apply(&mut self.synced_names);
             } else {
                 left.push((at, change));
@@ -215,8 +217,7 @@ impl Disk {
 
     fn check_directory(&self, directory: Inode, real: &Path, loss: &mut Loss) -> Result<()> {
         let entries = self.names.range((directory, String::new())..(directory + 1, String::new()));
-        let ours: BTreeMap<&str, Inode> =
-            entries.map(|((_, name), inode)| (name.as_str(), *inode)).collect();
+        let ours: BTreeMap<&str, Inode> = entries.map(|((_, name), inode)| (name.as_str(), *inode)).collect();
         let mut theirs: Vec<String> = Vec::new();
         for entry in std::fs::read_dir(real).attempt("list", real)? {
             theirs.push(entry.attempt("list", real)?.file_name().to_string_lossy().into_owned());

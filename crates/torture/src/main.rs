@@ -55,7 +55,11 @@ fn main() -> ExitCode {
         Ok((report, wanted)) => {
             report.lines().iter().for_each(|line| say(line));
             let found = report.bad() > 0;
-            say(&format!("note: {}, {} s", report.lines().last().map_or("", |line| line), began.elapsed().as_secs()));
+            say(&format!(
+                "note: {}, {} s",
+                report.lines().last().map_or("", |line| line),
+                began.elapsed().as_secs()
+            ));
             if found == (wanted == Wanted::Faults) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(failure) => {

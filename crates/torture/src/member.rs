@@ -108,7 +108,11 @@ impl Said {
 impl Process {
     /// Waits until it serves. An end before that, or silence, is a failure with everything that was said.
     pub fn wait_ready(&self) -> Result<()> {
-        if self.becomes_ready()? { Ok(()) } else { Err(Failure::new(format!("did not start: {}", self.said()))) }
+        if self.becomes_ready()? {
+            Ok(())
+        } else {
+            Err(Failure::new(format!("did not start: {}", self.said())))
+        }
     }
 
     /// Waits until it serves (true) or has ended (false).

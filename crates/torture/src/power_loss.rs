@@ -218,7 +218,8 @@ fn check_images(
     let shared = Arc::new(Mutex::new(std::mem::take(report)));
     let made = std::thread::scope(|scope| {
         for slot in 0..CHECKERS {
-            let (recording, receive, shared) = (Arc::clone(&recording), Arc::clone(&receive), Arc::clone(&shared));
+            let (recording, receive, shared) =
+                (Arc::clone(&recording), Arc::clone(&receive), Arc::clone(&shared));
             scope.spawn(move || checker(bench, slot, &recording, &receive, &shared));
         }
         let mut disk = Disk::new();
@@ -257,7 +258,10 @@ fn points(recording: &Recording, images: u64, chance: &mut SmallRng) -> Vec<(u64
     let is_rare = |recorded: &Recorded| {
         use Operation::{Create, MakeDirectory, Remove, Rename, Start, Truncate};
         let operation = &recorded.operation;
-        matches!(operation, Create { .. } | MakeDirectory { .. } | Remove { .. } | Rename { .. } | Start | Truncate { .. })
+        matches!(
+            operation,
+            Create { .. } | MakeDirectory { .. } | Remove { .. } | Rename { .. } | Start | Truncate { .. }
+        )
     };
     let rare: Vec<usize> = (0..operations.len()).filter(|at| is_rare(&operations[*at])).collect();
     let answers: Vec<u64> =

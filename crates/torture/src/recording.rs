@@ -126,7 +126,9 @@ fn record(log: &Bytes, at: usize) -> Result<Option<(Operation, usize)>> {
         10 | 12 => Operation::Remove { name: name() },
         11 => Operation::MakeDirectory { file, name: name() },
         13 => Operation::Failed,
-        other => return Err(Failure::new(format!("the recording has a record of kind {other} at byte {at}"))),
+        other => {
+            return Err(Failure::new(format!("the recording has a record of kind {other} at byte {at}")));
+        }
     };
     Ok(Some((operation, end)))
 }

@@ -27,7 +27,8 @@ fn claim(line: &str) -> Claim {
     let number = |prefix: &str| {
         words.iter().find_map(|word| word.strip_prefix(prefix)).map(|text| text.parse::<u64>().unwrap())
     };
-    let answer = number("@").map(|revision| Answer { at: number("..").unwrap_or(5), revision: revision as i64 });
+    let answer =
+        number("@").map(|revision| Answer { at: number("..").unwrap_or(5), revision: revision as i64 });
     Claim { effect, asked_at: number("from").unwrap_or(1), answer }
 }
 
@@ -97,7 +98,8 @@ fn what_was_once_read_must_stay() {
 
 #[test]
 fn revisions_follow_time() {
-    let check = |lines: &[&str]| check_order(&lines.iter().map(|line| claim(line)).collect::<Vec<_>>()).join("; ");
+    let check =
+        |lines: &[&str]| check_order(&lines.iter().map(|line| claim(line)).collect::<Vec<_>>()).join("; ");
     assert_eq!(check(&["put a=1 @2 from1 ..5", "put b=1 @3 from6 ..8", "delete c @3 from9 ..10"]), "");
     assert_eq!(check(&["put a=1 @3 from1 ..5", "put b=1 @2 from4 ..8"]), "", "they overlap");
     assert!(check(&["put a=1 @3 from1 ..5", "put b=1 @2 from6 ..8"]).contains("after 3 had been told"));

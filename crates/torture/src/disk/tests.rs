@@ -16,7 +16,9 @@ fn played(story: &str) -> Disk {
         let name = |at: usize| parts[at].to_owned();
         match parts[0] {
             "create" => play(Operation::Create { file: number(1), name: name(2) }),
-            "open" => play(Operation::Open { file: number(1), name: parts.get(2).unwrap_or(&"").to_string() }),
+            "open" => {
+                play(Operation::Open { file: number(1), name: parts.get(2).unwrap_or(&"").to_string() })
+            }
             "mkdir" => play(Operation::MakeDirectory { file: number(1), name: name(2) }),
             "write" => {
                 let data = Bytes::from(parts[3].to_owned());
