@@ -42,6 +42,7 @@ pub mod cli; // the program
 pub mod compare; // two programs side by side
 pub mod report; // the text
 pub mod server; // what it cost the servers
+pub mod suite; // published rows
 pub mod summary; // the figures
 
 pub use endpoint::Endpoint;
