@@ -101,13 +101,35 @@ pub async fn get(endpoint: &Endpoint, key: Bytes) -> Result<(Option<Bytes>, i64)
     Ok((response.kvs.into_iter().next().map(|kv| kv.value), revision))
 }
 
-/// How many keys the store holds.
-pub async fn count_keys(endpoint: &Endpoint) -> Result<i64, Error> {
-    let every = Bytes::from_static(b"\0");
-    let request =
-        RangeRequest { key: every.clone(), range_end: every, count_only: true, ..Default::default() };
-    let response = KvClient::new(channel(endpoint).await?).range(request).await;
-    response.map(|response| response.into_inner().count).map_err(|status| failed(endpoint, "Range", status))
+/// A connection that reads keys one after the other.
+pub struct Reader {
+    endpoint: Endpoint,
+    client: KvClient<Channel>,
+}
+
+impl Reader {
+    pub async fn open(endpoint: Endpoint) -> Result<Self, Error> {
+        let client = KvClient::new(channel(&endpoint).await?);
+        Ok(Self { endpoint, client })
+    }
+
+    /// The key's value as of now, or `None` if there is no such key.
+    pub async fn get(&mut self, key: Bytes) -> Result<Option<Bytes>, Error> {
+        let response = self.client.range(RangeRequest { key, ..Default::default() }).await;
+        let response = response.map_err(|status| failed(&self.endpoint, "Range", status))?;
+        Ok(response.into_inner().kvs.into_iter().next().map(|kv| kv.value))
+    }
+
+    /// How many keys the store holds.
+    pub async fn count_keys(&mut self) -> Result<i64, Error> {
+        let every = Bytes::from_static(b"\0");
+        let request =
+            RangeRequest { key: every.clone(), range_end: every, count_only: true, ..Default::default() };
+        let response = self.client.range(request).await;
+        response
+            .map(|response| response.into_inner().count)
+            .map_err(|status| failed(&self.endpoint, "Range", status))
+    }
 }
 
 /// Drops history below `delta` revisions before the newest. Nothing to drop is no error: the compaction before

@@ -3,6 +3,8 @@
 mod commands; // what each command does
 mod flags; // what users may write
 mod go; // values as Go's flag library reads them
+mod measure; // suites on one system or two
+mod measure_flags; // what users may write for them
 mod outputs; // where reports go
 mod plans; // flags to plans
 mod watch; // a run as its user sees it

@@ -39,7 +39,8 @@ mod worker; // one thread's connections and callers
 // What is made of it.
 pub mod admin; // questions beside the load
 pub mod cli; // the program
-pub mod compare; // two programs side by side
+pub mod compare; // suites on one system, or on two side by side
+mod machine; // where it was measured
 pub mod report; // the text
 pub mod server; // what it cost the servers
 pub mod suite; // published rows

@@ -302,7 +302,7 @@ impl Measurement {
 }
 
 /// Processor time of the whole process since it began.
-fn process_cpu() -> Duration {
+pub(crate) fn process_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }

@@ -6,6 +6,8 @@
 mod metrics; // counters over HTTP
 mod procfs; // counters of the kernel
 
+pub use metrics::{Buckets, Insides, insides};
+
 use crate::endpoint::Endpoint;
 use serde::Serialize;
 
@@ -89,8 +91,15 @@ pub fn spent(probes: &[Probe], earlier: &Reading, later: &Reading) -> ServerFigu
     ServerFigures { processes: processes.collect() }
 }
 
+impl Reading {
+    /// Of the largest server.
+    pub fn resident_bytes_max(&self) -> u64 {
+        self.0.iter().map(|counters| counters.resident_bytes).max().unwrap_or(0)
+    }
+}
+
 impl Probe {
-    fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match self {
             Probe::Process { name, .. } => name.clone(),
             Probe::Metrics(endpoint) => endpoint.to_string(),
@@ -98,7 +107,28 @@ impl Probe {
     }
 }
 
+/// Processor time and memory of one local process, cheap enough to be asked ten times a second.
+pub fn glance(pid: u32) -> Option<(f64, u64)> {
+    procfs::counters(pid).ok().map(|counters| (counters.cpu_seconds, counters.resident_bytes))
+}
+
+/// Processor seconds that all processes of this machine have used since it started.
+pub fn machine_cpu_seconds() -> Option<f64> {
+    procfs::machine_cpu_seconds()
+}
+
 impl ServerFigures {
+    /// Adds what the same servers spent later.
+    pub fn absorb(&mut self, later: &ServerFigures) {
+        assert_eq!(self.processes.len(), later.processes.len(), "figures of the same servers");
+        for (ours, theirs) in self.processes.iter_mut().zip(&later.processes) {
+            ours.cpu_seconds += theirs.cpu_seconds;
+            ours.resident_bytes = theirs.resident_bytes;
+            ours.resident_peak_bytes = theirs.resident_peak_bytes;
+            ours.bytes_written = ours.bytes_written.zip(theirs.bytes_written).map(|(a, b)| a + b);
+        }
+    }
+
     /// Of all servers together.
     pub fn cpu_seconds(&self) -> f64 {
         self.processes.iter().map(|process| process.cpu_seconds).sum()
@@ -107,6 +137,11 @@ impl ServerFigures {
     /// Of all servers together; `None` if one of them does not tell.
     pub fn bytes_written(&self) -> Option<u64> {
         self.processes.iter().map(|process| process.bytes_written).sum()
+    }
+
+    /// The most that any server has held since it began, as far as they tell.
+    pub fn resident_peak_bytes_max(&self) -> Option<u64> {
+        self.processes.iter().filter_map(|process| process.resident_peak_bytes).max()
     }
 
     /// Of the largest server.

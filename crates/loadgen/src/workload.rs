@@ -58,6 +58,14 @@ impl Workload {
         }
     }
 
+    /// What every key of a writing workload gets.
+    pub fn value(&self) -> Vec<u8> {
+        match self {
+            Workload::Put(writes) | Workload::TxnPut { writes, .. } => writes.value(),
+            Workload::Range(_) | Workload::RangeStream(_) => Vec::new(),
+        }
+    }
+
     /// A short name for reports.
     pub fn name(&self) -> &'static str {
         match self {

@@ -1,9 +1,8 @@
 //! What each command does.
 
-use super::flags::{Cli, Command, CompareFlags, Global, PutFlags};
-use super::{outputs, plans, watch};
+use super::flags::{Cli, Command, Global, PutFlags};
+use super::{measure, outputs, plans, watch};
 use crate::admin;
-use crate::compare::{self, Comparison};
 use crate::endpoint::Endpoint;
 use crate::report::{self, Precision, Timeline};
 use crate::run::{Measurement, Plan};
@@ -53,7 +52,8 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, String> {
             }
             load(global, plan, std::future::pending()).await
         }
-        Command::Compare(flags) => compare(global, flags).await,
+        Command::Compare(flags) => measure::compare(global, flags).await,
+        Command::Suite(flags) => measure::suite(global, flags).await,
         Command::Report(flags) => outputs::report(flags).map(|()| ExitCode::SUCCESS),
     }
 }
@@ -68,44 +68,6 @@ async fn put(global: &Global, flags: &PutFlags) -> Result<ExitCode, String> {
         print(&hash_summary(&first).await.map_err(|error| error.to_string())?)?;
     }
     Ok(code)
-}
-
-/// Measures two programs side by side; Ctrl-C keeps the rounds that were measured.
-async fn compare(global: &Global, flags: &CompareFlags) -> Result<ExitCode, String> {
-    let plan = compare::Plan {
-        programs: [flags.a.parse()?, flags.b.parse()?],
-        members: flags.members,
-        rounds: flags.rounds,
-        rows: compare::rows(&flags.rows, flags.scale)?,
-        dir: flags.dir.clone(),
-        threads: plans::threads(global),
-    };
-    let mut comparison = Comparison::new(&plan)?;
-    let mut remark = note;
-    let result = tokio::select! {
-        result = compare::run(&plan, &mut comparison, &mut remark) => result.map_err(|error| chain(&error)),
-        // Dropping the comparison ends the servers it started.
-        () = watch::interrupted() => Err(watch::INTERRUPTED.into()),
-    };
-    comparison.partial = result.err();
-    if let Some(path) = &global.json {
-        let json = serde_json::to_string_pretty(&comparison).map_err(|error| error.to_string())? + "\n";
-        if is_json_on_stdout(global) {
-            print(&json)?;
-        } else {
-            write_file(path, &json)?;
-        }
-    }
-    let markdown = comparison.markdown();
-    if let Some(path) = &flags.markdown {
-        write_file(path, &markdown)?;
-    }
-    if !is_json_on_stdout(global) {
-        print(&markdown)?;
-    }
-    let errors: u64 = comparison.errors();
-    let good = comparison.partial.is_none() && errors <= global.max_errors;
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! What users may write. Names, defaults and places are those of etcd's `benchmark`; ours come after them.
 
 use super::go;
+use super::measure_flags::{CompareFlags, SuiteFlags};
 use super::outputs::ReportFlags;
 use crate::endpoint::Endpoint;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
@@ -114,7 +115,9 @@ pub enum Command {
     Range(RangeFlags),
     /// Write keys several at a time, in transactions
     TxnPut(TxnPutFlags),
-    /// Measure two programs side by side on fresh clusters
+    /// Replay published measurements on one system
+    Suite(SuiteFlags),
+    /// Replay published measurements on two systems side by side
     Compare(CompareFlags),
     /// Make HTML, CSV or Markdown of a result that was kept as JSON
     Report(ReportFlags),
@@ -219,37 +222,4 @@ pub struct TxnPutFlags {
     /// Numbers that keys are made of
     #[arg(long, default_value_t = 1)]
     pub key_space_size: u64,
-}
-
-/// Flags of `compare`.
-#[derive(Args, Debug)]
-pub struct CompareFlags {
-    /// The first program, as NAME=PATH
-    #[arg(long, value_name = "NAME=PATH")]
-    pub a: String,
-    /// The second program
-    #[arg(long, value_name = "NAME=PATH")]
-    pub b: String,
-    /// Members of each cluster
-    #[arg(long, default_value_t = 3)]
-    pub members: usize,
-    /// How often each row is measured on each program
-    #[arg(long, default_value_t = 5)]
-    pub rounds: usize,
-    /// Rows to measure
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "put-1,put-1000-all,put-1000-leader,range-l-1,range-l-1000,range-s-1,range-s-1000"
-    )]
-    pub rows: Vec<String>,
-    /// Multiplies the number of requests of every row
-    #[arg(long, default_value_t = 1.0)]
-    pub scale: f64,
-    /// Where the clusters keep their files; a directory on a real disk, or the writes mean nothing
-    #[arg(long, default_value = ".")]
-    pub dir: PathBuf,
-    /// Write the comparison as Markdown to a file as well
-    #[arg(long, value_name = "FILE")]
-    pub markdown: Option<PathBuf>,
 }

@@ -191,7 +191,7 @@ mod tests {
             Command::Put(flags) => (put(flags)?, flags.total, pace(flags.rate, flags.open_loop)?),
             Command::TxnPut(flags) => (txn_put(flags)?, flags.total, pace(flags.rate, flags.open_loop)?),
             Command::Range(flags) => (range(flags)?, flags.total, pace(flags.rate, flags.open_loop)?),
-            Command::Compare(_) | Command::Report(_) => return Ok("no single run".into()),
+            Command::Suite(_) | Command::Compare(_) | Command::Report(_) => return Ok("no single run".into()),
         };
         let plan = plan(&cli.global, cli.global.endpoints.clone(), workload, total, pace)?;
         let endpoints: Vec<_> = plan.endpoints.iter().map(ToString::to_string).collect();

@@ -4,7 +4,6 @@
 use crate::admin;
 use crate::endpoint::Endpoint;
 use crate::server::Probe;
-use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io;
 use std::net::TcpListener;
@@ -16,8 +15,6 @@ use std::time::{Duration, Instant};
 
 /// Elections and first syncs included.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// For a clean end; after that it is killed, since its files are dropped anyway.
-const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(50);
 /// Of a member that failed to start, the end of its log that is shown.
 const LOG_TAIL_LINES: usize = 5;
@@ -30,12 +27,22 @@ pub struct Program {
     pub path: PathBuf,
 }
 
-/// Members of one program, running.
+/// Where clusters keep their files.
+#[derive(Clone, Copy, Debug)]
+pub struct Places<'a> {
+    pub data: &'a Path,
+    /// Logs, if elsewhere.
+    pub wal: Option<&'a Path>,
+}
+
+/// Members of one program, running. Dropped, they are killed: nobody reads their files afterwards.
 pub struct Cluster {
     members: Vec<Member>,
-    dir: PathBuf,
+    dirs: Vec<PathBuf>,
     /// As the first member states it.
     pub version: String,
+    /// How the first member was started.
+    pub command: String,
 }
 
 struct Member {
@@ -75,15 +82,19 @@ impl FromStr for Program {
 
 impl Cluster {
     /// Starts the members and waits until all of them agree on a leader.
-    pub async fn start(program: &Program, parent: &Path, members_len: usize) -> Result<Self, Error> {
-        let dir = fresh_dir(parent, &program.name)?;
-        let mut cluster = Self { members: Vec::new(), dir, version: String::new() };
+    pub async fn start(program: &Program, places: Places<'_>, members_len: usize) -> Result<Self, Error> {
+        let dir = fresh_dir(places.data, &program.name)?;
+        let mut cluster =
+            Self { members: Vec::new(), dirs: vec![dir], version: String::new(), command: String::new() };
+        if let Some(wal) = places.wal {
+            cluster.dirs.push(fresh_dir(wal, &program.name)?);
+        }
         let ports = free_ports(2 * members_len).map_err(Error::Ports)?;
         let (client_ports, peer_ports) = ports.split_at(members_len);
         let all: Vec<_> =
             peer_ports.iter().enumerate().map(|(n, port)| format!("m{n}=http://127.0.0.1:{port}")).collect();
         for (n, (client_port, peer_port)) in client_ports.iter().zip(peer_ports).enumerate() {
-            let member = spawn(program, &cluster.dir, n, *client_port, *peer_port, &all.join(","))?;
+            let member = spawn(program, &mut cluster, n, *client_port, *peer_port, &all.join(","))?;
             cluster.members.push(member);
         }
         cluster.wait_ready().await?;
@@ -97,21 +108,6 @@ impl Cluster {
     pub fn probes(&self) -> Vec<Probe> {
         let probe = |member: &Member| Probe::Process { name: member.name.clone(), pid: member.child.id() };
         self.members.iter().map(probe).collect()
-    }
-
-    /// Ends the members in order, then removes their files.
-    pub async fn stop(mut self) {
-        for member in &self.members {
-            if let Some(pid) = Pid::from_raw(member.child.id() as i32) {
-                // Not reaped yet, so the id is still this child's.
-                let _ = kill_process(pid, Signal::TERM);
-            }
-        }
-        let deadline = Instant::now() + STOP_TIMEOUT;
-        while Instant::now() < deadline && self.members.iter_mut().any(Member::is_running) {
-            tokio::time::sleep(POLL).await;
-        }
-        // Whoever is left, and the files, go with `self`.
     }
 
     async fn wait_ready(&mut self) -> Result<(), Error> {
@@ -143,10 +139,6 @@ fn agree(members: &[admin::Member]) -> bool {
 }
 
 impl Member {
-    fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
-    }
-
     fn check_running(&mut self) -> Result<(), Error> {
         let status = match self.child.try_wait() {
             Ok(None) => return Ok(()),
@@ -166,22 +158,27 @@ impl Drop for Cluster {
         for member in &mut self.members {
             // Fails only for a child that has ended and been reaped.
             let _ = member.child.kill();
+        }
+        for member in &mut self.members {
             let _ = member.child.wait();
         }
-        // The directory is this value's own; what cannot be removed is left for its owner to see.
-        let _ = std::fs::remove_dir_all(&self.dir);
+        for dir in &self.dirs {
+            // This value's own; what cannot be removed is left for its owner to see.
+            let _ = std::fs::remove_dir_all(dir);
+        }
     }
 }
 
 fn spawn(
     program: &Program,
-    dir: &Path,
+    cluster: &mut Cluster,
     n: usize,
     client_port: u16,
     peer_port: u16,
     initial_cluster: &str,
 ) -> Result<Member, Error> {
     let name = format!("m{n}");
+    let dir = &cluster.dirs[0];
     let log = dir.join(format!("{name}.log"));
     let prepare = |source| Error::Prepare { path: log.clone(), source };
     let out = File::create(&log).map_err(prepare)?;
@@ -190,13 +187,32 @@ fn spawn(
     let peer_url = format!("http://127.0.0.1:{peer_port}");
     let mut command = Command::new(&program.path);
     command.args(["--name", &name, "--data-dir"]).arg(dir.join(format!("{name}.data")));
+    if let Some(wal) = cluster.dirs.get(1) {
+        command.arg("--wal-dir").arg(wal.join(format!("{name}.wal")));
+    }
     command.args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url]);
     command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
     command.args(["--initial-cluster", initial_cluster, "--initial-cluster-state", "new"]);
+    if cluster.command.is_empty() {
+        cluster.command = written_out(&command);
+    }
     let spawned = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
     let child = spawned.map_err(|source| Error::Spawn { path: program.path.clone(), source })?;
     let endpoint = client_url.parse().expect("a loopback address is an endpoint");
     Ok(Member { name, endpoint, child, log })
+}
+
+fn written_out(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+/// What the program says of itself, in one line.
+pub fn version_text(path: &Path) -> Option<String> {
+    let output = Command::new(path).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let text = String::from_utf8(output.ok()?.stdout).ok()?;
+    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    (!lines.is_empty()).then(|| lines.join(", "))
 }
 
 /// A directory that nobody else uses.
@@ -236,7 +252,9 @@ mod tests {
         std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let program = Program { name: "broken".into(), path: script };
         let clusters = dir.path().join("clusters");
-        let Err(error) = Cluster::start(&program, &clusters, 1).await else { panic!("it cannot start") };
+        let Err(error) = Cluster::start(&program, Places { data: &clusters, wal: None }, 1).await else {
+            panic!("it cannot start")
+        };
         let expected = "member m0 ended with exit status: 3; the end of its log:\ncannot listen";
         assert_eq!(error.to_string(), expected);
         assert_eq!(std::fs::read_dir(&clusters).unwrap().count(), 0);
@@ -246,7 +264,9 @@ mod tests {
     async fn a_program_that_is_not_there_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let program = Program { name: "none".into(), path: "/nonexistent/server".into() };
-        let Err(error) = Cluster::start(&program, dir.path(), 1).await else { panic!("it cannot start") };
+        let Err(error) = Cluster::start(&program, Places { data: dir.path(), wal: None }, 1).await else {
+            panic!("it cannot start")
+        };
         assert_eq!(error.to_string(), "run /nonexistent/server");
     }
 

@@ -1,108 +1,290 @@
-//! The rows of a comparison: the put and range rows of etcd's own performance page, with as many keys as requests
-//! where they write.
+//! All rounds of one row: sides started, warmed up, measured in turn, read back, ended.
 
-use crate::keys::Order;
-use crate::workload::{Workload, Writes};
-use api::etcdserverpb::RangeRequest;
+use super::findings::{self, Findings};
+use super::measure::{self, Cost, curve};
+use super::read_back;
+use super::side::Side;
+use super::{Plan, Step, Watch};
+use crate::admin;
+use crate::endpoint::Endpoint;
+use crate::report::model::{Notice, Report, Target};
+use crate::run;
+use crate::suite::{READ_KEY, Row};
 use bytes::Bytes;
+use hdrhistogram::Histogram;
+use std::time::{Duration, Instant};
 
-/// The key that range rows read.
-pub(super) const READ_KEY: &[u8] = b"foo";
-const KEY_BYTES: usize = 8;
-const VALUE_BYTES: usize = 256;
+/// After warming up, so that what it left to be written is written.
+const PAUSE: Duration = Duration::from_millis(300);
+/// A run is never cut shorter, however small the budget.
+const RUN_MIN: Duration = Duration::from_millis(500);
+/// Of a row's budget, what warming up may use.
+const WARM_UP_SHARE: u32 = 4;
 
-/// One row: a kind of request, how many, from how many callers, to whom.
-#[derive(Clone, Debug)]
-pub struct Row {
-    pub name: String,
-    pub total: u64,
-    pub conns: usize,
-    pub clients: usize,
-    pub(super) target: Target,
-    kind: Kind,
-    /// How many numbers the keys of a writing row are made of.
-    pub(super) key_space: u64,
+/// The seconds that a row may measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    limit: Option<Duration>,
+    used: Duration,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
-    All,
-    Leader,
+/// Why a row ended early.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("{name}")]
+    Run { name: String, source: run::Error },
+    #[error("{name}")]
+    Admin { name: String, source: admin::Error },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Put,
-    PutOneKey,
-    Linearizable,
-    Serializable,
+/// One side while its row is measured.
+struct Runner {
+    side: Side,
+    name: String,
+    endpoints: Vec<Endpoint>,
+    latencies: Histogram<u64>,
+    services: Histogram<u64>,
+    service_differs: bool,
+    /// Most positions that any run got through.
+    written: u64,
 }
 
-/// Name, kind, target, connections, clients, requests.
-const ROWS: [(&str, Kind, Target, usize, usize, u64); 9] = [
-    ("put-1", Kind::Put, Target::Leader, 1, 1, 3_000),
-    ("put-1000-leader", Kind::Put, Target::Leader, 100, 1000, 50_000),
-    ("put-1000-all", Kind::Put, Target::All, 100, 1000, 50_000),
-    ("put-1000-leader-one-key", Kind::PutOneKey, Target::Leader, 100, 1000, 50_000),
-    ("put-1000-all-one-key", Kind::PutOneKey, Target::All, 100, 1000, 50_000),
-    ("range-l-1", Kind::Linearizable, Target::All, 1, 1, 5_000),
-    ("range-l-1000", Kind::Linearizable, Target::All, 100, 1000, 50_000),
-    ("range-s-1", Kind::Serializable, Target::All, 1, 1, 10_000),
-    ("range-s-1000", Kind::Serializable, Target::All, 100, 1000, 100_000),
-];
-
-/// The rows of these names, in this order, with their requests multiplied by `scale`.
-pub fn rows(names: &[String], scale: f64) -> Result<Vec<Row>, String> {
-    if scale.is_nan() || scale <= 0.0 {
-        return Err(format!("--scale={scale} leaves nothing to measure"));
+impl Budget {
+    pub fn new(seconds: Option<f64>) -> Self {
+        Self { limit: seconds.map(Duration::from_secs_f64), used: Duration::ZERO }
     }
-    names.iter().map(|name| row(name.trim(), scale)).collect()
+
+    fn left(&self) -> Option<Duration> {
+        self.limit.map(|limit| limit.saturating_sub(self.used))
+    }
+
+    /// An equal share of what is left for each of so many runs.
+    fn share(&self, runs: usize) -> Option<Duration> {
+        self.left().map(|left| (left / runs.max(1) as u32).max(RUN_MIN))
+    }
+
+    /// A part of the budget, as a budget of its own.
+    fn part(&self, divisor: u32) -> Self {
+        Self { limit: self.limit.map(|limit| limit / divisor), used: Duration::ZERO }
+    }
+
+    fn has(&self, wanted: Duration) -> bool {
+        self.left().is_none_or(|left| left >= wanted)
+    }
 }
 
-fn row(name: &str, scale: f64) -> Result<Row, String> {
-    let Some(&(name, kind, target, conns, clients, total)) = ROWS.iter().find(|row| row.0 == name) else {
-        let known = ROWS.map(|row| row.0).join(", ");
-        return Err(format!("there is no row {name:?}, there are {known}"));
-    };
-    let total = ((total as f64 * scale) as u64).max(clients as u64);
-    let key_space = if kind == Kind::Put { total } else { 1 };
-    Ok(Row { name: name.into(), total, conns, clients, target, kind, key_space })
-}
-
-impl Row {
-    pub(super) fn workload(&self) -> Workload {
-        match self.kind {
-            Kind::Put | Kind::PutOneKey => Workload::Put(Writes {
-                key_bytes: KEY_BYTES,
-                value_bytes: VALUE_BYTES,
-                key_space: self.key_space,
-                order: Order::Sequential,
-                seed: 1,
-            }),
-            Kind::Linearizable => {
-                Workload::Range(RangeRequest { key: READ_KEY.into(), ..Default::default() })
+/// Measures the row that was pushed to `report` last.
+pub async fn measure(plan: &Plan, row: &Row, report: &mut Report, watch: &mut dyn Watch, step: Step<'_>) {
+    let mut runners = Vec::new();
+    for (index, subject) in plan.subjects.iter().enumerate() {
+        watch.step(&Step { side: &subject.name, ..step });
+        match Side::start(plan, subject, row.spec.members).await {
+            Ok(side) => {
+                report.sides[index].version.clone_from(&side.version);
+                if report.sides[index].command.is_none() {
+                    report.sides[index].command = side.command();
+                }
+                let members = side.members().iter().map(|member| member.name.clone()).collect();
+                report.last_row().sides[index].members = members;
+                runners.push(Runner::new(side, subject.name.clone()));
             }
-            Kind::Serializable => Workload::Range(RangeRequest {
-                key: READ_KEY.into(),
-                serializable: true,
-                ..Default::default()
-            }),
+            Err(error) => {
+                let reason = chain(&error);
+                watch.remark(&format!("{}: {reason}", row.id));
+                let result = report.last_row();
+                result.notices.push(Notice::error(reason.clone()));
+                result.sides.iter_mut().for_each(|side| side.left_out = Some(reason.clone()));
+                return;
+            }
         }
     }
+    let mut findings = Findings::default();
+    let result = rounds(plan, row, &mut runners, report, &mut findings, watch, step).await;
+    let result = match result {
+        Ok(()) => read_back(row, &mut runners, report).await,
+        Err(error) => Err(error),
+    };
+    let rounds = report.last_row().sides.iter().map(|side| side.rounds.len()).max().unwrap_or(0);
+    let names: Vec<_> = plan.subjects.iter().map(|subject| subject.name.clone()).collect();
+    report.last_row().notices.extend(findings.notices(&names, rounds));
+    if let Err(error) = result {
+        let reason = chain(&error);
+        watch.remark(&format!("{}: {reason}", row.id));
+        let result = report.last_row();
+        result.notices.push(Notice::error(reason.clone()));
+        for side in result.sides.iter_mut().filter(|side| side.rounds.is_empty()) {
+            side.left_out = Some(reason.clone());
+        }
+    }
+}
 
-    /// What the key that range rows read holds.
-    pub(super) fn value(&self) -> Bytes {
-        vec![b'x'; VALUE_BYTES].into()
+async fn rounds(
+    plan: &Plan,
+    row: &Row,
+    runners: &mut [Runner],
+    report: &mut Report,
+    findings: &mut Findings,
+    watch: &mut dyn Watch,
+    step: Step<'_>,
+) -> Result<(), Error> {
+    for runner in runners.iter_mut() {
+        runner.prepare(row).await?;
+    }
+    let mut budget = Budget::new(plan.row_seconds);
+    warm_up(plan, row, runners, report, &mut budget, watch, step).await?;
+    tokio::time::sleep(PAUSE).await;
+    let sides = runners.len();
+    let rounds = row.spec.rounds;
+    let mut longest = Duration::ZERO;
+    for round in 1..=rounds {
+        if round > 1 && !budget.has(longest) {
+            let text = format!("{} of {rounds} rounds: the row's budget was used up.", round - 1);
+            report.last_row().notices.push(Notice::remark(text));
+            break;
+        }
+        let begin = Instant::now();
+        for (index, runner) in runners.iter_mut().enumerate() {
+            watch.step(&Step { side: &runner.name, round, rounds, ..step });
+            let runs_left = (rounds - round + 1) * sides - index;
+            let cost = runner.run(plan, row, row.spec.total, budget.share(runs_left), watch).await?;
+            budget.used += cost.measurement.wall;
+            let found = findings::of(&cost, row.spec.clients);
+            findings.add(index, &found);
+            let mut measured = cost.round(runner.side.rest_resident_bytes);
+            measured.notices = found.into_iter().map(|(_, notice)| notice).collect();
+            report.last_row().sides[index].add(measured);
+            runner.keep(&cost);
+        }
+        longest = longest.max(begin.elapsed());
+        for (index, runner) in runners.iter().enumerate() {
+            let side = &mut report.last_row().sides[index];
+            side.curve = curve(&runner.latencies);
+            side.service_curve = runner.service_differs.then(|| curve(&runner.services));
+        }
+    }
+    Ok(())
+}
+
+/// As many runs as the row asks for, as far as a part of the budget reaches.
+async fn warm_up(
+    plan: &Plan,
+    row: &Row,
+    runners: &mut [Runner],
+    report: &mut Report,
+    budget: &mut Budget,
+    watch: &mut dyn Watch,
+    step: Step<'_>,
+) -> Result<(), Error> {
+    let runs = row.warm_up_runs.max(1);
+    let mut part = budget.part(WARM_UP_SHARE);
+    let mut longest = Duration::ZERO;
+    let mut sent = 0;
+    for done in 0..runs {
+        if done > 0 && !part.has(longest) {
+            let text = format!("{done} of {runs} runs of warming up: the row's budget has no more for it.");
+            report.last_row().notices.push(Notice::remark(text));
+            break;
+        }
+        let begin = Instant::now();
+        for (index, runner) in runners.iter_mut().enumerate() {
+            watch.step(&Step { side: &runner.name, round: 0, rounds: row.spec.rounds, ..step });
+            let share = part.share((runs - done) * 2 - index);
+            let cost = runner.run(plan, row, row.warm_up_run_total(), share, watch).await?;
+            part.used += cost.measurement.wall;
+            runner.written = runner.written.max(cost.sent());
+        }
+        sent += row.warm_up_run_total();
+        longest = longest.max(begin.elapsed());
+    }
+    report.last_row().spec.warm_up_total = sent;
+    budget.used += part.used;
+    Ok(())
+}
+
+async fn read_back(row: &Row, runners: &mut [Runner], report: &mut Report) -> Result<(), Error> {
+    for (index, runner) in runners.iter().enumerate() {
+        let checked = read_back::check(&runner.side, row, runner.written).await;
+        let checked = checked.map_err(|source| Error::Admin { name: runner.name.clone(), source })?;
+        let result = report.last_row();
+        if !checked.is_good() {
+            let what = checked.sample.clone().unwrap_or_else(|| {
+                format!("{} keys, expected {}", checked.keys_found, checked.keys_expected)
+            });
+            result.notices.push(Notice::error(format!("{}: the store is wrong: {what}", runner.name)));
+        }
+        result.sides[index].read_back = Some(checked);
+    }
+    Ok(())
+}
+
+impl Runner {
+    fn new(side: Side, name: String) -> Self {
+        let histogram = || Histogram::new(3).expect("three digits are within the histogram's range");
+        let (latencies, services) = (histogram(), histogram());
+        Self { side, name, endpoints: Vec::new(), latencies, services, service_differs: false, written: 0 }
     }
 
-    /// How many keys a store holds after the row, if it kept everything that it acknowledged.
-    pub fn keys_expected(&self) -> i64 {
-        let written = match self.kind {
-            Kind::Put | Kind::PutOneKey => self.key_space as i64,
-            Kind::Linearizable | Kind::Serializable => 0,
+    /// Writes the key that range rows read, and finds whom the row is sent to.
+    async fn prepare(&mut self, row: &Row) -> Result<(), Error> {
+        let failed = |source| Error::Admin { name: self.name.clone(), source };
+        let everyone = self.side.endpoints();
+        admin::put(&everyone[0], Bytes::from_static(READ_KEY), row.read_value()).await.map_err(failed)?;
+        self.endpoints = match row.spec.target {
+            Target::All | Target::EachSummed => everyone,
+            Target::Leader => {
+                let members = admin::survey(&everyone).await.map_err(failed)?;
+                vec![admin::leader(&members).map_err(failed)?.clone()]
+            }
         };
-        written + 1 // the key that range rows read
+        Ok(())
     }
+
+    /// One run of `total` requests: at once, or for a summed row one member after the other.
+    async fn run(
+        &self,
+        plan: &Plan,
+        row: &Row,
+        total: u64,
+        seconds_max: Option<Duration>,
+        watch: &mut dyn Watch,
+    ) -> Result<Cost, Error> {
+        let parts: Vec<Vec<Endpoint>> = match row.spec.target {
+            Target::All | Target::Leader => vec![self.endpoints.clone()],
+            Target::EachSummed => self.endpoints.iter().map(|endpoint| vec![endpoint.clone()]).collect(),
+        };
+        let share = seconds_max.map(|seconds| seconds / parts.len() as u32);
+        let mut whole: Option<Cost> = None;
+        for endpoints in parts {
+            let mut run = run::Plan::new(endpoints[0].clone(), row.workload(), total);
+            run.endpoints = endpoints;
+            // No more callers than requests: a short run to warm up needs no crowd.
+            run.clients = row.spec.clients.min(usize::try_from(total).unwrap_or(usize::MAX)).max(1);
+            run.conns = row.spec.conns.min(run.clients);
+            run.threads = plan.threads;
+            run.seconds_max = share;
+            let cost = measure::run(&self.side, run, watch).await;
+            let cost = cost.map_err(|source| Error::Run { name: self.name.clone(), source })?;
+            match &mut whole {
+                None => whole = Some(cost),
+                Some(whole) => whole.absorb(cost),
+            }
+        }
+        Ok(whole.expect("a row is sent to one endpoint at least"))
+    }
+
+    fn keep(&mut self, cost: &Cost) {
+        let tally = &cost.measurement.tally;
+        self.latencies.add(tally.latencies_ns()).expect("both histograms resize themselves");
+        self.services.add(tally.services_ns()).expect("both histograms resize themselves");
+        self.service_differs |= cost.service_differs();
+        self.written = self.written.max(cost.sent());
+    }
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]
@@ -110,26 +292,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_found_by_name_and_scaled() {
-        let found = rows(&["put-1".into(), " range-s-1000".into()], 0.1).unwrap();
-        let short: Vec<_> =
-            found.iter().map(|row| (row.name.as_str(), row.total, row.keys_expected())).collect();
-        assert_eq!(short, [("put-1", 300, 301), ("range-s-1000", 10_000, 1)]);
+    fn a_budget_is_shared_by_the_runs_that_are_left() {
+        let mut budget = Budget::new(Some(12.0));
+        assert_eq!(budget.share(6), Some(Duration::from_secs(2)));
+        budget.used = Duration::from_secs(11);
+        assert_eq!(budget.share(6), Some(RUN_MIN));
+        assert!(budget.has(Duration::from_secs(1)) && !budget.has(Duration::from_secs(2)));
+        assert_eq!(budget.part(4).left(), Some(Duration::from_secs(3)));
     }
 
     #[test]
-    fn a_row_never_has_fewer_requests_than_callers() {
-        assert_eq!(rows(&["put-1000-all".into()], 0.0001).unwrap()[0].total, 1000);
-    }
-
-    #[test]
-    fn unknown_rows_and_scales_are_refused() {
-        let refused = rows(&["put-2".into()], 1.0).unwrap_err();
-        assert!(
-            refused.starts_with("there is no row \"put-2\", there are put-1, put-1000-leader,"),
-            "{refused}"
-        );
-        assert!(rows(&[], 0.0).is_err());
-        assert!(rows(&[], f64::NAN).is_err());
+    fn without_a_limit_everything_is_affordable() {
+        let budget = Budget::new(None);
+        assert_eq!(budget.share(3), None);
+        assert!(budget.has(Duration::from_secs(1 << 20)));
     }
 }

@@ -78,10 +78,10 @@ metrics! {
     client_received_bytes: "servers to client/request", "B", 0, Lower, "The other way.";
     peer_sent_bytes: "between members/request", "B", 0, Lower, "As the members count what they send each other.";
     sync_mean_ms: "WAL fsync mean", "ms", 3, Lower, "Over all members, from their histograms.";
-    sync_p99_ms: "WAL fsync p99", "ms", 2, Lower, "Over all members, interpolated within a bucket of their histograms.";
+    sync_p99_ms: "WAL fsync p99, at most", "ms", 2, Lower, "Over all members: the upper edge of the bucket that holds it in their histograms.";
     syncs_per_request: "WAL fsyncs/request, all members", "", 3, Lower, "How well writes share a sync.";
-    peer_round_trip_mean_ms: "peer round trip mean", "ms", 3, Lower, "Over all pairs of members, from their histograms; probes are rare, so short runs have none.";
-    peer_round_trip_p99_ms: "peer round trip p99", "ms", 2, Lower, "As the mean, interpolated within a bucket.";
+    peer_round_trip_mean_ms: "peer round trip mean", "ms", 3, Lower, "Over all pairs of members since the cluster began, from their histograms: probes are too rare for one run.";
+    peer_round_trip_p99_ms: "peer round trip p99, at most", "ms", 2, Lower, "As the mean: the upper edge of its bucket.";
     errors: "errors", "", 0, Lower, "Failed calls; summed, not a median, over rounds.";
 }
 

@@ -353,6 +353,16 @@ impl SideResult {
 }
 
 impl Report {
+    /// Whether something that was asked for is missing.
+    pub fn is_incomplete(&self) -> bool {
+        let rows = self.suites.iter().flat_map(|suite| &suite.rows);
+        let stopped = |row: &RowResult| {
+            let short = row.sides.iter().any(|side| side.rounds.len() < row.spec.rounds);
+            short && row.notices.iter().any(|notice| notice.level == Level::Error)
+        };
+        self.partial.is_some() || { rows }.any(stopped)
+    }
+
     /// Failed calls of all rounds, and one for each store that does not hold what it should.
     pub fn errors(&self) -> u64 {
         let rows = self.suites.iter().flat_map(|suite| &suite.rows);

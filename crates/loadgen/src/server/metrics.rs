@@ -1,4 +1,4 @@
-//! What a server counts of itself: `process_*` at `/metrics` on its client port, by a plain HTTP/1.1 GET.
+//! What a server counts of itself, at `/metrics` on its client port, by a plain HTTP/1.1 GET.
 
 use super::{Counters, Error};
 use crate::dial::{Speech, connect};
@@ -10,8 +10,39 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 const PAGE_BYTES_MAX: u64 = 16 << 20;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// What a server counts of its disk and its peers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Insides {
+    /// Seconds of each sync of the log.
+    pub syncs: Buckets,
+    /// Seconds of each probe of a peer.
+    pub round_trips: Buckets,
+    /// To all peers.
+    pub peer_sent_bytes: Option<f64>,
+}
+
+/// A histogram as Prometheus has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Buckets {
+    /// Upper edge and how many values lie at or below it, in rising order.
+    at_most: Vec<(f64, f64)>,
+    count: f64,
+    sum: f64,
+}
+
 /// Reads the counters of the server at `endpoint`.
 pub(super) async fn counters(endpoint: &Endpoint) -> Result<Counters, Error> {
+    let page = fetch(endpoint).await?;
+    let reason = "no process_cpu_seconds_total there".into();
+    parse(&page).ok_or_else(|| Error::Metrics { endpoint: endpoint.clone(), reason })
+}
+
+/// Reads what the server at `endpoint` counts of its disk and its peers.
+pub async fn insides(endpoint: &Endpoint) -> Result<Insides, Error> {
+    fetch(endpoint).await.map(|page| Insides::parse(&page))
+}
+
+async fn fetch(endpoint: &Endpoint) -> Result<String, Error> {
     let fail = |reason: String| Error::Metrics { endpoint: endpoint.clone(), reason };
     let page = match tokio::time::timeout(TIMEOUT, page(endpoint)).await {
         Err(_) => return Err(fail(format!("no answer within {TIMEOUT:?}"))),
@@ -21,7 +52,7 @@ pub(super) async fn counters(endpoint: &Endpoint) -> Result<Counters, Error> {
     if !page.starts_with("HTTP/1.1 200") && !page.starts_with("HTTP/1.0 200") {
         return Err(fail(page.lines().next().unwrap_or("empty answer").to_owned()));
     }
-    parse(&page).ok_or_else(|| fail("no process_cpu_seconds_total there".into()))
+    Ok(page)
 }
 
 async fn page(endpoint: &Endpoint) -> std::io::Result<String> {
@@ -49,6 +80,95 @@ fn value(page: &str, name: &str) -> Option<f64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
+/// Labels (empty where there are none) and value of every sample of this name.
+fn samples<'a>(page: &'a str, name: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
+    page.lines().filter_map(move |line| {
+        let rest = line.strip_prefix(name)?;
+        let (labels, value) = match rest.strip_prefix('{') {
+            Some(labelled) => labelled.rsplit_once("} ")?,
+            None => ("", rest.strip_prefix(' ')?),
+        };
+        Some((labels, value.split_whitespace().next()?.parse().ok()?))
+    })
+}
+
+impl Insides {
+    fn parse(page: &str) -> Self {
+        let sent: Vec<f64> =
+            samples(page, "etcd_network_peer_sent_bytes_total").map(|(_, value)| value).collect();
+        Self {
+            syncs: Buckets::parse(page, "etcd_disk_wal_fsync_duration_seconds"),
+            round_trips: Buckets::parse(page, "etcd_network_peer_round_trip_time_seconds"),
+            peer_sent_bytes: (!sent.is_empty()).then(|| sent.iter().sum()),
+        }
+    }
+
+    /// What came since an earlier reading of the same server.
+    pub fn since(&self, earlier: &Insides) -> Insides {
+        let sent = self.peer_sent_bytes.zip(earlier.peer_sent_bytes);
+        Insides {
+            syncs: self.syncs.since(&earlier.syncs),
+            round_trips: self.round_trips.since(&earlier.round_trips),
+            peer_sent_bytes: sent.map(|(later, earlier)| later - earlier).or(self.peer_sent_bytes),
+        }
+    }
+}
+
+impl Buckets {
+    /// The histogram of this name, added up over all its labels.
+    fn parse(page: &str, name: &str) -> Self {
+        let mut buckets = Self::default();
+        for (labels, count) in samples(page, &format!("{name}_bucket")) {
+            let edge = labels.split(',').find_map(|label| label.strip_prefix("le=\"")?.strip_suffix('"'));
+            let Some(edge) = edge.and_then(|edge| edge.parse::<f64>().ok()) else { continue };
+            buckets.add(edge, count);
+        }
+        buckets.count = samples(page, &format!("{name}_count")).map(|(_, value)| value).sum();
+        buckets.sum = samples(page, &format!("{name}_sum")).map(|(_, value)| value).sum();
+        buckets
+    }
+
+    fn add(&mut self, edge: f64, count: f64) {
+        match self.at_most.iter_mut().find(|(known, _)| *known == edge) {
+            Some((_, known)) => *known += count,
+            None => {
+                let index = self.at_most.partition_point(|(known, _)| *known < edge);
+                self.at_most.insert(index, (edge, count));
+            }
+        }
+    }
+
+    pub fn merge(&mut self, other: &Buckets) {
+        other.at_most.iter().for_each(|&(edge, count)| self.add(edge, count));
+        self.count += other.count;
+        self.sum += other.sum;
+    }
+
+    pub fn since(&self, earlier: &Buckets) -> Buckets {
+        let mut buckets = self.clone();
+        earlier.at_most.iter().for_each(|&(edge, count)| buckets.add(edge, -count));
+        buckets.count -= earlier.count;
+        buckets.sum -= earlier.sum;
+        buckets
+    }
+
+    pub fn count(&self) -> f64 {
+        self.count
+    }
+
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0.0).then(|| self.sum / self.count)
+    }
+
+    /// The upper edge of the bucket that holds the value at `percent`: it is at most that. `None` of nothing, or
+    /// where the value lies above every edge.
+    pub fn at_most(&self, percent: f64) -> Option<f64> {
+        let wanted = self.count * percent / 100.0;
+        let edge = self.at_most.iter().find(|(_, count)| self.count > 0.0 && *count >= wanted);
+        edge.map(|(edge, _)| *edge).filter(|edge| edge.is_finite())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,6 +181,43 @@ mod tests {
         let counters = parse(page).unwrap();
         assert_eq!((counters.cpu_seconds, counters.resident_bytes), (12.75, 42_090_496));
         assert_eq!(parse("go_goroutines 5\n"), None);
+    }
+
+    const PAGE: &str = "HTTP/1.1 200 OK\r\n\r\n\
+        x_seconds_bucket{le=\"0.001\"} 90\nx_seconds_bucket{le=\"0.002\"} 99\nx_seconds_bucket{le=\"+Inf\"} 100\n\
+        x_seconds_sum 0.2\nx_seconds_count 100\n\
+        y_seconds_bucket{To=\"a\",le=\"0.1\"} 2\ny_seconds_bucket{To=\"b\",le=\"0.1\"} 1\n\
+        y_seconds_bucket{To=\"b\",le=\"+Inf\"} 2\n\
+        y_seconds_sum{To=\"a\"} 0.25\ny_seconds_sum{To=\"b\"} 0.75\n\
+        y_seconds_count{To=\"a\"} 2\ny_seconds_count{To=\"b\"} 2\n\
+        etcd_network_peer_sent_bytes_total{To=\"a\"} 5e+06\netcd_network_peer_sent_bytes_total{To=\"b\"} 7\n";
+
+    #[test]
+    fn histograms_are_added_up_over_their_labels() {
+        let plain = Buckets::parse(PAGE, "x_seconds");
+        assert_eq!((plain.mean(), plain.count()), (Some(0.002), 100.0));
+        assert_eq!(
+            (plain.at_most(50.0), plain.at_most(99.0), plain.at_most(99.9)),
+            (Some(0.001), Some(0.002), None)
+        );
+        let labelled = Buckets::parse(PAGE, "y_seconds");
+        assert_eq!((labelled.count(), labelled.mean(), labelled.at_most(75.0)), (4.0, Some(0.25), Some(0.1)));
+        assert_eq!(Insides::parse(PAGE).peer_sent_bytes, Some(5_000_007.0));
+        assert_eq!((Buckets::parse(PAGE, "z").mean(), Buckets::parse(PAGE, "z").at_most(99.0)), (None, None));
+    }
+
+    #[test]
+    fn what_came_since_an_earlier_reading_is_the_difference() {
+        let earlier = Buckets::parse(PAGE, "x_seconds");
+        let mut later = earlier.clone();
+        later.merge(&Buckets {
+            at_most: vec![(0.001, 0.0), (0.002, 1.0), (f64::INFINITY, 1.0)],
+            count: 1.0,
+            sum: 0.0015,
+        });
+        let between = later.since(&earlier);
+        assert!((between.mean().unwrap() - 0.0015).abs() < 1e-9);
+        assert_eq!(between.at_most(99.0), Some(0.002));
     }
 
     #[tokio::test]

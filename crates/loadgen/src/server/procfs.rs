@@ -21,6 +21,19 @@ pub(super) fn counters(pid: u32) -> Result<Counters, Error> {
     })
 }
 
+/// All but idle and waiting for the disk, of all processors.
+pub(super) fn machine_cpu_seconds() -> Option<f64> {
+    busy_seconds(&std::fs::read_to_string("/proc/stat").ok()?)
+}
+
+fn busy_seconds(stat: &str) -> Option<f64> {
+    let fields = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<u64> = fields.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    // user nice system idle iowait irq softirq; time stolen by other guests is nobody's here.
+    let busy = ticks.get(..3)?.iter().chain(ticks.get(5..7)?).sum::<u64>();
+    Some(busy as f64 / TICKS_PER_SECOND)
+}
+
 fn read(pid: u32, name: &str) -> Result<(String, String), Error> {
     let path = format!("/proc/{pid}/{name}");
     match std::fs::read_to_string(&path) {
@@ -56,6 +69,12 @@ mod tests {
         let stat = "42 (a ) name) S 1 42 42 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 9 0 12345 1000 200";
         assert_eq!(cpu_seconds(stat), Some(2.0));
         assert_eq!(cpu_seconds("42 nothing"), None);
+    }
+
+    #[test]
+    fn a_machine_is_busy_with_all_but_idling_and_waiting() {
+        assert_eq!(busy_seconds("cpu  100 10 50 900 70 5 35 999 0 0\ncpu0 1 1 1 1\n"), Some(2.0));
+        assert_eq!(busy_seconds("cpu  100 10"), None);
     }
 
     #[test]

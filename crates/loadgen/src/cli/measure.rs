@@ -1,0 +1,199 @@
+//! `suite` and `compare`: flags to a plan, the plan measured, its report written.
+
+use super::flags::Global;
+use super::measure_flags::{CompareFlags, MeasureFlags, SuiteFlags};
+use super::{plans, watch};
+use crate::compare::{self, Origin, Plan, Program, Step, Subject, Watch};
+use crate::endpoint::Endpoint;
+use crate::report::model::Report;
+use crate::report::{compose, markdown};
+use crate::run::Run;
+use crate::suite;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Status of a program that its user interrupted: 128 + SIGINT, as shells have it.
+const INTERRUPTED: u8 = 130;
+/// A row's budget at full scale, unless the user says otherwise.
+const ROW_SECONDS: f64 = 200.0;
+
+/// Measures one system.
+pub async fn suite(global: &Global, flags: &SuiteFlags) -> Result<ExitCode, String> {
+    let subject = match &flags.program {
+        Some(program) => program_of(program)?,
+        None => Subject { name: flags.name.clone(), origin: Origin::Endpoints(global.endpoints.clone()) },
+    };
+    let title = format!("{}, measured", subject.name);
+    measure(global, &flags.measure, vec![subject], title).await
+}
+
+/// Measures two systems side by side.
+pub async fn compare(global: &Global, flags: &CompareFlags) -> Result<ExitCode, String> {
+    let a = subject("--a", flags.a.as_deref(), &flags.a_endpoints)?;
+    let b = subject("--b", flags.b.as_deref(), &flags.b_endpoints)?;
+    if a.name == b.name {
+        return Err(format!("--a and --b are both called {}", a.name));
+    }
+    let title = format!("{} and {}, side by side", a.name, b.name);
+    measure(global, &flags.measure, vec![a, b], title).await
+}
+
+fn subject(flag: &str, program: Option<&str>, endpoints: &[Endpoint]) -> Result<Subject, String> {
+    match (program, endpoints) {
+        (None, []) => Err(format!("{flag}=NAME=PATH or {flag}-endpoints=HOST:PORT,… says what to measure")),
+        (Some(program), []) => program_of(program),
+        (Some(program), _) if program.contains('=') => Err(format!(
+            "{flag}={program} and {flag}-endpoints exclude each other; give {flag}=NAME with endpoints"
+        )),
+        (name, endpoints) => Ok(Subject {
+            name: name.unwrap_or(flag.trim_start_matches('-')).to_owned(),
+            origin: Origin::Endpoints(endpoints.to_vec()),
+        }),
+    }
+}
+
+fn program_of(text: &str) -> Result<Subject, String> {
+    let Program { name, path } = text.parse()?;
+    Ok(Subject { name, origin: Origin::Program(path) })
+}
+
+/// The plan that the flags ask for.
+fn plan(
+    global: &Global,
+    flags: &MeasureFlags,
+    subjects: Vec<Subject>,
+    title: String,
+) -> Result<Plan, String> {
+    let mut suites = suite::find(&flags.suites)?;
+    for row in &flags.rows {
+        if !suites.iter().flat_map(|suite| &suite.rows).any(|known| known.id == *row) {
+            return Err(format!("none of the suites has a row {row:?}"));
+        }
+    }
+    suites.iter_mut().for_each(|suite| suite.keep(&flags.rows));
+    suites.retain(|suite| !suite.rows.is_empty());
+    let row_seconds = flags.row_seconds.unwrap_or(ROW_SECONDS * flags.scale);
+    if row_seconds.is_nan() || row_seconds < 0.0 {
+        return Err(format!("--row-seconds={row_seconds} is no time"));
+    }
+    Ok(Plan {
+        title: flags.title.clone().unwrap_or(title),
+        subjects,
+        suites,
+        members: flags.members,
+        rounds: flags.rounds,
+        scale: flags.scale,
+        row_seconds: (row_seconds > 0.0).then_some(row_seconds),
+        data_dir: flags.data_dir.clone(),
+        wal_dir: flags.wal_dir.clone(),
+        threads: plans::threads(global),
+    })
+}
+
+/// Measures and writes; Ctrl-C keeps the rounds that were measured.
+async fn measure(
+    global: &Global,
+    flags: &MeasureFlags,
+    subjects: Vec<Subject>,
+    title: String,
+) -> Result<ExitCode, String> {
+    let plan = plan(global, flags, subjects, title)?;
+    flags.outputs.check()?;
+    let mut report = plan.report(command_line())?;
+    let mut lines = Lines::default();
+    let interrupted = tokio::select! {
+        () = compare::run(&plan, &mut report, &mut lines) => false,
+        // Dropping the comparison ends the servers it started.
+        () = watch::interrupted() => true,
+    };
+    if interrupted {
+        report.partial = Some(watch::INTERRUPTED.into());
+    }
+    write(global, flags, &report)?;
+    Ok(match report.errors() {
+        _ if interrupted => ExitCode::from(INTERRUPTED),
+        errors if errors > global.max_errors || report.is_incomplete() => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+fn write(global: &Global, flags: &MeasureFlags, report: &Report) -> Result<(), String> {
+    let json_on_stdout = global.json.as_deref() == Some(Path::new("-"));
+    if let Some(path) = &global.json {
+        let json = serde_json::to_string(report).map_err(|error| error.to_string())? + "\n";
+        if json_on_stdout {
+            print(&json)?;
+        } else {
+            std::fs::write(path, json).map_err(|error| format!("write {}: {error}", path.display()))?;
+        }
+    }
+    flags.outputs.write(report)?;
+    if json_on_stdout { Ok(()) } else { print(&markdown(&compose::page(report))) }
+}
+
+fn print(text: &str) -> Result<(), String> {
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|error| format!("write the report: {error}"))
+}
+
+/// This process's arguments, quoted where a shell needs it.
+fn command_line() -> String {
+    std::env::args().map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:+%@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// A line on standard error for each row, and for what goes wrong.
+#[derive(Default)]
+struct Lines {
+    row: usize,
+}
+
+impl Watch for Lines {
+    fn step(&mut self, step: &Step<'_>) {
+        if step.row_number != self.row {
+            self.row = step.row_number;
+            self.remark(&format!("{} of {}: {} {}", step.row_number, step.rows, step.suite, step.row));
+        }
+    }
+
+    fn progress(&mut self, _: &Run) {}
+
+    #[expect(clippy::print_stderr, reason = "how far it has come")]
+    fn remark(&mut self, text: &str) {
+        eprintln!("loadgen: {text}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_side_is_a_program_or_endpoints_with_a_name() {
+        let endpoints: Vec<Endpoint> = vec!["h:1".parse().unwrap()];
+        assert!(matches!(subject("--a", Some("x=/p"), &[]).unwrap().origin, Origin::Program(_)));
+        assert_eq!(subject("--a", Some("etcd"), &endpoints).unwrap().name, "etcd");
+        assert_eq!(subject("--b", None, &endpoints).unwrap().name, "b");
+        for (program, endpoints) in [(None, &[][..]), (Some("x=/p"), &endpoints), (Some("x"), &[])] {
+            assert!(subject("--a", program, endpoints).is_err(), "{program:?}");
+        }
+    }
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_cut_them() {
+        for (word, written) in
+            [("--a=x=/p/q", "--a=x=/p/q"), ("a b", "'a b'"), ("", "''"), ("it's", "'it'\\''s'")]
+        {
+            assert_eq!(quoted(word), written);
+        }
+    }
+}

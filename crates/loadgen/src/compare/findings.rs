@@ -1,0 +1,159 @@
+//! What a reader must know to judge a round: who was the bottleneck, who disturbed, what was cut.
+//!
+//! Each kind of finding is said once per row and side, with the number of rounds it was found in.
+
+use super::measure::Cost;
+use crate::recorder::Lateness;
+use crate::report::model::Notice;
+use std::collections::BTreeMap;
+
+/// Of the generator's threads: above this, faster servers would not show.
+const GENERATOR_CPU_MAX: f64 = 0.9;
+/// Of the machine's processors, used by programs that are no part of the comparison.
+const FOREIGN_CPU_MAX: f64 = 0.15;
+/// Of all turns.
+const LATE_MAX: f64 = 0.01;
+
+/// One kind of finding; the order is that of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Failed,
+    Partial,
+    LeaderChanged,
+    GeneratorCpu,
+    GeneratorLate,
+    CallersBusy,
+    Foreign,
+    Capped,
+}
+
+/// Findings of one row, by side.
+#[derive(Debug, Default)]
+pub struct Findings(BTreeMap<(usize, Kind), (Notice, usize)>);
+
+/// What one run says of itself.
+pub fn of(cost: &Cost, clients: usize) -> Vec<(Kind, Notice)> {
+    let measurement = &cost.measurement;
+    let tally = &measurement.tally;
+    let (succeeded, failed) = (tally.succeeded_len(), tally.failed_len());
+    let mut found = Vec::new();
+    if let Some((code, failures)) = tally.failures().first_key_value() {
+        let text = format!("{failed} requests failed, the first of {code}: {}", failures.sample);
+        found.push((Kind::Failed, Notice::error(text)));
+    }
+    if let Some(reason) = &measurement.partial {
+        let text = format!("ended after {succeeded} of {} requests: {reason}", measurement.planned);
+        found.push((Kind::Partial, Notice::error(text)));
+    }
+    if cost.leader_changed {
+        found.push((Kind::LeaderChanged, Notice::warning("the leader changed during a run")));
+    }
+    let share = measurement.client_cpu.as_secs_f64() / measurement.wall.as_secs_f64();
+    let share = share / measurement.threads.max(1) as f64;
+    if share > GENERATOR_CPU_MAX {
+        let text = format!(
+            "the load generator used {:.0} % of its {} threads: the rate is its limit, not the server's; try --threads",
+            share * 100.0,
+            measurement.threads
+        );
+        found.push((Kind::GeneratorCpu, Notice::warning(text)));
+    }
+    found.extend(pace(tally.lateness(), clients));
+    if let Some(foreign) = cost.foreign_cpu.filter(|foreign| *foreign > FOREIGN_CPU_MAX) {
+        let text = format!("other programs used {:.0} % of this machine's processors", foreign * 100.0);
+        found.push((Kind::Foreign, Notice::warning(text)));
+    }
+    if measurement.capped {
+        let text = format!(
+            "ended by the row's budget after {:.1} s: {} of {} requests",
+            measurement.wall.as_secs_f64(),
+            succeeded + failed,
+            measurement.planned
+        );
+        found.push((Kind::Capped, Notice::remark(text)));
+    }
+    found
+}
+
+/// Whether an intended pace was kept, and if not, whose fault it was.
+fn pace(lateness: &Lateness, clients: usize) -> Vec<(Kind, Notice)> {
+    let mut found = Vec::new();
+    let Lateness { kept, late, late_most_ns, behind, behind_most_ns } = *lateness;
+    let turns = (kept + behind) as f64;
+    if late as f64 > turns * LATE_MAX {
+        let text = format!(
+            "the load generator sent {late} requests later than intended though a caller was free, by up to {:.1} ms: its own delay, counted as the server's",
+            late_most_ns as f64 / 1e6
+        );
+        found.push((Kind::GeneratorLate, Notice::warning(text)));
+    }
+    if behind as f64 > turns * LATE_MAX {
+        let text = format!(
+            "{behind} requests found all {clients} callers busy and were sent up to {:.1} ms late; their latency counts from the intended moment",
+            behind_most_ns as f64 / 1e6
+        );
+        found.push((Kind::CallersBusy, Notice::remark(text)));
+    }
+    found
+}
+
+impl Findings {
+    /// Adds what a round of a side found.
+    pub fn add(&mut self, side: usize, found: &[(Kind, Notice)]) {
+        for (kind, notice) in found {
+            self.0.entry((side, *kind)).or_insert_with(|| (notice.clone(), 0)).1 += 1;
+        }
+    }
+
+    /// One notice per side and kind.
+    pub fn notices(self, sides: &[String], rounds: usize) -> Vec<Notice> {
+        let notice = |((side, _), (notice, count)): ((usize, Kind), (Notice, usize))| {
+            let where_found =
+                if rounds > 1 { format!(" (in {count} of {rounds} rounds)") } else { String::new() };
+            Notice { text: format!("{}: {}{where_found}", sides[side], notice.text), ..notice }
+        };
+        self.0.into_iter().map(notice).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::model::Level;
+
+    #[test]
+    fn busy_callers_are_told_from_a_late_generator() {
+        let lateness = |late, behind| Lateness {
+            kept: 900,
+            late,
+            late_most_ns: 5,
+            behind,
+            behind_most_ns: 2_000_000_000,
+        };
+        let kinds =
+            |lateness: &Lateness| pace(lateness, 7).into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
+        assert_eq!(kinds(&lateness(0, 0)), []);
+        assert_eq!(kinds(&lateness(100, 0)), [Kind::GeneratorLate]);
+        assert_eq!(kinds(&lateness(0, 100)), [Kind::CallersBusy]);
+        let text = &pace(&lateness(0, 100), 7)[0].1.text;
+        assert!(
+            text.starts_with("100 requests found all 7 callers busy and were sent up to 2000.0 ms late"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_finding_of_several_rounds_is_said_once() {
+        let mut findings = Findings::default();
+        for _ in 0..2 {
+            findings.add(1, &[(Kind::Foreign, Notice::warning("noise"))]);
+        }
+        findings.add(0, &[(Kind::Failed, Notice::error("bad"))]);
+        let notices = findings.notices(&["a".into(), "b".into()], 3);
+        let lines: Vec<_> = notices.iter().map(|notice| (notice.level, notice.text.as_str())).collect();
+        assert_eq!(
+            lines,
+            [(Level::Error, "a: bad (in 1 of 3 rounds)"), (Level::Warning, "b: noise (in 2 of 3 rounds)")]
+        );
+    }
+}

@@ -1,0 +1,287 @@
+//! One run and what it cost: the load, with the servers' counters read before and after it.
+//!
+//! Order: counters of /metrics, counters of the kernel, the run, the kernel's again, /metrics again: a page of metrics
+//! costs a server a millisecond or two, which must not count as the run's.
+
+use super::samples::{Samples, round};
+use super::side::{Side, Who};
+use super::{LOOK, Watch};
+use crate::control::Control;
+use crate::report::metric::Metrics;
+use crate::report::model::{CurvePoint, ErrorGroup, Round, Series};
+use crate::run::{self, Measurement};
+use crate::server::{self, Insides, ServerFigures};
+use crate::summary::Summary;
+use hdrhistogram::Histogram;
+use std::sync::Arc;
+
+/// A run and what it cost.
+#[derive(Debug)]
+pub struct Cost {
+    pub measurement: Measurement,
+    /// Rates of all parts added, where it was made of several.
+    pub requests_per_second: f64,
+    /// `None` where the servers do not tell.
+    pub spent: Option<ServerFigures>,
+    pub insides: Option<Insides>,
+    /// Round trips since the cluster began: probes are too rare for one run.
+    pub insides_since_start: Option<Insides>,
+    pub leader: Option<usize>,
+    pub leader_changed: bool,
+    /// Processor time of everybody else on this machine, as a share of all its processors.
+    pub foreign_cpu: Option<f64>,
+    samples: Samples,
+}
+
+/// Does one run against `endpoints` of the side.
+pub async fn run(side: &Side, plan: run::Plan, watch: &mut dyn Watch) -> Result<Cost, run::Error> {
+    let probes = side.probes();
+    let leader = side.leader().await;
+    let insides_before = insides(side).await;
+    let spent_before = server::read(&probes).await.ok();
+    let machine_before = server::machine_cpu_seconds();
+    let (measurement, samples) = load(plan, side.pids(), watch).await?;
+    let machine_after = server::machine_cpu_seconds();
+    let spent_after = server::read(&probes).await.ok();
+    let insides_after = insides(side).await;
+    let leader_after = side.leader().await;
+
+    let spent =
+        spent_before.zip(spent_after).map(|(earlier, later)| server::spent(&probes, &earlier, &later));
+    let machine = machine_before.zip(machine_after).map(|(earlier, later)| later - earlier);
+    let foreign_cpu = machine.zip(spent.as_ref()).filter(|_| side.is_local()).map(|(machine, spent)| {
+        let ours = spent.cpu_seconds() + measurement.client_cpu.as_secs_f64();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        ((machine - ours) / measurement.wall.as_secs_f64() / processors).max(0.0)
+    });
+    let differences = |later: &Vec<Insides>, earlier: &Vec<Insides>| {
+        sum(later.iter().zip(earlier).map(|(later, earlier)| later.since(earlier)))
+    };
+    Ok(Cost {
+        requests_per_second: measurement.per_second(),
+        measurement,
+        spent,
+        insides: insides_after.as_ref().zip(insides_before.as_ref()).map(|(a, b)| differences(a, b)),
+        insides_since_start: insides_after.map(|all| sum(all.into_iter())),
+        leader_changed: leader_after.is_some() && leader_after != leader,
+        leader,
+        foreign_cpu,
+        samples,
+    })
+}
+
+/// Of every member; `None` if one of them does not tell.
+async fn insides(side: &Side) -> Option<Vec<Insides>> {
+    let mut all = Vec::new();
+    for Who { endpoint, .. } in side.members() {
+        all.push(server::insides(endpoint).await.ok()?);
+    }
+    Some(all)
+}
+
+fn sum(all: impl Iterator<Item = Insides>) -> Insides {
+    let mut total = Insides::default();
+    for one in all {
+        total.syncs.merge(&one.syncs);
+        total.round_trips.merge(&one.round_trips);
+        if let Some(bytes) = one.peer_sent_bytes {
+            total.peer_sent_bytes = Some(total.peer_sent_bytes.unwrap_or(0.0) + bytes);
+        }
+    }
+    total
+}
+
+/// Runs a plan beside this task; dropped, it stops the run.
+async fn load(
+    plan: run::Plan,
+    pids: Vec<u32>,
+    watch: &mut dyn Watch,
+) -> Result<(Measurement, Samples), run::Error> {
+    struct StopOnDrop(Arc<Control>);
+    impl Drop for StopOnDrop {
+        fn drop(&mut self) {
+            self.0.stop("nobody waits for the result");
+        }
+    }
+    let run = tokio::task::spawn_blocking(|| plan.start()).await.expect("starting does not panic")?;
+    let _stop = StopOnDrop(run.control());
+    let mut samples = Samples::begin(pids);
+    while !run.progress().finished {
+        tokio::time::sleep(LOOK).await;
+        samples.tick();
+        watch.progress(&run);
+    }
+    samples.take();
+    run.finish().map(|measurement| (measurement, samples))
+}
+
+impl Cost {
+    /// Requests that ended, however: positions 0 up to this were sent.
+    pub fn sent(&self) -> u64 {
+        self.measurement.tally.succeeded_len() + self.measurement.tally.failed_len()
+    }
+
+    /// Adds a run of the same row against another member: rates add up, everything else is taken together.
+    pub fn absorb(&mut self, other: Cost) {
+        self.requests_per_second += other.requests_per_second;
+        let (ours, theirs) = (&mut self.measurement, other.measurement);
+        ours.tally.merge(&theirs.tally);
+        ours.wall += theirs.wall;
+        ours.client_cpu += theirs.client_cpu;
+        ours.sent_bytes += theirs.sent_bytes;
+        ours.received_bytes += theirs.received_bytes;
+        ours.planned += theirs.planned;
+        ours.capped |= theirs.capped;
+        ours.partial = ours.partial.take().or(theirs.partial);
+        match (&mut self.spent, other.spent) {
+            (Some(ours), Some(theirs)) => ours.absorb(&theirs),
+            (spent, _) => *spent = None,
+        }
+        self.insides = self.insides.take().zip(other.insides).map(|(a, b)| sum([a, b].into_iter()));
+        self.insides_since_start = other.insides_since_start;
+        self.leader_changed |= other.leader_changed;
+        self.foreign_cpu = self.foreign_cpu.zip(other.foreign_cpu).map(|(a, b)| a.max(b));
+    }
+
+    /// The run as a report has it; notices are added by who judges it.
+    pub fn round(&self, rest_resident_bytes: Option<u64>) -> Round {
+        let Measurement { tally, wall, planned, partial, .. } = &self.measurement;
+        let summary = Summary::of(&self.measurement);
+        let errors = summary.errors.into_iter();
+        Round {
+            planned: *planned,
+            succeeded: tally.succeeded_len(),
+            failed: tally.failed_len(),
+            seconds: round(wall.as_secs_f64(), 4),
+            metrics: self.metrics(rest_resident_bytes).finite(),
+            errors: errors
+                .map(|group| ErrorGroup { code: group.code, count: group.count, sample: group.sample })
+                .collect(),
+            series: self.series(),
+            notices: Vec::new(),
+            partial: partial.clone(),
+        }
+    }
+
+    fn metrics(&self, rest_resident_bytes: Option<u64>) -> Metrics {
+        let Measurement { tally, client_cpu, sent_bytes, received_bytes, .. } = &self.measurement;
+        let requests = tally.succeeded_len() as f64;
+        let latencies = tally.latencies_ns();
+        let (millis, per) = (|ns: u64| Some(ns as f64 / 1e6), |value: f64| Some(value / requests));
+        let at = |histogram: &Histogram<u64>, percent: f64| {
+            millis(histogram.value_at_percentile(percent).min(histogram.max()))
+        };
+        let mut metrics = Metrics {
+            requests_per_second: Some(self.requests_per_second),
+            mean_ms: Some(tally.mean_ns() / 1e6),
+            p50_ms: at(latencies, 50.0),
+            p90_ms: at(latencies, 90.0),
+            p99_ms: at(latencies, 99.0),
+            p999_ms: at(latencies, 99.9),
+            max_ms: millis(tally.slowest_ns()),
+            client_cpu_micros: per(client_cpu.as_secs_f64() * 1e6),
+            rest_resident_mb: rest_resident_bytes.map(|bytes| bytes as f64 / 1e6),
+            client_sent_bytes: per(*sent_bytes as f64),
+            client_received_bytes: per(*received_bytes as f64),
+            errors: Some(tally.failed_len() as f64),
+            ..Metrics::default()
+        };
+        if self.service_differs() {
+            let services = tally.services_ns();
+            metrics.service_mean_ms = Some(services.mean() / 1e6);
+            metrics.service_p50_ms = at(services, 50.0);
+            metrics.service_p99_ms = at(services, 99.0);
+            metrics.service_p999_ms = at(services, 99.9);
+            metrics.service_max_ms = millis(services.max());
+        }
+        self.add_server_metrics(&mut metrics, requests);
+        metrics
+    }
+
+    fn add_server_metrics(&self, metrics: &mut Metrics, requests: f64) {
+        if let Some(spent) = &self.spent {
+            let leader = self.leader.and_then(|leader| spent.processes.get(leader));
+            metrics.server_cpu_micros = Some(spent.cpu_seconds() * 1e6 / requests);
+            metrics.leader_cpu_micros = leader.map(|process| process.cpu_seconds * 1e6 / requests);
+            let peak = spent.resident_peak_bytes_max().unwrap_or(spent.resident_bytes_max());
+            metrics.peak_resident_mb = Some(peak as f64 / 1e6).filter(|peak| *peak > 0.0);
+            metrics.written_bytes = spent.bytes_written().map(|bytes| bytes as f64 / requests);
+        }
+        if let Some(insides) = &self.insides {
+            metrics.sync_mean_ms = insides.syncs.mean().map(|seconds| seconds * 1e3);
+            metrics.sync_p99_ms = insides.syncs.at_most(99.0).map(|seconds| seconds * 1e3);
+            metrics.syncs_per_request = Some(insides.syncs.count() / requests);
+            metrics.peer_sent_bytes = insides.peer_sent_bytes.map(|bytes| bytes / requests);
+        }
+        if let Some(insides) = &self.insides_since_start {
+            metrics.peer_round_trip_mean_ms = insides.round_trips.mean().map(|seconds| seconds * 1e3);
+            metrics.peer_round_trip_p99_ms = insides.round_trips.at_most(99.0).map(|seconds| seconds * 1e3);
+        }
+    }
+
+    /// Whether one request in a hundred at least was sent later than it should have been.
+    pub fn service_differs(&self) -> bool {
+        let tally = &self.measurement.tally;
+        tally.delayed_len() * 100 >= tally.succeeded_len().max(1)
+    }
+
+    fn series(&self) -> Series {
+        let slices = self.measurement.tally.slices();
+        let width = slices.width().as_secs_f64();
+        let mut series = Series { slice_seconds: width, ..Series::default() };
+        for slice in slices.iter() {
+            let of_any = |value: f64| if slice.count == 0 { 0.0 } else { round(value, 3) };
+            series.requests_per_second.push(round(slice.count as f64 / width, 0));
+            series.mean_ms.push(of_any(slice.sum_ns as f64 / slice.count as f64 / 1e6));
+            let p99 = slice.latencies.percentile(99.0).unwrap_or_default().as_secs_f64() * 1e3;
+            series.p99_ms.push(of_any(p99.min(slice.greatest_ns as f64 / 1e6)));
+            series.max_ms.push(of_any(slice.greatest_ns as f64 / 1e6));
+        }
+        self.samples.fill(&mut series);
+        series
+    }
+}
+
+/// The points of a histogram that a plot of percentiles needs: evenly to the middle, then ever closer to 100.
+pub fn curve(histogram: &Histogram<u64>) -> Vec<CurvePoint> {
+    const STEPS_PER_HALVING: i32 = 5;
+    if histogram.is_empty() {
+        return Vec::new();
+    }
+    let mut percents: Vec<f64> = (0..5).map(|tenth| f64::from(tenth) * 10.0).collect();
+    let mut step = 0;
+    loop {
+        let rest = 50.0 * 0.5_f64.powf(f64::from(step) / f64::from(STEPS_PER_HALVING));
+        // Closer to 100 there is only the slowest.
+        if rest / 100.0 * (histogram.len() as f64) < 1.0 {
+            break;
+        }
+        percents.push(100.0 - rest);
+        step += 1;
+    }
+    percents.push(100.0);
+    let point = |percent: f64| {
+        let ms = histogram.value_at_percentile(percent).min(histogram.max()) as f64 / 1e6;
+        CurvePoint { percent: round(percent, 6), ms: round(ms, 4) }
+    };
+    percents.into_iter().map(point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_rises_to_the_slowest_request() {
+        let mut histogram = Histogram::<u64>::new(3).unwrap();
+        (1..=10_000_u64).for_each(|micros| histogram.record(micros * 1000).unwrap());
+        let curve = curve(&histogram);
+        assert!(curve.windows(2).all(|pair| pair[0].percent < pair[1].percent && pair[0].ms <= pair[1].ms));
+        let last = curve.last().unwrap();
+        assert_eq!(last.percent, 100.0);
+        assert!((last.ms - 10.0).abs() < 0.02, "{last:?}");
+        let near = |percent: f64| curve.iter().find(|point| point.percent >= percent).unwrap().ms;
+        assert!((near(50.0) - 5.0).abs() < 0.02 && (near(99.0) - 9.9).abs() < 0.05, "{curve:?}");
+        assert!(curve.len() < 100 && super::curve(&Histogram::new(3).unwrap()).is_empty());
+    }
+}
