@@ -382,4 +382,6 @@ fn inflight_messages_max(entry_bytes_max: usize) -> usize {
 }
 
 #[cfg(test)]
+mod bounds_tests;
+#[cfg(test)]
 mod tests;

@@ -272,6 +272,12 @@ impl LogStore {
         Ok(entries)
     }
 
+    /// Memory that entries take here.
+    #[cfg(test)]
+    pub fn cached_bytes(&self) -> usize {
+        self.cache_bytes
+    }
+
     /// Why the last "not now" was said, if it was the disk.
     pub fn take_failure(&self) -> Option<Fatal> {
         self.failure.borrow_mut().take()

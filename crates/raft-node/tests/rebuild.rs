@@ -45,10 +45,9 @@ async fn a_member_that_was_away_is_brought_up_by_a_snapshot() {
     until("it has everything", || back.lines.lock().unwrap().len() == 41).await;
     assert_eq!(back.shelf.installs.load(Ordering::Relaxed), 1);
     propose(&back, "after").await;
-    assert_eq!(*back.lines.lock().unwrap(), {
-        members[0].as_ref().unwrap().handle.read_point().await.unwrap();
-        members[0].as_ref().unwrap().lines.lock().unwrap().clone()
-    });
+    let other = members[0].as_ref().unwrap();
+    other.handle.read_point().await.unwrap();
+    assert_eq!(*back.lines.lock().unwrap(), *other.lines.lock().unwrap());
     // The installed state and the restarted log belong together, also after a restart.
     home.stop(3, back);
     let again = home.boot_trimming(3, 3, StoreState::Whole);

@@ -14,20 +14,13 @@ use crate::persist::{Durable, persist};
 use crate::state::DurableState;
 use crate::{Lane, Position};
 
-struct Bench {
-    core: Core,
-    wal: Wal<SimFs>,
+pub(super) struct Bench {
+    pub core: Core,
+    pub wal: Wal<SimFs>,
 }
 
 /// A core alone on the bench; the test plays its peers.
-fn bench(voters: &[u64], apply_bytes_max: usize) -> Bench {
-    let start = wal::Position::default();
-    let options = Options { segment_bytes: 1 << 20 };
-    let wal = Wal::create(SimFs::new(), Path::new("/log"), b"", start, options).unwrap();
-    let conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
-    let state = DurableState { conf, ..DurableState::default() };
-    let none = Position::default();
-    let store = LogStore::open(Box::new(wal.reader()), state, (none, none), none, 1 << 20).unwrap();
+pub(super) fn bench(voters: &[u64], apply_bytes_max: usize) -> Bench {
     let setup = Setup {
         id: 1,
         heartbeat_ticks: 1,
@@ -38,18 +31,29 @@ fn bench(voters: &[u64], apply_bytes_max: usize) -> Bench {
         catch_up_entries: 0,
         store: StoreState::Whole,
     };
-    Bench { core: Core::new(&setup, store, 0).unwrap(), wal }
+    bench_of(voters, &setup, 1 << 20)
+}
+
+pub(super) fn bench_of(voters: &[u64], setup: &Setup, cache_bytes_max: usize) -> Bench {
+    let start = wal::Position::default();
+    let options = Options { segment_bytes: 1 << 20 };
+    let wal = Wal::create(SimFs::new(), Path::new("/log"), b"", start, options).unwrap();
+    let conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
+    let state = DurableState { conf, ..DurableState::default() };
+    let none = Position::default();
+    let store = LogStore::open(Box::new(wal.reader()), state, (none, none), none, cache_bytes_max).unwrap();
+    Bench { core: Core::new(setup, store, 0).unwrap(), wal }
 }
 
 impl Bench {
-    fn sync(&mut self, jobs: Vec<PersistJob>) -> Vec<Outbound> {
+    pub fn sync(&mut self, jobs: Vec<PersistJob>) -> Vec<Outbound> {
         let (durable, promises) = persist(&mut self.wal, jobs).unwrap().0.redeem();
         self.core.handle(Event::Durable(durable)).unwrap();
         promises
     }
 
     /// Turns and syncs until nothing is left to do; returns what was committed.
-    fn settle(&mut self) -> Vec<Committed> {
+    pub fn settle(&mut self) -> Vec<Committed> {
         let mut committed = Vec::new();
         loop {
             let effects = self.core.turn().unwrap();
@@ -62,7 +66,7 @@ impl Bench {
         }
     }
 
-    fn hear(&mut self, message: Message) -> Effects {
+    pub fn hear(&mut self, message: Message) -> Effects {
         let from = message.from;
         let bytes = encode_all(vec![message]).remove(0).bytes;
         self.core.handle(Event::Message { from, bytes }).unwrap();
@@ -70,17 +74,17 @@ impl Bench {
     }
 }
 
-fn batch(sequence: u64, bytes: usize) -> Bytes {
+pub(super) fn batch(sequence: u64, bytes: usize) -> Bytes {
     let mut builder = BatchBuilder::new(BatchId { proposer: 2, nonce: 1, sequence }, bytes);
     builder.push(&vec![7; bytes]);
     builder.finish()
 }
 
-fn heartbeat(term: u64) -> Message {
+pub(super) fn heartbeat(term: u64) -> Message {
     Message { msg_type: MessageType::MsgHeartbeat, from: 2, to: 1, term, ..Message::default() }
 }
 
-fn append(term: u64, index: u64, log_term: u64, sizes: &[usize]) -> Message {
+pub(super) fn append(term: u64, index: u64, log_term: u64, sizes: &[usize]) -> Message {
     let entries = (index + 1..).zip(sizes);
     let entries: Vec<_> = entries
         .map(|(index, size)| Entry { index, term, data: batch(index, *size), ..Entry::default() })

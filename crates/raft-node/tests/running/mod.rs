@@ -27,13 +27,16 @@ pub struct Book {
     pub shelf: Shelf,
 }
 
+/// Lines, and the entry that they reach up to.
+type State = (Position, Vec<String>);
+
 /// What lies on the machine's own disk. Survives its member.
 #[derive(Clone, Default)]
 pub struct Shelf {
     /// The machine after its newest entry, for a checkpoint to take.
-    newest: Arc<Mutex<(Position, Vec<String>)>>,
-    durable: Arc<Mutex<(Position, Vec<String>)>>,
-    staged: Arc<Mutex<Option<(Position, Vec<String>)>>>,
+    newest: Arc<Mutex<State>>,
+    durable: Arc<Mutex<State>>,
+    staged: Arc<Mutex<Option<State>>>,
     pub installs: Arc<AtomicU64>,
 }
 
