@@ -4,127 +4,9 @@
 
 mod common;
 
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
+use common::dying::{Allowance, DyingBackend};
 use common::{Oracle, range, tiny_options};
-use mvcc::{Applied, Backend, BlockFile, CompactProgress, Error, MemoryBackend, Result, Update};
-
-/// Passes operations on until its allowance is used up, then fails all of them.
-#[derive(Clone)]
-struct Allowance(Arc<AtomicUsize>);
-
-impl Allowance {
-    fn spend(&self) -> io::Result<()> {
-        let spend = |left: usize| left.checked_sub(1);
-        match self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(io::Error::other("the disk is gone")),
-        }
-    }
-
-    fn spend_on(&self, attempt: &'static str) -> Result<()> {
-        self.spend().map_err(|source| Error::Io { attempt, path: "disk".into(), source })
-    }
-}
-
-struct DyingBackend {
-    disk: MemoryBackend,
-    allowance: Allowance,
-}
-
-struct DyingFile {
-    file: Arc<dyn BlockFile>,
-    allowance: Allowance,
-}
-
-impl DyingBackend {
-    fn wrap(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
-        Arc::new(DyingFile { file, allowance: self.allowance.clone() })
-    }
-}
-
-impl Backend for DyingBackend {
-    fn catalogue(&mut self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        self.disk.catalogue()
-    }
-
-    fn update(&mut self, update: Update) -> Result<()> {
-        self.allowance.spend_on("update")?;
-        self.disk.update(update)?;
-        // Done, but the answer is lost: the other half of what a failure may mean.
-        self.allowance.spend_on("update")
-    }
-
-    fn catalogue_bytes(&self) -> u64 {
-        self.disk.catalogue_bytes()
-    }
-
-    fn files(&mut self) -> Result<Vec<u64>> {
-        self.disk.files()
-    }
-
-    fn create_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
-        self.allowance.spend_on("create")?;
-        let file = self.disk.create_file(number)?;
-        Ok(self.wrap(file))
-    }
-
-    fn open_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
-        let file = self.disk.open_file(number)?;
-        Ok(self.wrap(file))
-    }
-
-    fn remove_file(&mut self, number: u64) -> Result<()> {
-        self.allowance.spend_on("remove")?;
-        self.disk.remove_file(number)
-    }
-
-    fn complete(&mut self, applied: Applied) -> Result<()> {
-        self.allowance.spend_on("complete")?;
-        self.disk.complete(applied)
-    }
-
-    fn replace(&mut self, incoming: Box<dyn Backend>) -> Result<()> {
-        self.allowance.spend_on("replace")?;
-        self.disk.replace(incoming)?;
-        self.allowance.spend_on("replace")
-    }
-}
-
-impl BlockFile for DyingFile {
-    fn name(&self) -> String {
-        self.file.name()
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_at(buffer, offset)
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if let Err(gone) = self.allowance.spend() {
-            // Torn: half of it arrives.
-            self.file.write_at(&bytes[..bytes.len() / 2], offset)?;
-            return Err(gone);
-        }
-        self.file.write_at(bytes, offset)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.allowance.spend()?;
-        self.file.sync()
-    }
-
-    fn truncate(&self, bytes: u64) -> io::Result<()> {
-        self.allowance.spend()?;
-        self.file.truncate(bytes)
-    }
-
-    fn bytes(&self) -> io::Result<u64> {
-        self.file.bytes()
-    }
-}
+use mvcc::{Applied, CompactProgress, Error, MemoryBackend};
 
 /// What a run knew when the disk died.
 struct Story {
@@ -135,8 +17,7 @@ struct Story {
 
 /// Entries, checkpoints and two compactions, until the disk dies.
 fn live(disk: &MemoryBackend, allowance: usize) -> Story {
-    let allowance = Allowance(Arc::new(AtomicUsize::new(allowance)));
-    let backend = Box::new(DyingBackend { disk: disk.clone(), allowance });
+    let backend = Box::new(DyingBackend::new(disk.clone(), &Allowance::of(allowance)));
     let mut oracle = Oracle::default();
     let mut story = Story { past: vec![oracle.clone()], persisted: Applied::default(), is_complete: false };
     let Ok((mut writer, _store, mut maintainer)) = mvcc::open(backend, tiny_options()) else { return story };

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 
 use super::*;
 
+/// What lies in a place: a word for the store, and its mark.
+type Place = (String, Option<Vec<u8>>);
+
 /// A shelf whose stores are a word each. Names change at once for the process, and durably with `sync`.
 #[derive(Clone, Default)]
 struct Words {
-    now: RefCell<BTreeMap<Slot, (String, Option<Vec<u8>>)>>,
-    durable: RefCell<BTreeMap<Slot, (String, Option<Vec<u8>>)>>,
+    now: RefCell<BTreeMap<Slot, Place>>,
+    durable: RefCell<BTreeMap<Slot, Place>>,
     /// Operations until the machine stops.
     allowance: Cell<usize>,
 }

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod dying;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
