@@ -203,6 +203,10 @@ impl Core {
     ///
     /// The store forgets them first, in memory, and the log thread removes them later: nobody reads what is about to go.
     pub(super) fn trim(&mut self, effects: &mut Effects) {
+        // A job of its own has the number of the last ready, which must not be that of a job under way.
+        if effects.persist.is_empty() && !self.unsynced.is_empty() {
+            return;
+        }
         if !std::mem::take(&mut self.snapshots.trim_due) {
             return;
         }
