@@ -242,7 +242,8 @@ fn a_store_without_one_of_its_files_is_refused_or_whole() {
 
 #[test]
 fn leftovers_of_a_start_that_was_killed_are_cleared_away() {
-    let leftovers: [(&str, fn(&Path)); 6] = [
+    type Leftover = (&'static str, fn(&Path));
+    let leftovers: [Leftover; 6] = [
         ("an empty directory", |home| fs::create_dir_all(home).unwrap()),
         ("no catalogue yet", |home| fs::create_dir_all(home.join("blocks")).unwrap()),
         ("a catalogue in the making", |home| {
