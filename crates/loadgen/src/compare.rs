@@ -183,6 +183,7 @@ pub async fn run(plan: &Plan, report: &mut Report, watch: &mut dyn Watch) {
     let begin = Instant::now();
     let rows = plan.suites.iter().map(|suite| suite.rows.len()).sum();
     let mut row_number = 0;
+    let mut without_gateway = vec![None; plan.subjects.len()];
     for suite in &plan.suites {
         report.suites.push(SuiteResult {
             id: suite.id.clone(),
@@ -214,7 +215,7 @@ pub async fn run(plan: &Plan, report: &mut Report, watch: &mut dyn Watch) {
                         row_number,
                         rows,
                     };
-                    row::measure(plan, &row, report, watch, step).await;
+                    row::measure(plan, &row, report, &mut without_gateway, watch, step).await;
                 }
             }
             report.took_seconds = begin.elapsed().as_secs_f64();

@@ -26,6 +26,9 @@ mod link; // the connection that carries it
 mod reply; // what is read of its answer
 mod wire; // its bytes, counted
 
+// The same over HTTP/1.1.
+mod gateway; // JSON, one connection per caller
+
 // A run.
 mod control; // stop, and how far
 mod ready; // who has something to do

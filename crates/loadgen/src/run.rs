@@ -10,8 +10,10 @@
 use crate::call::Replies;
 use crate::control::{Control, Counters};
 use crate::endpoint::Endpoint;
+use crate::gateway::Gateway;
 use crate::link::Link;
 use crate::recorder::Tally;
+use crate::report::model::Protocol;
 use crate::scale::Counts;
 use crate::schedule::{Pace, Schedule};
 use crate::worker::{Observer, Setup, Worker};
@@ -24,6 +26,7 @@ use std::time::{Duration, Instant};
 /// Everything that defines a run.
 #[derive(Clone)]
 pub struct Plan {
+    pub protocol: Protocol,
     pub endpoints: Vec<Endpoint>,
     /// Connection objects, each with one HTTP/2 connection per endpoint.
     pub conns: usize,
@@ -102,6 +105,7 @@ impl Plan {
     /// A plan of one caller that sends `total` requests to one endpoint.
     pub fn new(endpoint: Endpoint, workload: Workload, total: u64) -> Self {
         Self {
+            protocol: Protocol::Grpc,
             endpoints: vec![endpoint],
             conns: 1,
             clients: 1,
@@ -179,6 +183,9 @@ impl Plan {
         connected: &mpsc::Sender<Result<(), String>>,
         begin: &mpsc::Receiver<(Arc<Schedule>, Instant)>,
     ) -> std::io::Result<Part> {
+        if self.protocol == Protocol::HttpJson {
+            return self.work_as_gateway(thread, threads, control, counters, connected, begin);
+        }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let mut worker = match self.setup(thread, threads, control, counters) {
             Ok(setup) => Worker::new(setup),
@@ -196,6 +203,35 @@ impl Plan {
                 Ok((tally, Instant::now()))
             }
             Err(mpsc::RecvError) => Ok((Tally::new(), Instant::now())),
+        }
+    }
+
+    /// The same over HTTP/1.1.
+    fn work_as_gateway(
+        self,
+        thread: usize,
+        threads: usize,
+        control: Arc<Control>,
+        counters: Arc<Counters>,
+        connected: &mpsc::Sender<Result<(), String>>,
+        begin: &mpsc::Receiver<(Arc<Schedule>, Instant)>,
+    ) -> std::io::Result<Part> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let callers = (thread..self.clients).step_by(threads).count();
+        let connecting =
+            Gateway::connect(&self.endpoints, callers, &self.workload, thread, control, counters);
+        let (result, gateway) = match runtime.block_on(connecting) {
+            Ok(gateway) => (Ok(()), Some(gateway)),
+            Err(reason) => (Err(reason), None),
+        };
+        // The other side hangs up only after another worker failed.
+        let _ = connected.send(result);
+        match (begin.recv(), gateway) {
+            (Ok((schedule, start)), Some(gateway)) => {
+                let tally = runtime.block_on(gateway.run(schedule, start))?;
+                Ok((tally, Instant::now()))
+            }
+            (Err(mpsc::RecvError), _) | (_, None) => Ok((Tally::new(), Instant::now())),
         }
     }
 

@@ -250,6 +250,9 @@ impl Row {
 
     /// The command of one run, without endpoints.
     pub fn command(&self) -> String {
+        if self.spec.protocol == Protocol::HttpJson {
+            return format!("loadgen suite v2.2-rc --rows {}", self.id);
+        }
         let RowSpec { conns, clients, total, key_bytes, value_bytes, keys, .. } = self.spec;
         let leader = if self.spec.target == Target::Leader { " --target-leader" } else { "" };
         let load = format!("--conns={conns} --clients={clients} --total={total}{leader}");

@@ -3,6 +3,7 @@
 use super::flags::{Global, PutFlags, RangeFlags, Refused, TxnPutFlags};
 use crate::endpoint::Endpoint;
 use crate::keys::{Order, varint_bytes_max};
+use crate::report::model::Protocol;
 use crate::run::Plan;
 use crate::schedule::Pace;
 use crate::workload::{Workload, Writes};
@@ -37,6 +38,7 @@ pub fn plan(
         return Err("--total=0 would send nothing".into());
     }
     Ok(Plan {
+        protocol: Protocol::Grpc,
         endpoints,
         conns: global.conns,
         clients: global.clients,

@@ -3,11 +3,12 @@
 use super::findings::{self, Findings};
 use super::measure::{self, Cost, curve};
 use super::read_back;
-use super::side::Side;
+use super::side::{self, Side};
 use super::{Plan, Step, Watch};
 use crate::admin;
 use crate::endpoint::Endpoint;
-use crate::report::model::{Notice, Report, Target};
+use crate::gateway;
+use crate::report::model::{Notice, Protocol, Report, Target};
 use crate::run;
 use crate::suite::{READ_KEY, Row};
 use bytes::Bytes;
@@ -31,6 +32,8 @@ pub struct Budget {
 /// Why a row ended early.
 #[derive(Debug, thiserror::Error)]
 enum Error {
+    #[error(transparent)]
+    Side(#[from] side::Error),
     #[error("{name}")]
     Run { name: String, source: run::Error },
     #[error("{name}")]
@@ -41,6 +44,8 @@ enum Error {
 struct Runner {
     side: Side,
     name: String,
+    /// Its place among the subjects.
+    index: usize,
     endpoints: Vec<Endpoint>,
     latencies: Histogram<u64>,
     services: Histogram<u64>,
@@ -73,33 +78,21 @@ impl Budget {
     }
 }
 
-/// Measures the row that was pushed to `report` last.
-pub async fn measure(plan: &Plan, row: &Row, report: &mut Report, watch: &mut dyn Watch, step: Step<'_>) {
-    let mut runners = Vec::new();
-    for (index, subject) in plan.subjects.iter().enumerate() {
-        watch.step(&Step { side: &subject.name, ..step });
-        match Side::start(plan, subject, row.spec.members).await {
-            Ok(side) => {
-                report.sides[index].version.clone_from(&side.version);
-                if report.sides[index].command.is_none() {
-                    report.sides[index].command = side.command();
-                }
-                let members = side.members().iter().map(|member| member.name.clone()).collect();
-                report.last_row().sides[index].members = members;
-                runners.push(Runner::new(side, subject.name.clone()));
-            }
-            Err(error) => {
-                let reason = chain(&error);
-                watch.remark(&format!("{}: {reason}", row.id));
-                let result = report.last_row();
-                result.notices.push(Notice::error(reason.clone()));
-                result.sides.iter_mut().for_each(|side| side.left_out = Some(reason.clone()));
-                return;
-            }
-        }
-    }
+/// Measures the row that was pushed to `report` last. `without_gateway` holds what is known of the subjects.
+pub async fn measure(
+    plan: &Plan,
+    row: &Row,
+    report: &mut Report,
+    without_gateway: &mut [Option<String>],
+    watch: &mut dyn Watch,
+    step: Step<'_>,
+) {
     let mut findings = Findings::default();
-    let result = rounds(plan, row, &mut runners, report, &mut findings, watch, step).await;
+    let mut runners = Vec::new();
+    let result = match start(plan, row, &mut runners, report, without_gateway, watch, step).await {
+        Ok(()) => rounds(plan, row, &mut runners, report, &mut findings, watch, step).await,
+        Err(error) => Err(error),
+    };
     let result = match result {
         Ok(()) => read_back(row, &mut runners, report).await,
         Err(error) => Err(error),
@@ -113,9 +106,42 @@ pub async fn measure(plan: &Plan, row: &Row, report: &mut Report, watch: &mut dy
         let result = report.last_row();
         result.notices.push(Notice::error(reason.clone()));
         for side in result.sides.iter_mut().filter(|side| side.rounds.is_empty()) {
-            side.left_out = Some(reason.clone());
+            side.left_out.get_or_insert(reason.clone());
         }
     }
+}
+
+/// Starts the sides, but for those that do not offer what the row needs.
+async fn start(
+    plan: &Plan,
+    row: &Row,
+    runners: &mut Vec<Runner>,
+    report: &mut Report,
+    without_gateway: &mut [Option<String>],
+    watch: &mut dyn Watch,
+    step: Step<'_>,
+) -> Result<(), Error> {
+    for (index, subject) in plan.subjects.iter().enumerate() {
+        watch.step(&Step { side: &subject.name, ..step });
+        let needs_gateway = row.spec.protocol == Protocol::HttpJson;
+        if let Some(reason) = without_gateway[index].as_ref().filter(|_| needs_gateway) {
+            report.last_row().sides[index].left_out = Some(reason.clone());
+            continue;
+        }
+        let side = Side::start(plan, subject, row.spec.members).await?;
+        report.sides[index].version.clone_from(&side.version);
+        report.sides[index].command = report.sides[index].command.take().or_else(|| side.command());
+        if needs_gateway && let Err(reason) = gateway::probe(&side.endpoints()[0]).await {
+            let reason = format!("{} offers no JSON over HTTP/1.1: {reason}", subject.name);
+            report.last_row().sides[index].left_out = Some(reason.clone());
+            without_gateway[index] = Some(reason);
+            continue;
+        }
+        let members = side.members().iter().map(|member| member.name.clone()).collect();
+        report.last_row().sides[index].members = members;
+        runners.push(Runner::new(side, subject.name.clone(), index));
+    }
+    Ok(())
 }
 
 async fn rounds(
@@ -143,21 +169,21 @@ async fn rounds(
             break;
         }
         let begin = Instant::now();
-        for (index, runner) in runners.iter_mut().enumerate() {
+        for (turn, runner) in runners.iter_mut().enumerate() {
             watch.step(&Step { side: &runner.name, round, rounds, ..step });
-            let runs_left = (rounds - round + 1) * sides - index;
+            let runs_left = (rounds - round + 1) * sides - turn;
             let cost = runner.run(plan, row, row.spec.total, budget.share(runs_left), watch).await?;
             budget.used += cost.measurement.wall;
             let found = findings::of(&cost, row.spec.clients);
-            findings.add(index, &found);
+            findings.add(runner.index, &found);
             let mut measured = cost.round(runner.side.rest_resident_bytes);
             measured.notices = found.into_iter().map(|(_, notice)| notice).collect();
-            report.last_row().sides[index].add(measured);
+            report.last_row().sides[runner.index].add(measured);
             runner.keep(&cost);
         }
         longest = longest.max(begin.elapsed());
-        for (index, runner) in runners.iter().enumerate() {
-            let side = &mut report.last_row().sides[index];
+        for runner in runners.iter() {
+            let side = &mut report.last_row().sides[runner.index];
             side.curve = curve(&runner.latencies);
             side.service_curve = runner.service_differs.then(|| curve(&runner.services));
         }
@@ -175,7 +201,7 @@ async fn warm_up(
     watch: &mut dyn Watch,
     step: Step<'_>,
 ) -> Result<(), Error> {
-    let runs = row.warm_up_runs.max(1);
+    let (runs, sides) = (row.warm_up_runs.max(1), runners.len());
     let mut part = budget.part(WARM_UP_SHARE);
     let mut longest = Duration::ZERO;
     let mut sent = 0;
@@ -186,9 +212,9 @@ async fn warm_up(
             break;
         }
         let begin = Instant::now();
-        for (index, runner) in runners.iter_mut().enumerate() {
+        for (turn, runner) in runners.iter_mut().enumerate() {
             watch.step(&Step { side: &runner.name, round: 0, rounds: row.spec.rounds, ..step });
-            let share = part.share((runs - done) * 2 - index);
+            let share = part.share((runs - done) * sides - turn);
             let cost = runner.run(plan, row, row.warm_up_run_total(), share, watch).await?;
             part.used += cost.measurement.wall;
             runner.written = runner.written.max(cost.sent());
@@ -202,7 +228,7 @@ async fn warm_up(
 }
 
 async fn read_back(row: &Row, runners: &mut [Runner], report: &mut Report) -> Result<(), Error> {
-    for (index, runner) in runners.iter().enumerate() {
+    for runner in runners.iter() {
         let checked = read_back::check(&runner.side, row, runner.written).await;
         let checked = checked.map_err(|source| Error::Admin { name: runner.name.clone(), source })?;
         let result = report.last_row();
@@ -212,16 +238,25 @@ async fn read_back(row: &Row, runners: &mut [Runner], report: &mut Report) -> Re
             });
             result.notices.push(Notice::error(format!("{}: the store is wrong: {what}", runner.name)));
         }
-        result.sides[index].read_back = Some(checked);
+        result.sides[runner.index].read_back = Some(checked);
     }
     Ok(())
 }
 
 impl Runner {
-    fn new(side: Side, name: String) -> Self {
+    fn new(side: Side, name: String, index: usize) -> Self {
         let histogram = || Histogram::new(3).expect("three digits are within the histogram's range");
         let (latencies, services) = (histogram(), histogram());
-        Self { side, name, endpoints: Vec::new(), latencies, services, service_differs: false, written: 0 }
+        Self {
+            side,
+            name,
+            index,
+            endpoints: Vec::new(),
+            latencies,
+            services,
+            service_differs: false,
+            written: 0,
+        }
     }
 
     /// Writes the key that range rows read, and finds whom the row is sent to.
@@ -257,6 +292,7 @@ impl Runner {
         for endpoints in parts {
             let mut run = run::Plan::new(endpoints[0].clone(), row.workload(), total);
             run.endpoints = endpoints;
+            run.protocol = row.spec.protocol;
             // No more callers than requests: a short run to warm up needs no crowd.
             run.clients = row.spec.clients.min(usize::try_from(total).unwrap_or(usize::MAX)).max(1);
             run.conns = row.spec.conns.min(run.clients);
