@@ -1,8 +1,10 @@
 //! The command line: flags to plans, plans to reports, results to an exit status.
 
+mod admit; // TLS and users
 mod commands; // what each command does
 mod flags; // what users may write
 mod go; // values as Go's flag library reads them
+mod help; // examples that teach
 mod measure; // suites on one system or two
 mod measure_flags; // what users may write for them
 mod outputs; // where reports go

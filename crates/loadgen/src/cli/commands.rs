@@ -1,21 +1,19 @@
 //! What each command does.
 
 use super::flags::{Cli, Command, Global, PutFlags};
-use super::{measure, outputs, plans, watch};
+use super::{admit, measure, outputs, plans, watch};
 use crate::admin;
 use crate::endpoint::Endpoint;
 use crate::report::{self, Precision, Timeline};
 use crate::run::{Measurement, Plan};
 use crate::server::{self, Probe, ServerFigures};
 use crate::summary::Summary;
+use clap::CommandFactory;
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-
-/// Status of a program that its user interrupted: 128 + SIGINT, as shells have it.
-const INTERRUPTED: u8 = 130;
 
 /// What `--json` holds.
 #[derive(Serialize)]
@@ -30,21 +28,22 @@ struct Document<'a> {
 }
 
 /// Does what the command line asks for. An error is a refusal or a run that could not begin.
-pub async fn execute(cli: Cli) -> Result<ExitCode, String> {
+pub async fn execute(mut cli: Cli) -> Result<ExitCode, String> {
     plans::refuse_unsupported(&cli.global.refused)?;
+    if cli.command.sends_to_endpoints() {
+        cli.global.endpoints = admit::admit(&cli.global.security, cli.global.endpoints).await?;
+    }
     let global = &cli.global;
     match &cli.command {
         Command::Put(flags) => put(global, flags).await,
         Command::TxnPut(flags) => {
-            let pace = plans::pace(flags.rate, flags.open_loop)?;
             let endpoints = global.endpoints.clone();
-            let plan = plans::plan(global, endpoints, plans::txn_put(flags)?, flags.total, pace)?;
+            let plan = plans::plan(global, endpoints, plans::txn_put(flags)?, &flags.sending)?;
             load(global, plan, std::future::pending()).await
         }
         Command::Range(flags) => {
-            let pace = plans::pace(flags.rate, flags.open_loop)?;
             let endpoints = global.endpoints.clone();
-            let plan = plans::plan(global, endpoints, plans::range(flags)?, flags.total, pace)?;
+            let plan = plans::plan(global, endpoints, plans::range(flags)?, &flags.sending)?;
             if !is_json_on_stdout(global) {
                 let linearizable = flags.consistency == "l";
                 let kind = if linearizable { "linearizable" } else { "serializable" };
@@ -55,12 +54,19 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, String> {
         Command::Compare(flags) => measure::compare(global, flags).await,
         Command::Suite(flags) => measure::suite(global, flags).await,
         Command::Report(flags) => outputs::report(flags).map(|()| ExitCode::SUCCESS),
+        Command::Completion { shell } => print(&completion(*shell)).map(|()| ExitCode::SUCCESS),
     }
 }
 
+/// A script that completes this program's commands and flags.
+fn completion(shell: clap_complete::Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "loadgen", &mut script);
+    String::from_utf8(script).expect("a script is text")
+}
+
 async fn put(global: &Global, flags: &PutFlags) -> Result<ExitCode, String> {
-    let pace = plans::pace(flags.rate, flags.open_loop)?;
-    let plan = plans::plan(global, global.endpoints.clone(), plans::put(flags)?, flags.total, pace)?;
+    let plan = plans::plan(global, global.endpoints.clone(), plans::put(flags)?, &flags.sending)?;
     let first = global.endpoints.first().ok_or("no endpoint given")?.clone();
     let compaction = compact_regularly(first.clone(), flags.compact_interval, flags.compact_index_delta);
     let code = load(global, plan, compaction).await?;
@@ -154,7 +160,7 @@ fn is_json_on_stdout(global: &Global) -> bool {
 /// Success only if the run came to its end with no more failures than allowed.
 fn verdict(measurement: &Measurement, errors_max: u64) -> ExitCode {
     match measurement.partial.as_deref() {
-        Some(watch::INTERRUPTED) => ExitCode::from(INTERRUPTED),
+        Some(watch::INTERRUPTED) => ExitCode::from(watch::INTERRUPTED_STATUS),
         Some(_) => ExitCode::FAILURE,
         None if measurement.tally.failed_len() > errors_max => ExitCode::FAILURE,
         None => ExitCode::SUCCESS,
@@ -173,7 +179,7 @@ async fn hash_summary(endpoint: &Endpoint) -> Result<String, admin::Error> {
 }
 
 /// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
@@ -186,6 +192,6 @@ fn print(text: &str) -> Result<(), String> {
 }
 
 #[expect(clippy::print_stderr, reason = "a remark beside the report")]
-fn note(text: &str) {
+pub(super) fn note(text: &str) {
     eprintln!("loadgen: {text}");
 }

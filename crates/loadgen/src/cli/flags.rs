@@ -1,8 +1,8 @@
 //! What users may write. Names, defaults and places are those of etcd's `benchmark`; ours come after them.
 
-use super::go;
 use super::measure_flags::{CompareFlags, SuiteFlags};
 use super::outputs::ReportFlags;
+use super::{go, help};
 use crate::endpoint::Endpoint;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Measures any etcd-compatible server with put, range and txn requests, as etcd's own `benchmark` does.
 #[derive(Debug, Parser)]
-#[command(name = "loadgen", version, args_override_self = true, after_help = EXAMPLES)]
+#[command(name = "loadgen", version, args_override_self = true, after_help = help::ROOT)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
@@ -34,16 +34,6 @@ impl Cli {
         switches.filter_map(|arg| arg.get_long().map(str::to_owned)).collect()
     }
 }
-
-const EXAMPLES: &str = "Examples:
-  One caller, then a thousand callers over a hundred connections, to the member that leads:
-    loadgen put --target-leader --conns=1 --clients=1 --key-size=8 --sequential-keys --total=10000 --val-size=256
-    loadgen put --target-leader --conns=100 --clients=1000 --key-size=8 --sequential-keys --total=100000 \\
-        --val-size=256 --key-space-size=100000 --endpoints=10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
-  Serializable reads of one key, spread over all members:
-    loadgen range foo --consistency=s --conns=100 --clients=1000 --total=100000 --endpoints=…
-  Two programs side by side, three members each, on this machine:
-    loadgen compare --a kv-server=target/release/kv-server --b etcd=/usr/local/bin/etcd";
 
 /// Flags of every command.
 #[derive(Args, Debug)]
@@ -85,53 +75,51 @@ pub struct Global {
     #[arg(long, global = true, value_delimiter = ',', value_name = "PID,…")]
     pub server_pids: Vec<u32>,
     #[command(flatten)]
+    pub security: Security,
+    #[command(flatten)]
     pub refused: Refused,
+}
+
+/// How to be let in. Names are those of etcd's `benchmark` and `etcdctl`.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "TLS and users")]
+pub struct Security {
+    /// Believe servers whose certificates lead to one in this file
+    #[arg(long, global = true, value_name = "FILE")]
+    pub cacert: Option<PathBuf>,
+    /// Show this certificate to servers that ask for one; needs --key
+    #[arg(long, global = true, value_name = "FILE")]
+    pub cert: Option<PathBuf>,
+    /// The private key of --cert
+    #[arg(long = "key", global = true, value_name = "FILE")]
+    pub private_key: Option<PathBuf>,
+    /// Encrypt, but believe any certificate
+    #[arg(long, global = true)]
+    pub insecure_skip_tls_verify: bool,
+    /// Plain text to endpoints without a scheme, unless a TLS file is given; --insecure-transport=false wants TLS
+    #[arg(long, global = true, default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true)]
+    pub insecure_transport: bool,
+    /// Authenticate first; the password is asked for if it is given neither here nor by --password
+    #[arg(long, global = true, value_name = "NAME[:PASSWORD]")]
+    pub user: Option<String>,
+    /// The password of --user
+    #[arg(long, global = true, requires = "user", value_name = "PASSWORD")]
+    pub password: Option<String>,
 }
 
 /// Flags of etcd's tool that are understood, so as to be refused with the reason.
 #[derive(Args, Debug)]
 pub struct Refused {
-    #[arg(long, global = true, hide = true)]
-    pub cert: Option<PathBuf>,
-    #[arg(long = "key", global = true, hide = true)]
-    pub private_key: Option<PathBuf>,
-    #[arg(long, global = true, hide = true)]
-    pub cacert: Option<PathBuf>,
-    #[arg(long, global = true, hide = true)]
-    pub insecure_skip_tls_verify: bool,
-    #[arg(long, global = true, hide = true)]
-    pub user: Option<String>,
     #[arg(long, global = true, hide = true, default_value = "0s", value_parser = go::duration)]
     pub auto_sync_interval: Duration,
     #[arg(long, global = true, hide = true)]
     pub report_perfdash: bool,
 }
 
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Write keys
-    Put(PutFlags),
-    /// Read a key or a range
-    Range(RangeFlags),
-    /// Write keys several at a time, in transactions
-    TxnPut(TxnPutFlags),
-    /// Replay published measurements on one system
-    Suite(SuiteFlags),
-    /// Replay published measurements on two systems side by side
-    Compare(CompareFlags),
-    /// Make HTML, CSV or Markdown of a result that was kept as JSON
-    Report(ReportFlags),
-}
-
-/// Flags of `put`.
+/// What is sent how often: the same for all single runs.
 #[derive(Args, Debug)]
-pub struct PutFlags {
-    /// Bytes of each key
-    #[arg(long, default_value_t = 8)]
-    pub key_size: usize,
-    /// Bytes of each value
-    #[arg(long, default_value_t = 8)]
-    pub val_size: usize,
+pub struct Sending {
     /// Requests in all
     #[arg(long, default_value_t = 10_000)]
     pub total: u64,
@@ -141,9 +129,65 @@ pub struct PutFlags {
     /// Send at --rate whatever the server does; latency counts from the intended moment
     #[arg(long)]
     pub open_loop: bool,
+}
+
+/// What is written: the same for `put` and `txn-put`.
+#[derive(Args, Debug)]
+pub struct Writing {
+    /// Bytes of each key
+    #[arg(long, default_value_t = 8)]
+    pub key_size: usize,
+    /// Bytes of each value
+    #[arg(long, default_value_t = 8)]
+    pub val_size: usize,
     /// Numbers that keys are made of; the default of etcd's tool writes one single key
     #[arg(long, default_value_t = 1)]
     pub key_space_size: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write keys
+    #[command(after_help = help::PUT)]
+    Put(PutFlags),
+    /// Read a key or a range
+    #[command(after_help = help::RANGE)]
+    Range(RangeFlags),
+    /// Write keys several at a time, in transactions
+    #[command(after_help = help::TXN_PUT)]
+    TxnPut(TxnPutFlags),
+    /// Replay published measurements on one system
+    #[command(after_help = help::SUITE)]
+    Suite(SuiteFlags),
+    /// Replay published measurements on two systems side by side
+    #[command(after_help = help::COMPARE)]
+    Compare(CompareFlags),
+    /// Make HTML, CSV or Markdown of a result that was kept as JSON
+    #[command(after_help = help::REPORT)]
+    Report(ReportFlags),
+    /// Print a completion script for a shell
+    #[command(after_help = help::COMPLETION)]
+    Completion { shell: clap_complete::Shell },
+}
+
+impl Command {
+    /// Whether --endpoints are where its requests go.
+    pub fn sends_to_endpoints(&self) -> bool {
+        match self {
+            Command::Put(_) | Command::Range(_) | Command::TxnPut(_) => true,
+            Command::Suite(flags) => flags.program.is_none(),
+            Command::Compare(_) | Command::Report(_) | Command::Completion { .. } => false,
+        }
+    }
+}
+
+/// Flags of `put`.
+#[derive(Args, Debug)]
+pub struct PutFlags {
+    #[command(flatten)]
+    pub writing: Writing,
+    #[command(flatten)]
+    pub sending: Sending,
     /// Keys in order instead of at random
     #[arg(long)]
     pub sequential_keys: bool,
@@ -167,15 +211,8 @@ pub struct RangeFlags {
     /// Key after the last one
     #[arg(default_value = "", hide_default_value = true)]
     pub end: String,
-    /// Requests in all
-    #[arg(long, default_value_t = 10_000)]
-    pub total: u64,
-    /// Requests per second at most (0: no limit)
-    #[arg(long, default_value_t = 0)]
-    pub rate: u64,
-    /// Send at --rate whatever the server does; latency counts from the intended moment
-    #[arg(long)]
-    pub open_loop: bool,
+    #[command(flatten)]
+    pub sending: Sending,
     /// l: linearizable, s: serializable
     #[arg(long, default_value = "l", value_parser = ["l", "s"])]
     pub consistency: String,
@@ -201,25 +238,11 @@ pub struct RangeFlags {
 /// Flags of `txn-put`.
 #[derive(Args, Debug)]
 pub struct TxnPutFlags {
-    /// Bytes of each key
-    #[arg(long, default_value_t = 8)]
-    pub key_size: usize,
-    /// Bytes of each value
-    #[arg(long, default_value_t = 8)]
-    pub val_size: usize,
+    #[command(flatten)]
+    pub writing: Writing,
     /// Puts in each transaction
     #[arg(long, default_value_t = 1)]
     pub txn_ops: usize,
-    /// Requests in all
-    #[arg(long, default_value_t = 10_000)]
-    pub total: u64,
-    /// Requests per second at most (0: no limit)
-    #[arg(long, default_value_t = 0)]
-    pub rate: u64,
-    /// Send at --rate whatever the server does; latency counts from the intended moment
-    #[arg(long)]
-    pub open_loop: bool,
-    /// Numbers that keys are made of
-    #[arg(long, default_value_t = 1)]
-    pub key_space_size: u64,
+    #[command(flatten)]
+    pub sending: Sending,
 }

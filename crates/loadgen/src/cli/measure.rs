@@ -1,8 +1,10 @@
 //! `suite` and `compare`: flags to a plan, the plan measured, its report written.
 
+use super::commands::note;
 use super::flags::Global;
 use super::measure_flags::{CompareFlags, MeasureFlags, SuiteFlags};
-use super::{plans, watch};
+use super::watch::Elsewhere;
+use super::{admit, plans, watch};
 use crate::compare::{self, Origin, Plan, Program, Step, Subject, Watch};
 use crate::endpoint::Endpoint;
 use crate::report::model::Report;
@@ -13,8 +15,6 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Status of a program that its user interrupted: 128 + SIGINT, as shells have it.
-const INTERRUPTED: u8 = 130;
 /// A row's budget at full scale, unless the user says otherwise.
 const ROW_SECONDS: f64 = 200.0;
 
@@ -30,13 +30,22 @@ pub async fn suite(global: &Global, flags: &SuiteFlags) -> Result<ExitCode, Stri
 
 /// Measures two systems side by side.
 pub async fn compare(global: &Global, flags: &CompareFlags) -> Result<ExitCode, String> {
-    let a = subject("--a", flags.a.as_deref(), &flags.a_endpoints)?;
-    let b = subject("--b", flags.b.as_deref(), &flags.b_endpoints)?;
+    let a = subject("--a", flags.a.as_deref(), &admitted(global, &flags.a_endpoints).await?)?;
+    let b = subject("--b", flags.b.as_deref(), &admitted(global, &flags.b_endpoints).await?)?;
     if a.name == b.name {
         return Err(format!("--a and --b are both called {}", a.name));
     }
     let title = format!("{} and {}, side by side", a.name, b.name);
     measure(global, &flags.measure, vec![a, b], title).await
+}
+
+/// Each cluster has tokens of its own.
+async fn admitted(global: &Global, endpoints: &[Endpoint]) -> Result<Vec<Endpoint>, String> {
+    if endpoints.is_empty() {
+        Ok(Vec::new())
+    } else {
+        admit::admit(&global.security, endpoints.to_vec()).await
+    }
 }
 
 fn subject(flag: &str, program: Option<&str>, endpoints: &[Endpoint]) -> Result<Subject, String> {
@@ -112,7 +121,7 @@ async fn measure(
     }
     write(global, flags, &report)?;
     Ok(match report.errors() {
-        _ if interrupted => ExitCode::from(INTERRUPTED),
+        _ if interrupted => ExitCode::from(watch::INTERRUPTED_STATUS),
         errors if errors > global.max_errors || report.is_incomplete() => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,
     })
@@ -138,38 +147,87 @@ fn print(text: &str) -> Result<(), String> {
     written.map_err(|error| format!("write the report: {error}"))
 }
 
-/// This process's arguments, quoted where a shell needs it.
+/// This process's arguments, quoted where a shell needs it, without passwords: the line is shown to others.
 fn command_line() -> String {
-    std::env::args().map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
+    written(std::env::args())
+}
+
+fn written(arguments: impl Iterator<Item = String>) -> String {
+    let mut hide = Hide::Nothing;
+    let words = arguments.map(|word| {
+        let (shown, next) = match (hide, word.split_once('=')) {
+            (Hide::All, _) => ("…".to_owned(), Hide::Nothing),
+            (Hide::BehindName, _) => (without_password(&word), Hide::Nothing),
+            (Hide::Nothing, Some(("--password", _))) => ("--password=…".to_owned(), Hide::Nothing),
+            (Hide::Nothing, Some(("--user", user))) => {
+                (format!("--user={}", without_password(user)), Hide::Nothing)
+            }
+            (Hide::Nothing, None) if word == "--password" => (word, Hide::All),
+            (Hide::Nothing, None) if word == "--user" => (word, Hide::BehindName),
+            (Hide::Nothing, _) => (word, Hide::Nothing),
+        };
+        hide = next;
+        quoted(&shown)
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// What the next word must not show.
+#[derive(Clone, Copy)]
+enum Hide {
+    Nothing,
+    All,
+    /// `name:password`
+    BehindName,
+}
+
+fn without_password(user: &str) -> String {
+    user.split_once(':').map_or_else(|| user.to_owned(), |(name, _)| format!("{name}:…"))
 }
 
 fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:+%@".contains(c);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:+%@…".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// A line on standard error for each row, and for what goes wrong.
+/// A line on standard error for each row and for what goes wrong; on a terminal, a bar for each run.
 #[derive(Default)]
 struct Lines {
     row: usize,
+    /// Of the run that goes on, and what it is called.
+    view: Option<watch::View>,
+    label: String,
 }
 
 impl Watch for Lines {
     fn step(&mut self, step: &Step<'_>) {
+        self.view = None;
         if step.row_number != self.row {
             self.row = step.row_number;
             self.remark(&format!("{} of {}: {} {}", step.row_number, step.rows, step.suite, step.row));
         }
+        self.label = match step.round {
+            0 => format!("{} warm-up", step.side),
+            round => format!("{} {round}/{}", step.side, step.rounds),
+        };
     }
 
-    fn progress(&mut self, _: &Run) {}
+    fn progress(&mut self, run: &Run) {
+        let view = self
+            .view
+            .get_or_insert_with(|| watch::View::new(run.progress().total, &self.label, Elsewhere::Silence));
+        view.show(run);
+        if run.progress().finished {
+            self.view = None;
+        }
+    }
 
-    #[expect(clippy::print_stderr, reason = "how far it has come")]
     fn remark(&mut self, text: &str) {
-        eprintln!("loadgen: {text}");
+        self.view = None;
+        note(text);
     }
 }
 
@@ -185,6 +243,18 @@ mod tests {
         assert_eq!(subject("--b", None, &endpoints).unwrap().name, "b");
         for (program, endpoints) in [(None, &[][..]), (Some("x=/p"), &endpoints), (Some("x"), &[])] {
             assert!(subject("--a", program, endpoints).is_err(), "{program:?}");
+        }
+    }
+
+    #[test]
+    fn passwords_are_never_written_down() {
+        for (line, shown) in [
+            ("loadgen --user root:secret suite", "loadgen --user root:… suite"),
+            ("loadgen --user=root:secret", "loadgen --user=root:…"),
+            ("loadgen --user=root --password=secret", "loadgen --user=root --password=…"),
+            ("loadgen --password secret --user root", "loadgen --password … --user root"),
+        ] {
+            assert_eq!(written(line.split(' ').map(str::to_owned)), shown);
         }
     }
 

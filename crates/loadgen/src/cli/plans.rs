@@ -1,6 +1,6 @@
 //! Flags to plans, and the refusal of what makes no sense.
 
-use super::flags::{Global, PutFlags, RangeFlags, Refused, TxnPutFlags};
+use super::flags::{Global, PutFlags, RangeFlags, Refused, Sending, TxnPutFlags, Writing};
 use crate::endpoint::Endpoint;
 use crate::keys::{Order, varint_bytes_max};
 use crate::report::model::Protocol;
@@ -21,9 +21,9 @@ pub fn plan(
     global: &Global,
     endpoints: Vec<Endpoint>,
     workload: Workload,
-    total: u64,
-    pace: Pace,
+    sending: &Sending,
 ) -> Result<Plan, String> {
+    let (total, pace) = (sending.total, pace(sending)?);
     if global.clients == 0 {
         return Err("--clients=0 would send nothing".into());
     }
@@ -61,20 +61,6 @@ pub fn threads(global: &Global) -> usize {
 
 /// Refuses what etcd's tool offers and this one does not.
 pub fn refuse_unsupported(flags: &Refused) -> Result<(), String> {
-    let tls = [
-        ("--cert", flags.cert.is_some()),
-        ("--key", flags.private_key.is_some()),
-        ("--cacert", flags.cacert.is_some()),
-    ];
-    if let Some((name, _)) = tls.iter().find(|(_, given)| *given) {
-        return Err(format!("{name}: TLS is not offered yet"));
-    }
-    if flags.insecure_skip_tls_verify {
-        return Err("--insecure-skip-tls-verify: TLS is not offered yet".into());
-    }
-    if flags.user.is_some() {
-        return Err("--user: authentication is not offered yet".into());
-    }
     if !flags.auto_sync_interval.is_zero() {
         return Err("--auto-sync-interval: the endpoints of a measurement stay as they are given".into());
     }
@@ -86,11 +72,11 @@ pub fn refuse_unsupported(flags: &Refused) -> Result<(), String> {
 
 pub fn put(flags: &PutFlags) -> Result<Workload, String> {
     let order = if flags.sequential_keys { Order::Sequential } else { Order::Random };
-    Ok(Workload::Put(writes(flags.key_size, flags.val_size, flags.key_space_size, order, 1)?))
+    Ok(Workload::Put(writes(&flags.writing, order, 1)?))
 }
 
 pub fn txn_put(flags: &TxnPutFlags) -> Result<Workload, String> {
-    let (ops, space) = (flags.txn_ops, flags.key_space_size);
+    let (ops, space) = (flags.txn_ops, flags.writing.key_space_size);
     if ops == 0 {
         return Err("--txn-ops=0 would write nothing".into());
     }
@@ -99,17 +85,15 @@ pub fn txn_put(flags: &TxnPutFlags) -> Result<Workload, String> {
             "--txn-ops={ops} is more than --key-space-size={space} keys: one txn writes a key once"
         ));
     }
-    let writes = writes(flags.key_size, flags.val_size, space, Order::Sequential, ops)?;
+    let writes = writes(&flags.writing, Order::Sequential, ops)?;
     Ok(Workload::TxnPut { ops, writes })
 }
 
-fn writes(
-    key_bytes: usize,
-    value_bytes: usize,
-    space: u64,
-    order: Order,
-    ops: usize,
-) -> Result<Writes, String> {
+fn writes(flags: &Writing, order: Order, ops: usize) -> Result<Writes, String> {
+    let &Writing { key_size: key_bytes, val_size: value_bytes, key_space_size: space } = flags;
+    if key_bytes == 0 {
+        return Err("--key-size=0: a key has one byte at least".into());
+    }
     if space == 0 || space > i64::MAX as u64 {
         return Err(format!("--key-space-size={space}: expected 1 to {}", i64::MAX));
     }
@@ -165,8 +149,8 @@ fn prefix_end(prefix: &[u8]) -> Bytes {
     Bytes::from_static(b"\0")
 }
 
-pub fn pace(rate: u64, open_loop: bool) -> Result<Pace, String> {
-    match (rate, open_loop) {
+pub fn pace(flags: &Sending) -> Result<Pace, String> {
+    match (flags.rate, flags.open_loop) {
         (0, true) => Err("--open-loop needs a --rate to keep".into()),
         (0, false) => Ok(Pace::Unlimited),
         (rate, true) => Ok(Pace::Open(rate as f64)),
@@ -189,13 +173,15 @@ mod tests {
         let cli = Cli::try_parse_from(std::iter::once("loadgen").chain(line.split_whitespace()))
             .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())?;
         refuse_unsupported(&cli.global.refused)?;
-        let (workload, total, pace) = match &cli.command {
-            Command::Put(flags) => (put(flags)?, flags.total, pace(flags.rate, flags.open_loop)?),
-            Command::TxnPut(flags) => (txn_put(flags)?, flags.total, pace(flags.rate, flags.open_loop)?),
-            Command::Range(flags) => (range(flags)?, flags.total, pace(flags.rate, flags.open_loop)?),
-            Command::Suite(_) | Command::Compare(_) | Command::Report(_) => return Ok("no single run".into()),
+        let (workload, sending) = match &cli.command {
+            Command::Put(flags) => (put(flags)?, &flags.sending),
+            Command::TxnPut(flags) => (txn_put(flags)?, &flags.sending),
+            Command::Range(flags) => (range(flags)?, &flags.sending),
+            Command::Suite(_) | Command::Compare(_) | Command::Report(_) | Command::Completion { .. } => {
+                return Ok("no single run".into());
+            }
         };
-        let plan = plan(&cli.global, cli.global.endpoints.clone(), workload, total, pace)?;
+        let plan = plan(&cli.global, cli.global.endpoints.clone(), workload, sending)?;
         let endpoints: Vec<_> = plan.endpoints.iter().map(ToString::to_string).collect();
         let Plan { conns, clients, total, pace, .. } = plan;
         let what = match plan.workload {
@@ -259,7 +245,7 @@ mod tests {
                 "put --key-size=2 --key-space-size=10000",
                 "--key-size=2 cannot hold the numbers of --key-space-size=10000: 3 bytes",
             ),
-            ("put --key-size=0", "--key-size=0 cannot hold the numbers of --key-space-size=1: 1 bytes"),
+            ("put --key-size=0", "--key-size=0: a key has one byte at least"),
             ("put --open-loop", "--open-loop needs a --rate to keep"),
             (
                 "put --val-size=2000000000",
@@ -272,8 +258,6 @@ mod tests {
             ),
             ("range k --count-only --keys-only", "--count-only and --keys-only exclude each other"),
             ("range k --paginate", "--paginate is not offered yet"),
-            ("put --cacert=x", "--cacert: TLS is not offered yet"),
-            ("put --user=root:x", "--user: authentication is not offered yet"),
             ("put --report-perfdash", "--report-perfdash is not offered, --json holds the same figures"),
         ] {
             assert_eq!(read(line), Err(reason.into()), "{line}");
