@@ -312,8 +312,8 @@ pub(crate) fn torn_bytes<F: File>(
         return Err(corrupt(head.sequence, stop.offset, stop.reason));
     }
     // The writer zeroes the rest of the page behind a group: anything else there is part of a torn one.
-    let page_rest = stop.offset.next_multiple_of(PAGE_BYTES as u64).min(file_bytes) - stop.offset;
-    let mut page = walk(file, head, stop.offset, stop.offset + page_rest);
+    // Also of a whole page, if the group before ended with one.
+    let mut page = walk(file, head, stop.offset, segment::page_end(stop.offset).min(file_bytes));
     let bytes = page.peek(PAGE_BYTES).attempt("read log segment", path)?;
     let dirty = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |at| at as u64 + 1);
     Ok((torn_end - stop.offset).max(dirty))

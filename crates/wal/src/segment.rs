@@ -251,14 +251,22 @@ fn write_by_page<F: File>(file: &F, offset: u64, bytes: &[u8]) -> io::Result<()>
     Ok(())
 }
 
+/// End of the page that the byte at `offset` lies in.
+pub(crate) fn page_end(offset: u64) -> u64 {
+    (offset + 1).next_multiple_of(PAGE_BYTES as u64)
+}
+
 /// Where a write that ends at `end` should end instead, in a file of `written` bytes.
+///
+/// Behind every group lies at least one zero, up to the end of a page. So a recovery that finds anything else right there
+/// knows that a group was begun, even if nothing of it can be read any more.
 fn padded_end(end: u64, written: u64, segment_bytes: u64) -> u64 {
-    let page = end.next_multiple_of(PAGE_BYTES as u64);
+    let page = page_end(end);
     if page <= written {
         return page;
     }
     // No further than a segment is meant to reach, unless the frames themselves do.
-    end.next_multiple_of(AHEAD_BYTES).min(segment_bytes.next_multiple_of(PAGE_BYTES as u64)).max(page)
+    (end + 1).next_multiple_of(AHEAD_BYTES).min(segment_bytes.next_multiple_of(PAGE_BYTES as u64)).max(page)
 }
 
 /// What a new segment is to be.
@@ -423,12 +431,13 @@ mod tests {
     fn writes_end_with_a_page_and_grow_the_file_in_steps() {
         let (segment, step) = (64 << 20, AHEAD_BYTES);
         for (end, written, padded) in [
-            (4097, 0, step),             // new ground: the whole step
-            (4097, step, 8192),          // known ground: the page
-            (8192, step, 8192),          // nothing to pad
-            (step, step, step),          // just fits
-            (step + 1, step, 2 * step),  // the next step
-            (segment, segment, segment), // the end of the segment
+            (4097, 0, step),                    // new ground: the whole step
+            (4097, step, 8192),                 // known ground: the page
+            (8191, step, 8192),                 // one zero behind it
+            (8192, step, 12288),                // none would fit: a page of them
+            (step - 4, step, step),             // just fits
+            (step, step, 2 * step),             // the next step
+            (segment, segment, segment + 4096), // the end of the segment
             (segment - 5, segment - step, segment),
             (segment + 5, segment, segment + 4096), // a group may pass the end, its padding not
         ] {

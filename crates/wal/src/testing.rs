@@ -99,7 +99,10 @@ struct Disk {
     /// Calls so far.
     calls: u64,
     fault: Option<(u64, Fault)>,
-    stopped: Option<Fault>,
+    /// What every later call fails with, of those that it concerns.
+    lasting: Option<Fault>,
+    /// The fault to come lasts.
+    lasts: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -145,7 +148,7 @@ impl SimFs {
             Crash::Subset => disk.power_cut(None, chance),
             Crash::Torn => disk.power_cut(Some(SECTOR_BYTES), chance),
         }
-        (disk.calls, disk.fault, disk.stopped) = (0, None, None);
+        (disk.calls, disk.fault, disk.lasting, disk.lasts) = (0, None, None, false);
         disk.inodes.iter_mut().for_each(|inode| inode.handles = 0);
         disk.reclaim();
         SimFs { disk: Arc::new(Mutex::new(disk)) }
@@ -160,7 +163,21 @@ impl SimFs {
     /// Lets the call numbered `call` (the first is 0) fail. Run a test once without a fault to learn how many calls it
     /// makes, then once for each of them.
     pub fn fail_at(&self, call: u64, fault: Fault) {
-        self.disk().fault = Some((call, fault));
+        let mut disk = self.disk();
+        (disk.fault, disk.lasts) = (Some((call, fault)), fault == Fault::Stop);
+    }
+
+    /// Lets the call numbered `call` and all later ones fail: a disk that is full, or gone. A full disk still reads,
+    /// syncs, renames and removes.
+    pub fn fail_from(&self, call: u64, fault: Fault) {
+        let mut disk = self.disk();
+        (disk.fault, disk.lasts) = (Some((call, fault)), true);
+    }
+
+    /// The cause is gone: calls succeed again. What failed is not undone.
+    pub fn heal(&self) {
+        let mut disk = self.disk();
+        (disk.fault, disk.lasting) = (None, None);
     }
 
     /// The bytes of a file as a process reads them.
@@ -192,20 +209,26 @@ fn lock(disk: &Mutex<Disk>) -> MutexGuard<'_, Disk> {
 }
 
 impl Disk {
-    /// Counts a call, and fails it if it is the one to fail.
+    /// Counts a call that takes no room, and fails it if it is to fail.
     fn call(&mut self) -> io::Result<()> {
+        self.count(|lasting| lasting != Fault::NoSpace)
+    }
+
+    /// The same for a call that takes room.
+    fn call_for_room(&mut self) -> io::Result<()> {
+        self.count(|_| true)
+    }
+
+    /// `concerned` tells whether a fault that lasts fails this call.
+    fn count(&mut self, concerned: impl FnOnce(Fault) -> bool) -> io::Result<()> {
         let call = self.calls;
         self.calls += 1;
-        if let Some(fault) = self.stopped {
+        if let Some((_, fault)) = self.fault.take_if(|(at, _)| *at == call) {
+            self.lasting = Some(fault).filter(|_| self.lasts);
             return Err(fault.error());
         }
-        match self.fault {
-            Some((at, fault)) if at == call => {
-                if fault == Fault::Stop {
-                    self.stopped = Some(fault);
-                }
-                Err(fault.error())
-            }
+        match self.lasting {
+            Some(fault) if concerned(fault) => Err(fault.error()),
             _ => Ok(()),
         }
     }
@@ -358,7 +381,7 @@ impl Fs for SimFs {
 
     fn create(&self, path: &Path) -> io::Result<SimFile> {
         let mut disk = self.disk();
-        disk.call()?;
+        disk.call_for_room()?;
         disk.has_parent(path)?;
         if disk.names.files.contains_key(path) {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -425,7 +448,7 @@ impl Drop for SimFile {
 impl File for SimFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut disk = lock(&self.disk);
-        let result = disk.call();
+        let result = disk.call_for_room();
         let kept = match &result {
             Ok(()) => bytes,
             Err(error) if error.kind() == io::ErrorKind::StorageFull => &bytes[..bytes.len() / 2],
@@ -451,7 +474,7 @@ impl File for SimFile {
     fn sync_data(&self) -> io::Result<()> {
         let mut disk = lock(&self.disk);
         let result = disk.call();
-        let stopped = disk.stopped.is_some();
+        let stopped = disk.lasting == Some(Fault::Stop);
         let inode = &mut disk.inodes[self.inode];
         if stopped {
             return result; // a sync that was never asked for loses nothing

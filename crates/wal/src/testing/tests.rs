@@ -151,3 +151,37 @@ fn wrong_names_are_refused_as_a_real_disk_does() {
     assert_eq!(kind(fs.create_dir(Path::new("/none/a"))), io::ErrorKind::NotFound);
     fs.create_dir(Path::new(DIR)).unwrap();
 }
+
+#[test]
+fn a_full_disk_takes_nothing_more_and_still_reads_until_it_is_healed() {
+    let fs = disk();
+    let file = fs.create(&path("a")).unwrap();
+    file.write_at(0, b"12345678").unwrap();
+    fs.fail_from(fs.calls(), Fault::NoSpace);
+    for _ in 0..3 {
+        assert_eq!(file.write_at(8, b"abcd").unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert!(fs.create(&path("b")).is_err());
+        let mut buffer = [0; 8];
+        assert_eq!(file.read_at(0, &mut buffer).unwrap(), 8);
+        file.sync_data().unwrap();
+    }
+    fs.heal();
+    file.write_at(8, b"abcd").unwrap();
+    assert_eq!(fs.bytes(&path("a")), b"12345678abcd");
+}
+
+#[test]
+fn a_disk_that_is_gone_fails_every_call() {
+    let fs = disk();
+    let file = fs.create(&path("a")).unwrap();
+    fs.fail_from(fs.calls() + 1, Fault::InputOutput);
+    file.write_at(0, b"one").unwrap();
+    for _ in 0..3 {
+        assert!(
+            file.write_at(0, b"two").is_err() && file.sync_data().is_err() && fs.open(&path("a")).is_err()
+        );
+    }
+    fs.heal();
+    file.sync_data().unwrap();
+    assert_eq!(fs.crashed(Crash::Synced, &mut || false).calls(), 0);
+}

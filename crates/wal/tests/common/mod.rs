@@ -134,20 +134,23 @@ impl Model {
 
 /// A random but legal history. Payloads are long enough that a history of 30 steps spans several segments.
 pub fn history(seed: u64, steps: usize) -> Vec<Step> {
-    let mut chance = Chance(seed);
-    let mut model = Model::default();
-    let (mut released, mut history) = (0, Vec::new());
-    let (mut term, mut synced) = (1, 0);
+    continue_history(&mut Chance(seed), &Model::default(), 0, steps)
+}
+
+/// How a log that holds `model`, released up to `released`, may go on.
+pub fn continue_history(chance: &mut Chance, model: &Model, mut released: u64, steps: usize) -> Vec<Step> {
+    let (mut model, mut history) = (model.clone(), Vec::new());
+    let (mut term, mut synced) = (model.last().term.0.max(1), model.last().index.0);
     while history.len() < steps {
         let last = model.last();
         let step = match chance.below(100) {
-            0..50 => Step::Append { index: last.index.0 + 1, term, bytes: length(&mut chance) },
+            0..50 => Step::Append { index: last.index.0 + 1, term, bytes: length(chance) },
             50..58 => {
                 // A conflict: a new leader replaces part of the tail.
                 term += 1;
                 let lowest = released.max(model.base.index.0);
                 let back = chance.below((last.index.0 - lowest).min(6) + 1);
-                Step::Append { index: last.index.0 + 1 - back, term, bytes: length(&mut chance) }
+                Step::Append { index: last.index.0 + 1 - back, term, bytes: length(chance) }
             }
             58..66 => Step::State(chance.next().to_le_bytes().to_vec()),
             66..88 => Step::Sync,
