@@ -50,9 +50,10 @@ mod store; // the log as raft-rs reads it
 // Encodings.
 mod batch; // many commands as one entry
 mod codec; // numbers and byte strings
+pub mod inspect;
 mod logger; // raft-rs' lines as tracing events
 mod message; // Raft messages on the wire
-mod state; // votes, commit and membership on disk
+mod state; // votes, commit and membership on disk // what lies in a log, for whoever only looks
 
 // The shell.
 mod driver; // the threads
