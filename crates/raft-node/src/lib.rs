@@ -23,7 +23,9 @@
         feature = "mutant-lease-reads",
         feature = "mutant-early-reads",
         feature = "mutant-late-readers",
-        feature = "mutant-kept-conflicts"
+        feature = "mutant-kept-conflicts",
+        feature = "mutant-early-trim",
+        feature = "mutant-early-install"
     )
 ))]
 compile_error!("a mutant breaks a promise on purpose: it is built with debug assertions, and never ships");
