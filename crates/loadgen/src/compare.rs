@@ -18,6 +18,7 @@ mod read_back; // does the store hold what it acknowledged?
 mod row; // all rounds of one row
 mod samples; // processor and memory over time
 mod side; // one system on one row
+pub mod steps; // one load at several rates
 
 pub use cluster::Program;
 pub use measure::Cost;

@@ -172,7 +172,7 @@ impl Shared {
             Ok(reply) => refusal(&reply),
             Err(error) => Failure::unavailable(format!("connection: {error}")),
         };
-        tally.failed(&failure);
+        tally.failed_at(turn.position, &failure);
         self.counters.add_failed();
     }
 

@@ -43,6 +43,7 @@ mod worker; // one thread's connections and callers
 pub mod admin; // questions beside the load
 pub mod cli; // the program
 pub mod compare; // suites on one system, or on two side by side
+mod find_rate; // the highest rate within a limit
 mod machine; // where it was measured
 pub mod report; // the text
 pub mod server; // what it cost the servers

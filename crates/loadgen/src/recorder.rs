@@ -11,6 +11,9 @@ use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// More than this many failed positions are not kept: by then it is clear that something is wrong.
+const FAILED_POSITIONS_MAX: usize = 1 << 20;
+
 /// Results of a run, or of one worker's part of it.
 #[derive(Clone, Debug)]
 pub struct Tally {
@@ -28,6 +31,8 @@ pub struct Tally {
     body_bytes: u64,
     seconds: BTreeMap<u64, Second>,
     failures: BTreeMap<Code, Failures>,
+    /// Positions whose call failed, as far as they are kept.
+    failed_positions: Vec<u64>,
 }
 
 /// One answered call.
@@ -93,6 +98,7 @@ impl Tally {
             body_bytes: 0,
             seconds: BTreeMap::new(),
             failures: BTreeMap::new(),
+            failed_positions: Vec::new(),
         }
     }
 
@@ -137,6 +143,14 @@ impl Tally {
         entry.or_insert_with(|| Failures { count: 0, sample: failure.message.clone() }).count += 1;
     }
 
+    /// Counts the failed call of a position.
+    pub fn failed_at(&mut self, position: u64, failure: &Failure) {
+        self.failed(failure);
+        if self.failed_positions.len() < FAILED_POSITIONS_MAX {
+            self.failed_positions.push(position);
+        }
+    }
+
     /// Adds another worker's results to these.
     pub fn merge(&mut self, other: &Tally) {
         let (ours, theirs) = (self.succeeded_len() as f64, other.succeeded_len() as f64);
@@ -156,6 +170,7 @@ impl Tally {
         for (&second, values) in &other.seconds {
             self.seconds.entry(second).or_insert(Second::EMPTY).merge(values);
         }
+        self.failed_positions.extend(&other.failed_positions);
         for (&code, failures) in &other.failures {
             let empty = || Failures { count: 0, sample: failures.sample.clone() };
             self.failures.entry(code).or_insert_with(empty).count += failures.count;
@@ -217,6 +232,11 @@ impl Tally {
     /// Results by the second of Unix time in which the request began.
     pub fn seconds(&self) -> &BTreeMap<u64, Second> {
         &self.seconds
+    }
+
+    /// Where the failed calls stood in the run; `None` if there were too many to keep.
+    pub fn failed_positions(&self) -> Option<&[u64]> {
+        (self.failed_positions.len() as u64 == self.failed_len()).then_some(&self.failed_positions)
     }
 
     pub fn failures(&self) -> &BTreeMap<Code, Failures> {

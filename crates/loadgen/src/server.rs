@@ -109,7 +109,7 @@ impl Probe {
 
 /// Processor time and memory of one local process, cheap enough to be asked ten times a second.
 pub fn glance(pid: u32) -> Option<(f64, u64)> {
-    procfs::counters(pid).ok().map(|counters| (counters.cpu_seconds, counters.resident_bytes))
+    procfs::glance(pid)
 }
 
 /// Processor seconds that all processes of this machine have used since it started.

@@ -401,7 +401,7 @@ impl Worker {
     }
 
     fn record_failure(&mut self, position: u64, failure: &Failure) {
-        self.tally.failed(failure);
+        self.tally.failed_at(position, failure);
         self.setup.counters.add_failed();
         if let Some(observer) = &self.setup.observer {
             observer.failed(position, failure);

@@ -69,12 +69,12 @@ impl Fixture {
         }
     }
 
-    /// Names of stores in the data directory.
+    /// Names in the data directory but for the lock.
     fn names(&self) -> Vec<String> {
         let names = fs::read_dir(self.directory.path()).unwrap();
         let mut names: Vec<String> =
             names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.retain(|name| name != "LOCK" && name != "wal");
+        names.retain(|name| name != "LOCK");
         names.sort();
         names
     }

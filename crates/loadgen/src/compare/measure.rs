@@ -14,6 +14,7 @@ use crate::server::{self, Insides, ServerFigures};
 use crate::summary::Summary;
 use hdrhistogram::Histogram;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A run and what it cost.
 #[derive(Debug)]
@@ -24,8 +25,8 @@ pub struct Cost {
     /// `None` where the servers do not tell.
     pub spent: Option<ServerFigures>,
     pub insides: Option<Insides>,
-    /// Round trips since the cluster began: probes are too rare for one run.
-    pub insides_since_start: Option<Insides>,
+    /// Round trips since the side was ready: probes are too rare for one run.
+    pub insides_since_ready: Option<Insides>,
     pub leader: Option<usize>,
     pub leader_changed: bool,
     /// Processor time of everybody else on this machine, as a share of all its processors.
@@ -37,13 +38,13 @@ pub struct Cost {
 pub async fn run(side: &Side, plan: run::Plan, watch: &mut dyn Watch) -> Result<Cost, run::Error> {
     let probes = side.probes();
     let leader = side.leader().await;
-    let insides_before = insides(side).await;
+    let insides_before = insides(side.members()).await;
     let spent_before = server::read(&probes).await.ok();
-    let machine_before = server::machine_cpu_seconds();
+    let (machine_before, begin) = (server::machine_cpu_seconds(), Instant::now());
     let (measurement, samples) = load(plan, side.pids(), watch).await?;
-    let machine_after = server::machine_cpu_seconds();
+    let (machine_after, took) = (server::machine_cpu_seconds(), begin.elapsed());
     let spent_after = server::read(&probes).await.ok();
-    let insides_after = insides(side).await;
+    let insides_after = insides(side.members()).await;
     let leader_after = side.leader().await;
 
     let spent =
@@ -52,7 +53,7 @@ pub async fn run(side: &Side, plan: run::Plan, watch: &mut dyn Watch) -> Result<
     let foreign_cpu = machine.zip(spent.as_ref()).filter(|_| side.is_local()).map(|(machine, spent)| {
         let ours = spent.cpu_seconds() + measurement.client_cpu.as_secs_f64();
         let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-        ((machine - ours) / measurement.wall.as_secs_f64() / processors).max(0.0)
+        ((machine - ours) / took.as_secs_f64() / processors).clamp(0.0, 1.0)
     });
     let differences = |later: &Vec<Insides>, earlier: &Vec<Insides>| {
         sum(later.iter().zip(earlier).map(|(later, earlier)| later.since(earlier)))
@@ -62,7 +63,10 @@ pub async fn run(side: &Side, plan: run::Plan, watch: &mut dyn Watch) -> Result<
         measurement,
         spent,
         insides: insides_after.as_ref().zip(insides_before.as_ref()).map(|(a, b)| differences(a, b)),
-        insides_since_start: insides_after.map(|all| sum(all.into_iter())),
+        insides_since_ready: insides_after
+            .as_ref()
+            .zip(side.insides_when_ready.as_ref())
+            .map(|(a, b)| differences(a, b)),
         leader_changed: leader_after.is_some() && leader_after != leader,
         leader,
         foreign_cpu,
@@ -71,9 +75,9 @@ pub async fn run(side: &Side, plan: run::Plan, watch: &mut dyn Watch) -> Result<
 }
 
 /// Of every member; `None` if one of them does not tell.
-async fn insides(side: &Side) -> Option<Vec<Insides>> {
+pub async fn insides(members: &[Who]) -> Option<Vec<Insides>> {
     let mut all = Vec::new();
-    for Who { endpoint, .. } in side.members() {
+    for Who { endpoint, .. } in members {
         all.push(server::insides(endpoint).await.ok()?);
     }
     Some(all)
@@ -138,7 +142,7 @@ impl Cost {
             (spent, _) => *spent = None,
         }
         self.insides = self.insides.take().zip(other.insides).map(|(a, b)| sum([a, b].into_iter()));
-        self.insides_since_start = other.insides_since_start;
+        self.insides_since_ready = other.insides_since_ready;
         self.leader_changed |= other.leader_changed;
         self.foreign_cpu = self.foreign_cpu.zip(other.foreign_cpu).map(|(a, b)| a.max(b));
     }
@@ -213,7 +217,7 @@ impl Cost {
             metrics.syncs_per_request = Some(insides.syncs.count() / requests);
             metrics.peer_sent_bytes = insides.peer_sent_bytes.map(|bytes| bytes / requests);
         }
-        if let Some(insides) = &self.insides_since_start {
+        if let Some(insides) = &self.insides_since_ready {
             metrics.peer_round_trip_mean_ms = insides.round_trips.mean().map(|seconds| seconds * 1e3);
             metrics.peer_round_trip_p99_ms = insides.round_trips.at_most(99.0).map(|seconds| seconds * 1e3);
         }

@@ -6,18 +6,55 @@ use crate::admin;
 use crate::report::model::ReadBack;
 use crate::suite::{READ_KEY, Row};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 
 /// Enough to find a store that lost one key in twenty; counting finds the others.
-const SAMPLES: u64 = 60;
+const SAMPLES: usize = 60;
 
-/// Reads back what a row wrote. `written` positions of it were sent and acknowledged at least once.
-pub async fn check(side: &Side, row: &Row, written: u64) -> Result<ReadBack, admin::Error> {
+/// Which positions of a row were written, over all its runs. Each run begins at position 0 again.
+#[derive(Debug, Default)]
+pub struct Written {
+    /// Positions below this were sent.
+    sent: u64,
+    /// Of those, never acknowledged.
+    missing: BTreeSet<u64>,
+    /// More calls failed than anybody kept track of.
+    lost_track: bool,
+}
+
+impl Written {
+    /// Takes note of a run that sent positions below `sent`.
+    pub fn add(&mut self, sent: u64, failed: Option<&[u64]>) {
+        let Some(failed) = failed else {
+            self.lost_track = true;
+            return;
+        };
+        let failed: BTreeSet<u64> = failed.iter().copied().collect();
+        let known = self.sent;
+        self.missing.retain(|position| *position >= sent || failed.contains(position));
+        self.missing.extend(failed.into_iter().filter(|position| *position >= known));
+        self.sent = self.sent.max(sent);
+    }
+
+    /// Positions, as far as they stand for distinct keys, that were acknowledged.
+    fn acknowledged(&self, keys: u64) -> Vec<u64> {
+        if keys == 1 {
+            // Every position writes the same key.
+            return if (self.missing.len() as u64) < self.sent { vec![0] } else { Vec::new() };
+        }
+        (0..self.sent.min(keys)).filter(|position| !self.missing.contains(position)).collect()
+    }
+}
+
+/// Reads back what a row wrote.
+pub async fn check(side: &Side, row: &Row, written: &Written) -> Result<ReadBack, admin::Error> {
     let mut readers = Vec::new();
     for endpoint in side.endpoints() {
         readers.push(admin::Reader::open(endpoint).await?);
     }
+    let acknowledged = written.acknowledged(row.spec.keys);
     let mut result = ReadBack::default();
-    for (key, value) in expected(row, written) {
+    for (key, value) in expected(row, &acknowledged) {
         let member = result.sampled as usize % readers.len();
         let found = readers[member].get(key.clone()).await?;
         result.sampled += 1;
@@ -28,27 +65,29 @@ pub async fn check(side: &Side, row: &Row, written: u64) -> Result<ReadBack, adm
             result.sample.get_or_insert(format!("key {} on {place}: {what}", hex(&key)));
         }
     }
-    if side.is_local() {
+    if side.is_local() && !written.lost_track {
+        let (certain, sent) =
+            if row.writes() { (acknowledged.len() as u64, written.sent.min(row.spec.keys)) } else { (0, 0) };
         result.keys_found = readers[0].count_keys().await?.unsigned_abs();
         // The key that range rows read is in every store.
-        result.keys_expected = 1 + if row.writes() { written.min(row.spec.keys) } else { 0 };
+        result.keys_expected = 1 + certain;
+        result.keys_uncertain = sent - certain;
     }
     Ok(result)
 }
 
-/// Keys and values that must be there: spread evenly over what was written, the last one included.
-fn expected(row: &Row, written: u64) -> Vec<(Bytes, Bytes)> {
+/// Keys and values that must be there: spread evenly over what was acknowledged, the last one included.
+fn expected(row: &Row, acknowledged: &[u64]) -> Vec<(Bytes, Bytes)> {
     if !row.writes() {
         return vec![(Bytes::from_static(READ_KEY), row.read_value()); 2];
     }
-    let distinct = written.min(row.spec.keys);
-    let samples = distinct.min(SAMPLES);
+    let samples = acknowledged.len().min(SAMPLES);
     let workload = row.workload();
     let mut source = workload.source(0);
     let value = Bytes::from(workload.value());
     let mut expected = Vec::new();
     for sample in 1..=samples {
-        let request = source.request(distinct * sample / samples - 1);
+        let request = source.request(acknowledged[acknowledged.len() * sample / samples - 1]);
         expected.extend(source.keys_of(&request).map(|key| (key, value.clone())));
     }
     expected
@@ -70,12 +109,16 @@ mod tests {
         row.scaled(0.01, None)
     }
 
+    fn all(row: &Row) -> Vec<u64> {
+        (0..row.spec.total).collect()
+    }
+
     #[test]
     fn the_keys_to_read_back_are_those_that_a_run_writes() {
         let row = row("put-1000-all");
-        let expected = expected(&row, row.spec.total);
+        let expected = expected(&row, &all(&row));
         let keys: HashSet<_> = expected.iter().map(|(key, _)| key.clone()).collect();
-        assert_eq!(keys.len(), SAMPLES as usize);
+        assert_eq!(keys.len(), SAMPLES);
         let mut source = row.workload().source(3);
         let last = source.request(row.spec.total - 1);
         assert!(source.keys_of(&last).all(|key| keys.contains(&key)), "the last key written is read");
@@ -84,16 +127,24 @@ mod tests {
 
     #[test]
     fn one_key_is_read_once_and_a_reading_row_reads_its_own() {
-        assert_eq!(expected(&row("put-1-one-key"), 100).len(), 1);
-        assert_eq!(expected(&row("range-l-1"), 100)[0].0, Bytes::from_static(READ_KEY));
+        assert_eq!(expected(&row("put-1-one-key"), &[0]).len(), 1);
+        assert_eq!(expected(&row("range-l-1"), &[])[0].0, Bytes::from_static(READ_KEY));
     }
 
     #[test]
-    fn a_run_that_was_cut_short_is_asked_for_what_it_sent_only() {
-        let row = row("put-1000-all");
-        let mut source = row.workload().source(0);
-        let request = source.request(4);
-        let last: Vec<_> = source.keys_of(&request).collect();
-        assert_eq!(expected(&row, 5).last().map(|(key, _)| key.clone()), last.first().cloned());
+    fn a_position_counts_as_written_once_any_run_got_an_answer_for_it() {
+        let mut written = Written::default();
+        written.add(6, Some(&[1, 4]));
+        assert_eq!(written.acknowledged(100), [0, 2, 3, 5]);
+        written.add(3, Some(&[2]));
+        assert_eq!(written.acknowledged(100), [0, 1, 2, 3, 5], "1 was answered, 2 had been before");
+        written.add(8, Some(&[4, 7]));
+        assert_eq!(written.acknowledged(100), [0, 1, 2, 3, 5, 6]);
+        assert_eq!((written.acknowledged(1), written.sent), (vec![0], 8));
+        let mut refused = Written::default();
+        refused.add(2, Some(&[0, 1]));
+        assert_eq!(refused.acknowledged(1), [0; 0]);
+        refused.add(2, None);
+        assert!(refused.lost_track);
     }
 }

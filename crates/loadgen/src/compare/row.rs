@@ -2,7 +2,7 @@
 
 use super::findings::{self, Findings};
 use super::measure::{self, Cost, curve};
-use super::read_back;
+use super::read_back::{self, Written};
 use super::side::{self, Side};
 use super::{Plan, Step, Watch};
 use crate::admin;
@@ -50,8 +50,7 @@ struct Runner {
     latencies: Histogram<u64>,
     services: Histogram<u64>,
     service_differs: bool,
-    /// Most positions that any run got through.
-    written: u64,
+    written: Written,
 }
 
 impl Budget {
@@ -217,7 +216,7 @@ async fn warm_up(
             let share = part.share((runs - done) * sides - turn);
             let cost = runner.run(plan, row, row.warm_up_run_total(), share, watch).await?;
             part.used += cost.measurement.wall;
-            runner.written = runner.written.max(cost.sent());
+            runner.note_written(&cost);
         }
         sent += row.warm_up_run_total();
         longest = longest.max(begin.elapsed());
@@ -229,7 +228,7 @@ async fn warm_up(
 
 async fn read_back(row: &Row, runners: &mut [Runner], report: &mut Report) -> Result<(), Error> {
     for runner in runners.iter() {
-        let checked = read_back::check(&runner.side, row, runner.written).await;
+        let checked = read_back::check(&runner.side, row, &runner.written).await;
         let checked = checked.map_err(|source| Error::Admin { name: runner.name.clone(), source })?;
         let result = report.last_row();
         if !checked.is_good() {
@@ -255,7 +254,7 @@ impl Runner {
             latencies,
             services,
             service_differs: false,
-            written: 0,
+            written: Written::default(),
         }
     }
 
@@ -313,7 +312,11 @@ impl Runner {
         self.latencies.add(tally.latencies_ns()).expect("both histograms resize themselves");
         self.services.add(tally.services_ns()).expect("both histograms resize themselves");
         self.service_differs |= cost.service_differs();
-        self.written = self.written.max(cost.sent());
+        self.note_written(cost);
+    }
+
+    fn note_written(&mut self, cost: &Cost) {
+        self.written.add(cost.sent(), cost.measurement.tally.failed_positions());
     }
 }
 

@@ -1,11 +1,11 @@
 //! One system on one row: a fresh cluster that ends with the row, or one that was there before.
 
 use super::cluster::{self, Cluster, Program};
-use super::{Origin, Plan, Subject};
+use super::{Origin, Plan, Subject, measure};
 use crate::admin;
 use crate::endpoint::Endpoint;
 use crate::report::model;
-use crate::server::{self, Probe};
+use crate::server::{self, Insides, Probe};
 
 /// A member of a side.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct Side {
     pub version: String,
     /// Of the largest member before any load.
     pub rest_resident_bytes: Option<u64>,
+    /// What the members had counted by then; `None` if one of them does not tell.
+    pub insides_when_ready: Option<Vec<Insides>>,
 }
 
 /// Why a side is not there.
@@ -66,6 +68,7 @@ impl Side {
         let rest = server::read(&side.probes()).await.ok();
         side.rest_resident_bytes =
             rest.map(|reading| reading.resident_bytes_max()).filter(|bytes| *bytes > 0);
+        side.insides_when_ready = measure::insides(side.members()).await;
         Ok(side)
     }
 
@@ -76,7 +79,7 @@ impl Side {
             probe,
         });
         let (members, version) = (members.collect(), cluster.version.clone());
-        Self { members, cluster: Some(cluster), version, rest_resident_bytes: None }
+        Self { members, cluster: Some(cluster), version, rest_resident_bytes: None, insides_when_ready: None }
     }
 
     fn existing(members: &[admin::Member]) -> Self {
@@ -86,7 +89,13 @@ impl Side {
             endpoint: member.endpoint.clone(),
             probe: Probe::Metrics(member.endpoint.clone()),
         });
-        Self { members: members.collect(), cluster: None, version, rest_resident_bytes: None }
+        Self {
+            members: members.collect(),
+            cluster: None,
+            version,
+            rest_resident_bytes: None,
+            insides_when_ready: None,
+        }
     }
 
     pub fn members(&self) -> &[Who] {

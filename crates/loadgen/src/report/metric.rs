@@ -80,7 +80,7 @@ metrics! {
     sync_mean_ms: "WAL fsync mean", "ms", 3, Lower, "Over all members, from their histograms.";
     sync_p99_ms: "WAL fsync p99, at most", "ms", 2, Lower, "Over all members: the upper edge of the bucket that holds it in their histograms.";
     syncs_per_request: "WAL fsyncs/request, all members", "", 3, Lower, "How well writes share a sync.";
-    peer_round_trip_mean_ms: "peer round trip mean", "ms", 3, Lower, "Over all pairs of members since the cluster began, from their histograms: probes are too rare for one run.";
+    peer_round_trip_mean_ms: "peer round trip mean", "ms", 3, Lower, "Over all pairs of members since the cluster was ready, from their histograms: probes are too rare for one run.";
     peer_round_trip_p99_ms: "peer round trip p99, at most", "ms", 2, Lower, "As the mean: the upper edge of its bucket.";
     errors: "errors", "", 0, Lower, "Failed calls; summed, not a median, over rounds.";
 }

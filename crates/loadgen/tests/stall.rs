@@ -1,0 +1,106 @@
+//! A server that stands still for two seconds: what an open loop makes of it, and what a closed loop hides.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[expect(dead_code, reason = "other tests use the rest of it")]
+mod common;
+
+use api::etcdserverpb::RangeRequest;
+use common::{Behaviour, Server};
+use loadgen::{Endpoint, Measurement, Pace, Plan, Workload};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const STALL: Duration = Duration::from_secs(2);
+const PER_SECOND: f64 = 5_000.0;
+const TOTAL: u64 = 20_000;
+const CLIENTS: usize = 100;
+const CHILD: &str = "LOADGEN_TEST_SERVES";
+
+/// A server in a process of its own, which alone can be stopped by a signal.
+struct Process(Child, Endpoint);
+
+impl Process {
+    fn start() -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "serves_as_the_process_that_is_stopped", "--ignored", "--nocapture"]);
+        let mut child = command.env(CHILD, "1").stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let endpoint = lines
+            .map_while(Result::ok)
+            .find_map(|line| line.split_once("serving at ").map(|(_, endpoint)| endpoint.parse().unwrap()));
+        Self(child, endpoint.unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.0.id() as i32).unwrap(), signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Not a test: the other process of the test below.
+#[test]
+#[ignore = "does nothing unless the test below starts it"]
+fn serves_as_the_process_that_is_stopped() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let server = Server::start(Behaviour::Answers);
+    println!("serving at {}", server.endpoint);
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+/// A run at this pace, whose server stands still for two seconds after its first second.
+fn stalled(pace: Pace) -> Measurement {
+    let process = Process::start();
+    let read = Workload::Range(RangeRequest { key: "k".into(), ..Default::default() });
+    let run = Plan { clients: CLIENTS, conns: 10, pace, ..Plan::new(process.1.clone(), read, TOTAL) }
+        .start()
+        .unwrap();
+    while run.progress().answered < PER_SECOND as u64 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    process.signal(Signal::STOP);
+    std::thread::sleep(STALL);
+    process.signal(Signal::CONT);
+    run.finish().unwrap()
+}
+
+fn over(measurement: &Measurement, seconds: f64) -> u64 {
+    let latencies = measurement.tally.latencies_ns();
+    latencies.len() - latencies.count_between(0, (seconds * 1e9) as u64)
+}
+
+#[test]
+fn an_open_loop_accounts_for_every_request_that_should_have_been_sent() {
+    let open = stalled(Pace::Open(PER_SECOND));
+    assert_eq!((open.tally.succeeded_len(), open.tally.failed_len()), (TOTAL, 0));
+    // 5,000 a second were due while the server stood still: a request due t after the stop waited 2 s − t at least.
+    for (seconds, due) in [(1.9, 500), (1.0, 5_000), (0.5, 7_500)] {
+        let slow = over(&open, seconds);
+        assert!(slow >= due * 9 / 10, "{slow} of {due} requests took over {seconds} s");
+    }
+    assert!(open.tally.slowest_ns() >= 1_950_000_000, "{}", open.tally.slowest_ns());
+    let p999 = open.tally.latencies_ns().value_at_percentile(99.9);
+    assert!(p999 >= 1_900_000_000, "{p999}");
+    // Sent one by one as callers became free: counted from there, a hundred requests took long and no others.
+    let service = open.tally.services_ns();
+    assert!(service.len() - service.count_between(0, 1_000_000_000) <= CLIENTS as u64);
+    assert!(open.tally.delayed_len() >= 9_000, "{}", open.tally.delayed_len());
+    assert!(open.tally.lateness().behind >= 9_000, "{:?}", open.tally.lateness());
+
+    let closed = stalled(Pace::AtMost(PER_SECOND));
+    assert_eq!(closed.tally.succeeded_len(), TOTAL);
+    let (hidden, told) = (over(&closed, 0.5), over(&open, 0.5));
+    assert!(hidden <= CLIENTS as u64 && told >= 60 * hidden, "closed loop {hidden}, open loop {told}");
+    let p99 = closed.tally.latencies_ns().value_at_percentile(99.0);
+    assert!(p99 < 500_000_000, "a closed loop shows nothing of it at p99: {p99}");
+}
