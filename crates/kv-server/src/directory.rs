@@ -6,6 +6,8 @@
 //!     identity.json          who lives here; written once
 //!     wal/                   the log, unless --wal-dir says elsewhere
 //!     store/                 checkpoints of the key space
+//!     store.incoming/        a store that the leader sends, until it takes the place of the other
+//!     store.damaged-N/       a store that could not be opened, set aside
 //! ```
 //!
 //! * Nothing is created, and nothing read, before the lock is held.
@@ -21,8 +23,9 @@ use std::path::{Path, PathBuf};
 pub struct Directory {
     path: PathBuf,
     wal_dir: PathBuf,
-    /// The lock lives as long as this file is open.
+    /// The locks live as long as these files are open.
     _lock: File,
+    _wal_lock: File,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +34,8 @@ pub enum DirectoryError {
     Etcd(PathBuf),
     #[error("data directory {} is locked by another process", .0.display())]
     Locked(PathBuf),
+    #[error("log directory {} is locked by another process", .0.display())]
+    LogLocked(PathBuf),
     #[error("{attempt} {}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: io::Error },
 }
@@ -44,14 +49,14 @@ impl Directory {
         create_private(path)?;
         let lock = lock(path)?;
         let wal_dir = match wal_dir {
-            Some(dir) => {
-                create_private(dir.parent().unwrap_or(Path::new(".")))?;
-                dir.to_owned()
-            }
-            None => path.join("wal"),
+            Some(dir) => dir.to_owned(),
+            None => Directory::wal_in(path),
         };
+        create_private(&wal_dir)?;
+        // The directory itself: a log that lies elsewhere may be named by two data directories.
+        let wal_lock = try_lock(File::open(&wal_dir), &wal_dir, &wal_dir, DirectoryError::LogLocked)?;
         warn_if_open_to_others(path);
-        Ok(Directory { path: path.to_owned(), wal_dir, _lock: lock })
+        Ok(Directory { path: path.to_owned(), wal_dir, _lock: lock, _wal_lock: wal_lock })
     }
 
     pub fn path(&self) -> &Path {
@@ -67,7 +72,17 @@ impl Directory {
     }
 
     pub fn store_dir(&self) -> PathBuf {
-        self.path.join("store")
+        Directory::store_in(&self.path)
+    }
+
+    /// Where the log of the data directory `path` lies, unless it was told otherwise.
+    pub fn wal_in(path: &Path) -> PathBuf {
+        path.join("wal")
+    }
+
+    /// Where the store of the data directory `path` lies.
+    pub fn store_in(path: &Path) -> PathBuf {
+        path.join("store")
     }
 }
 
@@ -96,17 +111,22 @@ fn create_private(path: &Path) -> Result<(), DirectoryError> {
 
 fn lock(path: &Path) -> Result<File, DirectoryError> {
     let lock_path = path.join("LOCK");
-    let io_error = |attempt| move |source| DirectoryError::Io { attempt, path: path.join("LOCK"), source };
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&lock_path)
-        .map_err(io_error("open"))?;
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&lock_path);
+    try_lock(file, &lock_path, path, DirectoryError::Locked)
+}
+
+/// Locks `file` at `path` for `directory` while it is open; `taken` is the error if somebody else holds it.
+fn try_lock(
+    file: io::Result<File>,
+    path: &Path,
+    directory: &Path,
+    taken: fn(PathBuf) -> DirectoryError,
+) -> Result<File, DirectoryError> {
+    let io_error = |attempt| move |source| DirectoryError::Io { attempt, path: path.to_owned(), source };
+    let file = file.map_err(io_error("open"))?;
     match fs4::FileExt::try_lock(&file) {
         Ok(()) => Ok(file),
-        Err(fs4::TryLockError::WouldBlock) => Err(DirectoryError::Locked(path.to_owned())),
+        Err(fs4::TryLockError::WouldBlock) => Err(taken(directory.to_owned())),
         Err(fs4::TryLockError::Error(source)) => Err(io_error("lock")(source)),
     }
 }
@@ -154,6 +174,8 @@ mod tests {
         let wal_dir = parent.path().join("fast/log");
         let directory = Directory::open(&parent.path().join("data"), Some(&wal_dir)).unwrap();
         assert_eq!(directory.wal_dir(), wal_dir);
-        assert!(wal_dir.parent().unwrap().is_dir());
+        assert!(wal_dir.is_dir());
+        let second = Directory::open(&parent.path().join("other"), Some(&wal_dir));
+        assert!(matches!(second, Err(DirectoryError::LogLocked(_))), "one log for two members");
     }
 }

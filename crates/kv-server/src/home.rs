@@ -58,7 +58,7 @@ pub enum HomeError {
 
 /// What opening came to.
 enum Opened {
-    Whole(Parts),
+    Whole(Box<Parts>),
     /// An install had begun when the process stopped.
     Interrupted,
     Damaged(String),
@@ -80,7 +80,7 @@ pub fn open(directory: &Directory, log: LogBounds, others: usize) -> Result<Home
             if parts.1.applied().index == 0 && log.last > 0 {
                 tracing::info!(entries = log.last, "building the store from the log");
             }
-            return Ok(home(parts, StoreState::Whole));
+            return Ok(home(*parts, StoreState::Whole));
         }
         Opened::Whole(parts) => {
             let reason = format!("it reaches entry {}", parts.1.applied().index);
@@ -174,7 +174,7 @@ fn open_parts(dir: &Path) -> Result<Parts, mvcc::Error> {
 fn try_open(dir: &Path) -> Result<Opened, HomeError> {
     // The catalogue's engine asserts where it should refuse, so some damage shows as a panic of its own.
     match catch_unwind(AssertUnwindSafe(|| open_parts(dir))) {
-        Ok(Ok(parts)) => Ok(Opened::Whole(parts)),
+        Ok(Ok(parts)) => Ok(Opened::Whole(Box::new(parts))),
         Ok(Err(mvcc::Error::Refused { .. })) => Ok(Opened::Interrupted),
         Ok(Err(error)) if error.is_damage() => Ok(Opened::Damaged(causes(&error))),
         Ok(Err(error)) => Err(error.into()),

@@ -42,6 +42,8 @@ pub mod listen; // sockets that others dial
 pub mod member; // this member, as the services see it
 pub mod service; // etcd's gRPC methods
 
+pub mod inspect; // a look at a data directory
+
 pub mod log; // the process's own words
 pub mod metrics; // figures for whoever watches
 
@@ -88,6 +90,10 @@ pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> ExitCode {
+    let mut arguments = arguments.into_iter().peekable();
+    if arguments.next_if(|first| first == inspect::COMMAND).is_some() {
+        return inspect::run(arguments);
+    }
     match try_run(arguments, environment) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

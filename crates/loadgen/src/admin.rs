@@ -188,10 +188,17 @@ async fn channel(endpoint: &Endpoint) -> Result<Channel, Error> {
 fn failed(endpoint: &Endpoint, call: &'static str, status: tonic::Status) -> Error {
     match std::error::Error::source(&status) {
         // Never got as far as an answer.
-        Some(source) => Error::Unreachable {
-            endpoint: endpoint.clone(),
-            reason: format!("speaks no gRPC ({})", innermost(source)),
-        },
+        Some(source) => {
+            let source = innermost(source);
+            // A server of TLS 1.3 refuses a client after the handshake, by closing.
+            let reason = match endpoint.tls() {
+                Some(_) => format!(
+                    "no answer inside TLS ({source}); does it want a client certificate (--cert, --key)?"
+                ),
+                None => format!("speaks no gRPC ({source})"),
+            };
+            Error::Unreachable { endpoint: endpoint.clone(), reason }
+        }
         None => Error::Call { endpoint: endpoint.clone(), call, status: Box::new(status) },
     }
 }

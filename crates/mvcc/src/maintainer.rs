@@ -99,9 +99,7 @@ impl Maintainer {
         self.durable.written.checkpoints += bytes_written;
         assert_eq!(stored.len(), sealed.len(), "every block of the checkpoint is stored");
         // This order is the promise: the catalogue must never name what a power cut can still take away.
-        if !cfg!(feature = "mutant-unsynced-blocks") {
-            self.durable.files.sync()?;
-        }
+        self.durable.files.sync()?;
         self.durable.name(&cut, &stored)?;
 
         for (old, new) in sealed.iter().zip(&stored) {

@@ -111,3 +111,22 @@ fn a_part_of_impossible_size_is_refused_before_it_is_gathered() {
     let chunk = writer.cut(100).unwrap();
     assert!(received([&chunk[..]]).unwrap_err().to_string().contains("limit"));
 }
+
+#[test]
+fn the_form_is_frozen() {
+    let mut writer = ChunkWriter::default();
+    writer.push(Kind::Entry, b"m", b"vv", b"");
+    writer.push(Kind::Block, b"b", b"w", b"fff");
+    writer.push(Kind::End, b"", b"", b"");
+    let hex = |chunk: Bytes| chunk.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let chunks: Vec<String> = std::iter::from_fn(|| writer.cut(30)).map(hex).collect();
+    assert_eq!(
+        chunks,
+        [
+            // magic, number, bytes, crc; an entry of a one-byte key; the head of a block
+            "6d767831000000001e0000007cab52b7010100000002000000000000006d76760201000000010000000300000062",
+            // the rest of the block, its frame, the end
+            "6d767831010000001100000058d3afbf7766666603000000000000000000000000",
+        ]
+    );
+}

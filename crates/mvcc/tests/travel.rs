@@ -1,6 +1,10 @@
 //! How long a large checkpoint takes to pin, to send, to receive and to install, and what that costs in memory.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![allow(clippy::disallowed_methods, reason = "a measurement needs a clock")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a measurement needs a clock, and says what it found"
+)]
 
 use std::time::Instant;
 

@@ -23,7 +23,9 @@
         feature = "mutant-lease-reads",
         feature = "mutant-early-reads",
         feature = "mutant-late-readers",
-        feature = "mutant-kept-conflicts"
+        feature = "mutant-kept-conflicts",
+        feature = "mutant-early-trim",
+        feature = "mutant-early-install"
     )
 ))]
 compile_error!("a mutant breaks a promise on purpose: it is built with debug assertions, and never ships");
@@ -50,9 +52,10 @@ mod store; // the log as raft-rs reads it
 // Encodings.
 mod batch; // many commands as one entry
 mod codec; // numbers and byte strings
+pub mod inspect;
 mod logger; // raft-rs' lines as tracing events
 mod message; // Raft messages on the wire
-mod state; // votes, commit and membership on disk
+mod state; // votes, commit and membership on disk // what lies in a log, for whoever only looks
 
 // The shell.
 mod driver; // the threads

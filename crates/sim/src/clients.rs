@@ -1,29 +1,30 @@
 //! Clients: each asks for one thing at a time, of any member, and holds the answer against what it knows.
 //!
 //! * What a client is told is never older than what any client was told before it asked: that, and the truth about
-//!   every revision, is linearizability, because every answer carries its revision.
+//!   every revision, is strict serializability, because every answer carries its revision.
+//! * A read gives what the oracle gives at that revision, whichever member and whichever history it is asked of.
 //! * A request without an answer says nothing; its write may appear later.
 
 use std::collections::BTreeMap;
 
-use api::etcdserverpb::{PutRequest, RangeRequest};
+use api::etcdserverpb::RangeRequest;
 use bytes::Bytes;
 use mvcc::Store;
-use state_machine::command::{self, Kind};
-use state_machine::{Outcome, Response};
+use state_machine::{Failure, Outcome, command};
 
-use crate::chance::Chance;
+use crate::chance::{Chance, fold};
+use crate::count::{Count, Report};
 use crate::laws::{Breach, Truth};
-
-/// Few keys, so that clients meet.
-const KEYS: u64 = 8;
+use crate::model::{Refusal, digest_of, is_change, revision_of, summary_of};
+use crate::plan::Temper;
+use crate::requests::{Ask, Draw};
 
 /// Names one request for ever.
 pub(crate) type RequestId = u64;
 
 enum Kinds {
-    Put { key: Bytes, value: Bytes },
-    Get { key: Bytes },
+    Write { digest: u64, count: Count },
+    Read(RangeRequest),
 }
 
 struct Request {
@@ -35,10 +36,12 @@ struct Request {
     floor: i64,
 }
 
-/// What a member is asked for.
-pub(crate) enum Ask {
+/// What a member is handed.
+pub(crate) enum Handed {
     Propose(Bytes),
     Read,
+    /// To be read at once.
+    Serializable(RangeRequest),
 }
 
 #[derive(Default)]
@@ -46,28 +49,36 @@ pub(crate) struct Clients {
     next: RequestId,
     open: BTreeMap<RequestId, Request>,
     newest_told: i64,
-    pub puts: u64,
-    pub gets: u64,
-    pub failed: u64,
 }
 
 impl Clients {
     /// A new request of `client` to `member`.
-    pub fn ask(&mut self, client: u64, member: u64, asked: u64, chance: &mut Chance) -> (RequestId, Ask) {
+    pub fn ask(
+        &mut self,
+        client: u64,
+        member: u64,
+        asked: u64,
+        temper: &Temper,
+        chance: &mut Chance,
+    ) -> (RequestId, Handed) {
         self.next += 1;
         let id = self.next;
-        let key = Bytes::from(format!("key{}", chance.within(0, KEYS)));
-        let (kind, ask) = if chance.per_mille(600) {
-            // Sizes differ, so that groups, segments and batches do as well.
-            let size = *chance.pick(&[8, 100, 3_000]);
-            let value = Bytes::from(format!("{id:0size$}"));
-            let put = PutRequest { key: key.clone(), value: value.clone(), ..PutRequest::default() };
-            (Kinds::Put { key, value }, Ask::Propose(command::encode(Kind::Put(put))))
-        } else {
-            (Kinds::Get { key }, Ask::Read)
+        let ask = Draw { temper, chance, id, newest: self.newest_told }.ask();
+        let (kind, handed) = match ask {
+            Ask::Write(kind) => {
+                let count = match kind {
+                    command::Kind::Put(_) => Count::Puts,
+                    command::Kind::DeleteRange(_) => Count::Deletes,
+                    _ => Count::Txns,
+                };
+                let bytes = command::encode(kind);
+                (Kinds::Write { digest: fold(0, &bytes), count }, Handed::Propose(bytes))
+            }
+            Ask::Read(range) => (Kinds::Read(range), Handed::Read),
+            Ask::Serializable(range) => return (id, Handed::Serializable(range)),
         };
         self.open.insert(id, Request { client, member, asked, kind, floor: self.newest_told });
-        (id, ask)
+        (id, handed)
     }
 
     /// When an open request was asked.
@@ -75,68 +86,87 @@ impl Clients {
         self.open.get(&id).map(|request| request.asked)
     }
 
-    /// A put was answered. Returns the client and the revision written.
-    pub fn put_answered(
+    /// A write was answered after the entry at `index` was applied. Returns the client.
+    pub fn write_answered(
         &mut self,
         id: RequestId,
-        outcome: Outcome,
+        outcome: &Outcome,
+        index: u64,
         truth: &Truth,
-    ) -> Result<(u64, i64), Breach> {
-        let request = self.open.remove(&id).ok_or("a put was answered twice")?;
-        let Kinds::Put { key, value } = request.kind else {
-            return Err("a get was answered as a put".into());
+        report: &mut Report,
+    ) -> Result<u64, Breach> {
+        let request = self.open.remove(&id).ok_or("a write was answered twice")?;
+        let Kinds::Write { digest, count } = request.kind else {
+            return Err("a read was answered as a write".into());
         };
-        let revision = match outcome {
-            Ok(Response::Put(put)) => put.header.map_or(0, |header| header.revision),
-            other => return Err(format!("a put of {key:?} was answered {other:?}").into()),
+        let summary = summary_of(outcome);
+        truth.answers(index, digest, &summary)?;
+        let Some(revision) = revision_of(&summary) else {
+            report.add(Count::Refusals, 1);
+            return Ok(request.client);
         };
-        if revision <= request.floor {
+        if revision < request.floor || (is_change(&summary) && revision == request.floor) {
             return Err(
-                format!("a put got revision {revision}, but {} was known before", request.floor).into()
-            );
-        }
-        if truth.write(revision) != Some(&(key.clone(), value)) {
-            return Err(
-                format!("a put of {key:?} was told revision {revision}, which wrote something else").into()
+                format!("a write got revision {revision}, but {} was known before", request.floor).into()
             );
         }
         self.newest_told = self.newest_told.max(revision);
-        self.puts += 1;
-        Ok((request.client, revision))
+        report.add(count, 1);
+        Ok(request.client)
     }
 
     /// A read point was reached: reads from the member's store. Returns the client.
-    pub fn may_read(&mut self, id: RequestId, store: &Store, truth: &Truth) -> Result<u64, Breach> {
-        let request = self.open.remove(&id).ok_or("a get was answered twice")?;
-        let Kinds::Get { key } = request.kind else { return Err("a put was answered as a get".into()) };
-        let range = RangeRequest { key: key.clone(), ..RangeRequest::default() };
-        let response =
-            state_machine::range(store, &range).map_err(|error| format!("a get failed: {error:?}"))?;
-        let revision = response.header.map_or(0, |header| header.revision);
+    pub fn may_read(
+        &mut self,
+        id: RequestId,
+        store: &Store,
+        truth: &Truth,
+        report: &mut Report,
+    ) -> Result<u64, Breach> {
+        let request = self.open.remove(&id).ok_or("a read was answered twice")?;
+        let Kinds::Read(range) = &request.kind else { return Err("a write was answered as a read".into()) };
+        let revision = check_range(range, store, truth)?;
         if revision < request.floor {
             return Err(
                 format!("a stale read: revision {revision}, but {} was known before", request.floor).into()
             );
         }
-        let found = response.kvs.first().map(|kv| kv.mod_revision);
-        let newest = truth.newest(&key, revision);
-        if found != newest {
-            return Err(format!("{key:?} at revision {revision} is of {found:?}, not of {newest:?}").into());
-        }
         self.newest_told = self.newest_told.max(revision);
-        self.gets += 1;
+        report.add(if range.revision == 0 { Count::Reads } else { Count::OldReads }, 1);
         Ok(request.client)
     }
 
     /// A request ended without an answer. Returns the client, unless it ended before.
     pub fn gone(&mut self, id: RequestId) -> Option<u64> {
-        let request = self.open.remove(&id)?;
-        self.failed += 1;
-        Some(request.client)
+        self.open.remove(&id).map(|request| request.client)
     }
 
     /// Every request that was open at a member that went down.
     pub fn open_at(&self, member: u64) -> Vec<RequestId> {
         self.open.iter().filter(|(_, request)| request.member == member).map(|(id, _)| *id).collect()
     }
+}
+
+/// Reads a range and holds it against the oracle at the store's revision, which is returned.
+pub(crate) fn check_range(range: &RangeRequest, store: &Store, truth: &Truth) -> Result<i64, Breach> {
+    let (revision, compacted) = (store.revision(), store.compact_revision());
+    let found = match state_machine::range(store, range) {
+        Ok(response) => {
+            let header = response.header.as_ref().map_or(0, |header| header.revision);
+            if header != revision {
+                return Err(format!("a store at revision {revision} answers as of {header}").into());
+            }
+            Ok(digest_of(&response))
+        }
+        Err(Failure::Refused(api::Error::Compacted)) => Err(Refusal::Compacted),
+        Err(Failure::Refused(api::Error::FutureRev)) => Err(Refusal::Future),
+        Err(error) => return Err(format!("a read of {range:?} failed: {error:?}").into()),
+    };
+    let foretold = truth.model.range(range, revision, compacted);
+    if found != foretold {
+        return Err(
+            format!("{range:?} gave {found:?} at revision {revision}, the oracle {foretold:?}").into()
+        );
+    }
+    Ok(revision)
 }

@@ -1,17 +1,23 @@
 //! What must never happen, and the truth that it is held against.
 //!
-//! * One leader per term (election safety).
-//! * Whoever applied an index applied the same entry and came to the same revision (state machine safety).
+//! * One leader per term (election safety); whoever leads holds every entry that anybody applied (leader completeness).
 //! * Two logs that agree on an entry agree on all before it (log matching).
-//! * What was acknowledged is synced on a quorum (durability).
-//! * Revisions seen by clients follow real time, and a linearizable read sees the newest value of its key.
+//! * Whoever applied an index applied the same commands and came to the same revision and the same state hash, and that
+//!   is what the oracle comes to (state machine safety).
+//! * What was acknowledged is synced on a quorum (durability), and was answered as the oracle answers.
+//! * Terms, commit index, applied index and revisions never go back on a running member.
+//!
+//! What clients may see is in `clients`; that the cluster serves again after it healed is in `verdict`.
 
 use std::collections::BTreeMap;
 
-use api::etcdserverpb::PutRequest;
 use bytes::Bytes;
+use mvcc::Store;
 use raft_node::{Gauges, Position, Role};
-use state_machine::command::{self, Kind};
+use state_machine::command;
+
+use crate::chance::fold;
+use crate::model::{Model, Summary};
 
 /// A law that was broken, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,91 +29,160 @@ impl<T: Into<String>> From<T> for Breach {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Every so many entries all members' state hashes are compared: a hash reads the whole store.
+const HASH_EVERY: u64 = 32;
+
+/// A command that was applied, and what the oracle says to it.
+#[derive(Debug)]
+struct Command {
+    digest: u64,
+    answer: Summary,
+    /// Revision and compact revision after it.
+    after: (i64, i64),
+}
+
+#[derive(Debug, Default)]
 struct Entry {
     term: u64,
-    digest: u64,
-    revision: i64,
+    commands: Vec<Command>,
+    /// True when the first member to apply it was done with it.
+    is_whole: bool,
+    /// Revision and compact revision at its end.
+    after: (i64, i64),
+    hash: Option<u32>,
 }
 
 /// What the first member to get there did; everybody after it must do the same.
 #[derive(Debug, Default)]
 pub(crate) struct Truth {
-    entries: BTreeMap<u64, Entry>,
-    /// Key and value that each revision wrote.
-    writes: BTreeMap<i64, (Bytes, Bytes)>,
-    /// Revisions that wrote each key.
-    keys: BTreeMap<Bytes, Vec<i64>>,
+    /// From index 1 on.
+    entries: Vec<Entry>,
+    pub model: Model,
+    pub hashes: u64,
+    pub compactions: u64,
 }
 
 impl Truth {
-    /// A command took a member from revision `before` to `after`.
-    pub fn command(&mut self, bytes: &Bytes, before: i64, after: i64) -> Result<(), String> {
-        let Ok(Kind::Put(PutRequest { key, value, .. })) = command::decode(bytes) else {
-            return Err("a command that no client sent was applied".into());
-        };
-        if after != before + 1 {
-            return Err(format!("a put took the store from revision {before} to {after}"));
+    /// A command, the `ordinal`-th of the entry at `at`, was applied and left a member at these revisions.
+    pub fn command(
+        &mut self,
+        at: Position,
+        ordinal: usize,
+        bytes: &Bytes,
+        after: (i64, i64),
+    ) -> Result<(), String> {
+        let digest = fold(0, bytes);
+        let entry = self.entry_at(at)?;
+        if let Some(known) = entry.commands.get(ordinal) {
+            return match known.digest == digest && known.after == after {
+                true => Ok(()),
+                false => Err(format!(
+                    "command {ordinal} of entry {at:?} left one member at {:?}, another at {after:?}",
+                    known.after
+                )),
+            };
         }
-        match self.writes.get(&after) {
-            Some(known) if *known == (key.clone(), value.clone()) => Ok(()),
-            Some(known) => Err(format!("revision {after} wrote {known:?} on one member, {key:?} on another")),
-            None => {
-                self.keys.entry(key.clone()).or_default().push(after);
-                self.writes.insert(after, (key, value));
-                Ok(())
-            }
+        if entry.is_whole {
+            return Err(format!("entry {at:?} has a command {ordinal} on one member only"));
         }
+        let kind = command::decode(bytes).map_err(|error| error.to_string())?;
+        let compacted = self.model.compact_revision;
+        let answer = self.model.apply(&kind)?;
+        let foretold = (self.model.revision, self.model.compact_revision);
+        if foretold != after {
+            return Err(format!("{kind:?} left the store at {after:?}, the oracle at {foretold:?}"));
+        }
+        self.compactions += u64::from(compacted != self.model.compact_revision);
+        self.entry_at(at)?.commands.push(Command { digest, answer, after });
+        Ok(())
     }
 
-    /// A member finished the entry at `at` and stands at `revision`.
-    pub fn entry(&mut self, at: Position, digest: u64, revision: i64) -> Result<(), String> {
-        let here = Entry { term: at.term, digest, revision };
-        match self.entries.insert(at.index, here) {
-            Some(there) if there != here => Err(format!("entry {} is {here:?} and {there:?}", at.index)),
+    /// A member finished the entry at `at`, which held so many commands.
+    pub fn entry(&mut self, at: Position, commands: usize, store: &Store) -> Result<(), String> {
+        let after = (store.revision(), store.compact_revision());
+        let entry = self.entry_at(at)?;
+        if entry.commands.len() != commands || (entry.is_whole && entry.after != after) {
+            return Err(format!(
+                "entry {at:?} is {entry:?}, and another with {commands} commands at {after:?}"
+            ));
+        }
+        (entry.is_whole, entry.after) = (true, after);
+        if at.index.is_multiple_of(HASH_EVERY) { self.state(at.index, store) } else { Ok(()) }
+    }
+
+    /// The whole state of a member that stands at `index` is that of all others when they stood there.
+    pub fn state(&mut self, index: u64, store: &Store) -> Result<(), String> {
+        let Some(entry) = (index as usize).checked_sub(1).and_then(|at| self.entries.get_mut(at)) else {
+            return if index == 0 {
+                Ok(())
+            } else {
+                Err(format!("a store stands at {index}, which nobody applied"))
+            };
+        };
+        let after = (store.revision(), store.compact_revision());
+        if entry.after != after {
+            return Err(format!("a store at entry {index} is at {after:?}, not at {:?}", entry.after));
+        }
+        let found = store.hash_kv(0).map_err(|error| format!("hash at entry {index}: {error}"))?;
+        if (found.hash_revision, found.compact_revision) != after {
+            return Ok(()); // One that is remembered from a compaction, as etcd does.
+        }
+        self.hashes += 1;
+        match entry.hash.replace(found.hash) {
+            Some(known) if known != found.hash => {
+                Err(format!("state hash {:08x} and {known:08x} at entry {index}", found.hash))
+            }
             _ => Ok(()),
         }
     }
 
-    pub fn last_index(&self) -> u64 {
-        self.entries.last_key_value().map_or(0, |(index, _)| *index)
+    fn entry_at(&mut self, at: Position) -> Result<&mut Entry, String> {
+        let (known, place) = (self.entries.len(), at.index as usize - 1);
+        if place > known {
+            return Err(format!("entry {at:?} was applied, though nobody applied {}", known + 1));
+        }
+        if place == known {
+            self.entries.push(Entry { term: at.term, ..Entry::default() });
+        }
+        let entry = &mut self.entries[place];
+        if entry.term != at.term {
+            return Err(format!("entry {} is of term {} and of term {}", at.index, entry.term, at.term));
+        }
+        Ok(entry)
     }
 
-    /// The revision that a key's newest value had at `revision`, if it had one.
-    pub fn newest(&self, key: &Bytes, revision: i64) -> Option<i64> {
-        let writes = self.keys.get(key)?;
-        writes.iter().rev().find(|written| **written <= revision).copied()
+    pub fn last(&self) -> Position {
+        Position { index: self.entries.len() as u64, term: self.entries.last().map_or(0, |entry| entry.term) }
     }
 
-    pub fn write(&self, revision: i64) -> Option<&(Bytes, Bytes)> {
-        self.writes.get(&revision)
-    }
-
-    /// Where a revision was written: the first entry that reached it.
-    pub fn entry_of(&self, revision: i64) -> Option<Position> {
-        let at = |(index, entry): (&u64, &Entry)| Position { index: *index, term: entry.term };
-        // Newest first: what was just acknowledged lies at the end.
-        let reached = self.entries.iter().rev().take_while(|(_, entry)| entry.revision >= revision);
-        reached.last().map(at)
+    /// Whether a command of the entry is this one and was to be answered like this.
+    pub fn answers(&self, index: u64, digest: u64, answer: &Summary) -> Result<(), String> {
+        let commands = &self.entries[index as usize - 1].commands;
+        if commands.iter().any(|command| command.digest == digest && command.answer == *answer) {
+            return Ok(());
+        }
+        let foretold: Vec<_> = commands.iter().filter(|c| c.digest == digest).map(|c| &c.answer).collect();
+        Err(format!("a command of entry {index} was answered {answer:?}; the oracle says {foretold:?}"))
     }
 }
 
-/// One leader per term.
+/// What is known of the elections, and of each member's own history.
 #[derive(Debug, Default)]
 pub(crate) struct Elections {
     leaders: BTreeMap<u64, u64>,
 }
 
 impl Elections {
-    pub fn observe(&mut self, id: u64, gauges: Gauges) -> Result<(), Breach> {
+    /// Looks at a member after its turn. True if it leads a term that nobody was seen to lead before.
+    pub fn observe(&mut self, id: u64, gauges: Gauges) -> Result<bool, Breach> {
         if gauges.role != Role::Leader {
-            return Ok(());
+            return Ok(false);
         }
         match self.leaders.insert(gauges.term, id) {
             Some(other) if other != id => {
                 Err(format!("members {other} and {id} both led term {}", gauges.term).into())
             }
-            _ => Ok(()),
+            other => Ok(other.is_none()),
         }
     }
 
@@ -116,10 +191,23 @@ impl Elections {
     }
 }
 
+/// What a member said of itself the last time; it may only go on from there.
+pub(crate) fn goes_on(before: Option<Gauges>, now: Gauges) -> Result<(), Breach> {
+    let Some(before) = before else { return Ok(()) };
+    if now.term < before.term || now.commit < before.commit {
+        return Err(format!("a member went back from {before:?} to {now:?}").into());
+    }
+    if now.commit > now.last_index {
+        return Err(format!("a member knows more committed than it has: {now:?}").into());
+    }
+    Ok(())
+}
+
 /// Entries compared in one check: the newest ones, where logs differ.
 const COMPARED_MAX: u64 = 64;
 
-/// Two logs, each given as "term at index": from the newest entry on which they agree, they agree downwards.
+/// Two logs, each given as "term at index": from the newest entry on which they agree, they agree downwards. What one of
+/// them has trimmed is not compared.
 pub(crate) fn logs_match(
     last: u64,
     one: impl Fn(u64) -> Option<u64>,
@@ -127,17 +215,20 @@ pub(crate) fn logs_match(
 ) -> Result<(), Breach> {
     let mut agreed = false;
     for index in (last.saturating_sub(COMPARED_MAX) + 1..=last).rev() {
-        let equal = one(index) == other(index);
-        if agreed && !equal {
+        let (Some(one), Some(other)) = (one(index), other(index)) else { return Ok(()) };
+        if agreed && one != other {
             return Err(format!("two logs agree on entry {} but not on {index}", index + 1).into());
         }
-        agreed |= equal;
+        agreed |= one == other;
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use api::etcdserverpb::{CompactionRequest, PutRequest};
+    use state_machine::command::Kind;
+
     use super::*;
 
     fn at(index: u64, term: u64) -> Position {
@@ -150,63 +241,71 @@ mod tests {
     }
 
     #[test]
-    fn members_that_applied_different_entries_are_caught() {
-        let mut truth = Truth::default();
-        truth.entry(at(1, 1), 7, 1).unwrap();
-        truth.entry(at(1, 1), 7, 1).unwrap();
-        for different in [(at(1, 2), 7, 1), (at(1, 1), 8, 1), (at(1, 1), 7, 2)] {
+    fn members_that_applied_different_commands_are_caught() {
+        for (position, command, after) in [
+            (at(1, 2), put("a", "1"), (2, -1)),
+            (at(1, 1), put("a", "2"), (2, -1)),
+            (at(1, 1), put("a", "1"), (3, -1)),
+        ] {
             let mut truth = Truth::default();
-            truth.entry(at(1, 1), 7, 1).unwrap();
-            assert!(truth.entry(different.0, different.1, different.2).is_err(), "{different:?}");
+            truth.command(at(1, 1), 0, &put("a", "1"), (2, -1)).unwrap();
+            truth.command(at(1, 1), 0, &put("a", "1"), (2, -1)).unwrap();
+            assert!(truth.command(position, 0, &command, after).is_err(), "{position:?} {after:?}");
         }
     }
 
     #[test]
-    fn a_revision_that_differs_between_members_is_caught() {
+    fn a_revision_that_the_oracle_does_not_come_to_is_caught() {
         let mut truth = Truth::default();
-        truth.command(&put("a", "1"), 1, 2).unwrap();
-        truth.command(&put("a", "1"), 1, 2).unwrap();
-        assert!(truth.command(&put("a", "2"), 1, 2).is_err());
-        assert!(truth.command(&put("a", "3"), 2, 4).is_err(), "one put is one revision");
+        assert!(truth.command(at(1, 1), 0, &put("a", "1"), (3, -1)).is_err(), "one put is one revision");
+        let mut truth = Truth::default();
+        let compact = command::encode(Kind::Compact(CompactionRequest { revision: 1, physical: false }));
+        truth.command(at(1, 1), 0, &compact, (1, 1)).unwrap();
+        assert!(truth.command(at(2, 1), 0, &compact, (1, 2)).is_err(), "a compaction that was refused");
     }
 
     #[test]
-    fn the_newest_value_of_a_key_is_known_at_every_revision() {
-        let mut truth = Truth::default();
-        for (revision, key) in [(2, "a"), (3, "b"), (4, "a")] {
-            truth.command(&put(key, "x"), revision - 1, revision).unwrap();
-        }
-        let newest = |revision| truth.newest(&Bytes::from_static(b"a"), revision);
-        assert_eq!([newest(1), newest(2), newest(3), newest(4)], [None, Some(2), Some(2), Some(4)]);
+    fn an_entry_that_nobody_could_know_is_caught() {
+        assert!(Truth::default().command(at(2, 1), 0, &put("a", "1"), (2, -1)).is_err());
     }
 
     #[test]
-    fn the_entry_of_a_revision_is_the_first_that_reached_it() {
+    fn an_answer_is_held_against_the_command_and_the_oracle() {
         let mut truth = Truth::default();
-        for (index, revision) in [(1, 1), (2, 3), (3, 3), (4, 5)] {
-            truth.entry(at(index, 1), index, revision).unwrap();
-        }
-        let index = |revision| truth.entry_of(revision).map(|at| at.index);
-        assert_eq!(
-            [index(2), index(3), index(4), index(5), index(6)],
-            [Some(2), Some(2), Some(4), Some(4), None]
-        );
+        truth.command(at(1, 1), 0, &put("a", "1"), (2, -1)).unwrap();
+        let digest = fold(0, &put("a", "1"));
+        truth.answers(1, digest, &vec![1, 2]).unwrap();
+        assert!(truth.answers(1, digest, &vec![1, 3]).is_err());
+        assert!(truth.answers(1, fold(0, &put("b", "1")), &vec![1, 2]).is_err());
     }
 
     #[test]
     fn two_leaders_of_one_term_are_caught() {
         let mut elections = Elections::default();
         let gauges = |term| Gauges { role: Role::Leader, leader: None, term, commit: 0, last_index: 0 };
-        elections.observe(1, gauges(5)).unwrap();
-        elections.observe(1, gauges(5)).unwrap();
+        assert!(elections.observe(1, gauges(5)).unwrap());
+        assert!(!elections.observe(1, gauges(5)).unwrap());
         elections.observe(2, gauges(6)).unwrap();
         assert!(elections.observe(2, gauges(5)).is_err());
     }
 
     #[test]
+    fn a_member_that_goes_back_is_caught() {
+        let gauges =
+            |term, commit| Gauges { role: Role::Follower, leader: None, term, commit, last_index: 9 };
+        goes_on(Some(gauges(5, 7)), gauges(5, 8)).unwrap();
+        assert!(goes_on(Some(gauges(5, 7)), gauges(4, 8)).is_err());
+        assert!(goes_on(Some(gauges(5, 7)), gauges(6, 6)).is_err());
+        assert!(goes_on(Some(gauges(5, 7)), gauges(6, 10)).is_err());
+    }
+
+    #[test]
     fn logs_that_agree_above_a_difference_are_caught() {
-        let log = |terms: &'static [u64]| move |index: u64| terms.get(index as usize - 1).copied();
+        let log = |terms: &'static [u64]| {
+            move |index: u64| terms.get(index as usize - 1).copied().filter(|term| *term > 0)
+        };
         assert!(logs_match(3, log(&[1, 1, 2]), log(&[1, 1, 3])).is_ok());
         assert!(logs_match(3, log(&[1, 1, 2]), log(&[1, 2, 2])).is_err());
+        assert!(logs_match(3, log(&[0, 1, 2]), log(&[7, 1, 2])).is_ok(), "trimmed");
     }
 }

@@ -1,9 +1,9 @@
 //! A whole cluster in one thread, from one seed: what happens, in which order, and what is lost on the way.
 //!
 //! ```text
-//!   chance ──▶ World ── time, faults ──▶ Site (node, log, machine) ◀── messages ── Network
+//!   chance ──▶ World ── time, faults ──▶ Site (node, log, machine, store) ◀── messages ── Network
 //!                │                          │
-//!                └── Clients ── history ────┴──▶ Laws: checked after every step
+//!                └── Clients ── answers ────┴──▶ laws and oracle: asked after every step
 //! ```
 //!
 //! * The members are the real ones: `raft_node::Node`, `persist` and `Applier`, `wal` on its crashable disk,
@@ -14,15 +14,30 @@
 //! For development only: nothing that ships depends on this crate.
 
 pub mod chance; // where everything random comes from
-pub mod world; // time, and what happens next
+pub mod fleet; // many stories, side by side
+
+mod count; // what is counted
+mod plan; // what a story is told from
+mod world; // time, and what happens next
 
 mod faults; // what goes wrong
+mod steps; // what happens to a member
+mod streams; // snapshots on their way
+mod verdict; // how a story must end
 
-mod clients; // what is asked for, and what came of it
+mod clients; // what came of what was asked for
+mod requests; // what is asked for
+
 mod laws; // what must never happen
+mod model; // the oracle
+
 mod machine; // the replicated store, watched
 mod network; // messages on their way
-mod site; // one member and its disk
+mod site; // one member and its disks
+mod start; // how it comes up
+mod store_disk; // the disk under a store
 
+pub use count::{Count, Report};
 pub use laws::Breach;
-pub use world::{Flaw, Plan, Report, run};
+pub use plan::{Flaw, Plan};
+pub use world::{Trace, run, run_traced};

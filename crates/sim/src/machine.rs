@@ -1,32 +1,65 @@
-//! The replicated store of one member, watched: what it applied must be what every other member applied.
+//! The replicated store of one member, watched: what it applied must be what every other member applied, and what the
+//! oracle makes of it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use mvcc::{Applied, Maintainer, MemoryBackend, Options, Store};
+use mvcc::{Applied, Backend, Maintainer, Options, Pressure, Staged, Store};
 use raft_node::{Answer, Fatal, Position};
 use state_machine::{Genesis, Outcome};
 
-use crate::chance::fold;
 use crate::laws::Truth;
 
-pub(crate) type SharedTruth = Arc<Mutex<Truth>>;
+#[derive(Clone, Default)]
+pub(crate) struct SharedTruth(Arc<Mutex<Truth>>);
+
+impl SharedTruth {
+    pub fn get(&self) -> MutexGuard<'_, Truth> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the store's own thread owns in a real member.
+pub(crate) struct Vault {
+    pub maintainer: Maintainer,
+    /// Received wholly; waits for its install, or to be discarded.
+    pub staged: Option<Staged>,
+}
+
+pub(crate) type SharedVault = Arc<Mutex<Vault>>;
+
+pub(crate) fn lock(vault: &SharedVault) -> MutexGuard<'_, Vault> {
+    vault.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 pub(crate) struct Machine {
     machine: state_machine::StateMachine,
+    vault: SharedVault,
     truth: SharedTruth,
-    /// Digest of the commands of the entry being applied.
-    digest: u64,
+    /// Commands of the entry being applied.
+    commands: usize,
+    pub installs: u64,
+    /// After the newest entry.
+    pub pressure: Pressure,
 }
 
 impl Machine {
     /// Opens the store as its last checkpoint left it.
-    pub fn open(backend: MemoryBackend, truth: SharedTruth) -> Result<(Machine, Store, Maintainer), String> {
-        let opened = mvcc::open(Box::new(backend), Options::default()).map_err(|error| error.to_string())?;
-        let (writer, store, maintainer) = opened;
+    pub fn open(
+        backend: Box<dyn Backend>,
+        options: Options,
+        truth: SharedTruth,
+    ) -> mvcc::Result<(Machine, Store, SharedVault)> {
+        let (writer, store, maintainer) = mvcc::open(backend, options)?;
         let machine = state_machine::StateMachine::new(writer, &Genesis::default())
-            .map_err(|error| error.to_string())?;
-        Ok((Machine { machine, truth, digest: 0 }, store, maintainer))
+            .expect("a store without members has none that cannot be read");
+        let vault = Arc::new(Mutex::new(Vault { maintainer, staged: None }));
+        let pressure = Pressure::Calm;
+        Ok((
+            Machine { machine, vault: vault.clone(), truth, commands: 0, installs: 0, pressure },
+            store,
+            vault,
+        ))
     }
 }
 
@@ -43,29 +76,44 @@ impl raft_node::StateMachine for Machine {
     }
 
     fn apply(&mut self, at: Position, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
-        self.digest = fold(self.digest, command);
         let wanted = match answer {
             Answer::Wanted => state_machine::Answer::Wanted,
             Answer::Unwanted => state_machine::Answer::Unwanted,
         };
-        let before = self.machine.store().revision();
         let outcome =
             self.machine.apply(applied(at), command, wanted).map_err(|e| Fatal::new(e.to_string()))?;
-        let after = self.machine.store().revision();
-        let mut truth = self.truth.lock().unwrap_or_else(PoisonError::into_inner);
-        truth.command(command, before, after).map_err(Fatal::new)?;
+        let store = self.machine.store();
+        let after = (store.revision(), store.compact_revision());
+        self.truth.get().command(at, self.commands, command, after).map_err(Fatal::new)?;
+        self.commands += 1;
         Ok(outcome)
     }
 
     fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
-        self.machine.end_entry(applied(at)).map_err(|error| Fatal::new(error.to_string()))?;
-        let digest = std::mem::take(&mut self.digest);
-        let revision = self.machine.store().revision();
-        let mut truth = self.truth.lock().unwrap_or_else(PoisonError::into_inner);
-        truth.entry(at, digest, revision).map_err(Fatal::new)
+        self.pressure = self.machine.end_entry(applied(at)).map_err(|error| Fatal::new(error.to_string()))?;
+        let commands = std::mem::take(&mut self.commands);
+        self.truth.get().entry(at, commands, self.machine.store()).map_err(Fatal::new)
     }
 
     fn install(&mut self, at: Position) -> Result<(), Fatal> {
-        Err(Fatal::new(format!("install snapshot {}: nothing is staged here", at.index)))
+        let mut vault = lock(&self.vault);
+        let staged = vault.staged.take_if(|staged| staged.applied() == applied(at));
+        let staged = staged.ok_or_else(|| Fatal::new(format!("install {at:?}: no such store is staged")))?;
+        vault.maintainer.install(staged).map_err(|error| Fatal::new(whole(&error)))?;
+        drop(vault);
+        self.machine.installed().map_err(|error| Fatal::new(error.to_string()))?;
+        (self.pressure, self.installs) = (Pressure::Calm, self.installs + 1);
+        self.truth.get().state(at.index, self.machine.store()).map_err(Fatal::new)
     }
+}
+
+/// An error and its causes in one line.
+pub(crate) fn whole(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
 }

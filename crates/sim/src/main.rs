@@ -1,11 +1,14 @@
 //! Plays stories: `sim --seeds 100 --seed 7` plays a hundred of them, the first with seed 7.
+//!
+//! A story that breaks a law ends the run; the last lines then say what was broken and how to play it again.
 
 use std::io::Write;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
-use sim::{Breach, Flaw, Plan, Report, run};
+use sim::fleet::{Harvest, Until, play, sail};
+use sim::{Breach, Count, Flaw, Plan, Trace};
 
 /// Plays whole clusters from seeds and checks that no promise is broken.
 #[derive(Parser)]
@@ -13,52 +16,96 @@ struct Args {
     /// First seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many seeds to play.
+    /// Seeds to play at least; 1 unless hours are given.
     #[arg(long, default_value_t = 1)]
     seeds: u64,
-    /// Members of the cluster; 0 lets the seed choose among 1, 3 and 5.
+    /// Simulated hours to play at least.
+    #[arg(long, default_value_t = 0.0)]
+    hours: f64,
+    /// Begin no further story after so many minutes of real time.
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Stories played at the same time, each in a thread of its own.
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
+    /// Members of the cluster; 0 lets the seed choose, mostly among 3 and 5.
     #[arg(long, default_value_t = 0)]
     members: u64,
     /// Clients that ask at the same time.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 8)]
     clients: u64,
     /// Simulated seconds with faults; 20 calm ones follow.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
+    /// Tell everything that happens.
+    #[arg(long)]
+    trace: bool,
+}
+
+impl Args {
+    fn plan(&self, number: u64) -> Plan {
+        let seed = self.seed.wrapping_add(number);
+        let members =
+            if self.members == 0 { [3, 5, 3, 5, 3, 1, 3, 5][(seed % 8) as usize] } else { self.members };
+        Plan { seed, members, clients: self.clients, seconds: self.seconds, flaw: Flaw::None }
+    }
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let mut out = std::io::stdout();
-    for seed in args.seed..args.seed.saturating_add(args.seeds) {
-        let members = if args.members == 0 { [3, 5, 3, 1][(seed % 4) as usize] } else { args.members };
-        let plan = Plan { seed, members, clients: args.clients, seconds: args.seconds, flaw: Flaw::None };
-        let (line, code) = match play(plan) {
-            Ok(report) => (format!("seed {seed}: {members} members, {report:?}"), None),
-            Err(Breach(what)) => {
-                (format!("{what}\n\nplay it again:\n  {}", again(plan)), Some(ExitCode::FAILURE))
-            }
-        };
-        // Nobody reads any more: no reason to go on.
-        if writeln!(out, "{line}").is_err() {
-            return ExitCode::FAILURE;
-        }
-        if let Some(code) = code {
-            return code;
-        }
+    let (told, is_well) = if args.trace { tell(&args) } else { harvest(&args) };
+    // Whoever does not read does not want to know.
+    let _ = writeln!(out, "{told}");
+    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// One story, line by line.
+fn tell(args: &Args) -> (String, bool) {
+    let plan = args.plan(0);
+    let trace: Trace = Box::new(|line| {
+        let _ = writeln!(std::io::stdout(), "{line}"); // As above.
+    });
+    match play(plan, Some(trace)) {
+        Ok(report) => (format!("{report}trace {:016x}", report.trace), true),
+        Err(breach) => (broken(plan, &breach), false),
     }
-    ExitCode::SUCCESS
 }
 
-/// A panic is a breach as well: most assertions of the real code are laws.
-fn play(plan: Plan) -> Result<Report, Breach> {
-    catch_unwind(AssertUnwindSafe(|| run(plan)))
-        .unwrap_or_else(|_| Err(Breach("a member panicked, see above".into())))
+fn harvest(args: &Args) -> (String, bool) {
+    let until = Until {
+        stories: args.seeds,
+        simulated: Duration::from_secs_f64(args.hours * 3600.0),
+        real: args.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0)),
+    };
+    let Harvest { report, took, breaches } = sail(args.jobs, until, &|number| args.plan(number));
+    let hours = report.simulated_seconds as f64 / 3600.0;
+    let ratio = report.simulated_seconds as f64 / took.as_secs_f64();
+    let mut text =
+        format!("{report}\nseeds {} from {} on, trace {:016x}\n", report.stories, args.seed, report.trace);
+    text += &format!(
+        "simulated {hours:.2} h in {:.1} s of real time: {ratio:.0} times as fast, in {} jobs\n",
+        took.as_secs_f64(),
+        args.jobs
+    );
+    text += &format!(
+        "faults {}, elections {}, happenings {}\n",
+        report.faults(),
+        report.get(Count::Elections),
+        report.happenings
+    );
+    text += &format!("violations {}", breaches.len());
+    for (plan, breach) in &breaches {
+        text += &format!("\n\n{}", broken(*plan, breach));
+    }
+    (text, breaches.is_empty())
 }
 
-fn again(plan: Plan) -> String {
+/// What was broken, and the command that plays it again.
+fn broken(plan: Plan, Breach(what): &Breach) -> String {
     let Plan { seed, members, clients, seconds, flaw: _ } = plan;
     format!(
-        "cargo run --release -p sim -- --seed {seed} --members {members} --clients {clients} --seconds {seconds}"
+        "seed {seed}: {what}\nplay it again:\n  \
+         cargo run --release -p sim -- --seed {seed} --members {members} --clients {clients} --seconds {seconds} --trace"
     )
 }

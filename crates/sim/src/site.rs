@@ -1,31 +1,64 @@
-//! One member and what it runs on: a disk that survives it, and, while it is up, the real code.
+//! One member and what it runs on: disks that survive it, and, while it is up, the real code.
+//!
+//! Whatever a disk error ends is told apart from a breach: after an injected error the member stops, as the process
+//! would, and is started again later; any other failure is a finding.
 
 use std::collections::VecDeque;
-use std::path::Path;
 
-use mvcc::{Maintainer, MemoryBackend, Store};
+use mvcc::{CompactProgress, Pressure, Staging, Store};
 use raft_node::{
-    Applier, ApplyJob, Done, Durable, Event, Fatal, Found, Node, NodeSetup, Outbound, PersistJob, Setup,
-    StoreState, Turn, persist,
+    Applier, ApplyJob, Done, Durable, Event, Fatal, Gauges, Node, Outbound, PersistJob, Position, Turn,
+    persist,
 };
 use state_machine::Outcome;
 use wal::testing::{Crash, Fault, SimFs};
-use wal::{LogIndex, Options, Reader, Wal};
+use wal::{LogIndex, Reader, Wal};
 
-use crate::chance::{Chance, mix};
+use crate::chance::Chance;
 use crate::clients::RequestId;
+use crate::count::Count;
+use crate::fleet::quietly;
 use crate::laws::Breach;
-use crate::machine::{Machine, SharedTruth};
-use crate::world::Flaw;
-
-const LOG: &str = "/log";
-/// Small, so that segments are cut often.
-const OPTIONS: Options = Options { segment_bytes: 64 << 10 };
-pub(crate) const ELECTION_TICKS: u32 = 10;
+use crate::machine::{Machine, SharedVault, lock, whole};
+use crate::plan::{Flaw, Temper};
+use crate::store_disk::StoreDisk;
 
 pub(crate) type Job = ApplyJob<RequestId, RequestId>;
+type LocalNode = Node<RequestId, RequestId>;
 pub(crate) type LocalTurn = Turn<RequestId, RequestId>;
 pub(crate) type LocalDone = Done<RequestId, RequestId, Outcome>;
+
+/// Why a member cannot go on.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The disk of this member failed, as it was told to: the member stops.
+    Disk(u64),
+    Breach(Breach),
+}
+
+impl<T: Into<Breach>> From<T> for Trouble {
+    fn from(breach: T) -> Trouble {
+        Trouble::Breach(breach.into())
+    }
+}
+
+/// How a member's clock runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    /// A tick takes so many thousandths of what it should.
+    pub stretch: u64,
+    pub until: u64,
+}
+
+/// How a member's log disk behaves beyond its usual few milliseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sloth {
+    /// Longest sync until then.
+    pub sync_max: u64,
+    pub until: u64,
+    /// No sync ends before this.
+    pub stalled_until: u64,
+}
 
 pub(crate) struct Site {
     pub id: u64,
@@ -34,10 +67,19 @@ pub(crate) struct Site {
     pub up: Option<Up>,
     /// Until when the member stands still.
     pub paused_until: u64,
-    disk: SimFs,
-    backend: MemoryBackend,
+    pub clock: Clock,
+    pub sloth: Sloth,
+    /// What the member said of itself last, in this run.
+    pub seen: Option<Gauges>,
+    pub disk: SimFs,
+    pub store_disk: StoreDisk,
+    pub temper: Temper,
     /// What is synced, also while the member is down.
-    synced: Option<Reader<SimFs>>,
+    pub synced: Option<Reader<SimFs>>,
+    /// One of its disks was told to fail.
+    pub armed: bool,
+    /// Its store was wiped and is not replaced yet.
+    pub wiped: bool,
     flaw: Flaw,
     /// The disk before its newest sync, if it will forget that.
     forgetful: Option<SimFs>,
@@ -45,134 +87,193 @@ pub(crate) struct Site {
 
 /// A running member.
 pub(crate) struct Up {
-    pub node: Node<RequestId, RequestId>,
+    pub node: LocalNode,
     pub store: Store,
     /// Waiting for the disk.
     pub jobs: Vec<PersistJob>,
     /// Waiting for the machine.
     pub work: VecDeque<Job>,
-    wal: Wal<SimFs>,
-    applier: Applier<Machine, RequestId>,
-    maintainer: Maintainer,
+    pub wal: Wal<SimFs>,
+    pub applier: Applier<Machine, RequestId>,
+    pub vault: SharedVault,
+    /// A store being received, and the number of its stream.
+    pub staging: Option<(u64, Staging)>,
 }
 
 impl Site {
-    pub fn new(id: u64, flaw: Flaw) -> Site {
-        let (disk, backend) = (SimFs::new(), MemoryBackend::default());
-        Site { id, boots: 0, up: None, paused_until: 0, disk, backend, synced: None, flaw, forgetful: None }
-    }
-
-    pub fn boot(&mut self, voters: &[u64], truth: &SharedTruth, chance: &mut Chance) -> Result<(), Breach> {
-        assert!(self.up.is_none(), "member {} is up already", self.id);
-        self.boots += 1;
-        let (wal, found) = self.open_log()?;
-        let (machine, store, maintainer) = Machine::open(self.backend.clone(), truth.clone())?;
-        let applier = Applier::new(machine);
-        let setup = self.setup(chance);
-        let node =
-            Node::open(&setup, voters, found, applier.applied()).map_err(|fatal| self.broke(&fatal))?;
-        self.synced = Some(wal.reader());
-        self.up = Some(Up { node, store, jobs: Vec::new(), work: VecDeque::new(), wal, applier, maintainer });
-        Ok(())
-    }
-
-    fn open_log(&self) -> Result<(Wal<SimFs>, Found<SimFs>), Breach> {
-        let failed = |error: wal::Error| Breach(format!("member {} cannot open its log: {error}", self.id));
-        let (fs, dir) = (self.disk.clone(), Path::new(LOG));
-        if !Wal::exists(&fs, dir).map_err(failed)? {
-            let start = wal::Position::default();
-            let wal = Wal::create(fs, dir, b"sim", start, OPTIONS).map_err(failed)?;
-            let found = Found { reader: wal.reader(), state: None, start, last: start };
-            return Ok((wal, found));
-        }
-        let (wal, recovery) = Wal::open(fs, dir, OPTIONS).map_err(failed)?;
-        let found =
-            Found { reader: wal.reader(), state: recovery.state, start: recovery.start, last: recovery.last };
-        Ok((wal, found))
-    }
-
-    fn setup(&self, chance: &mut Chance) -> NodeSetup {
-        // raft-rs draws from a source of its own; a range of one leaves it no choice.
-        let timeout = chance.within(u64::from(ELECTION_TICKS), 2 * u64::from(ELECTION_TICKS)) as u32;
-        NodeSetup {
-            core: Setup {
-                id: self.id,
-                heartbeat_ticks: 1,
-                election_ticks: ELECTION_TICKS,
-                timeout_ticks: timeout..timeout + 1,
-                apply_bytes_max: 8 << 10,
-                entry_bytes_max: 64 << 10,
-                catch_up_entries: 5_000,
-                store: StoreState::Whole,
-            },
-            boot_nonce: mix(self.id << 32 | self.boots),
-            batch_bytes_max: 16 << 10,
-            cache_bytes_max: 32 << 10,
-            request_timeout_ticks: 70,
-            read_retry_ticks: 5,
+    pub fn new(id: u64, flaw: Flaw, temper: &Temper) -> Site {
+        Site {
+            id,
+            boots: 0,
+            up: None,
+            paused_until: 0,
+            clock: Clock { stretch: 1000, until: 0 },
+            sloth: Sloth::default(),
+            seen: None,
+            disk: SimFs::new(),
+            store_disk: StoreDisk::default(),
+            temper: temper.clone(),
+            synced: None,
+            armed: false,
+            wiped: false,
+            flaw,
+            forgetful: None,
         }
     }
 
-    /// The process or the machine dies, perhaps in the middle of writing.
-    pub fn crash(&mut self, chance: &mut Chance) {
-        let Some(mut up) = self.up.take() else { return };
+    /// The process or the machine dies, perhaps in the middle of writing. Returns how.
+    pub fn crash(&mut self, chance: &mut Chance) -> Vec<Count> {
+        let Some(mut up) = self.up.take() else { return Vec::new() };
+        let mut counts = Vec::new();
         if !up.jobs.is_empty() && chance.per_mille(500) {
             self.disk.fail_at(self.disk.calls() + chance.within(0, 4), Fault::Stop);
             // Whether it got through or not, nobody heard of it.
             let _ = persist(&mut up.wal, std::mem::take(&mut up.jobs));
+            counts.push(Count::CrashesInWrite);
+        }
+        if chance.per_mille(300) {
+            self.store_disk.fail_after(chance.within(0, 12), Fault::Stop);
+            let maintainer = &mut lock(&up.vault).maintainer;
+            let _ = maintainer.persist();
+            let _ = maintainer.compact_step(4);
+            counts.push(Count::CrashesInCheckpoint);
         }
         if let Some(before) = self.forgetful.take() {
             self.disk = before;
-            return;
+            return counts;
         }
         let crash = *chance.pick(&Crash::ALL);
+        self.after_crash(crash, chance);
+        counts.push(match crash {
+            Crash::Kill => Count::Kills,
+            Crash::Synced => Count::PowerCuts,
+            Crash::Subset => Count::PowerCutsSubset,
+            Crash::Torn => Count::PowerCutsTorn,
+        });
+        counts
+    }
+
+    /// The process ended because its disk failed; the kernel goes on.
+    pub fn stop_failed(&mut self, chance: &mut Chance) {
+        self.up = None;
+        self.after_crash(Crash::Kill, chance);
+    }
+
+    fn after_crash(&mut self, crash: Crash, chance: &mut Chance) {
         self.disk = self.disk.crashed(crash, &mut || chance.per_mille(500));
+        self.store_disk = self.store_disk.crashed(crash, &mut || chance.per_mille(500));
+        (self.paused_until, self.armed) = (0, false);
     }
 
-    /// Whether the entry is synced on this member's disk.
+    /// From now on both disks work.
+    pub fn disarm(&mut self) {
+        self.armed = false;
+        self.disk.fail_at(u64::MAX, Fault::InputOutput);
+        self.store_disk.disarm();
+    }
+
+    /// Whether the entry is on this member's disk for good: synced in the log, or trimmed from it behind a checkpoint.
     pub fn holds(&self, index: u64, term: u64) -> bool {
-        let found = self.synced.as_ref().and_then(|synced| synced.term(LogIndex(index)));
-        found.is_some_and(|found| found.0 == term)
+        let Some(synced) = &self.synced else { return false };
+        synced.start().index.0 >= index || synced.term(LogIndex(index)).is_some_and(|found| found.0 == term)
     }
 
-    pub fn turn(&mut self) -> Result<LocalTurn, Breach> {
+    pub fn turn(&mut self) -> Result<LocalTurn, Trouble> {
+        self.ask_node(|node| node.turn())
+    }
+
+    pub fn handle(&mut self, event: Event) -> Result<(), Trouble> {
+        self.ask_node(|node| node.handle(event))
+    }
+
+    /// raft-rs panics where it cannot say that the log cannot be read. The real driver's thread ends with that panic, and
+    /// the member with its thread; so it does here, if the disk was told to fail.
+    fn ask_node<T>(&mut self, ask: impl FnOnce(&mut LocalNode) -> Result<T, Fatal>) -> Result<T, Trouble> {
         let up = self.up.as_mut().expect("only a running member turns");
-        up.node.turn().map_err(|fatal| self.broke(&fatal))
-    }
-
-    pub fn handle(&mut self, event: Event) -> Result<(), Breach> {
-        let up = self.up.as_mut().expect("only a running member hears");
-        up.node.handle(event).map_err(|fatal| self.broke(&fatal))
+        if !self.armed {
+            return ask(&mut up.node).map_err(|fatal| self.fatal(&fatal));
+        }
+        match quietly(|| ask(&mut up.node)) {
+            Ok(answer) => answer.map_err(|fatal| self.fatal(&fatal)),
+            Err(said) if said.contains("log is temporarily unavailable") => Err(Trouble::Disk(self.id)),
+            Err(said) => Err(format!("member {} panicked: {said}", self.id).into()),
+        }
     }
 
     /// Everything that waits for the disk becomes durable.
-    pub fn sync(&mut self) -> Result<(Durable, Vec<Outbound>), Breach> {
+    pub fn sync(&mut self) -> Result<(Durable, Vec<Outbound>), Trouble> {
         let up = self.up.as_mut().expect("only a running member syncs");
         if self.flaw == Flaw::DisksForget {
             self.forgetful = Some(self.disk.crashed(Crash::Kill, &mut || true));
         }
         let jobs = std::mem::take(&mut up.jobs);
-        let (receipt, _) =
-            persist(&mut up.wal, jobs).map_err(|error| format!("a healthy disk failed: {error}"))?;
+        let (receipt, _) = persist(&mut up.wal, jobs).map_err(|error| self.log_trouble("persist", &error))?;
         Ok(receipt.redeem())
     }
 
-    pub fn apply_next(&mut self) -> Result<Option<LocalDone>, Breach> {
-        let up = self.up.as_mut().expect("only a running member applies");
-        let Some(job) = up.work.pop_front() else { return Ok(None) };
-        up.applier.apply(job).map(Some).map_err(|fatal| self.broke(&fatal))
+    pub fn is_full(&self) -> bool {
+        self.up.as_ref().is_some_and(|up| up.applier.machine().pressure == Pressure::Full)
     }
 
-    pub fn checkpoint(&mut self) -> Result<(), Breach> {
-        let up = self.up.as_mut().expect("only a running member persists its store");
-        up.maintainer.persist().map(|_| ()).map_err(|error| format!("checkpoint: {error}").into())
+    pub fn apply_next(&mut self) -> Result<Option<LocalDone>, Trouble> {
+        let up = self.up.as_mut().expect("only a running member applies");
+        let Some(job) = up.work.pop_front() else { return Ok(None) };
+        let done = up.applier.apply(job).map_err(|fatal| self.fatal(&fatal))?;
+        Ok(Some(done))
+    }
+
+    /// Makes the store's state durable and tells how far it reaches.
+    pub fn checkpoint(&mut self) -> Result<Position, Trouble> {
+        let persisted = lock(self.vault()).maintainer.persist();
+        let persisted = persisted.map_err(|error| self.store_trouble("checkpoint", &error))?;
+        Ok(Position { index: persisted.applied.index, term: persisted.applied.term })
+    }
+
+    /// A few steps of physical compaction; true if one was finished.
+    pub fn sweep(&mut self) -> Result<bool, Trouble> {
+        for _ in 0..4 {
+            let step = lock(self.vault()).maintainer.compact_step(4);
+            match step.map_err(|error| self.store_trouble("compact", &error))? {
+                CompactProgress::More => {}
+                CompactProgress::Idle => return Ok(false),
+                CompactProgress::Finished { .. } => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    pub fn vault(&self) -> &SharedVault {
+        &self.up.as_ref().expect("only a running member has its store open").vault
     }
 
     pub fn applied(&self) -> u64 {
         self.up.as_ref().map_or(0, |up| up.applier.applied().index)
     }
 
-    fn broke(&self, fatal: &Fatal) -> Breach {
-        Breach(format!("member {}: {fatal}", self.id))
+    pub fn fatal(&self, fatal: &Fatal) -> Trouble {
+        self.trouble("", fatal)
+    }
+
+    pub fn log_trouble(&self, attempt: &str, error: &wal::Error) -> Trouble {
+        match error {
+            wal::Error::Poisoned => Trouble::Disk(self.id),
+            _ => self.trouble(attempt, error),
+        }
+    }
+
+    pub fn store_trouble(&self, attempt: &str, error: &mvcc::Error) -> Trouble {
+        match error {
+            mvcc::Error::Poisoned => Trouble::Disk(self.id),
+            _ => self.trouble(attempt, error),
+        }
+    }
+
+    /// Injected errors bear the numbers that a kernel gives them; nothing else here does.
+    fn trouble(&self, attempt: &str, error: &dyn std::error::Error) -> Trouble {
+        let text = format!("member {}: {attempt} {}", self.id, whole(error));
+        if text.contains("(os error 5)") || text.contains("(os error 28)") {
+            return Trouble::Disk(self.id);
+        }
+        text.into()
     }
 }

@@ -69,12 +69,12 @@ impl Fixture {
         }
     }
 
-    /// Names in the data directory but for the lock.
+    /// Names of stores in the data directory.
     fn names(&self) -> Vec<String> {
         let names = fs::read_dir(self.directory.path()).unwrap();
         let mut names: Vec<String> =
             names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.retain(|name| name != "LOCK");
+        names.retain(|name| name != "LOCK" && name != "wal");
         names.sort();
         names
     }

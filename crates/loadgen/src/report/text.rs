@@ -47,7 +47,7 @@ pub fn text(summary: &Summary, server: Option<&ServerFigures>, options: Options)
         let cpu = summary.client_cpu_micros_per_request;
         line(&mut out, format_args!("\nClient:\n  CPU:\t{cpu:.1} µs per request."));
     }
-    if let Some(server) = server {
+    if let Some(server) = server.filter(|_| summary.succeeded > 0) {
         append_server(&mut out, server, summary.succeeded);
     }
     out

@@ -211,13 +211,14 @@ impl Core {
             return;
         }
         let store = self.raw.store();
-        let unneeded = store.checkpoint.index.saturating_sub(self.snapshots.catch_up_entries);
+        let durable = if cfg!(feature = "mutant-early-trim") { self.handed } else { store.checkpoint.index };
+        let unneeded = durable.saturating_sub(self.snapshots.catch_up_entries);
         let held = self.snapshots.holds.values().map(|hold| hold.index).min().unwrap_or(u64::MAX);
         let start = store.release_point(unneeded.min(held));
         if start.index <= store.start().index {
             return;
         }
-        assert!(start.index <= store.checkpoint.index, "trimmed beyond what the store holds");
+        assert!(start.index <= durable, "trimmed beyond what the store holds");
         self.raw.mut_store().trim(start);
         tracing::info!(first_index = start.index + 1, "the log is trimmed");
         let release = Some(start.index + 1);
@@ -313,7 +314,11 @@ impl Core {
         let accepted = self.snapshots.accepted.take();
         assert_eq!(accepted, Some(at), "raft-rs restores what this core accepted");
         self.snapshots.ignored.extend(self.snapshots.within.take());
-        self.snapshots.restarting.push_back((number, at));
+        if cfg!(feature = "mutant-early-install") {
+            self.snapshots.install_due = Some(at);
+        } else {
+            self.snapshots.restarting.push_back((number, at));
+        }
         self.stable = self.handed;
     }
 

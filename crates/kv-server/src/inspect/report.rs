@@ -1,0 +1,125 @@
+//! Lines on stdout: for people as `name=value`, for programs as JSON. Counts the damage on its way.
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value};
+
+/// Longer texts are cut where people read them; programs get them whole.
+const TEXT_MAX: usize = 120;
+
+pub struct Report<W> {
+    out: W,
+    json: bool,
+    damages: u64,
+    /// The first error of a write; everything after it is left out.
+    failed: Option<io::Error>,
+}
+
+/// One thing that was seen.
+#[derive(Debug)]
+pub struct Line {
+    kind: &'static str,
+    fields: Map<String, Value>,
+}
+
+impl Line {
+    pub fn new(kind: &'static str) -> Line {
+        Line { kind, fields: Map::new() }
+    }
+
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Line {
+        self.fields.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Only if there is something to say.
+    pub fn with_some(self, name: &str, value: Option<impl Into<Value>>) -> Line {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+}
+
+/// Bytes as text that can be read and turned back: everything but plain ASCII is escaped.
+pub fn text(bytes: &[u8]) -> String {
+    bytes.escape_ascii().to_string()
+}
+
+/// An id as all tools print it.
+pub fn id(id: u64) -> String {
+    format!("{id:x}")
+}
+
+impl<W: Write> Report<W> {
+    pub fn new(out: W, json: bool) -> Report<W> {
+        Report { out, json, damages: 0, failed: None }
+    }
+
+    pub fn line(&mut self, line: Line) {
+        if self.failed.is_none()
+            && let Err(error) = self.write(line)
+        {
+            self.failed = Some(error);
+        }
+    }
+
+    /// Something that is not as it was written.
+    pub fn damage(&mut self, file: &str, offset: u64, what: &str) {
+        self.damages += 1;
+        self.line(Line::new("damage").with("file", file).with("offset", offset).with("what", what));
+    }
+
+    /// Flushes, and says how much damage there was.
+    pub fn finish(mut self) -> io::Result<u64> {
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None => self.out.flush().map(|()| self.damages),
+        }
+    }
+
+    fn write(&mut self, line: Line) -> io::Result<()> {
+        if self.json {
+            let mut object = Map::new();
+            object.insert("kind".to_owned(), line.kind.into());
+            object.extend(line.fields);
+            return writeln!(self.out, "{}", Value::Object(object));
+        }
+        write!(self.out, "{}", line.kind)?;
+        for (name, value) in &line.fields {
+            match value {
+                Value::Array(parts) if !parts.is_empty() && parts.iter().all(Value::is_object) => {
+                    for part in parts {
+                        write!(self.out, "\n    {}", cut(part))?;
+                    }
+                }
+                Value::String(text) if !text.contains(' ') => {
+                    write!(self.out, " {name}={}", shortened(text))?
+                }
+                other => write!(self.out, " {name}={}", cut(other))?,
+            }
+        }
+        writeln!(self.out)
+    }
+}
+
+/// The value with its long texts cut.
+fn cut(value: &Value) -> Value {
+    match value {
+        Value::String(text) => shortened(text).into(),
+        Value::Array(parts) => parts.iter().map(cut).collect(),
+        Value::Object(fields) => {
+            Value::Object(fields.iter().map(|(name, value)| (name.clone(), cut(value))).collect())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    if text.len() <= TEXT_MAX {
+        return text.to_owned();
+    }
+    // Escaped text is ASCII; other texts of ours are short.
+    let head: String = text.chars().take(TEXT_MAX / 2).collect();
+    format!("{head}… ({} bytes)", text.len())
+}

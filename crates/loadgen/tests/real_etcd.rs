@@ -1,0 +1,228 @@
+//! The program against real etcd: who is let in through TLS and users, and what the others are told; what is refused before any
+//! load is sent; what is left of a run that was interrupted.
+//!
+//! Needs etcd and etcdctl (`interop/build.sh` makes them, or `ETCD_BIN` names their directory) and the openssl program.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+struct Etcd {
+    dir: tempfile::TempDir,
+    child: Child,
+    address: String,
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn bin(name: &str) -> PathBuf {
+    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../interop/bin");
+    let dir = std::env::var_os("ETCD_BIN").map_or_else(|| PathBuf::from(built), PathBuf::from);
+    let path = dir.join(name);
+    assert!(path.exists(), "{} is not there: run interop/build.sh or set ETCD_BIN", path.display());
+    path
+}
+
+fn openssl(dir: &Path, arguments: &str) {
+    let output = Command::new("openssl").args(arguments.split(' ')).current_dir(dir).output();
+    let output = output.expect("the openssl program makes the certificates of this test");
+    assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A root, and two certificates that it vouches for.
+fn make_certificates(dir: &Path) {
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout";
+    openssl(dir, &format!("req -x509 {key} ca.key -out ca.pem -days 2 -subj /CN=root"));
+    std::fs::write(dir.join("ext"), "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
+        .unwrap();
+    for name in ["server", "client"] {
+        openssl(dir, &format!("req {key} {name}.key -out {name}.csr -subj /CN={name}"));
+        let sign = "-CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext";
+        openssl(dir, &format!("x509 -req -in {name}.csr {sign} -out {name}.pem"));
+    }
+}
+
+/// How a server is reached.
+#[derive(Clone, Copy, PartialEq)]
+enum Door {
+    Open,
+    /// TLS, client certificates, users.
+    Guarded,
+}
+
+impl Etcd {
+    fn start(door: Door) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let scheme = if door == Door::Guarded { "https" } else { "http" };
+        let (client, peer) =
+            (format!("{scheme}://127.0.0.1:{}", free()), format!("http://127.0.0.1:{}", free()));
+        let mut command = Command::new(bin("etcd"));
+        command.current_dir(dir.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args([
+            "--data-dir",
+            "data",
+            "--listen-client-urls",
+            &client,
+            "--advertise-client-urls",
+            &client,
+        ]);
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        // Makes the cluster's id another one for each.
+        command.args(["--initial-cluster", &format!("default={peer}"), "--initial-cluster-token", &peer]);
+        if door == Door::Guarded {
+            make_certificates(dir.path());
+            command.args(["--client-cert-auth", "--trusted-ca-file", "ca.pem"]);
+            command.args(["--cert-file", "server.pem", "--key-file", "server.key"]);
+        }
+        let etcd = Self { child: command.spawn().unwrap(), dir, address: client };
+        let begin = Instant::now();
+        while !etcd.ctl(door, "endpoint health") {
+            assert!(begin.elapsed() < Duration::from_secs(30), "etcd does not answer");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        if door == Door::Guarded {
+            for command in ["user add root:secret", "user grant-role root root", "auth enable"] {
+                assert!(etcd.ctl(door, command), "etcdctl {command}");
+            }
+        }
+        etcd
+    }
+
+    fn ctl(&self, door: Door, command: &str) -> bool {
+        let mut etcdctl = Command::new(bin("etcdctl"));
+        etcdctl.current_dir(self.dir.path()).args(["--endpoints", &self.address]);
+        if door == Door::Guarded {
+            etcdctl.args(["--cacert", "ca.pem", "--cert", "client.pem", "--key", "client.key"]);
+        }
+        etcdctl.args(command.split(' ')).output().unwrap().status.success()
+    }
+
+    /// A command on these endpoints.
+    fn loadgen(&self, endpoints: &str, arguments: &str) -> Command {
+        let mut loadgen = Command::new(env!("CARGO_BIN_EXE_loadgen"));
+        loadgen.current_dir(self.dir.path()).args(arguments.split_whitespace());
+        loadgen.arg(format!("--endpoints={endpoints}"));
+        loadgen.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        loadgen
+    }
+
+    /// Exit status, standard output and standard error of a short run with these flags.
+    fn load(&self, endpoints: &str, flags: &str) -> (Option<i32>, String, String) {
+        let line = format!("put --total=200 --conns=2 --clients=8 {flags}");
+        told(self.loadgen(endpoints, &line).output().unwrap())
+    }
+}
+
+fn told(output: Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh) and openssl"]
+fn with_certificates_and_a_password_one_is_let_in_and_without_one_is_told_why() {
+    let etcd = Etcd::start(Door::Guarded);
+    let https = etcd.address.clone();
+    let bare = https.trim_start_matches("https://");
+    let shown = "--cert=client.pem --key=client.key";
+
+    for (endpoint, flags) in [
+        (https.as_str(), format!("--cacert=ca.pem {shown} --user=root:secret")),
+        (https.as_str(), format!("--insecure-skip-tls-verify {shown} --user=root --password=secret")),
+        (bare, format!("--cacert=ca.pem {shown} --user=root:secret")),
+    ] {
+        let (status, out, err) = etcd.load(endpoint, &flags);
+        assert_eq!(status, Some(0), "{flags}: {out}{err}");
+        assert!(out.contains("Requests/sec:") && !out.contains("Error distribution"), "{flags}: {out}");
+    }
+
+    for (flags, told) in [
+        (String::new(), "invalid peer certificate"),
+        ("--cacert=ca.pem".into(), "does it want a client certificate"),
+        (
+            format!("--cacert=ca.pem {shown} --user=root:wrong"),
+            "authentication failed, invalid user ID or password",
+        ),
+        (format!("--cacert=ca.pem {shown} --user=root"), "no password for root"),
+    ] {
+        let (status, _, err) = etcd.load(&https, &flags);
+        assert_eq!(status, Some(1), "{flags}: {err}");
+        assert!(err.contains(told), "{flags}: {err}");
+    }
+
+    // Let in, but nobody: every call fails, and says why once.
+    let (status, out, err) = etcd.load(&https, &format!("--cacert=ca.pem {shown}"));
+    assert_eq!(status, Some(1), "{err}");
+    assert!(out.contains("[200]\tPermissionDenied: etcdserver: permission denied"), "{out}");
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
+fn what_is_no_cluster_or_two_clusters_is_refused_before_any_load() {
+    let (one, other) = (Etcd::start(Door::Open), Etcd::start(Door::Open));
+    let (first, second) =
+        (one.address.trim_start_matches("http://"), other.address.trim_start_matches("http://"));
+    // Something that answers, but not gRPC.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let web = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _ = stream.unwrap().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    for (endpoints, reason) in [
+        (format!("{first},{second}"), format!("endpoints {first} and {second} belong to different clusters")),
+        (web.clone(), format!("endpoint {web}: speaks no gRPC")),
+        (nobody.clone(), format!("endpoint {nobody}: Connection refused")),
+    ] {
+        let (status, out, err) = one.load(&endpoints, "");
+        assert_eq!(status, Some(1), "{out}{err}");
+        assert!(err.contains(&reason) && out.is_empty(), "{out}{err}");
+    }
+    let output =
+        Command::new(bin("etcdctl")).args(["--endpoints", &one.address, "get", "", "--prefix"]).output();
+    assert_eq!(told(output.unwrap()).1, "", "nothing was written");
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
+fn an_interrupted_run_reports_what_it_measured_and_says_that_it_is_partial() {
+    let etcd = Etcd::start(Door::Open);
+    let kept = etcd.dir.path().join("kept.json");
+    let line = format!("put --rate=200 --open-loop --clients=20 --total=100000 --json={}", kept.display());
+    let child = etcd.loadgen(&etcd.address, &line).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let (status, out, err) = told(child.wait_with_output().unwrap());
+    assert_eq!(status, Some(130), "{out}{err}");
+    assert!(out.contains(" of 100000 requests (interrupted)"), "{out}");
+    let kept: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(kept).unwrap()).unwrap();
+    assert_eq!(kept["partial"], "interrupted");
+    let succeeded = kept["succeeded"].as_u64().unwrap();
+    assert!((100..1000).contains(&succeeded), "{succeeded} in about two seconds of 200/s");
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
+fn errors_are_grouped_with_a_sample_and_fail_the_program_beyond_the_limit() {
+    let etcd = Etcd::start(Door::Open);
+    // etcd takes 1.5 MiB per request.
+    for (max_errors, expected) in [(0, Some(1)), (3, Some(1)), (4, Some(0))] {
+        let line = format!("put --total=4 --val-size=2000000 --max-errors={max_errors}");
+        let (status, out, err) = told(etcd.loadgen(&etcd.address, &line).output().unwrap());
+        assert_eq!(status, expected, "{out}{err}");
+        assert!(out.contains("[4]\tInvalidArgument: etcdserver: request is too large"), "{out}");
+    }
+}

@@ -1,0 +1,100 @@
+//! What lies in a log, for whoever only looks: entries as batches of commands, states as numbers.
+//!
+//! Reads with the same functions as a start, so that an inspection never says other than a start would.
+
+use bytes::Bytes;
+
+use crate::batch::Batch;
+use crate::state::DurableState;
+
+/// The payload of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntrySeen {
+    /// A new leader's first entry.
+    Empty,
+    Batch(BatchSeen),
+    /// A change of membership, which this version does not make.
+    Membership,
+}
+
+/// Commands that were proposed together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchSeen {
+    /// Node id of the member that made it, the nonce of its run, and the batch's number in that run.
+    pub proposer: u64,
+    pub nonce: u64,
+    pub sequence: u64,
+    pub commands: Vec<Bytes>,
+}
+
+/// Raft's hard state and membership.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateSeen {
+    pub term: u64,
+    /// 0: none.
+    pub vote: u64,
+    /// May lag behind what was committed, and never lies beyond the log.
+    pub commit: u64,
+    pub voters: Vec<u64>,
+    pub learners: Vec<u64>,
+}
+
+/// Reads an entry's payload. The error: what about it is wrong.
+pub fn read_entry(kind: u8, payload: Bytes) -> Result<EntrySeen, String> {
+    match kind {
+        0 if payload.is_empty() => Ok(EntrySeen::Empty),
+        0 => {
+            let batch = Batch::parse(&payload).map_err(|error| error.to_string())?;
+            let commands: Vec<Bytes> = batch.commands().collect();
+            assert_eq!(commands.len(), batch.count, "parsing has counted them");
+            let (proposer, nonce, sequence) = (batch.id.proposer, batch.id.nonce, batch.id.sequence);
+            Ok(EntrySeen::Batch(BatchSeen { proposer, nonce, sequence, commands }))
+        }
+        1 | 2 => Ok(EntrySeen::Membership),
+        other => Err(format!("entries of kind {other} are not known")),
+    }
+}
+
+/// Reads a state. The error: what about it is wrong.
+pub fn read_state(bytes: &[u8]) -> Result<StateSeen, String> {
+    let DurableState { hard, conf } = DurableState::decode(bytes).map_err(|error| error.to_string())?;
+    Ok(StateSeen {
+        term: hard.term,
+        vote: hard.vote,
+        commit: hard.commit,
+        voters: conf.voters,
+        learners: conf.learners,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{BatchBuilder, BatchId};
+
+    #[test]
+    fn a_batch_shows_its_commands_and_who_made_it() {
+        let mut builder = BatchBuilder::new(BatchId { proposer: 3, nonce: 4, sequence: 5 }, 0);
+        builder.push(b"one");
+        builder.push(b"");
+        let payload = builder.finish();
+        let commands = vec![Bytes::from_static(b"one"), Bytes::new()];
+        let wanted = EntrySeen::Batch(BatchSeen { proposer: 3, nonce: 4, sequence: 5, commands });
+        assert_eq!(read_entry(0, payload.clone()), Ok(wanted));
+        assert_eq!(read_entry(0, Bytes::new()), Ok(EntrySeen::Empty));
+        assert_eq!(read_entry(2, Bytes::new()), Ok(EntrySeen::Membership));
+        assert!(read_entry(0, payload.slice(..payload.len() - 1)).is_err());
+        assert!(read_entry(9, payload).is_err());
+    }
+
+    #[test]
+    fn a_state_shows_term_vote_and_members() {
+        let mut state = DurableState::default();
+        (state.hard.term, state.hard.vote, state.hard.commit) = (7, 2, 300);
+        state.conf.voters = vec![1, 2, 3];
+        let seen = StateSeen { term: 7, vote: 2, commit: 300, voters: vec![1, 2, 3], learners: vec![] };
+        assert_eq!(read_state(&state.encode()), Ok(seen));
+        assert!(read_state(b"\x02").is_err());
+        assert!(read_state(b"").is_err());
+    }
+}

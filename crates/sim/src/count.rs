@@ -1,0 +1,123 @@
+//! What happened in a story, counted: faults by kind, and how far the code under test was driven.
+
+use std::fmt;
+
+/// Makes the enum, its list and its names in one place, so that none can be forgotten.
+macro_rules! counts {
+    ($($variant:ident => $name:literal,)*) => {
+        /// Something worth counting.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Count { $($variant,)* }
+
+        impl Count {
+            pub const ALL: &'static [(Count, &'static str)] = &[$((Count::$variant, $name),)*];
+        }
+    };
+}
+
+counts! {
+    Splits => "faults: partitions in two",
+    OneWays => "faults: partitions one way",
+    Isolations => "faults: leaders cut off",
+    Bridges => "faults: partitions with a bridge",
+    Rings => "faults: partitions into a ring",
+    Weathers => "faults: spells of loss, delay, duplicates",
+    MessagesLost => "faults: messages lost",
+    MessagesTwice => "faults: messages delivered twice",
+    Kills => "faults: processes killed",
+    PowerCuts => "faults: power cuts that keep what was synced",
+    PowerCutsSubset => "faults: power cuts that keep part of the rest",
+    PowerCutsTorn => "faults: power cuts that tear writes",
+    CrashesInWrite => "faults: crashes within a log write",
+    CrashesInCheckpoint => "faults: crashes within a checkpoint",
+    AllDown => "faults: all members down at once",
+    SlowDisks => "faults: slow disks",
+    StalledDisks => "faults: stalled disks",
+    DiskErrors => "faults: members stopped by EIO",
+    DisksFull => "faults: members stopped by ENOSPC",
+    LostStores => "faults: stores wiped",
+    Pauses => "faults: pauses",
+    FastClocks => "faults: clocks that run fast",
+    SlowClocks => "faults: clocks that run slow or stand still",
+    ClockJumps => "faults: clock jumps",
+    Transfers => "faults: leadership moved",
+    Elections => "reached: terms led",
+    Restarts => "reached: restarts",
+    FailedStarts => "reached: starts that a disk error ended",
+    TornTails => "reached: torn tails cut",
+    Checkpoints => "reached: checkpoints",
+    Compactions => "reached: compactions applied",
+    Sweeps => "reached: compactions finished on a disk",
+    Hashes => "reached: state hashes compared",
+    SnapshotsSent => "reached: snapshot streams begun",
+    SnapshotsCut => "reached: snapshot streams cut",
+    Installs => "reached: snapshots installed",
+    StartsWithoutStore => "reached: starts without a store",
+    StartsWithStaged => "reached: installs finished at a start",
+    Trims => "reached: log segments released",
+    Puts => "answered: puts",
+    Deletes => "answered: deletes",
+    Txns => "answered: txns",
+    Refusals => "answered: refusals",
+    Reads => "answered: linearizable reads",
+    OldReads => "answered: reads of old revisions",
+    SerializableReads => "answered: serializable reads",
+    Unanswered => "unanswered requests",
+}
+
+/// What came of a story, or of many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// Hash of everything that happened, in order.
+    pub trace: u64,
+    pub stories: u64,
+    pub simulated_seconds: u64,
+    pub happenings: u64,
+    counts: [u64; Count::ALL.len()],
+}
+
+impl Report {
+    #[must_use]
+    pub fn new(seed: u64) -> Report {
+        Report { trace: seed, stories: 0, simulated_seconds: 0, happenings: 0, counts: [0; Count::ALL.len()] }
+    }
+
+    pub fn add(&mut self, count: Count, times: u64) {
+        self.counts[count as usize] += times;
+    }
+
+    #[must_use]
+    pub fn get(&self, count: Count) -> u64 {
+        self.counts[count as usize]
+    }
+
+    /// Faults of every kind, without lost and doubled messages.
+    #[must_use]
+    pub fn faults(&self) -> u64 {
+        let messages = [Count::MessagesLost, Count::MessagesTwice];
+        let faults = Count::ALL
+            .iter()
+            .filter(|(count, name)| name.starts_with("faults: ") && !messages.contains(count));
+        faults.map(|(count, _)| self.get(*count)).sum()
+    }
+
+    /// Takes another story in. The order does not matter, so that stories may be played side by side.
+    pub fn merge(&mut self, other: &Report) {
+        self.trace = self.trace.wrapping_add(other.trace);
+        self.stories += other.stories;
+        self.simulated_seconds += other.simulated_seconds;
+        self.happenings += other.happenings;
+        for (sum, count) in self.counts.iter_mut().zip(other.counts) {
+            *sum += count;
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (count, name) in Count::ALL {
+            writeln!(f, "{:>14}  {name}", self.get(*count))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! Many stories side by side: seeds are dealt out to threads, and what came of them is added up.
+//!
+//! Each story lives in one thread and knows of no other, so their number and order change nothing in any of them.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::{Breach, Plan, Report, Trace, run, run_traced};
+
+thread_local! {
+    /// What the last panic of this thread said, and where.
+    static SAID: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Keeps panics quiet and remembers what they said: from the first story on, in the whole process.
+fn listen() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        std::panic::set_hook(Box::new(|panic| SAID.with(|said| *said.borrow_mut() = panic.to_string())));
+    });
+}
+
+/// The outcome of `work`, or what its panic said.
+pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|_| SAID.with(|said| said.borrow().clone()))
+}
+
+/// Plays one story. A panic is a breach as well: most assertions of the real code are laws.
+pub fn play(plan: Plan, trace: Option<Trace>) -> Result<Report, Breach> {
+    listen();
+    let story = || match trace {
+        Some(trace) => run_traced(plan, trace),
+        None => run(plan),
+    };
+    quietly(story).unwrap_or_else(|said| Err(Breach(format!("a member panicked: {said}"))))
+}
+
+/// When to stop.
+#[derive(Clone, Copy, Debug)]
+pub struct Until {
+    /// Stories to play at least.
+    pub stories: u64,
+    /// Simulated time to cover at least.
+    pub simulated: Duration,
+    /// Real time after which no further story begins.
+    pub real: Option<Duration>,
+}
+
+/// What a fleet brought home.
+#[derive(Debug)]
+pub struct Harvest {
+    pub report: Report,
+    pub took: Duration,
+    /// Stories that broke a law, in no order.
+    pub breaches: Vec<(Plan, Breach)>,
+}
+
+/// Plays stories in `jobs` threads; `plan` makes one of each number from 0 on. Ends early after a breach.
+pub fn sail(jobs: usize, until: Until, plan: &(dyn Fn(u64) -> Plan + Sync)) -> Harvest {
+    let started = Instant::now();
+    let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let harvest = Mutex::new((Report::new(0), Vec::new()));
+    let enough = |report: &Report| {
+        report.stories >= until.stories && report.simulated_seconds >= until.simulated.as_secs()
+    };
+    let work = || {
+        while !stop.load(Ordering::Relaxed) {
+            let plan = plan(next.fetch_add(1, Ordering::Relaxed));
+            let came = play(plan, None);
+            let mut harvest = harvest.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_over = match came {
+                Ok(report) => {
+                    harvest.0.merge(&report);
+                    enough(&harvest.0) || until.real.is_some_and(|real| started.elapsed() >= real)
+                }
+                Err(breach) => {
+                    harvest.1.push((plan, breach));
+                    true
+                }
+            };
+            stop.fetch_or(is_over, Ordering::Relaxed);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(work);
+        }
+    });
+    let (report, breaches) = harvest.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Harvest { report, took: started.elapsed(), breaches }
+}
