@@ -206,3 +206,7 @@ impl Staging {
         self.backend.update(std::mem::take(&mut self.update))
     }
 }
+
+#[cfg(test)]
+#[path = "staging_tests.rs"]
+mod tests;

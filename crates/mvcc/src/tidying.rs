@@ -192,3 +192,7 @@ fn copied(durable: &mut Durable, block: &Block) -> Result<Arc<Block>> {
     let content = Content::Stored(durable.files.append(&mut *durable.backend, &stored)?);
     Ok(Arc::new(Block { identity: block.identity, content, dead: block.dead.clone() }))
 }
+
+#[cfg(test)]
+#[path = "tidying_tests.rs"]
+mod tests;

@@ -3,13 +3,15 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use common::tiny_options;
 use mvcc::{
     Applied, Backend, CompactProgress, Error, Fetch, KeyRange, MemoryBackend, Options, RangeOptions,
-    SledBackend, Store,
+    SledBackend, Staging, Store, Writer,
 };
 
 const KEYS: i64 = 50;
@@ -53,6 +55,17 @@ fn check_once(store: &Store, seed: i64) -> bool {
     true
 }
 
+/// The request that makes revision `main`.
+fn change(writer: &mut Writer, main: i64) {
+    let mut request = writer.begin();
+    if is_delete(main) {
+        request.delete_range(&KeyRange::one(key(main).into()), mvcc::Previous::Skip).unwrap();
+    } else {
+        request.put(key(main).as_bytes(), main.to_string().repeat(8).as_bytes(), 0);
+    }
+    assert_eq!(request.finish(), main);
+}
+
 fn race(backend: Box<dyn Backend>, requests: i64) {
     let options = Options { checkpoint_due_bytes: 4096, ..tiny_options() };
     let (mut writer, store, mut maintainer) = mvcc::open(backend, options).unwrap();
@@ -78,13 +91,7 @@ fn race(backend: Box<dyn Backend>, requests: i64) {
             }
         });
         for main in 2..requests {
-            let mut request = writer.begin();
-            if is_delete(main) {
-                request.delete_range(&KeyRange::one(key(main).into()), mvcc::Previous::Skip).unwrap();
-            } else {
-                request.put(key(main).as_bytes(), main.to_string().repeat(8).as_bytes(), 0);
-            }
-            assert_eq!(request.finish(), main);
+            change(&mut writer, main);
             if main % 40 == 0 && main > 200 {
                 writer.compact(main - 150).unwrap();
             }
@@ -99,6 +106,71 @@ fn race(backend: Box<dyn Backend>, requests: i64) {
     for seed in 0..50 {
         check_once(&store, seed);
     }
+}
+
+/// A leader's history installed again and again under a follower's readers.
+fn race_with_installs(incoming: impl Fn() -> Box<dyn Backend>, home: Box<dyn Backend>, rounds: i64) {
+    let options = Options { checkpoint_due_bytes: 4096, ..tiny_options() };
+    let (mut writer, leader, mut maintainer) = mvcc::open(Box::new(MemoryBackend::new()), options).unwrap();
+    let (_follower, store, mut installer) = mvcc::open(home, options).unwrap();
+    let is_over = AtomicBool::new(false);
+    // Whoever hashes the same history against the same compaction gets the same, whatever was installed meanwhile.
+    let hashes = Mutex::new(BTreeMap::new());
+    #[expect(clippy::disallowed_methods, reason = "readers beside a writer need threads")]
+    thread::scope(|scope| {
+        for reader in 0..2 {
+            let (store, is_over, hashes) = (store.clone(), &is_over, &hashes);
+            scope.spawn(move || {
+                let (mut seed, mut newest) = (reader, 0);
+                while !is_over.load(Ordering::Relaxed) {
+                    seed = (seed * 7_919 + 13) % 1_000_003;
+                    check_once(&store, seed);
+                    assert!(store.revision() >= newest, "the revision went back");
+                    newest = store.revision();
+                    let hash = store.hash_kv(0).unwrap();
+                    let key = (hash.hash_revision, hash.compact_revision);
+                    let first = *hashes.lock().unwrap().entry(key).or_insert(hash.hash);
+                    assert_eq!(first, hash.hash, "two hashes of one state {key:?}");
+                }
+            });
+        }
+        let mut main = 2;
+        for round in 0..rounds {
+            for _ in 0..100 + round * 7 % 60 {
+                change(&mut writer, main);
+                main += 1;
+            }
+            if main > 400 {
+                writer.compact(main - 150).unwrap();
+            }
+            writer.end_entry(Applied { index: main as u64, term: 1 }).unwrap();
+            maintainer.persist().unwrap();
+            while maintainer.compact_step(50).unwrap() != CompactProgress::Idle {}
+            let mut export = maintainer.export();
+            let mut staging = Staging::begin(incoming(), &options).unwrap();
+            while let Some(chunk) = export.next(1000).unwrap() {
+                staging.add(&chunk).unwrap();
+            }
+            installer.install(staging.finish().unwrap()).unwrap();
+            assert_eq!(store.hash_kv(0).unwrap().hash, leader.hash_kv(0).unwrap().hash, "round {round}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!((store.revision(), store.applied()), (leader.revision(), leader.applied()));
+}
+
+#[test]
+fn readers_race_with_installs_in_memory() {
+    let disk = MemoryBackend::new();
+    race_with_installs(|| Box::new(disk.incoming()), Box::new(disk.clone()), 40);
+}
+
+#[test]
+fn readers_race_with_installs_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("store");
+    let backend = Box::new(SledBackend::open(&home).unwrap());
+    race_with_installs(|| Box::new(SledBackend::incoming(&home).unwrap()), backend, 6);
 }
 
 #[test]
