@@ -86,7 +86,8 @@ impl<O> Shared<O> {
     /// The member cannot go on. Reports the first cause and sends everybody home.
     pub fn fail(&self, fatal: Fatal) {
         if !self.failed.swap(true, Ordering::SeqCst) {
-            tracing::error!(error = %fatal, "the member stops");
+            // The process says it where the error ends.
+            tracing::debug!(error = %fatal, "the member stops");
             (self.on_fatal)(fatal);
         }
         self.inbox.close();

@@ -19,16 +19,17 @@ pub struct Report<W> {
 #[derive(Debug)]
 pub struct Line {
     kind: &'static str,
-    fields: Map<String, Value>,
+    /// In the order in which they are said.
+    fields: Vec<(String, Value)>,
 }
 
 impl Line {
     pub fn new(kind: &'static str) -> Line {
-        Line { kind, fields: Map::new() }
+        Line { kind, fields: Vec::new() }
     }
 
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Line {
-        self.fields.insert(name.to_owned(), value.into());
+        self.fields.push((name.to_owned(), value.into()));
         self
     }
 
@@ -86,21 +87,25 @@ impl<W: Write> Report<W> {
             return writeln!(self.out, "{}", Value::Object(object));
         }
         write!(self.out, "{}", line.kind)?;
-        for (name, value) in &line.fields {
+        let (lists, words): (Vec<_>, Vec<_>) = line.fields.iter().partition(|(_, value)| is_list(value));
+        for (name, value) in words {
             match value {
-                Value::Array(parts) if !parts.is_empty() && parts.iter().all(Value::is_object) => {
-                    for part in parts {
-                        write!(self.out, "\n    {}", cut(part))?;
-                    }
-                }
                 Value::String(text) if !text.contains(' ') => {
                     write!(self.out, " {name}={}", shortened(text))?
                 }
                 other => write!(self.out, " {name}={}", cut(other))?,
             }
         }
+        for part in lists.iter().filter_map(|(_, value)| value.as_array()).flatten() {
+            write!(self.out, "\n    {}", cut(part))?;
+        }
         writeln!(self.out)
     }
+}
+
+/// Whether a value is shown below its line, each part on one of its own.
+fn is_list(value: &Value) -> bool {
+    value.as_array().is_some_and(|parts| !parts.is_empty() && parts.iter().all(Value::is_object))
 }
 
 /// The value with its long texts cut.
