@@ -8,11 +8,10 @@ pub const CLUSTER_SHORT: &str = "3.7";
 /// Version of this program.
 pub const OWN: &str = env!("CARGO_PKG_VERSION");
 
-/// What `--version` prints.
+/// What `--version` prints. Target, commit and date come from the build script in `deploy/version`.
 pub fn text() -> String {
-    let commit = option_env!("KV_SERVER_GIT_COMMIT").unwrap_or("unknown");
-    let (os, architecture) = (std::env::consts::OS, std::env::consts::ARCH);
+    let (target, commit, date) = (env!("BUILD_TARGET"), env!("BUILD_COMMIT"), env!("BUILD_DATE"));
     format!(
-        "kv-server Version: {OWN}\netcd API Version: {ETCD}\nGit SHA: {commit}\nTarget: {architecture}-{os}\n"
+        "kv-server Version: {OWN}\netcd API Version: {ETCD}\nGit SHA: {commit}\nBuild Date: {date}\nTarget: {target}\n"
     )
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 /// Measures any etcd-compatible server with put, range and txn requests, as etcd's own `benchmark` does.
 #[derive(Debug, Parser)]
-#[command(name = "loadgen", version, args_override_self = true, after_help = help::ROOT)]
+#[command(name = "loadgen", version, long_version = VERSION, args_override_self = true)]
+#[command(after_help = help::ROOT)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
@@ -35,6 +36,16 @@ impl Cli {
     }
 }
 
+/// Target, commit and date come from the build script in `deploy/version`.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\nGit SHA: ",
+    env!("BUILD_COMMIT"),
+    "\nBuild Date: ",
+    env!("BUILD_DATE"),
+    "\nTarget: ",
+    env!("BUILD_TARGET")
+);
 /// Flags of every command.
 #[derive(Args, Debug)]
 pub struct Global {
