@@ -46,6 +46,7 @@ const VERSION: &str = concat!(
     "\nTarget: ",
     env!("BUILD_TARGET")
 );
+
 /// Flags of every command.
 #[derive(Args, Debug)]
 pub struct Global {
