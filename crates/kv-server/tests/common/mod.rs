@@ -34,9 +34,18 @@ struct Said {
     changed: Condvar,
 }
 
+/// The server that was built for this test.
+pub const SERVER: &str = env!("CARGO_BIN_EXE_kv-server");
+
 /// Starts the binary; nothing of our own environment reaches it.
 pub fn start(arguments: &[&str]) -> Process {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_kv-server"))
+    start_program(&[SERVER.to_owned()], arguments)
+}
+
+/// Starts `program`: a path, or an emulator with its arguments and then the path.
+pub fn start_program(program: &[String], arguments: &[&str]) -> Process {
+    let mut child = Command::new(&program[0])
+        .args(&program[1..])
         .args(arguments)
         .env_clear()
         .stdin(Stdio::null())
@@ -158,6 +167,8 @@ pub struct Member {
     initial_cluster: String,
     /// More flags, each as `--name=value`.
     pub extra: Vec<String>,
+    /// What runs: `SERVER`, unless a test says otherwise.
+    pub program: Vec<String>,
     pub process: Option<Process>,
 }
 
@@ -185,7 +196,7 @@ impl Member {
     pub fn launch(&mut self) {
         let flags = self.flags();
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        self.process = Some(start(&flags));
+        self.process = Some(start_program(&self.program, &flags));
     }
 
     pub fn wait_ready(&self) {
@@ -275,6 +286,7 @@ impl Cluster {
                 data_dir: parent.path().join(format!("m{at}")),
                 initial_cluster: initial_cluster.join(","),
                 extra: Vec::new(),
+                program: vec![SERVER.to_owned()],
                 process: None,
             })
             .collect();
