@@ -9,6 +9,7 @@ mod measure; // suites on one system or two
 mod measure_flags; // what users may write for them
 mod outputs; // where reports go
 mod plans; // flags to plans
+mod steps; // one load at several rates
 mod watch; // a run as its user sees it
 
 use flags::Cli;

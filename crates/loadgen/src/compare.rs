@@ -97,6 +97,22 @@ pub struct Step<'a> {
 }
 
 impl Plan {
+    /// One cluster that runs already, measured at several rates: see [`steps`].
+    pub fn of_steps(title: String, subject: Subject, threads: usize) -> Self {
+        Self {
+            title,
+            subjects: vec![subject],
+            suites: Vec::new(),
+            members: None,
+            rounds: None,
+            scale: 1.0,
+            row_seconds: None,
+            data_dir: PathBuf::new(),
+            wal_dir: None,
+            threads,
+        }
+    }
+
     /// An empty report of this plan, or why the plan makes no sense.
     pub fn report(&self, command: String) -> Result<Report, String> {
         self.check()?;
@@ -132,7 +148,8 @@ impl Plan {
         if self.members == Some(0) {
             return Err("--members=0 leaves nothing to measure".into());
         }
-        if self.rounds == Some(0) || self.suites.iter().all(|suite| suite.rows.is_empty()) {
+        let no_rows = !self.suites.is_empty() && self.suites.iter().all(|suite| suite.rows.is_empty());
+        if self.rounds == Some(0) || no_rows {
             return Err("without rows and rounds nothing is measured".into());
         }
         if self.scale.is_nan() || self.scale <= 0.0 {

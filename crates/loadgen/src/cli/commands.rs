@@ -1,7 +1,7 @@
 //! What each command does.
 
-use super::flags::{Cli, Command, Global, PutFlags};
-use super::{admit, measure, outputs, plans, watch};
+use super::flags::{Cli, Command, Global, PutFlags, Sending};
+use super::{admit, measure, outputs, plans, steps, watch};
 use crate::admin;
 use crate::endpoint::Endpoint;
 use crate::report::{self, Precision, Timeline};
@@ -39,7 +39,7 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, String> {
         Command::TxnPut(flags) => {
             let endpoints = global.endpoints.clone();
             let plan = plans::plan(global, endpoints, plans::txn_put(flags)?, &flags.sending)?;
-            load(global, plan, std::future::pending()).await
+            load(global, &flags.sending, plan, std::future::pending()).await
         }
         Command::Range(flags) => {
             let endpoints = global.endpoints.clone();
@@ -49,7 +49,7 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, String> {
                 let kind = if linearizable { "linearizable" } else { "serializable" };
                 print(&format!("bench with {kind} range\n"))?;
             }
-            load(global, plan, std::future::pending()).await
+            load(global, &flags.sending, plan, std::future::pending()).await
         }
         Command::Compare(flags) => measure::compare(global, flags).await,
         Command::Suite(flags) => measure::suite(global, flags).await,
@@ -69,7 +69,7 @@ async fn put(global: &Global, flags: &PutFlags) -> Result<ExitCode, String> {
     let plan = plans::plan(global, global.endpoints.clone(), plans::put(flags)?, &flags.sending)?;
     let first = global.endpoints.first().ok_or("no endpoint given")?.clone();
     let compaction = compact_regularly(first.clone(), flags.compact_interval, flags.compact_index_delta);
-    let code = load(global, plan, compaction).await?;
+    let code = load(global, &flags.sending, plan, compaction).await?;
     if flags.check_hashkv && !is_json_on_stdout(global) {
         print(&hash_summary(&first).await.map_err(|error| error.to_string())?)?;
     }
@@ -96,6 +96,7 @@ async fn compact_regularly(endpoint: Endpoint, interval: Duration, delta: i64) -
 /// Runs a plan and reports it.
 async fn load(
     global: &Global,
+    sending: &Sending,
     mut plan: Plan,
     beside: impl Future<Output = String>,
 ) -> Result<ExitCode, String> {
@@ -103,6 +104,9 @@ async fn load(
     if global.target_leader {
         let leader = admin::leader(&members).map_err(|error| error.to_string())?;
         plan.endpoints = vec![leader.clone()];
+    }
+    if sending.steps.are_wanted() {
+        return steps::run(global, &sending.steps, sending.rate, plan).await;
     }
     let probes = probes(global);
     let earlier = server::read(&probes).await;

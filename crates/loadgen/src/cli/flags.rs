@@ -2,6 +2,7 @@
 
 use super::measure_flags::{CompareFlags, SuiteFlags};
 use super::outputs::ReportFlags;
+use super::steps::StepFlags;
 use super::{go, help};
 use crate::endpoint::Endpoint;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
@@ -141,6 +142,8 @@ pub struct Sending {
     /// Send at --rate whatever the server does; latency counts from the intended moment
     #[arg(long)]
     pub open_loop: bool,
+    #[command(flatten)]
+    pub steps: StepFlags,
 }
 
 /// What is written: the same for `put` and `txn-put`.

@@ -3,6 +3,7 @@
 use super::commands::note;
 use super::flags::Global;
 use super::measure_flags::{CompareFlags, MeasureFlags, SuiteFlags};
+use super::outputs::Outputs;
 use super::watch::Elsewhere;
 use super::{admit, plans, watch};
 use crate::compare::{self, Origin, Plan, Program, Step, Subject, Watch};
@@ -119,7 +120,7 @@ async fn measure(
     if interrupted {
         report.partial = Some(watch::INTERRUPTED.into());
     }
-    write(global, flags, &report)?;
+    write(global, &flags.outputs, &report)?;
     Ok(match report.errors() {
         _ if interrupted => ExitCode::from(watch::INTERRUPTED_STATUS),
         errors if errors > global.max_errors || report.is_incomplete() => ExitCode::FAILURE,
@@ -127,7 +128,8 @@ async fn measure(
     })
 }
 
-fn write(global: &Global, flags: &MeasureFlags, report: &Report) -> Result<(), String> {
+/// Writes the report to wherever it was asked for.
+pub fn write(global: &Global, outputs: &Outputs, report: &Report) -> Result<(), String> {
     let json_on_stdout = global.json.as_deref() == Some(Path::new("-"));
     if let Some(path) = &global.json {
         let json = serde_json::to_string(report).map_err(|error| error.to_string())? + "\n";
@@ -137,8 +139,13 @@ fn write(global: &Global, flags: &MeasureFlags, report: &Report) -> Result<(), S
             std::fs::write(path, json).map_err(|error| format!("write {}: {error}", path.display()))?;
         }
     }
-    flags.outputs.write(report)?;
+    outputs.write(report)?;
     if json_on_stdout { Ok(()) } else { print(&markdown(&compose::page(report))) }
+}
+
+/// Says something behind a report, unless standard output is JSON.
+pub fn say(global: &Global, text: &str) -> Result<(), String> {
+    if global.json.as_deref() == Some(Path::new("-")) { Ok(()) } else { print(text) }
 }
 
 fn print(text: &str) -> Result<(), String> {
@@ -148,7 +155,7 @@ fn print(text: &str) -> Result<(), String> {
 }
 
 /// This process's arguments, quoted where a shell needs it, without passwords: the line is shown to others.
-fn command_line() -> String {
+pub fn command_line() -> String {
     written(std::env::args())
 }
 
@@ -195,7 +202,7 @@ fn quoted(word: &str) -> String {
 
 /// A line on standard error for each row and for what goes wrong; on a terminal, a bar for each run.
 #[derive(Default)]
-struct Lines {
+pub struct Lines {
     row: usize,
     /// Of the run that goes on, and what it is called.
     view: Option<watch::View>,
