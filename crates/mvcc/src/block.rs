@@ -6,6 +6,7 @@
 //!
 //! * Records of a block ascend in revision, and so do blocks.
 //! * A sealed block never changes. Compaction writes new ones.
+//!   It may be shared without a lock by the cache, by readers, by a checkpoint that stores it and by an export.
 //! * Readers look at the open block under the store's lock and leave with a reference to one finished record: the writer
 //!   cuts each record off the front of its buffer as soon as it is written, so sharing needs neither copy nor `unsafe`.
 
@@ -24,6 +25,7 @@ struct Position {
 }
 
 impl Position {
+    /// The two numbers side by side again; they are kept apart to save eight bytes per record.
     fn revision(&self) -> Revision {
         Revision { main: self.main, sub: i64::from(self.sub) }
     }
@@ -34,6 +36,8 @@ impl Position {
 struct Table(Vec<Position>);
 
 impl Table {
+    /// Number of the record at `revision`. In a store where every request changes one key, main revisions have no gaps, and
+    /// the distance from the first one is the answer; everything else is a binary search over 16-byte entries.
     fn find(&self, revision: Revision) -> Option<usize> {
         let first = self.0.first()?;
         let guess = usize::try_from(revision.main.checked_sub(first.main)?).ok()?;
@@ -61,6 +65,7 @@ impl OpenBlock {
         self.records.is_empty()
     }
 
+    /// Encoded bytes so far; what decides when the block is sealed.
     pub fn raw_bytes(&self) -> usize {
         self.raw_bytes
     }
@@ -150,10 +155,12 @@ impl Decoded {
         Ok(Decoded { base, table: Table(table), raw })
     }
 
+    /// The revision of the first record, which names the block in the catalogue.
     pub fn first(&self) -> Revision {
         self.table.0[0].revision()
     }
 
+    /// The revision of the newest record. Nothing between `first` and this lies in another block.
     pub fn last(&self) -> Revision {
         self.table.0.last().expect("a block holds at least one record").revision()
     }
@@ -162,6 +169,7 @@ impl Decoded {
         self.table.0.len()
     }
 
+    /// All records, encoded, end to end. Slices of it are what readers leave with.
     pub fn raw(&self) -> &Bytes {
         &self.raw
     }
@@ -171,10 +179,13 @@ impl Decoded {
         self.raw.len() + self.table.0.capacity() * size_of::<Position>() + size_of::<Self>()
     }
 
+    /// The record at `revision`; `None` if compaction has moved it on, or it never was here.
     pub fn find(&self, revision: Revision) -> Option<Record<'_>> {
         self.table.find(revision).map(|number| self.record(number))
     }
 
+    /// The record of this number. Decoding is a walk over seven varints, some twenty nanoseconds, and copies nothing: cheaper
+    /// than keeping decoded records, which would double the memory of the cache.
     pub fn record(&self, number: usize) -> Record<'_> {
         let offset = self.table.0[number].offset as usize;
         let (record, _) = Record::decode(self.base, &self.raw[offset..]).expect("decoded once already");

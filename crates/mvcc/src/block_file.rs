@@ -18,8 +18,11 @@ use crate::backend::{Backend, BlockFile};
 use crate::error::{Error, Result};
 use crate::record::Cursor;
 
+/// The first bytes of every block file: it is told from other files before anything in it is believed.
 const MAGIC: &[u8; 8] = b"mvccblks";
+/// Of the file's form, frames included. A file of another version is refused, not guessed at.
 const VERSION: u32 = 1;
+/// Where the first frame begins.
 pub(crate) const HEADER_BYTES: u64 = 24;
 /// Frames written per system call: large enough that the call costs nothing, small enough to stay in the cache.
 const WRITE_BYTES: usize = 1 << 20;
@@ -72,6 +75,8 @@ pub(crate) struct BlockFiles {
     generation: u64,
 }
 
+/// A file in use. It counts its blocks instead of naming them: the directory knows where each of them is, and only the
+/// last one to leave matters here.
 struct Usage {
     file: Arc<dyn BlockFile>,
     /// Where the next frame goes, buffered ones included.
@@ -223,6 +228,8 @@ impl BlockFiles {
         Ok(number)
     }
 
+    /// Writes what has gathered, at the place that it was given when it was appended. A short or failed write is final: the
+    /// caller poisons the maintainer, and the next start finds these bytes beyond the last named block.
     fn write_buffer(&mut self) -> Result<()> {
         let Some(number) = self.current.filter(|_| !self.buffer.is_empty()) else { return Ok(()) };
         let Usage { file, end, .. } = &self.files[&number];
@@ -243,6 +250,8 @@ impl BlockFiles {
     }
 }
 
+/// The header of block file `number`. The number is inside as well as in the name, so that a file that was renamed or
+/// copied over another is noticed.
 fn header(number: u64) -> Vec<u8> {
     let mut header = Vec::with_capacity(HEADER_BYTES as usize);
     header.put_slice(MAGIC);
@@ -253,6 +262,7 @@ fn header(number: u64) -> Vec<u8> {
     header
 }
 
+/// Whether `file` begins as block file `number` must. Done once per file and start; frames have checksums of their own.
 fn check_header(file: &dyn BlockFile, number: u64) -> Result<()> {
     let mut found = vec![0; HEADER_BYTES as usize];
     let damaged = |what| Error::Corrupt { file: file.name(), offset: 0, what };
@@ -285,6 +295,7 @@ pub(crate) fn check_header_bytes(found: &[u8], number: u64) -> Result<(), &'stat
     })
 }
 
+/// The error for an operation that the file system refused.
 fn refused(attempt: &'static str, file: &dyn BlockFile, source: std::io::Error) -> Error {
     Error::Io { attempt, path: file.name().into(), source }
 }

@@ -8,6 +8,9 @@
 //! * Entries and marks change in one atomic update, so the digest always matches what is there. An entry that went
 //!   missing is noticed just as one that was altered.
 //! * The digest is a sum of checksums: an update needs only the entries that it touches.
+//!
+//! A checkpoint of 8 MiB adds some 130 block entries of 60 to 100 bytes, a few items and the marks: one batch of about
+//! 12 KiB. That is all of the store that sled ever sees.
 
 use bytes::{BufMut, Bytes};
 
@@ -20,7 +23,9 @@ use crate::record::Cursor;
 use crate::revision::Revision;
 use crate::types::Applied;
 
+/// Of the entries' form. It stands in the marks, which every store has, so it is looked at before anything else counts.
 const VERSION: u32 = 1;
+/// First bytes of the keys: three kinds in one tree, because sled changes one tree atomically and cheaply.
 const MARKS: u8 = b'm';
 const BLOCK: u8 = b'b';
 const ITEM: u8 = b'i';
@@ -33,11 +38,14 @@ pub(crate) struct Digest {
 }
 
 impl Digest {
+    /// Takes an entry in. Sums wrap: it is no proof against malice, but an entry that is lost, doubled or from another time
+    /// goes unnoticed once in 2^32 at most, and the number of entries has to fit as well.
     pub fn add(&mut self, crc: u32) {
         self.count += 1;
         self.sum = self.sum.wrapping_add(u64::from(crc));
     }
 
+    /// Takes an entry out again that was added before, exactly as it was.
     pub fn remove(&mut self, crc: u32) {
         self.count = self.count.checked_sub(1).expect("an entry is removed once");
         self.sum = self.sum.wrapping_sub(u64::from(crc));
@@ -58,6 +66,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
+    /// A store in which nothing ever happened. Revision 1, as in etcd: the first change is number 2.
     pub const EMPTY: Marks = Marks {
         applied: Applied { index: 0, term: 0 },
         revision: 1,
@@ -67,6 +76,7 @@ impl Marks {
         items: Digest { count: 0, sum: 0 },
     };
 
+    /// The marks as key and sealed value.
     pub fn entry(&self) -> (Vec<u8>, Vec<u8>) {
         let mut value = Vec::with_capacity(80);
         value.put_u32_le(VERSION);
@@ -82,6 +92,7 @@ impl Marks {
         seal(vec![MARKS], value)
     }
 
+    /// The marks from their value's content. `None`: another version, or too few bytes.
     fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
         if cursor.u32_le()? != VERSION {
             return None;
@@ -104,6 +115,8 @@ pub(crate) struct BlockEntry {
 }
 
 impl BlockEntry {
+    /// The entry from its key and its value's content. Beside the form it checks what no reader could live with: an end
+    /// before the beginning, or a block without a single live record, which compaction never leaves.
     fn read(key: &[u8], cursor: &mut Cursor<'_>) -> Option<Self> {
         let (main, sub) = (key.get(1..9)?, key.get(9..17)?);
         let first = Revision {
@@ -142,10 +155,12 @@ pub(crate) fn block_entry(block: &Block, place: &Place) -> (Vec<u8>, Vec<u8>) {
     seal(block_key(block.identity.first), value)
 }
 
+/// The catalogue's key for an item. The prefix keeps items apart from blocks, whatever they are called.
 pub(crate) fn item_key(key: &[u8]) -> Vec<u8> {
     [&[ITEM], key].concat()
 }
 
+/// The catalogue's entry for an item: its value, sealed.
 pub(crate) fn item_entry(key: &[u8], value: &[u8]) -> (Vec<u8>, Vec<u8>) {
     seal(item_key(key), value.to_vec())
 }
@@ -190,12 +205,14 @@ pub(crate) fn damaged(what: &'static str) -> Error {
     Error::Corrupt { file: "catalogue".into(), offset: 0, what }
 }
 
+/// Appends the checksum. The key is inside it: a value under the wrong key is as damaged as a changed one.
 fn seal(key: Vec<u8>, mut value: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
     let crc = checksum(&key, &value);
     value.put_u32_le(crc);
     (key, value)
 }
 
+/// CRC-32C over the key, then the content.
 fn checksum(key: &[u8], content: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(key), content)
 }

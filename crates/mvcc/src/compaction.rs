@@ -7,6 +7,8 @@
 //! * It begins once the logical compaction is durable. So it only ever touches stored blocks, and after a crash no
 //!   reader can ask for what is gone.
 //! * Blocks are swept in revision order: what a crash leaves of a key is always its newest part.
+//!   That is what makes a crash harmless: records are dropped oldest first, so a put never outlives the tombstone or
+//!   the newer put that supersedes it.
 //! * A block is rewritten when less than half of its records live, or when it is small and has such a neighbour. Until
 //!   then the catalogue lists its dead records. So a store never takes much more than twice its live data.
 //! * A step's new blocks are synced before the catalogue names them; the old ones leave the catalogue in the same update,
@@ -128,6 +130,7 @@ impl Compaction {
         }))
     }
 
+    /// The index is pruned from its first key on.
     fn pruning(target: i64) -> Self {
         Compaction::Pruning { target, from: Box::default(), dropped: Vec::new() }
     }
@@ -142,6 +145,8 @@ impl Compaction {
     }
 }
 
+/// Keeps the hash for `Store::hash_kv`: members compare what they had when each of them finished, although that state is
+/// physically gone by then.
 fn remember(shared: &Shared, pass: HashPass) {
     let revision = shared.state.read().revision;
     let mut hashes = shared.hashes.lock();
@@ -169,6 +174,7 @@ pub(crate) struct Change {
 }
 
 impl Sweep {
+    /// The index gave them up in key order; blocks are met in revision order. One sort makes the sweep a single pass.
     fn new(mut dropped: Vec<Revision>) -> Self {
         dropped.sort_unstable();
         assert!(dropped.is_sorted_by(|left, right| left < right), "a record is dropped once");
@@ -249,6 +255,7 @@ fn is_sparse(block: &Block) -> bool {
     block.live_records() * 2 < block.identity.records
 }
 
+/// Its size before compression, which is what blocks are cut by.
 fn block_raw_bytes(block: &Block) -> u64 {
     u64::from(block.identity.raw_bytes)
 }
@@ -282,6 +289,8 @@ pub(crate) fn merge(
     Ok(())
 }
 
+/// Seals a block of moved records and appends it. Not through the cache: whoever reads such old records is rare, and would
+/// be paid for by pushing out newer ones.
 fn store_rewritten(durable: &mut Durable, open: OpenBlock) -> Result<Arc<Block>> {
     let (decoded, mut bytes) = (open.sealed(), Vec::new());
     frame::store(&decoded, &mut bytes);

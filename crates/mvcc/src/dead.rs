@@ -5,6 +5,9 @@
 //! and nothing said that the put is dead as well.
 //!
 //! Two bytes per dead record is usual, both in memory and in the catalogue.
+//!
+//! An example: revisions 100.0 101.0 101.1 105.0 are packed as the steps (100,0) (1,0) (0,1) (4,0). The first step is from
+//! revision 0.0; `sub` is written as it is, since it begins anew with every main revision.
 
 use bytes::BufMut;
 
@@ -18,6 +21,7 @@ pub(crate) struct DeadList {
 }
 
 impl DeadList {
+    /// Number of dead records.
     pub fn len(&self) -> u32 {
         self.len
     }
@@ -36,6 +40,7 @@ impl DeadList {
         DeadList { len, packed: packed.into_boxed_slice() }
     }
 
+    /// All of them, ascending. Some thousand at most, for the time that one block is swept or indexed.
     pub fn unpack(&self) -> Vec<Revision> {
         Self::decode(self.len, &self.packed).expect("packed by this type, or checked by `read`")
     }
@@ -54,6 +59,8 @@ impl DeadList {
         Some(DeadList { len, packed: packed.into() })
     }
 
+    /// Reads `len` steps and insists that they end with the bytes. Used both to check what came from the disk and to unpack
+    /// what passed that check, so the two can never disagree.
     fn decode(len: u32, packed: &[u8]) -> Option<Vec<Revision>> {
         let mut cursor = Cursor::new(packed);
         // A record takes two bytes at least, so a wrong length cannot make this allocate much.

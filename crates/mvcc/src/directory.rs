@@ -7,6 +7,10 @@
 //! * Records are found by revision, not by place. So compaction may rewrite blocks behind the index's back: whoever looks
 //!   a revision up afterwards finds it in the new block, or learns that it is gone.
 //! * Blocks are immutable. One that changes its place is another `Block`; readers keep the one they have.
+//!
+//! Why not keep a block's number in the index? A search here costs some fifty nanoseconds per record read. In return
+//! compaction never touches the index when it moves records, which would mean to hold the writer's lock and to find every
+//! key of a block again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,17 +33,21 @@ pub(crate) struct Block {
     pub dead: DeadList,
 }
 
+/// Where a block's records are. A block in memory is pinned there until a checkpoint stores it; a stored one is read when
+/// somebody asks, and may be in the cache.
 pub(crate) enum Content {
     Memory(Arc<Decoded>),
     Stored(Place),
 }
 
 impl Block {
+    /// A block that the writer has just sealed.
     pub fn in_memory(decoded: Decoded) -> Self {
         let identity = Identity::of(&decoded);
         Block { identity, content: Content::Memory(Arc::new(decoded)), dead: DeadList::default() }
     }
 
+    /// Where it is stored; `None` as long as it is in memory only.
     pub fn place(&self) -> Option<&Place> {
         match &self.content {
             Content::Memory(_) => None,
@@ -57,6 +65,7 @@ impl Block {
         self.stored_bytes() * u64::from(self.live_records()) / u64::from(self.identity.records)
     }
 
+    /// Records that the index still points at, or may point at: all but those listed as dead.
     pub fn live_records(&self) -> u32 {
         let live = self.identity.records.checked_sub(self.dead.len());
         live.expect("a block has no more dead records than records")
@@ -93,6 +102,7 @@ pub(crate) struct Directory {
     live_bytes: u64,
 }
 
+/// One block's place in the order. 24 bytes, found by binary search: 128,000 of them, an 8 GiB store, take 17 steps.
 struct Slot {
     /// A copy of the block's first revision, so that a search touches one array.
     first: Revision,
@@ -104,6 +114,7 @@ impl Directory {
         self.slots.len()
     }
 
+    /// The block at a position. Positions shift when the maintainer replaces blocks; revisions do not.
     pub fn get(&self, position: usize) -> Option<&Arc<Block>> {
         self.slots.get(position).map(|slot| &slot.block)
     }
@@ -161,6 +172,7 @@ impl Directory {
         (self.stored_bytes, self.live_bytes)
     }
 
+    /// Keeps the sums that tell at any time, and without a walk, how much of the store is alive.
     fn add_bytes(&mut self, block: &Block) {
         self.stored_bytes += block.stored_bytes();
         self.live_bytes += block.live_bytes();

@@ -8,6 +8,9 @@
 //! * Nothing is copied to begin one. To send one takes the memory of a chunk and a block.
 //! * Every block is checked before it leaves: what is damaged here is not spread.
 //!
+//! Beginning one copies a pointer per block: 16,000 of them for a gigabyte, some hundred microseconds in all, a thousand per
+//! hold of the lock. Sending is bounded by the transport or by the disk; the store's own part is a checksum.
+//!
 //! The form of the stream is `stream`'s; `staging` is the other end.
 
 use std::collections::BTreeMap;
@@ -136,6 +139,8 @@ impl Export {
         Ok(true)
     }
 
+    /// Queues a block as it lies on the disk. Its checksum is verified on the way, at several GB/s; unpacking it to look at
+    /// the records is the receiver's part, which must do so anyway.
     fn push_block(&mut self, block: &Block) -> Result<()> {
         let place = block.place().expect("only stored blocks are in a checkpoint");
         let stored = place.read()?;

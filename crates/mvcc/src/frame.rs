@@ -6,6 +6,9 @@
 //! * `crc` is CRC-32C over the header before it and the payload: no bit of a frame is outside it.
 //! * The payload is the raw records, or their LZ4 block when that is smaller by a sixteenth or more.
 //! * The header repeats what the catalogue says of the block. A frame that is intact but not the expected one is refused
+//!
+//! A frame costs 48 bytes per 64 KiB. CRC-32C runs at several GB/s with the processor's own instruction, LZ4 unpacks at one
+//! to two: a cold read of one record takes some tens of microseconds, most of them for unpacking.
 //!   as well: a catalogue and files of different times never mix unnoticed.
 
 use bytes::{BufMut, Bytes};
@@ -15,8 +18,11 @@ use crate::block::Decoded;
 use crate::record::Cursor;
 use crate::revision::Revision;
 
+/// Bytes before the payload.
 pub(crate) const HEADER_BYTES: usize = 48;
+/// The checksum is the header's last field, so that all it covers lies around it in two pieces.
 const CRC_AT: usize = HEADER_BYTES - 4;
+/// What every frame begins with. The version is in it: another form would be `blk2`.
 pub(crate) const MAGIC_BYTES: &[u8; 4] = b"blk1";
 const MAGIC: u32 = u32::from_le_bytes(*MAGIC_BYTES);
 const CODEC_RAW: u32 = 0;
@@ -34,6 +40,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
+    /// What a sealed block is known by from now on.
     pub fn of(block: &Decoded) -> Self {
         Identity {
             first: block.first(),
@@ -131,6 +138,8 @@ fn append_payload(raw: &[u8], out: &mut Vec<u8>) -> u32 {
     }
 }
 
+/// The raw records. The length is the header's, which the checksum vouches for and the catalogue repeats; LZ4 must end
+/// exactly there.
 fn unpack(codec: u32, payload: &[u8], raw_bytes: usize) -> Result<Bytes, &'static str> {
     match codec {
         CODEC_RAW if payload.len() == raw_bytes => Ok(Bytes::copy_from_slice(payload)),
@@ -151,11 +160,13 @@ fn checksum(stored: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&stored[..CRC_AT]), &stored[HEADER_BYTES..])
 }
 
+/// Twelve bytes: frames and catalogue write revisions alike.
 pub(crate) fn put_revision(out: &mut impl BufMut, revision: Revision) {
     out.put_i64_le(revision.main);
     out.put_u32_le(u32::try_from(revision.sub).expect("fewer than 2^32 changes in one request"));
 }
 
+/// As `put_revision` wrote it. The caller has checked the length.
 fn take_revision(cursor: &mut Cursor<'_>) -> Revision {
     let main = cursor.i64_le().expect("the header is 48 bytes");
     Revision { main, sub: i64::from(cursor.u32_le().expect("the header is 48 bytes")) }

@@ -7,6 +7,7 @@
 //! see: etcd then leaves out none that its compaction has kept.
 //!
 //! * A hash is of one state: if a compaction comes in between, it is taken anew.
+//!   The installation of another store counts as such a change too.
 //! * etcd hashes once more when a compaction finishes, still against the compact revision before it, and answers with
 //!   that hash when asked for the same revision. So does this store.
 
@@ -111,10 +112,13 @@ impl HashPass {
         Ok(false)
     }
 
+    /// The hash of what was passed. `revision` is the store's newest, for the answer only.
     pub fn finish(self, revision: i64) -> KvHash {
         KvHash { hash: self.crc, compact_revision: self.compact, hash_revision: self.at, revision }
     }
 
+    /// Takes records into the hash. Which of them count is asked under the lock, for all of them at once; encoding and
+    /// checksumming, the expensive part, is done without it.
     fn add(&mut self, shared: &Shared, records: &[Record<'_>]) {
         let is_counted: Vec<bool> = {
             let state = shared.state.read();

@@ -8,6 +8,10 @@
 //!
 //! Most keys of most stores have one record left. They cost 24 bytes and no allocation (`Single`); everything else is
 //! boxed. The n-th revision of a generation has version `first_version + n`, so versions need no space of their own.
+//!
+//! An example, as etcd would tell it. put@2 put@4 delete@7 put@9 gives two generations, {2 4 7†} and {9}. A reader at 5
+//! sees the put of 4, create revision 2, version 2; at 8 nothing; at 9 version 1, created at 9. Compacted at 8, the first
+//! generation is gone as a whole, and the key is back in its small form.
 
 use std::num::NonZeroU32;
 
@@ -87,6 +91,7 @@ impl History {
         self.at(i64::MAX)
     }
 
+    /// Whether the newest record is a put.
     pub fn is_live(&self) -> bool {
         match self {
             History::Single { .. } => true,
@@ -176,6 +181,7 @@ impl History {
 }
 
 impl Generations {
+    /// As `History::at`: the newest generation that had begun by `at` decides, alive or ended.
     fn at(&self, at: i64) -> Option<Visible> {
         // Readers nearly always want the newest, so search from there.
         if self.last.revisions[0].main <= at {
@@ -193,6 +199,7 @@ impl Generations {
 }
 
 impl Generation {
+    /// A generation that is known from this put on; older ones of it may be compacted.
     fn with_put(put: Visible) -> Self {
         Generation {
             created: put.create,
@@ -202,16 +209,19 @@ impl Generation {
         }
     }
 
+    /// Its last record, tombstone or put.
     fn newest(&self) -> Revision {
         *self.revisions.last().expect("a generation has at least one revision")
     }
 
+    /// The newest put at or before `at`, unless the tombstone that ends the generation is there by then.
     fn at(&self, at: i64) -> Option<Visible> {
         let seen = self.revisions.partition_point(|revision| revision.main <= at);
         let is_tombstone = self.ended && seen == self.revisions.len();
         if seen == 0 || is_tombstone { None } else { Some(self.visible(seen - 1)) }
     }
 
+    /// The put at a position, with the version that its distance from the first one gives it.
     fn visible(&self, position: usize) -> Visible {
         debug_assert!(!self.ended || position + 1 < self.revisions.len(), "a tombstone is not visible");
         Visible {
@@ -239,6 +249,7 @@ impl Generation {
     }
 }
 
+/// A version in four bytes. Four billion puts of one key without a delete do not fit: such a key takes the boxed form.
 fn narrow(version: i64) -> Option<NonZeroU32> {
     NonZeroU32::new(u32::try_from(version).ok()?)
 }

@@ -6,6 +6,8 @@
 //! * Leaves do not overlap. A leaf that compaction empties is removed, unless it is the first.
 //!
 //! Counting keys of the newest state costs one step per leaf, not per key. Older states are counted key by key.
+//! A million keys of eight bytes make some 4000 to 8000 leaves and take some 40 MB; finding one takes two binary searches of
+//! about a dozen steps each, the first over names that lie in one B-tree.
 //! Knows no locks: its owner holds them, and bounds the work per call.
 
 use std::collections::BTreeMap;
@@ -29,10 +31,12 @@ pub(crate) enum Next {
 }
 
 impl Index {
+    /// No keys. The leaf under the empty name is there from the start and never goes, so every key has a leaf to be in.
     pub fn new() -> Self {
         Index { leaves: BTreeMap::from([(Box::from(&b""[..]), Leaf::default())]) }
     }
 
+    /// The history of one key, whether or not it exists now: two binary searches, of leaves and in a leaf.
     pub fn get(&self, key: &[u8]) -> Option<&History> {
         let (_, leaf) = self.leaves.range::<[u8], _>(up_to(key)).next_back()?;
         leaf.search(key).ok().map(|position| leaf.history(position))

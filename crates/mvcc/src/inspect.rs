@@ -238,6 +238,8 @@ impl Inspector {
         Ok(records.collect())
     }
 
+    /// Sorts the entries by what they are. One that is damaged is a fault and the others still count; whether all of them
+    /// are there the digests say.
     fn take_catalogue(&mut self, entries: &[(Vec<u8>, Vec<u8>)]) {
         let (mut blocks, mut items, mut marks) = (Digest::default(), Digest::default(), None);
         for (key, value) in entries {
@@ -271,6 +273,7 @@ impl Inspector {
         });
     }
 
+    /// Notes a fault of the catalogue. Its engine's offsets mean nothing to anybody, so none is given.
     fn catalogue_fault(&mut self, what: String) {
         let file = self.dir.join("catalogue").display().to_string();
         self.faults.push(Fault { file, offset: 0, what });
@@ -305,6 +308,7 @@ impl Inspector {
     }
 }
 
+/// A block as its entry describes it.
 fn named_block(file: &FileSeen, offset: u64, entry: &BlockEntry, fault: Option<&'static str>) -> BlockSeen {
     BlockSeen {
         file: file.path.clone(),
@@ -352,15 +356,18 @@ fn next_frame(file: &FileSeen, from: u64, end: u64) -> Result<u64> {
     Ok(end)
 }
 
+/// What catalogue or header say of a block, in the caller's words.
 fn content(identity: Identity, dead_records: u32) -> BlockContent {
     let Identity { first, last, records, raw_bytes } = identity;
     BlockContent { raw_bytes, records, dead_records, first, last }
 }
 
+/// The number in a block file's name.
 fn block_number(path: &Path) -> Option<u64> {
     path.file_stem()?.to_str()?.parse().ok()
 }
 
+/// Bytes of a file that is opened for this one read: an inspection is rare, and holds nothing open in between.
 fn read(path: &Path, offset: u64, bytes: u64) -> Result<Vec<u8>> {
     let file = File::open(path).map_err(refused("open", path))?;
     let mut buffer = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];

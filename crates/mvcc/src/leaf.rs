@@ -9,6 +9,8 @@
 //! * `live` always equals the number of live histories: counting a full leaf costs nothing.
 //!
 //! An 8-byte key with one record costs 36 bytes here and no allocation of its own.
+//!
+//! A leaf splits in the middle, or at its end when keys come in ascending order: those fill their leaves to the brim.
 
 use crate::history::History;
 
@@ -17,6 +19,7 @@ pub(crate) const KEYS_MAX: usize = 256;
 /// Key bytes per leaf at most, so that long keys do not make inserts slow.
 const KEY_BYTES_MAX: usize = 32 << 10;
 
+/// Columns instead of a vector of pairs: a search touches keys and ends only, and neither costs an allocation per key.
 #[derive(Default, Debug)]
 pub(crate) struct Leaf {
     bytes: Vec<u8>,
@@ -39,6 +42,7 @@ impl Leaf {
         self.live
     }
 
+    /// The key at a position, which must be less than `len`.
     pub fn key(&self, position: usize) -> &[u8] {
         &self.bytes[self.start(position)..self.ends[position] as usize]
     }
@@ -71,6 +75,8 @@ impl Leaf {
         result
     }
 
+    /// Inserts a key where `search` said it belongs. Everything behind it moves: 256 keys of 24 bytes of history, eight of
+    /// key and four of end are 9 KiB at worst, less than a microsecond.
     pub fn insert(&mut self, position: usize, key: &[u8], history: History) {
         debug_assert!(position == 0 || self.key(position - 1) < key, "keys of a leaf ascend");
         debug_assert!(position == self.len() || self.key(position) > key, "keys of a leaf ascend");
@@ -87,6 +93,7 @@ impl Leaf {
         self.histories.insert(position, history);
     }
 
+    /// Whether the last insert made it too large. A single key longer than the limit has a leaf to itself.
     pub fn must_split(&self) -> bool {
         self.len() > KEYS_MAX || (self.bytes.len() > KEY_BYTES_MAX && self.len() > 1)
     }

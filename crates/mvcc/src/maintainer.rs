@@ -6,6 +6,10 @@
 //! * Marks, items and blocks of one checkpoint become durable in one step, so the applied index never runs ahead of the
 //!   data or behind it.
 //! * After a failed write or sync nothing is written any more: what the disk holds is unknown.
+//!
+//! What it may do beside the writer: `persist` reads sealed blocks, which do not change, and takes the lock twice for a
+//! moment, to cut and to swap pointers. Its time is the disk's. A checkpoint that is cut while the one before is being
+//! written simply waits its turn, with all that has gathered meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,6 +84,8 @@ impl Maintainer {
         self.guarded(|maintainer| Compaction::step(maintainer, keys_max, Bound::Tight))
     }
 
+    /// Runs one piece of work that writes. If it fails, what the disk holds is unknown: a page whose sync failed may look clean
+    /// to the kernel and never have arrived. So there is no second attempt, of this or of anything.
     pub(crate) fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.is_poisoned {
             return Err(Error::Poisoned);
@@ -89,6 +95,7 @@ impl Maintainer {
         result
     }
 
+    /// `persist`, for callers that are guarded already.
     pub(crate) fn try_persist(&mut self) -> Result<Persisted> {
         let Some(cut) = self.take_cut() else { return Ok(self.persisted(0, 0)) };
         let first_new = Revision::first_of(self.durable.marks.revision + 1);
@@ -148,6 +155,7 @@ impl Maintainer {
         (from, newer.take_while(|block| block.identity.last.main <= revision).cloned().collect())
     }
 
+    /// The answer of `persist`: what is durable now.
     fn persisted(&self, blocks: usize, bytes_written: u64) -> Persisted {
         let Marks { applied, revision, .. } = self.durable.marks;
         Persisted { applied, revision, blocks, bytes_written }

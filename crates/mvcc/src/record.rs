@@ -9,12 +9,16 @@
 //! * A record says everything about its version of the key: the index is rebuilt from records alone.
 //! * Records of a block ascend in revision; `base` ≤ every `main`.
 //!
+//! An example: put of key `a`, value `x`, revision 12.0, created at 10, third version, in a block that begins at 8:
+//! `01 04 00 01 61 02 03 01 78`, nine bytes, two of which are key and value.
+//!
 //! Knows nothing of blocks' checksums: what it decodes is already proven intact, and still it never trusts a length.
 
 use bytes::{BufMut, BytesMut};
 
 use crate::revision::Revision;
 
+/// The kinds. A lease has a kind of its own because nearly no put has one: it would cost the others a byte.
 const TOMBSTONE: u8 = 0;
 const PUT: u8 = 1;
 const PUT_WITH_LEASE: u8 = 2;
@@ -108,21 +112,26 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
+    /// At the front.
     pub fn new(bytes: &'a [u8]) -> Self {
         Cursor { bytes, at: 0 }
     }
 
+    /// The next `count` bytes; `None` if there are fewer, and then nothing is taken.
     pub fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let taken = self.bytes.get(self.at..self.at.checked_add(count)?)?;
         self.at += count;
         Some(taken)
     }
 
+    /// As many bytes as the varint before them says.
     fn take_counted(&mut self) -> Option<&'a [u8]> {
         let count = usize::try_from(self.varint()?).ok()?;
         self.take(count)
     }
 
+    /// A number of up to ten bytes. A longer form of a small number is accepted: the checksum around it says that it was
+    /// written so.
     pub fn varint(&mut self) -> Option<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {

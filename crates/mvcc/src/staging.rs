@@ -131,6 +131,7 @@ impl Staging {
         Ok(Staged { backend: self.backend, applied, revision, compact_revision })
     }
 
+    /// `add`, before anything is said of failures.
     fn try_add(&mut self, chunk: &[u8]) -> Result<()> {
         self.chunks.add(chunk)?;
         while let Some(part) = self.chunks.part()? {
@@ -148,6 +149,7 @@ impl Staging {
         Ok(())
     }
 
+    /// One part in its turn. The match spells out what may follow what: marks first and once, then items and blocks.
     fn add_part(&mut self, part: &Part) -> Result<()> {
         if part.kind == Kind::End {
             self.is_ended = true;
@@ -178,6 +180,8 @@ impl Staging {
         }
     }
 
+    /// Checks a block down to its records and appends its frame, unchanged. The entry that names it here is a new one: file and
+    /// offset are this member's.
     fn add_block(&mut self, entry: BlockEntry, stored: &[u8], marks: &Marks) -> Result<()> {
         let BlockEntry { identity, dead, .. } = entry;
         if self.last >= Some(identity.first) || identity.last.main > marks.revision {
@@ -196,11 +200,13 @@ impl Staging {
         Ok(())
     }
 
+    /// Queues an entry for the catalogue.
     fn put(&mut self, entry: (Vec<u8>, Vec<u8>)) {
         self.update_bytes += entry.0.len() + entry.1.len();
         self.update.puts.push(entry);
     }
 
+    /// Writes the queued entries. They may name blocks that are not synced yet: without marks none of it is a store.
     fn write_update(&mut self) -> Result<()> {
         self.update_bytes = 0;
         self.backend.update(std::mem::take(&mut self.update))

@@ -8,6 +8,8 @@
 //!
 //! * `revision` is what readers see as newest. Changes beyond it are a request in progress, which holds the lock.
 //! * Sealed blocks with `last.main` ≤ the revision of the last persisted checkpoint are stored; all others are in memory.
+//! * This lock and that of `hashes` are never held together. The cache has locks of its own, and is asked under this one
+//!   only where a request reads behind its own changes.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,6 +33,8 @@ pub(crate) struct Shared {
     pub options: Options,
 }
 
+/// All that changes. Half of it mirrors what is durable, half of it is ahead of that; `revision` and `applied` are ahead,
+/// the marks in `Durable` are not.
 pub(crate) struct State {
     pub index: Index,
     pub directory: Directory,
@@ -134,6 +138,7 @@ impl State {
         self.is_cut_wanted = false;
     }
 
+    /// Adds a record of the request in progress to the open block, and seals the block when it is full.
     fn append(&mut self, record: &Record<'_>, block_bytes: usize) {
         assert_eq!(record.revision.main, self.revision + 1, "changes belong to the request in progress");
         self.is_inside_entry = true;
@@ -143,6 +148,7 @@ impl State {
         }
     }
 
+    /// Closes the open block. It stays in memory, pinned, until a checkpoint has stored it; from here on it is immutable.
     fn seal(&mut self) {
         let sealed: Decoded = std::mem::take(&mut self.open).sealed();
         assert!(sealed.last().main <= self.revision + 1, "a block beyond the request in progress");

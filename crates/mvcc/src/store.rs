@@ -1,4 +1,9 @@
 //! The reader's handle.
+//!
+//! * A read takes the lock, shared, for the walk over the index, and lets go of it before it touches a block.
+//! * Nothing here ever writes, and nothing waits for a disk that is being written to; a cold block is read by whoever
+//!   wants it, on their own time.
+//! * Handles outlive whatever is installed under them: the next call simply reads the new state.
 
 use std::sync::Arc;
 
@@ -57,6 +62,8 @@ impl Store {
         hash::hash_kv(&self.shared, at)
     }
 
+    /// Bytes on disk and in memory that this store takes, and the part that live records need. Estimated per block, as if its
+    /// records were all alike; exact when nothing is superseded.
     pub fn size(&self) -> Size {
         let state = self.shared.state.read();
         let (_, live_bytes) = state.directory.bytes();

@@ -19,8 +19,11 @@ use crate::error::{Error, Result};
 use crate::frame::RAW_BYTES_MAX;
 use crate::record::Cursor;
 
+/// What every chunk begins with. The version is in it: a member that sends another form is told apart at the first chunk.
 const MAGIC: u32 = u32::from_le_bytes(*b"mvx1");
+/// Bytes of a chunk before its body.
 pub(crate) const CHUNK_HEADER_BYTES: usize = 16;
+/// Bytes of a part before its key.
 const PART_HEADER_BYTES: usize = 13;
 /// A frame at its largest and its entry. It bounds what a receiver gathers before it looks at a part.
 const PART_BYTES_MAX: usize = RAW_BYTES_MAX + (1 << 20);
@@ -37,6 +40,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// As it is written.
     fn number(self) -> u8 {
         match self {
             Kind::Entry => 1,
@@ -45,6 +49,7 @@ impl Kind {
         }
     }
 
+    /// As it is read; `None` for a number that means nothing.
     fn of(number: u8) -> Option<Self> {
         [Kind::Entry, Kind::Block, Kind::End].into_iter().find(|kind| kind.number() == number)
     }
@@ -68,6 +73,7 @@ pub(crate) struct ChunkWriter {
 }
 
 impl ChunkWriter {
+    /// Queues a part behind those that wait.
     pub fn push(&mut self, kind: Kind, key: &[u8], value: &[u8], frame: &[u8]) {
         self.pending.put_u8(kind.number());
         for field in [key, value, frame] {
@@ -152,6 +158,7 @@ impl ChunkReader {
         Error::Corrupt { file: "the stream of a checkpoint".to_owned(), offset: self.offset, what }
     }
 
+    /// Everything that can be wrong with a chunk, in the order in which it helps most to be told.
     fn check<'c>(&mut self, chunk: &'c [u8]) -> Result<&'c [u8], &'static str> {
         let (header, body) = chunk.split_at_checked(CHUNK_HEADER_BYTES).ok_or("a chunk is cut")?;
         let mut cursor = Cursor::new(header);
@@ -174,6 +181,8 @@ impl ChunkReader {
     }
 }
 
+/// The checksum of a chunk, seeded with the one before it. So each of them vouches for all that came before, and a chunk of
+/// another stream does not fit even if its number does.
 fn chained(before: u32, header: &[u8], body: &[u8]) -> u32 {
     let crc = crc32c::crc32c_append(crc32c::crc32c(&before.to_le_bytes()), header);
     crc32c::crc32c_append(crc, body)

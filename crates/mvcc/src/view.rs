@@ -6,6 +6,8 @@
 //!   show at an older revision.
 //! * A compaction that overtakes the read removes records under it. That is noticed, and is `Compacted`, never a gap.
 //! * Pairs returned are slices of a block: no copy, but they keep that block in memory while they live.
+//! * A store that is installed under a read is the same history up to that revision, or has compacted it. The read goes on
+//!   in the new index, with the blocks that it found in the old one.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -35,6 +37,7 @@ pub(crate) fn resolve_revision(at: i64, newest: i64, compacted: i64) -> Result<i
     Ok(resolved)
 }
 
+/// Refuses what is below the compact revision. At that revision itself everything can still be read.
 pub(crate) fn check_not_compacted(at: i64, compacted: i64) -> Result<()> {
     if at < compacted { Err(Error::Compacted { requested: at, compacted }) } else { Ok(()) }
 }
@@ -59,6 +62,7 @@ pub(crate) struct Reading<'r> {
 pub(crate) type Found = Vec<(Revision, Source)>;
 
 impl<'r> Reading<'r> {
+    /// Nothing is read yet. `at` has been resolved and checked by the caller, who knows the newest revision.
     pub fn new(range: &'r KeyRange, at: i64, options: &RangeOptions) -> Self {
         let limit = match (options.fetch, options.limit) {
             (Fetch::CountOnly, _) => 0,
@@ -70,6 +74,7 @@ impl<'r> Reading<'r> {
         Reading { range, rest, at, limit, fetch, kvs, count: 0, is_counted: false, has_begun: false }
     }
 
+    /// Whether the walk has reached the end of its range, or of what was asked for.
     pub fn is_done(&self) -> bool {
         self.rest.is_none()
     }
@@ -187,6 +192,7 @@ impl Loader<'_> {
         }
     }
 
+    /// The block's records; those of the block before are still at hand.
     fn decoded(&mut self, block: &Arc<Block>) -> Result<&Decoded> {
         let is_last = self.last.as_ref().is_some_and(|(last, _)| Arc::ptr_eq(last, block));
         if !is_last {
@@ -218,11 +224,13 @@ struct KeysOnly {
 }
 
 impl KeysOnly {
+    /// Takes a key in: one copy into the shared buffer, no allocation of its own.
     fn push(&mut self, key: &[u8], visible: Visible) {
         self.bytes.extend_from_slice(key);
         self.keys.push((self.bytes.len(), visible));
     }
 
+    /// Appends all pairs. They share the buffer, which lives as long as the last of them.
     fn finish(self, kvs: &mut Vec<KeyValue>) {
         let bytes = Bytes::from(self.bytes);
         let mut start = 0;

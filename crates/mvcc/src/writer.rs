@@ -8,6 +8,9 @@
 //! * A checkpoint is cut only where an entry ends: applied index and data never disagree.
 //!
 //! One put: one copy of the value into the open block, one index update; no disk, no wait for one.
+//!
+//! Several requests of one entry are several main revisions, each visible as soon as it is finished: readers may see half
+//! an entry, and a restart never does. That is etcd's own granularity, since it applies commands one by one.
 
 use std::sync::Arc;
 
@@ -31,6 +34,7 @@ pub struct Writer {
 }
 
 impl Writer {
+    /// A reader's handle of the same store.
     pub fn store(&self) -> &Store {
         &self.store
     }
@@ -162,6 +166,8 @@ impl<'w> RevisionWriter<'w> {
         self.revision()
     }
 
+    /// The locked state and the revision of the next change. The first one takes the lock, and nobody else sees the store until
+    /// the request ends: what it shows is one main revision or none of it.
     fn next_change(&mut self) -> (&mut State, Revision) {
         let shared = self.shared;
         let state = self.guard.get_or_insert_with(|| shared.state.write());
@@ -172,6 +178,8 @@ impl<'w> RevisionWriter<'w> {
         (state, revision)
     }
 
+    /// Loads a record while the lock is held. A cold block is read from the disk under it: only a request that reads a key
+    /// after it has changed another one pays that.
     fn load_locked(&self, found: Option<(Revision, crate::state::Source)>) -> Result<Option<KeyValue>> {
         let Some((revision, source)) = found else { return Ok(None) };
         let mut loader = crate::view::Loader { cache: &self.shared.cache, last: None };
@@ -180,6 +188,8 @@ impl<'w> RevisionWriter<'w> {
 }
 
 impl Drop for RevisionWriter<'_> {
+    /// Publishes. Dropped without `finish`, for instance by an early return, a request ends as far as it got: the log holds its
+    /// command, so every member does the same.
     fn drop(&mut self) {
         let revision = self.revision();
         if let Some(state) = &mut self.guard {

@@ -41,10 +41,13 @@ pub(crate) struct Directories {
 }
 
 impl Directories {
+    /// The places that belong to the store at `home`, which need not be there.
     pub fn of(home: &Path) -> Self {
         Directories { home: home.to_path_buf() }
     }
 
+    /// The other places are siblings, so that a rename never crosses from one file system to another and one directory's sync
+    /// covers them all.
     pub fn path(&self, slot: Slot) -> PathBuf {
         let beside = |suffix| {
             let mut name = OsString::from(self.home.file_name().unwrap_or_default());
@@ -113,14 +116,17 @@ pub(crate) fn write_mark(dir: &Path, mark: &[u8]) -> Result<()> {
     sync_dir(dir)
 }
 
+/// The directory that holds the name of `path`, unless that is the working directory.
 pub(crate) fn parent(path: &Path) -> Option<&Path> {
     path.parent().filter(|parent| !parent.as_os_str().is_empty())
 }
 
+/// Makes the names in a directory durable. A synced file whose name is lost is lost as well.
 pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(refused("sync", dir))
 }
 
+/// The error for an operation that the file system refused.
 pub(crate) fn refused(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_path_buf();
     move |source| Error::Io { attempt, path, source }

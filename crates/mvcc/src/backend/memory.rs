@@ -1,5 +1,8 @@
 //! A disk in memory, for tests and simulation. It never fails and loses nothing that was written; what it models of a
 //! crash is that a store which is gone leaves exactly what its last `update` named.
+//!
+//! Simulations and tests share one disk between the store, the one that is being received and the one on its way out: the
+//! same three places, renamed by the same code, as directories on a real disk.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -46,6 +46,7 @@ pub trait Backend: Send {
     /// Creates an empty file, whose name survives a crash from then on.
     fn create_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>>;
 
+    /// Opens a file that is there, to read it and to append to it.
     fn open_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>>;
 
     /// Removes the name. Readers that hold the file still read it.
@@ -63,9 +64,14 @@ pub trait Backend: Send {
 pub trait BlockFile: Send + Sync {
     /// How errors call it.
     fn name(&self) -> String;
+    /// Fills the buffer, or fails: with `UnexpectedEof` if the file ends before.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Writes all of it, or fails; then any part may have arrived.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// What was written before survives a power cut once this returns.
     fn sync(&self) -> io::Result<()>;
+    /// Cuts what lies behind. Only a start does this, to what a crash has left.
     fn truncate(&self, bytes: u64) -> io::Result<()>;
+    /// The length of the file.
     fn bytes(&self) -> io::Result<u64>;
 }

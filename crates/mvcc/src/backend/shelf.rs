@@ -35,9 +35,11 @@ pub(crate) enum Slot {
 
 /// What a swap needs of a file system. Removing what is not there is no error.
 pub(crate) trait Shelf {
+    /// Whether anything lies there, whole or not.
     fn has(&self, slot: Slot) -> Result<bool>;
     /// `to` is free.
     fn rename(&self, from: Slot, to: Slot) -> Result<()>;
+    /// Removes whatever lies there. May be stopped halfway, and is then begun anew by the next start.
     fn remove(&self, slot: Slot) -> Result<()>;
     /// Makes every rename and removal so far durable.
     fn sync(&self) -> Result<()>;
@@ -47,8 +49,10 @@ pub(crate) trait Shelf {
     fn mark_name(&self, slot: Slot) -> String;
 }
 
+/// What the mark begins with.
 const MAGIC: &[u8; 8] = b"mvccrecv";
 const VERSION: u32 = 1;
+/// Magic, version, index, term, checksum.
 const MARK_BYTES: usize = 32;
 
 /// The content of `received`: a store up to here was received wholly, and synced.
@@ -63,6 +67,7 @@ pub(crate) fn mark_bytes(applied: Applied) -> Vec<u8> {
     mark
 }
 
+/// The mark's content; `None` if a single bit of it is not as written.
 fn read_mark(bytes: &[u8]) -> Option<Applied> {
     let content = bytes.len().checked_sub(4).filter(|_| bytes.len() == MARK_BYTES)?;
     let mut cursor = Cursor::new(bytes);

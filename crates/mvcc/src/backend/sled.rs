@@ -10,6 +10,11 @@
 //! * A `snap.*.generating` left by a crash while opening makes the next opening fail: it is deleted first.
 //! * Its cache outgrows its setting, so the setting is small; the catalogue is read once, at start.
 //! * Values beyond about 128 KiB become files that it never syncs: catalogue values stay far below.
+//! * What it finds damaged it refuses or, rarely, panics at. Both are `Corrupt` here, and told from a disk that refuses:
+//!   one needs another copy of the store, the other a free or a mended disk.
+//! * The end of its own log has no witness: damage there looks like an update that never happened. The marks say which
+//!   checkpoint it is then, and the log replays the rest.
+//! * It reuses the segments of its file: some 2 MiB through thousands of checkpoints, however often entries change.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -33,6 +38,7 @@ const VALUE_BYTES_MAX: usize = 96 << 10;
 
 /// How often and how long sled's lock is waited for: three seconds, then somebody else has it.
 const LOCK_ATTEMPTS: usize = 300;
+/// Short, since it is usually one of sled's threads that has not quite ended.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Block files of our own, with sled as their catalogue.
@@ -66,6 +72,7 @@ impl SledBackend {
         Self::open_in(&directories.path(Slot::Incoming))
     }
 
+    /// Opens what is in `dir`, or founds an empty store there. Every directory that may be new is synced, parents included.
     fn open_in(dir: &Path) -> Result<Self> {
         let (catalogue_dir, blocks_dir) = (dir.join("catalogue"), dir.join("blocks"));
         for new in [dir, &blocks_dir] {
@@ -88,6 +95,7 @@ impl SledBackend {
         self.blocks_dir.join(format!("{number:06}.blk"))
     }
 
+    /// One way for all openings, so that errors look alike.
     fn open_block_file(&self, number: u64, options: &OpenOptions) -> Result<Arc<dyn BlockFile>> {
         let path = self.block_path(number);
         let file = options.open(&path).map_err(refused("open", &path))?;
@@ -174,6 +182,7 @@ impl Backend for SledBackend {
     }
 }
 
+/// A file and its name, for errors. Reads and writes carry their own offset, so many readers share one handle.
 struct DiskFile {
     file: File,
     path: PathBuf,
@@ -266,11 +275,14 @@ fn catalogue_unreadable(dir: &Path, error: sled::Error) -> Error {
     }
 }
 
+/// One sentence for all that sled does not recognise: why not, only its authors could tell.
 fn catalogue_damaged(dir: &Path, offset: u64) -> Error {
     let what = "the catalogue's engine does not recognise its files";
     Error::Corrupt { file: dir.display().to_string(), offset, what }
 }
 
+/// sled writes its summary of the log under this name and renames it. Killed in between, it trips over its own leftover at
+/// every later start; the log holds everything that was in it.
 fn remove_half_written_snapshots(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir).map_err(refused("list", dir))? {
         let path = entry.map_err(refused("list", dir))?.path();
@@ -282,10 +294,12 @@ fn remove_half_written_snapshots(dir: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A directory that nobody else may look into.
 fn create_dir(dir: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(refused("create", dir))
 }
 
+/// The error for what sled could not do, for whatever reason.
 fn catalogue_refused(attempt: &'static str) -> impl FnOnce(sled::Error) -> Error {
     move |source| Error::Catalogue { attempt, source: Box::new(source) }
 }
