@@ -8,7 +8,6 @@ use crate::report::{self, Precision, Timeline};
 use crate::run::{Measurement, Plan};
 use crate::server::{self, Probe, ServerFigures};
 use crate::summary::Summary;
-use clap::CommandFactory;
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
@@ -61,7 +60,7 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, String> {
 /// A script that completes this program's commands and flags.
 fn completion(shell: clap_complete::Shell) -> String {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "loadgen", &mut script);
+    clap_complete::generate(shell, &mut Cli::described(), "loadgen", &mut script);
     String::from_utf8(script).expect("a script is text")
 }
 

@@ -5,7 +5,8 @@ use super::outputs::ReportFlags;
 use super::steps::StepFlags;
 use super::{go, help};
 use crate::endpoint::Endpoint;
-use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,8 +24,25 @@ pub struct Cli {
 impl Cli {
     /// Reads the arguments of this process; on nonsense, says so and exits.
     pub fn from_process() -> Self {
-        let arguments = std::env::args_os().collect();
-        Self::parse_from(go::plain_switches(arguments, &Self::switches()))
+        Self::read(std::env::args_os().collect()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// Reads arguments, the program's name first.
+    pub fn read(arguments: Vec<OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::described();
+        let matches = command.try_get_matches_from_mut(go::plain_switches(arguments, &Self::switches()))?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+
+    /// The command line as it is shown: commands that send nothing do not speak of endpoints.
+    pub fn described() -> clap::Command {
+        let root = Self::command();
+        let global: Vec<_> = root.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
+        ["report", "completion"].into_iter().fold(root, |root, name| {
+            // An argument of a command's own goes before the one that it would inherit.
+            let hidden = global.iter().map(|arg| arg.clone().hide(true));
+            root.mut_subcommand(name, |command| command.args(hidden))
+        })
     }
 
     /// The names of all flags that are either there or not.
@@ -50,6 +68,7 @@ const VERSION: &str = concat!(
 
 /// Flags of every command.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Where to, how, and what is made of it")]
 pub struct Global {
     /// Servers, comma separated; every connection object spreads its calls over all of them in turn
     #[arg(long, global = true, value_delimiter = ',', default_value = "127.0.0.1:2379")]
@@ -132,6 +151,7 @@ pub struct Refused {
 
 /// What is sent how often: the same for all single runs.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "What is sent")]
 pub struct Sending {
     /// Requests in all
     #[arg(long, default_value_t = 10_000)]
@@ -148,6 +168,7 @@ pub struct Sending {
 
 /// What is written: the same for `put` and `txn-put`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "What is sent")]
 pub struct Writing {
     /// Bytes of each key
     #[arg(long, default_value_t = 8)]
@@ -198,6 +219,7 @@ impl Command {
 
 /// Flags of `put`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "What is sent")]
 pub struct PutFlags {
     #[command(flatten)]
     pub writing: Writing,
@@ -219,6 +241,7 @@ pub struct PutFlags {
 
 /// Flags of `range`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "What is sent")]
 pub struct RangeFlags {
     /// First key
     #[arg(required_unless_present = "prefix", default_value = "", hide_default_value = true)]
@@ -252,6 +275,7 @@ pub struct RangeFlags {
 
 /// Flags of `txn-put`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "What is sent")]
 pub struct TxnPutFlags {
     #[command(flatten)]
     pub writing: Writing,

@@ -16,6 +16,8 @@ use super::page::{Fact, Page, RatioGroup, RatioRow, Ratios, Section, Verdict, Wh
 
 /// Closer to 1 than this is no difference that anyone should act upon.
 const EVEN: f64 = 0.03;
+/// The same where one round each was measured, so that nobody knows how far another would lie from it.
+const EVEN_ALONE: f64 = 0.15;
 
 /// The page of a report.
 pub fn page(report: &Report) -> Page {
@@ -80,8 +82,9 @@ impl<'a> View<'a> {
         let ours = metric.spread(metrics(subject))?;
         let theirs = metric.spread(metrics(baseline))?;
         let spread = (ours.0 / theirs.1, ours.1 / theirs.0);
-        let overlap = subject.rounds.len() > 1 && ours.0 <= theirs.1 && theirs.0 <= ours.1;
-        let even = overlap || (ratio - 1.0).abs() <= EVEN;
+        let several = subject.rounds.len().min(baseline.rounds.len()) > 1;
+        let overlap = several && ours.0 <= theirs.1 && theirs.0 <= ours.1;
+        let even = overlap || (ratio - 1.0).abs() <= if several { EVEN } else { EVEN_ALONE };
         let verdict = match metric.better {
             Better::Neutral => Verdict::Neutral,
             Better::Higher | Better::Lower if even => Verdict::Even,
@@ -129,13 +132,6 @@ impl<'a> View<'a> {
                 .as_ref()
                 .map(|reason| format!("Partial: {reason}. What was measured before is below.")),
         );
-        let scale = report.setup.scale;
-        if scale != 1.0 {
-            notices.push(format!(
-                "Scale {scale}: each row sent about {} of the published number of requests, and at least one per caller.",
-                number::percent(scale)
-            ));
-        }
         notices.extend(ordered(&report.notices));
         let marked =
             |level: Level| self.rows().filter(|row| worst(row).is_some_and(|worst| worst >= level)).count();
@@ -245,11 +241,11 @@ impl<'a> View<'a> {
     }
 
     fn section(&self, suite: &SuiteResult) -> Section {
-        let source = suite.source_url.as_ref().map(|url| format!("Source: {url}"));
         Section {
             anchor: anchor(&[&suite.id]),
             title: format!("{}: {}", suite.id, suite.title),
-            intro: [suite.about.clone()].into_iter().chain(source).filter(|text| !text.is_empty()).collect(),
+            intro: [suite.about.clone()].into_iter().filter(|text| !text.is_empty()).collect(),
+            source: suite.source_url.clone(),
             tables: self.tables(suite),
             groups: self.figure_groups(suite),
             details: suite.rows.iter().map(|row| self.detail(suite, row)).collect(),

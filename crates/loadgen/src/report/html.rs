@@ -7,8 +7,8 @@
 
 use super::escape::escape;
 use super::page::{
-    Cell, Column, Detail, Fact, FactKind, Figure, FigureGroup, Lines, NOT_PUBLISHED, Page, Section, Table,
-    Verdict, Who,
+    Cell, Column, Detail, Fact, FactKind, Figure, FigureGroup, Folding, Lines, NO_RATIO, NOT_MEASURED,
+    NOT_PUBLISHED, Page, Section, Table, Verdict, Who,
 };
 use super::{ratios, svg};
 use std::fmt::Write;
@@ -99,10 +99,13 @@ impl Html {
     }
 
     fn section(&mut self, section: &Section) {
-        let Section { anchor, title, intro, tables, groups, details } = section;
+        let Section { anchor, title, intro, source, tables, groups, details } = section;
         self.put(format_args!("<section id=\"{anchor}\">\n<h2>{}</h2>\n", escape(title)));
         for paragraph in intro {
             self.put(format_args!("<p class=\"intro\">{}</p>\n", escape(paragraph)));
+        }
+        if let Some(source) = source {
+            self.put(format_args!("<p class=\"intro\">Source: {}</p>\n", link(source)));
         }
         for table in tables {
             self.table(table, "cards");
@@ -120,12 +123,15 @@ impl Html {
     }
 
     fn group(&mut self, group: &FigureGroup) {
-        let FigureGroup { title, note, figures } = group;
+        let FigureGroup { title, note, figures, folding } = group;
         self.put(format_args!("<h3>{}</h3>\n", escape(title)));
         if !note.is_empty() {
             self.put(format_args!("<p class=\"note\">{}</p>\n", escape(note)));
         }
-        let shown = figures.len().min(FIGURES_SHOWN);
+        let shown = match folding {
+            Folding::Open => figures.len(),
+            Folding::AfterSome => figures.len().min(FIGURES_SHOWN),
+        };
         self.grid(&figures[..shown]);
         if shown < figures.len() {
             let more = figures.len() - shown;
@@ -235,6 +241,9 @@ impl Html {
                     escape(text)
                 ));
             }
+            Cell::Words(words) => {
+                self.put(format_args!("{open}<span class=\"words\">{}</span></td>", escape(words)))
+            }
             Cell::Stack(parts) => {
                 self.put(format_args!("{open}<span class=\"stack\">"));
                 for (text, whose) in parts {
@@ -243,8 +252,12 @@ impl Html {
                 self.put(format_args!("</span></td>"));
             }
             Cell::Missing(reason) => {
-                // That nobody published a figure is no news in a column where few are: seen on request only.
-                let class = if *reason == NOT_PUBLISHED { "missing quiet" } else { "missing" };
+                // In a column where few rows have the figure this is no news: seen on request only.
+                let class = if matches!(*reason, NOT_PUBLISHED | NOT_MEASURED | NO_RATIO) {
+                    "missing quiet"
+                } else {
+                    "missing"
+                };
                 let reason = escape(reason);
                 self.put(format_args!(
                     "{open}<span class=\"{class}\" title=\"{reason}\">–<i>{reason}</i></span></td>"
@@ -259,6 +272,13 @@ impl Html {
             escape(&page.colophon)
         ));
     }
+}
+
+/// An address that can be followed, if it is one of the web.
+fn link(address: &str) -> String {
+    let shown = escape(address);
+    let web = address.starts_with("https://") || address.starts_with("http://");
+    if web { format!("<a href=\"{shown}\" rel=\"noopener\">{shown}</a>") } else { shown }
 }
 
 /// Who is who in a plot: a sample of the line and its name.

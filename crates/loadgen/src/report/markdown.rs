@@ -23,6 +23,9 @@ pub fn markdown(page: &Page) -> String {
         for paragraph in &section.intro {
             line(format_args!("{}\n", inline(paragraph)));
         }
+        if let Some(source) = &section.source {
+            line(format_args!("Source: <{}>\n", source.replace(['<', '>', ' '], "")));
+        }
         for table in &section.tables {
             line(format_args!("{}", text(table)));
         }
@@ -61,6 +64,7 @@ fn cell(cell: &Cell) -> String {
                 parts.iter().map(|(text, whose)| format!("{} {}", inline(text), inline(whose))).collect();
             parts.join("<br>")
         }
+        Cell::Words(words) => inline(words),
         Cell::Missing(_) => "–".into(),
     }
 }

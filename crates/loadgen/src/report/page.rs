@@ -47,6 +47,8 @@ pub struct Section {
     pub anchor: String,
     pub title: String,
     pub intro: Vec<String>,
+    /// Where the published figures stand.
+    pub source: Option<String>,
     pub tables: Vec<Table>,
     pub groups: Vec<FigureGroup>,
     pub details: Vec<Detail>,
@@ -69,6 +71,15 @@ pub struct FigureGroup {
     pub title: String,
     pub note: String,
     pub figures: Vec<Figure>,
+    pub folding: Folding,
+}
+
+/// Whether all figures of a group are seen at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Folding {
+    Open,
+    /// The first few; the others are one click away.
+    AfterSome,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -102,8 +113,10 @@ pub enum Who {
     B,
 }
 
-/// Why a cell of a publication is missing.
+/// Why a cell may be missing.
 pub const NOT_PUBLISHED: &str = "not published";
+pub const NOT_MEASURED: &str = "not measured";
+pub const NO_RATIO: &str = "no ratio";
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
@@ -113,6 +126,8 @@ pub enum Cell {
         /// Where on the page there is more about it.
         anchor: Option<String>,
     },
+    /// What was said instead of a number.
+    Words(String),
     /// Several figures of others, each with whose it is.
     Stack(Vec<(String, String)>),
     Number {

@@ -3,7 +3,7 @@
 use super::super::metric::Metric;
 use super::super::model::{CurvePoint, Round, RowResult, SideResult, SuiteResult};
 use super::super::number;
-use super::super::page::{Axis, Figure, FigureGroup, Lines, Point, Scale, Series, Stroke};
+use super::super::page::{Axis, Figure, FigureGroup, Folding, Lines, Point, Scale, Series, Stroke};
 use super::{View, metrics};
 
 /// What is drawn over the load, and on which scale.
@@ -16,7 +16,12 @@ impl View<'_> {
         let sweeps = self.sweeps(suite);
         if !sweeps.is_empty() {
             let note = "Points are medians, bars reach from the least to the greatest round.";
-            groups.push(FigureGroup { title: "Over the load".into(), note: note.into(), figures: sweeps });
+            groups.push(FigureGroup {
+                title: "Over the load".into(),
+                note: note.into(),
+                figures: sweeps,
+                folding: Folding::Open,
+            });
         }
         let single = suite.rows.iter().filter(|row| row.spec.sweep.is_none() || suite.rows.len() < 8);
         let curves: Vec<_> = single.filter_map(|row| self.percentiles(row)).collect();
@@ -26,19 +31,16 @@ impl View<'_> {
                 title: "Latency percentiles".into(),
                 note: note.into(),
                 figures: curves,
+                folding: Folding::AfterSome,
             });
         }
-        let loaded = suite
-            .rows
-            .iter()
-            .filter(|row| row.sides.iter().any(has_series))
-            .max_by_key(|row| row.spec.clients);
+        let loaded = suite.rows.iter().max_by_key(|row| (row.spec.clients.min(1000), shortest_series(row)));
         if let Some(row) = loaded {
             let figures = self.over_time(row);
             if !figures.is_empty() {
                 let title = format!("Over time: {}", row.title);
-                let note = "The middle round of the row with the most callers; other rows have theirs below.";
-                groups.push(FigureGroup { title, note: note.into(), figures });
+                let note = "The middle round of the longest of the rows with many callers; each row has its own below.";
+                groups.push(FigureGroup { title, note: note.into(), figures, folding: Folding::Open });
             }
         }
         groups
@@ -182,10 +184,10 @@ impl View<'_> {
     }
 }
 
-fn has_series(side: &SideResult) -> bool {
-    side.rounds
-        .iter()
-        .any(|round| round.series.requests_per_second.len() > 1 || round.series.at_seconds.len() > 1)
+/// How many slices of time both sides can show of a row.
+fn shortest_series(row: &RowResult) -> usize {
+    let slices = |side| middle_round(side).map_or(0, |round| round.series.requests_per_second.len());
+    row.sides.iter().map(slices).min().unwrap_or(0)
 }
 
 /// The round whose rate is the median, or next to it.
@@ -196,10 +198,10 @@ fn middle_round(side: &SideResult) -> Option<&Round> {
     rounds.get(rounds.len() / 2).copied()
 }
 
-/// 1 / (1 − q): the slowest of all is drawn where a curve with one point more would have it.
+/// 1 / (1 − q): the slowest of all, at infinity, is drawn where half of what the last point leaves would be.
 fn curve_points(curve: &[CurvePoint]) -> Vec<Point> {
     let last = curve.iter().map(|point| point.percent).filter(|percent| *percent < 100.0).fold(0.0, f64::max);
-    let end = 10.0 / (1.0 - last / 100.0);
+    let end = 2.0 / (1.0 - last / 100.0);
     let place = |percent: f64| if percent < 100.0 { 1.0 / (1.0 - percent / 100.0) } else { end };
     curve.iter().map(|point| Point::new(place(point.percent), point.ms)).collect()
 }
@@ -214,7 +216,8 @@ fn rate_points(round: &Round) -> Vec<Point> {
 }
 
 fn p99_points(round: &Round) -> Vec<Point> {
-    slices(round, &round.series.p99_ms)
+    // A slice in which nothing was sent has no latency, rather than none to speak of.
+    slices(round, &round.series.p99_ms).into_iter().filter(|point| point.y > 0.0).collect()
 }
 
 fn cpu_points(round: &Round) -> Vec<Point> {

@@ -5,9 +5,11 @@ use super::super::model::{
     LatencyKind, Level, Operation, Protocol, Published, RowResult, SideResult, SuiteResult, Target,
 };
 use super::super::number;
-use super::super::page::{Cell, Column, Group, NOT_PUBLISHED, Table, Who};
+use super::super::page::{Cell, Column, Group, NO_RATIO, NOT_MEASURED, NOT_PUBLISHED, Table, Who};
 use super::{View, anchor, metrics, worst};
 
+/// So many columns fit a screen beside the names of the rows; what does not is with each row in full.
+const COST_COLUMNS_MAX: usize = 12;
 /// The figure of the table that says what its rows send.
 const RATE: &str = "requests_per_second";
 
@@ -46,7 +48,8 @@ impl View<'_> {
                 columns.push(Column::new("published", Some(Who::Published)));
             }
             for (side, who) in self.order() {
-                columns.push(Column::new(format!("{} here", self.name(side)), Some(who)));
+                let here = if measure.published.is_some() { " here" } else { "" };
+                columns.push(Column::new(format!("{}{here}", self.name(side)), Some(who)));
             }
             if self.baseline.is_some() {
                 columns.push(Column::new("ratio", None));
@@ -69,7 +72,13 @@ impl View<'_> {
         }];
         for measure in measures {
             if let Some(get) = measure.published {
-                cells.push(published(row, get));
+                let words = row.published.iter().find_map(|published| published.remark.clone());
+                cells.push(match words.filter(|_| measure.metric.key == RATE) {
+                    Some(words) if row.published.iter().all(|published| get(published).is_none()) => {
+                        Cell::Words(words)
+                    }
+                    _ => published(row, get),
+                });
             }
             cells.extend(self.figures(row, measure.metric));
         }
@@ -83,7 +92,7 @@ impl View<'_> {
         if self.baseline.is_some() {
             cells.push(match self.ratio(row, metric) {
                 Some(found) => Cell::Ratio { text: number::ratio(found.ratio), verdict: found.verdict },
-                None => Cell::Missing("no ratio"),
+                None => Cell::Missing(NO_RATIO),
             });
         }
         cells
@@ -94,11 +103,11 @@ fn speed_measures(suite: &SuiteResult) -> Vec<Measure> {
     let mut kinds = suite.rows.iter().flat_map(|row| &row.published).map(|published| published.latency_kind);
     let p90 = kinds.any(|kind| kind == LatencyKind::P90);
     let (latency, key) = if p90 { ("p90 latency, ms", "p90_ms") } else { ("mean latency, ms", "mean_ms") };
-    let rate: Get =
-        |published| published.requests_per_second.map(number::given).or_else(|| published.remark.clone());
+    let rate: Get = |published| published.requests_per_second.map(number::given);
+    let said = suite.rows.iter().flat_map(|row| &row.published).any(|published| published.remark.is_some());
     let took: Get = |published| published.latency_ms.map(number::given);
     vec![
-        Measure::new("requests per second", RATE, published_anywhere(suite, rate)),
+        Measure::new("requests per second", RATE, published_anywhere(suite, rate).or(said.then_some(rate))),
         Measure::new(latency, key, published_anywhere(suite, took)),
         Measure::new("p99 latency, ms", "p99_ms", None),
     ]
@@ -116,7 +125,12 @@ fn cost_measures(suite: &SuiteResult) -> Vec<Measure> {
         let mut sides = suite.rows.iter().flat_map(|row| &row.sides);
         sides.any(|side| side.median.as_ref().and_then(measure.metric.get).is_some())
     };
-    measures.into_iter().filter(measured).collect()
+    let mut columns = 0;
+    let fits = |measure: &Measure| {
+        columns += if measure.published.is_some() { 4 } else { 3 };
+        columns <= COST_COLUMNS_MAX
+    };
+    measures.into_iter().filter(measured).take_while(fits).collect()
 }
 
 /// A column of dashes tells nobody anything.
@@ -137,11 +151,11 @@ fn published(row: &RowResult, get: Get) -> Cell {
 }
 
 fn figure(side: Option<&SideResult>, metric: &Metric) -> Cell {
-    let Some(side) = side else { return Cell::Missing("not measured") };
+    let Some(side) = side else { return Cell::Missing(NOT_MEASURED) };
     if side.left_out.is_some() {
         return Cell::Missing("left out");
     }
-    let Some(value) = side.median.as_ref().and_then(metric.get) else { return Cell::Missing("not measured") };
+    let Some(value) = side.median.as_ref().and_then(metric.get) else { return Cell::Missing(NOT_MEASURED) };
     let spread = metric.spread(metrics(side)).filter(|(least, most)| least < most);
     let spread = spread.map(|(least, most)| format!("{}–{}", show(metric, least), show(metric, most)));
     Cell::Number { text: show(metric, value), spread }
