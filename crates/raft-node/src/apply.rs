@@ -4,6 +4,9 @@
 //! * An install stands for all entries up to its position; whatever waits for one of them waits for it.
 //! * A proposer is answered after its command, and all of an entry's after the whole entry: one wake-up for all.
 //! * A read point is given out when the machine has applied its index, never before.
+//! * The outcome of a command reaches only the member where it was proposed, and only if its proposer still waits: the
+//!   machine is told so, and may save itself the work of an answer.
+//! * Whatever fails here is fatal: a member that skipped a command would differ from the others from then on.
 //!
 //! Knows nothing of threads: the driver's apply thread and the simulator call the same function.
 
@@ -165,7 +168,8 @@ impl<S: StateMachine, R> Applier<S, R> {
         Ok(())
     }
 
-    /// Gives out the readers whose index is applied now.
+    /// Gives out the readers whose index is applied now. By index and not by arrival: a later reader whose round was
+    /// confirmed at an earlier index need not wait for the others.
     fn release(&mut self, readable: &mut Vec<R>) {
         while let Some(first) = self.waiting.first_entry().filter(|first| *first.key() <= self.applied.index)
         {

@@ -7,6 +7,8 @@
 //!
 //! * (proposer, nonce, sequence) names a batch for ever: no later run of a member uses an earlier run's nonce.
 //!   The member that made a batch recognises it so when it applies it, whoever led, and answers its own clients.
+//! * A batch is one entry: its commands commit together or not at all, and are applied one after another. It promises no more than
+//!   that; each command has an outcome of its own.
 //! * A command is copied once, into the batch; applying slices the entry and copies nothing.
 //! * An entry without payload holds no batch: a new leader appends one.
 

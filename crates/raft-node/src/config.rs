@@ -1,4 +1,16 @@
 //! What a member is told at start. No value is read from anywhere else.
+//!
+//! Rhythm and bounds with their usual values, and what they lead to:
+//!
+//! | setting | usual | so |
+//! |---|---|---|
+//! | tick, heartbeat | 100 ms, 1 tick | a follower hears its leader ten times in an election timeout |
+//! | election | 10 ticks | a lost leader is replaced in 1 to 2 seconds, a stalled one as soon |
+//! | catch-up entries | 5,000 | a follower away for a moment needs no snapshot |
+//! | request timeout | 7 s | an election and some retries fit in: etcd's 5 s and two elections |
+//!
+//! All members should be told the same rhythm. One with a shorter election timeout stands too early, again and again; its
+//! pre-votes are refused while the others hear their leader, so it costs messages and no more.
 
 use std::time::Duration;
 
@@ -26,11 +38,15 @@ pub struct Config {
     /// Entries kept behind the newest checkpoint for followers that lag a little: sending them is cheaper than a
     /// snapshot. etcd keeps 5,000. More are kept as long as their segment holds a newer one.
     pub catch_up_entries: u64,
+    /// Whether the machine has what the log no longer holds. The process knows: it opened both.
     pub store: StoreState,
     pub limits: Limits,
 }
 
 /// Bounds on what a member holds in memory and takes from others.
+///
+/// Bytes are counted and not entries or requests, because a member must stay within its memory whether clients write ten bytes
+/// or a megabyte at a time; where both are bounded, small ones are bounded by their overhead.
 ///
 /// At its worst a member holds the inbox, the proposals, the uncommitted entries and the cache at once: with the
 /// defaults about 180 MiB. In ordinary work it is the cache and little else. Bounds, each with what happens when it is reached.
@@ -47,7 +63,8 @@ pub struct Limits {
     pub batch_bytes_max: usize,
     /// Read points not yet answered. More are refused with `TooManyRequests`.
     pub reads_max: usize,
-    /// Messages from peers not yet handled, in bytes. More are dropped; Raft sends again.
+    /// Messages from peers not yet handled, in bytes: one window of entries. More are dropped; Raft sends again. Small ones
+    /// and those of snapshots are let in beyond it, see [`crate::Handle::receive`].
     pub inbox_bytes_max: usize,
     /// Entries kept in memory for followers, in bytes, beyond those not yet applied. Older ones are read from
     /// the log's files.

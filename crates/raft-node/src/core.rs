@@ -15,6 +15,21 @@
 //!   less than `apply_bytes_max` of them wait to be applied. The rest is fetched again when there is room.
 //! * A commit index that moved is no reason to sync: it rides along with the next job.
 //! * Memory is bounded by bytes, whatever the size of an entry: `core::raft_config` says how.
+//!
+//! An entry on a leader of three, event by event; each line is one turn:
+//!
+//! | event | effects |
+//! |---|---|
+//! | a batch is proposed | `send`: the entry to both followers · `persist`: job 7 with the entry |
+//! | an acknowledgement of one follower | nothing: one copy of three is synced for sure, its own is not |
+//! | `Durable` of job 7 | two copies: committed. `committed`: the entry · `send`: the new commit index |
+//! | `Applied` | room for the next |
+//!
+//! The last two lines may change places with the acknowledgement of the other follower: then the entry commits without
+//! this leader's disk, and is applied here only once it is synced here as well.
+//!
+//! What a follower does with it: `persist` holds the entry together with the acknowledgement, which is a promise; the
+//! entry is handed out when a later message brings the commit index, and not before the job was durable.
 
 mod feed; // committed entries on their way to the machine
 mod ready; // what raft-rs wants sent, synced, applied
@@ -49,6 +64,7 @@ const READIES_PER_TURN: usize = 8;
 /// Why a batch was not taken. It was not proposed and may be proposed again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
+    /// Nobody would take it; an election may be under way.
     NoLeader,
     /// The previous turn's entries are not synced yet, or leadership is moving, or too much is uncommitted.
     Busy,
@@ -95,6 +111,7 @@ impl Core {
             StoreState::Lost => store.start().index,
         };
         assert!(applied >= store.start().index, "a machine at {applied}, before the log's first entry");
+        // What the machine holds was committed, even if the commit index of that time was never synced.
         // A log without any state yet: the membership it was told must become durable with the first job.
         let fresh = store.state.hard == HardState::default();
         store.state.hard = crate::store::restarted(store.state.hard.clone(), applied);
@@ -128,7 +145,11 @@ impl Core {
         Ok(core)
     }
 
-    /// Takes in one event. Its effects come with the next [`Core::turn`].
+    /// Takes in one event. Its effects come with the next [`Core::turn`]: many events share one turn, and so one message
+    /// to each follower and one job for the disk.
+    ///
+    /// An error means that this member's own disk, log or machine cannot be trusted any more. What a peer does wrong is
+    /// never an error here: it is dropped.
     pub fn handle(&mut self, event: Event) -> Result<(), Fatal> {
         match event {
             Event::Tick => self.tick(),
@@ -183,6 +204,9 @@ impl Core {
     }
 
     /// Collects everything that the events since the last turn call for.
+    ///
+    /// Installs come before readies: an entry behind a snapshot must not be handed out before it. Trimming comes last, so
+    /// that it can ride along with a job of this turn.
     pub fn turn(&mut self) -> Result<Effects, Fatal> {
         let mut effects = Effects::default();
         self.propose_forwarded();
@@ -307,6 +331,9 @@ impl Core {
     }
 
     /// A leader keeps a forwarded batch until the disk is free; any other member passes it on.
+    ///
+    /// Passing on may go in a circle for a moment, when two members each take the other for the leader. It ends with the
+    /// election, or with the proposers' patience; a batch is dropped by whoever knows no leader.
     fn receive_proposal(&mut self, from: u64, message: Message) {
         for entry in &message.entries {
             // What every member will have to apply must be sound before it enters the log.
@@ -347,6 +374,9 @@ impl Core {
 }
 
 /// What raft-rs is told. Its defaults are no help: one entry per message, no bound on anything, no pre-vote.
+///
+/// Memory, worst case, on a leader: 64 MiB uncommitted and as much on its way to each follower, of the same buffers as
+/// long as they are cached; on a follower: what its leader has under way to it.
 ///
 /// * `pre_vote` and `check_quorum`: a member that was cut off does not depose a healthy leader when it returns, and a
 ///   leader that was cut off stops believing that it leads.

@@ -12,6 +12,9 @@
 //! * Mailboxes between the threads need no bound of their own. To the log thread: a leader holds proposals while a
 //!   sync is under way, a follower gets at most 64 messages of 1 MiB ahead of its acknowledgements. To the apply
 //!   thread: the core hands out at most `apply_bytes_max`. Back to the driver: one note for each of these.
+//! * How a member ends: the inbox closes; the driver takes what is in it, turns once more, and closes the other two
+//!   mailboxes; those threads finish what they have. The log thread then ends the log in good order. Everybody who
+//!   still waits is told that the member stops.
 //! * A thread that fails or panics takes the member down through [`Shared::fail`], once.
 
 use std::sync::Arc;
@@ -38,6 +41,9 @@ pub(crate) type LocalNode<O> = Node<ProposeReply<O>, ReadReply>;
 pub(crate) type LocalJob<O> = ApplyJob<ProposeReply<O>, ReadReply>;
 
 /// Turns time into ticks.
+///
+/// Two ticks after a long pause, not one for each that was missed: the heartbeats that arrived meanwhile are in the inbox,
+/// and a burst of ticks before they are heard would start an election for nothing.
 ///
 /// The only clock of a member, and the only place where one is read. Ticks keep their rhythm: a turn that comes late
 /// does not push the following ticks back, so a busy member's heartbeats do not slow down little by little.
@@ -86,13 +92,16 @@ pub(crate) struct Outlets<O> {
 }
 
 pub(crate) struct Driver<O> {
+    /// The member's mind; nobody else has it.
     node: LocalNode<O>,
     shared: Arc<Shared<O>>,
     outlets: Outlets<O>,
     clock: TickClock,
     /// Ticks that a transfer of leadership may take.
     transfer_ticks: u32,
+    /// Wishes under way; usually none, and one at a stop.
     transfers: Vec<Transfer>,
+    /// Who led after the last turn, to tell the observer of a change.
     leader: Option<u64>,
     /// Up to where the node knows that entries are applied.
     applied: u64,
@@ -203,7 +212,8 @@ impl<O: Send + 'static> Driver<O> {
         Ok(())
     }
 
-    /// Peers first: their disks work while ours does.
+    /// Peers first: their disks work while ours does. Answers last: whoever is told wakes up on another thread, and would
+    /// take the processor from what others wait for.
     fn perform(&mut self, turn: Turn<ProposeReply<O>, ReadReply>) {
         for message in turn.send {
             self.outlets.transport.send(message.to, message.lane, message.bytes);

@@ -1,4 +1,10 @@
 //! What can go wrong, as finely as a caller must tell it apart.
+//!
+//! | error | the caller |
+//! |---|---|
+//! | [`ProposeError`], [`ReadError`], [`TransferError`] | one client's call failed; the member goes on |
+//! | [`StartError`] | the member cannot be brought up; nothing has been changed on its disk |
+//! | [`crate::Fatal`] | the member must end: its state is no longer known to be right |
 
 /// Why a proposal was not answered with its outcome. Only `TooManyRequests`, `TooLarge` and `NoLeader` say that
 /// the command was certainly not applied; after any other it may have been, or may still be.

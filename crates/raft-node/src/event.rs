@@ -1,5 +1,7 @@
 //! What goes into the Raft core and what comes out of it: plain values, so that both can be written down and replayed.
 //!
+//! * Everything that chance or time decides is an event or part of the [`Setup`]; so a list of events is a test, and the
+//!   list of a failed run replays it.
 //! * An event says what happened outside; it never asks for an answer in place.
 //! * Effects are collected per turn. Their order does not matter except where the types enforce it: what promises
 //!   durability is not among [`Effects::send`] but inside a [`PersistJob`].
@@ -99,11 +101,15 @@ impl SnapshotOffer {
 /// What must be done, in any order but for what the types enforce.
 #[derive(Debug, Default)]
 pub struct Effects {
+    /// May leave at once: a leader's entries, heartbeats, requests for votes that promise nothing yet.
     pub send: Vec<Outbound>,
+    /// For the disk, in this order. What it makes true is said by the messages inside.
     pub persist: Vec<PersistJob>,
+    /// For the machine, in this order, each once.
     pub committed: Vec<Committed>,
     /// Read rounds that a quorum confirmed, with the index that must be applied before the reads.
     pub confirmed: Vec<(Bytes, u64)>,
+    /// Followers that need the state; the process streams it to them.
     pub snapshots: Vec<SnapshotOffer>,
     /// Snapshots that came and will not be installed: what was staged for them is of no use.
     pub snapshots_ignored: Vec<Position>,
@@ -117,11 +123,13 @@ pub struct Effects {
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub id: u64,
+    /// Between two heartbeats of a leader.
     pub heartbeat_ticks: u32,
     /// A leader that hears no quorum for this long steps down; a follower trusts its leader for this long.
     pub election_ticks: u32,
     /// Where the election timeout is drawn from, not below `election_ticks`; a range of one leaves no chance.
     pub timeout_ticks: std::ops::Range<u32>,
+    /// Committed entries that may be with the apply step at a time.
     pub apply_bytes_max: usize,
     /// The longest entry that may be proposed; it bounds what is on its way to a follower.
     pub entry_bytes_max: usize,

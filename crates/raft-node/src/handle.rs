@@ -1,5 +1,13 @@
 //! The face that others see: cheap to clone, callable from any thread.
 //!
+//! | call | waits for | refused when |
+//! |---|---|---|
+//! | `propose` | the command's outcome on this member | too many or too many bytes wait; too much is committed and not applied |
+//! | `read_point` | a quorum's word, then the machine | too many readers wait |
+//! | `receive` | nothing | too many bytes of peers wait: the message is dropped |
+//! | `checkpointed`, `report_…` | nothing | never: they are few and small |
+//! | `transfer_leadership` | another leader | this member does not lead, or nobody can take over |
+//!
 //! Nothing here waits for a lock longer than it takes to push on a queue; bounds are checked before anything is
 //! queued, so that a refusal costs nothing to anybody else.
 
@@ -56,7 +64,8 @@ impl<O> Clone for Handle<O> {
 impl<O: Send + 'static> Handle<O> {
     /// Replicates `command` and returns its outcome once it was applied on this member.
     ///
-    /// May be called on any member. Dropping the future does not withdraw the command.
+    /// May be called on any member. Dropping the future does not withdraw the command: it may be in a batch already, on
+    /// its way to other members. An error other than those that say so does not mean that it was not applied.
     pub async fn propose(&self, command: Bytes) -> Result<O, ProposeError> {
         let shared = &self.shared;
         let limits = &shared.limits;
@@ -119,6 +128,9 @@ impl<O: Send + 'static> Handle<O> {
     }
 
     /// The machine's store holds everything up to `at` durably: the log before it is needed for followers only.
+    ///
+    /// Durably means that a power cut right now would leave it there. Said too early, entries go that the next start would
+    /// need; said late or never, the log only grows.
     pub fn checkpointed(&self, at: Position) {
         let _ = self.shared.inbox.put(Input::Event(Event::Checkpointed { at }));
     }

@@ -1,5 +1,11 @@
 //! What the process supplies: the machine that commands drive, the way to other members, an eye on the figures.
 //!
+//! | trait | called from | may |
+//! |---|---|---|
+//! | [`StateMachine`] | the apply thread | compute, and wait for its own disk; everything behind it waits too |
+//! | [`Transport`] | driver and log thread | queue, and drop what finds no room |
+//! | [`Observer`] | all three threads | count |
+//!
 //! All three are called from this crate's own threads. None of them may wait for the network or for a reply of
 //! this crate; only the state machine may wait for the disk, and then everything behind it waits too.
 
@@ -40,6 +46,12 @@ impl Fatal {
 }
 
 /// The replicated machine: a pure function of the commands, in log order.
+///
+/// Two members that have applied the same entries are in the same state, bit for bit, whatever else happened to them: that is
+/// what makes a checkpoint of one a snapshot for another. So no clock, no chance, no order of a hash map may get in.
+///
+/// Its own durability is its own affair, with one duty: what [`StateMachine::applied`] says at the next start must be
+/// exactly what its state holds. The entries behind that are applied again.
 pub trait StateMachine: Send + 'static {
     /// What a proposer receives for its command, refusals included.
     type Outcome: Send + 'static;
@@ -58,6 +70,8 @@ pub trait StateMachine: Send + 'static {
 
     /// Every command of the entry has been applied. Called for entries without commands as well, so that the
     /// machine's applied position never lags behind the log. May wait when the machine's store is full.
+    ///
+    /// The border of an entry: a state between two commands of one entry is never made durable.
     fn end_entry(&mut self, at: Position) -> Result<(), Fatal>;
 
     /// The staged snapshot becomes the machine's state, in place of everything applied so far; the next entry is the

@@ -12,6 +12,22 @@
 //! * A proposal is answered only after its command was applied here; a read point only when everything up to it was.
 //! * After a failed write, sync or apply nothing more is acknowledged: `on_fatal` is called and the threads end.
 //!
+//! The life of a command, with what each step waits for:
+//!
+//! 1. `propose` checks the bounds and queues it. Refused here, it costs nobody anything.
+//! 2. The driver's next turn makes one entry of all that wait; on a follower the batch leaves for the leader.
+//! 3. The entry leaves for the followers at once and goes to the log thread: the disks work at the same time.
+//! 4. A quorum's acknowledgements commit it, this member's own sync among them or not.
+//! 5. When it is committed and synced here, the apply thread feeds its commands to the machine, in order.
+//! 6. The outcomes of the whole entry cross to the async runtime together and wake those who wait.
+//!
+//! A linearizable read takes the short way: one round of heartbeats for all that wait, the index it confirms, and a wait for
+//! step 5 to have reached that index.
+//!
+//! What is kept where: the log on disk from its start on, its newest entries in memory; the machine's state with the
+//! process; the log's start follows the machine's checkpoints. A member that needs an entry from before the start gets the
+//! state instead (`core/snapshots.rs`).
+//!
 //! Knows nothing of what a command means, of sockets, or of members' addresses.
 
 #[cfg(all(

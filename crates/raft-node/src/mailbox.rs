@@ -1,6 +1,8 @@
 //! A mailbox: many put in, one thread takes everything out at once.
 //!
 //! * Taking swaps two buffers under the lock: no allocation and no work per item while others wait.
+//! * Order is kept per sender: what one thread puts in first comes out first. The log thread relies on it for jobs, the
+//!   driver for a `Durable` that must be seen before the answers to what it allowed.
 //! * A sender wakes the owner only if it sleeps: under load, nobody pays for a wake-up.
 //! * Bounds are the senders' affair (each says its own); a closed mailbox gives items back.
 
@@ -9,9 +11,13 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 
 struct Inner<T> {
+    /// In order of arrival; taken all at once.
     items: Vec<T>,
+    /// The owner waits, and nobody has woken it yet: the one who finds this set does.
     asleep: bool,
+    /// The owner should look around although there may be no items.
     nudged: bool,
+    /// Nothing comes in any more.
     closed: bool,
 }
 
@@ -74,6 +80,7 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
+    /// Wakes the owner if it sleeps; what was put in quietly is then found.
     pub fn wake(&self) {
         self.notify(|_| {});
     }

@@ -8,6 +8,15 @@
 //!   flags: 1 reject, 2 a snapshot is requested, 4 a snapshot is here
 //! ```
 //!
+//! | lane | messages | why |
+//! |---|---|---|
+//! | urgent | heartbeats, votes, read rounds, and the answers to them | an office, an election or a reader depends on their time |
+//! | bulk | entries, acknowledgements, forwarded batches | large, many, and in no hurry that a heartbeat would feel |
+//! | none | a snapshot's message | it travels at the end of the snapshot's own stream |
+//!
+//! A new field gets a flag: a member that does not know it refuses the message, as if it had been lost, instead of taking it
+//! for something else. Members of two versions so understand each other but for what is new.
+//!
 //! * The receiver is not written: one encoding serves every peer that gets the same message.
 //! * Decoding is total, bounds every length by [`PAYLOAD_BYTES_MAX`], and admits only kinds that a peer may send.
 //! * A snapshot's message carries no state: that comes beside it, as a stream of the process.

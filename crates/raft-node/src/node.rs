@@ -8,6 +8,17 @@
 //! * What a committed entry answers is decided here and travels with it, so that the apply step needs no table.
 //! * Every wait ends: in an answer, in an error that says which kind of trouble it was, or when the member stops.
 //!
+//! Who waits where, and for what:
+//!
+//! | who | waits in | until |
+//! |---|---|---|
+//! | a proposer | `proposals`: first for a batch, then under the batch's name | its entry comes back committed, and is applied |
+//! | a reader | `reads`: first for a round, then for a quorum's word | the apply step has reached the round's index |
+//! | anybody, for too long | – | the tick at which its time is up |
+//!
+//! A proposal whose entry a snapshot skips is among the last kind: it may have been applied, elsewhere, and nobody can say so
+//! here. A reader is not: it reads the snapshot's state, which holds all that its round asked for.
+//!
 //! The driver and the simulator run the same code; they differ in where time, disk and network come from.
 
 use std::collections::BTreeMap;
@@ -65,9 +76,12 @@ pub struct Turn<P, R> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gauges {
     pub role: Role,
+    /// Whom this member follows, itself included; None during an election.
     pub leader: Option<u64>,
     pub term: u64,
+    /// What this member knows to be committed; others may know more.
     pub commit: u64,
+    /// End of the log in memory: it may not be synced so far.
     pub last_index: u64,
 }
 
@@ -88,6 +102,7 @@ pub struct Node<P, R> {
     core: Core,
     proposals: Proposals<P>,
     reads: Reads<R>,
+    /// Ticks heard since the start.
     now: Ticks,
     /// Time passed since the last turn: somebody's may be up.
     ticked: bool,
@@ -151,6 +166,9 @@ impl<P, R> Node<P, R> {
     }
 
     /// Takes in what happened outside. What it calls for comes with the next turn.
+    ///
+    /// Ticks are this node's only time: deadlines of those who wait are counted in them, so a member that stood still does
+    /// not fail all its clients at once when it goes on.
     pub fn handle(&mut self, event: Event) -> Result<(), Fatal> {
         match &event {
             Event::Tick => {
@@ -276,6 +294,8 @@ impl<P, R> Node<P, R> {
     }
 
     /// What to blame for a proposal that was not applied in time, as etcd tells it apart.
+    ///
+    /// A guess, made from what this member saw: clients choose their next endpoint by it, and nothing here depends on it.
     fn why(&self, expired: &Expired<P>) -> ProposeError {
         let since = expired.since;
         let Some(leader) = self.leader else {
@@ -328,6 +348,8 @@ impl<P, R> Node<P, R> {
     }
 
     /// A committed entry as a step for the machine, with those who wait for it on this member.
+    ///
+    /// The replies travel with the entry from here on: a stop between now and the apply step answers them as stopped.
     fn job(&mut self, committed: Committed) -> Result<ApplyJob<P, R>, Fatal> {
         let at = committed.at;
         let payload = match committed.payload {

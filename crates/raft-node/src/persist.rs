@@ -10,6 +10,17 @@
 //! * The Core must hear of the sync before any answer to a promise can reach it: a candidate whose votes come in
 //!   first would lead with a log that it still believes unsynced. So: hand `Durable` in, then send the promises.
 //!
+//! The order within a group, and what a crash between two steps leaves:
+//!
+//! | step | a crash before it |
+//! |---|---|
+//! | restart of the log, if a snapshot came | the old log, whole |
+//! | entries and states of all jobs, one write, one sync | a prefix of them, nothing of which was promised |
+//! | release of old segments | they go with the next release |
+//! | receipt: promises may leave | nobody was told; Raft asks again |
+//!
+//! A failed step ends the log's life, and with it the member's.
+//!
 //! Knows nothing of threads: the driver's log thread and the simulator call the same function.
 
 use raft::eraftpb::Entry;

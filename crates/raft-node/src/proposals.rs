@@ -9,6 +9,9 @@
 //! * All that wait when the loop turns become one batch, up to `batch_bytes_max`.
 //! * A batch that Raft refused stays prepared, with the same name, and goes first next time.
 //! * A batch is sent once. If it is lost on the way to the leader, its proposals expire.
+//! * Two batches of one member may commit in the other order, or only the later one, if the earlier was lost on the way: so a
+//!   batch is found by its name, never by its turn.
+//! * An entry may come back after all its proposers were told that time is up. It is applied all the same; nobody waits.
 //! * Expiry costs one look per batch and tick: arrival order is time order.
 //!
 //! `P` is whatever answers a proposer; this file never looks into it. Bounds on count and bytes are the entrance's
@@ -57,15 +60,17 @@ pub(crate) struct Expired<P> {
 }
 
 pub(crate) struct Proposals<P> {
+    // The name of this run's batches but for the sequence.
     id: u64,
     nonce: u64,
+    /// Never used twice in a run: a batch that was refused keeps its own.
     next_sequence: u64,
     batch_bytes_max: usize,
     /// In the order of arrival.
     waiting: VecDeque<Waiting<P>>,
     /// At most one: the next batch is not built before this one has left, so that it can take in more.
     prepared: Option<Prepared<P>>,
-    /// By sequence. Entries commit in this order on one leader, but a batch may be lost and the next one not.
+    /// By sequence; a few as a rule, since a leader has one batch on its disk at a time. Entries commit in this order on one leader, but a batch may be lost and the next one not.
     in_flight: BTreeMap<u64, Flight<P>>,
 }
 
@@ -153,6 +158,8 @@ impl<P> Proposals<P> {
 
     /// The proposers of a committed batch, in the order of its commands; None if it is not of this run of this
     /// member, or was answered before.
+    ///
+    /// A batch of an earlier run may come back long after a restart: its name tells, and nobody is answered.
     pub fn take(&mut self, id: BatchId) -> Option<Vec<Option<P>>> {
         if (id.proposer, id.nonce) != (self.id, self.nonce) {
             return None;
@@ -161,6 +168,9 @@ impl<P> Proposals<P> {
     }
 
     /// Takes out every proposal that arrived before `deadline`.
+    ///
+    /// One that never left this member is withdrawn for good; the proposer may try again without fear of a second effect.
+    /// One that left may still be applied, and its proposer is told no more than that it took too long.
     pub fn expire(&mut self, deadline: Ticks) -> Vec<Expired<P>> {
         debug_assert!(
             self.waiting.iter().is_sorted_by_key(|waiting| waiting.since),

@@ -12,6 +12,8 @@
 //!   write that was acknowledged before the read.
 //! * A context is used once, ever: it names member, run and round. An answer to a forgotten round is ignored.
 //! * A round belongs to one leader in one term. When either changes its answer is worthless, whenever it comes.
+//! * A follower's round travels to the leader, which confirms it as its own; the index comes back with the context. So
+//!   linearizable reads cost the leader heartbeats, not data.
 //! * raft-rs drops a round in silence (no leader, nothing committed in the term, a lost message); it is then begun
 //!   again under a new name.
 //!
@@ -44,9 +46,11 @@ struct Round<R> {
 pub(crate) type Reign = (Option<u64>, u64);
 
 pub(crate) struct Reads<R> {
+    // The name of this run's rounds but for the number.
     id: u64,
     nonce: u64,
     next_number: u64,
+    /// After this long without an answer a round is taken for lost.
     retry_ticks: Ticks,
     /// Whom the rounds under way were begun under.
     reign: Reign,
@@ -109,6 +113,8 @@ impl<R> Reads<R> {
 
     /// The readers whose round was confirmed. Rounds before it are confirmed with it: they began earlier, and the
     /// leader's commit index never goes back.
+    ///
+    /// An answer may come late, twice, or for a round that was given up: only a round under way is confirmed.
     pub fn confirm(&mut self, context: &[u8]) -> Vec<R> {
         let Some(at) = self.rounds.iter().position(|round| self.context(round.number) == context) else {
             return Vec::new();

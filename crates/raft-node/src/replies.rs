@@ -7,6 +7,8 @@
 //!
 //! * Waking a task from outside its runtime costs a lock and often a system call; from inside, a push on a queue. So
 //!   the answers of one entry cross the border together, and the pump hands them out on the other side.
+//! * A permit is taken before anything is queued and given back when the answer is out, or when whoever held it is dropped: so
+//!   what waits is counted exactly, through every way that a wait can end.
 //! * The channel has no bound of its own: nobody waits without a permit, and permits are bounded.
 //! * A waiter that went away is no error; its answer is dropped.
 
@@ -20,7 +22,9 @@ use crate::{ProposeError, ReadError};
 /// How many wait, and with how many bytes; shared by the entrance and all permits.
 #[derive(Debug, Default)]
 pub(crate) struct Occupancy {
+    /// Permits out.
     count: AtomicUsize,
+    /// Their bytes.
     bytes: AtomicUsize,
 }
 

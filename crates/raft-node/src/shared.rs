@@ -1,5 +1,13 @@
 //! What a member's threads and handles share: mailboxes, gauges, and the end.
 //!
+//! | what | written by | read by |
+//! |---|---|---|
+//! | inbox | handles, log thread, apply thread | driver |
+//! | role, leader, term, commit, last index | driver, after each turn | handles |
+//! | applied | apply thread, after each entry | driver, handles |
+//! | proposals, reads: who waits | handles take permits, answers give them back | handles |
+//! | failed | the first thread in trouble | everybody, before anything is acknowledged |
+//!
 //! * Gauges are written by one thread each and read by anybody without a lock.
 //! * The first fatal error is reported once; from then on nothing is acknowledged and every thread ends.
 
@@ -47,8 +55,11 @@ pub(crate) struct Shared<O> {
     pub applied: AtomicU64,
     /// The driver has entries that wait for room in the apply thread.
     pub wants_applied: AtomicBool,
+    /// The process's last word on this member; called once.
     on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
+    /// Set before anybody is told, so that no answer overtakes the failure.
     failed: AtomicBool,
+    // Gauges: what the driver saw last.
     role: AtomicU8,
     leader: AtomicU64,
     term: AtomicU64,

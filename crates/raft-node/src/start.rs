@@ -1,4 +1,15 @@
 //! Brings a member up: log read back, node built, threads started.
+//!
+//! What is compared before anything runs, and what a difference means:
+//!
+//! | found | so |
+//! |---|---|
+//! | the machine ends before the log begins, its store whole | entries in between are gone: refused |
+//! | the same, its store lost | the leader is asked for the state; see [`crate::StoreState`] |
+//! | the machine or the commit index ends behind the log's end | synced entries were lost: refused, since this member has acknowledged them |
+//! | another membership in the log than in the configuration | another cluster's log: refused |
+//! | a log without state and with entries | not written by this crate: refused |
+//! | the commit index lags behind the machine | fine: it is a hint, and the machine knows better |
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -5,6 +5,8 @@
 //!     1 byte    numbers as in `codec`; a list is its length, then its node ids
 //! ```
 //!
+//! * Term and vote are what must never be forgotten: a member that voted twice in a term could elect two leaders. They are
+//!   synced before a vote is heard of.
 //! * Written whole each time: the latest one in the log is the truth.
 //! * `commit` is a hint that shortens a restart. It may lag behind what was committed; it never exceeds the log.
 //! * The membership fields are those of joint consensus, so that a later change of members needs no new layout.

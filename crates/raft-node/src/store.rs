@@ -13,6 +13,17 @@
 //!   longer asked for. It never passes the checkpoint, so what is trimmed can be had as a snapshot.
 //! * A Raft snapshot in here is a position and a membership. The state behind it is the process's affair.
 //!
+//! Where raft-rs' questions are answered:
+//!
+//! | question | answered by |
+//! |---|---|
+//! | term of an entry | cache, else the archive's runs of terms: never the disk |
+//! | entries for a follower, or to apply | cache, else one read of the files, up to the border between the two |
+//! | entries before the start | "compacted": raft-rs then asks for a snapshot |
+//! | a snapshot | the checkpoint, by position; "not now" while it does not reach the log |
+//!
+//! "Not now" because of the disk is fatal for the member, but raft-rs cannot be told so: the cause is kept for the core.
+//!
 //! Costs: `entries` clones reference counts, not payloads, while it stays in the cache.
 
 use std::cell::{Cell, RefCell};
@@ -27,6 +38,8 @@ use crate::state::DurableState;
 use crate::{Fatal, Position};
 
 /// Synced entries, wherever they are kept. The log's reader in production.
+///
+/// A trait for the tests' sake: a list of entries that can be told to fail, or to lie.
 pub(crate) trait Archive: Send {
     /// Entries from `from` on: at least one if it is there, no more than fit in `bytes_max`.
     fn read(&self, from: u64, bytes_max: usize) -> Result<Vec<wal::OwnedEntry>, wal::Error>;
@@ -61,9 +74,11 @@ const ARCHIVE_READ_BYTES: usize = 4 << 20;
 pub(crate) struct LogStore {
     /// What the next job that needs it will make durable; raft-rs reads it back at the start only.
     pub state: DurableState,
+    /// Everything from `first_cached` to the end of the log.
     cache: VecDeque<Entry>,
     /// Memory that the cache takes, by [`cost`].
     cache_bytes: usize,
+    /// Passed only by entries that are not stable yet: those cannot be read anywhere else.
     cache_bytes_max: usize,
     /// Index of the first cached entry; one past the last entry when the cache is empty.
     first_cached: u64,
@@ -205,6 +220,8 @@ impl LogStore {
 
     /// Lets go of the oldest entries while the cache is over its bound. `stable` is the last index that is
     /// committed and synced here.
+    ///
+    /// Applied or not does not matter: the machine may lag by more than the cache holds, and reads the files then.
     pub fn evict(&mut self, stable: u64) {
         assert!(stable <= self.last.index, "stable beyond the log's end");
         while self.cache_bytes > self.cache_bytes_max && self.first_cached <= stable {

@@ -181,25 +181,6 @@ fn whoever_was_held_goes_on_without_waiting_for_a_tick() {
 }
 
 #[test]
-fn a_slow_disk_of_a_follower_holds_up_no_readers_and_no_forwarded_writes() {
-    let mut cluster = Cluster::new(3);
-    cluster.elect();
-    cluster.member(2).syncs = false;
-    cluster.member(3).syncs = false;
-    cluster.offer(1, "under way");
-    cluster.settle();
-    assert!(!cluster.members[&3].jobs.is_empty(), "its entry waits for the disk");
-    cluster.ask(1, "of the leader");
-    cluster.ask(3, "of the follower");
-    cluster.offer(3, "forwarded");
-    cluster.settle();
-    assert_eq!(cluster.member(1).readable, ["of the leader"]);
-    assert_eq!(cluster.member(3).readable, ["of the follower"]);
-    assert_eq!(cluster.gauges(1).last_index, 3, "the forwarded batch is in the leader's log");
-    assert!(cluster.member(3).answered.is_empty());
-}
-
-#[test]
 fn an_entry_that_never_committed_is_replaced() {
     let mut cluster = Cluster::new(3);
     cluster.elect();
@@ -326,85 +307,6 @@ fn applying_is_fed_no_faster_than_it_eats() {
     cluster.restart(1, Book::default());
     cluster.settle();
     assert_eq!(cluster.lines(1).len(), 50, "the replay came in portions, in order, complete");
-}
-
-#[test]
-fn a_read_is_confirmed_on_any_member() {
-    let mut cluster = Cluster::new(3);
-    cluster.elect();
-    cluster.offer(1, "a");
-    cluster.settle();
-    for (id, name) in [(1, "leader"), (2, "follower")] {
-        cluster.ask(id, name);
-        cluster.settle();
-        assert_eq!(cluster.member(id).readable, [name]);
-        assert_eq!(cluster.lines(id), lines(&["a"]));
-    }
-}
-
-#[test]
-fn reads_that_wait_together_cost_one_round() {
-    let mut cluster = Cluster::new(3);
-    cluster.elect();
-    let before = cluster.sent.len();
-    ["a", "b", "c", "d"].into_iter().for_each(|name| cluster.ask(1, name));
-    cluster.settle();
-    assert_eq!(cluster.member(1).readable.len(), 4);
-    assert_eq!(cluster.sent.len() - before, 4, "a heartbeat to each follower and its answer");
-    assert!(cluster.sent[before..].iter().all(|(_, message)| message.lane == Lane::Urgent));
-}
-
-#[test]
-fn a_deposed_leader_confirms_no_read() {
-    let mut cluster = Cluster::new(3);
-    cluster.elect();
-    cluster.isolate(&[1]);
-    cluster.ask(1, "stale");
-    cluster.settle();
-    // The others go on without it.
-    cluster.pass(30);
-    let new_leader = (2..=3).find(|id| cluster.gauges(*id).role == Role::Leader).unwrap();
-    cluster.offer(new_leader, "news");
-    cluster.settle();
-    assert!(cluster.member(1).readable.is_empty());
-    cluster.heal();
-    cluster.pass(10);
-    assert!(cluster.member(1).readable.is_empty());
-    assert_eq!(cluster.member(1).unread, [("stale", ReadError::LeaderChanged)]);
-    cluster.ask(1, "again");
-    cluster.settle();
-    assert_eq!(cluster.member(1).readable, ["again"]);
-    assert_eq!(cluster.lines(1), lines(&["news"]));
-}
-
-#[test]
-fn a_read_under_way_fails_when_another_leader_takes_over() {
-    let mut cluster = Cluster::new(3);
-    cluster.elect();
-    // The answer to the follower's read is lost, and then leadership moves.
-    cluster.cut.insert((1, 3));
-    cluster.ask(3, "read");
-    cluster.settle();
-    cluster.heal();
-    cluster.member(1).node.handle(Event::TransferLeader { to: 2 }).unwrap();
-    cluster.settle();
-    assert_eq!(cluster.gauges(3).leader, Some(2));
-    assert_eq!(cluster.member(3).unread, [("read", ReadError::LeaderChanged)]);
-    assert!(cluster.member(3).readable.is_empty());
-}
-
-#[test]
-fn a_read_whose_answer_was_lost_is_asked_again() {
-    let mut cluster = Cluster::new(3);
-    cluster.elect();
-    cluster.cut.insert((1, 3));
-    cluster.ask(3, "read");
-    cluster.settle();
-    cluster.heal();
-    cluster.pass(4);
-    assert!(cluster.member(3).readable.is_empty());
-    cluster.pass(2);
-    assert_eq!(cluster.member(3).readable, ["read"]);
 }
 
 #[test]

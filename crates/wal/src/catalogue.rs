@@ -11,6 +11,9 @@
 //! * From a point on, a segment holds consecutive indexes at least up to the index before the next point.
 //! * About 1,000 points per full segment: the memory of the log does not grow with its entries.
 //!
+//! What is asked of it, and what that costs: the place of an entry and its term are binary searches over points and runs; an
+//! entry appended is a push at the end, once in 64 KiB; a conflict pops from the end, a release from the front.
+//!
 //! Why one point per turn back suffices: a reader goes from a point to the index before the next point and not further.
 //! Entries that a conflict replaced lie behind the last index that counts, so it never comes to see them.
 //!
@@ -159,7 +162,9 @@ impl Catalogue {
 
     /// Where the log starts once those are gone.
     pub fn release_point(&self, index: LogIndex) -> Position {
-        self.segments[self.first_kept(index)].base
+        let base = self.segments[self.first_kept(index)].base;
+        assert!(base.index >= self.start.index, "a release never turns back");
+        base
     }
 
     /// Bases may turn back at a conflict, so the newest segment that begins low enough decides.

@@ -1,6 +1,7 @@
 //! The only door to the disk: every durable byte passes here, so that tests can crash it.
 //!
 //! * Files and directories are closed to other users: values of clients lie in them.
+//! * No handle is kept longer than it is used, but for the tail's; a released file's blocks are free at once.
 //! * Nothing is retried but an interrupted read; the log decides what an error means.
 
 use std::fs::{DirBuilder, OpenOptions};

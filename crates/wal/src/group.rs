@@ -19,6 +19,8 @@ pub(crate) const GROUP_BYTES_MAX: usize = 8 << 20;
 const IDLE_BYTES_MAX: usize = 1 << 20;
 
 /// An entry among the frames, and where it will be found.
+///
+/// Kept until the group is synced, because a catalogue that names it sooner would let readers find what may still be lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Staged {
     pub position: Position,

@@ -11,6 +11,16 @@
 //! * Disk errors are findings as well: the rest of the log may be readable.
 //! * Memory: one window of a walk.
 //!
+//! What an operator sees, and what it means:
+//!
+//! | finding | means |
+//! |---|---|
+//! | frame, not chained | something before it is missing; it was synced behind another past than the one found |
+//! | damage with frames behind it | bytes that were synced have changed since: the log does not open |
+//! | damage at the end of a sealed segment | the same: its successor says where it ended |
+//! | torn | a group that a crash interrupted; the log opens and drops it |
+//! | a void segment | left over by a restart of the log whose clean-up was cut short; the next start removes it |
+//!
 //! The verdict on the whole comes from the recovery itself, so that an inspection never says other than a start.
 
 use std::path::{Path, PathBuf};
@@ -186,6 +196,7 @@ struct Look<'v> {
 }
 
 impl Look<'_> {
+    /// Counts what it shows: a log without damage opens, and one that opens has none that counts.
     fn damage(&mut self, file: &Path, offset: u64, bytes: u64, reason: &str) {
         self.inspection.damages += 1;
         (self.visit)(Finding::Damage { file, offset, bytes, reason });
@@ -208,6 +219,7 @@ impl Look<'_> {
         }
         let (Some(file), Some(identity)) = (&segment.file, self.identity.clone()) else { return };
         let sealed_at = segment.sealed_at(next);
+        // Behind a seal lie remains of a torn tail, or of the file's earlier life: neither is part of the log.
         let mut limit = segment.bytes;
         if let Some(end) = sealed_at {
             if end > limit {
@@ -255,6 +267,7 @@ impl Look<'_> {
             }
             let survivor = walk.survivor()?;
             let end = if survivor.is_some() { walk.offset() } else { sealed_at.unwrap_or(offset) };
+            assert!(survivor.is_none() || end > offset, "a survivor where nothing verified");
             self.damage(&segment.path, offset, end.saturating_sub(offset), flaw);
             if survivor.is_none() {
                 return Ok(());
@@ -265,6 +278,7 @@ impl Look<'_> {
     fn show(&mut self, file: &Path, offset: u64, frame: &frame::Frame<'_>, is_chained: bool) {
         self.inspection.frames += 1;
         let header = frame.header;
+        assert!(offset >= PAGE_BYTES as u64, "a frame within the header page");
         let content = match header.type_ {
             Type::Entry => {
                 Content::Entry { position: header.position, kind: header.kind, payload: frame.payload }

@@ -38,6 +38,17 @@
 //! # }
 //! ```
 //!
+//! What each call costs the disk:
+//!
+//! | call | writes | syncs |
+//! |---|---|---|
+//! | `append`, `put_state` | none; the group at 8 MiB | none |
+//! | `sync` | one, of the whole group | one of the file; a cut adds two and a rename, once in 64 MiB |
+//! | `restart_at` | the head of a new segment | file and directory; one more of the directory for each old segment |
+//! | `release_before` | none | the directory, for each segment |
+//! | `Reader::read` | none | none |
+//! | `open` | the last group once more, a new segment's head | as a cut |
+//!
 //! The bytes on the disk are described in `docs/disk-format.md`, the reasons for them in `docs/decisions/0002-wal-format.md`.
 //!
 //! Knows bytes, indexes and terms; knows nothing of messages, keys, members, clocks or threads.

@@ -5,6 +5,8 @@
 //! * Reading goes from the nearest point of the catalogue, so up to 64 KiB are read in vain, once per call.
 //! * Files are opened for each call: a lagging follower asks for up to a megabyte at a time, against which that is
 //!   nothing, and no reader keeps a released file alive.
+//! * An entry that the log turned back over while it was being read may be given in its old form: it was synced, and its
+//!   reader must know anyway which entries are settled.
 //! * A segment may be released, and its file reused, while it is being read. Its bytes then fail to verify, as the
 //!   seed of their checksums is another's, and the reader looks the entry up anew.
 

@@ -24,7 +24,12 @@
 //! What is asked of the *bytes* here, with an error, is what the writer asserts of *itself*: no gap, no term that goes
 //! back, no entry at or below the base of its segment.
 //!
-//! Recovery keeps no payload but the latest state; memory is one window of a walk.
+//! Why no length, count or end is stored beside the frames: it would have to be written and synced with every group, in another
+//! place, and a crash between the two would leave a log that contradicts itself. The frames prove their own order; only the very
+//! last of them have nobody to vouch for them.
+//!
+//! Recovery keeps no payload but the latest state; memory is one window of a walk. It writes nothing: what must be written
+//! before a log can go on is [`crate::Wal::open`]'s affair, and an inspection runs the same code.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

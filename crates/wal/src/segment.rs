@@ -10,6 +10,7 @@
 //!   checksum: from then on that end is proven, and nothing short of it passes for a torn tail.
 //! * A segment that is an origin begins the log anew: all segments before it are void.
 //! * `base` is the position before the first entry of the segment. Entries above it in earlier segments are void.
+//! * Behind each group lies a zero at least, to the end of the page: what else is found there was begun and not finished.
 //! * Groups begin after the header page, which is therefore never written again.
 //!
 //!
@@ -262,6 +263,7 @@ pub(crate) fn page_end(offset: u64) -> u64 {
 /// knows that a group was begun, even if nothing of it can be read any more.
 fn padded_end(end: u64, written: u64, segment_bytes: u64) -> u64 {
     let page = page_end(end);
+    assert!(page > end, "a zero behind every group");
     if page <= written {
         return page;
     }

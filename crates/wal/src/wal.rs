@@ -10,6 +10,8 @@
 //! * The catalogue learns of an entry only after it was synced.
 //! * Every group lies in one segment. The cut comes after the group that filled a segment, within the same `sync`: about
 //!   two syncs and a rename, once in 64 MiB.
+//! * Whatever is reported or readable was synced; whatever was synced may be there although it was never reported, if the
+//!   process ended between the two.
 //! * Frames are encoded when they are appended, for the place where they will lie; hence the two rare cases in which
 //!   `append` itself must write (see there).
 //! * After a failed write or sync nothing is written any more: what the kernel kept of it is unknown, and a second
@@ -254,6 +256,9 @@ impl<F: Fs> Wal<F> {
 
     /// Begins the log anew after `start` with `state`, as a follower does that got a snapshot instead of entries. Every entry kept so far and the unsynced group are
     /// discarded. Durable and atomic when it returns.
+    ///
+    /// What a crash leaves: before the new segment has its name the old log, as if nothing had been called; from then on the
+    /// new one, with the old segments void until the next start removes them. There is no state in between.
     pub fn restart_at(&mut self, start: Position, state: &[u8]) -> Result<()> {
         assert!(state.len() <= PAYLOAD_BYTES_MAX, "a state of {} bytes", state.len());
         self.guarded(|wal| {
@@ -273,6 +278,9 @@ impl<F: Fs> Wal<F> {
     }
 
     /// Removes whole segments that hold only entries below `index`. Returns how many.
+    ///
+    /// The log keeps its place: indexes go on, and the position before the first entry kept stays known, which is what a
+    /// follower's first missing entry is checked against.
     ///
     /// So the log may keep more than asked, up to a segment, and the newest segment always stays. Entries below `index`
     /// must be settled (applied, and covered by what a restart begins from): they can never be replaced again.

@@ -7,6 +7,9 @@
 //! * A search for survivors advances by four bytes where nothing verifies. A wrong header passes its check once in 65,536
 //!   times, so the search reads few payloads in vain.
 //!
+//! * Three kinds of user: recovery follows the chain and stops at a flaw; a reader begins in the middle and wants certain
+//!   entries; an inspection goes on behind a flaw. What they share is here, and what they decide is not.
+//!
 //! Knows nothing of what frames mean to each other: chain, indexes and groups are the caller's.
 
 use std::io;

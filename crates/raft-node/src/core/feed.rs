@@ -5,7 +5,12 @@
 //!            └── no room: forgotten here, read again from the log by hand_out_more
 //! ```
 //!
+//! * `applied ≤ handed ≤ stable ≤ commit`, each of them only growing. What lies between `applied` and `handed` is with the
+//!   apply thread, at most `apply_bytes_max` of it and one entry more; what lies between `handed` and `stable` is in the
+//!   log and waits for room there.
 //! * `handed` moves one entry at a time, except over what a snapshot brings.
+//! * raft-rs gives each committed entry once and forgets it. Keeping what finds no room would be a second copy of the log
+//!   in memory; so it is dropped here and read again, from the cache as a rule.
 //! * While the store is lost nothing is handed out; `stable` goes on, so that the log's cache can be emptied.
 
 use raft::eraftpb::{Entry, EntryType};

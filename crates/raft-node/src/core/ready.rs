@@ -7,7 +7,17 @@
 //! ```
 //!
 //! * Readies are numbered; a job has the number of its ready, and `Durable` of one covers all before it.
+//! * Several jobs may be under way: the log thread takes all that wait and syncs once.
 //! * A ready without a job counts as persisted as soon as every job before it is.
+//!
+//! Which ready needs a job:
+//!
+//! | in the ready | job |
+//! |---|---|
+//! | entries, a new term or vote, a snapshot | yes: raft-rs says that they must be synced |
+//! | promises while a job is under way | yes, one without bytes: it keeps their place behind that sync |
+//! | promises, and nothing under way | no: what they promise is durable already |
+//! | a commit index that moved | no: it is written with the next job that is needed anyway |
 
 use raft::eraftpb::{HardState, Message, MessageType};
 
@@ -67,6 +77,9 @@ impl Core {
     }
 
     /// The log begins anew behind a snapshot: in memory now, on disk with job `number`.
+    ///
+    /// In between, raft-rs sees a log that starts at the snapshot, while the log thread still has the old one. Nothing
+    /// asks the files meanwhile: whatever lies behind the snapshot is in the store's cache until it is synced.
     fn restart(&mut self, number: u64, snapshot: &raft::eraftpb::Snapshot) -> Restart {
         let at = super::snapshots::position(snapshot);
         self.begin_restart(number, at);

@@ -32,6 +32,9 @@ use crate::{Position, Role, StoreState};
 
 /// Entries behind a snapshot are kept for this many election timeouts after it was sent: time to install it and to ask
 /// for the first of them.
+///
+/// Longer would keep the log of a follower that died right after its stream; shorter, and a large store would be asked for
+/// twice. Ten seconds with the usual rhythm.
 const HOLD_TIMEOUTS: u32 = 10;
 
 /// A follower that is being brought up.
@@ -43,6 +46,13 @@ struct Hold {
 }
 
 /// What a core remembers about snapshots.
+///
+/// A snapshot on its way through a follower is in one of these places at a time, from top to bottom:
+///
+/// ```text
+///   accepted ──ready──▶ restarting ──durable──▶ install_due ──turn──▶ installing ──Applied──▶ gone
+///   within (store lost) ──stable reaches it───▶ install_due
+/// ```
 pub(super) struct Snapshots {
     catch_up_entries: u64,
     /// Whether the machine holds what the log says it applied.
@@ -147,6 +157,7 @@ impl Core {
         messages
     }
 
+    /// From here on the entries behind the offer stay in the log, until the stream is reported and some time beyond.
     fn offer(&mut self, message: Message) -> SnapshotOffer {
         let at = position(message.get_snapshot());
         self.snapshots.holds.insert(message.to, Hold { index: at.index, ticks_left: None });
@@ -265,6 +276,10 @@ impl Core {
     }
 
     /// A snapshot's state is staged; raft-rs decides whether it is of use.
+    ///
+    /// It is, if this member follows the sender, has not committed as much, and does not have the entry in its log: then
+    /// the log restarts. If it has the entry, its own log leads there, and only a machine without a store has any use for
+    /// the state. Every other snapshot is stale, or of another cluster's making.
     pub(super) fn receive_snapshot(&mut self, message: Message) {
         let (from, at) = (message.from, position(message.get_snapshot()));
         let conf = message.get_snapshot().get_metadata().get_conf_state();
@@ -294,7 +309,8 @@ impl Core {
         }
     }
 
-    /// Whether a lost store can begin with `at` and go on with this log.
+    /// Whether a lost store can begin with `at` and go on with this log: the log holds that very entry, knows it committed,
+    /// and everything behind it. The sender's term does not matter: what is committed stays committed, whoever says so.
     fn fills_the_log(&self, at: Position) -> bool {
         let snapshots = &self.snapshots;
         snapshots.store == StoreState::Lost
@@ -308,7 +324,7 @@ impl Core {
     }
 
     /// raft-rs' ready holds a snapshot: the log restarts with job `number`. What was committed before and has found no
-    /// room is part of the snapshot.
+    /// room is part of the snapshot, and its entries are gone from the log: nothing is owed any more.
     pub(super) fn begin_restart(&mut self, number: u64, at: Position) {
         assert!(at.index >= self.handed, "a snapshot at {}, behind the machine at {}", at.index, self.handed);
         let accepted = self.snapshots.accepted.take();
@@ -370,6 +386,9 @@ impl Core {
     }
 
     /// Asks the leader for the state, once in an election timeout, while the store is lost and none is on its way.
+    ///
+    /// The least index that is of use is where the log starts: it goes on from there by itself. So a busy leader's newest
+    /// checkpoint will do, although it always lags behind what this member has in its log.
     ///
     /// A reject of nothing, as far as raft-rs is concerned, and the leader's core keeps it from raft-rs.
     pub(super) fn ask_for_snapshot(&mut self, effects: &mut Effects) {

@@ -207,3 +207,34 @@ fn a_sync_of_nothing_is_a_bug() {
 fn applying_ahead_is_a_bug() {
     let _ = bench(&[1], 1 << 20).core.handle(Event::Applied { index: 99 });
 }
+
+#[test]
+fn a_release_waits_for_the_sync_that_is_under_way() {
+    let mut bench = bench(&[1], 8 << 20);
+    bench.settle();
+    // Two segments of the bench's log, and a part of the third.
+    for sequence in 1..=6 {
+        bench.core.propose(&[batch(sequence, 500_000)]).unwrap();
+        for committed in bench.settle() {
+            bench.core.handle(Event::Applied { index: committed.at.index }).unwrap();
+        }
+    }
+    bench.core.propose(&[batch(7, 10)]).unwrap();
+    let under_way = bench.core.turn().unwrap().persist;
+    assert_eq!(under_way.len(), 1);
+    let at = Position { index: bench.core.last_index() - 1, term: 1 };
+    bench.core.handle(Event::Checkpointed { at }).unwrap();
+    assert!(
+        bench.core.turn().unwrap().persist.is_empty(),
+        "a job of its own would bear the number of the other"
+    );
+    bench.sync(under_way);
+    let release = bench.core.turn().unwrap().persist;
+    assert!(release.len() == 1 && release[0].release.is_some() && release[0].entries.is_empty());
+    bench.sync(release);
+    let start = bench.wal.reader().start().index.0;
+    assert!(start > 1 && start <= at.index, "{start}");
+    assert_eq!(bench.core.term_at(start), Some(1), "the place before the first entry is known");
+    bench.core.propose(&[batch(8, 10)]).unwrap();
+    assert_eq!(bench.settle().len(), 1);
+}

@@ -8,6 +8,7 @@
 //!   can be synced here. Another member serves them better; it is asked first, since a transfer costs no election.
 //! * Whoever waits for its disk, or for its state, does not stand for election. It hears and votes as ever, and its
 //!   trust in a silent leader ends as ever, or others could not win its vote.
+//! * The oldest job counts, since jobs become durable in order: as long as it waits, so do all.
 //! * Counted in ticks of a job's own waiting: a busy disk that finishes one job after another is no stalled disk.
 
 use raft::{INVALID_ID, StateRole};
@@ -16,6 +17,9 @@ use super::Core;
 use crate::Role;
 
 /// How long the oldest job has been on its way to the disk.
+///
+/// Ticks and no clock: a member that was itself kept from running did not see its disk fail. The first tick only notes
+/// which job is the oldest, so a job has waited for at least as many whole ticks as are counted.
 #[derive(Default)]
 pub(super) struct DiskWatch {
     job: Option<u64>,
@@ -75,6 +79,10 @@ impl Core {
     }
 
     /// A follower's tick without the election at its end.
+    ///
+    /// raft-rs refuses its vote to others while it has heard its leader within an election timeout, and it measures that
+    /// by ticks: a member whose ticks stopped would refuse for ever. So the time goes on, and when a follower that may
+    /// stand would have stood for certain, this one just stops believing in its leader.
     fn tick_quietly(&mut self) {
         let raft = &mut self.raw.raft;
         raft.election_elapsed += 1;

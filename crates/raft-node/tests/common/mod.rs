@@ -426,3 +426,19 @@ impl Member {
         promises
     }
 }
+
+/// Everybody has the same lines, and this many.
+pub fn agree(cluster: &Cluster, count: usize) {
+    for id in 1..=3 {
+        assert_eq!(cluster.lines(id).len(), count, "member {id}");
+        assert_eq!(cluster.lines(id), cluster.lines(1), "member {id}");
+    }
+}
+
+pub fn start(cluster: &Cluster, id: u64) -> u64 {
+    cluster.members[&id].wal.reader().start().index.0
+}
+
+pub fn installs(cluster: &Cluster, id: u64) -> u64 {
+    cluster.members[&id].applier.machine().installs
+}

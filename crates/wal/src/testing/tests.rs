@@ -1,5 +1,7 @@
 //! The simulated disk keeps and loses what it says.
 
+use std::path::PathBuf;
+
 use super::*;
 
 const DIR: &str = "/d";

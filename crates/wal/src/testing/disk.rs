@@ -1,0 +1,227 @@
+//! What lies on a simulated disk, in two versions: as processes see it, and as a power cut leaves it.
+//!
+//! ```text
+//!   inode   cached ◀─ write      synced ◀─ sync: the writes since, in order
+//!   names   seen   ◀─ rename     synced ◀─ sync of the directory: the changes since, in order
+//! ```
+//!
+//! * Each unsynced write and each unsynced change of a name is kept by itself, so that a power cut can keep any of them.
+//! * A file lives as long as a name, a change that may bring a name back, or an open handle leads to it.
+//!
+//! Knows nothing of handles' owners, and of no call by its name: counting and failing calls is all it does beside.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::Fault;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Disk {
+    pub(super) inodes: Vec<Inode>,
+    /// Places in `inodes` that can be used again.
+    pub(super) free: Vec<usize>,
+    /// As processes see them.
+    pub(super) names: Names,
+    /// As a power cut leaves them.
+    pub(super) synced_names: Names,
+    /// What the former are ahead of the latter, in order.
+    pub(super) unsynced_names: Vec<Change>,
+    /// Calls so far.
+    pub(super) calls: u64,
+    pub(super) fault: Option<(u64, Fault)>,
+    /// What every later call fails with, of those that it concerns.
+    pub(super) lasting: Option<Fault>,
+    /// The fault to come lasts.
+    pub(super) lasts: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    pub(super) files: BTreeMap<PathBuf, usize>,
+    pub(super) dirs: BTreeSet<PathBuf>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Inode {
+    /// As processes read it.
+    pub(super) cached: Vec<u8>,
+    /// As a power cut leaves it.
+    pub(super) synced: Vec<u8>,
+    /// Writes since, with their offsets, in order.
+    pub(super) unsynced: Vec<(usize, Vec<u8>)>,
+    /// Open handles; a file without a name lives as long as one of them.
+    pub(super) handles: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    Dir(PathBuf),
+    Create(PathBuf, usize),
+    Remove(PathBuf),
+    Rename(PathBuf, PathBuf, usize),
+}
+
+/// A test that panics must not fail other threads with a second, misleading panic.
+pub(super) fn lock(disk: &Mutex<Disk>) -> MutexGuard<'_, Disk> {
+    disk.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Disk {
+    /// Counts a call that takes no room, and fails it if it is to fail.
+    pub(super) fn call(&mut self) -> io::Result<()> {
+        self.count(|lasting| lasting != Fault::NoSpace)
+    }
+
+    /// The same for a call that takes room.
+    pub(super) fn call_for_room(&mut self) -> io::Result<()> {
+        self.count(|_| true)
+    }
+
+    /// `concerned` tells whether a fault that lasts fails this call.
+    fn count(&mut self, concerned: impl FnOnce(Fault) -> bool) -> io::Result<()> {
+        let call = self.calls;
+        self.calls += 1;
+        if let Some((_, fault)) = self.fault.take_if(|(at, _)| *at == call) {
+            self.lasting = Some(fault).filter(|_| self.lasts);
+            return Err(fault.error());
+        }
+        match self.lasting {
+            Some(fault) if concerned(fault) => Err(fault.error()),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn inode(&self, path: &Path) -> io::Result<usize> {
+        self.names.files.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Frees the files that no name and no handle leads to, so that long simulations stay small.
+    pub(super) fn reclaim(&mut self) {
+        let mut used = BTreeSet::from_iter(self.free.iter().copied());
+        used.extend(self.names.files.values().chain(self.synced_names.files.values()));
+        used.extend(self.unsynced_names.iter().filter_map(Change::inode));
+        for (at, inode) in self.inodes.iter_mut().enumerate() {
+            if inode.handles == 0 && !used.contains(&at) {
+                *inode = Inode::default();
+                self.free.push(at);
+            }
+        }
+    }
+
+    pub(super) fn new_inode(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.inodes.push(Inode::default());
+            self.inodes.len() - 1
+        })
+    }
+
+    /// Changes a name for all processes; the disk learns of it at the next sync of the directory.
+    pub(super) fn rename_now(&mut self, change: Change) {
+        self.names.apply(&change);
+        self.unsynced_names.push(change);
+    }
+
+    pub(super) fn has_parent(&self, path: &Path) -> io::Result<()> {
+        let parent = parent(path);
+        let known = parent.parent().is_none() || self.names.dirs.contains(parent);
+        if known { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    /// Chance is asked in a fixed order, names first, so that one seed always leaves one disk.
+    pub(super) fn power_cut(&mut self, sector_bytes: Option<usize>, chance: &mut dyn FnMut() -> bool) {
+        for change in std::mem::take(&mut self.unsynced_names) {
+            if chance() {
+                self.synced_names.apply(&change);
+            }
+        }
+        self.names = self.synced_names.clone();
+        for inode in &mut self.inodes {
+            for (offset, bytes) in std::mem::take(&mut inode.unsynced) {
+                for (offset, piece) in pieces(offset, &bytes, sector_bytes) {
+                    if chance() {
+                        overwrite(&mut inode.synced, offset, piece);
+                    }
+                }
+            }
+            inode.cached.clone_from(&inode.synced);
+        }
+    }
+}
+
+impl Names {
+    pub(super) fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Dir(path) => {
+                self.dirs.insert(path.clone());
+            }
+            Change::Create(path, inode) => {
+                self.files.insert(path.clone(), *inode);
+            }
+            Change::Remove(path) => {
+                self.files.remove(path);
+            }
+            Change::Rename(from, to, inode) => {
+                self.files.remove(from);
+                self.files.insert(to.clone(), *inode);
+            }
+        }
+    }
+}
+
+impl Change {
+    /// The file that would have a name again, or still, depending on what a power cut keeps.
+    pub(super) fn inode(&self) -> Option<usize> {
+        match self {
+            Change::Create(_, inode) | Change::Rename(_, _, inode) => Some(*inode),
+            Change::Dir(_) | Change::Remove(_) => None,
+        }
+    }
+
+    /// The directory whose sync makes the change durable.
+    pub(super) fn dir(&self) -> &Path {
+        match self {
+            Change::Dir(path) | Change::Create(path, _) | Change::Remove(path) => parent(path),
+            Change::Rename(_, to, _) => parent(to),
+        }
+    }
+}
+
+impl Fault {
+    pub(super) fn error(self) -> io::Error {
+        match self {
+            Fault::Stop => io::Error::other("the process was stopped"),
+            // The numbers of EIO and ENOSPC on every Unix.
+            Fault::InputOutput => io::Error::from_raw_os_error(5),
+            Fault::NoSpace => io::Error::from_raw_os_error(28),
+        }
+    }
+}
+
+pub(super) fn parent(path: &Path) -> &Path {
+    path.parent().expect("every path in a SimFs is absolute and none is the root")
+}
+
+/// Cuts a write at the borders of sectors. They are counted from the beginning of the file, as a disk does, and not from
+/// that of the write.
+pub(super) fn pieces(offset: usize, bytes: &[u8], sector_bytes: Option<usize>) -> Vec<(usize, &[u8])> {
+    let Some(sector_bytes) = sector_bytes else {
+        return vec![(offset, bytes)];
+    };
+    let (mut offset, mut rest, mut pieces) = (offset, bytes, Vec::new());
+    while !rest.is_empty() {
+        let (piece, behind) = rest.split_at(rest.len().min(sector_bytes - offset % sector_bytes));
+        pieces.push((offset, piece));
+        (offset, rest) = (offset + piece.len(), behind);
+    }
+    pieces
+}
+
+pub(super) fn overwrite(image: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    let end = offset + bytes.len();
+    if image.len() < end {
+        image.resize(end, 0);
+    }
+    image[offset..end].copy_from_slice(bytes);
+}
