@@ -51,6 +51,9 @@ struct Turn {
     defragments: Vec<oneshot::Sender<()>>,
 }
 
+/// One bounded piece of physical compaction, of at most so many keys.
+type Step = fn(&mut Maintainer, usize) -> mvcc::Result<CompactProgress>;
+
 impl Keeper {
     pub fn new(
         maintainer: Maintainer,
@@ -96,7 +99,7 @@ impl Keeper {
                 return Ok(());
             }
             if self.compacting {
-                self.compact()?;
+                self.compact(Maintainer::compact_step)?;
             }
         }
     }
@@ -182,14 +185,14 @@ impl Keeper {
         self.checkpoint(shared)?;
         self.compacting = true;
         while self.compacting {
-            self.compact()?;
+            self.compact(Maintainer::reclaim_step)?;
         }
         Ok(())
     }
 
-    fn compact(&mut self) -> Result<(), Fatal> {
+    fn compact(&mut self, step: Step) -> Result<(), Fatal> {
         let began = Instant::now();
-        let progress = self.maintainer.compact_step(COMPACT_KEYS_MAX).map_err(failed("compact the store"))?;
+        let progress = step(&mut self.maintainer, COMPACT_KEYS_MAX).map_err(failed("compact the store"))?;
         let milliseconds = |since: Instant| since.elapsed().as_secs_f64() * 1000.0;
         let figures = &self.metrics.disk.compaction;
         if progress != CompactProgress::Idle {
