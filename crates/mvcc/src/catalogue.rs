@@ -182,6 +182,7 @@ pub(crate) enum Entry {
 /// Reads an entry. Whatever is not exactly what was written is an error.
 pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Entry, Error> {
     let (content, tail) = value.split_last_chunk::<4>().ok_or_else(|| damaged("an entry is cut"))?;
+    // Nothing of an entry is interpreted before this holds.
     if u32::from_le_bytes(*tail) != checksum(key, content) {
         return Err(damaged("an entry's checksum does not match"));
     }

@@ -104,6 +104,7 @@ impl Compaction {
 
     /// The first phase of the newest compaction, if there is one and it is durable by now.
     fn begin(maintainer: &mut Maintainer, shared: &Shared) -> Result<Option<Self>> {
+        // Both are of one moment: a compaction applied in between belongs to the next round.
         let (target, before) = {
             let state = shared.state.read();
             (state.compact_revision, state.compact_revision_before)
@@ -111,6 +112,8 @@ impl Compaction {
         if target <= maintainer.durable.marks.compacted {
             return Ok(None);
         }
+        // What is dropped must never be asked for again. Were the compact revision only in memory, a crash would bring readers
+        // back who may ask, and find holes.
         if maintainer.durable.marks.compact_revision < target {
             maintainer.try_persist()?;
         }
@@ -183,6 +186,7 @@ impl Sweep {
 
     /// Sweeps a bounded number of blocks; true when all are done and that is durable.
     fn step(&mut self, durable: &mut Durable, shared: &Shared, target: i64) -> Result<bool> {
+        // The window is read once and stays valid: nobody but the maintainer replaces stored blocks.
         let (positions, old) = self.window(shared, target);
         let is_last = old.len() < BLOCKS_PER_STEP;
         let marked: Vec<Arc<Block>> = old.iter().map(|block| self.mark(block)).collect();
@@ -195,6 +199,7 @@ impl Sweep {
             assert_eq!(self.swept, self.dropped.len(), "every dropped record was in a stored block");
             marks.compacted = target;
         }
+        // Where the next window begins, by revision: positions shift when blocks are merged.
         if let Some(last) = old.last() {
             self.from = Revision { sub: last.identity.last.sub + 1, ..last.identity.last };
         }
@@ -215,6 +220,7 @@ impl Sweep {
     /// The same block with the records listed as dead that were dropped from it.
     fn mark(&mut self, block: &Arc<Block>) -> Arc<Block> {
         let rest = &self.dropped[self.swept..];
+        // `dropped` is swept front to back along with the blocks, so what belongs to this block is always a prefix of the rest.
         let here = &rest[..rest.partition_point(|revision| *revision <= block.identity.last)];
         if here.is_empty() {
             return block.clone();
@@ -236,6 +242,7 @@ fn rewrite(durable: &mut Durable, shared: &Shared, blocks: &[Arc<Block>]) -> Res
     let is_candidate = |block: &&Arc<Block>| is_sparse(block) || block_raw_bytes(block) < small;
     let (mut result, mut rest) = (Vec::with_capacity(blocks.len()), blocks);
     while !rest.is_empty() {
+        // Neighbours only, and in order: blocks must not overlap, and what is close in time is read together.
         let together = rest.iter().take_while(is_candidate).count();
         // A lone small block is left alone: rewriting it would only move it.
         let (group, after) = rest.split_at(together.max(1));
@@ -273,6 +280,7 @@ pub(crate) fn merge(
         let decoded = block.load()?;
         let mut dead = block.dead.unpack().into_iter().peekable();
         for record in decoded.records() {
+            // The dead stay behind; that is the whole point of moving the others.
             if dead.next_if_eq(&record.revision).is_some() {
                 continue;
             }
@@ -308,6 +316,7 @@ pub(crate) fn apply(durable: &mut Durable, shared: &Shared, mut marks: Marks, ch
     if gone.is_empty() && come.is_empty() && marks == durable.marks {
         return Ok(());
     }
+    // One update for all of the step: a crash finds either all of the old blocks named, or all of the new ones.
     let mut update = Update::default();
     for block in &gone {
         durable.unname(&mut marks, &mut update, block);
@@ -325,6 +334,7 @@ pub(crate) fn apply(durable: &mut Durable, shared: &Shared, mut marks: Marks, ch
     durable.files.sync()?;
     durable.update_marks(marks, update)?;
 
+    // Only now, when no durable entry names them, may the old places be given up.
     let places = |blocks: &[&Arc<Block>]| -> Vec<_> {
         blocks.iter().map(|block| block.place().expect("stored").clone()).collect()
     };

@@ -204,6 +204,7 @@ impl BlockCache {
     /// The block's records, from memory if possible.
     pub fn load(&self, block: &Block) -> Result<Arc<Decoded>> {
         let Some(place) = block.place() else { return block.load() };
+        assert!(place.bytes > 0, "a stored block takes bytes");
         let name = place.name();
         if let Some(decoded) = self.blocks.get(&name) {
             return Ok(decoded);

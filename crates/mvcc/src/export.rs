@@ -148,6 +148,7 @@ impl Export {
         if header.identity != block.identity {
             return Err(place.damaged("not the block that the catalogue names"));
         }
+        assert_eq!(stored.len() as u64, block.stored_bytes(), "a place is read as a whole");
         let (key, value) = block_entry(block, place);
         self.chunks.push(Kind::Block, &key, &value, &stored);
         Ok(())

@@ -56,6 +56,7 @@ pub(crate) fn store(block: &Decoded, out: &mut Vec<u8>) {
     assert!(block.raw().len() <= RAW_BYTES_MAX, "a block that could not be read back");
     let start = out.len();
     out.resize(start + HEADER_BYTES, 0);
+    // Straight into the output: the frame is built where it will be written from.
     let codec = append_payload(block.raw(), out);
     let payload_bytes = out.len() - start - HEADER_BYTES;
 
@@ -69,6 +70,7 @@ pub(crate) fn store(block: &Decoded, out: &mut Vec<u8>) {
     put_revision(&mut header, identity.last);
     header.put_u32_le(codec);
     assert!(header.len() == 4, "the checksum is the header's last field");
+    // Last of all, over everything that was written.
     let crc = checksum(&out[start..]);
     out[start + CRC_AT..start + HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
 }
@@ -97,6 +99,7 @@ pub(crate) struct Header {
 /// Whether `stored` is one intact frame, at the cost of its checksum: nothing is unpacked.
 pub(crate) fn check(stored: &[u8]) -> Result<Header, &'static str> {
     let (header, payload) = stored.split_at_checked(HEADER_BYTES).ok_or("shorter than a header")?;
+    // Before any other field is believed. What follows can then only go wrong by our own bug, or for a block of another time.
     if Cursor::new(&header[CRC_AT..]).u32_le() != Some(checksum(stored)) {
         return Err("the checksum does not match");
     }

@@ -35,6 +35,7 @@ pub(crate) fn hash_kv(shared: &Shared, at: i64) -> Result<KvHash> {
             let state = shared.state.read();
             (state.revision, state.compact_revision, state.generation)
         };
+        // Asked for at exactly the revision of a compaction that finished here: the answer of that moment, as etcd gives it.
         if let Some(known) = shared.hashes.lock().iter().find(|known| known.hash_revision == at) {
             return Ok(KvHash { revision, ..*known });
         }
@@ -93,6 +94,7 @@ impl HashPass {
                     None => Some(crate::directory::Block::in_memory(state.open.sealed()).into()),
                 }
             };
+            // Blocks ascend: the first one beyond the revision ends the pass.
             let Some(block) = block.filter(|block| block.identity.first.main <= self.at) else {
                 return Ok(true);
             };
@@ -100,6 +102,7 @@ impl HashPass {
                 return Ok(true);
             }
             // Past the cache: a hash reads everything once, and would leave nothing else in it.
+            // The block is held by this pass, so it may be replaced meanwhile; what is found in it was true of this revision.
             let decoded = block.load()?;
             let from_next = decoded.records().filter(|record| record.revision >= self.next);
             let records: Vec<_> = from_next.take_while(|record| record.revision.main <= self.at).collect();

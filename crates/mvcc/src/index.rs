@@ -95,6 +95,7 @@ impl Index {
 
     /// Live keys of `range` in the newest state: a sum over leaves, and a look into the two at the borders.
     pub fn count_live(&self, range: &KeyRange) -> usize {
+        // Inner leaves lie wholly inside and know their count; a look into the first and the last one decides the rest.
         let mut count = 0;
         for (leaf, from) in self.leaves_of(range) {
             let is_whole = from == 0 && !leaf.is_empty() && range.is_before_end(leaf.key(leaf.len() - 1));
@@ -114,12 +115,14 @@ impl Index {
         assert!(keys_max > 0, "a step that visits nothing never ends");
         let mut visited = 0;
         let (mut merge, mut next) = (Vec::new(), Next::End);
+        // How full the leaf to the left is, merges of this very walk included.
         let mut previous_len = None;
         for (name, leaf) in self.leaves.range_mut::<[u8], _>((Bound::Included(from), Bound::Unbounded)) {
             if visited >= keys_max {
                 next = Next::From(name.clone());
                 break;
             }
+            // Even an empty leaf is paid for, or a walk over many of them would have no bound.
             visited += leaf.len().max(1);
             leaf.retain(|history| history.prune(at, dropped));
             // A leaf that fits easily into its left neighbour moves there; an empty one always fits.
@@ -131,6 +134,7 @@ impl Index {
                 _ => previous_len = Some(leaf.len()),
             }
         }
+        // After the walk, since it borrows the leaves. Each leaf is merged to the left once, into one that had room for it.
         for name in merge {
             self.merge_left(&name);
         }
@@ -149,6 +153,7 @@ impl Index {
     fn leaves_of<'a>(&'a self, range: &'a KeyRange) -> impl Iterator<Item = (&'a Leaf, usize)> + 'a {
         let start = range.start().as_ref();
         // An inverted range must not reach `BTreeMap::range`, which panics on one.
+        // Nothing to look at, or the leaf where the range starts and all up to its end.
         let bounds = (!range.is_empty()).then(|| (self.leaf_name(start), range.end_bound()));
         let leaves = bounds.into_iter().flat_map(|(name, end)| {
             self.leaves.range::<[u8], _>((Bound::Included(name), end)).map(|(_, leaf)| leaf)

@@ -132,6 +132,8 @@ impl Inspector {
             named: BTreeMap::new(),
             faults: Vec::new(),
         };
+        // Opening sled appends to its log and may rewrite its summary. On a damaged store that could destroy what there is to
+        // see, so a copy is opened, and thrown away.
         copy_files(&dir.join("catalogue"), &scratch.join("catalogue"))?;
         match SledBackend::open(scratch).and_then(|mut copy| copy.catalogue()) {
             Ok(entries) => inspector.take_catalogue(&entries),
@@ -158,6 +160,7 @@ impl Inspector {
     /// The block files that are there or should be, in order.
     pub fn files(&self) -> Result<Vec<FileSeen>> {
         let mut files = BTreeMap::new();
+        // First those that should be there, so that a file which is missing shows as well; what is found replaces the entry.
         for &(number, _) in self.named.keys() {
             let path = self.block_path(number);
             let fault = Some("the file is missing");
@@ -191,6 +194,7 @@ impl Inspector {
     pub fn blocks(&self, file: &FileSeen) -> Result<Vec<BlockSeen>> {
         let mut blocks = Vec::new();
         let mut at = HEADER_BYTES;
+        // Every byte of the file belongs to exactly one item of the walk: a block, or a stretch that is none.
         while at < file.bytes {
             let block = self.block_at(file, at)?;
             at = block.offset + block.stored_bytes;
@@ -217,6 +221,7 @@ impl Inspector {
         let file = File::open(&block.file).map_err(refused("open", &block.file))?;
         let mut stored = vec![0; usize::try_from(block.stored_bytes).unwrap_or(usize::MAX)];
         file.read_exact_at(&mut stored, block.offset).map_err(refused("read", &block.file))?;
+        // By its own header, since nothing may be known of the block but where it lies.
         let header = frame::check(&stored).map_err(damaged)?;
         let decoded = frame::load(&stored, header.identity).map_err(damaged)?;
         let number = block_number(&block.file);
@@ -257,6 +262,7 @@ impl Inspector {
             }
         }
         match marks {
+            // The digests find what no single entry can show: that one is missing, or is left over from another time.
             Some(marks) if (marks.blocks, marks.items) != (blocks, items) => {
                 self.catalogue_fault("entries are missing or from another checkpoint".to_owned());
             }
@@ -286,16 +292,19 @@ impl Inspector {
     /// What lies at `at`: the block that the catalogue names there, one that it does not name, or a stretch without any.
     fn block_at(&self, file: &FileSeen, at: u64) -> Result<BlockSeen> {
         if let Some(entry) = self.named.get(&(file.number, at)) {
+            // Entries are sealed, but their store may be a patchwork: nothing that they say is taken for possible.
             let end = at.saturating_add(u64::from(entry.bytes));
             if end > file.bytes {
                 let cut = named_block(file, at, entry, Some("the file is cut"));
                 return Ok(BlockSeen { stored_bytes: file.bytes - at, ..cut });
             }
             let stored = read(&file.path, at, u64::from(entry.bytes))?;
+            // Unpacked as well, not only summed: what an inspection calls whole, a start will read.
             let fault = frame::load(&stored, entry.identity).err();
             return Ok(named_block(file, at, entry, fault));
         }
         // No entry: the frame's own header says how long it is, if it is one.
+        // A named block is the firm ground that a walk over anything else may count on: it ends there at the latest.
         let next_named = self.named.range((file.number, at)..=(file.number, u64::MAX)).next();
         let end = next_named.map_or(file.bytes, |(&(_, offset), _)| offset.min(file.bytes));
         if let Some(block) = unnamed_block(file, at, end)? {

@@ -46,6 +46,11 @@ impl Maintainer {
         let (mut state, new) = (self.shared.state.write(), loaded.state);
         assert!(new.applied >= state.applied, "the writer rests while a store is installed");
         assert!(new.revision >= state.revision, "no reader sees the revision go back");
+        assert!(
+            new.compact_revision >= state.compact_revision,
+            "no compacted revision becomes readable again"
+        );
+        assert_eq!(new.generation, state.generation + 1, "one install at a time");
         let old = mem::replace(&mut *state, new);
         drop(state);
         // Taken at states of the old store; etcd forgets them as well.

@@ -83,6 +83,7 @@ impl Leaf {
         assert!(self.len() <= KEYS_MAX, "a leaf that should have been split");
         let (start, old_bytes) = (self.start(position), self.bytes.len());
         self.bytes.resize(old_bytes + key.len(), 0);
+        // Room for the key where it belongs: all key bytes behind it move up.
         self.bytes.copy_within(start..old_bytes, start + key.len());
         self.bytes[start..start + key.len()].copy_from_slice(key);
         for end in &mut self.ends[position..] {
@@ -111,6 +112,7 @@ impl Leaf {
         for end in &mut upper.ends {
             *end -= cut as u32;
         }
+        // Counted anew for one half only; the other is what is left of the sum.
         upper.live = upper.histories.iter().filter(|history| history.is_live()).count();
         self.live -= upper.live;
         assert!(!self.must_split() || self.len() > 1, "a leaf of one key never splits");

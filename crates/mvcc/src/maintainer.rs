@@ -99,6 +99,7 @@ impl Maintainer {
     pub(crate) fn try_persist(&mut self) -> Result<Persisted> {
         let Some(cut) = self.take_cut() else { return Ok(self.persisted(0, 0)) };
         let first_new = Revision::first_of(self.durable.marks.revision + 1);
+        // Blocks up to the cut's revision, and none beyond: the writer may have sealed more since.
         let (from, sealed) = self.blocks_to_store(first_new, cut.revision);
         let (stored, bytes_written) = self.durable.store(&sealed)?;
         let raw_bytes: usize = sealed.iter().map(|block| block.identity.raw_bytes as usize).sum();
@@ -200,6 +201,7 @@ impl Durable {
             marks.blocks.add(crc_of(&entry.1));
             update.puts.push(entry);
         }
+        // A change of items copies the map only if an export still holds it.
         if !cut.items.is_empty() {
             let items = Arc::make_mut(&mut self.items);
             for (key, value) in &cut.items {

@@ -79,6 +79,7 @@ pub(crate) fn load(backend: &mut dyn Backend, options: &Options, generation: u64
     files.clean(backend)?;
     let index = rebuild_index(&directory)?;
     assert_eq!(marks.items.count as usize, items.len(), "the digest was checked");
+    assert_eq!(marks.blocks.count as usize, directory.len(), "every block that is named was adopted");
     let state = State {
         index,
         directory,
@@ -129,10 +130,12 @@ fn read_catalogue(backend: &mut dyn Backend) -> Result<Found> {
             }
         }
     }
+    // Without marks nothing says how much should be there, so nothing that is there can be trusted to be all.
     let marks = marks.ok_or_else(|| damaged("the marks are missing"))?;
     if (marks.blocks, marks.items) != (blocks_digest, items_digest) {
         return Err(damaged("entries are missing or from another checkpoint"));
     }
+    // sled gives keys in order, and other backends need not: the order is ours to make sure of.
     blocks.sort_by_key(|entry| entry.identity.first);
     Ok(Found { is_new, marks, blocks, items })
 }
@@ -146,6 +149,8 @@ fn adopt(
     revision: i64,
 ) -> Result<()> {
     let newest = directory.len().checked_sub(1).and_then(|position| directory.get(position));
+    // Two blocks that overlap would answer one revision twice. Neither the writer nor compaction makes such a pair; a
+    // catalogue put together from two stores could hold one, entry by entry intact.
     let overlaps = newest.is_some_and(|newest| newest.identity.last >= entry.identity.first);
     if overlaps || entry.identity.last.main > revision {
         return Err(damaged("blocks overlap, or reach beyond the newest revision"));
@@ -167,6 +172,7 @@ fn rebuild_index(directory: &Directory) -> Result<Index> {
         let block = directory.get(position).expect("within its length");
         // Past the cache, which would only keep the newest of them.
         let decoded = block.load()?;
+        // Both lists ascend, so one step through them together finds which records are dead.
         let mut dead = block.dead.unpack().into_iter().peekable();
         for record in decoded.records() {
             if dead.next_if_eq(&record.revision).is_none() {
@@ -185,6 +191,7 @@ fn restore(index: &mut Index, record: &Record<'_>) -> Result<(), &'static str> {
     let history = index.get(record.key);
     let newest = history.and_then(|history| history.newest());
     match record.body {
+        // Two tombstones in a row: a put between them would have to be there, dead or alive.
         Body::Tombstone if history.is_some() && newest.is_none() => Err("a deleted key is deleted again"),
         Body::Tombstone => {
             index.restore_tombstone(record.key, record.revision);
@@ -192,6 +199,7 @@ fn restore(index: &mut Index, record: &Record<'_>) -> Result<(), &'static str> {
         }
         Body::Put { create, version, .. } => {
             let put = Visible { revision: record.revision, create, version };
+            // A first known put may have any version: compaction cut what was before. Every later one must follow.
             if newest.is_some_and(|newest| (newest.create, newest.version + 1) != (create, version)) {
                 return Err("a put does not continue its key's history");
             }

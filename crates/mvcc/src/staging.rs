@@ -117,6 +117,7 @@ impl Staging {
         let Some(theirs) = self.marks.filter(|_| self.is_ended) else {
             return Err(self.chunks.damaged("the stream is cut"));
         };
+        // What was sent is what the sender's marks count: no entry lost, none from another checkpoint.
         if (theirs.blocks, theirs.items) != (self.received.blocks, self.received.items) {
             return Err(self.chunks.damaged("parts are missing or of another checkpoint"));
         }
@@ -125,6 +126,7 @@ impl Staging {
         // As for any checkpoint: the marks come last, when all that they vouch for is synced.
         self.files.sync()?;
         self.write_update()?;
+        assert!(self.update.puts.is_empty() && self.chunks.is_empty(), "nothing is left behind");
         self.backend.update(Update { puts: vec![marks.entry()], removals: Vec::new() })?;
         self.backend.complete(marks.applied)?;
         let Marks { applied, revision, compact_revision, .. } = marks;
@@ -134,6 +136,7 @@ impl Staging {
     /// `add`, before anything is said of failures.
     fn try_add(&mut self, chunk: &[u8]) -> Result<()> {
         self.chunks.add(chunk)?;
+        // As many parts as the chunk has completed; the beginning of the next one waits for its rest.
         while let Some(part) = self.chunks.part()? {
             if self.is_ended {
                 return Err(self.chunks.damaged("a part behind the end"));
@@ -184,13 +187,16 @@ impl Staging {
     /// offset are this member's.
     fn add_block(&mut self, entry: BlockEntry, stored: &[u8], marks: &Marks) -> Result<()> {
         let BlockEntry { identity, dead, .. } = entry;
+        // The same rule as for a catalogue that is opened, checked as the blocks come: nothing is written that a start refuses.
         if self.last >= Some(identity.first) || identity.last.main > marks.revision {
             return Err(self.chunks.damaged("blocks overlap, or reach beyond the newest revision"));
         }
         let decoded = frame::load(stored, identity).map_err(|what| self.chunks.damaged(what))?;
+        // A dead record that is nowhere would stop every start of this store.
         if dead.unpack().into_iter().any(|revision| decoded.find(revision).is_none()) {
             return Err(self.chunks.damaged("the catalogue lists a dead record that is not there"));
         }
+        assert!(identity.records > dead.len(), "the entry was checked for a live record");
         let place = self.files.append(&mut *self.backend, stored)?;
         let block = Block { identity, content: Content::Stored(place.clone()), dead };
         let entry = catalogue::block_entry(&block, &place);

@@ -141,6 +141,7 @@ impl State {
     /// Adds a record of the request in progress to the open block, and seals the block when it is full.
     fn append(&mut self, record: &Record<'_>, block_bytes: usize) {
         assert_eq!(record.revision.main, self.revision + 1, "changes belong to the request in progress");
+        // From the first change to the end of the entry no checkpoint may be cut.
         self.is_inside_entry = true;
         self.open.append(record, block_bytes);
         if self.open.raw_bytes() >= block_bytes {

@@ -94,6 +94,7 @@ impl ChunkWriter {
         if self.pending.is_empty() {
             return None;
         }
+        assert!(body_bytes_max > 0, "a chunk that carries nothing");
         let body = self.pending.split_to(self.pending.len().min(body_bytes_max.max(1)));
         let mut chunk = BytesMut::with_capacity(CHUNK_HEADER_BYTES + body.len());
         chunk.put_u32_le(MAGIC);
@@ -101,6 +102,7 @@ impl ChunkWriter {
         chunk.put_u32_le(u32::try_from(body.len()).expect("a chunk is far below 4 GiB"));
         self.crc = chained(self.crc, &chunk, &body);
         chunk.put_u32_le(self.crc);
+        assert_eq!(chunk.len(), CHUNK_HEADER_BYTES, "the header's size is part of the format");
         chunk.put_slice(&body);
         self.number = self.number.checked_add(1).expect("fewer than 2^32 chunks");
         Some(chunk.freeze())
@@ -143,6 +145,7 @@ impl ChunkReader {
         if self.pending.len() < PART_HEADER_BYTES + bytes {
             return Ok(None);
         }
+        assert_eq!(cursor.at, PART_HEADER_BYTES, "a part's header has one size");
         self.pending.advance(PART_HEADER_BYTES);
         let mut take = |count| self.pending.split_to(count).freeze();
         Ok(Some(Part { kind, key: take(key), value: take(value), frame: take(frame) }))

@@ -58,12 +58,14 @@ impl Tidying {
     /// The file to be emptied next, if the store takes more than it may.
     pub fn begin(durable: &mut Durable, shared: &Shared, bound: Bound) -> Result<Option<Self>> {
         let slack = shared.options.block_file_bytes / 64;
+        // What files take, holes and dead records included; the catalogue is no part of the bargain.
         let allocated = durable.files.allocated();
         // The sums are there at any time, so that asking in vain costs nothing.
         let (_, live) = shared.state.read().directory.bytes();
         if !bound.is_broken(allocated, live, slack) {
             return Ok(None);
         }
+        // The sums count blocks in memory as well, which lie in no file. Before anything is moved, it is counted exactly.
         let live_in = live_bytes_by_file(shared);
         let live: u64 = live_in.values().sum();
         if !bound.is_broken(allocated, live, slack) {
@@ -84,6 +86,10 @@ impl Tidying {
     pub fn step(&mut self, durable: &mut Durable, shared: &Shared) -> Result<bool> {
         let (positions, old, is_last) = self.window(shared);
         let new = self.moved(durable, shared, &old)?;
+        assert_eq!(positions.len(), old.len(), "a window is contiguous");
+        let live =
+            |blocks: &[Arc<Block>]| blocks.iter().map(|block| u64::from(block.live_records())).sum::<u64>();
+        assert_eq!(live(&old), live(&new), "moving loses no live record");
         let marks = durable.marks;
         apply(durable, shared, marks, Change { positions, old, new })?;
         if is_last {
@@ -102,6 +108,7 @@ impl Tidying {
     fn window(&mut self, shared: &Shared) -> (Range<usize>, Vec<Arc<Block>>, bool) {
         loop {
             let state = shared.state.read();
+            // By revision and not by position, as in a sweep: the steps before have changed how many blocks there are.
             let from = state.directory.position_from(self.from);
             let next =
                 |position: usize| state.directory.get(position).filter(|block| block.place().is_some());
@@ -111,6 +118,7 @@ impl Tidying {
             for (position, block) in looked_at {
                 last = Some(block.identity.last);
                 if self.is_in_victim(block) {
+                    // From here a whole stretch, blocks of other files included: what is replaced has to be contiguous.
                     let blocks = (position..position + BLOCKS_PER_STEP).map_while(next).cloned();
                     let blocks: Vec<_> = blocks.collect();
                     let last = blocks.last().expect("at least the one that was found").identity.last;
@@ -132,6 +140,7 @@ impl Tidying {
         shared: &Shared,
         blocks: &[Arc<Block>],
     ) -> Result<Vec<Arc<Block>>> {
+        assert!(blocks.len() <= BLOCKS_PER_STEP, "a step is bounded");
         let (mut result, mut rest) = (Vec::with_capacity(blocks.len()), blocks);
         while let Some((first, after)) = rest.split_first() {
             if !self.is_in_victim(first) {
@@ -139,6 +148,7 @@ impl Tidying {
                 rest = after;
                 continue;
             }
+            // Neither unpacked nor packed again: one read, one checksum, one append.
             if is_worth_copying(first, shared) {
                 result.push(copied(durable, first)?);
                 rest = after;

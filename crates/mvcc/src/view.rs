@@ -85,6 +85,7 @@ impl<'r> Reading<'r> {
     pub fn walk(&mut self, state: &State, newest: i64, keys_max: usize) -> Result<Found> {
         check_not_compacted(self.at, state.compact_revision)?;
         assert!(self.at <= newest, "a revision that does not exist yet is refused before it is read");
+        // Counting by leaves is worth it only where not every key is visited anyway.
         self.count_at_once(state, newest);
         let Some(rest) = self.rest.take() else { return Ok(Found::new()) };
         let (mut found, mut keys) = (Found::new(), KeysOnly::default());
@@ -195,6 +196,7 @@ impl Loader<'_> {
     /// The block's records; those of the block before are still at hand.
     fn decoded(&mut self, block: &Arc<Block>) -> Result<&Decoded> {
         let is_last = self.last.as_ref().is_some_and(|(last, _)| Arc::ptr_eq(last, block));
+        // Keys that were written together lie together: with this, a range over them loads each block once.
         if !is_last {
             self.last = Some((block.clone(), self.cache.load(block)?));
         }

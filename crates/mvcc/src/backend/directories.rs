@@ -51,6 +51,7 @@ impl Directories {
     pub fn path(&self, slot: Slot) -> PathBuf {
         let beside = |suffix| {
             let mut name = OsString::from(self.home.file_name().unwrap_or_default());
+            // Appended, not put in the place of an extension: the names of two stores side by side never meet.
             name.push(suffix);
             self.home.with_file_name(name)
         };
@@ -75,6 +76,7 @@ impl Shelf for Directories {
 
     fn remove(&self, slot: Slot) -> Result<()> {
         let path = self.path(slot);
+        // Not atomic: names go one by one. That is why nothing is removed that anybody may still need whole.
         match fs::remove_dir_all(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => Err(refused("remove", &path)(source)),
             Ok(()) | Err(_) => Ok(()),
@@ -92,6 +94,7 @@ impl Shelf for Directories {
         let path = self.path(slot).join(MARK);
         match fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes)),
+            // No mark, or no place: either way nothing complete was received.
             Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(refused("read", &path)(source)),
         }
@@ -111,6 +114,7 @@ pub(crate) fn write_mark(dir: &Path, mark: &[u8]) -> Result<()> {
         file.write_all(mark)?;
         file.sync_all()
     });
+    // First the bytes, then the name: under its name the mark is whole or not there at all.
     written.map_err(refused("write", &half))?;
     fs::rename(&half, &path).map_err(refused("rename", &half))?;
     sync_dir(dir)

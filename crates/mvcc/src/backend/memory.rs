@@ -38,12 +38,14 @@ struct Stored {
     mark: Option<Vec<u8>>,
 }
 
+/// A file that lives as long as anybody holds it, like one on a disk whose name was removed.
 struct MemoryFile {
     number: u64,
     bytes: RwLock<Vec<u8>>,
 }
 
 impl Default for MemoryBackend {
+    /// A disk of its own, with nothing on it.
     fn default() -> Self {
         MemoryBackend { disk: Disk::default(), slot: Slot::Home }
     }
@@ -106,6 +108,8 @@ impl Stored {
 }
 
 impl Backend for MemoryBackend {
+    /// A home whose replacement was interrupted is refused here, where a store is opened first: the same rule as for
+    /// directories, so that simulations meet it too.
     fn catalogue(&mut self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         if self.slot == Slot::Home && shelf::is_interrupted(&self.disk)? {
             let reason = "it was being replaced when the process stopped";
@@ -114,6 +118,7 @@ impl Backend for MemoryBackend {
         Ok(self.with(|stored| stored.catalogue.clone().into_iter().collect()))
     }
 
+    /// Atomic because it is done under one lock. Removals come first, as in sled's batch, though keys are disjoint.
     fn update(&mut self, update: Update) -> Result<()> {
         self.with(|stored| {
             for key in &update.removals {
@@ -132,6 +137,7 @@ impl Backend for MemoryBackend {
         Ok(self.with(|stored| stored.files.keys().copied().collect()))
     }
 
+    /// A number that exists is a bug of the caller, which counts them: on a disk it would be an error of `open`.
     fn create_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
         let file = Arc::new(MemoryFile { number, bytes: RwLock::default() });
         let older = self.with(|stored| stored.files.insert(number, file.clone()));
@@ -139,6 +145,8 @@ impl Backend for MemoryBackend {
         Ok(file)
     }
 
+    /// A file that the catalogue names and the disk does not have is damage, not a refusal: another copy of the store is
+    /// needed.
     fn open_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
         match self.with(|stored| stored.files.get(&number).cloned()) {
             Some(file) => Ok(file),
@@ -151,11 +159,13 @@ impl Backend for MemoryBackend {
         Ok(())
     }
 
+    /// As on a disk, but the mark cannot be half written.
     fn complete(&mut self, applied: Applied) -> Result<()> {
         self.with(|stored| stored.mark = Some(shelf::mark_bytes(applied)));
         Ok(())
     }
 
+    /// The incoming handle goes first: it names a place that is about to be renamed.
     fn replace(&mut self, incoming: Box<dyn Backend>) -> Result<()> {
         drop(incoming);
         assert_eq!(self.slot, Slot::Home, "what is replaced is the store in use");
@@ -201,6 +211,7 @@ impl BlockFile for MemoryFile {
         name(self.number)
     }
 
+    /// All or nothing. A reader that asks beyond the end gets the same kind of error as from a file system.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let bytes = self.bytes.read();
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -210,6 +221,7 @@ impl BlockFile for MemoryFile {
         Ok(())
     }
 
+    /// Grows the file with zeros up to `offset` where needed, as a sparse file would read.
     fn write_at(&self, written: &[u8], offset: u64) -> io::Result<()> {
         let mut bytes = self.bytes.write();
         let start = usize::try_from(offset).map_err(io::Error::other)?;
@@ -225,6 +237,7 @@ impl BlockFile for MemoryFile {
         Ok(())
     }
 
+    /// Never grows it.
     fn truncate(&self, length: u64) -> io::Result<()> {
         self.bytes.write().truncate(usize::try_from(length).unwrap_or(usize::MAX));
         Ok(())
@@ -235,6 +248,7 @@ impl BlockFile for MemoryFile {
     }
 }
 
+/// How errors call a file of this disk.
 fn name(number: u64) -> String {
     format!("block file {number} (in memory)")
 }

@@ -104,6 +104,7 @@ pub(crate) fn swap(shelf: &dyn Shelf) -> Result<Applied> {
         shelf.rename(Slot::Home, Slot::Old)?;
         shelf.sync()?;
     }
+    assert!(!shelf.has(Slot::Home)?, "a rename never meets a store that is there");
     shelf.rename(Slot::Incoming, Slot::Home)?;
     // Only when the new store's name is durable may the old one go.
     shelf.sync()?;
