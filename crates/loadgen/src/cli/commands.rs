@@ -99,6 +99,7 @@ async fn load(
     mut plan: Plan,
     beside: impl Future<Output = String>,
 ) -> Result<ExitCode, String> {
+    check_json(global)?;
     let members = admin::survey(&plan.endpoints).await.map_err(|error| error.to_string())?;
     if global.target_leader {
         let leader = admin::leader(&members).map_err(|error| error.to_string())?;
@@ -154,6 +155,14 @@ fn show(
         timeline: if global.sample { Timeline::Shown } else { Timeline::Hidden },
     };
     print(&report::text(summary, server, options))
+}
+
+/// That the file of --json can be written is better known before the run.
+pub(super) fn check_json(global: &Global) -> Result<(), String> {
+    match &global.json {
+        Some(path) if !is_json_on_stdout(global) => outputs::check_writable(path),
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn is_json_on_stdout(global: &Global) -> bool {

@@ -35,6 +35,9 @@ Examples:
   Then exactly 500/s: an open loop, in which it does not.
     loadgen put --rate=500 --total=5000
     loadgen put --rate=500 --total=5000 --open-loop --clients=100
+  How latency grows with the rate, and the highest rate with p99 in 10 ms:
+    loadgen put --rates=1000,2000,4000,8000 --clients=1000 --html=rates.html
+    loadgen put --find-max-rate --slo=p99=10ms --clients=1000 --conns=100
   Inside TLS, as a user whose password is asked for:
     loadgen put --endpoints=https://db:2379 --cacert=ca.pem --user=root
   Figures for a script; a failure if more than ten calls failed:

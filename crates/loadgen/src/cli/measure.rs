@@ -1,11 +1,12 @@
 //! `suite` and `compare`: flags to a plan, the plan measured, its report written.
 
-use super::commands::note;
+use super::commands::{check_json, note};
 use super::flags::Global;
 use super::measure_flags::{CompareFlags, MeasureFlags, SuiteFlags};
 use super::outputs::Outputs;
 use super::watch::Elsewhere;
 use super::{admit, plans, watch};
+use crate::admin;
 use crate::compare::{self, Origin, Plan, Program, Step, Subject, Watch};
 use crate::endpoint::Endpoint;
 use crate::report::model::Report;
@@ -110,6 +111,13 @@ async fn measure(
 ) -> Result<ExitCode, String> {
     let plan = plan(global, flags, subjects, title)?;
     flags.outputs.check()?;
+    check_json(global)?;
+    for subject in &plan.subjects {
+        if let Origin::Endpoints(endpoints) = &subject.origin {
+            let surveyed = admin::survey(endpoints).await;
+            surveyed.map_err(|error| format!("{}: {error}", subject.name))?;
+        }
+    }
     let mut report = plan.report(command_line())?;
     let mut lines = Lines::default();
     let interrupted = tokio::select! {

@@ -55,7 +55,7 @@ impl Outputs {
         paths.into_iter().flatten().try_for_each(|path| check_writable(path))
     }
 
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.html.is_none() && self.csv.is_none() && self.markdown.is_none()
     }
 }

@@ -23,6 +23,7 @@ pub fn plan(
     workload: Workload,
     sending: &Sending,
 ) -> Result<Plan, String> {
+    sending.steps.refuse_idle()?;
     let (total, pace) = (sending.total, pace(sending)?);
     if global.clients == 0 {
         return Err("--clients=0 would send nothing".into());
@@ -118,6 +119,9 @@ pub fn range(flags: &RangeFlags) -> Result<Workload, String> {
     }
     if flags.count_only && flags.keys_only {
         return Err("--count-only and --keys-only exclude each other".into());
+    }
+    if flags.limit < 0 {
+        return Err(format!("--limit={}: a limit is 1 at least, or 0 for none", flags.limit));
     }
     let (key, range_end) = match (flags.prefix, flags.key.as_str()) {
         // No prefix: every key.
@@ -246,6 +250,11 @@ mod tests {
                 "--key-size=2 cannot hold the numbers of --key-space-size=10000: 3 bytes",
             ),
             ("put --key-size=0", "--key-size=0: a key has one byte at least"),
+            (
+                "put --html=x.html",
+                "--html, --csv and --markdown show several rates: give --rates or --find-max-rate, or --json for one run",
+            ),
+            ("put --slo=p99=1ms", "--slo is the limit of a search: give --find-max-rate as well"),
             ("put --open-loop", "--open-loop needs a --rate to keep"),
             (
                 "put --val-size=2000000000",
@@ -257,6 +266,7 @@ mod tests {
                 "--txn-ops=2 is more than --key-space-size=1 keys: one txn writes a key once",
             ),
             ("range k --count-only --keys-only", "--count-only and --keys-only exclude each other"),
+            ("range k --limit=-1", "--limit=-1: a limit is 1 at least, or 0 for none"),
             ("range k --paginate", "--paginate is not offered yet"),
             ("put --report-perfdash", "--report-perfdash is not offered, --json holds the same figures"),
         ] {

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 /// Flags of every command that sends one kind of request.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Several rates, and their report")]
 pub struct StepFlags {
     /// Try these rates one after the other, open loop, each for --step
     #[arg(long, value_delimiter = ',', value_name = "PER-SECOND,…", conflicts_with_all = ["rate", "find_max_rate"])]
@@ -39,6 +40,20 @@ pub struct StepFlags {
 impl StepFlags {
     pub fn are_wanted(&self) -> bool {
         !self.rates.is_empty() || self.find_max_rate
+    }
+
+    /// Flags that would be ignored without a word.
+    pub fn refuse_idle(&self) -> Result<(), String> {
+        if self.are_wanted() {
+            return Ok(());
+        }
+        if self.slo.is_some() {
+            return Err("--slo is the limit of a search: give --find-max-rate as well".into());
+        }
+        if self.outputs.is_empty() {
+            return Ok(());
+        }
+        Err("--html, --csv and --markdown show several rates: give --rates or --find-max-rate, or --json for one run".into())
     }
 
     fn rates(&self, from: u64) -> Result<Rates, String> {
