@@ -56,6 +56,8 @@ pub use backend::{
 };
 pub use error::{Error, Result};
 pub use export::Export;
+#[doc(hidden)]
+pub use frame::fuzzed_block;
 pub use maintainer::Maintainer;
 pub use range::KeyRange;
 pub use recovery::open;

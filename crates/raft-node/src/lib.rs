@@ -86,6 +86,8 @@ pub use event::{Event, Setup, SnapshotOffer, SnapshotOutcome};
 pub use handle::{Handle, Role, Status};
 pub use interface::{Answer, Fatal, Lane, LogSync, Observer, Position, StateMachine, StoreState, Transport};
 pub use message::Outbound;
+#[doc(hidden)]
+pub use message::fuzzed_message;
 pub use node::{Found, Gauges, Node, NodeSetup, Turn};
 pub use persist::{Durable, PersistJob, Persisted, Receipt, persist};
 pub use replies::Pump;

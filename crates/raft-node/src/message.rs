@@ -174,6 +174,14 @@ pub(crate) fn decode(from: u64, to: u64, bytes: Bytes) -> Result<Message, Malfor
     Ok(message)
 }
 
+/// A door for fuzzers: whatever is taken survives being sent on.
+#[doc(hidden)]
+pub fn fuzzed_message(from: u64, to: u64, bytes: Bytes) {
+    if let Ok(message) = decode(from, to, bytes) {
+        assert_eq!(decode(from, to, encode(&message)).as_ref(), Ok(&message), "a message that changes on its way");
+    }
+}
+
 /// Payloads are slices of the message: it stays in memory as long as one of them does, which for entries is as long as
 /// the log store's cache holds them.
 fn decode_entries(cursor: &mut Cursor) -> Result<Vec<Entry>, Malformed> {

@@ -27,4 +27,5 @@ mod loss; // which of it
 mod preload; // the recorder
 mod recording; // its log
 
+pub mod kill; // experiment: processes die
 pub mod power_loss; // experiment: the power fails

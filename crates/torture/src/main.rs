@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::{Args, Parser, Subcommand};
 use torture::bench::{self, Bench, say};
 use torture::failure::Result;
-use torture::power_loss;
+use torture::{kill, power_loss};
 use torture::report::Report;
 
 /// Whole processes against power cuts, kill -9, flipped bytes and failing disks.
@@ -45,6 +45,15 @@ enum Experiment {
         /// Plays a disk that only pretends to sync, and succeeds if that is found out.
         #[arg(long)]
         lying_disk: bool,
+    },
+    /// Kills members with SIGKILL, start-up included.
+    Kill {
+        /// Kills.
+        #[arg(long, default_value_t = 100)]
+        cycles: u64,
+        /// Members of the cluster.
+        #[arg(long, default_value_t = 1)]
+        members: u16,
     },
 }
 
@@ -91,6 +100,10 @@ fn run(cli: &Cli) -> Result<(Report, Wanted)> {
             };
             let order = power_loss::Order { images: *images, seed: cli.means.seed, syncs };
             Ok((power_loss::run(&bench, &order)?, wanted))
+        }
+        Experiment::Kill { cycles, members } => {
+            let order = kill::Order { cycles: *cycles, members: *members, seed: cli.means.seed };
+            Ok((kill::run(&bench, &order)?, Wanted::Nothing))
         }
     }
 }

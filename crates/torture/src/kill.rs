@@ -1,0 +1,290 @@
+//! kill -9, over and over: of one member, or of any of three, under load and during start-up.
+//!
+//! ```text
+//!   cycle: start ▶ (a third of all kills: dead again before it serves) ▶ ready ▶ check ▶ load ▶ kill -9
+//! ```
+//!
+//! * Each check reads everything and holds it against all that was ever acknowledged: what was read once is the baseline of
+//!   the next check, together with the requests since, and those of unknown fate from the very first cycle on.
+//! * Three members must agree with each other as well: equal hashes of all history at the same revision.
+//! * A start that fails is a fault, whatever the data look like.
+//!
+//! What a kill cannot show is what a power cut would: the kernel keeps all that was written. See `power_loss`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::bench::{Bench, Scratch, say};
+use crate::claim::{Claim, State, check, check_order};
+use crate::client::Client;
+use crate::failure::{Attempt, Failure, Result};
+use crate::member::{Place, Process};
+use crate::report::Report;
+use crate::workload::{AfterFailure, Running, Workload};
+
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+/// Acknowledged writes of the last cycle that are read back at their own revision.
+const HISTORY_SAMPLE: usize = 30;
+/// Load between two kills.
+const LOAD_MILLISECONDS: std::ops::Range<u64> = 5..250;
+/// From exec to death, for a kill during start-up. A start takes some tens of milliseconds.
+const START_MICROSECONDS: std::ops::Range<u64> = 0..60_000;
+/// Cycles between two lines about how far it is.
+const TOLD_EVERY: u64 = 100;
+
+/// What to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    pub cycles: u64,
+    pub members: u16,
+    pub seed: u64,
+}
+
+/// Kills until enough cycles are done, or until something is wrong.
+pub fn run(bench: &Bench, order: &Order) -> Result<Report> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.or_say("start a runtime")?;
+    runtime.block_on(async {
+        let mut story = Story::begin(bench, order)?;
+        while story.kills < order.cycles && story.report.bad() == 0 {
+            story.cycle().await?;
+        }
+        if story.report.bad() == 0 {
+            story.last_check().await?;
+        }
+        Ok(story.end())
+    })
+}
+
+/// A cluster and all that its clients remember.
+struct Story {
+    scratch: Scratch,
+    places: Vec<Place>,
+    running: Vec<Option<Process>>,
+    chance: SmallRng,
+    seed: u64,
+    began: Instant,
+    cycles: u64,
+    kills: u64,
+    acknowledged: u64,
+    /// Requests since the baseline, and all of unknown fate.
+    claims: Vec<Claim>,
+    baseline: State,
+    report: Report,
+}
+
+impl Story {
+    fn begin(bench: &Bench, order: &Order) -> Result<Story> {
+        let scratch = bench.directory("kill")?;
+        let ports: Vec<(u16, u16)> = (0..order.members).map(|number| bench.ports(number)).collect();
+        let url = |(number, (_, peer)): (usize, &(u16, u16))| format!("m{number}=http://127.0.0.1:{peer}");
+        let cluster = ports.iter().enumerate().map(url).collect::<Vec<_>>().join(",");
+        let place = |(number, ports): (usize, &(u16, u16))| {
+            let alone = Place::alone(&bench.server, scratch.join(&format!("m{number}")), *ports);
+            let flags = vec!["--snapshot-count=300".to_owned()];
+            Place { name: format!("m{number}"), cluster: cluster.clone(), flags, ..alone }
+        };
+        let places: Vec<Place> = ports.iter().enumerate().map(place).collect();
+        Ok(Story {
+            running: places.iter().map(|_| None).collect(),
+            places,
+            scratch,
+            chance: SmallRng::seed_from_u64(order.seed),
+            seed: order.seed,
+            began: Instant::now(),
+            cycles: 0,
+            kills: 0,
+            acknowledged: 0,
+            claims: Vec::new(),
+            baseline: State::default(),
+            report: Report::default(),
+        })
+    }
+
+    /// From all members down or up, whoever is, through a check and load to the next deaths.
+    async fn cycle(&mut self) -> Result<()> {
+        self.cycles += 1;
+        self.start_all()?;
+        self.check().await?;
+        let load = self.load();
+        tokio::time::sleep(self.within(LOAD_MILLISECONDS, Duration::from_millis)).await;
+        for victim in self.victims() {
+            self.kill(victim, "under load")?;
+            // A quorum that is left goes on; sometimes the dead one comes back, or tries to, meanwhile.
+            if self.places.len() > 1 && self.chance.random_bool(0.5) {
+                tokio::time::sleep(self.within(LOAD_MILLISECONDS, Duration::from_millis)).await;
+                self.start(victim)?;
+            }
+        }
+        self.collect(load).await;
+        if self.cycles.is_multiple_of(TOLD_EVERY) {
+            say(&format!(
+                "{} kills in {} cycles, {} writes acknowledged, revision {}, {} s",
+                self.kills,
+                self.cycles,
+                self.acknowledged,
+                self.baseline.revision,
+                self.began.elapsed().as_secs()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Starts whoever is down. Half of those starts are cut short first.
+    fn start_all(&mut self) -> Result<()> {
+        for number in 0..self.places.len() {
+            while self.running[number].is_none() {
+                self.start(number)?;
+                if self.chance.random_bool(0.33) {
+                    std::thread::sleep(self.within(START_MICROSECONDS, Duration::from_micros));
+                    self.kill(number, "during start-up")?;
+                }
+            }
+        }
+        for number in 0..self.places.len() {
+            let ready = self.running[number].as_ref().expect("just started").wait_ready();
+            if let Err(failure) = ready {
+                let kept = self.scratch.keep();
+                self.report.violation(&format!("start of member {number}"), format!("{failure} (kept in {kept})"));
+                return Err(Failure::new(format!("seed {}: a start failed: {failure}; kept in {kept}", self.seed)));
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, number: usize) -> Result<()> {
+        self.running[number] = Some(self.places[number].start(&[])?);
+        Ok(())
+    }
+
+    fn kill(&mut self, number: usize, when: &str) -> Result<()> {
+        let Some(process) = self.running[number].take() else { return Ok(()) };
+        let end = process.kill()?;
+        if let Some(code) = end.status.code() {
+            // It ended by itself before the signal came.
+            let kept = self.scratch.keep();
+            self.report.violation(
+                &format!("member {number} {when}"),
+                format!("ended with {code}: {} (kept in {kept})", end.said),
+            );
+        }
+        self.kills += 1;
+        self.report.count(when);
+        Ok(())
+    }
+
+    /// Mostly one, sometimes more, now and then all.
+    fn victims(&mut self) -> Vec<usize> {
+        let members = self.places.len();
+        let mut victims: Vec<usize> = (0..members).collect();
+        let dying = match self.chance.random_range(0..10) {
+            0 => members,
+            1 | 2 => members.min(2),
+            _ => 1,
+        };
+        let first = self.chance.random_range(0..members);
+        victims.rotate_left(first);
+        victims.truncate(dying);
+        victims
+    }
+
+    fn load(&self) -> Running {
+        let began = self.began;
+        let workload = Workload {
+            seed: self.seed,
+            life: self.cycles,
+            clients: 8,
+            big: 0.03,
+            ports: self.places.iter().map(|place| place.client_port).collect(),
+            after_failure: if self.places.len() > 1 { AfterFailure::Next } else { AfterFailure::End },
+            position: Arc::new(move || u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+        };
+        workload.start()
+    }
+
+    async fn collect(&mut self, load: Running) {
+        let claims = load.finish().await;
+        let violations = check_order(&claims);
+        self.note_violations("order", violations);
+        self.acknowledged += claims.iter().filter(|claim| claim.answer.is_some()).count() as u64;
+        self.claims.extend(claims);
+    }
+
+    /// Holds what the cluster has against what it said.
+    async fn check(&mut self) -> Result<()> {
+        let member = self.chance.random_range(0..self.places.len());
+        let mut client = Client::connect(self.places[member].client_port, CALL_TIMEOUT).await?;
+        let state = client.everything().await?;
+        let violations = check(&self.claims, u64::MAX, &self.baseline, &state);
+        self.note_violations("state", violations);
+        let answered: Vec<&Claim> = self.claims.iter().filter(|claim| claim.answer.is_some()).collect();
+        let mut violations = Vec::new();
+        for _ in 0..HISTORY_SAMPLE.min(answered.len()) {
+            let claim = answered[self.chance.random_range(0..answered.len())];
+            violations.extend(crate::history::check(&mut client, claim).await?);
+        }
+        self.note_violations("history", violations);
+        self.check_equal(state.revision).await?;
+        self.baseline = state;
+        self.claims.retain(|claim| claim.answer.is_none());
+        Ok(())
+    }
+
+    /// All members have the same history up to `revision`.
+    async fn check_equal(&mut self, revision: i64) -> Result<()> {
+        if self.places.len() == 1 {
+            return Ok(());
+        }
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        loop {
+            let mut hashes = Vec::new();
+            for place in &self.places {
+                let mut client = Client::connect(place.client_port, CALL_TIMEOUT).await?;
+                // A linearizable read first: a member that lags has caught up when it answers.
+                client.at(&bytes::Bytes::from_static(b"any"), 0).await.map_err(|failure| {
+                    failure.unwrap_or_else(|| Failure::new("a read of the present was compacted"))
+                })?;
+                hashes.push(client.hash(revision).await?);
+            }
+            // A compaction may have reached one member earlier than another.
+            let comparable = hashes.windows(2).all(|pair| pair[0].1 == pair[1].1);
+            if comparable && hashes.windows(2).all(|pair| pair[0] == pair[1]) {
+                return Ok(());
+            }
+            if comparable || Instant::now() > deadline {
+                self.note_violations("hash", vec![format!("members differ at revision {revision}: {hashes:?}")]);
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn last_check(&mut self) -> Result<()> {
+        self.start_all()?;
+        self.check().await
+    }
+
+    fn note_violations(&mut self, kind: &str, violations: Vec<String>) {
+        if violations.is_empty() {
+            return;
+        }
+        let (cycle, seed) = (self.cycles, self.seed);
+        let trial = format!("{kind}, cycle {cycle} of seed {seed} (kept in {})", self.scratch.keep());
+        violations.into_iter().for_each(|violation| self.report.violation(&trial, violation));
+    }
+
+    fn within(&mut self, range: std::ops::Range<u64>, unit: fn(u64) -> Duration) -> Duration {
+        unit(self.chance.random_range(range))
+    }
+
+    fn end(self) -> Report {
+        say(&format!(
+            "{} kills in {} cycles, {} writes acknowledged, revision {}",
+            self.kills, self.cycles, self.acknowledged, self.baseline.revision
+        ));
+        self.report
+    }
+}
