@@ -27,5 +27,6 @@ mod loss; // which of it
 mod preload; // the recorder
 mod recording; // its log
 
+pub mod fail; // experiment: disks refuse
 pub mod kill; // experiment: processes die
 pub mod power_loss; // experiment: the power fails

@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::{Args, Parser, Subcommand};
 use torture::bench::{self, Bench, say};
 use torture::failure::Result;
-use torture::{kill, power_loss};
+use torture::{fail, kill, power_loss};
 use torture::report::Report;
 
 /// Whole processes against power cuts, kill -9, flipped bytes and failing disks.
@@ -55,6 +55,14 @@ enum Experiment {
         #[arg(long, default_value_t = 1)]
         members: u16,
     },
+    /// Makes each operation on a file fail once, with EIO and with ENOSPC.
+    Fail {
+        /// Of all operations, one in so many is made to fail.
+        #[arg(long, default_value_t = 1)]
+        every: u64,
+    },
+    /// Fills small disks; needs the right to mount them.
+    Full,
 }
 
 fn main() -> ExitCode {
@@ -105,5 +113,10 @@ fn run(cli: &Cli) -> Result<(Report, Wanted)> {
             let order = kill::Order { cycles: *cycles, members: *members, seed: cli.means.seed };
             Ok((kill::run(&bench, &order)?, Wanted::Nothing))
         }
+        Experiment::Fail { every } => {
+            let order = fail::Order { every: (*every).max(1), seed: cli.means.seed };
+            Ok((fail::run(&bench, &order)?, Wanted::Nothing))
+        }
+        Experiment::Full => Ok((fail::fill(&bench, cli.means.seed)?, Wanted::Nothing)),
     }
 }

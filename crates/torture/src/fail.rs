@@ -1,0 +1,273 @@
+//! Disks that refuse: each operation of a short life fails once, and a disk that is full.
+//!
+//! ```text
+//!   for n in 1…: a new member, whose nth operation fails ▶ it stops by itself, naming why ▶ started again
+//!                └─ until a whole life passes without reaching the nth
+//!   full: a small tmpfs ▶ load until the member stops ▶ room is made ▶ started again
+//! ```
+//!
+//! * Whatever was acknowledged is there afterwards: on the directory as it is, and on the disk that a power cut would
+//!   have left, where the writes of a failed sync are gone although the process could still read them.
+//! * A member that stops says what it tried, on what, and the system's reason; it does not panic, and is not killed by
+//!   a signal. One that goes on must be right to do so.
+//! * Failures are one-shot: a program that tried again would succeed, and be wrong.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::bench::{Bench, Scratch, say};
+use crate::claim::{Claim, State, check};
+use crate::client::Client;
+use crate::disk::Disk;
+use crate::failure::{Attempt, Failure, Result};
+use crate::loss::{Loss, Manner};
+use crate::member::{End, Place};
+use crate::preload::{Interference, Recorder};
+use crate::recording::{self, Operation};
+use crate::report::Report;
+use crate::workload::{AfterFailure, Workload};
+
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+/// Load in one life: long enough for a checkpoint and a compaction.
+const LOAD: Duration = Duration::from_millis(200);
+/// A full disk is reached within this.
+const FILLING: Duration = Duration::from_secs(60);
+/// Sizes of the small disks: in the midst of a first segment, of a checkpoint, of a second segment.
+const DISKS_MEBIBYTES: [u64; 4] = [3, 17, 40, 90];
+
+/// Errors that disks give, by number.
+pub const EIO: i32 = 5;
+pub const ENOSPC: i32 = 28;
+
+/// What to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// Of all operations, one in so many is made to fail.
+    pub every: u64,
+    pub seed: u64,
+}
+
+/// Each operation fails once with each error.
+pub fn run(bench: &Bench, order: &Order) -> Result<Report> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.or_say("start a runtime")?;
+    let mut report = Report::default();
+    let scratch = bench.directory("recorder")?;
+    let recorder = Recorder::build(scratch.path())?;
+    for (name, error) in [("EIO", EIO), ("ENOSPC", ENOSPC)] {
+        let mut number = 1 + order.seed % order.every;
+        loop {
+            let trial = Trial { bench, recorder: &recorder, number, error, seed: order.seed };
+            match runtime.block_on(trial.run())? {
+                Outcome::NotReached => break,
+                Outcome::Reached { stopped, violations } => {
+                    report.count(&format!("{name}, {}", if stopped { "stopped" } else { "went on" }));
+                    for violation in violations {
+                        report.violation(&format!("{name} at operation {number}"), violation);
+                    }
+                }
+            }
+            number += order.every;
+        }
+        say(&format!("{name}: a life has {number} operations"));
+    }
+    Ok(report)
+}
+
+/// One life with one failure in it, and what is left of it.
+struct Trial<'a> {
+    bench: &'a Bench,
+    recorder: &'a Recorder,
+    number: u64,
+    error: i32,
+    seed: u64,
+}
+
+enum Outcome {
+    /// The life had fewer operations.
+    NotReached,
+    Reached {
+        stopped: bool,
+        violations: Vec<String>,
+    },
+}
+
+impl Trial<'_> {
+    async fn run(&self) -> Result<Outcome> {
+        let mut scratch = self.bench.directory("fail")?;
+        let (root, log) = (scratch.join("root"), scratch.join("log"));
+        std::fs::create_dir(&root).attempt("create", &root)?;
+        let mut place = Place::alone(&self.bench.server, root.join("d"), self.bench.ports(0));
+        place.flags = vec!["--snapshot-count=40".to_owned()];
+        let interference = Interference::FailAt(self.number, self.error);
+        let environment = self.recorder.environment(&root, &log, interference);
+        let workload = workload(&place, self.seed, &log);
+        let (claims, end) = live(&place, &environment, &workload, LOAD).await?;
+        let operations = recording::read(&log)?;
+        if !operations.iter().any(|recorded| recorded.operation == Operation::Failed) && !end.said.contains("fails with") {
+            return Ok(Outcome::NotReached);
+        }
+        let stopped = end.status.code() != Some(0);
+        let mut violations = Vec::new();
+        if stopped {
+            violations.extend(bad_end(&end, self.error));
+        }
+        let mut disk = Disk::new();
+        operations.iter().try_for_each(|recorded| disk.play(&recorded.operation))?;
+        let image = scratch.join("image");
+        std::fs::create_dir(&image).attempt("create", &image)?;
+        disk.write_image(&image, &mut Loss::new(Manner::Synced, 0))?;
+        for (what, directory) in [("the directory as it was", root.join("d")), ("after a power cut", image.join("d"))] {
+            let place = Place { data_dir: directory, ..place.clone() };
+            match again(&place, &claims).await {
+                Ok(found) => violations.extend(found.into_iter().map(|text| format!("{what}: {text}"))),
+                Err(failure) => violations.push(format!("{what}: {failure}")),
+            }
+        }
+        if !violations.is_empty() {
+            let evidence = format!("kept in {}, the member said: {}", scratch.keep(), last_lines(&end.said));
+            violations.push(evidence);
+        }
+        Ok(Outcome::Reached { stopped, violations })
+    }
+}
+
+fn workload(place: &Place, seed: u64, log: &Path) -> Workload {
+    let log = log.to_owned();
+    Workload {
+        seed,
+        life: 0,
+        clients: 3,
+        big: 0.05,
+        ports: vec![place.client_port],
+        after_failure: AfterFailure::End,
+        position: Arc::new(move || std::fs::metadata(&log).map_or(0, |facts| facts.len())),
+    }
+}
+
+/// One life, to its own end or to SIGTERM.
+async fn live(
+    place: &Place,
+    environment: &[(&'static str, String)],
+    workload: &Workload,
+    load: Duration,
+) -> Result<(Vec<Claim>, End)> {
+    let process = place.start(environment)?;
+    let mut claims = Vec::new();
+    if tokio::task::block_in_place(|| process.becomes_ready())? {
+        let running = workload.start();
+        let deadline = Instant::now() + load;
+        while Instant::now() < deadline && !running.is_over() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        process.terminate();
+        claims = running.finish().await;
+    }
+    let end = tokio::task::block_in_place(|| process.wait_end())?;
+    Ok((claims, end))
+}
+
+/// What is wrong with how it stopped.
+fn bad_end(end: &End, error: i32) -> Option<String> {
+    let said = &end.said;
+    let own_words: Vec<&str> = said.lines().filter(|line| !line.starts_with("torture recorder")).collect();
+    let reason = format!("os error {error}");
+    let named = own_words.iter().any(|line| line.contains(&reason) || line.contains("Os { code"));
+    match end.status.code() {
+        None => Some(format!("ended by a signal: {}", end.status)),
+        Some(_) if said.contains("panicked") => Some("panicked".to_owned()),
+        Some(1) if named => None,
+        Some(1) => Some("stopped without naming the reason".to_owned()),
+        Some(code) => Some(format!("ended with {code}")),
+    }
+}
+
+fn last_lines(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().collect();
+    lines[lines.len().saturating_sub(6)..].join(" | ")
+}
+
+/// A start without failures, and everything that was acknowledged.
+async fn again(place: &Place, claims: &[Claim]) -> Result<Vec<String>> {
+    let process = place.start(&[])?;
+    tokio::task::block_in_place(|| process.wait_ready())?;
+    let mut client = Client::connect(place.client_port, CALL_TIMEOUT).await?;
+    let state = client.everything().await?;
+    let violations = check(claims, u64::MAX, &State::default(), &state);
+    drop(client);
+    process.kill()?;
+    Ok(violations)
+}
+
+/// Disks of several sizes are filled. Without the right to mount one, nothing is tried, and the report says so.
+pub fn fill(bench: &Bench, seed: u64) -> Result<Report> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.or_say("start a runtime")?;
+    let mut report = Report::default();
+    for mebibytes in DISKS_MEBIBYTES {
+        let scratch = bench.directory("full")?;
+        let mut disk = match SmallDisk::mount(&scratch, mebibytes) {
+            Ok(disk) => disk,
+            Err(failure) => {
+                say(&format!("left out: a full disk needs the right to mount one ({failure})"));
+                return Ok(report);
+            }
+        };
+        let place = Place::alone(&bench.server, disk.path.join("d"), bench.ports(0));
+        let workload = Workload { big: 0.5, ..workload(&place, seed, &scratch.join("no log")) };
+        let (claims, end) = runtime.block_on(live(&place, &[], &workload, FILLING))?;
+        let trial = format!("a disk of {mebibytes} MiB");
+        report.count(&trial);
+        match bad_end(&end, ENOSPC) {
+            None if end.status.success() => report.violation(&trial, "was never full".to_owned()),
+            bad => bad.into_iter().for_each(|bad| {
+                report.violation(&trial, format!("{bad}: {}", last_lines(&end.said)));
+            }),
+        }
+        disk.grow()?;
+        let found = runtime.block_on(again(&place, &claims));
+        for violation in found.unwrap_or_else(|failure| vec![failure.to_string()]) {
+            report.violation(&trial, violation);
+        }
+        let acknowledged = claims.iter().filter(|claim| claim.answer.is_some()).count();
+        say(&format!("{trial}: full after {acknowledged} acknowledged writes; {}", last_lines(&end.said)));
+    }
+    Ok(report)
+}
+
+/// A tmpfs of a given size, unmounted in the end.
+struct SmallDisk {
+    path: std::path::PathBuf,
+}
+
+impl SmallDisk {
+    fn mount(scratch: &Scratch, mebibytes: u64) -> Result<SmallDisk> {
+        let path = scratch.join("disk");
+        std::fs::create_dir(&path).attempt("create", &path)?;
+        let size = format!("size={mebibytes}m,mode=700");
+        command("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", &path.display().to_string()])?;
+        Ok(SmallDisk { path })
+    }
+
+    fn grow(&mut self) -> Result<()> {
+        command("mount", &["-o", "remount,size=1g", &self.path.display().to_string()])
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        if let Err(failure) = command("umount", &[&self.path.display().to_string()]) {
+            say(&format!("litter: {failure}"));
+        }
+    }
+}
+
+fn command(program: &str, arguments: &[&str]) -> Result<()> {
+    let output = Command::new(program).args(arguments).output().or_say(&format!("run {program}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())))
+}
