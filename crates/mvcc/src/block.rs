@@ -149,7 +149,7 @@ impl Decoded {
             });
             offset += length;
         }
-        if table.len() != records || table.first().is_some_and(|first| first.main != base) {
+        if table.len() != records || table.first().is_none_or(|first| first.main != base) {
             return Err("the number of records or the first revision differs from the header");
         }
         Ok(Decoded { base, table: Table(table), raw })
@@ -274,6 +274,7 @@ mod tests {
         assert!(Decoded::parse(raw.slice(..raw.len() - 1), 2, 2).is_err(), "cut");
         let twice = [raw.as_ref(), raw.as_ref()].concat();
         assert!(Decoded::parse(Bytes::from(twice), 2, 4).is_err(), "not ascending");
+        assert!(Decoded::parse(Bytes::new(), 2, 0).is_err(), "a block without a record has no first revision");
     }
 
     #[test]

@@ -28,5 +28,6 @@ mod preload; // the recorder
 mod recording; // its log
 
 pub mod fail; // experiment: disks refuse
+pub mod flip; // experiment: bytes change
 pub mod kill; // experiment: processes die
 pub mod power_loss; // experiment: the power fails

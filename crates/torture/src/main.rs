@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::{Args, Parser, Subcommand};
 use torture::bench::{self, Bench, say};
 use torture::failure::Result;
-use torture::{fail, kill, power_loss};
+use torture::{fail, flip, kill, power_loss};
 use torture::report::Report;
 
 /// Whole processes against power cuts, kill -9, flipped bytes and failing disks.
@@ -60,6 +60,21 @@ enum Experiment {
         /// Of all operations, one in so many is made to fail.
         #[arg(long, default_value_t = 1)]
         every: u64,
+    },
+    /// Flips single bytes of a data directory.
+    Flip {
+        /// Of the log's bytes, one in so many is flipped.
+        #[arg(long, default_value_t = 1)]
+        log_every: u64,
+        /// Of the store's bytes, one in so many is flipped.
+        #[arg(long, default_value_t = 1)]
+        store_every: u64,
+        /// Of the bytes of a checkpoint on its way, one in so many is flipped.
+        #[arg(long, default_value_t = 1)]
+        stream_every: u64,
+        /// Starts of the program on a damaged directory.
+        #[arg(long, default_value_t = 100)]
+        starts: u64,
     },
     /// Fills small disks; needs the right to mount them.
     Full,
@@ -116,6 +131,16 @@ fn run(cli: &Cli) -> Result<(Report, Wanted)> {
         Experiment::Fail { every } => {
             let order = fail::Order { every: (*every).max(1), seed: cli.means.seed };
             Ok((fail::run(&bench, &order)?, Wanted::Nothing))
+        }
+        Experiment::Flip { log_every, store_every, stream_every, starts } => {
+            let order = flip::Order {
+                log_every: *log_every,
+                store_every: *store_every,
+                stream_every: *stream_every,
+                starts: *starts,
+                seed: cli.means.seed,
+            };
+            Ok((flip::run(&bench, &order)?, Wanted::Nothing))
         }
         Experiment::Full => Ok((fail::fill(&bench, cli.means.seed)?, Wanted::Nothing)),
     }

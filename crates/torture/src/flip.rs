@@ -1,0 +1,304 @@
+//! One byte of a real data directory changed, and another, and another: nothing damaged is ever taken for good.
+//!
+//! ```text
+//!   a member lived and was stopped ─▶ its directory ─┬─ log: each byte ─────────▶ wal::open ────────┐
+//!                                                    ├─ store: each byte ───────▶ mvcc::open ───────┤ same data,
+//!                                                    ├─ checkpoint on its way ──▶ mvcc::Staging ────┤ or refused
+//!                                                    └─ a sample of all files ──▶ the real program ─┘
+//! ```
+//!
+//! * What opens must hold exactly what was there before: every entry of the log, every key with its history's revisions. Bytes
+//!   that say nothing (room that was prepared, names of things) may change unnoticed, and are counted apart.
+//! * The log was closed in good order, so not even its last group may pass for a torn tail.
+//! * The bit that changes goes round with the position.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mvcc::{KeyRange, KeyValue, MemoryBackend, RangeOptions, SledBackend, Staging};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use wal::testing::{Crash, SimFs};
+use wal::{Fs, LogIndex, OwnedEntry, Wal};
+
+use crate::bench::{Bench, copy, say};
+use crate::client::Client;
+use crate::failure::{Attempt, Failure, Result};
+use crate::member::Place;
+use crate::report::Report;
+use crate::workload::{AfterFailure, Workload};
+
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+const LOAD: Duration = Duration::from_millis(400);
+const CHUNK_BYTES: usize = 64 << 10;
+const LOG: &str = "/wal";
+
+/// What to do. Of each kind of file one byte in so many is tried; 1 is all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    pub log_every: u64,
+    pub store_every: u64,
+    pub stream_every: u64,
+    /// Starts of the real program on a damaged directory.
+    pub starts: u64,
+    pub seed: u64,
+}
+
+/// What became of one flip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Refused,
+    /// Opened, with exactly what was there.
+    Same,
+    /// Opened, with anything else.
+    Accepted,
+}
+
+pub fn run(bench: &Bench, order: &Order) -> Result<Report> {
+    let mut report = Report::default();
+    let scratch = bench.directory("flip")?;
+    let place = Place::alone(&bench.server, scratch.join("d"), bench.ports(0));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.or_say("start a runtime")?;
+    runtime.block_on(live(&place, order.seed))?;
+    flip_log(&place.data_dir.join("wal"), order.log_every, &mut report)?;
+    flip_stream(&place.data_dir.join("store"), scratch.path(), order.stream_every, &mut report)?;
+    flip_store(&place.data_dir.join("store"), scratch.path(), order.store_every, &mut report)?;
+    runtime.block_on(flip_and_start(&place, scratch.path(), order, &mut report))?;
+    Ok(report)
+}
+
+/// A member that wrote, compacted, checkpointed, and was stopped.
+async fn live(place: &Place, seed: u64) -> Result<()> {
+    let process = place.start(&[])?;
+    tokio::task::block_in_place(|| process.wait_ready())?;
+    let workload = Workload {
+        seed,
+        life: 0,
+        clients: 4,
+        big: 0.005,
+        ports: vec![place.client_port],
+        after_failure: AfterFailure::End,
+        position: std::sync::Arc::new(|| 0),
+    };
+    let running = workload.start();
+    tokio::time::sleep(LOAD).await;
+    running.finish().await;
+    process.terminate();
+    let end = tokio::task::block_in_place(|| process.wait_end())?;
+    if end.status.success() { Ok(()) } else { Err(Failure::new(format!("did not stop well: {}", end.said))) }
+}
+
+fn count(report: &mut Report, what: &str, at: &str, verdict: Verdict) {
+    match verdict {
+        Verdict::Refused => report.count(&format!("{what} refused")),
+        Verdict::Same => report.count(&format!("{what} without a meaning")),
+        Verdict::Accepted => {
+            report.count(&format!("{what} ACCEPTED"));
+            report.violation(at, "silently accepted".to_owned());
+        }
+    }
+}
+
+fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[at] ^= 1 << (at % 8);
+    bytes
+}
+
+/// Every so many bytes, from the first to the last.
+fn positions(bytes: usize, every: u64) -> impl Iterator<Item = usize> {
+    (0..bytes).step_by(usize::try_from(every.max(1)).unwrap_or(usize::MAX))
+}
+
+// ------------------------------------------------------------------------------------------------------------------ log
+
+type Log = (Option<Vec<u8>>, Vec<OwnedEntry>);
+
+fn flip_log(dir: &Path, every: u64, report: &mut Report) -> Result<()> {
+    let fs = SimFs::new();
+    fs.create_dir(Path::new(LOG)).or_say("make a directory in memory")?;
+    let mut segments = Vec::new();
+    for (name, bytes) in files(dir)? {
+        let path = Path::new(LOG).join(&name);
+        let file = fs.create(&path).attempt("create", &path)?;
+        wal::File::write_at(&file, 0, &bytes).attempt("write", &path)?;
+        segments.push((path, bytes));
+    }
+    let intact = || fs.crashed(Crash::Kill, &mut || true);
+    let truth = read_log(intact()).ok_or_else(|| Failure::new("the log does not open as it is"))?;
+    for (path, bytes) in &segments {
+        for at in positions(bytes.len(), every) {
+            let fs = intact();
+            fs.damage(path, |bytes| bytes[at] ^= 1 << (at % 8));
+            let verdict = match read_log(fs) {
+                None => Verdict::Refused,
+                Some(found) if found == truth => Verdict::Same,
+                Some(_) => Verdict::Accepted,
+            };
+            count(report, "log", &format!("{} at {at}", path.display()), verdict);
+        }
+        say(&format!("log: {} of {} bytes, {} entries", path.display(), bytes.len(), truth.1.len()));
+    }
+    Ok(())
+}
+
+/// Everything that a start would find; `None` if it would refuse.
+fn read_log(fs: SimFs) -> Option<Log> {
+    let options = wal::Options { segment_bytes: wal::Options::SEGMENT_BYTES };
+    let (log, recovery) = Wal::open(fs, Path::new(LOG), options).ok()?;
+    let reader = log.reader();
+    let mut entries: Vec<OwnedEntry> = Vec::new();
+    let mut next = recovery.start.index.0 + 1;
+    while next <= recovery.last.index.0 {
+        entries.extend(reader.read(LogIndex(next), 1 << 20).ok()?);
+        next = entries.last()?.index.0 + 1;
+    }
+    Some((recovery.state, entries))
+}
+
+fn files(dir: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).attempt("list", dir)? {
+        let path = entry.attempt("list", dir)?.path();
+        if path.is_file() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            files.push((name, std::fs::read(&path).attempt("read", &path)?));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+// ---------------------------------------------------------------------------------------------------------------- store
+
+/// Keys, and where the store stands.
+type Content = (Vec<KeyValue>, i64, i64, mvcc::Applied);
+
+fn flip_store(store: &Path, scratch: &Path, every: u64, report: &mut Report) -> Result<()> {
+    let truth = open_copy(store, scratch, None)?.ok_or_else(|| Failure::new("the store does not open"))?;
+    for place in ["blocks", "catalogue"] {
+        for (name, bytes) in files(&store.join(place))? {
+            let path = PathBuf::from(place).join(&name);
+            for at in positions(bytes.len(), every) {
+                let verdict = match open_copy(store, scratch, Some((&path, &flipped(&bytes, at))))? {
+                    None => Verdict::Refused,
+                    Some(found) if found == truth => Verdict::Same,
+                    Some(_) => Verdict::Accepted,
+                };
+                count(report, place, &format!("{} at {at}", path.display()), verdict);
+            }
+            say(&format!("store: {} of {} bytes", path.display(), bytes.len()));
+        }
+    }
+    Ok(())
+}
+
+/// A copy each time: opening writes, and lets go of its lock late. `None`: refused.
+fn open_copy(store: &Path, scratch: &Path, change: Option<(&Path, &[u8])>) -> Result<Option<Content>> {
+    let home = scratch.join("store");
+    // Gone already is as good.
+    drop(std::fs::remove_dir_all(&home));
+    copy(store, &home)?;
+    if let Some((path, bytes)) = change {
+        std::fs::write(home.join(path), bytes).attempt("write", path)?;
+    }
+    let Ok(backend) = SledBackend::open(&home) else { return Ok(None) };
+    let Ok((_, store, _)) = mvcc::open(Box::new(backend), mvcc::Options::default()) else { return Ok(None) };
+    Ok(content(&store))
+}
+
+fn content(store: &mvcc::Store) -> Option<Content> {
+    let found = store.range(&KeyRange::all(), 0, &RangeOptions::default()).ok()?;
+    store.hash_kv(0).ok()?;
+    Some((found.kvs, store.revision(), store.compact_revision(), store.applied()))
+}
+
+// --------------------------------------------------------------------------------------------------------------- stream
+
+fn flip_stream(store: &Path, scratch: &Path, every: u64, report: &mut Report) -> Result<()> {
+    let home = scratch.join("sender");
+    copy(store, &home)?;
+    let backend = SledBackend::open(&home).or_say("open the store")?;
+    let opened = mvcc::open(Box::new(backend), mvcc::Options::default()).or_say("open the store")?;
+    let mut export = opened.2.export();
+    let mut chunks = Vec::new();
+    while let Some(chunk) = export.next(CHUNK_BYTES).or_say("export the store")? {
+        chunks.push(chunk);
+    }
+    if !receives(&chunks, None) {
+        return Err(Failure::new("a stream is refused as it is"));
+    }
+    for number in 0..chunks.len() {
+        for at in positions(chunks[number].len(), every) {
+            // A stream has no bytes without a meaning: to be taken is to be accepted.
+            let verdict = if receives(&chunks, Some((number, at))) { Verdict::Accepted } else { Verdict::Refused };
+            count(report, "stream", &format!("chunk {number} at {at}"), verdict);
+        }
+    }
+    say(&format!("stream: {} chunks", chunks.len()));
+    Ok(())
+}
+
+fn receives(chunks: &[bytes::Bytes], flip: Option<(usize, usize)>) -> bool {
+    let Ok(mut staging) = Staging::begin(Box::new(MemoryBackend::new()), &mvcc::Options::default()) else {
+        return false;
+    };
+    for (number, chunk) in chunks.iter().enumerate() {
+        let added = match flip {
+            Some((which, at)) if which == number => staging.add(&flipped(chunk, at)),
+            _ => staging.add(chunk),
+        };
+        if added.is_err() {
+            return false;
+        }
+    }
+    staging.finish().is_ok()
+}
+
+// -------------------------------------------------------------------------------------------------------------- program
+
+/// The real program on damaged directories: it serves what was there, or ends with a line that says why it cannot.
+async fn flip_and_start(place: &Place, scratch: &Path, order: &Order, report: &mut Report) -> Result<()> {
+    let mut chance = SmallRng::seed_from_u64(order.seed);
+    let data_dir = scratch.join("damaged");
+    let damaged = Place { data_dir: data_dir.clone(), ..place.clone() };
+    let mut truth = None;
+    for trial in 0..=order.starts {
+        drop(std::fs::remove_dir_all(&data_dir));
+        copy(&place.data_dir, &data_dir)?;
+        let mut what = "nothing".to_owned();
+        if trial > 0 {
+            let place = ["wal", "store/blocks", "store/catalogue"][chance.random_range(0..3)];
+            let files: Vec<_> =
+                files(&data_dir.join(place))?.into_iter().filter(|(_, bytes)| !bytes.is_empty()).collect();
+            let (name, bytes) = &files[chance.random_range(0..files.len())];
+            // The beginning of a file is where its meaning is densest.
+            let reach = if chance.random_bool(0.5) { bytes.len() } else { bytes.len().min(20_000) };
+            let at = chance.random_range(0..reach);
+            let path = data_dir.join(place).join(name);
+            std::fs::write(&path, flipped(bytes, at)).attempt("write", &path)?;
+            what = format!("{place}/{name} at {at}");
+        }
+        let process = damaged.start(&[])?;
+        if tokio::task::block_in_place(|| process.becomes_ready())? {
+            let mut client = Client::connect(damaged.client_port, CALL_TIMEOUT).await?;
+            let found = client.everything().await.map(|state| (state.keys, state.revision));
+            process.kill()?;
+            let intact = truth.get_or_insert_with(|| found.as_ref().ok().cloned());
+            // An error to a client is a refusal too.
+            match found {
+                Ok(found) if Some(&found) != intact.as_ref() => count(report, "start", &what, Verdict::Accepted),
+                Ok(_) => report.count("start served all"),
+                Err(_) => report.count("start refused the read"),
+            }
+            continue;
+        }
+        let end = tokio::task::block_in_place(|| process.wait_end())?;
+        report.count("start refused");
+        if end.status.code() != Some(1) || end.said.contains("panicked") {
+            report.violation(&what, format!("ended with {}: {}", end.status, end.said));
+        }
+    }
+    Ok(())
+}
