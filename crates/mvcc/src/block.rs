@@ -274,7 +274,10 @@ mod tests {
         assert!(Decoded::parse(raw.slice(..raw.len() - 1), 2, 2).is_err(), "cut");
         let twice = [raw.as_ref(), raw.as_ref()].concat();
         assert!(Decoded::parse(Bytes::from(twice), 2, 4).is_err(), "not ascending");
-        assert!(Decoded::parse(Bytes::new(), 2, 0).is_err(), "a block without a record has no first revision");
+        assert!(
+            Decoded::parse(Bytes::new(), 2, 0).is_err(),
+            "a block without a record has no first revision"
+        );
     }
 
     #[test]

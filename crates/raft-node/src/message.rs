@@ -178,7 +178,11 @@ pub(crate) fn decode(from: u64, to: u64, bytes: Bytes) -> Result<Message, Malfor
 #[doc(hidden)]
 pub fn fuzzed_message(from: u64, to: u64, bytes: Bytes) {
     if let Ok(message) = decode(from, to, bytes) {
-        assert_eq!(decode(from, to, encode(&message)).as_ref(), Ok(&message), "a message that changes on its way");
+        assert_eq!(
+            decode(from, to, encode(&message)).as_ref(),
+            Ok(&message),
+            "a message that changes on its way"
+        );
     }
 }
 

@@ -106,7 +106,9 @@ impl Trial<'_> {
         let workload = workload(&place, self.seed, &log);
         let (claims, end) = live(&place, &environment, &workload, LOAD).await?;
         let operations = recording::read(&log)?;
-        if !operations.iter().any(|recorded| recorded.operation == Operation::Failed) && !end.said.contains("fails with") {
+        if !operations.iter().any(|recorded| recorded.operation == Operation::Failed)
+            && !end.said.contains("fails with")
+        {
             return Ok(Outcome::NotReached);
         }
         let stopped = end.status.code() != Some(0);
@@ -119,7 +121,9 @@ impl Trial<'_> {
         let image = scratch.join("image");
         std::fs::create_dir(&image).attempt("create", &image)?;
         disk.write_image(&image, &mut Loss::new(Manner::Synced, 0))?;
-        for (what, directory) in [("the directory as it was", root.join("d")), ("after a power cut", image.join("d"))] {
+        for (what, directory) in
+            [("the directory as it was", root.join("d")), ("after a power cut", image.join("d"))]
+        {
             let place = Place { data_dir: directory, ..place.clone() };
             match again(&place, &claims).await {
                 Ok(found) => violations.extend(found.into_iter().map(|text| format!("{what}: {text}"))),

@@ -232,7 +232,8 @@ fn flip_stream(store: &Path, scratch: &Path, every: u64, report: &mut Report) ->
     for number in 0..chunks.len() {
         for at in positions(chunks[number].len(), every) {
             // A stream has no bytes without a meaning: to be taken is to be accepted.
-            let verdict = if receives(&chunks, Some((number, at))) { Verdict::Accepted } else { Verdict::Refused };
+            let verdict =
+                if receives(&chunks, Some((number, at))) { Verdict::Accepted } else { Verdict::Refused };
             count(report, "stream", &format!("chunk {number} at {at}"), verdict);
         }
     }
@@ -288,7 +289,9 @@ async fn flip_and_start(place: &Place, scratch: &Path, order: &Order, report: &m
             let intact = truth.get_or_insert_with(|| found.as_ref().ok().cloned());
             // An error to a client is a refusal too.
             match found {
-                Ok(found) if Some(&found) != intact.as_ref() => count(report, "start", &what, Verdict::Accepted),
+                Ok(found) if Some(&found) != intact.as_ref() => {
+                    count(report, "start", &what, Verdict::Accepted)
+                }
                 Ok(_) => report.count("start served all"),
                 Err(_) => report.count("start refused the read"),
             }

@@ -148,8 +148,12 @@ impl Story {
             let ready = self.running[number].as_ref().expect("just started").wait_ready();
             if let Err(failure) = ready {
                 let kept = self.scratch.keep();
-                self.report.violation(&format!("start of member {number}"), format!("{failure} (kept in {kept})"));
-                return Err(Failure::new(format!("seed {}: a start failed: {failure}; kept in {kept}", self.seed)));
+                self.report
+                    .violation(&format!("start of member {number}"), format!("{failure} (kept in {kept})"));
+                return Err(Failure::new(format!(
+                    "seed {}: a start failed: {failure}; kept in {kept}",
+                    self.seed
+                )));
             }
         }
         Ok(())
@@ -255,7 +259,10 @@ impl Story {
                 return Ok(());
             }
             if comparable || Instant::now() > deadline {
-                self.note_violations("hash", vec![format!("members differ at revision {revision}: {hashes:?}")]);
+                self.note_violations(
+                    "hash",
+                    vec![format!("members differ at revision {revision}: {hashes:?}")],
+                );
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -7,8 +7,8 @@ use std::time::Instant;
 use clap::{Args, Parser, Subcommand};
 use torture::bench::{self, Bench, say};
 use torture::failure::Result;
-use torture::{fail, flip, kill, power_loss};
 use torture::report::Report;
+use torture::{fail, flip, kill, power_loss};
 
 /// Whole processes against power cuts, kill -9, flipped bytes and failing disks.
 #[derive(Parser)]
