@@ -44,7 +44,8 @@ pub(crate) trait Archive: Send {
     /// Entries from `from` on: at least one if it is there, no more than fit in `bytes_max`.
     fn read(&self, from: u64, bytes_max: usize) -> Result<Vec<wal::OwnedEntry>, wal::Error>;
     fn term(&self, index: u64) -> Option<u64>;
-    /// The position that the log would start at if the entries up to `index` were let go.
+    /// The position that the log would start at if some of the entries up to `index` were let go: as many as may go at
+    /// a time.
     fn release_point(&self, index: u64) -> Position;
 }
 
@@ -58,7 +59,7 @@ impl<F: wal::Fs> Archive for wal::Reader<F> {
     }
 
     fn release_point(&self, index: u64) -> Position {
-        let start = wal::Reader::release_point(self, wal::LogIndex(index).next());
+        let start = wal::Reader::release_point(self, wal::LogIndex(index).next(), SEGMENTS_PER_RELEASE);
         Position { index: start.index.0, term: start.term.0 }
     }
 }
@@ -67,6 +68,10 @@ impl<F: wal::Fs> Archive for wal::Reader<F> {
 
 /// What an entry costs in memory beside its payload: the struct and its place in the queue, rounded up.
 const ENTRY_OVERHEAD: usize = 160;
+
+/// Segments that go at a time. To remove one takes a disk some milliseconds, in which the log thread syncs nothing: after a
+/// long stream, or the first checkpoint in a while, there may be hundreds.
+const SEGMENTS_PER_RELEASE: usize = 1;
 
 /// Read from the archive at once, when the caller names no limit.
 const ARCHIVE_READ_BYTES: usize = 4 << 20;
@@ -148,7 +153,7 @@ impl LogStore {
         self.start
     }
 
-    /// Where the log could start if the entries up to `index` were let go: a border between segments.
+    /// Where the log could start if entries up to `index` were let go: the next border between segments.
     pub fn release_point(&self, index: u64) -> Position {
         self.archive.release_point(index)
     }

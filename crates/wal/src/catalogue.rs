@@ -160,9 +160,17 @@ impl Catalogue {
         self.segments.iter().take(self.first_kept(index)).map(|span| span.sequence).collect()
     }
 
-    /// Where the log starts once those are gone.
-    pub fn release_point(&self, index: LogIndex) -> Position {
-        let base = self.segments[self.first_kept(index)].base;
+    /// Where the log starts once those are gone, or the first few of them: `segments_max`, or as many as it takes to get
+    /// past a place where the log turned back. Only there does the base of a segment say where the log starts.
+    pub fn release_point(&self, index: LogIndex, segments_max: usize) -> Position {
+        let last = self.first_kept(index);
+        let stays_behind = |at: &usize| {
+            let base = self.segments[*at].base;
+            self.segments.range(*at..=last).all(|later| later.base.index >= base.index)
+        };
+        let at =
+            (last.min(segments_max)..=last).find(stays_behind).expect("the last one has nothing behind it");
+        let base = self.segments[at].base;
         assert!(base.index >= self.start.index, "a release never turns back");
         base
     }
@@ -287,6 +295,10 @@ mod tests {
         assert_eq!(catalogue.releasable(LogIndex(20)), [1]);
         assert_eq!(catalogue.releasable(LogIndex(21)), [1, 2]);
         assert_eq!(catalogue.releasable(LogIndex(u64::MAX)), [1, 2], "never the newest");
+        let points: Vec<Position> =
+            [0, 1, 2, 9].map(|most| catalogue.release_point(LogIndex(u64::MAX), most)).into();
+        assert_eq!(points, [at(0, 0), at(10, 1), at(20, 2), at(20, 2)]);
+        assert_eq!(catalogue.release_point(LogIndex(20), 9), at(10, 1));
         catalogue.release(&[1]);
         assert_eq!((catalogue.start(), catalogue.term(LogIndex(10))), (at(10, 1), Some(Term(1))));
         assert!(matches!(catalogue.locate(LogIndex(10)), Err(Error::Released { first: LogIndex(11), .. })));
@@ -305,6 +317,13 @@ mod tests {
         add(&mut catalogue, 7..=20, 2, 4096);
         assert_eq!(catalogue.releasable(LogIndex(6)), []);
         assert_eq!(catalogue.releasable(LogIndex(7)), [1, 2]);
+        for segments_max in 1..4 {
+            assert_eq!(
+                catalogue.release_point(LogIndex(7), segments_max),
+                at(6, 1),
+                "never the base in between"
+            );
+        }
         catalogue.release(&[1, 2]);
         assert_eq!(catalogue.start(), at(6, 1));
         assert_eq!(stretch(&catalogue, 7), Some((7, 20, 3, 4096)));

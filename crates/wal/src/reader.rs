@@ -85,10 +85,11 @@ impl<F: Fs> Reader<F> {
         self.catalogue().start()
     }
 
-    /// Where the log would start if [`crate::Wal::release_before`] were called with `index`: for a caller who must not
-    /// ask for entries any more before they go. Releasing up to just that position later gives just that start.
-    pub fn release_point(&self, index: LogIndex) -> Position {
-        self.catalogue().release_point(index)
+    /// Where the log would start if [`crate::Wal::release_before`] were called with `index` and stopped after about
+    /// `segments_max` segments: for a caller who must not ask for entries any more before they go, and does not want them
+    /// all to go at once. Releasing before the entry behind that position gives just that start.
+    pub fn release_point(&self, index: LogIndex, segments_max: usize) -> Position {
+        self.catalogue().release_point(index, segments_max)
     }
 
     /// The last synced entry, or the start when there is none.

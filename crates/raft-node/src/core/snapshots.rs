@@ -61,6 +61,8 @@ pub(super) struct Snapshots {
     holds: BTreeMap<u64, Hold>,
     /// A checkpoint or the end of a hold may allow to trim.
     trim_due: bool,
+    /// There may be more to trim, at the next tick.
+    trim_again: bool,
     /// Taken over by raft-rs; its ready comes next.
     accepted: Option<Position>,
     /// Restarts of the log on their way to the disk, with the numbers of their jobs.
@@ -86,6 +88,7 @@ impl Snapshots {
             store,
             holds: BTreeMap::new(),
             trim_due: false,
+            trim_again: false,
             accepted: None,
             restarting: VecDeque::new(),
             install_due: None,
@@ -212,6 +215,9 @@ impl Core {
 
     /// Lets go of whole segments that neither a restart nor a follower that lags a little needs.
     ///
+    /// One border a tick, so that the disk is never busy with removing for long: ten segments a second with the usual
+    /// rhythm, faster than any log grows.
+    ///
     /// The store forgets them first, in memory, and the log thread removes them later: nobody reads what is about to go.
     pub(super) fn trim(&mut self, effects: &mut Effects) {
         // A job of its own has the number of the last ready, which must not be that of a job under way.
@@ -231,6 +237,7 @@ impl Core {
         }
         assert!(start.index <= durable, "trimmed beyond what the store holds");
         self.raw.mut_store().trim(start);
+        self.snapshots.trim_again = true;
         tracing::info!(first_index = start.index + 1, "the log is trimmed");
         let release = Some(start.index + 1);
         match effects.persist.last_mut() {
@@ -258,7 +265,8 @@ impl Core {
             hold.ticks_left = hold.ticks_left.map(|ticks| ticks.saturating_sub(1));
             led && hold.ticks_left != Some(0)
         });
-        self.snapshots.trim_due |= self.snapshots.holds.len() != before;
+        let released = self.snapshots.holds.len() != before;
+        self.snapshots.trim_due |= std::mem::take(&mut self.snapshots.trim_again) || released;
         self.snapshots.ask_in = self.snapshots.ask_in.saturating_sub(1);
     }
 }

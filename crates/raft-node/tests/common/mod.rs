@@ -235,7 +235,14 @@ impl Cluster {
         let at = member.checkpoint.applied;
         member.node.handle(Event::Checkpointed { at }).unwrap();
         self.settle();
-        at
+        // One segment goes with each tick.
+        loop {
+            let before = start(self, id);
+            self.pass(1);
+            if start(self, id) == before {
+                return at;
+            }
+        }
     }
 
     /// The oldest stream arrives wholly: its state is staged, then its message delivered.
