@@ -164,6 +164,7 @@ impl Catalogue {
     /// past a place where the log turned back. Only there does the base of a segment say where the log starts.
     pub fn release_point(&self, index: LogIndex, segments_max: usize) -> Position {
         let last = self.first_kept(index);
+        assert!(last < self.segments.len(), "the newest segment is never released");
         let stays_behind = |at: &usize| {
             let base = self.segments[*at].base;
             self.segments.range(*at..=last).all(|later| later.base.index >= base.index)

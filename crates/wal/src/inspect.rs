@@ -228,6 +228,7 @@ impl Look<'_> {
             limit = limit.min(end);
         }
         let begin = (PAGE_BYTES as u64).min(limit);
+        assert!(limit <= segment.bytes, "nothing is looked for behind the file's end");
         let seed = segment::seed(&identity, segment.sequence);
         let mut walk = Walk::new(file, seed, begin, limit, CHUNK_BYTES);
         if let Err(error) = self.frames(segment, &mut walk, sealed_at) {
