@@ -237,6 +237,40 @@ async fn a_pause_in_the_middle_of_a_snapshot_ends_well_on_either_side() {
     }
 }
 
+/// What cannot be read back is not sent to anybody: the member that finds it stops, the others go on, and its next start has it
+/// rebuilt.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "writes 80 MiB; half a minute"]
+async fn a_leader_that_finds_damage_while_it_sends_stops_and_is_rebuilt() {
+    let (mut cluster, _, _) = trimmed().await;
+    let (leader, follower) = roles(&cluster).await;
+    cluster.members[follower].kill();
+    std::fs::remove_dir_all(cluster.members[follower].data_dir.join("store")).unwrap();
+    flip_a_byte(&cluster.members[leader].data_dir.join("store/blocks"));
+    cluster.members[follower].launch();
+    let (status, said) = cluster.members[leader].process.take().unwrap().wait_end();
+    assert_eq!(status.code(), Some(1), "{said}");
+    let last = said.lines().last().unwrap();
+    assert!(last.contains("read the store to send it") && last.contains(".blk is damaged at byte"), "{last}");
+    cluster.members[follower].running().wait_for("installed a snapshot");
+    cluster.members[follower].wait_ready();
+    cluster.members[leader].launch();
+    cluster.members[leader].wait_ready();
+    assert!(crate::said(&cluster.members[leader], "store.damaged-1"));
+    cluster.assert_equal(0).await;
+}
+
+/// In the middle of the oldest block file.
+fn flip_a_byte(blocks: &std::path::Path) {
+    use std::os::unix::fs::FileExt;
+    let files = std::fs::read_dir(blocks).unwrap().map(|entry| entry.unwrap().path());
+    let oldest = files.min().expect("a store with blocks");
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(oldest).unwrap();
+    let (at, mut byte) = (file.metadata().unwrap().len() / 2, [0]);
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+}
+
 /// Waits until some blocks of a snapshot have arrived, though not all.
 fn wait_for_partial(member: &Member) {
     let blocks = member.data_dir.join("store.incoming/blocks");
