@@ -70,7 +70,7 @@ impl World {
     }
 
     /// The member dies; its clients hear nothing more, and it comes back after a while.
-    fn crash(&mut self, id: u64) {
+    pub(crate) fn crash(&mut self, id: u64) {
         if self.see(id).up.is_none() {
             return;
         }

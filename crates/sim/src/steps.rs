@@ -43,6 +43,12 @@ impl World {
             Happening::Client { client } => self.client(client),
             Happening::Restart { to } if self.see(to).up.is_none() => self.boot(to),
             Happening::Restart { .. } => Ok(()),
+            Happening::Crash { to } => {
+                if !self.healed {
+                    self.crash(to);
+                }
+                Ok(())
+            }
             Happening::Fault => self.fault(),
             Happening::Heal => self.heal(),
         }

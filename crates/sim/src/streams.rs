@@ -21,6 +21,9 @@ use crate::world::{Happening, World};
 /// How often a stream breaks off between two chunks, of a thousand.
 const CUT: u64 = 15;
 
+/// How often a member crashes soon after it has received a snapshot, of a thousand.
+const CRASHES: u64 = 250;
+
 pub(crate) struct Stream {
     from: (u64, u64),
     to: u64,
@@ -133,6 +136,11 @@ impl World {
             }
             Ok(Carried::All) => {
                 self.report_stream(stream.from, to, SnapshotOutcome::Sent);
+                if !self.healed && self.chance.per_mille(CRASHES) {
+                    // Between log and store: a crash now meets the install at any of its steps.
+                    let soon = self.chance.within(0, 12 * MILLISECOND);
+                    self.after(soon, Happening::Crash { to });
+                }
                 self.site(to).handle(Event::Message { from, bytes: stream.message })?;
                 self.turn(to)
             }

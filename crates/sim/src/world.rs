@@ -80,6 +80,9 @@ pub(crate) enum Happening {
     Client {
         client: u64,
     },
+    Crash {
+        to: u64,
+    },
     Restart {
         to: u64,
     },
@@ -266,6 +269,7 @@ impl World {
             Happening::Checkpoint { to, .. } => (12, *to),
             Happening::Stream { number } => (13, *number),
             Happening::Report { to, .. } => (14, *to),
+            Happening::Crash { to } => (15, *to),
             Happening::Fault => (10, 0),
             Happening::Heal => (11, 0),
         };
