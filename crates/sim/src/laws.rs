@@ -186,6 +186,12 @@ impl Elections {
         }
     }
 
+    /// Whether nobody was ever seen to lead a later term. A leader of an older one, elected by votes that came late, need
+    /// not hold what has been committed since.
+    pub fn is_newest(&self, term: u64) -> bool {
+        self.leaders.last_key_value().is_none_or(|(newest, _)| *newest <= term)
+    }
+
     pub fn count(&self) -> usize {
         self.leaders.len()
     }
@@ -286,6 +292,7 @@ mod tests {
         assert!(elections.observe(1, gauges(5)).unwrap());
         assert!(!elections.observe(1, gauges(5)).unwrap());
         elections.observe(2, gauges(6)).unwrap();
+        assert!(elections.is_newest(6) && !elections.is_newest(5));
         assert!(elections.observe(2, gauges(5)).is_err());
     }
 

@@ -262,3 +262,64 @@ pub(crate) fn revision_of(summary: &[i64]) -> Option<i64> {
 pub(crate) fn is_change(summary: &[i64]) -> bool {
     summary[0] == PUT
 }
+
+#[cfg(test)]
+mod tests {
+    use api::etcdserverpb::{CompactionRequest, DeleteRangeRequest, PutRequest, RequestOp};
+
+    use super::*;
+
+    fn put(key: &'static str, value: &'static str) -> PutRequest {
+        PutRequest { key: key.into(), value: value.into(), ..PutRequest::default() }
+    }
+
+    fn model() -> Model {
+        let mut model = Model::default();
+        for (key, value) in [("a", "1"), ("b", "2"), ("a", "3")] {
+            model.apply(&Kind::Put(put(key, value))).expect("a client's command");
+        }
+        model
+    }
+
+    fn count(model: &Model, key: &'static str, end: &'static str, at: i64) -> Result<i64, Refusal> {
+        let range =
+            RangeRequest { key: key.into(), range_end: end.into(), revision: at, ..RangeRequest::default() };
+        model.range(&range, model.revision, model.compact_revision).map(|(count, _)| count)
+    }
+
+    #[test]
+    fn history_is_kept_and_what_is_compacted_is_refused() {
+        let mut model = model();
+        let delete = DeleteRangeRequest { key: "a".into(), range_end: "z".into(), prev_kv: false };
+        assert_eq!(model.apply(&Kind::DeleteRange(delete.clone())), Ok(vec![DELETE, 5, 2]));
+        assert_eq!(model.apply(&Kind::DeleteRange(delete)), Ok(vec![DELETE, 5, 0]), "nothing is no revision");
+        let counts = [1, 2, 3, 4, 5, 6].map(|at| count(&model, "a", "z", at));
+        assert_eq!(counts, [Ok(0), Ok(1), Ok(2), Ok(2), Ok(0), Err(Refusal::Future)]);
+        let compact = |revision| Kind::Compact(CompactionRequest { revision, physical: false });
+        assert_eq!(model.apply(&compact(3)), Ok(vec![COMPACT, 5]));
+        assert_eq!(model.apply(&compact(3)), Ok(refused(Refusal::Compacted)));
+        assert_eq!(model.apply(&compact(6)), Ok(refused(Refusal::Future)));
+        assert_eq!([2, 3].map(|at| count(&model, "a", "z", at)), [Err(Refusal::Compacted), Ok(2)]);
+    }
+
+    #[test]
+    fn a_transaction_is_one_revision_and_sees_itself() {
+        let mut model = model();
+        let compare = Compare {
+            target: CompareTarget::Version as i32,
+            key: "a".into(),
+            target_union: Some(TargetUnion::Version(2)),
+            ..Compare::default()
+        };
+        let op = |request| RequestOp { request: Some(request) };
+        let range = RangeRequest { key: "a".into(), range_end: "z".into(), ..RangeRequest::default() };
+        let success = vec![op(Request::RequestPut(put("c", "4"))), op(Request::RequestRange(range.clone()))];
+        let txn =
+            TxnRequest { compare: vec![compare], success, failure: vec![op(Request::RequestRange(range))] };
+        let first = model.apply(&Kind::Txn(txn.clone())).expect("a client's command");
+        assert_eq!(first[..4], [TXN, 5, 1, 3]);
+        model.apply(&Kind::Put(put("a", "5"))).expect("a client's command");
+        let second = model.apply(&Kind::Txn(txn)).expect("a client's command");
+        assert_eq!(second[..4], [TXN, 6, 0, 3], "the other branch changes nothing");
+    }
+}

@@ -186,18 +186,9 @@ impl Site {
         self.ask_node(|node| node.handle(event))
     }
 
-    /// raft-rs panics where it cannot say that the log cannot be read. The real driver's thread ends with that panic, and
-    /// the member with its thread; so it does here, if the disk was told to fail.
     fn ask_node<T>(&mut self, ask: impl FnOnce(&mut LocalNode) -> Result<T, Fatal>) -> Result<T, Trouble> {
         let up = self.up.as_mut().expect("only a running member turns");
-        if !self.armed {
-            return ask(&mut up.node).map_err(|fatal| self.fatal(&fatal));
-        }
-        match quietly(|| ask(&mut up.node)) {
-            Ok(answer) => answer.map_err(|fatal| self.fatal(&fatal)),
-            Err(said) if said.contains("log is temporarily unavailable") => Err(Trouble::Disk(self.id)),
-            Err(said) => Err(format!("member {} panicked: {said}", self.id).into()),
-        }
+        watch(self.id, self.armed, || ask(&mut up.node))
     }
 
     /// Everything that waits for the disk becomes durable.
@@ -251,29 +242,47 @@ impl Site {
     }
 
     pub fn fatal(&self, fatal: &Fatal) -> Trouble {
-        self.trouble("", fatal)
+        trouble(self.id, "", fatal)
     }
 
     pub fn log_trouble(&self, attempt: &str, error: &wal::Error) -> Trouble {
         match error {
             wal::Error::Poisoned => Trouble::Disk(self.id),
-            _ => self.trouble(attempt, error),
+            _ => trouble(self.id, attempt, error),
         }
     }
 
     pub fn store_trouble(&self, attempt: &str, error: &mvcc::Error) -> Trouble {
         match error {
             mvcc::Error::Poisoned => Trouble::Disk(self.id),
-            _ => self.trouble(attempt, error),
+            _ => trouble(self.id, attempt, error),
         }
     }
+}
 
-    /// Injected errors bear the numbers that a kernel gives them; nothing else here does.
-    fn trouble(&self, attempt: &str, error: &dyn std::error::Error) -> Trouble {
-        let text = format!("member {}: {attempt} {}", self.id, whole(error));
-        if text.contains("(os error 5)") || text.contains("(os error 28)") {
-            return Trouble::Disk(self.id);
-        }
-        text.into()
+/// Runs a step of a node.
+///
+/// raft-rs panics where it cannot say that the log cannot be read. The real driver's thread ends with that panic, and the
+/// member with its thread; so it does here, if one of its disks was told to fail.
+pub(crate) fn watch<T>(id: u64, armed: bool, step: impl FnOnce() -> Result<T, Fatal>) -> Result<T, Trouble> {
+    if !armed {
+        return step().map_err(|fatal| trouble(id, "", &fatal));
     }
+    let is_disk = |said: &str| {
+        said.contains("log is temporarily unavailable") || said.contains("LogTemporarilyUnavailable")
+    };
+    match quietly(step) {
+        Ok(answer) => answer.map_err(|fatal| trouble(id, "", &fatal)),
+        Err(said) if is_disk(&said) => Err(Trouble::Disk(id)),
+        Err(said) => Err(format!("member {id} panicked: {said}").into()),
+    }
+}
+
+/// Injected errors bear the numbers that a kernel gives them; nothing else here does.
+fn trouble(id: u64, attempt: &str, error: &dyn std::error::Error) -> Trouble {
+    let text = format!("member {id}: {attempt} {}", whole(error));
+    if text.contains("(os error 5)") || text.contains("(os error 28)") {
+        return Trouble::Disk(id);
+    }
+    text.into()
 }

@@ -16,7 +16,7 @@ use wal::{LogIndex, Wal};
 use crate::chance::{Chance, mix};
 use crate::count::Count;
 use crate::machine::{Machine, SharedTruth, SharedVault};
-use crate::site::{Site, Trouble, Up};
+use crate::site::{Site, Trouble, Up, watch};
 
 const LOG: &str = "/log";
 const ELECTION_TICKS: u32 = 10;
@@ -41,7 +41,8 @@ impl Site {
         let applier = Applier::new(machine);
         let setup = self.setup(voters, state, chance);
         let ids: Vec<u64> = (1..=voters).collect();
-        let node = Node::open(&setup, &ids, found, applier.applied()).map_err(|fatal| self.fatal(&fatal))?;
+        let applied = applier.applied();
+        let node = watch(self.id, self.armed, || Node::open(&setup, &ids, found, applied))?;
         let (jobs, work) = (Vec::new(), std::collections::VecDeque::new());
         self.up = Some(Up { node, store, jobs, work, wal, applier, vault, staging: None });
         Ok(counts)

@@ -40,7 +40,7 @@ impl World {
                 self.turn(to)
             }
             Happening::Report { .. } => Ok(()),
-            Happening::Client { client } => self.client(client),
+            Happening::Client { client, member } => self.client(client, member),
             Happening::Restart { to } if self.see(to).up.is_none() => self.boot(to),
             Happening::Restart { .. } => Ok(()),
             Happening::Crash { to } => {
@@ -115,7 +115,9 @@ impl World {
 
     fn deliver(&mut self, from: u64, to: u64, bytes: Bytes) -> Result<(), Trouble> {
         if let Some(left) = self.pause_left(to) {
-            self.after(left, Happening::Deliver { from, to, bytes });
+            // What came meanwhile is there at once, but in no order.
+            let jitter = self.chance.within(0, 3 * MILLISECOND);
+            self.after(left + jitter, Happening::Deliver { from, to, bytes });
             return Ok(());
         }
         if self.see(to).up.is_none() {
@@ -265,7 +267,7 @@ impl World {
         if self.elections.observe(id, gauges)? {
             let last = self.truth.get().last();
             let found = node.term_at(last.index);
-            if last.index > 0 && found != Some(last.term) {
+            if last.index > 0 && found != Some(last.term) && self.elections.is_newest(gauges.term) {
                 return Err(format!(
                     "member {id} leads term {} without entry {last:?}, which was applied: it has {found:?}",
                     gauges.term
@@ -334,12 +336,30 @@ impl World {
         }
     }
 
-    fn client(&mut self, client: u64) -> Result<(), Trouble> {
+    /// Some clients know who leads, or led: whoever believes to lead is asked more than others.
+    fn choose_member(&mut self) -> u64 {
+        let leads = |site: &&Site| {
+            site.up.as_ref().is_some_and(|up| up.node.gauges().role == raft_node::Role::Leader)
+        };
+        let leaders: Vec<u64> = self.sites.iter().filter(leads).map(|site| site.id).collect();
+        if !leaders.is_empty() && self.chance.per_mille(300) {
+            return *self.chance.pick(&leaders);
+        }
+        self.chance.within(1, self.plan.members + 1)
+    }
+
+    fn client(&mut self, client: u64, member: u64) -> Result<(), Trouble> {
         if self.now + QUIET > self.plan.seconds * SECOND + CALM {
             return Ok(()); // The story ends; nobody asks any more.
         }
-        let member = self.chance.within(1, self.plan.members + 1);
-        if self.see(member).up.is_none() || self.pause_left(member).is_some() {
+        let member = if member == 0 { self.choose_member() } else { member };
+        if let Some(left) = self.pause_left(member) {
+            // The request waits in a socket, as messages of peers do.
+            let jitter = self.chance.within(0, 3 * MILLISECOND);
+            self.after(left + jitter, Happening::Client { client, member });
+            return Ok(());
+        }
+        if self.see(member).up.is_none() {
             self.rest(client);
             return Ok(());
         }
@@ -364,7 +384,7 @@ impl World {
 
     fn rest(&mut self, client: u64) {
         let delay = self.chance.within(MILLISECOND, self.temper.think_max);
-        self.after(delay, Happening::Client { client });
+        self.after(delay, Happening::Client { client, member: 0 });
     }
 
     pub fn gone(&mut self, request: RequestId) {

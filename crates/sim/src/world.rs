@@ -77,8 +77,10 @@ pub(crate) enum Happening {
         peer: u64,
         outcome: SnapshotOutcome,
     },
+    /// Asks a member for something; 0 lets chance choose which.
     Client {
         client: u64,
+        member: u64,
     },
     Crash {
         to: u64,
@@ -196,7 +198,7 @@ impl World {
         world.report.stories = 1;
         world.report.simulated_seconds = plan.seconds + CALM / SECOND;
         for client in 0..plan.clients {
-            world.after(client * MILLISECOND, Happening::Client { client });
+            world.after(client * MILLISECOND, Happening::Client { client, member: 0 });
         }
         world.after(3 * SECOND, Happening::Fault);
         world.after(plan.seconds * SECOND, Happening::Heal);
@@ -264,7 +266,7 @@ impl World {
             Happening::Sync { to, .. } => (5, *to),
             Happening::Apply { to, .. } => (6, *to),
             Happening::Maintain { to, .. } => (7, *to),
-            Happening::Client { client } => (8, *client),
+            Happening::Client { client, .. } => (8, *client),
             Happening::Restart { to } => (9, *to),
             Happening::Checkpoint { to, .. } => (12, *to),
             Happening::Stream { number } => (13, *number),
