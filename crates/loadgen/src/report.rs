@@ -31,5 +31,5 @@ mod text; // for a terminal
 
 pub use csv::csv;
 pub use html::html;
-pub use markdown::markdown;
+pub use markdown::{brief, markdown};
 pub use text::{Options, Precision, Timeline, text};

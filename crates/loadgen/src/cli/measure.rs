@@ -10,7 +10,7 @@ use crate::admin;
 use crate::compare::{self, Origin, Plan, Program, Step, Subject, Watch};
 use crate::endpoint::Endpoint;
 use crate::report::model::Report;
-use crate::report::{compose, markdown};
+use crate::report::{brief, compose, markdown};
 use crate::run::Run;
 use crate::suite;
 use std::io::Write;
@@ -148,7 +148,18 @@ pub fn write(global: &Global, outputs: &Outputs, report: &Report) -> Result<(), 
         }
     }
     outputs.write(report)?;
-    if json_on_stdout { Ok(()) } else { print(&markdown(&compose::page(report))) }
+    if json_on_stdout {
+        return Ok(());
+    }
+    let page = compose::page(report);
+    let files: Vec<_> =
+        global.json.iter().chain(outputs.files()).map(|path| path.display().to_string()).collect();
+    // Whoever has the report in a file wants to know how it went, not to read it all here.
+    print(&if files.is_empty() {
+        markdown(&page)
+    } else {
+        brief(&page) + &format!("\nWritten: {}\n", files.join(", "))
+    })
 }
 
 /// Says something behind a report, unless standard output is JSON.

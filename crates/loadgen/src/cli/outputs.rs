@@ -51,12 +51,16 @@ impl Outputs {
 
     /// Tries every file, so that an hour of measuring does not end with a directory that is not there.
     pub fn check(&self) -> Result<(), String> {
-        let paths = [&self.html, &self.csv, &self.markdown];
-        paths.into_iter().flatten().try_for_each(|path| check_writable(path))
+        self.files().try_for_each(|path| check_writable(path))
+    }
+
+    /// Those that were asked for.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.html, &self.csv, &self.markdown].into_iter().flatten()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.html.is_none() && self.csv.is_none() && self.markdown.is_none()
+        self.files().next().is_none()
     }
 }
 

@@ -47,7 +47,7 @@ impl Fitted {
         Self { scale: Scale::Linear, least: 0.0, greatest, ticks: (0..=steps).map(tick).collect() }
     }
 
-    /// Whole decades when there are several, else 1, 2, 5 within them.
+    /// 1, 2, 5 within decades, or 1 and 3, or whole decades.
     fn log(least: f64, greatest: f64) -> Self {
         let (least, greatest) = if least.is_finite() { (least, greatest) } else { (1.0, 10.0) };
         let (mut low, mut high) = (least / 1.15, greatest * 1.15);
@@ -64,8 +64,15 @@ impl Fitted {
             let shown = values.filter(|value| (low..=high).contains(value));
             shown.map(|value| Tick { value, label: number::tick(tidy(value)) }).collect()
         };
-        let fine = candidates(&[1.0, 2.0, 5.0]);
-        let mut ticks = if fine.len() <= TICKS_MAX { fine } else { candidates(&[1.0]) };
+        // As fine as there is room for.
+        let steps: [&[f64]; 3] = [&[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]];
+        let mut ticks = Vec::new();
+        for step in steps {
+            ticks = candidates(step);
+            if ticks.len() <= TICKS_MAX {
+                break;
+            }
+        }
         while ticks.len() > TICKS_MAX {
             let mut index = 0;
             ticks.retain(|_| {
@@ -137,6 +144,7 @@ mod tests {
             (Scale::Linear, &[0.31], "0 | 0.1 | 0.2 | 0.3"),
             (Scale::Linear, &[], "0 | 0.2 | 0.4 | 0.6 | 0.8 | 1"),
             (Scale::Log, &[100.0, 180_000.0], "100 | 1,000 | 10k | 100k"),
+            (Scale::Log, &[0.05, 5.0], "0.1 | 0.3 | 1 | 3"),
             (Scale::Log, &[3.0, 30.0], "5 | 10 | 20"),
             (Scale::Log, &[7.0, 7.1], "5 | 10"),
             (Scale::Log, &[], "1 | 2 | 5 | 10"),

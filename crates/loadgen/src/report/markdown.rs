@@ -33,6 +33,12 @@ pub fn markdown(page: &Page) -> String {
     out
 }
 
+/// What a page comes to, for a terminal: title, lede, notices.
+pub fn brief(page: &Page) -> String {
+    let notices: String = page.notices.iter().map(|notice| format!("  * {notice}\n")).collect();
+    format!("{}\n\n{}\n{notices}", page.title, page.lede.replace(". ", ".\n"))
+}
+
 /// Markdown has one line of headings: those of groups go in front of their columns'.
 fn text(table: &Table) -> String {
     let mut groups =
@@ -111,6 +117,17 @@ mod tests {
         let expected = "| Row | QPS etcd | QPS ratio |\n|---|--:|--:|\n\
                         | put\\|x<br><sub>8 B</sub> | 583<br><sub>580–590</sub> | 1.82× better |";
         assert_eq!(text(&table), expected);
+    }
+
+    #[test]
+    fn a_page_in_brief_is_its_title_its_lede_and_its_notices() {
+        let page = Page {
+            title: "A and B".into(),
+            lede: "A was faster. B was smaller.".into(),
+            notices: vec!["One machine.".into()],
+            ..Page::default()
+        };
+        assert_eq!(brief(&page), "A and B\n\nA was faster.\nB was smaller.\n  * One machine.\n");
     }
 
     #[test]
