@@ -84,7 +84,7 @@ impl Story {
         let cluster = ports.iter().enumerate().map(url).collect::<Vec<_>>().join(",");
         let place = |(number, ports): (usize, &(u16, u16))| {
             let alone = Place::alone(&bench.server, scratch.join(&format!("m{number}")), *ports);
-            let flags = vec!["--snapshot-count=300".to_owned()];
+            let flags = ["--snapshot-count=300", "--snapshot-catchup-entries=20"].map(str::to_owned).to_vec();
             Place { name: format!("m{number}"), cluster: cluster.clone(), flags, ..alone }
         };
         let places: Vec<Place> = ports.iter().enumerate().map(place).collect();

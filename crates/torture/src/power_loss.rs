@@ -126,7 +126,7 @@ async fn record(bench: &Bench, scratch: &Scratch, seed: u64) -> Result<Recording
     let (root, log) = (scratch.join("root"), scratch.join("log"));
     std::fs::create_dir(&root).attempt("create", &root)?;
     let mut place = Place::alone(&bench.server, root.join("d"), bench.ports(0));
-    place.flags = vec!["--snapshot-count=200".to_owned()];
+    place.flags = ["--snapshot-count=200", "--snapshot-catchup-entries=20"].map(str::to_owned).to_vec();
     // Every other recording has big values: segments are cut, checkpoints become due by size.
     let big = if seed.is_multiple_of(2) { 0.01 } else { 0.25 };
     let mut claims = Vec::new();
@@ -245,10 +245,9 @@ fn check_images(
     made
 }
 
+/// Short: a write's bytes would fill the screen.
 fn name(recorded: &Recorded) -> String {
-    let mut text = format!("{:?}", recorded.operation);
-    text.truncate(text.floor_char_boundary(120));
-    text
+    format!("{:?}", recorded.operation).chars().take(120).collect()
 }
 
 /// Where the power fails: a third anywhere, a third around names and lengths that changed, a third right where an answer
