@@ -6,9 +6,11 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use common::{range, tiny_options};
 use mvcc::inspect::{BlockSeen, Inspector};
 use mvcc::{Applied, CompactProgress, Error, SledBackend};
+use proptest::prelude::*;
 
 /// A store with four block files or more, dead records, an item, and nobody who has it open.
 fn make(home: &Path) {
@@ -212,4 +214,69 @@ fn a_directory_that_is_not_there_is_an_error() {
     let absent = scratch.path().join("absent");
     assert!(matches!(Inspector::open(&absent, scratch.path()), Err(Error::Io { attempt: "look at", .. })));
     assert!(!absent.exists());
+}
+
+/// What a reader of the newest state gets, made from records alone: the last one of each key that is not dead.
+fn newest(inspector: &Inspector) -> BTreeMap<Bytes, (i64, i64, i64, Bytes)> {
+    let mut named: Vec<_> = all_blocks(inspector).into_iter().filter(|block| block.is_named).collect();
+    named.sort_by_key(|block| block.content.unwrap().first);
+    let mut newest = BTreeMap::new();
+    for record in named.iter().flat_map(|block| inspector.records(block).unwrap()) {
+        match record.put {
+            _ if record.is_dead => {}
+            Some(put) => {
+                let seen = (put.create_revision, record.revision.main, put.version, put.value);
+                newest.insert(record.key, seen);
+            }
+            None => drop(newest.remove(&record.key)),
+        }
+    }
+    newest
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn an_inspection_shows_exactly_what_a_reader_gets(
+        changes in prop::collection::vec((0..30u8, 0..5u8, 0..120usize), 1..150),
+        compacted in 0..100usize,
+        entry_changes in 1..40usize,
+    ) {
+        let place = Place { dir: tempfile::tempdir().unwrap() };
+        let backend = Box::new(SledBackend::open(&place.home()).unwrap());
+        let (mut writer, store, mut maintainer) = mvcc::open(backend, tiny_options()).unwrap();
+        for (number, (key, kind, bytes)) in changes.iter().enumerate() {
+            if *kind == 0 {
+                let doomed = mvcc::KeyRange::one(vec![b'k', *key].into());
+                writer.begin().delete_range(&doomed, mvcc::Previous::Skip).unwrap();
+            } else {
+                writer.begin().put(&[b'k', *key], &vec![number as u8; *bytes], i64::from(*kind));
+            }
+            if number % entry_changes == entry_changes - 1 {
+                writer.end_entry(Applied { index: number as u64, term: 1 }).unwrap();
+                maintainer.persist().unwrap();
+            }
+        }
+        // Perhaps nothing, perhaps all of it.
+        let revision = store.revision() * compacted as i64 / 99;
+        if revision > 0 {
+            writer.compact(revision).unwrap();
+        }
+        writer.end_entry(Applied { index: 1000, term: 1 }).unwrap();
+        maintainer.persist().unwrap();
+        while maintainer.reclaim_step(10).unwrap() != CompactProgress::Idle {}
+        let all = store.range(&mvcc::KeyRange::all(), 0, &mvcc::RangeOptions::default()).unwrap().kvs;
+        let expected: BTreeMap<_, _> = all
+            .into_iter()
+            .map(|kv| (kv.key, (kv.create_revision, kv.mod_revision, kv.version, kv.value)))
+            .collect();
+        let (revision, compact_revision) = (store.revision(), store.compact_revision());
+        drop((writer, store, maintainer));
+
+        let inspector = place.inspect();
+        prop_assert_eq!(inspector.faults(), []);
+        let marks = inspector.marks().unwrap();
+        prop_assert_eq!((marks.revision, marks.compact_revision), (revision, compact_revision));
+        prop_assert_eq!(newest(&inspector), expected);
+    }
 }

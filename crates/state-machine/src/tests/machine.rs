@@ -160,6 +160,42 @@ fn a_restart_goes_on_from_the_checkpoint_and_arrives_at_the_same_bytes() {
 }
 
 #[test]
+fn an_installed_store_is_all_that_the_machine_knows_afterwards() {
+    // The leader's store has raised an alarm, and then some.
+    let (writer, _, mut sender) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
+    let mut leader = StateMachine::new(writer, &genesis()).unwrap();
+    let alarm = api::etcdserverpb::AlarmRequest { action: 1, member_id: 7, alarm: 1 };
+    apply(&mut leader, &[put("a"), put("b"), command::encode(Kind::Alarm(alarm)), put("b")]);
+    sender.persist().unwrap();
+
+    // The follower has another past: other members, and nothing that forbids a put.
+    let disk = MemoryBackend::new();
+    let (writer, _, mut receiver) = mvcc::open(Box::new(disk.clone()), Options::default()).unwrap();
+    let mut follower = StateMachine::new(writer, &Genesis { members: vec![member(1)] }).unwrap();
+    apply(&mut follower, &[put("a")]);
+    let mut staging = mvcc::Staging::begin(Box::new(disk.incoming()), &Options::default()).unwrap();
+    let mut export = sender.export();
+    while let Some(chunk) = export.next(1000).unwrap() {
+        staging.add(&chunk).unwrap();
+    }
+    let at = receiver.install(staging.finish().unwrap()).unwrap();
+    follower.installed().unwrap();
+
+    assert_eq!((follower.applied(), at), (leader.applied(), leader.applied()));
+    assert_eq!(active_alarms(follower.store()).unwrap(), active_alarms(leader.store()).unwrap());
+    assert_eq!(members(follower.store()).unwrap(), members(leader.store()).unwrap());
+    // The next entry is refused by both for the same alarm.
+    let next = Applied { index: 5, term: 1 };
+    let [ours, theirs] = [&mut follower, &mut leader].map(|machine| {
+        let outcome = machine.apply(next, &put("c"), Answer::Wanted).unwrap().unwrap();
+        machine.end_entry(next).unwrap();
+        (outcome, machine.store().hash_kv(0).unwrap().hash)
+    });
+    assert_eq!(ours, theirs);
+    assert_eq!(ours.0, Err(api::Error::NoSpace));
+}
+
+#[test]
 fn a_record_of_ours_that_cannot_be_read_is_named() {
     for (item, value, reason) in [
         (&b"alarm/x"[..], &b""[..], "not the name of an alarm"),
