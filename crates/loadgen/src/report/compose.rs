@@ -1,7 +1,7 @@
 //! From a report's values to a page: which tables, which plots, which sentences.
 //!
 //! * The *subject* is what is judged, the *baseline* what it is judged against: etcd where one side is etcd, else the second.
-//! * A ratio is subject ÷ baseline. It is called even where the rounds of both overlap or it is within [`EVEN`] of 1, for then
+//! * A ratio is subject ÷ baseline. It is called even where the rounds of both overlap or it is within 3 % of 1, for then
 //!   another go could turn it round.
 //! * Sentences state counts and medians of what is in the tables, nothing else.
 
