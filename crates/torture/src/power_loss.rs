@@ -62,7 +62,10 @@ pub enum Syncs {
 
 /// A run on one recording after the other. Fails only when an experiment could not be made; what was found is in the report.
 pub fn run(bench: &Bench, order: &Order) -> Result<Report> {
-    let mut report = Report::default();
+    let mut report = match order.syncs {
+        Syncs::Kept => Report::default(),
+        Syncs::Ignored => Report::on_trial(),
+    };
     let runtime = tokio::runtime::Runtime::new().or_say("start a runtime")?;
     let mut number = 0;
     while report.checked() < order.images {
