@@ -7,8 +7,10 @@
 //!
 //! Knows nothing of storage, Raft or the process.
 
+mod code; // how a call can end
 mod error; // what etcd says when it refuses
 
+pub use code::CODE_NAMES;
 pub use error::Error;
 
 /// Stored records and change events.

@@ -19,31 +19,11 @@ impl Code {
     pub const DEADLINE_EXCEEDED: Code = Code(4);
     pub const INTERNAL: Code = Code(13);
     pub const UNAVAILABLE: Code = Code(14);
-
-    const NAMES: [&str; 17] = [
-        "OK",
-        "Canceled",
-        "Unknown",
-        "InvalidArgument",
-        "DeadlineExceeded",
-        "NotFound",
-        "AlreadyExists",
-        "PermissionDenied",
-        "ResourceExhausted",
-        "FailedPrecondition",
-        "Aborted",
-        "OutOfRange",
-        "Unimplemented",
-        "Internal",
-        "Unavailable",
-        "DataLoss",
-        "Unauthenticated",
-    ];
 }
 
 impl fmt::Display for Code {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Self::NAMES.get(usize::from(self.0)) {
+        match api::CODE_NAMES.get(usize::from(self.0)) {
             Some(name) => formatter.write_str(name),
             None => write!(formatter, "Code({})", self.0),
         }

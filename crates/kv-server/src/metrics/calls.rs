@@ -19,7 +19,8 @@ use tonic::{Code, Status};
 
 use crate::front::{HotMethods, PREFIX_BYTES};
 use crate::metrics::Metrics;
-use methods::{CODES, METHODS};
+use api::CODE_NAMES;
+use methods::METHODS;
 use std::sync::Arc;
 pub use streams::CountedServices;
 
@@ -34,7 +35,7 @@ pub struct CallMetrics {
 #[derive(Debug, Default)]
 struct Row {
     started: AtomicU64,
-    handled: [AtomicU64; CODES.len()],
+    handled: [AtomicU64; CODE_NAMES.len()],
     received: AtomicU64,
     sent: AtomicU64,
 }
@@ -188,7 +189,7 @@ impl Collector for CallCollector {
         let mut family =
             encoder.encode_descriptor("grpc_server_handled", "Calls ended", None, MetricType::Counter)?;
         for (method, row) in METHODS.iter().zip(&calls.rows) {
-            for (code, counter) in CODES.iter().zip(&row.handled) {
+            for (code, counter) in CODE_NAMES.iter().zip(&row.handled) {
                 let counter = ConstCounter::new(counter.load(Ordering::Relaxed));
                 counter.encode(family.encode_family(&method.labels_with(code))?)?;
             }

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(300);
 /// A run is never cut shorter, however small the budget.
 const RUN_MIN: Duration = Duration::from_millis(500);
+/// A server that hangs must not hang a comparison that nobody attends; twice what the slowest wave of callers needs.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Of a row's budget, what warming up may use.
 const WARM_UP_SHARE: u32 = 4;
 
@@ -297,6 +299,7 @@ impl Runner {
             run.conns = row.spec.conns.min(run.clients);
             run.threads = plan.threads;
             run.seconds_max = share;
+            run.request_timeout = Some(REQUEST_TIMEOUT);
             let cost = measure::run(&self.side, run, watch).await;
             let cost = cost.map_err(|source| Error::Run { name: self.name.clone(), source })?;
             match &mut whole {

@@ -1,4 +1,4 @@
-//! Every method of etcd's services, and every code a call can end with, as labels.
+//! Every method of etcd's services, as labels.
 
 /// One method, as its labels name it.
 #[derive(Debug)]
@@ -22,27 +22,6 @@ impl Method {
 const fn method(service: &'static str, name: &'static str, kind: &'static str) -> Method {
     Method { kind, service, name }
 }
-
-/// Names of gRPC's codes in their order, as Go spells them.
-pub const CODES: [&str; 17] = [
-    "OK",
-    "Canceled",
-    "Unknown",
-    "InvalidArgument",
-    "DeadlineExceeded",
-    "NotFound",
-    "AlreadyExists",
-    "PermissionDenied",
-    "ResourceExhausted",
-    "FailedPrecondition",
-    "Aborted",
-    "OutOfRange",
-    "Unimplemented",
-    "Internal",
-    "Unavailable",
-    "DataLoss",
-    "Unauthenticated",
-];
 
 pub const METHODS: [Method; 45] = [
     method("etcdserverpb.KV", "Range", "unary"),
