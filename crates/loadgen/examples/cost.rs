@@ -52,13 +52,20 @@ fn measure(endpoint: Endpoint) -> Result<ExitCode, Box<dyn Error>> {
         let (cost, rate) = (measurement.client_cpu_micros(), measurement.per_second());
         // Round 0 warms up.
         if round > 0 {
-            println!("{cost:.1} µs per request at {rate:.0} requests/s, {} failed", measurement.tally.failed_len());
+            println!(
+                "{cost:.1} µs per request at {rate:.0} requests/s, {} failed",
+                measurement.tally.failed_len()
+            );
             costs.push(cost);
         }
     }
     costs.sort_unstable_by(f64::total_cmp);
     let median = costs[costs.len() / 2];
-    println!("median {median:.1} µs, least {:.1}, most {:.1}; budget {BUDGET_MICROS}", costs[0], costs[ROUNDS - 1]);
+    println!(
+        "median {median:.1} µs, least {:.1}, most {:.1}; budget {BUDGET_MICROS}",
+        costs[0],
+        costs[ROUNDS - 1]
+    );
     Ok(if median <= BUDGET_MICROS { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
