@@ -26,6 +26,7 @@ use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
 
 use crate::log::causes;
 use crate::metrics::Metrics;
+use crate::runtime::yield_to_others;
 use crate::shutdown::{self, Stop, Stopper};
 
 /// Chunks between the network and the disk. Two let both work at the same time; more would only be memory.
@@ -143,7 +144,10 @@ impl Incoming {
         let (finish, is_finished) = oneshot::channel();
         let (answer, written) = oneshot::channel();
         let shared = Arc::clone(&self.shared);
-        let write = move || shared.write(from_network, is_finished, key, answer);
+        let write = move || {
+            yield_to_others();
+            shared.write(from_network, is_finished, key, answer);
+        };
         let thread = std::thread::Builder::new().name("snapshot-in".to_owned()).spawn(write);
         if let Err(error) = thread {
             tracing::warn!(%error, "no thread to receive a snapshot with");

@@ -46,6 +46,14 @@ impl Runtimes {
     }
 }
 
+/// Lets everybody else go first: for a thread that carries a whole store while requests are waiting. Linux counts niceness by thread.
+pub fn yield_to_others() {
+    const NICENESS: i32 = 10;
+    if let Err(error) = rustix::process::nice(NICENESS) {
+        tracing::debug!(%error, "the thread keeps its priority");
+    }
+}
+
 fn threads(name: &str, count: usize) -> std::io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(count).thread_name(name).enable_all().build()
 }

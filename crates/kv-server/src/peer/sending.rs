@@ -27,6 +27,7 @@ use super::link::dial_with;
 use super::{Context, Inbox, SnapshotOutcome};
 use crate::log::causes;
 use crate::metrics::{To, UnderWay};
+use crate::runtime::yield_to_others;
 use crate::shutdown::{self, Stop, Stopper};
 use crate::store_thread::Checkpoints;
 
@@ -88,7 +89,10 @@ impl Senders {
             message,
         };
         let (reporter, stop) = (Arc::clone(inbox), stop.clone());
-        let body = move || errand.run(&*reporter, &replaced, &stop);
+        let body = move || {
+            yield_to_others();
+            errand.run(&*reporter, &replaced, &stop);
+        };
         if let Err(error) = std::thread::Builder::new().name("snapshot-out".to_owned()).spawn(body) {
             tracing::warn!(%error, "no thread to send a snapshot with");
             inbox.report_snapshot(to, SnapshotOutcome::Failed);
