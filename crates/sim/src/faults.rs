@@ -31,6 +31,8 @@ impl World {
                 self.network.weather = Weather::rough(&mut self.chance);
                 self.count(Count::Weathers);
             }
+            // Half of the crashes wait until the member has something to write, and meet it there.
+            Vice::Crash if self.chance.per_mille(500) => self.site(victim).doomed = true,
             Vice::Crash => self.crash(victim),
             Vice::AllDown => {
                 self.count(Count::AllDown);

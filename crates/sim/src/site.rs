@@ -76,6 +76,8 @@ pub(crate) struct Site {
     pub temper: Temper,
     /// What is synced, also while the member is down.
     pub synced: Option<Reader<SimFs>>,
+    /// It crashes as soon as something waits for its disk.
+    pub doomed: bool,
     /// One of its disks was told to fail.
     pub armed: bool,
     /// Its store was wiped and is not replaced yet.
@@ -114,6 +116,7 @@ impl Site {
             store_disk: StoreDisk::default(),
             temper: temper.clone(),
             synced: None,
+            doomed: false,
             armed: false,
             wiped: false,
             flaw,
@@ -125,7 +128,7 @@ impl Site {
     pub fn crash(&mut self, chance: &mut Chance) -> Vec<Count> {
         let Some(mut up) = self.up.take() else { return Vec::new() };
         let mut counts = Vec::new();
-        if !up.jobs.is_empty() && chance.per_mille(500) {
+        if !up.jobs.is_empty() && chance.per_mille(800) {
             self.disk.fail_at(self.disk.calls() + chance.within(0, 4), Fault::Stop);
             // Whether it got through or not, nobody heard of it.
             let _ = persist(&mut up.wal, std::mem::take(&mut up.jobs));

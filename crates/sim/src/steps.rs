@@ -305,6 +305,9 @@ impl World {
             let slow = if sloth.until > self.now { sloth.sync_max } else { 3 * MILLISECOND };
             let delay = self.chance.within(100, slow);
             self.after(delay, Happening::Sync { to: id, boot });
+            if std::mem::take(&mut self.site(id).doomed) {
+                self.after(delay / 2, Happening::Crash { to: id });
+            }
         }
         if applies {
             let delay = self.chance.within(10, 2 * MILLISECOND);
