@@ -34,7 +34,7 @@ while read -r crate feature package target name; do
     else
         verdict="MISSED (no verdict, see $log)"
     fi
-    [[ $verdict == caught ]] && ((caught++)) || ((missed++))
+    if [[ $verdict == caught ]]; then caught=$((caught + 1)); else missed=$((missed + 1)); fi
     printf '%-42s %s by %s, %d s\n' "$crate/$feature" "$verdict" "$name" $((SECONDS - begin))
 done <crates/sim/mutants.txt
 

@@ -148,10 +148,10 @@ impl Model {
         let succeeded = txn.compare.iter().all(|compare| self.holds(compare));
         let ops = if succeeded { &txn.success } else { &txn.failure };
         for op in ops {
-            if let Some(Request::RequestRange(range)) = &op.request {
-                if let Err(refusal) = self.range(range, self.revision, self.compact_revision) {
-                    return Ok(refused(refusal));
-                }
+            if let Some(Request::RequestRange(range)) = &op.request
+                && let Err(refusal) = self.range(range, self.revision, self.compact_revision)
+            {
+                return Ok(refused(refusal));
             }
         }
         let main = self.revision + 1;
