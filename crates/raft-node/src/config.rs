@@ -52,7 +52,8 @@ pub struct Config {
 /// defaults about 180 MiB. In ordinary work it is the cache and little else. Bounds, each with what happens when it is reached.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Proposals not yet answered, waiting and in flight. More are refused with `TooManyRequests`.
+    /// Proposals not yet answered, waiting and in flight. More are refused with `TooManyRequests`: with the default, the last
+    /// of them still waits for less than half of `request_timeout` at 20,000 writes per second.
     pub proposals_max: usize,
     /// Bytes of such proposals. More are refused with `TooManyRequests`. Three members' worth must stay below
     /// [`Limits::UNCOMMITTED_BYTES_MAX`], so that a leader never has to drop what a follower forwarded.
@@ -98,7 +99,7 @@ impl Default for Limits {
     /// Chosen for members with about 100 MiB to spare and requests of at most 1.5 MiB.
     fn default() -> Self {
         Limits {
-            proposals_max: 16_384,
+            proposals_max: 65_536,
             proposal_bytes_max: 16 << 20,
             command_bytes_max: 8 << 20,
             batch_bytes_max: 1 << 20,
