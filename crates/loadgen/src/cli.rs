@@ -9,7 +9,9 @@ mod measure; // suites on one system or two
 mod measure_flags; // what users may write for them
 mod outputs; // where reports go
 mod plans; // flags to plans
+mod step_flags; // what users may write for several rates
 mod steps; // one load at several rates
+mod terminal; // what is said, and where
 mod watch; // a run as its user sees it
 
 use flags::Cli;

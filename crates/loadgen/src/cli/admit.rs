@@ -1,6 +1,7 @@
 //! From the flags of TLS and users to endpoints that let us in.
 
 use super::flags::Security;
+use super::terminal::chain;
 use crate::access::{Access, Identity, Offer, Trust};
 use crate::admin;
 use crate::endpoint::Endpoint;
@@ -48,7 +49,7 @@ fn access(flags: &Security, endpoints: &[Endpoint]) -> Result<Option<Access>, St
     let offer = if tls { Offer::Tls } else { Offer::TokenOnly };
     // A token alone needs no roots, and not every machine has some.
     let trust = if tls || endpoints.iter().any(Endpoint::wants_tls) { trust } else { Trust::Anyone };
-    Access::new(&trust, identity.as_ref(), offer).map(Some).map_err(|error| super::commands::chain(&error))
+    Access::new(&trust, identity.as_ref(), offer).map(Some).map_err(|error| chain(&error))
 }
 
 /// Name and password, as `benchmark` takes them apart: a name has no colon.

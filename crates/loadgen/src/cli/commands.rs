@@ -1,7 +1,9 @@
 //! What each command does.
 
 use super::flags::{Cli, Command, Global, PutFlags, Sending};
-use super::{admit, measure, outputs, plans, steps, watch};
+use super::outputs::{self, check_json, is_standard_output};
+use super::terminal::{chain, note, print, write_file};
+use super::{admit, measure, plans, steps, watch};
 use crate::admin;
 use crate::endpoint::Endpoint;
 use crate::report::{self, Precision, Timeline};
@@ -9,8 +11,6 @@ use crate::run::{Measurement, Plan};
 use crate::server::{self, Probe, ServerFigures};
 use crate::summary::Summary;
 use serde::Serialize;
-use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -75,10 +75,6 @@ async fn put(global: &Global, flags: &PutFlags) -> Result<ExitCode, String> {
     Ok(code)
 }
 
-fn write_file(path: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))
-}
-
 /// Resolves, with the reason, only when a compaction fails.
 async fn compact_regularly(endpoint: Endpoint, interval: Duration, delta: i64) -> String {
     if interval.is_zero() {
@@ -99,7 +95,7 @@ async fn load(
     mut plan: Plan,
     beside: impl Future<Output = String>,
 ) -> Result<ExitCode, String> {
-    check_json(global)?;
+    check_json(global.json.as_deref())?;
     let members = admin::survey(&plan.endpoints).await.map_err(|error| error.to_string())?;
     if global.target_leader {
         let leader = admin::leader(&members).map_err(|error| error.to_string())?;
@@ -125,6 +121,10 @@ async fn load(
     Ok(verdict(&measurement, global.max_errors))
 }
 
+fn is_json_on_stdout(global: &Global) -> bool {
+    global.json.as_deref().is_some_and(is_standard_output)
+}
+
 fn probes(global: &Global) -> Vec<Probe> {
     if global.server_pids.is_empty() {
         return global.endpoints.iter().cloned().map(Probe::Metrics).collect();
@@ -145,7 +145,7 @@ fn show(
         let Global { conns, clients, .. } = *global;
         let document = Document { workload, endpoints, conns, clients, summary, server };
         let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())? + "\n";
-        if is_json_on_stdout(global) {
+        if is_standard_output(path) {
             return print(&text);
         }
         write_file(path, &text)?;
@@ -155,18 +155,6 @@ fn show(
         timeline: if global.sample { Timeline::Shown } else { Timeline::Hidden },
     };
     print(&report::text(summary, server, options))
-}
-
-/// That the file of --json can be written is better known before the run.
-pub(super) fn check_json(global: &Global) -> Result<(), String> {
-    match &global.json {
-        Some(path) if !is_json_on_stdout(global) => outputs::check_writable(path),
-        Some(_) | None => Ok(()),
-    }
-}
-
-fn is_json_on_stdout(global: &Global) -> bool {
-    global.json.as_deref() == Some(Path::new("-"))
 }
 
 /// Success only if the run came to its end with no more failures than allowed.
@@ -188,22 +176,4 @@ async fn hash_summary(endpoint: &Endpoint) -> Result<String, admin::Error> {
     Ok(format!(
         "HashKV Summary:\n\tHashKV: {hash}\n\tEndpoint: {endpoint}\n\tTime taken to get hashkv: {took:?}\n\tDB size: {size:.1} MB\n"
     ))
-}
-
-/// An error and its causes in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
-fn print(text: &str) -> Result<(), String> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|error| format!("write the report: {error}"))
-}
-
-#[expect(clippy::print_stderr, reason = "a remark beside the report")]
-pub(super) fn note(text: &str) {
-    eprintln!("loadgen: {text}");
 }

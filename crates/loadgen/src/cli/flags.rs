@@ -2,7 +2,7 @@
 
 use super::measure_flags::{CompareFlags, SuiteFlags};
 use super::outputs::ReportFlags;
-use super::steps::StepFlags;
+use super::step_flags::StepFlags;
 use super::{go, help};
 use crate::endpoint::Endpoint;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};

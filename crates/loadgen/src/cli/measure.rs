@@ -1,9 +1,9 @@
 //! `suite` and `compare`: flags to a plan, the plan measured, its report written.
 
-use super::commands::{check_json, note};
 use super::flags::Global;
 use super::measure_flags::{CompareFlags, MeasureFlags, SuiteFlags};
-use super::outputs::Outputs;
+use super::outputs::{Outputs, check_json, is_standard_output};
+use super::terminal::{note, print, write_file};
 use super::watch::Elsewhere;
 use super::{admit, plans, watch};
 use crate::admin;
@@ -13,8 +13,6 @@ use crate::report::model::Report;
 use crate::report::{brief, compose, markdown};
 use crate::run::Run;
 use crate::suite;
-use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// A row's budget at full scale, unless the user says otherwise.
@@ -111,7 +109,7 @@ async fn measure(
 ) -> Result<ExitCode, String> {
     let plan = plan(global, flags, subjects, title)?;
     flags.outputs.check()?;
-    check_json(global)?;
+    check_json(global.json.as_deref())?;
     for subject in &plan.subjects {
         if let Origin::Endpoints(endpoints) = &subject.origin {
             let surveyed = admin::survey(endpoints).await;
@@ -138,13 +136,13 @@ async fn measure(
 
 /// Writes the report to wherever it was asked for.
 pub fn write(global: &Global, outputs: &Outputs, report: &Report) -> Result<(), String> {
-    let json_on_stdout = global.json.as_deref() == Some(Path::new("-"));
+    let json_on_stdout = global.json.as_deref().is_some_and(is_standard_output);
     if let Some(path) = &global.json {
         let json = serde_json::to_string(report).map_err(|error| error.to_string())? + "\n";
         if json_on_stdout {
             print(&json)?;
         } else {
-            std::fs::write(path, json).map_err(|error| format!("write {}: {error}", path.display()))?;
+            write_file(path, &json)?;
         }
     }
     outputs.write(report)?;
@@ -164,13 +162,7 @@ pub fn write(global: &Global, outputs: &Outputs, report: &Report) -> Result<(), 
 
 /// Says something behind a report, unless standard output is JSON.
 pub fn say(global: &Global, text: &str) -> Result<(), String> {
-    if global.json.as_deref() == Some(Path::new("-")) { Ok(()) } else { print(text) }
-}
-
-fn print(text: &str) -> Result<(), String> {
-    let mut out = std::io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|error| format!("write the report: {error}"))
+    if global.json.as_deref().is_some_and(is_standard_output) { Ok(()) } else { print(text) }
 }
 
 /// This process's arguments, quoted where a shell needs it, without passwords: the line is shown to others.

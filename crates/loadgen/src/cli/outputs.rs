@@ -1,5 +1,6 @@
 //! Where a report goes: the flags of every command that has one, and the writing.
 
+use super::terminal::write_file;
 use crate::report::model::{FORMAT, Report};
 use crate::report::{compose, csv, html, markdown};
 use clap::Args;
@@ -94,8 +95,14 @@ fn read(path: &Path) -> Result<Report, String> {
     serde_json::from_value(value).map_err(|error| fail(&error))
 }
 
-fn write_file(path: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))
+/// Whether the path of --json means standard output.
+pub fn is_standard_output(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// That the file of --json can be written is better known before the run.
+pub fn check_json(path: Option<&Path>) -> Result<(), String> {
+    path.filter(|path| !is_standard_output(path)).map_or(Ok(()), check_writable)
 }
 
 /// Opens the file as it will be opened, without touching what it holds.

@@ -4,7 +4,7 @@
 //! * Where standard error is no terminal, a line every ten seconds says the same: a log is no place for a bar.
 //! * The first signal ends the run within a moment and reports what there is; a second one ends the process.
 
-use super::commands::note;
+use super::terminal::note;
 use crate::control::Control;
 use crate::run::{Error, Measurement, Plan, Progress, Run};
 use crate::scale::Counts;

@@ -4,7 +4,7 @@
 //! costs a server a millisecond or two, which must not count as the run's.
 
 use super::samples::{Samples, round};
-use super::side::{Side, Who};
+use super::side::Side;
 use super::{LOOK, Watch};
 use crate::control::Control;
 use crate::report::metric::Metrics;
@@ -38,13 +38,13 @@ pub struct Cost {
 pub async fn run(side: &Side, plan: run::Plan, watch: &mut dyn Watch) -> Result<Cost, run::Error> {
     let probes = side.probes();
     let leader = side.leader().await;
-    let insides_before = insides(side.members()).await;
+    let insides_before = side.insides().await;
     let spent_before = server::read(&probes).await.ok();
     let (machine_before, begin) = (server::machine_cpu_seconds(), Instant::now());
     let (measurement, samples) = load(plan, side.pids(), watch).await?;
     let (machine_after, took) = (server::machine_cpu_seconds(), begin.elapsed());
     let spent_after = server::read(&probes).await.ok();
-    let insides_after = insides(side.members()).await;
+    let insides_after = side.insides().await;
     let leader_after = side.leader().await;
 
     let spent =
@@ -72,15 +72,6 @@ pub async fn run(side: &Side, plan: run::Plan, watch: &mut dyn Watch) -> Result<
         foreign_cpu,
         samples,
     })
-}
-
-/// Of every member; `None` if one of them does not tell.
-pub async fn insides(members: &[Who]) -> Option<Vec<Insides>> {
-    let mut all = Vec::new();
-    for Who { endpoint, .. } in members {
-        all.push(server::insides(endpoint).await.ok()?);
-    }
-    Some(all)
 }
 
 fn sum(all: impl Iterator<Item = Insides>) -> Insides {

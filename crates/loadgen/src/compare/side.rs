@@ -1,7 +1,7 @@
 //! One system on one row: a fresh cluster that ends with the row, or one that was there before.
 
 use super::cluster::{self, Cluster, Program};
-use super::{Origin, Plan, Subject, measure};
+use super::{Origin, Plan, Subject};
 use crate::admin;
 use crate::endpoint::Endpoint;
 use crate::report::model;
@@ -68,7 +68,7 @@ impl Side {
         let rest = server::read(&side.probes()).await.ok();
         side.rest_resident_bytes =
             rest.map(|reading| reading.resident_bytes_max()).filter(|bytes| *bytes > 0);
-        side.insides_when_ready = measure::insides(side.members()).await;
+        side.insides_when_ready = side.insides().await;
         Ok(side)
     }
 
@@ -96,6 +96,15 @@ impl Side {
             rest_resident_bytes: None,
             insides_when_ready: None,
         }
+    }
+
+    /// What every member tells about itself; `None` if one of them does not tell.
+    pub async fn insides(&self) -> Option<Vec<Insides>> {
+        let mut all = Vec::new();
+        for Who { endpoint, .. } in &self.members {
+            all.push(server::insides(endpoint).await.ok()?);
+        }
+        Some(all)
     }
 
     pub fn members(&self) -> &[Who] {

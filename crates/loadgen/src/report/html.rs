@@ -8,7 +8,7 @@
 use super::escape::escape;
 use super::page::{
     Cell, Column, Detail, Fact, FactKind, Figure, FigureGroup, Folding, Lines, NO_RATIO, NOT_MEASURED,
-    NOT_PUBLISHED, Page, Section, Table, Verdict, Who,
+    NOT_PUBLISHED, Page, Section, Table, Who,
 };
 use super::{ratios, svg};
 use std::fmt::Write;
@@ -234,7 +234,7 @@ impl Html {
                 self.put(format_args!("{open}<span class=\"n\">{}</span>{spread}</td>", escape(text)));
             }
             Cell::Ratio { text, verdict } => {
-                let (class, word) = (verdict_class(*verdict), verdict.word());
+                let (class, word) = (ratios::verdict_class(*verdict), verdict.word());
                 let word = if word.is_empty() { String::new() } else { format!("<small>{word}</small>") };
                 self.put(format_args!(
                     "{open}<span class=\"ratio {class}\">{}{word}</span></td>",
@@ -323,14 +323,5 @@ fn column_class(who: Option<Who>, begins: bool) -> String {
     match format!("{who} {begins}").trim() {
         "" => String::new(),
         classes => format!(" class=\"{classes}\""),
-    }
-}
-
-pub fn verdict_class(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Better => "better",
-        Verdict::Worse => "worse",
-        Verdict::Even => "even",
-        Verdict::Neutral => "neutral",
     }
 }

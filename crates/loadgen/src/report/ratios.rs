@@ -4,9 +4,8 @@
 
 use super::axis::Fitted;
 use super::escape::escape;
-use super::html::verdict_class;
 use super::number;
-use super::page::{RatioRow, Ratios, Scale};
+use super::page::{RatioRow, Ratios, Scale, Verdict};
 use std::fmt::Write;
 
 /// The overview as a figure.
@@ -61,4 +60,14 @@ fn grid_lines(axis: &Fitted) -> String {
     };
     let ticks = axis.ticks.iter().filter(|tick| tick.value != 1.0).map(|tick| line(tick.value, "--rule"));
     std::iter::once(line(1.0, "--muted")).chain(ticks).collect::<Vec<_>>().join(",")
+}
+
+/// The style of a verdict, by the name it has in the style sheet.
+pub fn verdict_class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Better => "better",
+        Verdict::Worse => "worse",
+        Verdict::Even => "even",
+        Verdict::Neutral => "neutral",
+    }
 }
