@@ -188,12 +188,13 @@ impl Reception {
     /// Hands over the next chunk; waits while the disk is behind.
     pub async fn add(&mut self, chunk: Bytes) -> Result<(), ReceiveError> {
         tokio::select! {
+            biased; // A stream that was replaced takes nothing more, even if there is room.
+            () = self.replaced.stopped() => Err(ReceiveError::Replaced),
             sent = self.chunks.send(chunk) => match sent {
                 Ok(()) => Ok(()),
                 // The writer ended before the stream did, and says why.
                 Err(_) => Err(self.failure().await),
             },
-            () = self.replaced.stopped() => Err(ReceiveError::Replaced),
         }
     }
 

@@ -137,14 +137,11 @@ async fn a_new_stream_ends_the_one_before_it() {
     let mut older = fixture.incoming.begin().await.unwrap();
     let all = chunks(9);
     older.add(all[0].clone()).await.unwrap();
+    let next = all[1].clone();
     let incoming = fixture.incoming.clone();
     let newer = tokio::spawn(async move { receive(&incoming, all).await });
-    let error = loop {
-        if let Err(error) = older.add(Bytes::new()).await {
-            break error;
-        }
-        tokio::task::yield_now().await;
-    };
+    eventually("the older stream goes on", || older.replaced.is_stopped()).await;
+    let error = older.add(next).await.unwrap_err();
     assert!(matches!(error, ReceiveError::Replaced), "{error}");
     drop(older);
     assert_eq!(newer.await.unwrap().unwrap(), 9);
