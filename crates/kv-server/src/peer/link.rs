@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use api::peer::peer_client::PeerClient;
 use api::peer::{Hello, MembersRequest, MessageBatch, ProbeRequest};
+use prometheus_client::metrics::counter::Counter;
 use raft_node::Lane;
 use tokio::sync::Notify;
 use tokio_stream::Stream;
@@ -100,8 +101,9 @@ impl Link {
         };
         let active = self.context.metrics.peers.active.get_or_create(&self.labels()).clone();
         let hello = self.context.hello(self.route.to);
-        let batches =
-            Batches { queue: Arc::clone(&self.queue), hello: Some(hello), context: self.context.clone() };
+        let to = To { To: format!("{:x}", self.route.to) };
+        let sent = self.context.metrics.peers.sent_bytes.get_or_create(&to).clone();
+        let batches = Batches { queue: Arc::clone(&self.queue), hello: Some(hello), sent };
         let mut prober = client.clone();
         let streaming = client.messages(batches);
         active.inc();
@@ -194,7 +196,8 @@ pub(super) async fn dial_with(url: &str, window_bytes: u32) -> Result<Client, St
 struct Batches {
     queue: Arc<Queue>,
     hello: Option<Hello>,
-    context: Context,
+    /// Bytes of the messages, without what their framing adds: as the receiver counts them.
+    sent: Counter,
 }
 
 impl Stream for Batches {
@@ -205,12 +208,10 @@ impl Stream for Batches {
         context: &mut std::task::Context<'_>,
     ) -> Poll<Option<MessageBatch>> {
         if let Some(hello) = self.hello.take() {
-            let to = To { To: format!("{:x}", hello.to) };
-            // Made here, so that the series exists before its first byte.
-            drop(self.context.metrics.peers.sent_bytes.get_or_create(&to));
             return Poll::Ready(Some(MessageBatch { hello: Some(hello), messages: Vec::new() }));
         }
         let messages = ready!(self.queue.poll_batch(context));
+        self.sent.inc_by(messages.iter().map(|message| message.len() as u64).sum());
         Poll::Ready(Some(MessageBatch { hello: None, messages }))
     }
 }

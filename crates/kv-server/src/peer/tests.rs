@@ -18,6 +18,7 @@ use super::*;
 use crate::identity::{FORMAT, FirstMember};
 use crate::incoming::{Incoming, Place};
 use crate::listen::bind;
+use crate::metrics::{From, To};
 use crate::shutdown::{self, Stop, Stopper};
 use crate::store_thread::StoreThread;
 use crate::url::Urls;
@@ -181,6 +182,10 @@ async fn messages_arrive_in_order_on_each_lane_and_say_who_sent_them() {
     for number in 0..100u8 {
         assert_eq!(two.next_message().await, (1, Bytes::from(vec![number; 1000])));
     }
+    let sent = &one.peers.context().metrics.peers.sent_bytes;
+    let received = &two.peers.context().metrics.peers.received_bytes;
+    assert_eq!(sent.get_or_create(&To { To: "2".into() }).get(), 100_000);
+    assert_eq!(received.get_or_create(&From { From: "1".into() }).get(), 100_000);
     // A member that does not exist is nobody's problem.
     one.peers.send(9, Lane::Urgent, Bytes::from_static(b"x"));
 }
