@@ -50,6 +50,9 @@ const CONNECTIONS_MAX: u32 = 32_768;
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
 /// A successor that answers at all takes over within a few round trips.
 const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
+/// A last checkpoint is 64 MiB at the most, and only shortens the next start: one that the disk, or sled after an error of its
+/// own threads, does not let end is given up.
+const CLOSE_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
@@ -69,6 +72,10 @@ pub enum NodeError {
     Raft(#[from] raft_node::StartError),
     #[error("wait for signals")]
     Signals(#[source] std::io::Error),
+    #[error(
+        "write a last checkpoint: it did not end within {CLOSE_WITHIN:?}; what was acknowledged is in the log"
+    )]
+    Close,
 }
 
 /// Runs a member until it is told to stop.
@@ -86,8 +93,9 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let fs = TimedFs::new(Arc::clone(&metrics));
     let established = bootstrap::establish(&settings, &directory, fs, ask)?;
     let running = Running::start(&runtimes, settings, &directory, established, metrics, peer_ports)?;
-    runtimes.clients.block_on(running.live(client_ports))?;
+    let lived = runtimes.clients.block_on(running.live(client_ports));
     runtimes.abandon();
+    lived?;
     drop(directory);
     tracing::info!("closed kv-server");
     Ok(())
@@ -187,8 +195,7 @@ impl Running {
             }
         };
         tracing::info!(signal = signal.map_err(NodeError::Signals)?, "received signal; shutting down");
-        self.stop(&stopper, &permits).await;
-        Ok(())
+        self.stop(&stopper, &permits).await
     }
 
     /// Returns when this member's name and client URLs have gone through the log: it can commit, and it has applied.
@@ -232,7 +239,7 @@ impl Running {
     }
 
     /// Hands leadership over, lets calls end, makes everything durable.
-    async fn stop(self, clients: &Stopper, permits: &Permits) {
+    async fn stop(self, clients: &Stopper, permits: &Permits) -> Result<(), NodeError> {
         if self.identity.members.len() > 1 {
             self.hand_over().await;
         }
@@ -246,10 +253,14 @@ impl Running {
             threads.join();
             store_thread.stop();
         });
-        if joined.await.is_err() {
-            tracing::error!("a thread panicked while the member stopped");
-        }
+        let closed = tokio::time::timeout(CLOSE_WITHIN, joined).await;
         self.peers_stopper.stop();
+        match closed {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => tracing::error!("a thread panicked while the member stopped"),
+            Err(_) => return Err(NodeError::Close),
+        }
+        Ok(())
     }
 }
 
