@@ -50,8 +50,7 @@ const CONNECTIONS_MAX: u32 = 32_768;
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
 /// A successor that answers at all takes over within a few round trips.
 const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
-/// A last checkpoint is 64 MiB at the most, and only shortens the next start: one that the disk, or sled after an error of its
-/// own threads, does not let end is given up.
+/// A last checkpoint is 64 MiB at the most, and only shortens the next start: one that the disk does not let end is given up.
 const CLOSE_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]

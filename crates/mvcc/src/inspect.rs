@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use crate::backend::directories::refused;
+use crate::backend::witness::WITNESS;
 use crate::backend::{Backend, SledBackend};
 use crate::block_file::{HEADER_BYTES, check_header_bytes};
 use crate::catalogue::{self, BlockEntry, Digest, Entry, Marks, crc_of};
@@ -136,10 +137,29 @@ impl Inspector {
         // see, so a copy is opened, and thrown away.
         copy_files(&dir.join("catalogue"), &scratch.join("catalogue"))?;
         match SledBackend::open(scratch).and_then(|mut copy| copy.catalogue()) {
-            Ok(entries) => inspector.take_catalogue(&entries),
+            Ok(entries) => {
+                inspector.take_catalogue(&entries);
+                // A catalogue that is damaged as it stands needs no witness.
+                if inspector.faults.is_empty() {
+                    inspector.ask_witness(scratch)?;
+                }
+            }
             Err(error) => inspector.catalogue_fault(error.to_string()),
         }
         Ok(inspector)
+    }
+
+    /// Opens the copy again, beside the witness this time: what the catalogue has lost is a fault and hides nothing.
+    fn ask_witness(&mut self, scratch: &Path) -> Result<()> {
+        let witness = self.dir.join(WITNESS);
+        match fs::copy(&witness, scratch.join(WITNESS)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            copied => copied.map_err(refused("copy", &witness))?,
+        };
+        if let Err(error) = SledBackend::open(scratch) {
+            self.catalogue_fault(error.to_string());
+        }
+        Ok(())
     }
 
     /// What is wrong with the catalogue. Faults of files and blocks stand beside those.

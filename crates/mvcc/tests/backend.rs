@@ -269,7 +269,7 @@ proptest! {
             for (number, (puts, removals)) in updates.iter().enumerate() {
                 // Keys of puts and removals are disjoint in one update; every other one swaps their ranges.
                 let shift = if number % 2 == 0 { 0 } else { 20 };
-                let key = |key: u8| vec![(key + shift) % 40];
+                let key = |key: u8| vec![1 + (key + shift) % 40];
                 let update = Update {
                     puts: puts.iter().map(|(number, value)| (key(*number), value.clone())).collect(),
                     removals: removals.iter().map(|number| key(*number)).collect(),

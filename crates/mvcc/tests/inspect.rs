@@ -158,6 +158,26 @@ fn blocks_are_found_without_a_catalogue() {
     assert!(found.iter().all(|block| !inspector.records(block).unwrap().is_empty()));
 }
 
+/// What sled opens without a word: an earlier state of its file.
+#[test]
+fn a_catalogue_that_lost_its_last_updates_shows_what_it_has_and_is_at_fault() {
+    let place = Place::new();
+    let marks = *place.inspect().marks().unwrap();
+    let witness = place.home().join("witness");
+    let mut ahead = std::fs::read(&witness).unwrap();
+    for slot in [0, 4096] {
+        let number = u64::from_le_bytes(ahead[slot + 12..slot + 20].try_into().unwrap()) + 2;
+        ahead[slot + 12..slot + 20].copy_from_slice(&number.to_le_bytes());
+        let crc = crc32c::crc32c(&ahead[slot..slot + 20]);
+        ahead[slot + 20..slot + 24].copy_from_slice(&crc.to_le_bytes());
+    }
+    std::fs::write(&witness, ahead).unwrap();
+    let inspector = place.inspect();
+    assert_eq!(inspector.marks(), Some(&marks));
+    let [fault] = inspector.faults() else { panic!("{:?}", inspector.faults()) };
+    assert!(fault.what.contains("without updates that were synced"), "{fault:?}");
+}
+
 #[test]
 fn a_walk_without_a_catalogue_goes_on_behind_what_it_cannot_read() {
     let place = Place::new();

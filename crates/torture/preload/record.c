@@ -32,6 +32,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 enum kind {
@@ -56,6 +57,7 @@ static size_t root_len;
 static int log_fd = -1;
 static uint64_t operations, kill_at, fail_at, sync_number;
 static int fail_errno;
+static __thread int is_late;
 
 static uint64_t number_from(const char *name) {
     const char *text = getenv(name);
@@ -175,7 +177,20 @@ static int refused(enum kind kind, uint64_t file, const char *name) {
     syscall(SYS_write, 2, line, (size_t)len);
     note(FAILED, file, (uint64_t)kind, (uint64_t)fail_errno, name, NULL);
     errno = fail_errno;
+    is_late = 1;
     return 1;
+}
+
+// Lets go of the lock and leaves errno as `error`. A failure is answered late, as disks do that try again before they give up:
+// what other threads did meanwhile has succeeded, and they may be waiting for this one.
+static void leave(int error) {
+    pthread_mutex_unlock(&lock);
+    if (is_late) {
+        is_late = 0;
+        struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+        nanosleep(&pause, NULL);
+    }
+    errno = error;
 }
 
 // ------------------------------------------------------------------------------------------------------------ opening
@@ -195,9 +210,7 @@ static int open_noted(int dir, const char *path, int flags, mode_t mode) {
     note(creates ? CREATE : OPEN, file, 0, 0, name, NULL);
     if (truncates) note(TRUNCATE, file, 0, 0, NULL, NULL);
 out:;
-    int error = errno;
-    pthread_mutex_unlock(&lock);
-    errno = error;
+    leave(errno);
     return fd;
 }
 
@@ -241,9 +254,7 @@ static ssize_t write_noted(int fd, uint64_t file, const struct iovec *data, int 
         }
         errno = error;
     }
-    int error = errno;
-    pthread_mutex_unlock(&lock);
-    errno = error;
+    leave(errno);
     return wrote;
 }
 
@@ -279,8 +290,7 @@ static int truncate_noted(int fd, off_t length) {
     int result = refused(TRUNCATE, file, NULL) ? -1 : (int)syscall(SYS_ftruncate, fd, length);
     int error = errno;
     if (result == 0) note(TRUNCATE, file, (uint64_t)length, 0, NULL, NULL);
-    pthread_mutex_unlock(&lock);
-    errno = error;
+    leave(error);
     return result;
 }
 int ftruncate(int fd, off_t length) { return truncate_noted(fd, length); }
@@ -296,8 +306,7 @@ static int allocate_noted(int fd, int mode, off_t offset, off_t bytes) {
         // The mode in the low bits of the number, the bytes above it; only growth matters to a reader of the file.
         note(ALLOCATE, file, (uint64_t)offset, ((uint64_t)bytes << 8) | (uint64_t)(mode & 0xff), NULL, NULL);
     }
-    pthread_mutex_unlock(&lock);
-    errno = error;
+    leave(error);
     return result;
 }
 int fallocate(int fd, int mode, off_t offset, off_t bytes) { return allocate_noted(fd, mode, offset, bytes); }
@@ -319,17 +328,13 @@ static int sync_noted(int fd, long call) {
     int fails = refused(SYNC_BEGIN, file, NULL), error = errno;
     uint64_t number = ++sync_number;
     if (!fails) note(SYNC_BEGIN, file, 0, number, NULL, NULL);
-    pthread_mutex_unlock(&lock);
-    if (fails) {
-        errno = error;
-        return -1;
-    }
+    leave(error);
+    if (fails) return -1;
     int result = (int)syscall(call, fd);
     error = errno;
     pthread_mutex_lock(&lock);
     if (result == 0) note(SYNC_END, file, 0, number, NULL, NULL);
-    pthread_mutex_unlock(&lock);
-    errno = error;
+    leave(error);
     return result;
 }
 int fsync(int fd) { return sync_noted(fd, SYS_fsync); }
@@ -360,8 +365,7 @@ static int rename_noted(int from_dir, const char *from, int to_dir, const char *
     int result = refused(RENAME, 0, name) ? -1 : (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
     int error = errno;
     if (result == 0) note(RENAME, 0, 0, 0, name, other);
-    pthread_mutex_unlock(&lock);
-    errno = error;
+    leave(error);
     return result;
 }
 int rename(const char *from, const char *to) { return rename_noted(AT_FDCWD, from, AT_FDCWD, to, 0); }
@@ -379,8 +383,7 @@ static int remove_noted(int dir, const char *path, int flags) {
     int result = refused(kind, 0, name) ? -1 : (int)syscall(SYS_unlinkat, dir, path, flags);
     int error = errno;
     if (result == 0) note(kind, 0, 0, 0, name, NULL);
-    pthread_mutex_unlock(&lock);
-    errno = error;
+    leave(error);
     return result;
 }
 int unlink(const char *path) { return remove_noted(AT_FDCWD, path, 0); }
@@ -399,8 +402,7 @@ static int mkdir_noted(int dir, const char *path, mode_t mode) {
         if (fstatat(dir, path, &facts, 0) != 0) give_up("stat of a new directory");
         note(MKDIR, facts.st_ino, 0, 0, name, NULL);
     }
-    pthread_mutex_unlock(&lock);
-    errno = error;
+    leave(error);
     return result;
 }
 int mkdir(const char *path, mode_t mode) { return mkdir_noted(AT_FDCWD, path, mode); }

@@ -178,11 +178,7 @@ fn bad_end(end: &End, error: i32) -> Option<String> {
     let said = &end.said;
     let own_words: Vec<&str> = said.lines().filter(|line| !line.starts_with("torture recorder")).collect();
     let reason = format!("os error {error}");
-    // sled's own threads may fail after the last request and keep the reason to themselves: see the open row in docs/faults.md.
-    let given_up = "write a last checkpoint: it did not end";
-    let named = own_words
-        .iter()
-        .any(|line| line.contains(&reason) || line.contains("Os { code") || line.contains(given_up));
+    let named = own_words.iter().any(|line| line.contains(&reason) || line.contains("Os { code"));
     match end.status.code() {
         None => Some(format!("ended by a signal: {}", end.status)),
         Some(_) if said.contains("panicked") => Some("panicked".to_owned()),

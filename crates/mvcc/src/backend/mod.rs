@@ -8,9 +8,11 @@
 //! backend is checked alike.
 
 pub(crate) mod directories;
+mod flush;
 mod memory;
 mod shelf;
 mod sled;
+pub(crate) mod witness;
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +24,7 @@ pub use self::directories::{discard_staged, finish_install, staged_at};
 pub use self::memory::MemoryBackend;
 pub use self::sled::SledBackend;
 
-/// One atomic change of the catalogue. Keys are disjoint.
+/// One atomic change of the catalogue. Keys are disjoint; none is empty or begins with 0, which backends keep for themselves.
 #[derive(Debug, Default)]
 pub struct Update {
     pub puts: Vec<(Vec<u8>, Vec<u8>)>,

@@ -2,6 +2,7 @@
 //!
 //!   DIR/catalogue/          sled: one tree, small values, one batch per checkpoint
 //!   DIR/blocks/NNNNNN.blk   written once, synced before the catalogue names what is inside
+//!   DIR/witness             the number of the newest update that the catalogue has durably taken
 //!
 //! Directories are made 0700 and block files 0600: values are nobody else's business.
 //!
@@ -12,8 +13,10 @@
 //! * Values beyond about 128 KiB become files that it never syncs: catalogue values stay far below.
 //! * What it finds damaged it refuses or, rarely, panics at. Both are `Corrupt` here, and told from a disk that refuses:
 //!   one needs another copy of the store, the other a free or a mended disk.
-//! * The end of its own log has no witness: damage there looks like an update that never happened. The marks say which
-//!   checkpoint it is then, and the log replays the rest.
+//! * Damage at the end of its own log looks to it like an update that never happened. So updates are numbered, and the
+//!   witness says how many there must be.
+//! * A write that fails on one of its threads may leave the one that waits for it asleep: `flush` wakes it.
+//! * Keys that begin with 0 are this file's own: the number, and what `flush` writes.
 //! * It reuses the segments of its file: some 2 MiB through thousands of checkpoints, however often entries change.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -26,7 +29,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::directories::{Directories, parent, refused, sync_dir, write_mark};
+use super::flush::flush;
 use super::shelf::{self, Shelf, Slot};
+use super::witness::Witness;
 use super::{Backend, BlockFile, Update};
 use crate::error::{Error, Result};
 use crate::types::Applied;
@@ -35,6 +40,14 @@ use crate::types::Applied;
 const CACHE_BYTES: u64 = 8 << 20;
 /// Beyond this sled would write a value to a file of its own, unsynced.
 const VALUE_BYTES_MAX: usize = 96 << 10;
+
+/// Of keys that never leave this file.
+const OWN: u8 = 0;
+/// How many updates the catalogue has taken, u64 little-endian. Written with each of them.
+const NUMBER_KEY: [u8; 2] = [OWN, b'n'];
+const FLUSH_KEY: [u8; 2] = [OWN, b'f'];
+/// An update takes milliseconds; after this it is asked whether its writes have failed.
+const FLUSH_PERIOD: Duration = Duration::from_secs(1);
 
 /// How often and how long sled's lock is waited for: three seconds, then somebody else has it.
 const LOCK_ATTEMPTS: usize = 300;
@@ -47,6 +60,7 @@ pub struct SledBackend {
     catalogue_dir: PathBuf,
     /// Sled's file, to be truly synced.
     catalogue_file: File,
+    witness: Witness,
     blocks_dir: PathBuf,
     /// The directory of all this.
     dir: PathBuf,
@@ -88,7 +102,15 @@ impl SledBackend {
         for new in parent(dir).into_iter().chain([dir, &catalogue_dir, &blocks_dir]) {
             sync_dir(new)?;
         }
-        Ok(SledBackend { catalogue, catalogue_dir, catalogue_file, blocks_dir, dir: dir.to_path_buf() })
+        let witness = check_witness(dir, &catalogue_dir, &catalogue)?;
+        Ok(SledBackend {
+            catalogue,
+            catalogue_dir,
+            catalogue_file,
+            witness,
+            blocks_dir,
+            dir: dir.to_path_buf(),
+        })
     }
 
     fn block_path(&self, number: u64) -> PathBuf {
@@ -105,13 +127,13 @@ impl SledBackend {
 
 impl Backend for SledBackend {
     fn catalogue(&mut self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let entries = self.catalogue.iter().map(|entry| {
+        let entries = self.catalogue.range([OWN + 1]..).map(|entry| {
             let (key, value) = entry.map_err(|error| catalogue_unreadable(&self.catalogue_dir, error))?;
             Ok((key.to_vec(), value.to_vec()))
         });
         // As for opening: sled may panic at pages that it did not write.
         catch_unwind(AssertUnwindSafe(|| entries.collect()))
-            .unwrap_or_else(|_panic| Err(catalogue_damaged(&self.catalogue_dir, 0)))
+            .unwrap_or_else(|_panic| Err(catalogue_damaged(&self.catalogue_dir, NOT_RECOGNISED)))
     }
 
     fn update(&mut self, update: Update) -> Result<()> {
@@ -120,12 +142,16 @@ impl Backend for SledBackend {
             batch.remove(key);
         }
         for (key, value) in update.puts {
+            assert!(key.first() > Some(&OWN), "a key of the backend's own");
             assert!(value.len() <= VALUE_BYTES_MAX, "a catalogue value that sled would not sync");
             batch.insert(key, value);
         }
+        let number = self.witness.number() + 1;
+        batch.insert(&NUMBER_KEY, &number.to_le_bytes());
         self.catalogue.apply_batch(batch).map_err(catalogue_refused("write"))?;
-        self.catalogue.flush().map_err(catalogue_refused("flush"))?;
-        self.catalogue_file.sync_all().map_err(refused("sync", &self.catalogue_dir.join("db")))
+        flush(&self.catalogue, &FLUSH_KEY, FLUSH_PERIOD).map_err(catalogue_refused("flush"))?;
+        self.catalogue_file.sync_all().map_err(refused("sync", &self.catalogue_dir.join("db")))?;
+        self.witness.saw(number)
     }
 
     fn catalogue_bytes(&self) -> u64 {
@@ -254,31 +280,59 @@ fn open_catalogue(dir: &Path) -> Result<sled::Db> {
                 thread::sleep(LOCK_PAUSE);
             }
             Ok(Err(error)) => return Err(catalogue_unreadable(dir, error)),
-            Err(_panic) => return Err(catalogue_damaged(dir, 0)),
+            Err(_panic) => return Err(catalogue_damaged(dir, NOT_RECOGNISED)),
         }
+    }
+}
+
+/// The witness of the store in `dir`; made if there is none yet.
+///
+/// Errors: `Corrupt` if the catalogue is behind it.
+fn check_witness(dir: &Path, catalogue_dir: &Path, catalogue: &sled::Db) -> Result<Witness> {
+    let damaged = |what| catalogue_damaged(catalogue_dir, what);
+    // As for opening: sled may panic at pages that it did not write.
+    let found = catch_unwind(AssertUnwindSafe(|| catalogue.get(NUMBER_KEY)))
+        .map_err(|_panic| damaged(NOT_RECOGNISED))?
+        .map_err(|error| catalogue_unreadable(catalogue_dir, error))?;
+    let number = match found {
+        None => 0,
+        Some(value) => u64::from_le_bytes(value.as_ref().try_into().map_err(|_| damaged(NOT_RECOGNISED))?),
+    };
+    match Witness::open(dir)? {
+        Some(witness) if witness.number() > number => {
+            Err(damaged("its engine opened it without updates that were synced"))
+        }
+        // A crash came between the two: the update is whole, and only now has its witness.
+        Some(mut witness) if witness.number() < number => witness.saw(number).map(|()| witness),
+        Some(witness) => Ok(witness),
+        None => Witness::found(dir, number),
     }
 }
 
 /// Tells damage, which only another copy repairs, from a disk that refuses, whose cause can go away.
 fn catalogue_unreadable(dir: &Path, error: sled::Error) -> Error {
     match error {
-        sled::Error::Corruption { at, bt: () } => catalogue_damaged(dir, at.map_or(0, |at| at.lid())),
+        sled::Error::Corruption { at, bt: () } => {
+            let offset = at.map_or(0, |at| at.lid());
+            Error::Corrupt { file: dir.display().to_string(), offset, what: NOT_RECOGNISED }
+        }
         sled::Error::Unsupported(_) | sled::Error::ReportableBug(_) | sled::Error::CollectionNotFound(_) => {
-            catalogue_damaged(dir, 0)
+            catalogue_damaged(dir, NOT_RECOGNISED)
         }
         sled::Error::Io(source)
             if matches!(source.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData) =>
         {
-            catalogue_damaged(dir, 0)
+            catalogue_damaged(dir, NOT_RECOGNISED)
         }
         sled::Error::Io(source) => refused("open", dir)(source),
     }
 }
 
 /// One sentence for all that sled does not recognise: why not, only its authors could tell.
-fn catalogue_damaged(dir: &Path, offset: u64) -> Error {
-    let what = "the catalogue's engine does not recognise its files";
-    Error::Corrupt { file: dir.display().to_string(), offset, what }
+const NOT_RECOGNISED: &str = "the catalogue's engine does not recognise its files";
+
+fn catalogue_damaged(dir: &Path, what: &'static str) -> Error {
+    Error::Corrupt { file: dir.display().to_string(), offset: 0, what }
 }
 
 /// sled writes its summary of the log under this name and renames it. Killed in between, it trips over its own leftover at
@@ -327,6 +381,70 @@ mod tests {
         let mut backend = SledBackend::open(&home).unwrap();
         assert_eq!(backend.catalogue().unwrap(), [(b"b".to_vec(), b"2".to_vec())]);
         assert!(!leftover.exists());
+    }
+
+    /// What opening says of a store whose catalogue's log has one bit changed: it never loses the last updates in silence.
+    #[test]
+    fn a_catalogue_damaged_anywhere_holds_all_of_its_updates_or_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("store");
+        let mut backend = SledBackend::open(&home).unwrap();
+        for (key, value) in [("a", "1"), ("b", "2"), ("c", "3")] {
+            backend.update(put(key, value)).unwrap();
+        }
+        let truth = backend.catalogue().unwrap();
+        assert_eq!(truth.len(), 3);
+        drop(backend);
+        let db = home.join("catalogue/db");
+        let intact = fs::read(&db).unwrap();
+        let mut refusals = 0;
+        for at in (0..1200).step_by(29) {
+            let copy = dir.path().join(format!("copy{at}"));
+            for place in ["catalogue", "blocks"] {
+                fs::create_dir_all(copy.join(place)).unwrap();
+            }
+            for name in ["catalogue/conf", "witness"] {
+                fs::copy(home.join(name), copy.join(name)).unwrap();
+            }
+            let mut damaged = intact.clone();
+            damaged[at] ^= 1 << (at % 8);
+            fs::write(copy.join("catalogue/db"), damaged).unwrap();
+            match SledBackend::open(&copy).and_then(|mut backend| backend.catalogue()) {
+                Ok(found) => assert_eq!(found, truth, "byte {at}"),
+                Err(Error::Corrupt { .. }) => refusals += 1,
+                Err(other) => panic!("byte {at}: {other}"),
+            }
+        }
+        assert!(refusals > 5, "the bytes that were changed mean something: {refusals}");
+    }
+
+    /// Killed between the catalogue's sync and its witness: the update is there, and the next one is numbered behind it.
+    #[test]
+    fn a_witness_that_is_one_update_behind_catches_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut backend = SledBackend::open(dir.path()).unwrap();
+        backend.update(put("a", "1")).unwrap();
+        let before = fs::read(dir.path().join("witness")).unwrap();
+        backend.update(put("b", "2")).unwrap();
+        drop(backend);
+        fs::write(dir.path().join("witness"), before).unwrap();
+        let mut backend = SledBackend::open(dir.path()).unwrap();
+        assert_eq!(backend.witness.number(), 2);
+        backend.update(put("c", "3")).unwrap();
+        assert_eq!(backend.catalogue().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn a_flush_that_is_asked_about_all_the_time_leaves_nothing_to_see() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut backend = SledBackend::open(dir.path()).unwrap();
+        backend.update(put("a", "1")).unwrap();
+        for _ in 0..20 {
+            backend.catalogue.insert("b", "2").unwrap();
+            flush(&backend.catalogue, &FLUSH_KEY, Duration::ZERO).unwrap();
+            backend.catalogue.remove("b").unwrap();
+        }
+        assert_eq!(backend.catalogue().unwrap(), [(b"a".to_vec(), b"1".to_vec())]);
     }
 
     #[test]
