@@ -65,14 +65,33 @@ impl Index {
         )
     }
 
-    /// Puts back a put that was read from a block. Blocks may begin in the middle of a key's history.
-    pub fn restore_put(&mut self, key: &[u8], put: Visible) {
-        self.change(key, |history| history.push_put(put), || (History::with_put(put), ()))
-    }
-
-    /// Puts back a tombstone that was read from a block; its puts may be compacted away.
-    pub fn restore_tombstone(&mut self, key: &[u8], at: Revision) {
-        self.change(key, |history| history.push_tombstone(at), || (History::with_tombstone(at), ()))
+    /// Puts back what was read from blocks. Changes come sorted by key, and those of one key in their order; `begin` makes the
+    /// history of a key that is not there, and `follow` continues that of one which is.
+    pub fn restore<'k, C, E>(
+        &mut self,
+        changes: impl Iterator<Item = (&'k [u8], C)>,
+        mut begin: impl FnMut(C) -> History,
+        mut follow: impl FnMut(&mut History, C) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut changes = changes.peekable();
+        // One search for a leaf, then all that belongs into it, until it is full.
+        while let Some((key, _)) = changes.peek() {
+            let beyond = self.leaves.range::<[u8], _>((Bound::Excluded(*key), Bound::Unbounded)).next();
+            let end = beyond.map(|(name, _)| name.clone());
+            let leaf = self.leaf_mut(key);
+            let mut upper = None;
+            while upper.is_none()
+                && let Some((key, change)) =
+                    changes.next_if(|(key, _)| end.as_ref().is_none_or(|end| *key < end.as_ref()))
+            {
+                match leaf.search_from_last(key) {
+                    Ok(position) => leaf.update(position, |history| follow(history, change))?,
+                    Err(position) => upper = insert(leaf, position, key, begin(change)),
+                }
+            }
+            self.file(upper);
+        }
+        Ok(())
     }
 
     /// Visits the keys of `range` whether or not they exist at any one revision.
@@ -178,23 +197,37 @@ impl Index {
         change: impl FnOnce(&mut History) -> T,
         create: impl FnOnce() -> (History, T),
     ) -> T {
-        let (_, leaf) =
-            self.leaves.range_mut::<[u8], _>(up_to(key)).next_back().expect("the first leaf holds every key");
+        let leaf = self.leaf_mut(key);
         match leaf.search(key) {
             Ok(position) => leaf.update(position, change),
             Err(position) => {
                 let (history, result) = create();
-                leaf.insert(position, key, history);
-                if leaf.must_split() {
-                    // Keys that arrive in ascending order fill leaves to the brim; others leave both halves room.
-                    let is_last = position + 1 == leaf.len();
-                    let upper = leaf.split_off(if is_last { position } else { leaf.len() / 2 });
-                    self.leaves.insert(Box::from(upper.key(0)), upper);
-                }
+                let upper = insert(leaf, position, key, history);
+                self.file(upper);
                 result
             }
         }
     }
+
+    fn leaf_mut(&mut self, key: &[u8]) -> &mut Leaf {
+        let mut leaves = self.leaves.range_mut::<[u8], _>(up_to(key));
+        leaves.next_back().map(|(_, leaf)| leaf).expect("the first leaf holds every key")
+    }
+
+    /// Takes in the upper part of a leaf that was split.
+    fn file(&mut self, upper: Option<Leaf>) {
+        if let Some(upper) = upper {
+            self.leaves.insert(Box::from(upper.key(0)), upper);
+        }
+    }
+}
+
+/// Inserts a key, and returns the upper part of a leaf that became too large by it.
+fn insert(leaf: &mut Leaf, position: usize, key: &[u8], history: History) -> Option<Leaf> {
+    leaf.insert(position, key, history);
+    // Keys that arrive in ascending order fill leaves to the brim; others leave both halves room.
+    let is_last = position + 1 == leaf.len();
+    leaf.must_split().then(|| leaf.split_off(if is_last { position } else { leaf.len() / 2 }))
 }
 
 /// Everything up to and including `key`; its greatest element is the leaf of `key`.
@@ -270,6 +303,29 @@ mod tests {
     #[test]
     fn keys_that_arrive_in_order_fill_their_leaves() {
         assert_eq!(index(2560, 1).leaves.len(), 10);
+    }
+
+    #[test]
+    fn sorted_changes_are_restored_into_an_empty_index_and_between_other_keys() {
+        let mut index = Index::new();
+        for (begin, step, version) in [(1, 3, 1), (0, 1, 2), (0, 7, 3)] {
+            let keys: Vec<_> = (begin..3000).step_by(step).map(key).collect();
+            let put = |main| Visible { revision: Revision::first_of(main), create: 2, version: 1 };
+            let follow = |history: &mut History, main| {
+                let newest = history.newest().expect("nothing was deleted");
+                let put = Visible { create: 2, version: newest.version + 1, ..put(main) };
+                history.push_put(put);
+                Ok::<_, ()>(())
+            };
+            let changes = keys.iter().map(|key| (key.as_slice(), 10 * version));
+            index.restore(changes, |main| History::with_put(put(main)), follow).unwrap();
+            check(&index);
+        }
+        for (number, version) in [(0, 2), (1, 2), (2, 1), (7, 3), (14, 2), (2999, 1)] {
+            let newest = index.get(&key(number)).unwrap().newest().unwrap();
+            assert_eq!(newest.version, version, "{number}");
+        }
+        assert_eq!(index.count_live(&KeyRange::all()), 3000);
     }
 
     #[test]

@@ -12,6 +12,8 @@
 //!
 //! A leaf splits in the middle, or at its end when keys come in ascending order: those fill their leaves to the brim.
 
+use std::cmp::Ordering;
+
 use crate::history::History;
 
 /// Keys per leaf at most. 256: a split every 128 inserts, a search of eight steps, an insert that moves 6 KiB at worst.
@@ -57,12 +59,21 @@ impl Leaf {
         while low < high {
             let middle = low + (high - low) / 2;
             match self.key(middle).cmp(key) {
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Greater => high = middle,
-                std::cmp::Ordering::Equal => return Ok(middle),
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Ok(middle),
             }
         }
         Err(low)
+    }
+
+    /// As `search`, for keys that come in ascending order: most of them belong behind all others.
+    pub fn search_from_last(&self, key: &[u8]) -> Result<usize, usize> {
+        match self.len().checked_sub(1).map(|last| self.key(last).cmp(key)) {
+            None | Some(Ordering::Less) => Err(self.len()),
+            Some(Ordering::Equal) => Ok(self.len() - 1),
+            Some(Ordering::Greater) => self.search(key),
+        }
     }
 
     /// Changes one history and keeps the count of live keys right.

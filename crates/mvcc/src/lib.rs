@@ -42,6 +42,7 @@ mod catalogue; // what one checkpoint says
 mod compaction; // superseded history leaves
 mod maintainer; // the background half
 mod recovery; // how a store is opened
+mod restoring; // records find their way into the index
 mod tidying; // space comes back
 
 mod export; // a checkpoint leaves

@@ -2,9 +2,9 @@
 //!
 //! * Everything durable is looked at: catalogue entries one by one and as a whole, headers of files, every block. What is
 //!   damaged stops the start; it is never skipped.
-//! * Blocks come in revision order, so each key's history grows as it did when it was written. Records that compaction
-//!   found dead are left out: their successors may be gone.
-//! * Memory is bounded by the index: blocks are read one at a time and not kept.
+//! * Each key's history grows as it did when it was written. Records that compaction found dead are left out: their
+//!   successors may be gone.
+//! * Memory is bounded: the index, one block at a time, and what `restoring` gathers.
 //! * What a start leaves on the disk is what it found, but for the leftovers of a crash: bytes behind the last named block
 //!   of the newest file, and files in which no named block lies.
 //! * A store that refuses to open is left as it is, for `inspect` and for whoever sets it aside.
@@ -22,10 +22,9 @@ use crate::catalogue::{self, BlockEntry, Digest, Entry, Marks, crc_of, damaged};
 use crate::compaction::Compaction;
 use crate::directory::{Block, BlockCache, Content, Directory};
 use crate::error::{Error, Result};
-use crate::history::Visible;
 use crate::index::Index;
 use crate::maintainer::{Durable, DurableItem, Maintainer};
-use crate::record::{Body, Record};
+use crate::restoring::Restoring;
 use crate::state::{Shared, State};
 use crate::store::Store;
 use crate::types::{Options, Written};
@@ -164,49 +163,29 @@ fn adopt(
     Ok(())
 }
 
-/// Reads all blocks and replays their records. Some three million records per second: one checksum and one decompression per
-/// block, one index update per record, and no sorting, since blocks come in the order of time.
+/// Reads all blocks and replays their records: one checksum and one decompression per block, and the sorting of its keys.
 fn rebuild_index(directory: &Directory) -> Result<Index> {
-    let mut index = Index::new();
+    let block = |position| directory.get(position).expect("within its length");
+    let contradicted = |(position, what)| contradiction(block(position), what);
+    let mut restoring = Restoring::new();
     for position in 0..directory.len() {
-        let block = directory.get(position).expect("within its length");
         // Past the cache, which would only keep the newest of them.
-        let decoded = block.load()?;
+        let decoded = block(position).load()?;
         // Both lists ascend, so one step through them together finds which records are dead.
-        let mut dead = block.dead.unpack().into_iter().peekable();
+        let mut dead = block(position).dead.unpack().into_iter().peekable();
         for record in decoded.records() {
             if dead.next_if_eq(&record.revision).is_none() {
-                restore(&mut index, &record).map_err(|what| contradiction(block, what))?;
+                restoring.add(position, &record).map_err(contradicted)?;
             }
         }
         if dead.next().is_some() {
-            return Err(contradiction(block, "the catalogue lists a dead record that is not there"));
+            return Err(contradiction(
+                block(position),
+                "the catalogue lists a dead record that is not there",
+            ));
         }
     }
-    Ok(index)
-}
-
-/// Puts one record back. The error: it does not continue its key's history.
-fn restore(index: &mut Index, record: &Record<'_>) -> Result<(), &'static str> {
-    let history = index.get(record.key);
-    let newest = history.and_then(|history| history.newest());
-    match record.body {
-        // Two tombstones in a row: a put between them would have to be there, dead or alive.
-        Body::Tombstone if history.is_some() && newest.is_none() => Err("a deleted key is deleted again"),
-        Body::Tombstone => {
-            index.restore_tombstone(record.key, record.revision);
-            Ok(())
-        }
-        Body::Put { create, version, .. } => {
-            let put = Visible { revision: record.revision, create, version };
-            // A first known put may have any version: compaction cut what was before. Every later one must follow.
-            if newest.is_some_and(|newest| (newest.create, newest.version + 1) != (create, version)) {
-                return Err("a put does not continue its key's history");
-            }
-            index.restore_put(record.key, put);
-            Ok(())
-        }
-    }
+    restoring.finish().map_err(contradicted)
 }
 
 /// The error for records that are intact, each for itself, and cannot have been written one after the other.
