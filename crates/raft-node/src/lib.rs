@@ -57,6 +57,7 @@ mod start; // brings a member up from its log
 mod apply; // committed entries into the state machine
 mod core; // Raft as events in, effects out
 mod event; // those events and effects
+mod found; // the log at the start, and whether it belongs here
 mod node; // the core together with those who wait for it
 mod persist; // what must be on disk, and the promises that depend on it
 
@@ -68,10 +69,10 @@ mod store; // the log as raft-rs reads it
 // Encodings.
 mod batch; // many commands as one entry
 mod codec; // numbers and byte strings
-pub mod inspect;
+pub mod inspect; // what lies in a log, for whoever only looks
 mod logger; // raft-rs' lines as tracing events
 mod message; // Raft messages on the wire
-mod state; // votes, commit and membership on disk // what lies in a log, for whoever only looks
+mod state; // votes, commit and membership on disk
 
 // The shell.
 mod driver; // the threads
@@ -83,12 +84,13 @@ pub use apply::{Applier, ApplyJob, Done};
 pub use config::{Config, Limits};
 pub use error::{ProposeError, ReadError, StartError, TransferError, causes};
 pub use event::{Event, Setup, SnapshotOffer, SnapshotOutcome};
+pub use found::Found;
 pub use handle::{Handle, Role, Status};
 pub use interface::{Answer, Fatal, Lane, LogSync, Observer, Position, StateMachine, StoreState, Transport};
 pub use message::Outbound;
 #[doc(hidden)]
 pub use message::fuzzed_message;
-pub use node::{Found, Gauges, Node, NodeSetup, Turn};
+pub use node::{Gauges, Node, NodeSetup, Turn};
 pub use persist::{Durable, PersistJob, Persisted, Receipt, persist};
 pub use replies::Pump;
 pub use start::{Log, Started, Threads, start};

@@ -29,6 +29,7 @@ use crate::apply::ApplyJob;
 use crate::batch::Batch;
 use crate::core::Core;
 use crate::event::{Committed, Event, Payload, Setup};
+use crate::found::{Found, durable_state};
 use crate::message::Outbound;
 use crate::persist::PersistJob;
 use crate::proposals::{Expired, Proposals, Ticks};
@@ -85,15 +86,6 @@ pub struct Gauges {
     pub last_index: u64,
 }
 
-/// The log as a node finds it at its start.
-pub struct Found<F: wal::Fs> {
-    pub reader: wal::Reader<F>,
-    /// The bytes last put as state, if any were.
-    pub state: Option<Vec<u8>>,
-    pub start: wal::Position,
-    pub last: wal::Position,
-}
-
 /// The node of one member. `P` answers a proposer and `R` a reader; a node moves them but never looks inside.
 ///
 /// Per turn: at most one batch and one read round begin. That is no limit on throughput, because both take in
@@ -129,7 +121,7 @@ impl<P, R> Node<P, R> {
         applied: Position,
     ) -> Result<Self, Fatal> {
         let store = setup.core.store;
-        let state = crate::start::durable_state(voters, &found, applied, store)?;
+        let state = durable_state(voters, &found, applied, store)?;
         let to = |at: wal::Position| Position { index: at.index.0, term: at.term.0 };
         let (start, last) = (to(found.start), to(found.last));
         let checkpoint = match store {

@@ -1,15 +1,4 @@
 //! Brings a member up: log read back, node built, threads started.
-//!
-//! What is compared before anything runs, and what a difference means:
-//!
-//! | found | so |
-//! |---|---|
-//! | the machine ends before the log begins, its store whole | entries in between are gone: refused |
-//! | the same, its store lost | the leader is asked for the state; see [`crate::StoreState`] |
-//! | the machine or the commit index ends behind the log's end | synced entries were lost: refused, since this member has acknowledged them |
-//! | another membership in the log than in the configuration | another cluster's log: refused |
-//! | a log without state and with entries | not written by this crate: refused |
-//! | the commit index lags behind the machine | fine: it is a hint, and the machine knows better |
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,18 +6,17 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use raft::eraftpb::ConfState;
 use wal::{Fs, Recovery, Wal};
 
 use crate::apply::Applier;
 use crate::driver::{Driver, Outlets, TickClock, run_apply, run_log};
 use crate::event::Setup;
+use crate::found::Found;
 use crate::mailbox::Mailbox;
-use crate::node::{Found, Node, NodeSetup};
+use crate::node::{Node, NodeSetup};
 use crate::replies::{Pump, replies};
 use crate::shared::Shared;
-use crate::state::DurableState;
-use crate::{Config, Fatal, Handle, Observer, Position, StartError, StateMachine, StoreState, Transport};
+use crate::{Config, Fatal, Handle, Observer, StartError, StateMachine, Transport};
 
 /// A read round without an answer is begun again after this long, as etcd does.
 const READ_RETRY: Duration = Duration::from_millis(500);
@@ -39,28 +27,20 @@ const READ_RETRY: Duration = Duration::from_millis(500);
 /// then on the log belongs to the member's log thread, and others read through its reader.
 pub struct Log<F: Fs> {
     wal: Wal<F>,
-    state: Option<Vec<u8>>,
-    start: wal::Position,
-    last: wal::Position,
+    found: Found<F>,
 }
 
 impl<F: Fs> Log<F> {
     /// A log that was just created: nothing is in it yet.
     pub fn created(wal: Wal<F>) -> Self {
-        let last = wal.last();
-        Log { wal, state: None, start: last, last }
+        let found = Found::created(&wal);
+        Log { wal, found }
     }
 
     /// A log that was opened again.
     pub fn opened(wal: Wal<F>, recovery: Recovery) -> Self {
-        Log { wal, state: recovery.state, start: recovery.start, last: recovery.last }
-    }
-
-    /// The writer for the log thread, and what the node reads through.
-    fn split(self) -> (Wal<F>, Found<F>) {
-        let found =
-            Found { reader: self.wal.reader(), state: self.state, start: self.start, last: self.last };
-        (self.wal, found)
+        let found = Found::opened(&wal, recovery);
+        Log { wal, found }
     }
 }
 
@@ -96,7 +76,7 @@ pub fn start<S: StateMachine, F: Fs>(
     check(&config)?;
     // What the machine holds must come from this log: replay begins right behind it.
     let applied = state_machine.applied();
-    let (wal, found) = log.split();
+    let Log { wal, found } = log;
     let last = found.last.index.0;
     if applied.index > last {
         return Err(StartError::AppliedBeyondLog { applied: applied.index, last });
@@ -232,44 +212,6 @@ fn ticks(time: Duration, tick: Duration) -> u64 {
     assert!(!tick.is_zero(), "a tick takes time");
     let ticks = time.as_nanos().div_ceil(tick.as_nanos());
     u64::try_from(ticks).unwrap_or(u64::MAX).max(1)
-}
-
-/// The durable state to begin with: what the log holds, or a new member's first.
-pub(crate) fn durable_state<F: Fs>(
-    voters: &[u64],
-    found: &Found<F>,
-    applied: Position,
-    store: StoreState,
-) -> Result<DurableState, Fatal> {
-    // Replaying needs every entry after the applied one.
-    let start = found.start.index.0;
-    if applied.index < start && store == StoreState::Whole {
-        return Err(Fatal::new(format!(
-            "the log begins after entry {start}, but the state machine ends at {}",
-            applied.index
-        )));
-    }
-    let mut conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
-    conf.voters.sort_unstable();
-    let Some(bytes) = &found.state else {
-        if found.last.index.0 != 0 {
-            return Err(Fatal::new(format!("the log ends at {} but holds no Raft state", found.last.index)));
-        }
-        return Ok(DurableState { conf, ..DurableState::default() });
-    };
-    let state = DurableState::decode(bytes).map_err(|error| Fatal::new(error.to_string()))?;
-    if state.conf != conf {
-        let (has, told) = (&state.conf.voters, &conf.voters);
-        return Err(Fatal::new(format!("the log belongs to a cluster of {has:?}, not of {told:?}")));
-    }
-    let last = found.last.index.0;
-    if state.hard.commit > last || applied.index > last {
-        let known = state.hard.commit.max(applied.index);
-        return Err(Fatal::new(format!(
-            "entry {known} was committed, but the log ends at {last}: entries are lost"
-        )));
-    }
-    Ok(state)
 }
 
 #[cfg(test)]

@@ -58,15 +58,14 @@ impl Site {
             }
             let start = wal::Position::default();
             let wal = Wal::create(fs, dir, b"sim", start, options).map_err(failed)?;
-            let found = Found { reader: wal.reader(), state: None, start, last: start };
+            let found = Found::created(&wal);
             return Ok((wal, found));
         }
         let (wal, recovery) = Wal::open(fs, dir, options).map_err(failed)?;
         if recovery.torn_bytes > 0 {
             counts.push(Count::TornTails);
         }
-        let found =
-            Found { reader: wal.reader(), state: recovery.state, start: recovery.start, last: recovery.last };
+        let found = Found::opened(&wal, recovery);
         Ok((wal, found))
     }
 

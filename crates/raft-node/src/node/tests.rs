@@ -31,8 +31,7 @@ fn lone() -> (LoneNode, Wal<SimFs>) {
         request_timeout_ticks: 20,
         read_retry_ticks: 5,
     };
-    let found = Found { reader: wal.reader(), state: None, start, last: start };
-    (Node::open(&setup, &[1], found, Position::default()).unwrap(), wal)
+    (Node::open(&setup, &[1], Found::created(&wal), Position::default()).unwrap(), wal)
 }
 
 fn settle(node: &mut LoneNode, wal: &mut Wal<SimFs>) -> Vec<Turn<&'static str, &'static str>> {

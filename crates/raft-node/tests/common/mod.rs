@@ -124,7 +124,7 @@ impl Cluster {
             let disk = SimFs::new();
             let start = wal::Position::default();
             let wal = Wal::create(disk.clone(), Path::new(DIR), b"test", start, OPTIONS).unwrap();
-            let found = Found { reader: wal.reader(), state: None, start, last: start };
+            let found = Found::created(&wal);
             let start = (Book::default(), StoreState::Whole, 0);
             let member = cluster.build(id, count, disk, wal, found, start);
             cluster.members.insert(id, member);
@@ -219,8 +219,7 @@ impl Cluster {
         let old = self.members.remove(&id).unwrap();
         let disk = old.disk.crashed(crash, &mut || false);
         let (wal, recovery) = Wal::open(disk.clone(), Path::new(DIR), OPTIONS).unwrap();
-        let found =
-            Found { reader: wal.reader(), state: recovery.state, start: recovery.start, last: recovery.last };
+        let found = Found::opened(&wal, recovery);
         let (book, store) = store(&found);
         let member = self.build(id, count, disk, wal, found, (book, store, old.boots + 1));
         self.wire.retain(|(_, message)| message.to != id);
