@@ -12,6 +12,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use wal::{LogIndex, Term};
 
 use crate::SnapshotOffer;
 
@@ -20,6 +21,19 @@ use crate::SnapshotOffer;
 pub struct Position {
     pub index: u64,
     pub term: u64,
+}
+
+/// The log's own positions have types for index and term; this crate counts as raft-rs does.
+impl From<wal::Position> for Position {
+    fn from(at: wal::Position) -> Self {
+        Position { index: at.index.0, term: at.term.0 }
+    }
+}
+
+impl From<Position> for wal::Position {
+    fn from(at: Position) -> Self {
+        wal::Position { index: LogIndex(at.index), term: Term(at.term) }
+    }
 }
 
 /// Whether somebody on this member waits for the outcome of a command.

@@ -122,14 +122,13 @@ impl<P, R> Node<P, R> {
     ) -> Result<Self, Fatal> {
         let store = setup.core.store;
         let state = durable_state(voters, &found, applied, store)?;
-        let to = |at: wal::Position| Position { index: at.index.0, term: at.term.0 };
-        let (start, last) = (to(found.start), to(found.last));
+        let bounds = (found.start.into(), found.last.into());
         let checkpoint = match store {
             StoreState::Whole => applied,
             StoreState::Lost => Position::default(),
         };
         let archive: Box<dyn Archive> = Box::new(found.reader);
-        let store = LogStore::open(archive, state, (start, last), checkpoint, setup.cache_bytes_max)?;
+        let store = LogStore::open(archive, state, bounds, checkpoint, setup.cache_bytes_max)?;
         let id = setup.core.id;
         Ok(Node {
             core: Core::new(&setup.core, store, applied.index)?,

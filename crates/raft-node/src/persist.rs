@@ -118,7 +118,7 @@ pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receip
         assert!(!job.is_for_nothing(), "a job for nothing");
         if let Some(Restart { at, state }) = &job.restart {
             // Durable by itself. What this group held before it is older than the snapshot, and so is its promise.
-            wal.restart_at(wal::Position { index: LogIndex(at.index), term: Term(at.term) }, state)?;
+            wal.restart_at((*at).into(), state)?;
             persisted.entries = 0;
         }
         persisted.entries += job.entries.len();

@@ -59,8 +59,7 @@ impl<F: wal::Fs> Archive for wal::Reader<F> {
     }
 
     fn release_point(&self, index: u64) -> Position {
-        let start = wal::Reader::release_point(self, wal::LogIndex(index).next(), SEGMENTS_PER_RELEASE);
-        Position { index: start.index.0, term: start.term.0 }
+        wal::Reader::release_point(self, wal::LogIndex(index).next(), SEGMENTS_PER_RELEASE).into()
     }
 }
 

@@ -109,10 +109,14 @@ impl Snapshots {
 
     /// Whether a snapshot is on its way into the log or the machine.
     fn under_way(&self) -> bool {
+        self.within.is_some() || self.is_decided()
+    }
+
+    /// Whether one of them is certain to be installed, unless a newer one overtakes it.
+    fn is_decided(&self) -> bool {
         self.accepted.is_some()
             || !self.restarting.is_empty()
             || self.install_due.is_some()
-            || self.within.is_some()
             || self.installing.is_some()
     }
 }
@@ -322,10 +326,7 @@ impl Core {
     fn fills_the_log(&self, at: Position) -> bool {
         let snapshots = &self.snapshots;
         snapshots.store == StoreState::Lost
-            && snapshots.accepted.is_none()
-            && snapshots.restarting.is_empty()
-            && snapshots.install_due.is_none()
-            && snapshots.installing.is_none()
+            && !snapshots.is_decided()
             && at.index <= self.commit()
             && self.term_at(at.index).is_some_and(|term| term == at.term)
             && at.index >= self.raw.store().start().index
