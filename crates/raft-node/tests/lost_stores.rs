@@ -7,8 +7,8 @@ use common::{Cluster, agree, installs, start};
 use raft_node::{Event, Role};
 use wal::testing::Crash;
 
-/// Member 3 has a log that begins late, and no store.
-fn lost_store(write: u64) -> Cluster {
+/// All logs begin late, and this many entries lie behind the checkpoints.
+fn trimmed(write: u64) -> Cluster {
     let mut cluster = Cluster::new(3);
     cluster.elect();
     cluster.write(1, 40);
@@ -16,6 +16,12 @@ fn lost_store(write: u64) -> Cluster {
         cluster.checkpoint(id);
     }
     cluster.write(1, write);
+    cluster
+}
+
+/// Member 3 has a log that begins late, and no store.
+fn lost_store(write: u64) -> Cluster {
+    let mut cluster = trimmed(write);
     assert!(start(&cluster, 3) > 10);
     cluster.restart_lost(3);
     cluster
@@ -40,9 +46,7 @@ fn a_member_whose_store_is_lost_is_rebuilt_within_its_log() {
 fn a_member_whose_store_is_lost_and_who_lags_as_well_is_brought_up_like_any_other() {
     let mut cluster = lost_store(0);
     cluster.isolate(&[3]);
-    cluster.write(1, 40);
-    cluster.checkpoint(1);
-    cluster.checkpoint(2);
+    cluster.write_and_trim(40);
     cluster.heal();
     cluster.pass(30);
     agree(&cluster, 80);
@@ -143,13 +147,7 @@ fn a_lone_member_cannot_be_rebuilt_and_says_so() {
 
 #[test]
 fn a_restarted_member_begins_with_a_trimmed_log() {
-    let mut cluster = Cluster::new(3);
-    cluster.elect();
-    cluster.write(1, 40);
-    for id in 1..=3 {
-        cluster.checkpoint(id);
-    }
-    cluster.write(1, 5);
+    let mut cluster = trimmed(5);
     for id in 1..=3 {
         cluster.recover(id, Crash::Synced);
         assert_eq!(cluster.lines(id).len(), 40, "its checkpoint");

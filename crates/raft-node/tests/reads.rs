@@ -6,8 +6,15 @@ mod common;
 use common::Cluster;
 use raft_node::{Event, Lane, ReadError, Role};
 
-fn lines(expected: &[&str]) -> Vec<String> {
-    expected.iter().map(|line| (*line).to_string()).collect()
+/// Member 3 has asked for a read, and the leader's answer is lost.
+fn unanswered() -> Cluster {
+    let mut cluster = Cluster::new(3);
+    cluster.elect();
+    cluster.cut.insert((1, 3));
+    cluster.ask(3, "read");
+    cluster.settle();
+    cluster.heal();
+    cluster
 }
 
 #[test]
@@ -39,7 +46,7 @@ fn a_read_is_confirmed_on_any_member() {
         cluster.ask(id, name);
         cluster.settle();
         assert_eq!(cluster.member(id).readable, [name]);
-        assert_eq!(cluster.lines(id), lines(&["a"]));
+        assert_eq!(cluster.lines(id), ["a"]);
     }
 }
 
@@ -75,18 +82,12 @@ fn a_deposed_leader_confirms_no_read() {
     cluster.ask(1, "again");
     cluster.settle();
     assert_eq!(cluster.member(1).readable, ["again"]);
-    assert_eq!(cluster.lines(1), lines(&["news"]));
+    assert_eq!(cluster.lines(1), ["news"]);
 }
 
 #[test]
 fn a_read_under_way_fails_when_another_leader_takes_over() {
-    let mut cluster = Cluster::new(3);
-    cluster.elect();
-    // The answer to the follower's read is lost, and then leadership moves.
-    cluster.cut.insert((1, 3));
-    cluster.ask(3, "read");
-    cluster.settle();
-    cluster.heal();
+    let mut cluster = unanswered();
     cluster.member(1).node.handle(Event::TransferLeader { to: 2 }).unwrap();
     cluster.settle();
     assert_eq!(cluster.gauges(3).leader, Some(2));
@@ -96,12 +97,7 @@ fn a_read_under_way_fails_when_another_leader_takes_over() {
 
 #[test]
 fn a_read_whose_answer_was_lost_is_asked_again() {
-    let mut cluster = Cluster::new(3);
-    cluster.elect();
-    cluster.cut.insert((1, 3));
-    cluster.ask(3, "read");
-    cluster.settle();
-    cluster.heal();
+    let mut cluster = unanswered();
     cluster.pass(4);
     assert!(cluster.member(3).readable.is_empty());
     cluster.pass(2);

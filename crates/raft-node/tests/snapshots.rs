@@ -13,10 +13,25 @@ fn left_behind() -> Cluster {
     cluster.elect();
     cluster.write(1, 3);
     cluster.isolate(&[3]);
-    cluster.write(1, 40);
-    cluster.checkpoint(1);
-    cluster.checkpoint(2);
+    cluster.write_and_trim(40);
     cluster
+}
+
+/// The same with the way open again: a snapshot is offered to member 3, and arrives when the test says so.
+fn offered() -> Cluster {
+    let mut cluster = left_behind();
+    cluster.streams_flow = false;
+    cluster.heal();
+    cluster.pass(3);
+    cluster
+}
+
+/// In a moment everybody has this many lines, and it took one install to bring member 3 there.
+#[track_caller]
+fn brought_up(cluster: &mut Cluster, count: usize) {
+    cluster.pass(5);
+    agree(cluster, count);
+    assert_eq!(installs(cluster, 3), 1);
 }
 
 #[test]
@@ -24,9 +39,7 @@ fn the_log_is_trimmed_by_whole_segments_behind_the_checkpoint_and_the_catch_up_e
     for catch_up_entries in [0, 10, 1000] {
         let mut cluster = Cluster::new(3);
         cluster.catch_up_entries = catch_up_entries;
-        for id in 1..=3 {
-            cluster.restart(id, common::Book::default());
-        }
+        cluster.restart_all();
         let leader = cluster.elect();
         cluster.write(leader, 30);
         assert_eq!(start(&cluster, leader), 0, "nothing goes without a checkpoint");
@@ -63,9 +76,7 @@ fn a_follower_behind_the_trimmed_log_is_brought_up_by_a_snapshot() {
     let mut cluster = left_behind();
     assert!(start(&cluster, 1) > 10);
     cluster.heal();
-    cluster.pass(5);
-    agree(&cluster, 43);
-    assert_eq!(installs(&cluster, 3), 1);
+    brought_up(&mut cluster, 43);
     cluster.offer(3, "and goes on");
     cluster.pass(2);
     agree(&cluster, 44);
@@ -76,9 +87,7 @@ fn a_follower_behind_the_trimmed_log_is_brought_up_by_a_snapshot() {
 fn a_follower_that_the_files_still_serve_gets_entries_and_no_snapshot() {
     let mut cluster = Cluster::new(3);
     cluster.catch_up_entries = 1000;
-    for id in 1..=3 {
-        cluster.restart(id, common::Book::default());
-    }
+    cluster.restart_all();
     let leader = cluster.elect();
     cluster.isolate(&[3]);
     cluster.write(leader, 40);
@@ -91,31 +100,21 @@ fn a_follower_that_the_files_still_serve_gets_entries_and_no_snapshot() {
 
 #[test]
 fn a_snapshot_newer_than_its_offer_will_do() {
-    let mut cluster = left_behind();
-    cluster.streams_flow = false;
-    cluster.heal();
-    cluster.pass(3);
+    let mut cluster = offered();
     let offered = cluster.streams[0].1.at;
     cluster.write(1, 20);
     let newer = cluster.checkpoint(1);
     assert!(newer > offered);
     assert_eq!(cluster.stream(), newer);
-    cluster.pass(5);
-    agree(&cluster, 63);
-    assert_eq!(installs(&cluster, 3), 1);
+    brought_up(&mut cluster, 63);
 }
 
 #[test]
 fn what_follows_a_snapshot_stays_in_the_log_while_it_streams() {
-    let mut cluster = left_behind();
-    cluster.streams_flow = false;
-    cluster.heal();
-    cluster.pass(3);
+    let mut cluster = offered();
     let offered = cluster.streams[0].1.at;
     for _ in 0..5 {
-        cluster.write(1, 20);
-        cluster.checkpoint(1);
-        cluster.checkpoint(2);
+        cluster.write_and_trim(20);
     }
     assert!(start(&cluster, 1) <= offered.index, "the leader keeps what its follower will ask for");
     assert!(start(&cluster, 2) > offered.index, "nobody asks a follower");
@@ -138,17 +137,12 @@ fn a_broken_stream_is_begun_again() {
         cluster.break_stream();
     }
     cluster.streams_flow = true;
-    cluster.pass(5);
-    agree(&cluster, 43);
-    assert_eq!(installs(&cluster, 3), 1);
+    brought_up(&mut cluster, 43);
 }
 
 #[test]
 fn a_leader_serves_reads_and_writes_while_a_snapshot_streams() {
-    let mut cluster = left_behind();
-    cluster.streams_flow = false;
-    cluster.heal();
-    cluster.pass(3);
+    let mut cluster = offered();
     cluster.offer(1, "a");
     cluster.ask(1, "r");
     cluster.settle();
@@ -162,10 +156,7 @@ fn a_leader_serves_reads_and_writes_while_a_snapshot_streams() {
 #[test]
 fn two_snapshots_in_short_order_end_with_the_newer_one() {
     for syncs in [true, false] {
-        let mut cluster = left_behind();
-        cluster.streams_flow = false;
-        cluster.heal();
-        cluster.pass(3);
+        let mut cluster = offered();
         let offer = cluster.streams[0].clone();
         cluster.member(3).syncs = syncs;
         let first = cluster.stream();
@@ -193,10 +184,7 @@ fn two_snapshots_in_short_order_end_with_the_newer_one() {
 
 #[test]
 fn two_snapshots_in_one_turn_end_with_the_newer_one() {
-    let mut cluster = left_behind();
-    cluster.streams_flow = false;
-    cluster.heal();
-    cluster.pass(3);
+    let mut cluster = offered();
     let offer = cluster.streams[0].clone();
     let first = cluster.stream();
     // It has heard the first one, and not turned yet.
@@ -214,10 +202,7 @@ fn two_snapshots_in_one_turn_end_with_the_newer_one() {
 
 #[test]
 fn a_stale_snapshot_is_ignored() {
-    let mut cluster = left_behind();
-    cluster.streams_flow = false;
-    cluster.heal();
-    cluster.pass(3);
+    let mut cluster = offered();
     let offer = cluster.streams[0].clone();
     cluster.stream();
     cluster.pass(5);
@@ -243,10 +228,7 @@ fn a_stale_snapshot_is_ignored() {
 
 #[test]
 fn a_snapshot_that_comes_twice_is_installed_once() {
-    let mut cluster = left_behind();
-    cluster.streams_flow = false;
-    cluster.heal();
-    cluster.pass(3);
+    let mut cluster = offered();
     let (from, offer) = cluster.streams[0].clone();
     cluster.member(3).applies = false;
     let at = cluster.stream();
@@ -261,17 +243,12 @@ fn a_snapshot_that_comes_twice_is_installed_once() {
         assert!(cluster.member(3).ignored.is_empty(), "{wait}: what is staged is needed still");
     }
     cluster.member(3).applies = true;
-    cluster.pass(5);
-    agree(&cluster, 43);
-    assert_eq!(installs(&cluster, 3), 1);
+    brought_up(&mut cluster, 43);
 }
 
 #[test]
 fn a_machine_is_told_after_the_log_has_restarted() {
-    let mut cluster = left_behind();
-    cluster.streams_flow = false;
-    cluster.heal();
-    cluster.pass(3);
+    let mut cluster = offered();
     cluster.member(3).syncs = false;
     let at = cluster.stream();
     cluster.settle();
@@ -286,10 +263,7 @@ fn a_machine_is_told_after_the_log_has_restarted() {
 
 #[test]
 fn a_member_waiting_for_its_install_does_not_stand_for_election() {
-    let mut cluster = left_behind();
-    cluster.streams_flow = false;
-    cluster.heal();
-    cluster.pass(3);
+    let mut cluster = offered();
     cluster.member(3).applies = false;
     cluster.stream();
     cluster.pass(2);
@@ -314,10 +288,7 @@ fn a_kill_at_any_step_of_an_install_leaves_the_old_state_or_the_new_one() {
     let (mut old, mut new) = (0, 0);
     for crash in [Crash::Kill, Crash::Synced] {
         for call in 0.. {
-            let mut cluster = left_behind();
-            cluster.streams_flow = false;
-            cluster.heal();
-            cluster.pass(3);
+            let mut cluster = offered();
             cluster.member(3).syncs = false;
             let at = cluster.stream();
             cluster.turn(3);
@@ -348,10 +319,7 @@ fn a_kill_at_any_step_of_an_install_leaves_the_old_state_or_the_new_one() {
 #[test]
 fn a_kill_between_restart_and_install_is_finished_at_the_next_start() {
     for staged in [true, false] {
-        let mut cluster = left_behind();
-        cluster.streams_flow = false;
-        cluster.heal();
-        cluster.pass(3);
+        let mut cluster = offered();
         cluster.member(3).applies = false;
         cluster.stream();
         cluster.settle();
@@ -369,10 +337,7 @@ fn a_kill_between_restart_and_install_is_finished_at_the_next_start() {
 
 #[test]
 fn a_pause_in_the_middle_of_an_install_ends_well() {
-    let mut cluster = left_behind();
-    cluster.streams_flow = false;
-    cluster.heal();
-    cluster.pass(3);
+    let mut cluster = offered();
     cluster.member(3).syncs = false;
     cluster.stream();
     cluster.turn(3);
@@ -390,10 +355,7 @@ fn a_pause_in_the_middle_of_an_install_ends_well() {
 #[test]
 fn a_leader_change_while_a_snapshot_streams_ends_well() {
     for arrives in [true, false] {
-        let mut cluster = left_behind();
-        cluster.streams_flow = false;
-        cluster.heal();
-        cluster.pass(3);
+        let mut cluster = offered();
         let old = cluster.streams[0].clone();
         cluster.member(1).node.handle(Event::TransferLeader { to: 2 }).unwrap();
         cluster.pass(3);
@@ -409,9 +371,7 @@ fn a_leader_change_while_a_snapshot_streams_ends_well() {
         }
         assert_eq!(old.0, 1);
         cluster.streams_flow = true;
-        cluster.pass(5);
-        agree(&cluster, 43);
-        assert_eq!(installs(&cluster, 3), 1);
+        brought_up(&mut cluster, 43);
     }
 }
 
@@ -423,9 +383,7 @@ fn proposals_that_an_install_skips_fail_with_a_timeout() {
     cluster.cut.extend([(1, 3), (2, 3)]);
     cluster.offer(3, "skipped");
     cluster.settle();
-    cluster.write(1, 40);
-    cluster.checkpoint(1);
-    cluster.checkpoint(2);
+    cluster.write_and_trim(40);
     cluster.heal();
     cluster.pass(5);
     agree(&cluster, 41);
@@ -445,10 +403,7 @@ fn proposals_that_an_install_skips_fail_with_a_timeout() {
 
 #[test]
 fn reads_wait_for_the_install() {
-    let mut cluster = left_behind();
-    cluster.streams_flow = false;
-    cluster.heal();
-    cluster.pass(3);
+    let mut cluster = offered();
     cluster.ask(3, "before");
     cluster.settle();
     assert!(cluster.member(3).readable.is_empty(), "its machine is far behind");
@@ -469,9 +424,7 @@ fn reads_wait_for_the_install() {
 fn entries_waiting_for_room_are_skipped_by_an_install() {
     let mut cluster = Cluster::new(3);
     cluster.apply_bytes_max = 500;
-    for id in 1..=3 {
-        cluster.restart(id, common::Book::default());
-    }
+    cluster.restart_all();
     let leader = cluster.elect();
     cluster.member(3).applies = false;
     cluster.write(leader, 10); // Known to member 3, and most of them without room in its apply step.

@@ -190,6 +190,13 @@ impl Cluster {
         self.reopen(id, Crash::Synced, |_| (book, StoreState::Whole));
     }
 
+    /// Everybody starts again, on settings that were changed meanwhile, with an empty machine.
+    pub fn restart_all(&mut self) {
+        for id in 1..=self.members.len() as u64 {
+            self.restart(id, Book::default());
+        }
+    }
+
     /// Power cut and restart of a member whose store is gone.
     pub fn restart_lost(&mut self, id: u64) {
         self.reopen(id, Crash::Synced, |_| (Book::default(), StoreState::Lost));
@@ -275,6 +282,13 @@ impl Cluster {
             self.member(id).node.offer(long, "long");
             self.settle();
         }
+    }
+
+    /// The same on member 1, and then neither its log nor that of member 2 has them any more but for the newest.
+    pub fn write_and_trim(&mut self, entries: u64) {
+        self.write(1, entries);
+        self.checkpoint(1);
+        self.checkpoint(2);
     }
 
     pub fn member(&mut self, id: u64) -> &mut Member {
