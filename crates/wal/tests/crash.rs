@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Chance, Model, Step, create, dir, entries, history, is_io, open, run};
+use common::{Chance, Model, Step, create, dir, entries, history, is_io, open, run, run_in_place};
 use wal::testing::{Crash, Fault, SimFs};
 use wal::{Recovery, Wal};
 
@@ -113,21 +113,31 @@ fn reopen(fs: &SimFs, allowed: &Allowed, context: &str) {
     assert_eq!(found.last().unwrap().payload, b"after the crash", "{context}");
 }
 
+/// How many calls a history makes on a disk that works.
+fn calls(history: &[Step]) -> u64 {
+    let whole = SimFs::new();
+    play(&whole, history);
+    whole.calls()
+}
+
+/// Plays a history on a disk whose call number `call` fails, crashes that in every way, and reopens what is left.
+fn fail_and_crash(seed: u64, history: &[Step], call: u64, fault: Fault) {
+    let fs = SimFs::new();
+    fs.fail_at(call, fault);
+    let allowed = play(&fs, history);
+    let mut chance = Chance(seed << 32 | call);
+    for crash in Crash::ALL {
+        let after = fs.crashed(crash, &mut || chance.coin());
+        reopen(&after, &allowed, &format!("seed {seed}, call {call}, {fault:?}, {crash:?}"));
+    }
+}
+
 #[test]
 fn no_crash_at_any_call_loses_or_invents_a_record() {
     for seed in 0..4 {
         let history = history(seed, 30);
-        let whole = SimFs::new();
-        play(&whole, &history);
-        for call in 0..=whole.calls() {
-            let fs = SimFs::new();
-            fs.fail_at(call, Fault::Stop);
-            let allowed = play(&fs, &history);
-            let mut chance = Chance(seed << 32 | call);
-            for crash in Crash::ALL {
-                let after = fs.crashed(crash, &mut || chance.coin());
-                reopen(&after, &allowed, &format!("seed {seed}, call {call}, {crash:?}"));
-            }
+        for call in 0..=calls(&history) {
+            fail_and_crash(seed, &history, call, Fault::Stop);
         }
     }
 }
@@ -171,18 +181,9 @@ fn a_power_cut_during_the_recovery_from_a_kill_loses_nothing() {
 fn no_failing_call_lets_an_unsynced_record_pass_for_synced() {
     for seed in 200..202 {
         let history = history(seed, 30);
-        let whole = SimFs::new();
-        play(&whole, &history);
-        for call in 0..=whole.calls() {
+        for call in 0..=calls(&history) {
             for fault in [Fault::InputOutput, Fault::NoSpace] {
-                let fs = SimFs::new();
-                fs.fail_at(call, fault);
-                let allowed = play(&fs, &history);
-                let mut chance = Chance(seed << 32 | call);
-                for crash in Crash::ALL {
-                    let after = fs.crashed(crash, &mut || chance.coin());
-                    reopen(&after, &allowed, &format!("seed {seed}, call {call}, {fault:?}, {crash:?}"));
-                }
+                fail_and_crash(seed, &history, call, fault);
             }
         }
     }
@@ -238,20 +239,6 @@ fn a_restart_that_is_stopped_anywhere_leaves_the_old_log_or_the_new_one() {
     assert!(old > 20 && new > 20, "{old} old and {new} new logs");
 }
 
-/// Runs what can be run without taking the log away.
-fn run_in_place(wal: &mut Wal<SimFs>, step: &Step) -> wal::Result<()> {
-    match step {
-        Step::Append { index, term, bytes } => {
-            common::append(wal, *index, *term, &common::payload(*index, *term, *bytes));
-        }
-        Step::State(state) => wal.put_state(state),
-        Step::Sync | Step::Close | Step::Reopen => drop(wal.sync()?),
-        Step::Release(index) => drop(wal.release_before(wal::LogIndex(*index))?),
-        Step::Restart { index, term, state } => wal.restart_at(common::at(*index, *term), state)?,
-    }
-    Ok(())
-}
-
 /// Every later call fails, whatever the disk says by now.
 fn is_poisoned(wal: &mut Wal<SimFs>) -> bool {
     wal.put_state(b"never");
@@ -290,9 +277,7 @@ fn fail_and_go_on(history: &[Step], call: u64, fault: Fault, lasts: bool, contex
 fn a_full_or_failing_disk_poisons_the_log_which_opens_again_when_the_cause_is_gone() {
     for seed in 300..301 {
         let history = history(seed, 25);
-        let whole = SimFs::new();
-        play(&whole, &history);
-        for call in 0..=whole.calls() {
+        for call in 0..=calls(&history) {
             for fault in [Fault::InputOutput, Fault::NoSpace] {
                 for lasts in [true, false] {
                     let context = format!("seed {seed}, call {call}, {fault:?}, lasting {lasts}");
@@ -367,26 +352,12 @@ fn a_log_survives_life_after_life() {
 fn no_crash_at_any_call_of_long_histories_loses_or_invents_a_record() {
     for seed in 1000..1040 {
         let history = history(seed, 150);
-        let whole = SimFs::new();
-        play(&whole, &history);
-        for call in 0..=whole.calls() {
-            let fs = SimFs::new();
-            fs.fail_at(call, Fault::Stop);
-            let allowed = play(&fs, &history);
-            let mut chance = Chance(seed << 32 | call);
-            for crash in Crash::ALL {
-                let after = fs.crashed(crash, &mut || chance.coin());
-                reopen(&after, &allowed, &format!("seed {seed}, call {call}, {crash:?}"));
-            }
+        for call in 0..=calls(&history) {
+            fail_and_crash(seed, &history, call, Fault::Stop);
             if call % 5 == seed % 5 {
                 for (fault, lasts) in [(Fault::InputOutput, false), (Fault::NoSpace, true)] {
-                    fail_and_go_on(
-                        &history,
-                        call,
-                        fault,
-                        lasts,
-                        &format!("seed {seed}, call {call}, {fault:?}"),
-                    );
+                    let context = format!("seed {seed}, call {call}, {fault:?}");
+                    fail_and_go_on(&history, call, fault, lasts, &context);
                 }
             }
         }

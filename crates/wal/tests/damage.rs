@@ -4,28 +4,13 @@
 
 mod common;
 
-use std::path::PathBuf;
-
-use common::{append, at, create, dir, entries, open, payload};
+use common::{Contents, append, at, copy, create, dir, open, payload, segment};
 use proptest::prelude::*;
-use wal::testing::{Crash, SimFs};
-use wal::{Error, File, Fs, LogIndex, OwnedEntry, Recovery};
-
-/// Everything that a log says about itself.
-type Contents = (Recovery, Vec<OwnedEntry>);
+use wal::testing::SimFs;
+use wal::{Error, File, Fs, LogIndex};
 
 fn contents(fs: &SimFs) -> Result<Contents, Error> {
-    let (wal, recovery) = open(fs)?;
-    let entries = entries(&wal)?;
-    Ok((recovery, entries))
-}
-
-fn copy(fs: &SimFs) -> SimFs {
-    fs.crashed(Crash::Kill, &mut || false)
-}
-
-fn segment(sequence: u64) -> PathBuf {
-    dir().join(format!("{sequence:016x}.wal"))
+    common::contents(fs, common::OPTIONS)
 }
 
 /// A log of several groups in one segment, not closed.

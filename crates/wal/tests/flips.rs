@@ -11,11 +11,9 @@
 
 mod common;
 
-use std::path::PathBuf;
-
-use common::{Chance, append, dir, entries, payload};
-use wal::testing::{Crash, SimFs};
-use wal::{Error, Options, OwnedEntry, Recovery, Wal};
+use common::{Chance, append, contents, copy, dir, payload, segment};
+use wal::testing::SimFs;
+use wal::{Error, Options, OwnedEntry, Wal};
 
 #[derive(Debug, Default)]
 struct Outcomes {
@@ -23,16 +21,6 @@ struct Outcomes {
     torn: u64,
     same: u64,
     silent: u64,
-}
-
-fn segment(sequence: u64) -> PathBuf {
-    dir().join(format!("{sequence:016x}.wal"))
-}
-
-fn contents(fs: &SimFs, options: Options) -> Result<(Recovery, Vec<OwnedEntry>), Error> {
-    let (wal, recovery) = Wal::open(fs.clone(), dir(), options)?;
-    let entries = entries(&wal)?;
-    Ok((recovery, entries))
 }
 
 /// A log of random groups that fills a segment of this size, killed or closed at its end.
@@ -73,7 +61,6 @@ fn log(segment_bytes: u64, close: bool, seed: u64) -> SimFs {
 
 /// Flips `bits` of each `step`-th byte of the first segment and opens what is left.
 fn flip_all(fs: &SimFs, options: Options, step: usize, bits: impl Fn(usize) -> Vec<u8>) -> Outcomes {
-    let copy = |fs: &SimFs| fs.crashed(Crash::Kill, &mut || false);
     let whole = contents(&copy(fs), options).unwrap();
     let mut outcomes = Outcomes::default();
     for offset in (0..fs.bytes(&segment(1)).len()).step_by(step) {

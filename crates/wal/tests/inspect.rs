@@ -4,15 +4,9 @@
 
 mod common;
 
-use std::path::PathBuf;
-
-use common::{append, at, create, dir, open, payload};
-use wal::testing::{Crash, SimFs};
+use common::{append, at, copy, create, dir, open, payload, segment};
+use wal::testing::SimFs;
 use wal::{Content, Finding, Fs, Inspection, Options, Position, ReadOnlyFs, RealFs, Wal, inspect};
-
-fn segment(sequence: u64) -> PathBuf {
-    dir().join(format!("{sequence:016x}.wal"))
-}
 
 /// One line per finding: what a reader would print.
 fn lines(fs: &SimFs) -> (Vec<String>, Inspection) {
@@ -140,7 +134,7 @@ fn what_lies_before_an_origin_is_void() {
     let fs = log();
     let (mut wal, _) = open(&fs).unwrap();
     // A restart whose clean-up was cut short: its origin is there, and so is the old log.
-    let before = fs.crashed(Crash::Kill, &mut || false);
+    let before = copy(&fs);
     wal.restart_at(at(40, 5), b"anew").unwrap();
     let newest = fs.bytes(&segment(3));
     let file = before.create(&segment(3)).unwrap();
@@ -161,7 +155,7 @@ fn no_single_flipped_byte_escapes_an_inspection_or_stops_it() {
     assert_eq!(sound.damages, 0);
     let end = 4516 + 36 + 8;
     for offset in (0..4096).step_by(61).chain(4096..end) {
-        let damaged = fs.crashed(Crash::Kill, &mut || false);
+        let damaged = copy(&fs);
         damaged.damage(&segment(1), |bytes| bytes[offset] ^= 0x10);
         let (found, inspection) = lines(&damaged);
         assert!(inspection.opens.is_err() && inspection.damages > 0, "offset {offset}: {found:?}");

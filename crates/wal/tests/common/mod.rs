@@ -2,9 +2,9 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use wal::testing::SimFs;
+use wal::testing::{Crash, SimFs};
 use wal::{Entry, Error, Fs, LogIndex, Options, OwnedEntry, Position, Recovery, Result, Term, Wal};
 
 pub const DIR: &str = "/wal";
@@ -14,6 +14,10 @@ pub const OPTIONS: Options = Options { segment_bytes: 8192 };
 
 pub fn dir() -> &'static Path {
     Path::new(DIR)
+}
+
+pub fn segment(sequence: u64) -> PathBuf {
+    dir().join(format!("{sequence:016x}.wal"))
 }
 
 pub fn at(index: u64, term: u64) -> Position {
@@ -53,6 +57,20 @@ pub fn entries<F: Fs>(wal: &Wal<F>) -> Result<Vec<OwnedEntry>> {
         next = last.index.next();
         entries.extend(portion);
     }
+}
+
+/// Everything that a log says about itself when it is opened.
+pub type Contents = (Recovery, Vec<OwnedEntry>);
+
+pub fn contents(fs: &SimFs, options: Options) -> Result<Contents> {
+    let (wal, recovery) = Wal::open(fs.clone(), dir(), options)?;
+    let entries = entries(&wal)?;
+    Ok((recovery, entries))
+}
+
+/// The disk as it is, for a test to spoil.
+pub fn copy(fs: &SimFs) -> SimFs {
+    fs.crashed(Crash::Kill, &mut || false)
 }
 
 /// A generator small enough to read: splitmix64.
@@ -195,23 +213,26 @@ fn length(chance: &mut Chance) -> usize {
 /// Runs one step; `Close` and `Reopen` consume the log and open it again.
 pub fn run(fs: &SimFs, mut wal: Wal<SimFs>, step: &Step) -> Result<Wal<SimFs>> {
     match step {
-        Step::Append { index, term, bytes } => {
-            append(&mut wal, *index, *term, &payload(*index, *term, *bytes))
+        Step::Append { .. } | Step::State(_) | Step::Sync | Step::Release(_) | Step::Restart { .. } => {
+            run_in_place(&mut wal, step)?;
+            return Ok(wal);
         }
+        Step::Close => wal.close()?,
+        Step::Reopen => drop(wal),
+    }
+    open(fs).map(|(wal, _)| wal)
+}
+
+/// Runs what can be run without taking the log away; of the rest no more than a sync.
+pub fn run_in_place(wal: &mut Wal<SimFs>, step: &Step) -> Result<()> {
+    match step {
+        Step::Append { index, term, bytes } => append(wal, *index, *term, &payload(*index, *term, *bytes)),
         Step::State(state) => wal.put_state(state),
-        Step::Sync => drop(wal.sync()?),
+        Step::Sync | Step::Close | Step::Reopen => drop(wal.sync()?),
         Step::Release(index) => drop(wal.release_before(LogIndex(*index))?),
         Step::Restart { index, term, state } => wal.restart_at(at(*index, *term), state)?,
-        Step::Close => {
-            wal.close()?;
-            wal = open(fs)?.0;
-        }
-        Step::Reopen => {
-            drop(wal);
-            wal = open(fs)?.0;
-        }
     }
-    Ok(wal)
+    Ok(())
 }
 
 pub fn is_io(error: &Error) -> bool {
