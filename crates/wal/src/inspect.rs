@@ -25,7 +25,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::IoContext;
 use crate::frame::{self, Type};
 use crate::recovery::{self, Stop};
 use crate::segment::{self, Descent, Head, PAGE_BYTES};
@@ -150,12 +149,7 @@ struct Segment<F> {
 impl<F: File> Segment<F> {
     fn open<S: Fs<File = F>>(fs: &S, dir: &Path, sequence: u64) -> Segment<F> {
         let path = segment::path(dir, sequence);
-        let read = |path: &Path| {
-            let file = fs.open(path).attempt("open log segment", path)?;
-            let bytes = file.len().attempt("read the length of", path)?;
-            Ok((file, bytes))
-        };
-        let (file, bytes, head) = match read(&path) {
+        let (file, bytes, head) = match segment::open(fs, &path) {
             Ok((file, bytes)) => {
                 let head = Head::read(&file, &path, sequence).map_err(|error| reason(&error));
                 (Some(file), bytes, head)

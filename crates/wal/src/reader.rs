@@ -18,7 +18,7 @@ use crate::error::IoContext;
 use crate::frame::{HEADER_BYTES, Type};
 use crate::segment;
 use crate::walk::{CHUNK_BYTES, Walk};
-use crate::{Error, File, Fs, LogIndex, OwnedEntry, Position, Result, Term};
+use crate::{Error, Fs, LogIndex, OwnedEntry, Position, Result, Term};
 
 /// A short answer should not read much more than it gives: the least that a read asks of the disk.
 const CHUNK_BYTES_MIN: usize = 64 << 10;
@@ -108,8 +108,7 @@ impl<F: Fs> Reader<F> {
         let Shared { fs, dir, identity, .. } = &*self.shared;
         let segment = stretch.place.segment;
         let path = segment::path(dir, segment);
-        let file = fs.open(&path).attempt("open log segment", &path)?;
-        let bytes = file.len().attempt("read the length of", &path)?;
+        let (file, bytes) = segment::open(fs, &path)?;
         let seed = segment::seed(identity, segment);
         let corrupt = |offset, reason| Error::Corrupt { segment, offset, reason };
         if stretch.place.offset > bytes {

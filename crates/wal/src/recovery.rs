@@ -159,8 +159,7 @@ fn read_heads<F: Fs>(fs: &F, dir: &Path, sequences: &[u64]) -> Result<(Vec<u64>,
 /// One at a time: a log may have more segments than a process may open files.
 fn open_segment<F: Fs>(fs: &F, dir: &Path, sequence: u64) -> Result<Opened<F::File>> {
     let path = segment::path(dir, sequence);
-    let file = fs.open(&path).attempt("open log segment", &path)?;
-    let bytes = file.len().attempt("read the length of", &path)?;
+    let (file, bytes) = segment::open(fs, &path)?;
     let head = Head::read(&file, &path, sequence)?;
     if head.groups > bytes {
         return Err(corrupt(sequence, bytes, "the segment is cut short"));

@@ -90,6 +90,13 @@ pub(crate) fn parse_name(name: &str) -> Option<u64> {
     (name == format!("{sequence:016x}.wal")).then_some(sequence)
 }
 
+/// Opens a segment's file and tells how long it is.
+pub(crate) fn open<F: Fs>(fs: &F, path: &Path) -> Result<(F::File, u64)> {
+    let file = fs.open(path).attempt("open log segment", path)?;
+    let bytes = file.len().attempt("read the length of", path)?;
+    Ok((file, bytes))
+}
+
 impl Head {
     pub fn encode(&self) -> [u8; PAGE_BYTES] {
         assert!(self.identity.len() <= IDENTITY_BYTES_MAX, "the identity is too long");

@@ -223,16 +223,13 @@ impl Fs for SimFs {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut disk = self.disk();
-        let Err(error) = disk.call() else {
-            let (synced, unsynced) =
-                std::mem::take(&mut disk.unsynced_names).into_iter().partition(|change| change.dir() == dir);
-            disk.unsynced_names = unsynced;
-            let synced: Vec<Change> = synced;
-            synced.iter().for_each(|change| disk.synced_names.apply(change));
-            disk.reclaim();
-            return Ok(());
-        };
-        Err(error)
+        disk.call()?;
+        let changes = std::mem::take(&mut disk.unsynced_names).into_iter();
+        let (synced, unsynced): (Vec<_>, Vec<_>) = changes.partition(|change| change.dir() == dir);
+        disk.unsynced_names = unsynced;
+        synced.iter().for_each(|change| disk.synced_names.apply(change));
+        disk.reclaim();
+        Ok(())
     }
 }
 

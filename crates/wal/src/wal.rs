@@ -25,7 +25,7 @@ use crate::frame::Type;
 use crate::group::{GROUP_BYTES_MAX, Group};
 use crate::recovery::{self, Ending};
 use crate::segment::{self, Birth, Descent, IDENTITY_BYTES_MAX, PAGE_BYTES, SPARE, Spare, Tail};
-use crate::{Entry, Error, File, Fs, LogIndex, PAYLOAD_BYTES_MAX, Position, Reader, Result, Term};
+use crate::{Entry, Error, Fs, LogIndex, PAYLOAD_BYTES_MAX, Position, Reader, Result, Term};
 
 /// What a log must be told.
 #[derive(Clone, Copy, Debug)]
@@ -398,9 +398,7 @@ impl<F: Fs> Wal<F> {
     fn discard(&mut self, sequences: &[u64]) -> Result<()> {
         for &sequence in sequences {
             let path = segment::path(&self.dir, sequence);
-            let file = self.fs.open(&path).attempt("open log segment", &path)?;
-            let bytes = file.len().attempt("read the length of", &path)?;
-            drop(file);
+            let (_, bytes) = segment::open(&self.fs, &path)?;
             let reusable = sequence >= self.first_own && bytes >= self.options.segment_bytes;
             if self.spare == Spare::Absent && reusable {
                 let spare = self.dir.join(SPARE);

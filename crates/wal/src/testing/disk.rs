@@ -189,7 +189,9 @@ impl Change {
 }
 
 impl Fault {
-    pub(super) fn error(self) -> io::Error {
+    /// What a call that fails in this way returns.
+    #[must_use]
+    pub fn error(self) -> io::Error {
         match self {
             Fault::Stop => io::Error::other("the process was stopped"),
             // The numbers of EIO and ENOSPC on every Unix.
