@@ -2,31 +2,12 @@
 //!
 //! Each story lives in one thread and knows of no other, so their number and order change nothing in any of them.
 
-use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::panics::{listen, lock, quietly};
 use crate::{Breach, Plan, Report, Trace, run, run_traced};
-
-thread_local! {
-    /// What the last panic of this thread said, and where.
-    static SAID: RefCell<String> = const { RefCell::new(String::new()) };
-}
-
-/// Keeps panics quiet and remembers what they said: from the first story on, in the whole process.
-fn listen() {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        std::panic::set_hook(Box::new(|panic| SAID.with(|said| *said.borrow_mut() = panic.to_string())));
-    });
-}
-
-/// The outcome of `work`, or what its panic said.
-pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|_| SAID.with(|said| said.borrow().clone()))
-}
 
 /// Plays one story. A panic is a breach as well: most assertions of the real code are laws.
 pub fn play(plan: Plan, trace: Option<Trace>) -> Result<Report, Breach> {
@@ -70,7 +51,7 @@ pub fn sail(jobs: usize, until: Until, plan: &(dyn Fn(u64) -> Plan + Sync)) -> H
         while !stop.load(Ordering::Relaxed) {
             let plan = plan(next.fetch_add(1, Ordering::Relaxed));
             let came = play(plan, None);
-            let mut harvest = harvest.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut harvest = lock(&harvest);
             let is_over = match came {
                 Ok(report) => {
                     harvest.0.merge(&report);

@@ -15,6 +15,7 @@
 
 pub mod chance; // where everything random comes from
 pub mod fleet; // many stories, side by side
+mod panics; // what they say
 
 mod count; // what is counted
 mod plan; // what a story is told from

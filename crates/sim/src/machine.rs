@@ -1,21 +1,22 @@
 //! The replicated store of one member, watched: what it applied must be what every other member applied, and what the
 //! oracle makes of it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use mvcc::{Applied, Backend, Maintainer, Options, Pressure, Staged, Store};
-use raft_node::{Answer, Fatal, Position};
+use raft_node::{Answer, Fatal, Position, causes};
 use state_machine::{Genesis, Outcome};
 
 use crate::laws::Truth;
+use crate::panics::lock;
 
 #[derive(Clone, Default)]
 pub(crate) struct SharedTruth(Arc<Mutex<Truth>>);
 
 impl SharedTruth {
     pub fn get(&self) -> MutexGuard<'_, Truth> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -27,10 +28,6 @@ pub(crate) struct Vault {
 }
 
 pub(crate) type SharedVault = Arc<Mutex<Vault>>;
-
-pub(crate) fn lock(vault: &SharedVault) -> MutexGuard<'_, Vault> {
-    vault.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 pub(crate) struct Machine {
     machine: state_machine::StateMachine,
@@ -99,21 +96,10 @@ impl raft_node::StateMachine for Machine {
         let mut vault = lock(&self.vault);
         let staged = vault.staged.take_if(|staged| staged.applied() == applied(at));
         let staged = staged.ok_or_else(|| Fatal::new(format!("install {at:?}: no such store is staged")))?;
-        vault.maintainer.install(staged).map_err(|error| Fatal::new(whole(&error)))?;
+        vault.maintainer.install(staged).map_err(|error| Fatal::new(causes(&error)))?;
         drop(vault);
         self.machine.installed().map_err(|error| Fatal::new(error.to_string()))?;
         (self.pressure, self.installs) = (Pressure::Calm, self.installs + 1);
         self.truth.get().state(at.index, self.machine.store()).map_err(Fatal::new)
     }
-}
-
-/// An error and its causes in one line.
-pub(crate) fn whole(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use mvcc::{CompactProgress, Pressure, Staging, Store};
 use raft_node::{
-    Applier, ApplyJob, Done, Durable, Event, Fatal, Gauges, Node, Outbound, PersistJob, Position, Turn,
-    persist,
+    Applier, ApplyJob, Done, Durable, Event, Fatal, Gauges, Node, Outbound, PersistJob, Position, Role, Turn,
+    causes, persist,
 };
 use state_machine::Outcome;
 use wal::testing::{Crash, Fault, SimFs};
@@ -17,9 +17,9 @@ use wal::{LogIndex, Reader, Wal};
 use crate::chance::Chance;
 use crate::clients::RequestId;
 use crate::count::Count;
-use crate::fleet::quietly;
 use crate::laws::Breach;
-use crate::machine::{Machine, SharedVault, lock, whole};
+use crate::machine::{Machine, SharedVault};
+use crate::panics::{lock, quietly};
 use crate::plan::{Flaw, Temper};
 use crate::store_disk::StoreDisk;
 
@@ -240,6 +240,11 @@ impl Site {
         &self.up.as_ref().expect("only a running member has its store open").vault
     }
 
+    /// Whether it believes to lead.
+    pub fn leads(&self) -> bool {
+        self.up.as_ref().is_some_and(|up| up.node.gauges().role == Role::Leader)
+    }
+
     pub fn applied(&self) -> u64 {
         self.up.as_ref().map_or(0, |up| up.applier.applied().index)
     }
@@ -283,7 +288,7 @@ pub(crate) fn watch<T>(id: u64, armed: bool, step: impl FnOnce() -> Result<T, Fa
 
 /// Injected errors bear the numbers that a kernel gives them; nothing else here does.
 fn trouble(id: u64, attempt: &str, error: &dyn std::error::Error) -> Trouble {
-    let text = format!("member {id}: {attempt} {}", whole(error));
+    let text = format!("member {id}: {attempt} {}", causes(error));
     if text.contains("(os error 5)") || text.contains("(os error 28)") {
         return Trouble::Disk(id);
     }

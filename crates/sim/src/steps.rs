@@ -341,10 +341,7 @@ impl World {
 
     /// Some clients know who leads, or led: whoever believes to lead is asked more than others.
     fn choose_member(&mut self) -> u64 {
-        let leads = |site: &&Site| {
-            site.up.as_ref().is_some_and(|up| up.node.gauges().role == raft_node::Role::Leader)
-        };
-        let leaders: Vec<u64> = self.sites.iter().filter(leads).map(|site| site.id).collect();
+        let leaders: Vec<u64> = self.sites.iter().filter(|site| site.leads()).map(|site| site.id).collect();
         if !leaders.is_empty() && self.chance.per_mille(300) {
             return *self.chance.pick(&leaders);
         }

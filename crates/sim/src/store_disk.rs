@@ -8,10 +8,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use mvcc::{Applied, Backend, BlockFile, Error, Result, Update};
 use wal::testing::{Crash, Fault};
+
+use crate::panics::lock;
 
 /// A handle to one of the two places on a disk: the store's own, or that of one being received.
 #[derive(Clone, Default)]
@@ -170,11 +172,15 @@ impl StoreDisk {
     }
 
     fn disk(&self) -> MutexGuard<'_, Disk> {
-        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.disk)
     }
 }
 
 impl Disk {
+    fn content(&mut self, inode: u64) -> &mut Content {
+        self.inodes.get_mut(&inode).expect("an inode lives as long as its disk")
+    }
+
     fn place(&mut self, slot: Slot) -> &mut Stored {
         match slot {
             Slot::Home => &mut self.home,
@@ -186,16 +192,12 @@ impl Disk {
         let call = self.calls;
         self.calls += 1;
         if self.stopped {
-            return Err(io::Error::other("the process was stopped"));
+            return Err(Fault::Stop.error());
         }
         match self.fault {
             Some((at, fault)) if at == call => {
                 self.stopped = fault == Fault::Stop;
-                Err(match fault {
-                    Fault::Stop => io::Error::other("the process was stopped"),
-                    Fault::InputOutput => io::Error::from_raw_os_error(5),
-                    Fault::NoSpace => io::Error::from_raw_os_error(28),
-                })
+                Err(fault.error())
             }
             _ => Ok(()),
         }
@@ -300,9 +302,9 @@ struct DiskFile {
 impl DiskFile {
     /// One call to the disk, on the file's content.
     fn call<T>(&self, work: impl FnOnce(&mut Content) -> io::Result<T>) -> io::Result<T> {
-        let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut disk = lock(&self.disk);
         disk.call()?;
-        work(disk.inodes.get_mut(&self.inode).expect("an inode lives as long as its disk"))
+        work(disk.content(self.inode))
     }
 }
 
@@ -312,10 +314,9 @@ impl BlockFile for DiskFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut disk = lock(&self.disk);
         // Reads do not count as calls: readers would make a fault come at another write.
-        let content = disk.inodes.get_mut(&self.inode).expect("an inode lives as long as its disk");
-        let stored = content.cached.get(offset as usize..offset as usize + buffer.len());
+        let stored = disk.content(self.inode).cached.get(offset as usize..offset as usize + buffer.len());
         buffer.copy_from_slice(stored.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
@@ -328,9 +329,8 @@ impl BlockFile for DiskFile {
         });
         if written.is_err() {
             // Half of it arrives.
-            let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
-            let content = disk.inodes.get_mut(&self.inode).expect("an inode lives as long as its disk");
-            content.change(Change::Write(offset, bytes[..bytes.len() / 2].to_vec()));
+            let half = bytes[..bytes.len() / 2].to_vec();
+            lock(&self.disk).content(self.inode).change(Change::Write(offset, half));
         }
         written
     }
@@ -350,8 +350,7 @@ impl BlockFile for DiskFile {
     }
 
     fn bytes(&self) -> io::Result<u64> {
-        let disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(disk.inodes[&self.inode].cached.len() as u64)
+        Ok(lock(&self.disk).content(self.inode).cached.len() as u64)
     }
 }
 

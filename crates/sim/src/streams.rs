@@ -13,7 +13,7 @@ use mvcc::{Export, Staging};
 use raft_node::{Event, Position, SnapshotOffer, SnapshotOutcome};
 
 use crate::count::Count;
-use crate::machine::lock;
+use crate::panics::lock;
 use crate::plan::{MILLISECOND, SECOND};
 use crate::site::{Site, Trouble};
 use crate::world::{Happening, World};

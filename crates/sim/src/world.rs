@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use bytes::Bytes;
-use raft_node::{Role, SnapshotOutcome};
+use raft_node::SnapshotOutcome;
 
 use crate::chance::{Chance, fold, fold_number};
 use crate::clients::Clients;
@@ -239,8 +239,7 @@ impl World {
 
     /// A member that leads, as it believes.
     pub fn leader(&self) -> Option<u64> {
-        let leads = |site: &&Site| site.up.as_ref().is_some_and(|up| up.node.gauges().role == Role::Leader);
-        self.sites.iter().find(leads).map(|site| site.id)
+        self.sites.iter().find(|site| site.leads()).map(|site| site.id)
     }
 
     pub fn count(&mut self, count: Count) {
