@@ -1,6 +1,5 @@
 //! The calls that experiments make. Rare next to a load generator's, so through tonic.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::etcdserverpb::kv_client::KvClient;
@@ -10,6 +9,7 @@ use api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, HashKvRequest, PutRequest, RangeRequest, RequestOp,
     ResponseHeader, TxnRequest,
 };
+use api::mvccpb::KeyValue;
 use bytes::Bytes;
 use tonic::transport::{Channel, Endpoint};
 
@@ -74,16 +74,8 @@ impl Client {
             ..RangeRequest::default()
         };
         let answer = self.kv.range(request).await.or_say("read everything")?.into_inner();
-        let keys = answer.kvs.into_iter().map(|pair| {
-            let found = Found {
-                value: pair.value,
-                created: pair.create_revision,
-                modified: pair.mod_revision,
-                version: pair.version,
-            };
-            (pair.key, found)
-        });
-        Ok(State { revision: revision(answer.header)?, keys: keys.collect::<BTreeMap<_, _>>() })
+        let keys = answer.kvs.into_iter().map(|pair| (pair.key.clone(), found(pair)));
+        Ok(State { revision: revision(answer.header)?, keys: keys.collect() })
     }
 
     /// One key as it was; `Err(None)`: that is compacted away.
@@ -94,12 +86,7 @@ impl Client {
     ) -> std::result::Result<Option<Found>, Option<Failure>> {
         let request = RangeRequest { key: key.clone(), revision, ..RangeRequest::default() };
         match self.kv.range(request).await {
-            Ok(answer) => Ok(answer.into_inner().kvs.pop().map(|pair| Found {
-                value: pair.value,
-                created: pair.create_revision,
-                modified: pair.mod_revision,
-                version: pair.version,
-            })),
+            Ok(answer) => Ok(answer.into_inner().kvs.pop().map(found)),
             Err(status) if status.message().contains("compacted") => Err(None),
             Err(status) => {
                 Err(Some(Failure::new(format!("read at revision {revision}: {}", status.message()))))
@@ -116,6 +103,11 @@ impl Client {
 
 fn put(key: &Bytes, value: &Bytes) -> PutRequest {
     PutRequest { key: key.clone(), value: value.clone(), ..PutRequest::default() }
+}
+
+fn found(pair: KeyValue) -> Found {
+    let KeyValue { value, create_revision: created, mod_revision: modified, version, .. } = pair;
+    Found { value, created, modified, version }
 }
 
 fn revision(header: Option<ResponseHeader>) -> Result<i64> {
