@@ -72,6 +72,12 @@ pub struct Run {
 /// What one worker brought, and when it was done.
 type Part = (Tally, Instant);
 
+/// The connections of one worker and the callers on them, by what they speak.
+enum Carrier {
+    Grpc(Box<Worker>),
+    HttpJson(Gateway),
+}
+
 /// How far a run has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
@@ -183,55 +189,43 @@ impl Plan {
         connected: &mpsc::Sender<Result<(), String>>,
         begin: &mpsc::Receiver<(Arc<Schedule>, Instant)>,
     ) -> std::io::Result<Part> {
-        if self.protocol == Protocol::HttpJson {
-            return self.work_as_gateway(thread, threads, control, counters, connected, begin);
-        }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let mut worker = match self.setup(thread, threads, control, counters) {
-            Ok(setup) => Worker::new(setup),
-            Err(reason) => {
-                let _ = connected.send(Err(reason));
-                return Ok((Tally::new(), Instant::now()));
-            }
+        let connecting = self.connect(thread, threads, control, counters);
+        let (result, carrier) = match runtime.block_on(connecting) {
+            Ok(carrier) => (Ok(()), Some(carrier)),
+            Err(reason) => (Err(reason), None),
         };
-        let result = runtime.block_on(worker.connect());
         // The other side hangs up only after another worker failed.
         let _ = connected.send(result);
-        match begin.recv() {
-            Ok((schedule, start)) => {
-                let tally = runtime.block_on(worker.run(schedule, start))?;
+        match (begin.recv(), carrier) {
+            (Ok((schedule, start)), Some(carrier)) => {
+                let tally = runtime.block_on(carrier.run(schedule, start))?;
                 Ok((tally, Instant::now()))
             }
-            Err(mpsc::RecvError) => Ok((Tally::new(), Instant::now())),
+            (Err(mpsc::RecvError), _) | (_, None) => Ok((Tally::new(), Instant::now())),
         }
     }
 
-    /// The same over HTTP/1.1.
-    fn work_as_gateway(
+    /// Opens the connections of one worker, whatever is spoken on them.
+    async fn connect(
         self,
         thread: usize,
         threads: usize,
         control: Arc<Control>,
         counters: Arc<Counters>,
-        connected: &mpsc::Sender<Result<(), String>>,
-        begin: &mpsc::Receiver<(Arc<Schedule>, Instant)>,
-    ) -> std::io::Result<Part> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let callers = (thread..self.clients).step_by(threads).count();
-        let connecting =
-            Gateway::connect(&self.endpoints, callers, &self.workload, thread, control, counters);
-        let (result, gateway) = match runtime.block_on(connecting) {
-            Ok(gateway) => (Ok(()), Some(gateway)),
-            Err(reason) => (Err(reason), None),
-        };
-        // The other side hangs up only after another worker failed.
-        let _ = connected.send(result);
-        match (begin.recv(), gateway) {
-            (Ok((schedule, start)), Some(gateway)) => {
-                let tally = runtime.block_on(gateway.run(schedule, start))?;
-                Ok((tally, Instant::now()))
+    ) -> Result<Carrier, String> {
+        match self.protocol {
+            Protocol::Grpc => {
+                let mut worker = Worker::new(self.setup(thread, threads, control, counters)?);
+                worker.connect().await?;
+                Ok(Carrier::Grpc(Box::new(worker)))
             }
-            (Err(mpsc::RecvError), _) | (_, None) => Ok((Tally::new(), Instant::now())),
+            Protocol::HttpJson => {
+                let callers = (thread..self.clients).step_by(threads).count();
+                let connecting =
+                    Gateway::connect(&self.endpoints, callers, &self.workload, thread, control, counters);
+                Ok(Carrier::HttpJson(connecting.await?))
+            }
         }
     }
 
@@ -265,6 +259,16 @@ impl Plan {
             counters,
             observer: self.observer,
         })
+    }
+}
+
+impl Carrier {
+    /// Sends and receives until the schedule is used up or the run is stopped.
+    async fn run(self, schedule: Arc<Schedule>, start: Instant) -> std::io::Result<Tally> {
+        match self {
+            Carrier::Grpc(worker) => worker.run(schedule, start).await,
+            Carrier::HttpJson(gateway) => gateway.run(schedule, start).await,
+        }
     }
 }
 
