@@ -14,10 +14,16 @@ arm=aarch64-unknown-linux-gnu
 say() { echo "$(basename "$0"): $*" >&2; }
 die() { say "$*"; exit 1; }
 
+# The version of all programs.
+version() { sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml"; }
+
+# Whether programs for the target run on this machine as they are.
+native() { [[ $(uname -m) == "${1%%-*}" ]]; }
+
 # The binutils and the C compiler of a target. Natively they have no prefix.
 tool() {
     local target=$1 name=$2
-    if [[ $(uname -m) == "${target%%-*}" ]]; then echo "$name"; else echo "${target%%-*}-linux-gnu-$name"; fi
+    if native "$target"; then echo "$name"; else echo "${target%%-*}-linux-gnu-$name"; fi
 }
 
 # Installs Debian packages, where this is Debian and we may; says what is missing where we may not.
@@ -73,7 +79,7 @@ found_rust() {
 find_c() {
     local target
     for target in "$@"; do
-        if [[ $(uname -m) == "${target%%-*}" ]]; then
+        if native "$target"; then
             command -v gcc >/dev/null && command -v objcopy >/dev/null || packages gcc libc6-dev binutils
         elif [[ $target == "$arm" ]]; then
             command -v aarch64-linux-gnu-gcc >/dev/null || packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross
