@@ -7,7 +7,7 @@ use crate::control::{Control, Counters};
 use crate::endpoint::Endpoint;
 use crate::failure::{Code, Failure};
 use crate::frame::PREFIX_BYTES;
-use crate::recorder::{Sample, Tally};
+use crate::recorder::{Start, Tally};
 use crate::schedule::{Schedule, Turn};
 use crate::wire::Metered;
 use crate::workload::{Source, Workload};
@@ -20,7 +20,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -105,11 +105,10 @@ impl Gateway {
 
     /// Sends and receives until the schedule is used up or the run is stopped.
     pub async fn run(self, schedule: Arc<Schedule>, start: Instant) -> io::Result<Tally> {
-        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let start_unix = unix.saturating_sub(start.elapsed());
+        let start = Start::new(start);
         let callers = tokio::task::LocalSet::new();
         for conn in self.conns {
-            callers.spawn_local(self.shared.clone().drive(conn, schedule.clone(), start, start_unix));
+            callers.spawn_local(self.shared.clone().drive(conn, schedule.clone(), start));
         }
         let control = self.shared.control.clone();
         tokio::select! {
@@ -126,13 +125,7 @@ impl Gateway {
 
 impl Shared {
     /// The life of one caller.
-    async fn drive(
-        self: Rc<Self>,
-        mut conn: Conn,
-        schedule: Arc<Schedule>,
-        start: Instant,
-        start_unix: Duration,
-    ) {
+    async fn drive(self: Rc<Self>, mut conn: Conn, schedule: Arc<Schedule>, start: Start) {
         while let Some(turn) = schedule.take(Instant::now()) {
             if let Some(due) = turn.due {
                 tokio::time::sleep_until(due.into()).await;
@@ -142,32 +135,21 @@ impl Shared {
             let request = http_request(&self.workload, &conn.endpoint, &frame);
             let reply = conn.call(&request).await;
             let keep = reply.as_ref().is_ok_and(|reply| reply.keep);
-            self.record(turn, sent_at, reply, start, start_unix);
+            self.record(turn, sent_at, reply, start);
             if !keep && !self.reopen(&mut conn).await {
                 return;
             }
         }
     }
 
-    fn record(
-        &self,
-        turn: Turn,
-        sent_at: Instant,
-        reply: io::Result<Reply>,
-        start: Instant,
-        start_unix: Duration,
-    ) {
+    fn record(&self, turn: Turn, sent_at: Instant, reply: io::Result<Reply>, start: Start) {
         let mut tally = self.tally.borrow_mut();
         let failure = match reply {
             Ok(reply) if reply.status == 200 => {
                 let now = Instant::now();
-                let clock_from = turn.due.filter(|_| turn.from_due).unwrap_or(sent_at);
-                let began = clock_from.saturating_duration_since(start);
-                let latency = now - clock_from;
-                let unix_second = (start_unix + began).as_secs();
-                let body_bytes = reply.body.len() as u64;
-                tally.record(&Sample { unix_second, began, latency, service: now - sent_at, body_bytes });
-                return self.counters.add_answered(latency.as_nanos() as u64);
+                let sample = start.sample(turn.counts_from(sent_at), sent_at, now, reply.body.len() as u64);
+                tally.record(&sample);
+                return self.counters.add_answered(sample.latency.as_nanos() as u64);
             }
             Ok(reply) => refusal(&reply),
             Err(error) => Failure::unavailable(format!("connection: {error}")),

@@ -9,7 +9,7 @@ use crate::failure::{Code, Failure};
 use crate::slices::Slices;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 /// More than this many failed positions are not kept: by then it is clear that something is wrong.
 const FAILED_POSITIONS_MAX: usize = 1 << 20;
@@ -45,6 +45,14 @@ pub struct Sample {
     pub latency: Duration,
     pub service: Duration,
     pub body_bytes: u64,
+}
+
+/// The start of a run, by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    at: Instant,
+    /// Since the Unix epoch.
+    unix: Duration,
 }
 
 /// How well the load generator itself kept an intended pace.
@@ -246,6 +254,31 @@ impl Tally {
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Start {
+    /// The start of a run that began at `at`, a moment ago.
+    pub fn new(at: Instant) -> Self {
+        let since_start = at.elapsed();
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self { at, unix: unix.saturating_sub(since_start) }
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.at.elapsed()
+    }
+
+    /// A call whose latency counts from `clock_from`, handed to its connection at `sent_at` and answered at `now`.
+    pub fn sample(&self, clock_from: Instant, sent_at: Instant, now: Instant, body_bytes: u64) -> Sample {
+        let began = clock_from.saturating_duration_since(self.at);
+        Sample {
+            unix_second: (self.unix + began).as_secs(),
+            began,
+            latency: now - clock_from,
+            service: now - sent_at,
+            body_bytes,
+        }
+    }
 }
 
 impl Lateness {

@@ -44,6 +44,13 @@ pub struct Turn {
     pub from_due: bool,
 }
 
+impl Turn {
+    /// The moment that latency counts from, for a caller that could send at `since`.
+    pub fn counts_from(&self, since: Instant) -> Instant {
+        self.due.filter(|_| self.from_due).unwrap_or(since)
+    }
+}
+
 impl Schedule {
     /// `start` is the moment that an open loop counts from.
     pub fn new(total: u64, pace: Pace, start: Instant) -> Self {

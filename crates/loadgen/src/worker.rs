@@ -19,7 +19,7 @@ use crate::control::{Control, Counters};
 use crate::failure::{Code, Failure};
 use crate::link::{Change, Link};
 use crate::ready::ReadyQueue;
-use crate::recorder::{Sample, Tally};
+use crate::recorder::{Start, Tally};
 use crate::reply::Answer;
 use crate::schedule::{Schedule, Turn};
 use crate::timer::Timer;
@@ -30,7 +30,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tokio::time::{Interval, MissedTickBehavior};
 
 /// How often a worker looks for what no event announces: a stop, an overdue call, a link that may dial again.
@@ -111,8 +111,7 @@ enum Next {
 /// What a worker needs once the run begins.
 struct Running {
     schedule: Arc<Schedule>,
-    start: Instant,
-    start_unix: Duration,
+    start: Start,
     timer: Timer,
     housekeeping: Interval,
 }
@@ -168,11 +167,9 @@ impl Worker {
     pub async fn run(mut self, schedule: Arc<Schedule>, start: Instant) -> io::Result<Tally> {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let since_start = start.elapsed();
-        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let start_unix = unix.saturating_sub(since_start);
+        let start = Start::new(start);
         let timer = Timer::new()?;
-        let mut running = Running { schedule, start, start_unix, timer, housekeeping };
+        let mut running = Running { schedule, start, timer, housekeeping };
         for slot in 0..self.setup.links.len() + self.setup.callers {
             self.ready.push(slot as u32);
         }
@@ -335,7 +332,7 @@ impl Worker {
         let mut context = Context::from_waker(self.ready.waker(index as u32));
         match self.setup.links[index].send(request, &mut context) {
             Ok(response) => {
-                let clock_from = turn.due.filter(|_| turn.from_due).unwrap_or(since);
+                let clock_from = turn.counts_from(since);
                 let call = Call::new(turn.position, index as u32, clock_from, now, kept, response);
                 (Caller::Calling(call), Next::Again)
             }
@@ -383,16 +380,9 @@ impl Worker {
             Ok(answer) => answer,
             Err(failure) => return self.record_failure(call.position, &failure),
         };
-        let began = call.clock_from.saturating_duration_since(running.start);
-        let latency = now - call.clock_from;
-        self.tally.record(&Sample {
-            unix_second: (running.start_unix + began).as_secs(),
-            began,
-            latency,
-            service: now - call.sent_at,
-            body_bytes: answer.body_bytes,
-        });
-        self.setup.counters.add_answered(latency.as_nanos() as u64);
+        let sample = running.start.sample(call.clock_from, call.sent_at, now, answer.body_bytes);
+        self.tally.record(&sample);
+        self.setup.counters.add_answered(sample.latency.as_nanos() as u64);
         if let Some(observer) = &self.setup.observer {
             for key in self.setup.source.keys_of(&call.request) {
                 observer.acknowledged(call.position, key, answer.revision);
