@@ -4,6 +4,7 @@
 //! first. A task per caller: hundreds of them, not thousands; whoever wants many callers wants gRPC.
 
 use crate::control::{Control, Counters};
+use crate::dial::{Speech, Stream, connect};
 use crate::endpoint::Endpoint;
 use crate::failure::{Code, Failure};
 use crate::frame::PREFIX_BYTES;
@@ -22,7 +23,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// Longer headers are no answer of such a server.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -50,7 +50,7 @@ struct Shared {
 
 struct Conn {
     endpoint: Endpoint,
-    stream: Metered<TcpStream>,
+    stream: Metered<Stream>,
     read: BytesMut,
 }
 
@@ -209,9 +209,7 @@ fn http_request(workload: &Workload, endpoint: &Endpoint, frame: &Bytes) -> Vec<
 
 impl Conn {
     async fn open(endpoint: &Endpoint, counters: &Arc<Counters>) -> io::Result<Self> {
-        let stream = TcpStream::connect(endpoint.authority()).await?;
-        stream.set_nodelay(true)?;
-        let stream = Metered::new(stream, counters.clone());
+        let stream = Metered::new(connect(endpoint, Speech::Http1).await?, counters.clone());
         Ok(Self { endpoint: endpoint.clone(), stream, read: BytesMut::new() })
     }
 
