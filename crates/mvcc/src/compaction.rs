@@ -22,7 +22,7 @@ use crate::backend::Update;
 use crate::block::OpenBlock;
 use crate::catalogue::{Marks, block_entry, crc_of};
 use crate::dead::DeadList;
-use crate::directory::{Block, Content};
+use crate::directory::{Block, Content, live_records};
 use crate::error::Result;
 use crate::frame::{self, Identity};
 use crate::hash::{HashPass, REMEMBERED};
@@ -191,9 +191,11 @@ impl Sweep {
         let is_last = old.len() < BLOCKS_PER_STEP;
         let marked: Vec<Arc<Block>> = old.iter().map(|block| self.mark(block)).collect();
         let new = rewrite(durable, shared, &marked)?;
-        let live =
-            |blocks: &[Arc<Block>]| blocks.iter().map(|block| u64::from(block.live_records())).sum::<u64>();
-        assert_eq!(live(&marked), live(&new), "rewriting loses no live record and keeps no dead one");
+        assert_eq!(
+            live_records(&marked),
+            live_records(&new),
+            "rewriting loses no live record and keeps no dead one"
+        );
         let mut marks = durable.marks;
         if is_last {
             assert_eq!(self.swept, self.dropped.len(), "every dropped record was in a stored block");
@@ -201,7 +203,7 @@ impl Sweep {
         }
         // Where the next window begins, by revision: positions shift when blocks are merged.
         if let Some(last) = old.last() {
-            self.from = Revision { sub: last.identity.last.sub + 1, ..last.identity.last };
+            self.from = last.identity.last.next();
         }
         apply(durable, shared, marks, Change { positions, old, new })?;
         Ok(is_last)

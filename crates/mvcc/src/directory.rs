@@ -83,6 +83,14 @@ impl Block {
         }
     }
 
+    /// The frame of a stored block, for somebody who passes it on as it is: checked, and not unpacked.
+    pub fn read_frame(&self) -> Result<Vec<u8>> {
+        let place = self.place().expect("only stored blocks have a frame");
+        let stored = place.read()?;
+        frame::check_as(&stored, self.identity).map_err(|what| place.damaged(what))?;
+        Ok(stored)
+    }
+
     /// The error for a record that must be here and is not.
     pub fn lacks_record(&self) -> Error {
         match &self.content {
@@ -92,6 +100,11 @@ impl Block {
             Content::Stored(place) => place.damaged("a record is missing"),
         }
     }
+}
+
+/// Live records of all these blocks.
+pub(crate) fn live_records(blocks: &[Arc<Block>]) -> u64 {
+    blocks.iter().map(|block| u64::from(block.live_records())).sum()
 }
 
 /// All sealed blocks in revision order.

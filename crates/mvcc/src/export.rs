@@ -22,7 +22,6 @@ use bytes::Bytes;
 use crate::catalogue::{Marks, block_entry, item_entry};
 use crate::directory::Block;
 use crate::error::Result;
-use crate::frame;
 use crate::maintainer::{DurableItem, Maintainer};
 use crate::stream::{CHUNK_HEADER_BYTES, ChunkWriter, Kind};
 use crate::types::Applied;
@@ -143,11 +142,7 @@ impl Export {
     /// the records is the receiver's part, which must do so anyway.
     fn push_block(&mut self, block: &Block) -> Result<()> {
         let place = block.place().expect("only stored blocks are in a checkpoint");
-        let stored = place.read()?;
-        let header = frame::check(&stored).map_err(|what| place.damaged(what))?;
-        if header.identity != block.identity {
-            return Err(place.damaged("not the block that the catalogue names"));
-        }
+        let stored = block.read_frame()?;
         assert_eq!(stored.len() as u64, block.stored_bytes(), "a place is read as a whole");
         let (key, value) = block_entry(block, place);
         self.chunks.push(Kind::Block, &key, &value, &stored);

@@ -77,10 +77,7 @@ pub(crate) fn store(block: &Decoded, out: &mut Vec<u8>) {
 
 /// Reads a block back. The error says what is wrong with the bytes.
 pub(crate) fn load(stored: &[u8], expected: Identity) -> Result<Decoded, &'static str> {
-    let Header { identity, codec } = check(stored)?;
-    if identity != expected {
-        return Err("not the block that the catalogue names");
-    }
+    let Header { identity, codec } = check_as(stored, expected)?;
     let raw = unpack(codec, &stored[HEADER_BYTES..], identity.raw_bytes as usize)?;
     let decoded = Decoded::parse(raw, identity.first.main, identity.records as usize)?;
     if (decoded.first(), decoded.last()) != (identity.first, identity.last) {
@@ -94,6 +91,15 @@ pub(crate) fn load(stored: &[u8], expected: Identity) -> Result<Decoded, &'stati
 pub(crate) struct Header {
     pub identity: Identity,
     codec: u32,
+}
+
+/// As `check`, for the frame of a certain block.
+pub(crate) fn check_as(stored: &[u8], expected: Identity) -> Result<Header, &'static str> {
+    let header = check(stored)?;
+    if header.identity != expected {
+        return Err("not the block that the catalogue names");
+    }
+    Ok(header)
 }
 
 /// Whether `stored` is one intact frame, at the cost of its checksum: nothing is unpacked.

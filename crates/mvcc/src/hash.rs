@@ -110,7 +110,7 @@ impl HashPass {
                 self.add(shared, records);
             }
             assert!(block.identity.last >= self.next, "a pass goes forward");
-            self.next = Revision { sub: block.identity.last.sub + 1, ..block.identity.last };
+            self.next = block.identity.last.next();
         }
         Ok(false)
     }

@@ -18,6 +18,11 @@ impl Revision {
     pub const fn first_of(main: i64) -> Self {
         Revision { main, sub: 0 }
     }
+
+    /// The next change of the same request: nothing lies between the two.
+    pub(crate) const fn next(self) -> Self {
+        Revision { main: self.main, sub: self.sub + 1 }
+    }
 }
 
 impl fmt::Display for Revision {

@@ -15,9 +15,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::compaction::{Change, apply, merge};
-use crate::directory::{Block, Content};
+use crate::directory::{Block, Content, live_records};
 use crate::error::Result;
-use crate::frame;
 use crate::maintainer::Durable;
 use crate::revision::Revision;
 use crate::state::Shared;
@@ -87,9 +86,7 @@ impl Tidying {
         let (positions, old, is_last) = self.window(shared);
         let new = self.moved(durable, shared, &old)?;
         assert_eq!(positions.len(), old.len(), "a window is contiguous");
-        let live =
-            |blocks: &[Arc<Block>]| blocks.iter().map(|block| u64::from(block.live_records())).sum::<u64>();
-        assert_eq!(live(&old), live(&new), "moving loses no live record");
+        assert_eq!(live_records(&old), live_records(&new), "moving loses no live record");
         let marks = durable.marks;
         apply(durable, shared, marks, Change { positions, old, new })?;
         if is_last {
@@ -122,12 +119,12 @@ impl Tidying {
                     let blocks = (position..position + BLOCKS_PER_STEP).map_while(next).cloned();
                     let blocks: Vec<_> = blocks.collect();
                     let last = blocks.last().expect("at least the one that was found").identity.last;
-                    self.from = Revision { sub: last.sub + 1, ..last };
+                    self.from = last.next();
                     return (position..position + blocks.len(), blocks, false);
                 }
             }
             match last {
-                Some(last) => self.from = Revision { sub: last.sub + 1, ..last },
+                Some(last) => self.from = last.next(),
                 None => return (from..from, Vec::new(), true),
             }
         }
@@ -191,13 +188,8 @@ fn is_worth_copying(block: &Block, shared: &Shared) -> bool {
 
 /// The same block, its frame appended elsewhere as it is.
 fn copied(durable: &mut Durable, block: &Block) -> Result<Arc<Block>> {
-    let place = block.place().expect("only stored blocks are moved");
-    let stored = place.read()?;
     // Damage must not be given a new place, where nobody would look for its cause.
-    let header = frame::check(&stored).map_err(|what| place.damaged(what))?;
-    if header.identity != block.identity {
-        return Err(place.damaged("not the block that the catalogue names"));
-    }
+    let stored = block.read_frame()?;
     durable.written.compaction += stored.len() as u64;
     let content = Content::Stored(durable.files.append(&mut *durable.backend, &stored)?);
     Ok(Arc::new(Block { identity: block.identity, content, dead: block.dead.clone() }))
