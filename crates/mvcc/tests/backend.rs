@@ -1,58 +1,20 @@
-//! What the store expects of any backend, told as stories that each of them has to live up to. A new backend is a line in
-//! `all`.
+//! What the store expects of any backend, told as stories that each of them has to live up to. A new backend is a
+//! kind of `Home`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use mvcc::{Applied, Backend, BlockFile, Error, MemoryBackend, SledBackend, Update};
+use common::home::Home;
+use mvcc::{Applied, Backend, BlockFile, Error, Update};
 use proptest::prelude::*;
 
-/// A place for a store, and a way to come back to it.
-enum Place {
-    Memory(MemoryBackend),
-    Disk(#[expect(dead_code, reason = "held, not read")] tempfile::TempDir, PathBuf),
-}
-
-fn all() -> [(&'static str, Place); 2] {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("store");
-    [("memory", Place::Memory(MemoryBackend::new())), ("disk", Place::Disk(dir, path))]
-}
-
-impl Place {
-    /// The store; at a second call as a process finds it that comes back.
-    fn open(&self) -> Box<dyn Backend> {
-        match self {
-            Place::Memory(memory) => Box::new(memory.clone()),
-            Place::Disk(_, path) => Box::new(SledBackend::open(path).unwrap()),
-        }
-    }
-
-    fn incoming(&self) -> Box<dyn Backend> {
-        match self {
-            Place::Memory(memory) => Box::new(memory.incoming()),
-            Place::Disk(_, path) => Box::new(SledBackend::incoming(path).unwrap()),
-        }
-    }
-
-    fn staged(&self) -> Option<Applied> {
-        match self {
-            Place::Memory(memory) => memory.staged().unwrap(),
-            Place::Disk(_, path) => mvcc::staged_at(path).unwrap(),
-        }
-    }
-
-    fn discard(&self) {
-        match self {
-            Place::Memory(memory) => memory.discard_staged().unwrap(),
-            Place::Disk(_, path) => mvcc::discard_staged(path).unwrap(),
-        }
-    }
+fn all() -> [(&'static str, Home); 2] {
+    let [memory, disk] = Home::both();
+    [("memory", memory), ("disk", disk)]
 }
 
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -86,7 +48,7 @@ fn content(file: &Arc<dyn BlockFile>) -> Vec<u8> {
 #[test]
 fn a_new_place_is_empty() {
     for (name, place) in all() {
-        let mut backend = place.open();
+        let mut backend = place.backend();
         assert_eq!((entries(&mut *backend), backend.files().unwrap()), (Vec::new(), Vec::new()), "{name}");
         assert_eq!(place.staged(), None, "{name}");
     }
@@ -95,32 +57,32 @@ fn a_new_place_is_empty() {
 #[test]
 fn an_update_changes_all_that_it_names_and_nothing_else() {
     for (name, place) in all() {
-        let mut backend = place.open();
+        let mut backend = place.backend();
         backend.update(update(&[("a", "1"), ("b", "2"), ("c", "3")], &[])).unwrap();
         backend.update(update(&[("b", "two"), ("d", "4")], &["a", "never was"])).unwrap();
         backend.update(update(&[], &[])).unwrap();
         let expected = pairs(&[("b", "two"), ("c", "3"), ("d", "4")]);
         assert_eq!(entries(&mut *backend), expected, "{name}");
         drop(backend);
-        assert_eq!(entries(&mut *place.open()), expected, "{name}, come back to");
+        assert_eq!(entries(&mut *place.backend()), expected, "{name}, come back to");
     }
 }
 
 #[test]
 fn values_up_to_the_limit_of_an_item_are_kept_in_the_catalogue() {
     for (name, place) in all() {
-        let mut backend = place.open();
+        let mut backend = place.backend();
         let value = vec![0xa5; mvcc::ITEM_BYTES_MAX + 64];
         backend.update(Update { puts: vec![(b"large".to_vec(), value.clone())], removals: vec![] }).unwrap();
         drop(backend);
-        assert_eq!(place.open().catalogue().unwrap(), [(b"large".to_vec(), value)], "{name}");
+        assert_eq!(place.backend().catalogue().unwrap(), [(b"large".to_vec(), value)], "{name}");
     }
 }
 
 #[test]
 fn files_are_created_written_and_come_back_to() {
     for (name, place) in all() {
-        let mut backend = place.open();
+        let mut backend = place.backend();
         for number in [1, 2, 30] {
             let file = backend.create_file(number).unwrap();
             file.write_at(format!("file {number}").as_bytes(), 0).unwrap();
@@ -128,7 +90,7 @@ fn files_are_created_written_and_come_back_to() {
         }
         backend.remove_file(2).unwrap();
         drop(backend);
-        let mut backend = place.open();
+        let mut backend = place.backend();
         let mut numbers = backend.files().unwrap();
         numbers.sort_unstable();
         assert_eq!(numbers, [1, 30], "{name}");
@@ -140,7 +102,7 @@ fn files_are_created_written_and_come_back_to() {
 #[test]
 fn a_read_beyond_the_end_is_told_from_every_other_failure() {
     for (name, place) in all() {
-        let file = place.open().create_file(1).unwrap();
+        let file = place.backend().create_file(1).unwrap();
         file.write_at(b"12345", 0).unwrap();
         for (offset, length) in [(0, 6), (5, 1), (4, 2), (1 << 40, 1)] {
             let error = file.read_at(&mut vec![0; length], offset).unwrap_err();
@@ -153,7 +115,7 @@ fn a_read_beyond_the_end_is_told_from_every_other_failure() {
 #[test]
 fn a_gap_reads_as_zeros_and_a_cut_takes_what_is_behind_it() {
     for (name, place) in all() {
-        let file = place.open().create_file(1).unwrap();
+        let file = place.backend().create_file(1).unwrap();
         file.write_at(b"abc", 4).unwrap();
         assert_eq!(content(&file), b"\0\0\0\0abc", "{name}");
         file.truncate(5).unwrap();
@@ -166,7 +128,7 @@ fn a_gap_reads_as_zeros_and_a_cut_takes_what_is_behind_it() {
 #[test]
 fn a_removed_file_is_read_by_those_who_hold_it() {
     for (name, place) in all() {
-        let mut backend = place.open();
+        let mut backend = place.backend();
         let file = backend.create_file(9).unwrap();
         file.write_at(b"still here", 0).unwrap();
         backend.remove_file(9).unwrap();
@@ -178,7 +140,7 @@ fn a_removed_file_is_read_by_those_who_hold_it() {
 #[test]
 fn files_and_entries_know_their_names() {
     for (name, place) in all() {
-        let mut backend = place.open();
+        let mut backend = place.backend();
         let names: Vec<_> = [3, 4].map(|number| backend.create_file(number).unwrap().name()).into();
         assert!(names[0].contains('3') && names[0] != names[1], "{name}: {names:?}");
         backend.update(update(&[("key", "value")], &[])).unwrap();
@@ -203,7 +165,7 @@ fn check(backend: &mut dyn Backend, word: &str, context: &str) {
 #[test]
 fn an_incoming_place_is_apart_from_the_store_and_empty_every_time() {
     for (name, place) in all() {
-        let mut home = place.open();
+        let mut home = place.backend();
         fill(&mut *home, "home");
         for round in 0..2 {
             let mut incoming = place.incoming();
@@ -222,7 +184,7 @@ fn an_incoming_place_is_apart_from_the_store_and_empty_every_time() {
 fn a_completed_store_takes_the_place_of_the_one_in_use() {
     let applied = Applied { index: 12, term: 3 };
     for (name, place) in all() {
-        let mut home = place.open();
+        let mut home = place.backend();
         let held = fill(&mut *home, "old");
         let mut incoming = place.incoming();
         fill(&mut *incoming, "new");
@@ -238,14 +200,14 @@ fn a_completed_store_takes_the_place_of_the_one_in_use() {
         home.update(update(&[("more", "entries")], &["word"])).unwrap();
         home.create_file(2).unwrap();
         drop(home);
-        assert_eq!(entries(&mut *place.open()), pairs(&[("more", "entries")]), "{name}");
+        assert_eq!(entries(&mut *place.backend()), pairs(&[("more", "entries")]), "{name}");
     }
 }
 
 #[test]
 fn a_store_that_is_not_complete_takes_nobodys_place() {
     for (name, place) in all() {
-        let mut home = place.open();
+        let mut home = place.backend();
         fill(&mut *home, "old");
         let mut incoming = place.incoming();
         fill(&mut *incoming, "half");
@@ -265,7 +227,7 @@ proptest! {
         )
     ) {
         for (name, place) in all() {
-            let (mut backend, mut expected) = (place.open(), Entries::new());
+            let (mut backend, mut expected) = (place.backend(), Entries::new());
             for (number, (puts, removals)) in updates.iter().enumerate() {
                 // Keys of puts and removals are disjoint in one update; every other one swaps their ranges.
                 let shift = if number % 2 == 0 { 0 } else { 20 };
@@ -279,7 +241,7 @@ proptest! {
                 backend.update(update).unwrap();
                 if number % 5 == 4 {
                     drop(backend);
-                    backend = place.open();
+                    backend = place.backend();
                 }
                 let found: Entries = backend.catalogue().unwrap().into_iter().collect();
                 prop_assert_eq!(&found, &expected, "{} after update {}", name, number);

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod dying;
+pub mod home;
+pub mod member;
 
 use std::collections::BTreeMap;
 

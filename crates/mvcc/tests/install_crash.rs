@@ -1,0 +1,214 @@
+//! A checkpoint is received and installed on a disk that dies on the way: what is left is the old store or the new one, whole.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use common::dying::{Allowance, DyingBackend};
+use common::home::Home;
+use common::member::{chunks, leader, receive};
+use common::{Oracle, tiny_options};
+use mvcc::{Error, MemoryBackend, SledBackend, Staging};
+
+/// What a follower's disk may hold after a crash, and must not hold.
+#[test]
+fn a_disk_that_dies_at_any_operation_of_an_install_leaves_the_old_store_or_the_new_one() {
+    let leader = leader();
+    let all = chunks(leader.maintainer.export(), 700);
+    let disk = MemoryBackend::new();
+    let mut follower = Home::Memory(disk.clone()).open();
+    follower.entries(1..=12);
+    follower.settle();
+    let old = follower.oracle.clone();
+    drop(follower);
+    for allowance in 0.. {
+        let disk = disk.fork();
+        let allowed = Allowance::of(allowance);
+        let is_done = receive_and_install(&disk, &allowed, &all);
+        let found = disk.fork();
+        match found.staged().unwrap() {
+            Some(applied) => {
+                assert_eq!(applied, leader.oracle.applied);
+                let kept = found.fork();
+                kept.discard_staged().unwrap();
+                old.check_all(&Home::Memory(kept).open().store);
+                found.finish_install().unwrap();
+                leader.oracle.check_all(&Home::Memory(found).open().store);
+            }
+            None => {
+                found.discard_staged().unwrap();
+                let store = Home::Memory(found).open().store;
+                let is_new = store.applied() == leader.oracle.applied;
+                assert!(is_new || !is_done, "an install that returned was lost");
+                if is_new { &leader.oracle } else { &old }.check_all(&store);
+            }
+        }
+        if is_done {
+            assert!(allowance > 12, "an install of only {allowance} operations");
+            break;
+        }
+    }
+}
+
+/// On a disk that may die; true if it did not.
+fn receive_and_install(disk: &MemoryBackend, allowance: &Allowance, chunks: &[Bytes]) -> bool {
+    // The store was opened before: that costs nothing of the allowance but what the opening itself writes.
+    let dying = |disk: MemoryBackend| Box::new(DyingBackend::new(disk, allowance));
+    let Ok((_writer, _store, mut maintainer)) = mvcc::open(dying(disk.clone()), tiny_options()) else {
+        return false;
+    };
+    let received = || {
+        let mut staging = Staging::begin(dying(disk.incoming()), &tiny_options())?;
+        chunks.iter().try_for_each(|chunk| staging.add(chunk))?;
+        staging.finish()
+    };
+    let installed = received().and_then(|staged| maintainer.install(staged));
+    if installed.is_err() {
+        // Only an install poisons: a stream that failed leaves the store as it was.
+        let persisted = maintainer.persist();
+        assert!(matches!(persisted, Ok(_) | Err(Error::Poisoned)), "{persisted:?}");
+    }
+    installed.is_ok()
+}
+
+/// The directories of a store and of a received one, taken apart and put together as crashes may leave them.
+struct Directories {
+    dir: tempfile::TempDir,
+    old: Oracle,
+    new: Oracle,
+}
+
+impl Directories {
+    /// A store, and beside it a complete one that waits.
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::Disk(tempfile::tempdir().unwrap(), dir.path().join("store"));
+        let (leader, mut follower) = (leader(), home.open());
+        follower.entries(1..=12);
+        follower.settle();
+        let all = chunks(leader.maintainer.export(), 5000);
+        drop(receive(&home, &all).unwrap());
+        Directories { old: follower.oracle.clone(), new: leader.oracle.clone(), dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) {
+        std::fs::rename(self.path(from), self.path(to)).unwrap();
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.dir.path()).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn check(&self, expected: &Oracle) {
+        let backend = Box::new(SledBackend::open(&self.path("store")).unwrap());
+        let (_, store, _) = mvcc::open(backend, tiny_options()).unwrap();
+        expected.check_all(&store);
+        assert_eq!(self.names(), ["store"]);
+    }
+}
+
+type Crash = fn(&Directories);
+
+/// States that a crash may leave in which the received store is there, whole.
+const WHILE_STAGED: [(&str, Crash); 3] = [
+    ("nothing was renamed", |_| {}),
+    ("a leftover of an earlier install is there", |dirs| {
+        std::fs::create_dir_all(dirs.path("store.old/blocks")).unwrap();
+    }),
+    ("stopped between the renames", |dirs| dirs.rename("store", "store.old")),
+];
+
+#[test]
+fn a_store_that_waits_is_installed_or_discarded_by_the_next_start() {
+    for (what, crash) in WHILE_STAGED {
+        for is_wanted in [true, false] {
+            let dirs = Directories::new();
+            crash(&dirs);
+            let home = dirs.path("store");
+            assert_eq!(mvcc::staged_at(&home).unwrap(), Some(dirs.new.applied), "{what}");
+            if is_wanted {
+                assert_eq!(mvcc::finish_install(&home).unwrap(), dirs.new.applied, "{what}");
+                dirs.check(&dirs.new);
+            } else {
+                mvcc::discard_staged(&home).unwrap();
+                dirs.check(&dirs.old);
+            }
+        }
+    }
+}
+
+#[test]
+fn leftovers_of_an_install_that_is_done_go_at_the_next_start() {
+    let crashes: [(&str, Crash); 2] = [
+        ("the old store is whole", |_| {}),
+        ("the old store is half removed", |dirs| {
+            std::fs::remove_dir_all(dirs.path("store.old/catalogue")).unwrap();
+        }),
+    ];
+    for (what, crash) in crashes {
+        let dirs = Directories::new();
+        dirs.rename("store", "store.old");
+        dirs.rename("store.incoming", "store");
+        crash(&dirs);
+        let home = dirs.path("store");
+        assert_eq!(mvcc::staged_at(&home).unwrap(), None, "{what}");
+        mvcc::discard_staged(&home).unwrap();
+        dirs.check(&dirs.new);
+    }
+}
+
+#[test]
+fn a_half_received_store_is_no_store() {
+    let crashes: [(&str, Crash); 3] = [
+        ("without its mark", |dirs| std::fs::remove_file(dirs.path("store.incoming/received")).unwrap()),
+        ("its mark half written", |dirs| {
+            dirs.rename("store.incoming/received", "store.incoming/received.tmp")
+        }),
+        ("an empty directory", |dirs| {
+            std::fs::remove_dir_all(dirs.path("store.incoming")).unwrap();
+            std::fs::create_dir(dirs.path("store.incoming")).unwrap();
+        }),
+    ];
+    for (what, crash) in crashes {
+        let dirs = Directories::new();
+        crash(&dirs);
+        let home = dirs.path("store");
+        assert_eq!(mvcc::staged_at(&home).unwrap(), None, "{what}");
+        assert!(matches!(mvcc::finish_install(&home), Err(Error::Refused { .. })), "{what}");
+        mvcc::discard_staged(&home).unwrap();
+        dirs.check(&dirs.old);
+    }
+}
+
+#[test]
+fn a_damaged_mark_is_an_error_that_names_the_file_and_the_old_store_is_kept() {
+    let dirs = Directories::new();
+    let mark = dirs.path("store.incoming/received");
+    let mut bytes = std::fs::read(&mark).unwrap();
+    bytes[14] ^= 1;
+    std::fs::write(&mark, bytes).unwrap();
+    let home = dirs.path("store");
+    let error = mvcc::staged_at(&home).unwrap_err();
+    assert!(matches!(&error, Error::Corrupt { file, .. } if file.ends_with("received")), "{error}");
+    assert!(mvcc::finish_install(&home).is_err());
+    mvcc::discard_staged(&home).unwrap();
+    dirs.check(&dirs.old);
+}
+
+#[test]
+fn a_store_whose_replacement_was_interrupted_is_not_opened_as_an_empty_one() {
+    let dirs = Directories::new();
+    dirs.rename("store", "store.old");
+    assert!(matches!(SledBackend::open(&dirs.path("store")), Err(Error::Refused { .. })));
+    assert_eq!(dirs.names(), ["store.incoming", "store.old"], "and nothing was made there");
+}
