@@ -110,8 +110,8 @@ fn show_block<W: Write>(
                 .with_some("raw_bytes", content.map(|content| content.raw_bytes))
                 .with_some("records", content.map(|content| content.records))
                 .with_some("dead_records", content.map(|content| content.dead_records))
-                .with_some("first", content.map(|content| revision(content.first)))
-                .with_some("last", content.map(|content| revision(content.last))),
+                .with_some("first", content.map(|content| content.first.to_string()))
+                .with_some("last", content.map(|content| content.last.to_string())),
         );
     }
     if let Some(fault) = block.fault {
@@ -131,7 +131,7 @@ fn show_block<W: Write>(
 
 fn show_record(record: &RecordSeen) -> Line {
     let line = Line::new(if record.put.is_some() { "put" } else { "tombstone" })
-        .with("revision", revision(record.revision))
+        .with("revision", record.revision.to_string())
         .with("is_dead", record.is_dead)
         .with("key", text(&record.key));
     match &record.put {
@@ -142,8 +142,4 @@ fn show_record(record: &RecordSeen) -> Line {
             .with("lease", put.lease),
         None => line,
     }
-}
-
-fn revision(revision: mvcc::Revision) -> String {
-    format!("{}.{}", revision.main, revision.sub)
 }
