@@ -92,10 +92,24 @@ pub struct To {
     pub To: String,
 }
 
+impl To {
+    /// To the member with this id.
+    pub fn member(id: u64) -> To {
+        To { To: format!("{id:x}") }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 #[allow(non_snake_case, reason = "label names are etcd's")]
 pub struct From {
     pub From: String,
+}
+
+impl From {
+    /// From the member with this id.
+    pub fn member(id: u64) -> From {
+        From { From: format!("{id:x}") }
+    }
 }
 
 /// etcd's buckets for everything that touches a disk: 1 ms to 8 s.

@@ -101,7 +101,7 @@ impl Link {
         };
         let active = self.context.metrics.peers.active.get_or_create(&self.labels()).clone();
         let hello = self.context.hello(self.route.to);
-        let to = To { To: format!("{:x}", self.route.to) };
+        let to = To::member(self.route.to);
         let sent = self.context.metrics.peers.sent_bytes.get_or_create(&to).clone();
         let batches = Batches { queue: Arc::clone(&self.queue), hello: Some(hello), sent };
         let mut prober = client.clone();
@@ -128,7 +128,7 @@ impl Link {
         if self.route.lane != Lane::Urgent {
             return std::future::pending().await;
         }
-        let to = To { To: format!("{:x}", self.route.to) };
+        let to = To::member(self.route.to);
         let seconds = self.context.metrics.peers.round_trip_seconds.get_or_create(&to).clone();
         loop {
             let began = Instant::now();
@@ -155,7 +155,7 @@ impl Link {
 
     fn give_up_what_waits(&self) {
         let lost = self.queue.clear() as u64;
-        let to = To { To: format!("{:x}", self.route.to) };
+        let to = To::member(self.route.to);
         self.context.metrics.peers.send_failures.get_or_create(&to).inc_by(lost.max(1));
         self.inbox.report_unreachable(self.route.to);
     }

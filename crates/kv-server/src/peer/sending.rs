@@ -103,8 +103,7 @@ impl Senders {
 impl Errand {
     /// The stream's thread, from its turn to the report.
     fn run(self, inbox: &dyn Inbox, replaced: &Stop, stop: &Stop) {
-        let (to, peer) = (self.to, format!("{:x}", self.to));
-        let labels = To { To: peer.clone() };
+        let (to, labels) = (self.to, To::member(self.to));
         let metrics = Arc::clone(&self.context.metrics);
         let _under_way = UnderWay::new(&metrics.snapshots.sending.get_or_create(&labels).clone());
         let began = Instant::now();
@@ -123,15 +122,15 @@ impl Errand {
             Some(Ok((applied, bytes))) => {
                 figures.sent.get_or_create(&labels).inc();
                 figures.send_seconds.get_or_create(&labels).observe(began.elapsed().as_secs_f64());
-                tracing::info!(peer, applied = applied.index, bytes, took = ?began.elapsed(), "sent a snapshot");
+                tracing::info!(peer = labels.To, applied = applied.index, bytes, took = ?began.elapsed(), "sent a snapshot");
                 inbox.report_snapshot(to, SnapshotOutcome::Sent);
             }
             Some(Err(error)) => {
                 figures.send_failures.get_or_create(&labels).inc();
-                tracing::warn!(peer, error, "a snapshot was not sent");
+                tracing::warn!(peer = labels.To, error, "a snapshot was not sent");
                 inbox.report_snapshot(to, SnapshotOutcome::Failed);
             }
-            None => tracing::info!(peer, "gave up a snapshot that was being sent"),
+            None => tracing::info!(peer = labels.To, "gave up a snapshot that was being sent"),
         }
     }
 

@@ -130,7 +130,7 @@ impl Peer for PeerServer {
         let first = batches.message().await?.unwrap_or_default();
         let from = self.greet(first.hello)?;
         self.peers.heard(from);
-        let labels = From { From: format!("{from:x}") };
+        let labels = From::member(from);
         let metrics = &self.peers.context().metrics.peers;
         let received = metrics.received_bytes.get_or_create(&labels).clone();
         let failures = metrics.receive_failures.get_or_create(&labels).clone();
@@ -155,7 +155,7 @@ impl Peer for PeerServer {
         let first = parts.message().await?.unwrap_or_default();
         let from = self.greet(first.hello)?;
         self.peers.heard(from);
-        let labels = From { From: format!("{from:x}") };
+        let labels = From::member(from);
         let metrics = &self.peers.context().metrics.snapshots;
         let began = Instant::now();
         let _under_way = UnderWay::new(&metrics.receiving.get_or_create(&labels).clone());

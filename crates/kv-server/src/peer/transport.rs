@@ -99,7 +99,7 @@ impl Transport for Peers {
             Lane::Bulk => &lanes.bulk,
         };
         if queue.push(message) == Pushed::Full {
-            self.context.metrics.peers.send_failures.get_or_create(&To { To: format!("{to:x}") }).inc();
+            self.context.metrics.peers.send_failures.get_or_create(&To::member(to)).inc();
             if let Some(connected) = self.connected.get() {
                 connected.inbox.report_unreachable(to);
             }
