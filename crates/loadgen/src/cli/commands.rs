@@ -1,8 +1,8 @@
 //! What each command does.
 
 use super::flags::{Cli, Command, Global, PutFlags, Sending};
-use super::outputs::{self, check_json, is_standard_output};
-use super::terminal::{chain, note, print, write_file};
+use super::outputs::{self, check_json, write_json};
+use super::terminal::{chain, note, print};
 use super::{admit, measure, plans, steps, watch};
 use crate::admin;
 use crate::endpoint::Endpoint;
@@ -43,7 +43,7 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, String> {
         Command::Range(flags) => {
             let endpoints = global.endpoints.clone();
             let plan = plans::plan(global, endpoints, plans::range(flags)?, &flags.sending)?;
-            if !is_json_on_stdout(global) {
+            if !global.is_json_on_stdout() {
                 let linearizable = flags.consistency == "l";
                 let kind = if linearizable { "linearizable" } else { "serializable" };
                 print(&format!("bench with {kind} range\n"))?;
@@ -69,7 +69,7 @@ async fn put(global: &Global, flags: &PutFlags) -> Result<ExitCode, String> {
     let first = global.endpoints.first().ok_or("no endpoint given")?.clone();
     let compaction = compact_regularly(first.clone(), flags.compact_interval, flags.compact_index_delta);
     let code = load(global, &flags.sending, plan, compaction).await?;
-    if flags.check_hashkv && !is_json_on_stdout(global) {
+    if flags.check_hashkv && !global.is_json_on_stdout() {
         print(&hash_summary(&first).await.map_err(|error| error.to_string())?)?;
     }
     Ok(code)
@@ -121,10 +121,6 @@ async fn load(
     Ok(verdict(&measurement, global.max_errors))
 }
 
-fn is_json_on_stdout(global: &Global) -> bool {
-    global.json.as_deref().is_some_and(is_standard_output)
-}
-
 fn probes(global: &Global) -> Vec<Probe> {
     if global.server_pids.is_empty() {
         return global.endpoints.iter().cloned().map(Probe::Metrics).collect();
@@ -145,10 +141,10 @@ fn show(
         let Global { conns, clients, .. } = *global;
         let document = Document { workload, endpoints, conns, clients, summary, server };
         let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())? + "\n";
-        if is_standard_output(path) {
-            return print(&text);
+        write_json(path, &text)?;
+        if global.is_json_on_stdout() {
+            return Ok(());
         }
-        write_file(path, &text)?;
     }
     let options = report::Options {
         precision: if global.precise { Precision::Full } else { Precision::Four },

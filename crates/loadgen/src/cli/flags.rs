@@ -1,7 +1,7 @@
 //! What users may write. Names, defaults and places are those of etcd's `benchmark`; ours come after them.
 
 use super::measure_flags::{CompareFlags, SuiteFlags};
-use super::outputs::ReportFlags;
+use super::outputs::{ReportFlags, is_standard_output};
 use super::step_flags::StepFlags;
 use super::{go, help};
 use crate::endpoint::Endpoint;
@@ -110,6 +110,13 @@ pub struct Global {
     pub security: Security,
     #[command(flatten)]
     pub refused: Refused,
+}
+
+impl Global {
+    /// Then nothing else may be said there.
+    pub fn is_json_on_stdout(&self) -> bool {
+        self.json.as_deref().is_some_and(is_standard_output)
+    }
 }
 
 /// How to be let in. Names are those of etcd's `benchmark` and `etcdctl`.

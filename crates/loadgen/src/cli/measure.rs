@@ -2,8 +2,8 @@
 
 use super::flags::Global;
 use super::measure_flags::{CompareFlags, MeasureFlags, SuiteFlags};
-use super::outputs::{Outputs, check_json, is_standard_output};
-use super::terminal::{note, print, write_file};
+use super::outputs::{Outputs, check_json, write_json};
+use super::terminal::{note, print};
 use super::watch::Elsewhere;
 use super::{admit, plans, watch};
 use crate::admin;
@@ -136,20 +136,14 @@ async fn measure(
 
 /// Writes the report to wherever it was asked for.
 pub fn write(global: &Global, outputs: &Outputs, report: &Report) -> Result<(), String> {
-    let json_on_stdout = global.json.as_deref().is_some_and(is_standard_output);
     if let Some(path) = &global.json {
-        let json = serde_json::to_string(report).map_err(|error| error.to_string())? + "\n";
-        if json_on_stdout {
-            print(&json)?;
-        } else {
-            write_file(path, &json)?;
-        }
-    }
-    outputs.write(report)?;
-    if json_on_stdout {
-        return Ok(());
+        write_json(path, &(serde_json::to_string(report).map_err(|error| error.to_string())? + "\n"))?;
     }
     let page = compose::page(report);
+    outputs.write(report, &page)?;
+    if global.is_json_on_stdout() {
+        return Ok(());
+    }
     let files: Vec<_> =
         global.json.iter().chain(outputs.files()).map(|path| path.display().to_string()).collect();
     // Whoever has the report in a file wants to know how it went, not to read it all here.
@@ -162,7 +156,7 @@ pub fn write(global: &Global, outputs: &Outputs, report: &Report) -> Result<(), 
 
 /// Says something behind a report, unless standard output is JSON.
 pub fn say(global: &Global, text: &str) -> Result<(), String> {
-    if global.json.as_deref().is_some_and(is_standard_output) { Ok(()) } else { print(text) }
+    if global.is_json_on_stdout() { Ok(()) } else { print(text) }
 }
 
 /// This process's arguments, quoted where a shell needs it, without passwords: the line is shown to others.

@@ -1,10 +1,10 @@
 //! Where a report goes: the flags of every command that has one, and the writing.
 
-use super::terminal::write_file;
+use super::terminal::{print, write_file};
 use crate::report::model::{FORMAT, Report};
+use crate::report::page::Page;
 use crate::report::{compose, csv, html, markdown};
 use clap::Args;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// A report of another make would be read wrongly, not refused, by serde alone.
@@ -36,16 +36,15 @@ pub struct ReportFlags {
 
 impl Outputs {
     /// Writes whatever was asked for.
-    pub fn write(&self, report: &Report) -> Result<(), String> {
-        let page = compose::page(report);
+    pub fn write(&self, report: &Report, page: &Page) -> Result<(), String> {
         if let Some(path) = &self.html {
-            write_file(path, &html(&page))?;
+            write_file(path, &html(page))?;
         }
         if let Some(path) = &self.csv {
             write_file(path, &csv(report))?;
         }
         if let Some(path) = &self.markdown {
-            write_file(path, &markdown(&page))?;
+            write_file(path, &markdown(page))?;
         }
         Ok(())
     }
@@ -69,12 +68,11 @@ impl Outputs {
 pub fn report(flags: &ReportFlags) -> Result<(), String> {
     flags.outputs.check()?;
     let report = read(&flags.result)?;
+    let page = compose::page(&report);
     if flags.outputs.is_empty() {
-        let text = markdown(&compose::page(&report));
-        let mut out = std::io::stdout().lock();
-        return out.write_all(text.as_bytes()).map_err(|error| format!("write the report: {error}"));
+        return print(&markdown(&page));
     }
-    flags.outputs.write(&report)
+    flags.outputs.write(&report, &page)
 }
 
 fn read(path: &Path) -> Result<Report, String> {
@@ -98,6 +96,11 @@ fn read(path: &Path) -> Result<Report, String> {
 /// Whether the path of --json means standard output.
 pub fn is_standard_output(path: &Path) -> bool {
     path == Path::new("-")
+}
+
+/// Writes the text of --json.
+pub fn write_json(path: &Path, text: &str) -> Result<(), String> {
+    if is_standard_output(path) { print(text) } else { write_file(path, text) }
 }
 
 /// That the file of --json can be written is better known before the run.
