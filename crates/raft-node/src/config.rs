@@ -105,7 +105,7 @@ impl Default for Limits {
             batch_bytes_max: 1 << 20,
             reads_max: 65_536,
             inbox_bytes_max: 64 << 20,
-            cache_bytes_max: 32 << 20,
+            cache_bytes_max: 16 << 20,
             apply_bytes_max: 8 << 20,
             unapplied_entries_max: 5_000,
             request_timeout: Duration::from_secs(7),
