@@ -14,6 +14,9 @@ pub struct Revision {
 }
 
 impl Revision {
+    /// Behind all that can be written.
+    pub(crate) const MAX: Revision = Revision { main: i64::MAX, sub: i64::MAX };
+
     /// The first change of request `main`.
     pub const fn first_of(main: i64) -> Self {
         Revision { main, sub: 0 }

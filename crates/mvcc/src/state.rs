@@ -82,6 +82,16 @@ pub(crate) enum Source {
     Sealed(Arc<Block>),
 }
 
+impl Source {
+    /// The sealed block that holds the record.
+    pub fn block(&self) -> Option<&Arc<Block>> {
+        match self {
+            Source::Sealed(block) => Some(block),
+            Source::Open { .. } => None,
+        }
+    }
+}
+
 impl State {
     /// Records a put. The caller publishes `revision.main` when the request ends.
     pub fn put(&mut self, revision: Revision, key: &[u8], value: &[u8], lease: i64, block_bytes: usize) {

@@ -15,7 +15,7 @@ use crate::range::KeyRange;
 use crate::revision::Revision;
 use crate::state::{Shared, Source, State};
 use crate::types::{Applied, Fetch, KeyValue, KvHash, RangeOptions, RangeResult, Size};
-use crate::view::{KEYS_PER_HOLD, Loader, Reading, check_not_compacted, find_one, lost, resolve_revision};
+use crate::view::{KEYS_PER_HOLD, Reading, check_not_compacted, find_one, load, lost, resolve_revision};
 
 /// Cheap to clone; every clone reads the same store.
 #[derive(Clone)]
@@ -101,17 +101,17 @@ impl Shared {
             return Ok(RangeResult { count: kvs.len() as i64, kvs, revision, at });
         }
         let mut reading = Reading::new(range, at, options);
-        let mut found = reading.walk(&state, revision, KEYS_PER_HOLD)?;
+        reading.walk(&state, revision, KEYS_PER_HOLD)?;
         drop(state);
         loop {
-            if !reading.load(found, &self.cache)? {
+            if reading.must_load() && !reading.load(&self.cache)? {
                 return Err(self.gone(at));
             }
             if reading.is_done() {
                 return Ok(RangeResult { kvs: reading.kvs, count: reading.count, revision, at });
             }
             let state = self.state.read();
-            found = reading.walk(&state, state.revision, KEYS_PER_HOLD)?;
+            reading.walk(&state, state.revision, KEYS_PER_HOLD)?;
         }
     }
 
@@ -126,9 +126,9 @@ impl Shared {
     ) -> Result<RangeResult> {
         let at = resolve_revision(at, newest, state.compact_revision)?;
         let mut reading = Reading::new(range, at, options);
-        let found = reading.walk(state, newest, usize::MAX)?;
+        reading.walk(state, newest, usize::MAX)?;
         assert!(reading.is_done(), "nothing bounds a walk under a lock that is held anyway");
-        if !reading.load(found, &self.cache)? {
+        if !reading.load(&self.cache)? {
             return Err(lost());
         }
         Ok(RangeResult { kvs: reading.kvs, count: reading.count, revision: newest, at })
@@ -137,7 +137,7 @@ impl Shared {
     /// Loads what `find_one` found at revision `at`.
     pub(crate) fn load_one(&self, found: Option<(Revision, Source)>, at: i64) -> Result<Option<KeyValue>> {
         let Some((revision, source)) = found else { return Ok(None) };
-        match (Loader { cache: &self.cache, last: None }).load(revision, &source)? {
+        match load(revision, &source, &self.cache)? {
             Some(kv) => Ok(Some(kv)),
             None => Err(self.gone(at)),
         }

@@ -1,18 +1,21 @@
 //! Reading a range: first the places of the records, under the lock; then the records, without it.
 //!
-//!   lock ─ up to 1000 keys: index → revision → block ─ unlock ─ load blocks, cut slices ─ lock ─ …
+//!   lock ─ up to 1000 keys: index → revision → block ─ unlock ─ lock ─ … ─ unlock ─ load 64 Ki keys, block by block ─ lock ─ …
 //!
 //! * All of one answer is read at one revision, fixed at the start. The writer may go on meanwhile: newer records do not
 //!   show at an older revision.
 //! * A compaction that overtakes the read removes records under it. That is noticed, and is `Compacted`, never a gap.
-//! * Pairs returned are slices of a block: no copy, but they keep that block in memory while they live.
+//! * Keys lie in blocks by time, not by order: of many keys at once those of one block are loaded together, so that each block
+//!   is decoded once, however the keys are scattered.
+//! * Pairs are slices of a block, without a copy, where they are most of it. Where they are a small part they are copied out: a
+//!   pair that keeps 64 KiB in memory would make an answer a hundred times its size.
 //! * A store that is installed under a read is the same history up to that revision, or has compacted it. The read goes on
 //!   in the new index, with the blocks that it found in the old one.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::block::Decoded;
 use crate::directory::{Block, BlockCache};
@@ -26,6 +29,8 @@ use crate::types::{Fetch, KeyValue, RangeOptions};
 
 /// Keys looked at under one hold of the lock: some 100 µs, the longest that a range delays a write.
 pub(crate) const KEYS_PER_HOLD: usize = 1000;
+/// Pairs loaded together: their places take 4 MiB, and a range over everything decodes each block once for so many keys.
+const PAIRS_PER_LOAD: usize = 64 << 10;
 
 /// The revision that a request means: ≤ 0 is `newest`.
 pub(crate) fn resolve_revision(at: i64, newest: i64, compacted: i64) -> Result<i64> {
@@ -51,15 +56,14 @@ pub(crate) struct Reading<'r> {
     /// Pairs wanted at most.
     limit: usize,
     fetch: Fetch,
+    /// Places of records that are found and not loaded yet, in key order; all come behind `kvs`.
+    found: Vec<(Revision, Source)>,
     pub kvs: Vec<KeyValue>,
     pub count: i64,
     /// The count is complete, so the walk may end at the limit.
     is_counted: bool,
     has_begun: bool,
 }
-
-/// Places of records, in key order.
-pub(crate) type Found = Vec<(Revision, Source)>;
 
 impl<'r> Reading<'r> {
     /// Nothing is read yet. `at` has been resolved and checked by the caller, who knows the newest revision.
@@ -70,8 +74,8 @@ impl<'r> Reading<'r> {
             (Fetch::Full | Fetch::KeysOnly, limit) => limit,
         };
         let rest = (!range.is_empty()).then(|| range.clone());
-        let (kvs, fetch) = (Vec::new(), options.fetch);
-        Reading { range, rest, at, limit, fetch, kvs, count: 0, is_counted: false, has_begun: false }
+        let (kvs, found, fetch) = (Vec::new(), Vec::new(), options.fetch);
+        Reading { range, rest, at, limit, fetch, found, kvs, count: 0, is_counted: false, has_begun: false }
     }
 
     /// Whether the walk has reached the end of its range, or of what was asked for.
@@ -79,17 +83,22 @@ impl<'r> Reading<'r> {
         self.rest.is_none()
     }
 
+    /// Whether what was found should be loaded before more is looked for.
+    pub fn must_load(&self) -> bool {
+        self.is_done() || self.found.len() >= PAIRS_PER_LOAD
+    }
+
     /// Walks at most `keys_max` keys further. `newest` is the revision that the index stands at.
     ///
-    /// Keys without values are complete after this; pairs in full are still to be loaded from what is returned.
-    pub fn walk(&mut self, state: &State, newest: i64, keys_max: usize) -> Result<Found> {
+    /// Keys without values are complete after this; pairs in full are still to be loaded.
+    pub fn walk(&mut self, state: &State, newest: i64, keys_max: usize) -> Result<()> {
         check_not_compacted(self.at, state.compact_revision)?;
         assert!(self.at <= newest, "a revision that does not exist yet is refused before it is read");
         // Counting by leaves is worth it only where not every key is visited anyway.
         self.count_at_once(state, newest);
-        let Some(rest) = self.rest.take() else { return Ok(Found::new()) };
-        let (mut found, mut keys) = (Found::new(), KeysOnly::default());
-        let (mut visited, mut taken) = (0, self.kvs.len());
+        let Some(rest) = self.rest.take() else { return Ok(()) };
+        let mut keys = KeysOnly::default();
+        let (mut visited, mut taken) = (0, self.kvs.len() + self.found.len());
         let outcome = state.index.visit_all(&rest, |key, history| {
             if visited == keys_max {
                 return ControlFlow::Break(Stop::Pause(Bytes::copy_from_slice(key)));
@@ -106,7 +115,7 @@ impl<'r> Reading<'r> {
                 taken += 1;
                 match self.fetch {
                     Fetch::Full => match state.locate(visible.revision) {
-                        Some(source) => found.push((visible.revision, source)),
+                        Some(source) => self.found.push((visible.revision, source)),
                         None => return ControlFlow::Break(Stop::Lost),
                     },
                     Fetch::KeysOnly => keys.push(key, visible),
@@ -122,20 +131,27 @@ impl<'r> Reading<'r> {
             ControlFlow::Break(Stop::Lost) => return Err(lost()),
             ControlFlow::Break(Stop::Full) | ControlFlow::Continue(()) => {}
         }
-        Ok(found)
+        Ok(())
     }
 
-    /// Loads what `walk` found, and says whether all of it was still there: a compaction may have overtaken this read.
-    pub fn load(&mut self, found: Found, cache: &BlockCache) -> Result<bool> {
-        // One allocation per hold of the lock; with a limit that is usually one in all.
-        self.kvs.reserve(found.len());
-        let mut loader = Loader { cache, last: None };
-        for (revision, source) in found {
-            match loader.load(revision, &source)? {
-                Some(kv) => self.kvs.push(kv),
-                None => return Ok(false),
+    /// Loads what was found, and says whether all of it was still there: a compaction may have overtaken this read.
+    pub fn load(&mut self, cache: &BlockCache) -> Result<bool> {
+        let found = std::mem::take(&mut self.found);
+        // Block by block; what is still open comes last.
+        let block = |number: &usize| found[*number].1.block();
+        let mut order: Vec<usize> = (0..found.len()).collect();
+        order.sort_by_key(|number| block(number).map_or(Revision::MAX, |block| block.identity.first));
+        let mut pairs: Vec<Option<KeyValue>> = Vec::new();
+        pairs.resize_with(found.len(), || None);
+        for numbers in order.chunk_by(|left, right| match (block(left), block(right)) {
+            (Some(left), Some(right)) => Arc::ptr_eq(left, right),
+            _ => false,
+        }) {
+            if !load_together(&found, numbers, &mut pairs, cache)? {
+                return Ok(false);
             }
         }
+        self.kvs.extend(pairs.into_iter().map(|pair| pair.expect("every place belongs to one block")));
         debug_assert!(self.kvs.is_sorted_by(|left, right| left.key < right.key), "pairs come in key order");
         Ok(true)
     }
@@ -170,39 +186,60 @@ pub(crate) fn find_one(state: &State, key: &[u8], at: i64) -> Result<Option<(Rev
     Ok(Some((visible.revision, source)))
 }
 
-/// Loads records, remembering the last block: neighbours in key order are often neighbours in time.
-pub(crate) struct Loader<'c> {
-    pub cache: &'c BlockCache,
-    pub last: Option<(Arc<Block>, Arc<Decoded>)>,
+/// Loads the pairs of one place: a record of the open block, or some of one sealed block. Returns whether all were there.
+fn load_together(
+    found: &[(Revision, Source)],
+    numbers: &[usize],
+    pairs: &mut [Option<KeyValue>],
+    cache: &BlockCache,
+) -> Result<bool> {
+    let block = match &found[numbers[0]].1 {
+        Source::Open { .. } => {
+            let (revision, source) = &found[numbers[0]];
+            pairs[numbers[0]] = load(*revision, source, cache)?;
+            return Ok(pairs[numbers[0]].is_some());
+        }
+        Source::Sealed(block) => block,
+    };
+    let decoded = cache.load(block)?;
+    let mut bytes = 0;
+    for number in numbers {
+        let Some(pair) = sealed_pair(found[*number].0, block, &decoded)? else { return Ok(false) };
+        bytes += pair.key.len() + pair.value.len();
+        pairs[*number] = Some(pair);
+    }
+    if bytes < decoded.raw().len() / 2 {
+        let mut copy = BytesMut::with_capacity(bytes);
+        for number in numbers {
+            let pair = pairs[*number].as_mut().expect("set above");
+            for part in [&mut pair.key, &mut pair.value] {
+                copy.extend_from_slice(part);
+                *part = copy.split().freeze();
+            }
+        }
+    }
+    Ok(true)
 }
 
-impl Loader<'_> {
-    /// The pair at `revision`. `None`: the block does not hold it any more.
-    pub fn load(&mut self, revision: Revision, source: &Source) -> Result<Option<KeyValue>> {
-        match source {
-            Source::Open { base, record: bytes } => {
-                let (record, _) = Record::decode(*base, bytes).expect("encoded by this process");
-                pair(&record, bytes).map(Some).ok_or_else(lost)
-            }
-            Source::Sealed(block) => {
-                let decoded = self.decoded(block)?;
-                let Some(record) = decoded.find(revision) else { return Ok(None) };
-                assert_eq!(record.revision, revision, "a table that points at another record");
-                pair(&record, decoded.raw()).map(Some).ok_or_else(|| block.lacks_record())
-            }
+/// The pair at `revision`. `None`: its block does not hold it any more.
+pub(crate) fn load(revision: Revision, source: &Source, cache: &BlockCache) -> Result<Option<KeyValue>> {
+    match source {
+        Source::Open { base, record: bytes } => {
+            let (record, _) = Record::decode(*base, bytes).expect("encoded by this process");
+            pair(&record, bytes).map(Some).ok_or_else(lost)
+        }
+        Source::Sealed(block) => {
+            let decoded = cache.load(block)?;
+            sealed_pair(revision, block, &decoded)
         }
     }
+}
 
-    /// The block's records; those of the block before are still at hand.
-    fn decoded(&mut self, block: &Arc<Block>) -> Result<&Decoded> {
-        let is_last = self.last.as_ref().is_some_and(|(last, _)| Arc::ptr_eq(last, block));
-        // Keys that were written together lie together: with this, a range over them loads each block once.
-        if !is_last {
-            self.last = Some((block.clone(), self.cache.load(block)?));
-        }
-        let (_, decoded) = self.last.as_ref().expect("set above");
-        Ok(decoded)
-    }
+/// As `load`, from a block that is at hand.
+fn sealed_pair(revision: Revision, block: &Block, decoded: &Decoded) -> Result<Option<KeyValue>> {
+    let Some(record) = decoded.find(revision) else { return Ok(None) };
+    assert_eq!(record.revision, revision, "a table that points at another record");
+    pair(&record, decoded.raw()).map(Some).ok_or_else(|| block.lacks_record())
 }
 
 /// A put record as a pair of slices of `bytes`; a tombstone is none.

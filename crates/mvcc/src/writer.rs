@@ -23,7 +23,7 @@ use crate::revision::Revision;
 use crate::state::{Shared, State};
 use crate::store::Store;
 use crate::types::{Applied, Deleted, Fetch, KeyValue, Pressure, Previous, RangeOptions, RangeResult};
-use crate::view::{find_one, lost};
+use crate::view::{find_one, load, lost};
 
 /// An item and its key take at most this: the catalogue keeps them in pages, not in files of their own.
 pub const ITEM_BYTES_MAX: usize = 64 << 10;
@@ -182,8 +182,7 @@ impl<'w> RevisionWriter<'w> {
     /// after it has changed another one pays that.
     fn load_locked(&self, found: Option<(Revision, crate::state::Source)>) -> Result<Option<KeyValue>> {
         let Some((revision, source)) = found else { return Ok(None) };
-        let mut loader = crate::view::Loader { cache: &self.shared.cache, last: None };
-        loader.load(revision, &source)?.map(Some).ok_or_else(lost)
+        load(revision, &source, &self.shared.cache)?.map(Some).ok_or_else(lost)
     }
 }
 

@@ -1,0 +1,51 @@
+//! Memory: what a large answer keeps alive is its own size, not that of the blocks that it was found in.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use bytes::Bytes;
+use mvcc::{Applied, KeyRange, Options, RangeOptions, SledBackend, Store, Writer};
+
+const KEYS: u64 = 30_000;
+const VALUE_BYTES: usize = 256;
+
+/// Keys whose order has nothing to do with the order in which they were written.
+fn key(number: u64) -> [u8; 8] {
+    (number * 7919 % KEYS).to_be_bytes()
+}
+
+/// All of it in blocks on the disk, none of it in memory: the cache holds two blocks.
+fn scattered(dir: &std::path::Path) -> (Writer, Store) {
+    let options = Options { cache_bytes: 128 << 10, ..Options::default() };
+    let open = || mvcc::open(Box::new(SledBackend::open(dir).unwrap()), options).unwrap();
+    let (mut writer, store, mut maintainer) = open();
+    for number in 0..KEYS {
+        writer.begin().put(&key(number), &[number as u8; VALUE_BYTES], 0);
+    }
+    writer.end_entry(Applied { index: 1, term: 1 }).unwrap();
+    maintainer.persist().unwrap();
+    drop((writer, store, maintainer));
+    let (writer, store, _) = open();
+    (writer, store)
+}
+
+/// Bytes of memory that this process has.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn a_range_over_scattered_keys_keeps_its_pairs_and_not_their_blocks() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_writer, store) = scattered(dir.path());
+    let before = resident();
+    let found = store.range(&KeyRange::all(), 0, &RangeOptions::default()).unwrap();
+    let grown = resident().saturating_sub(before);
+    assert_eq!(found.kvs.len() as u64, KEYS);
+    for (number, kv) in (0..KEYS).map(|number| (number, &found.kvs[(number * 7919 % KEYS) as usize])) {
+        assert_eq!(kv.key, Bytes::copy_from_slice(&key(number)));
+        assert!(kv.value.iter().all(|byte| *byte == number as u8) && kv.value.len() == VALUE_BYTES);
+    }
+    // The pairs are 12 MB. With a block of 64 KiB for each of them it would be 2 GB.
+    assert!(grown < 64 << 20, "{grown} bytes for {KEYS} pairs");
+}
