@@ -272,7 +272,7 @@ impl LogStore {
         let mut entries = Vec::with_capacity(read.len());
         for (expected, entry) in (low..high).zip(read) {
             let kind = entry_type(entry.kind)
-                .map_err(|_| Fatal::new(format!("log entry {low} is of no known kind")))?;
+                .map_err(|_| Fatal::new(format!("log entry {expected} is of no known kind")))?;
             if entry.index.0 != expected {
                 return Err(Fatal::new(format!("the log gave entry {} for {expected}", entry.index)));
             }
@@ -325,6 +325,8 @@ impl Storage for LogStore {
         // `Core::receive`; a first part says so as well as all of it, which may be more than the memory holds.
         let bytes_max = max_size.into().unwrap_or(ARCHIVE_READ_BYTES as u64);
         self.read(low, high, usize::try_from(bytes_max).unwrap_or(usize::MAX)).map_err(|fatal| {
+            // Said at once: for committed entries raft-rs panics at "not now", in words that name no file.
+            tracing::error!(error = %fatal, "the log cannot be read");
             self.failure.borrow_mut().get_or_insert(fatal);
             StorageError::LogTemporarilyUnavailable.into()
         })
