@@ -21,6 +21,9 @@ use crate::types::{Applied, Options};
 
 /// Bytes of catalogue entries that are gathered for one update: few syncs, and little memory.
 const UPDATE_BYTES: usize = 1 << 20;
+/// Blocks are synced as they come. Left to the end, or to the kernel, a gigabyte would go to the disk at once, and whoever syncs a
+/// log there would wait behind it.
+const SYNC_BYTES: usize = 256 << 10;
 
 /// A checkpoint being received.
 pub struct Staging {
@@ -37,6 +40,8 @@ pub struct Staging {
     last: Option<Revision>,
     update: Update,
     update_bytes: usize,
+    /// Of blocks that no sync covers yet.
+    unsynced_bytes: usize,
     is_ended: bool,
     has_failed: bool,
 }
@@ -89,6 +94,7 @@ impl Staging {
             last: None,
             update: Update::default(),
             update_bytes: 0,
+            unsynced_bytes: 0,
             is_ended: false,
             has_failed: false,
         })
@@ -198,6 +204,11 @@ impl Staging {
         }
         assert!(identity.records > dead.len(), "the entry was checked for a live record");
         let place = self.files.append(&mut *self.backend, stored)?;
+        self.unsynced_bytes += stored.len();
+        if self.unsynced_bytes >= SYNC_BYTES {
+            self.unsynced_bytes = 0;
+            self.files.sync()?;
+        }
         let block = Block { identity, content: Content::Stored(place.clone()), dead };
         let entry = catalogue::block_entry(&block, &place);
         self.written.blocks.add(crc_of(&entry.1));

@@ -33,12 +33,12 @@ use crate::store_thread::Checkpoints;
 
 /// Streams at once. A second peer need not wait for a first that is slow; a third would only make all of them slower.
 const STREAMS_MAX: usize = 2;
-/// A few milliseconds of a disk or of a gigabit wire: small enough that pacing is even, large enough that a message costs little.
-const CHUNK_BYTES: usize = 256 << 10;
+/// A block or two, half a millisecond of a gigabit wire: what is done with it at both ends is over before a put would notice.
+const CHUNK_BYTES: usize = 64 << 10;
 /// Bytes in flight to one peer; twice a round trip of 10 ms at full pace.
 const WINDOW_BYTES: u32 = 1 << 20;
-/// A gigabyte in half a minute. Faster, the follower's writes crowd the syncs of logs on the same disk (see docs/decisions).
-const BYTES_PER_SECOND: u64 = 32 << 20;
+/// A gigabyte in a minute. Faster, the follower's writes crowd the syncs of logs on the same disk (see docs/decisions).
+const BYTES_PER_SECOND: u64 = 16 << 20;
 /// A peer that takes nothing for so long, though its connection lives, is given up. The last wait is for its sync of everything.
 const STALLED_AFTER: Duration = Duration::from_secs(120);
 
