@@ -36,7 +36,7 @@ pub struct Config {
     /// times as much is usual.
     pub election_ticks: u32,
     /// Entries kept behind the newest checkpoint for followers that lag a little: sending them is cheaper than a
-    /// snapshot. etcd keeps 5,000. More are kept as long as their segment holds a newer one.
+    /// snapshot. etcd keeps 5,000. Fewer are kept where they take more than 32 MiB, more as long as their segment holds a newer one.
     pub catch_up_entries: u64,
     /// Whether the machine has what the log no longer holds. The process knows: it opened both.
     pub store: StoreState,

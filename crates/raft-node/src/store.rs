@@ -47,6 +47,8 @@ pub(crate) trait Archive: Send {
     /// The position that the log would start at if some of the entries up to `index` were let go: as many as may go at
     /// a time.
     fn release_point(&self, index: u64) -> Position;
+    /// The oldest entry within about the last `bytes` of the log up to `index`.
+    fn back_by(&self, index: u64, bytes: u64) -> u64;
 }
 
 impl<F: wal::Fs> Archive for wal::Reader<F> {
@@ -60,6 +62,10 @@ impl<F: wal::Fs> Archive for wal::Reader<F> {
 
     fn release_point(&self, index: u64) -> Position {
         wal::Reader::release_point(self, wal::LogIndex(index).next(), SEGMENTS_PER_RELEASE).into()
+    }
+
+    fn back_by(&self, index: u64, bytes: u64) -> u64 {
+        wal::Reader::back_by(self, wal::LogIndex(index), bytes).0
     }
 }
 
@@ -155,6 +161,11 @@ impl LogStore {
     /// Where the log could start if entries up to `index` were let go: the next border between segments.
     pub fn release_point(&self, index: u64) -> Position {
         self.archive.release_point(index)
+    }
+
+    /// The oldest entry within about the last `bytes` of the log up to `index`.
+    pub fn back_by(&self, index: u64, bytes: u64) -> u64 {
+        self.archive.back_by(index, bytes)
     }
 
     /// Forgets the entries up to `start`, before the log thread removes them.

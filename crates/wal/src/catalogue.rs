@@ -176,6 +176,23 @@ impl Catalogue {
         base
     }
 
+    /// The oldest entry that is known to lie within the last `bytes` of the log up to `index`, or the first one kept if all
+    /// do. Exact to a point: at least that much of the log, and one point's spacing or one entry more, lies from there on.
+    pub fn back_by(&self, index: LogIndex, bytes: u64) -> LogIndex {
+        let upto = self.points.partition_point(|point| point.index <= index);
+        let mut left = bytes;
+        // From the newest point backwards; what an older segment holds behind its last point is too little to count.
+        for at in (1..upto).rev() {
+            let (older, newer) = (self.points[at - 1].place, self.points[at].place);
+            let from = if older.segment == newer.segment { older.offset } else { 0 };
+            left = left.saturating_sub(newer.offset.saturating_sub(from));
+            if left == 0 {
+                return self.points[at - 1].index;
+            }
+        }
+        self.start.index
+    }
+
     /// Bases may turn back at a conflict, so the newest segment that begins low enough decides.
     fn first_kept(&self, index: LogIndex) -> usize {
         self.segments.iter().rposition(|span| span.base.index < index).unwrap_or(0)
@@ -305,6 +322,20 @@ mod tests {
         assert!(matches!(catalogue.locate(LogIndex(10)), Err(Error::Released { first: LogIndex(11), .. })));
         assert_eq!(stretch(&catalogue, 11), Some((11, 20, 2, 4096)));
         assert_eq!(catalogue.segments().collect::<Vec<_>>(), [2, 3]);
+    }
+
+    #[test]
+    fn so_many_bytes_of_the_log_reach_back_to_a_point() {
+        let mut catalogue = Catalogue::new(1, at(0, 0));
+        add(&mut catalogue, 1..=200, 1, 4096);
+        catalogue.cut(2, at(200, 1));
+        add(&mut catalogue, 201..=400, 1, 4096);
+        let back = |index, bytes| catalogue.back_by(LogIndex(index), bytes).0;
+        // Points at 1, 67, 133 and 199 of the first segment, 201, 267, 333 and 399 of the second.
+        assert_eq!([1, 66_000, 66_001, 132_000].map(|bytes| back(400, bytes)), [333, 333, 267, 267]);
+        assert_eq!(back(400, 199_000), 199, "into the segment before");
+        assert_eq!(back(300, 1), 201, "from the middle of a stretch");
+        assert_eq!([back(400, 1 << 30), back(50, 1), back(0, 1)], [0; 3], "never beyond the start");
     }
 
     #[test]

@@ -92,6 +92,11 @@ impl<F: Fs> Reader<F> {
         self.catalogue().release_point(index, segments_max)
     }
 
+    /// The oldest entry within about the last `bytes` of the log up to `index`; the start if that is all of it.
+    pub fn back_by(&self, index: LogIndex, bytes: u64) -> LogIndex {
+        self.catalogue().back_by(index, bytes)
+    }
+
     /// The last synced entry, or the start when there is none.
     pub fn last(&self) -> Position {
         self.catalogue().last()

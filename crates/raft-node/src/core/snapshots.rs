@@ -37,6 +37,10 @@ use crate::{Position, Role, StoreState};
 /// twice. Ten seconds with the usual rhythm.
 const HOLD_TIMEOUTS: u32 = 10;
 
+/// Of catch-up entries no more than this is kept: an entry may hold a thousand puts or a megabyte, and five thousand of those would
+/// be the disk of a small member. A follower that lags by more gets a snapshot, which is hardly dearer.
+const CATCH_UP_BYTES_MAX: u64 = 32 << 20;
+
 /// A follower that is being brought up.
 struct Hold {
     /// It will ask for what follows this entry.
@@ -233,7 +237,8 @@ impl Core {
         }
         let store = self.raw.store();
         let durable = if cfg!(feature = "mutant-early-trim") { self.handed } else { store.checkpoint.index };
-        let unneeded = durable.saturating_sub(self.snapshots.catch_up_entries);
+        let by_number = durable.saturating_sub(self.snapshots.catch_up_entries);
+        let unneeded = by_number.max(store.back_by(durable, CATCH_UP_BYTES_MAX).min(durable));
         let held = self.snapshots.holds.values().map(|hold| hold.index).min().unwrap_or(u64::MAX);
         let start = store.release_point(unneeded.min(held));
         if start.index <= store.start().index {

@@ -53,6 +53,10 @@ impl Archive for Shelf {
         let index = index / 10 * 10;
         Position { index, term: if index == 0 { 0 } else { self.term(index).unwrap() } }
     }
+
+    fn back_by(&self, index: u64, bytes: u64) -> u64 {
+        index.saturating_sub(bytes / PAYLOAD as u64)
+    }
 }
 
 const PAYLOAD: usize = 100;
