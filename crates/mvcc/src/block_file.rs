@@ -196,9 +196,9 @@ impl BlockFiles {
         Ok(())
     }
 
-    /// Numbers and sizes of all files.
+    /// Numbers of all files, and the bytes behind the header of each.
     pub fn sizes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.files.iter().map(|(number, usage)| (*number, usage.end))
+        self.files.iter().map(|(number, usage)| (*number, usage.end - HEADER_BYTES))
     }
 
     /// Appends nothing more to this file: if it is the current one, the next block begins another.

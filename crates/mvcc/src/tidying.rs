@@ -6,6 +6,8 @@
 //!   are emptied, the worst one first, until the store takes at most a third more than its live data needs.
 //! * What is moved is paid for by what it frees: while the bound is broken, the worst file is less than three quarters
 //!   alive. So a byte is moved at most thrice for every byte that comes back.
+//! * Headers of files are no holes: emptying a file makes another one with a header, so counting them it might never end.
+//!   As it is, a bound that is broken means a file with a hole; that one is emptied, and what moves has none.
 //! * Blocks that are wholly alive move as they are; of others the live records, packed together with their neighbours'.
 //! * It goes in the same bounded steps as compaction, with the same order of syncs, and needs no memory of itself: what a
 //!   crash interrupts is found again by looking at the files.
@@ -57,8 +59,8 @@ impl Tidying {
     /// The file to be emptied next, if the store takes more than it may.
     pub fn begin(durable: &mut Durable, shared: &Shared, bound: Bound) -> Result<Option<Self>> {
         let slack = shared.options.block_file_bytes / 64;
-        // What files take, holes and dead records included; the catalogue is no part of the bargain.
-        let allocated = durable.files.allocated();
+        // What files take, holes and dead records included; headers and the catalogue are no part of the bargain.
+        let allocated = durable.files.sizes().map(|(_number, bytes)| bytes).sum();
         // The sums are there at any time, so that asking in vain costs nothing.
         let (_, live) = shared.state.read().directory.bytes();
         if !bound.is_broken(allocated, live, slack) {
@@ -75,7 +77,8 @@ impl Tidying {
             // In parts of 2^16, which is exact enough to choose by.
             ((live << 16) / bytes.max(1), number)
         };
-        let Some((_, victim)) = durable.files.sizes().map(share).min() else { return Ok(None) };
+        let Some((share, victim)) = durable.files.sizes().map(share).min() else { return Ok(None) };
+        assert!(share < 1 << 16, "a file without a hole would be emptied for nothing, and again");
         // Nothing is to be moved from a file to its own end.
         durable.files.close(victim)?;
         Ok(Some(Tidying { victim, from: Revision::first_of(0) }))
