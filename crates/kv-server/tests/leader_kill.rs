@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use api::etcdserverpb::RangeRequest;
 use bytes::Bytes;
-use loadgen::{Failure, Observer, Order, Pace, Plan, Workload, Writes};
+use loadgen::{Failure, Observer, Order, Pace, Plan, Values, Workload, Writes};
 
 use common::{Cluster, Member, PATIENCE, put};
 
@@ -60,8 +60,14 @@ impl Ledger {
 
 fn load(cluster: &Cluster, ledger: &Arc<Ledger>) -> Plan {
     let endpoint = |member: &Member| format!("127.0.0.1:{}", member.client_port).parse().unwrap();
-    let writes =
-        Writes { key_bytes: 8, value_bytes: 256, key_space: 1 << 40, order: Order::Sequential, seed: 1 };
+    let writes = Writes {
+        key_bytes: 8,
+        value_bytes: 256,
+        key_space: 1 << 40,
+        order: Order::Sequential,
+        values: Values::Same,
+        seed: 1,
+    };
     Plan {
         endpoints: cluster.members.iter().map(endpoint).collect(),
         conns: 100,

@@ -9,7 +9,7 @@
 use api::etcdserverpb::{PutResponse, ResponseHeader};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, Response};
-use loadgen::{Endpoint, Order, Plan, Workload, Writes};
+use loadgen::{Endpoint, Order, Plan, Values, Workload, Writes};
 use prost::Message;
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -43,8 +43,14 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 
 #[expect(clippy::print_stdout, reason = "the figures are the program's purpose")]
 fn measure(endpoint: Endpoint) -> Result<ExitCode, Box<dyn Error>> {
-    let writes =
-        Writes { key_bytes: 8, value_bytes: 256, key_space: TOTAL, order: Order::Sequential, seed: 1 };
+    let writes = Writes {
+        key_bytes: 8,
+        value_bytes: 256,
+        key_space: TOTAL,
+        order: Order::Sequential,
+        values: Values::Same,
+        seed: 1,
+    };
     let plan = Plan { conns: 100, clients: 1000, ..Plan::new(endpoint, Workload::Put(writes), TOTAL) };
     let mut costs = Vec::new();
     for round in 0..=ROUNDS {

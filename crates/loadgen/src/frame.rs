@@ -3,11 +3,11 @@
 //! ```text
 //!   0 | length, 4 bytes big endian | protobuf message
 //!                                    … 0x0a len KEY 0x12 len VALUE …
-//!                                               ^ patched per call
+//!                                               ^ patched per call, and the value if keys have their own
 //! ```
 //!
 //! * Within one run every request of a workload has the same length, so a call costs one allocation and one copy.
-//! * The key bytes of a finished request can be read back from it: nothing else has to be remembered per call.
+//! * Keys and values of a finished request can be read back from it: nothing else has to be remembered per call.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -15,12 +15,15 @@ use prost::Message;
 /// Compressed flag and length in front of each message.
 pub const PREFIX_BYTES: usize = 5;
 
-/// A request whose keys are filled in per call.
+/// A request whose keys, and perhaps values, are filled in per call.
 #[derive(Clone, Debug)]
 pub struct Template {
     frame: Vec<u8>,
     key_offsets: Vec<usize>,
     key_bytes: usize,
+    /// From the first byte of a key to that of its value.
+    value_distance: usize,
+    value_bytes: usize,
 }
 
 impl Template {
@@ -28,7 +31,7 @@ impl Template {
     pub fn constant(message: &impl Message) -> Self {
         let mut frame = prefix(message.encoded_len());
         message.encode(&mut frame).expect("a Vec grows");
-        Self { frame, key_offsets: Vec::new(), key_bytes: 0 }
+        Self { frame, key_offsets: Vec::new(), key_bytes: 0, value_distance: 0, value_bytes: 0 }
     }
 
     /// One Put of a key of `key_bytes` bytes.
@@ -37,7 +40,7 @@ impl Template {
         let key_offset = append_put(&mut message, key_bytes, value);
         let mut frame = prefix(message.len());
         frame.extend_from_slice(&message);
-        Self { frame, key_offsets: vec![PREFIX_BYTES + key_offset], key_bytes }
+        Self::of_puts(frame, vec![PREFIX_BYTES + key_offset], key_bytes, value.len())
     }
 
     /// One Txn without compares whose `then` branch puts `ops` keys.
@@ -61,7 +64,14 @@ impl Template {
         }
         let mut frame = prefix(message.len());
         frame.extend_from_slice(&message);
-        Self { frame, key_offsets, key_bytes }
+        Self::of_puts(frame, key_offsets, key_bytes, value.len())
+    }
+
+    /// A frame in which each key is followed by its value.
+    fn of_puts(frame: Vec<u8>, key_offsets: Vec<usize>, key_bytes: usize, value_bytes: usize) -> Self {
+        let mut length = Vec::new();
+        append_varint(&mut length, value_bytes as u64);
+        Self { frame, key_offsets, key_bytes, value_distance: key_bytes + 1 + length.len(), value_bytes }
     }
 
     /// How many keys a request carries.
@@ -69,20 +79,25 @@ impl Template {
         self.key_offsets.len()
     }
 
-    /// One request; `fill(n, key)` writes its nth key over the bytes it is handed.
-    pub fn fill(&self, mut fill: impl FnMut(usize, &mut [u8])) -> Bytes {
+    /// One request; `fill(n, key, value)` writes its nth key over the bytes it is handed, and may write a value.
+    pub fn fill(&self, mut fill: impl FnMut(usize, &mut [u8], &mut [u8])) -> Bytes {
         let mut frame = BytesMut::with_capacity(self.frame.len());
         frame.put_slice(&self.frame);
         for (nth, &offset) in self.key_offsets.iter().enumerate() {
-            fill(nth, &mut frame[offset..offset + self.key_bytes]);
+            let (key, rest) = frame[offset..].split_at_mut(self.key_bytes);
+            let value = self.value_distance - self.key_bytes;
+            fill(nth, key, &mut rest[value..value + self.value_bytes]);
         }
         frame.freeze()
     }
 
-    /// The keys that `request`, made by this template, carries: slices, not copies.
-    pub fn keys<'a>(&'a self, request: &'a Bytes) -> impl Iterator<Item = Bytes> + 'a {
+    /// The keys and values that `request`, made by this template, carries: slices, not copies.
+    pub fn pairs<'a>(&'a self, request: &'a Bytes) -> impl Iterator<Item = (Bytes, Bytes)> + 'a {
         assert_eq!(request.len(), self.frame.len(), "a request of another template");
-        self.key_offsets.iter().map(|&offset| request.slice(offset..offset + self.key_bytes))
+        self.key_offsets.iter().map(|&offset| {
+            let value = offset + self.value_distance;
+            (request.slice(offset..offset + self.key_bytes), request.slice(value..value + self.value_bytes))
+        })
     }
 }
 
@@ -133,37 +148,43 @@ mod tests {
         for (key_bytes, value_bytes) in [(1, 0), (8, 256), (127, 127), (128, 128), (300, 70_000)] {
             let value = vec![7; value_bytes];
             let template = Template::put(key_bytes, &value);
-            let frame = template.fill(|_, key| key.fill(0xab));
+            let frame = template.fill(|_, key, _| key.fill(0xab));
             let put: PutRequest = message(&frame);
             assert_eq!(put.key, vec![0xab; key_bytes]);
             assert_eq!(put.value, value);
-            assert_eq!(template.keys(&frame).collect::<Vec<_>>(), [put.key]);
+            assert_eq!(template.pairs(&frame).collect::<Vec<_>>(), [(put.key, put.value)]);
+            let own: PutRequest = message(&template.fill(|_, _, value| value.fill(0xcd)));
+            assert_eq!((own.key, own.value), (vec![0; key_bytes].into(), vec![0xcd; value_bytes].into()));
         }
     }
 
     #[test]
     fn a_txn_decodes_to_as_many_puts_as_asked_for() {
         let template = Template::txn_put(3, 150, &[9; 200]);
-        let frame = template.fill(|nth, key| key.fill(nth as u8));
+        let frame = template.fill(|nth, key, value| {
+            key.fill(nth as u8);
+            value[199] = nth as u8;
+        });
         let txn: TxnRequest = message(&frame);
         assert!(txn.compare.is_empty() && txn.failure.is_empty());
-        let keys: Vec<_> = txn
+        let pairs: Vec<_> = txn
             .success
             .into_iter()
             .map(|op| match op.request {
-                Some(Request::RequestPut(put)) => put.key,
+                Some(Request::RequestPut(put)) => (put.key, put.value),
                 other => panic!("{other:?}"),
             })
             .collect();
-        assert_eq!(keys, [vec![0; 150], vec![1; 150], vec![2; 150]]);
-        assert_eq!(template.keys(&frame).collect::<Vec<_>>(), keys);
+        let expected = |nth| (Bytes::from(vec![nth; 150]), Bytes::from([&[9; 199][..], &[nth]].concat()));
+        assert_eq!(pairs, [0, 1, 2].map(expected));
+        assert_eq!(template.pairs(&frame).collect::<Vec<_>>(), pairs);
     }
 
     #[test]
     fn a_constant_request_is_the_message_behind_its_prefix() {
         let request = RangeRequest { key: "foo".into(), serializable: true, ..Default::default() };
         let template = Template::constant(&request);
-        let frame = template.fill(|_, _| panic!("a constant request has no key to fill"));
+        let frame = template.fill(|_, _, _| panic!("a constant request has no key to fill"));
         assert_eq!(message::<RangeRequest>(&frame), request);
     }
 }

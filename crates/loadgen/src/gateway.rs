@@ -291,7 +291,7 @@ mod tests {
     use crate::keys::Order;
     use crate::report::model::Protocol;
     use crate::run::Plan;
-    use crate::workload::Writes;
+    use crate::workload::{Values, Writes};
     use std::io::{Read, Write};
 
     /// Answers every request of every connection with the same bytes; tells the requests it got.
@@ -318,7 +318,14 @@ mod tests {
     }
 
     fn plan(endpoint: Endpoint) -> Plan {
-        let writes = Writes { key_bytes: 2, value_bytes: 3, key_space: 9, order: Order::Sequential, seed: 1 };
+        let writes = Writes {
+            key_bytes: 2,
+            value_bytes: 3,
+            key_space: 9,
+            order: Order::Sequential,
+            values: Values::Same,
+            seed: 1,
+        };
         Plan {
             protocol: Protocol::HttpJson,
             conns: 3,

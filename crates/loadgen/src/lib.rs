@@ -57,4 +57,4 @@ pub use recorder::Tally;
 pub use run::{Measurement, Plan, Run};
 pub use schedule::Pace;
 pub use worker::Observer;
-pub use workload::{Workload, Writes};
+pub use workload::{Values, Workload, Writes};

@@ -137,7 +137,7 @@ mod tests {
     use prost::Message;
 
     fn body(message: &impl Message) -> Vec<u8> {
-        Template::constant(message).fill(|_, _| ()).to_vec()
+        Template::constant(message).fill(|_, _, _| ()).to_vec()
     }
 
     fn header(revision: i64) -> Option<ResponseHeader> {

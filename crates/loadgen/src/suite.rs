@@ -12,7 +12,7 @@
 
 use crate::keys::{Order, varint_bytes_max};
 use crate::report::model::{LatencyKind, Operation, Protocol, Published, RowSpec, Sweep, Target};
-use crate::workload::{Workload, Writes};
+use crate::workload::{Values, Workload, Writes};
 use api::etcdserverpb::RangeRequest;
 use bytes::Bytes;
 use serde::Deserialize;
@@ -93,6 +93,7 @@ struct FileRow {
     clients: usize,
     target: Target,
     keys: Option<FileKeys>,
+    values: Option<Values>,
     warm_up_runs: Option<usize>,
     rounds: Option<usize>,
     sweep: Option<Sweep>,
@@ -168,6 +169,7 @@ impl FileRow {
                 key_bytes: self.key_bytes.unwrap_or(file.key_bytes),
                 value_bytes: self.value_bytes.unwrap_or(file.value_bytes),
                 keys: if distinct_keys { self.total } else { 1 },
+                values: self.values.unwrap_or_default(),
                 conns: self.conns,
                 clients: self.clients,
                 target: self.target,
@@ -238,9 +240,9 @@ impl Row {
     }
 
     fn put(&self) -> Writes {
-        let RowSpec { key_bytes, value_bytes, keys, .. } = self.spec;
+        let RowSpec { key_bytes, value_bytes, keys, values, .. } = self.spec;
         assert!(key_bytes >= varint_bytes_max(keys), "a key holds its number");
-        Writes { key_bytes, value_bytes, key_space: keys, order: Order::Sequential, seed: SEED }
+        Writes { key_bytes, value_bytes, key_space: keys, order: Order::Sequential, values, seed: SEED }
     }
 
     /// What the key that range rows read holds.
@@ -253,12 +255,13 @@ impl Row {
         if self.spec.protocol == Protocol::HttpJson {
             return format!("loadgen suite v2.2-rc --rows {}", self.id);
         }
-        let RowSpec { conns, clients, total, key_bytes, value_bytes, keys, .. } = self.spec;
+        let RowSpec { conns, clients, total, key_bytes, value_bytes, keys, values, .. } = self.spec;
         let leader = if self.spec.target == Target::Leader { " --target-leader" } else { "" };
         let load = format!("--conns={conns} --clients={clients} --total={total}{leader}");
+        let own = if values == Values::PerKey { " --random-values" } else { "" };
         match self.spec.operation {
             Operation::Put | Operation::TxnPut => format!(
-                "loadgen put {load} --key-size={key_bytes} --val-size={value_bytes} --sequential-keys --key-space-size={keys}"
+                "loadgen put {load} --key-size={key_bytes} --val-size={value_bytes}{own} --sequential-keys --key-space-size={keys}"
             ),
             Operation::RangeLinearizable => format!("loadgen range foo --consistency=l {load}"),
             Operation::RangeSerializable => format!("loadgen range foo --consistency=s {load}"),

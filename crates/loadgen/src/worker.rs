@@ -384,7 +384,7 @@ impl Worker {
         self.tally.record(&sample);
         self.setup.counters.add_answered(sample.latency.as_nanos() as u64);
         if let Some(observer) = &self.setup.observer {
-            for key in self.setup.source.keys_of(&call.request) {
+            for (key, _) in self.setup.source.pairs_of(&call.request) {
                 observer.acknowledged(call.position, key, answer.revision);
             }
         }

@@ -8,6 +8,8 @@ use api::etcdserverpb::RangeRequest;
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
+use std::hash::{DefaultHasher, Hasher};
 
 /// One kind of request, with its parameters.
 #[derive(Clone, Debug)]
@@ -35,8 +37,20 @@ pub struct Writes {
     /// How many numbers the keys are made of.
     pub key_space: u64,
     pub order: Order,
-    /// Chooses the value's bytes and the random keys.
+    pub values: Values,
+    /// Chooses the bytes of values and the random keys.
     pub seed: u64,
+}
+
+/// How the values of a run differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Values {
+    /// All are alike, as etcd's tool has it: random bytes, chosen once. A server that compresses likes that.
+    #[default]
+    Same,
+    /// Random bytes for each key, always the same for one key: nothing repeats from one to the next.
+    PerKey,
 }
 
 /// A workload made ready for one worker.
@@ -44,6 +58,8 @@ pub struct Writes {
 pub struct Source {
     template: Template,
     keys: Option<Keys>,
+    /// The seed of values, where each key has its own.
+    own_values: Option<u64>,
     constant: Option<Bytes>,
 }
 
@@ -55,14 +71,6 @@ impl Workload {
             Workload::TxnPut { .. } => "/etcdserverpb.KV/Txn",
             Workload::Range(_) => "/etcdserverpb.KV/Range",
             Workload::RangeStream(_) => "/etcdserverpb.KV/RangeStream",
-        }
-    }
-
-    /// What every key of a writing workload gets.
-    pub fn value(&self) -> Vec<u8> {
-        match self {
-            Workload::Put(writes) | Workload::TxnPut { writes, .. } => writes.value(),
-            Workload::Range(_) | Workload::RangeStream(_) => Vec::new(),
         }
     }
 
@@ -78,34 +86,32 @@ impl Workload {
     /// The requests of worker number `worker`.
     pub fn source(&self, worker: usize) -> Source {
         match self {
-            Workload::Put(writes) => {
-                let template = Template::put(writes.key_bytes, &writes.value());
-                Source { template, keys: Some(writes.keys(worker)), constant: None }
-            }
+            Workload::Put(writes) => writes.source(worker, Template::put(writes.key_bytes, &writes.value())),
             Workload::TxnPut { ops, writes } => {
-                let template = Template::txn_put(*ops, writes.key_bytes, &writes.value());
-                Source { template, keys: Some(writes.keys(worker)), constant: None }
+                writes.source(worker, Template::txn_put(*ops, writes.key_bytes, &writes.value()))
             }
             Workload::Range(request) | Workload::RangeStream(request) => {
                 let template = Template::constant(request);
-                let constant = Some(template.fill(|_, _| ()));
-                Source { template, keys: None, constant }
+                let constant = Some(template.fill(|_, _, _| ()));
+                Source { template, keys: None, own_values: None, constant }
             }
         }
     }
 }
 
 impl Writes {
-    /// Random bytes, the same for every request of a run.
+    /// Random bytes, for every request of a run where values are the same.
     fn value(&self) -> Vec<u8> {
         let mut value = vec![0; self.value_bytes];
         SmallRng::seed_from_u64(self.seed).fill_bytes(&mut value);
         value
     }
 
-    fn keys(&self, worker: usize) -> Keys {
+    fn source(&self, worker: usize, template: Template) -> Source {
         let seed = self.seed.wrapping_add(worker as u64);
-        Keys::new(self.order, self.key_space, self.key_bytes, seed)
+        let keys = Keys::new(self.order, self.key_space, self.key_bytes, seed);
+        let own_values = (self.values == Values::PerKey).then_some(self.seed);
+        Source { template, keys: Some(keys), own_values, constant: None }
     }
 }
 
@@ -117,13 +123,25 @@ impl Source {
         }
         let keys = self.keys.as_mut().expect("a workload without a constant request has keys");
         let first = position.wrapping_mul(self.template.keys_len() as u64);
-        self.template.fill(|nth, key| keys.write(first + nth as u64, key))
+        self.template.fill(|nth, key, value| {
+            keys.write(first + nth as u64, key);
+            if let Some(seed) = self.own_values {
+                SmallRng::seed_from_u64(seed ^ number_of(key)).fill_bytes(value);
+            }
+        })
     }
 
-    /// The keys that a request of this source writes.
-    pub fn keys_of<'a>(&'a self, request: &'a Bytes) -> impl Iterator<Item = Bytes> + 'a {
-        self.template.keys(request)
+    /// The keys and values that a request of this source writes.
+    pub fn pairs_of<'a>(&'a self, request: &'a Bytes) -> impl Iterator<Item = (Bytes, Bytes)> + 'a {
+        self.template.pairs(request)
     }
+}
+
+/// A number for a key, the same whenever and by whomever the key is written.
+fn number_of(key: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(key);
+    hasher.finish()
 }
 
 #[cfg(test)]
@@ -131,7 +149,14 @@ mod tests {
     use super::*;
 
     fn writes(key_space: u64) -> Writes {
-        Writes { key_bytes: 4, value_bytes: 16, key_space, order: Order::Sequential, seed: 1 }
+        Writes {
+            key_bytes: 4,
+            value_bytes: 16,
+            key_space,
+            order: Order::Sequential,
+            values: Values::Same,
+            seed: 1,
+        }
     }
 
     #[test]
@@ -140,7 +165,7 @@ mod tests {
         let firsts: Vec<Vec<u8>> = (0..3)
             .map(|position| {
                 let request = source.request(position);
-                source.keys_of(&request).map(|key| key[0] / 2).collect()
+                source.pairs_of(&request).map(|(key, _)| key[0] / 2).collect()
             })
             .collect();
         assert_eq!(firsts, [[0, 1, 2], [3, 4, 5], [6, 7, 8]]);
@@ -157,5 +182,19 @@ mod tests {
         let range = RangeRequest { key: "foo".into(), ..Default::default() };
         let mut source = Workload::Range(range).source(0);
         assert_eq!(source.request(1).as_ptr(), source.request(2).as_ptr());
+    }
+
+    #[test]
+    fn a_key_has_the_same_value_of_its_own_whoever_writes_it() {
+        let workload = |values| Workload::Put(Writes { values, ..writes(100) });
+        let value = |values, worker, position| {
+            let mut source = workload(values).source(worker);
+            let request = source.request(position);
+            let (_, value) = source.pairs_of(&request).next().unwrap();
+            value
+        };
+        assert_eq!(value(Values::Same, 0, 3), value(Values::Same, 1, 4));
+        assert_ne!(value(Values::PerKey, 0, 3), value(Values::PerKey, 0, 4));
+        assert_eq!(value(Values::PerKey, 0, 3), value(Values::PerKey, 1, 3));
     }
 }

@@ -7,7 +7,7 @@ mod common;
 use api::etcdserverpb::RangeRequest;
 use common::{Behaviour, Server};
 use loadgen::summary::Summary;
-use loadgen::{Code, Endpoint, Failure, Measurement, Observer, Order, Pace, Plan, Workload, Writes};
+use loadgen::{Code, Endpoint, Failure, Measurement, Observer, Order, Pace, Plan, Values, Workload, Writes};
 use std::collections::{BTreeMap, HashSet};
 use std::net::TcpListener;
 use std::sync::atomic::Ordering::SeqCst;
@@ -32,7 +32,14 @@ impl Observer for Log {
 }
 
 fn writes(key_space: u64) -> Writes {
-    Writes { key_bytes: 8, value_bytes: 64, key_space, order: Order::Sequential, seed: 1 }
+    Writes {
+        key_bytes: 8,
+        value_bytes: 64,
+        key_space,
+        order: Order::Sequential,
+        values: Values::PerKey,
+        seed: 1,
+    }
 }
 
 fn read() -> Workload {

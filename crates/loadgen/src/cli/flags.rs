@@ -183,6 +183,9 @@ pub struct Writing {
     /// Bytes of each value
     #[arg(long, default_value_t = 8)]
     pub val_size: usize,
+    /// A random value for each key instead of one for all: nothing repeats that a server could compress
+    #[arg(long)]
+    pub random_values: bool,
     /// Numbers that keys are made of; the default of etcd's tool writes one single key
     #[arg(long, default_value_t = 1)]
     pub key_space_size: u64,

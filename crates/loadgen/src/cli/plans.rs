@@ -6,7 +6,7 @@ use crate::keys::{Order, varint_bytes_max};
 use crate::report::model::Protocol;
 use crate::run::Plan;
 use crate::schedule::Pace;
-use crate::workload::{Workload, Writes};
+use crate::workload::{Values, Workload, Writes};
 use api::etcdserverpb::RangeRequest;
 use bytes::Bytes;
 use std::time::Duration;
@@ -91,7 +91,7 @@ pub fn txn_put(flags: &TxnPutFlags) -> Result<Workload, String> {
 }
 
 fn writes(flags: &Writing, order: Order, ops: usize) -> Result<Writes, String> {
-    let &Writing { key_size: key_bytes, val_size: value_bytes, key_space_size: space } = flags;
+    let &Writing { key_size: key_bytes, val_size: value_bytes, key_space_size: space, random_values } = flags;
     if key_bytes == 0 {
         return Err("--key-size=0: a key has one byte at least".into());
     }
@@ -110,7 +110,8 @@ fn writes(flags: &Writing, order: Order, ops: usize) -> Result<Writes, String> {
             "a request of {request_bytes} bytes is more than the {REQUEST_BYTES_MAX} that fit"
         ));
     }
-    Ok(Writes { key_bytes, value_bytes, key_space: space, order, seed: rand::random() })
+    let values = if random_values { Values::PerKey } else { Values::Same };
+    Ok(Writes { key_bytes, value_bytes, key_space: space, order, values, seed: rand::random() })
 }
 
 pub fn range(flags: &RangeFlags) -> Result<Workload, String> {

@@ -8,7 +8,7 @@ use crate::compare::steps::{self, Rates, Stepped};
 use crate::compare::{self, Origin, Subject};
 use crate::report::model::{Operation, Protocol, RowSpec, SuiteResult, Target};
 use crate::run;
-use crate::workload::{Workload, Writes};
+use crate::workload::{Values, Workload, Writes};
 use std::process::ExitCode;
 
 /// Sends the load of `load` at every rate and reports it.
@@ -56,18 +56,17 @@ pub async fn run(global: &Global, flags: &StepFlags, from: u64, load: run::Plan)
 }
 
 fn spec(load: &run::Plan) -> RowSpec {
-    let (operation, key_bytes, value_bytes, keys) = match &load.workload {
-        Workload::Put(Writes { key_bytes, value_bytes, key_space, .. }) => {
-            (Operation::Put, *key_bytes, *value_bytes, *key_space)
-        }
-        Workload::TxnPut { writes: Writes { key_bytes, value_bytes, key_space, .. }, .. } => {
-            (Operation::TxnPut, *key_bytes, *value_bytes, *key_space)
-        }
+    let written = |Writes { key_bytes, value_bytes, key_space, values, .. }: &Writes| {
+        (*key_bytes, *value_bytes, *key_space, *values)
+    };
+    let (operation, (key_bytes, value_bytes, keys, values)) = match &load.workload {
+        Workload::Put(writes) => (Operation::Put, written(writes)),
+        Workload::TxnPut { writes, .. } => (Operation::TxnPut, written(writes)),
         Workload::Range(range) | Workload::RangeStream(range) if range.serializable => {
-            (Operation::RangeSerializable, range.key.len(), 0, 1)
+            (Operation::RangeSerializable, (range.key.len(), 0, 1, Values::Same))
         }
         Workload::Range(range) | Workload::RangeStream(range) => {
-            (Operation::RangeLinearizable, range.key.len(), 0, 1)
+            (Operation::RangeLinearizable, (range.key.len(), 0, 1, Values::Same))
         }
     };
     RowSpec {
@@ -76,6 +75,7 @@ fn spec(load: &run::Plan) -> RowSpec {
         key_bytes,
         value_bytes,
         keys,
+        values,
         conns: load.conns,
         clients: load.clients,
         target: Target::All,

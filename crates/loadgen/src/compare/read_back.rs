@@ -82,13 +82,11 @@ fn expected(row: &Row, acknowledged: &[u64]) -> Vec<(Bytes, Bytes)> {
         return vec![(Bytes::from_static(READ_KEY), row.read_value()); 2];
     }
     let samples = acknowledged.len().min(SAMPLES);
-    let workload = row.workload();
-    let mut source = workload.source(0);
-    let value = Bytes::from(workload.value());
+    let mut source = row.workload().source(0);
     let mut expected = Vec::new();
     for sample in 1..=samples {
         let request = source.request(acknowledged[acknowledged.len() * sample / samples - 1]);
-        expected.extend(source.keys_of(&request).map(|key| (key, value.clone())));
+        expected.extend(source.pairs_of(&request));
     }
     expected
 }
@@ -121,7 +119,7 @@ mod tests {
         assert_eq!(keys.len(), SAMPLES);
         let mut source = row.workload().source(3);
         let last = source.request(row.spec.total - 1);
-        assert!(source.keys_of(&last).all(|key| keys.contains(&key)), "the last key written is read");
+        assert!(source.pairs_of(&last).all(|(key, _)| keys.contains(&key)), "the last key written is read");
         assert!(expected.iter().all(|(_, value)| value.len() == 256));
     }
 

@@ -15,6 +15,7 @@
 //! Knows nothing of how figures are taken or shown.
 
 use super::metric::Metrics;
+use crate::workload::Values;
 use serde::{Deserialize, Serialize};
 
 /// Raised when a reader of older reports would go wrong.
@@ -165,6 +166,9 @@ pub struct RowSpec {
     pub value_bytes: usize,
     /// Distinct keys that the row writes; 1 for rows that read.
     pub keys: u64,
+    /// How the values that it writes differ.
+    #[serde(default)]
+    pub values: Values,
     pub conns: usize,
     pub clients: usize,
     pub target: Target,
