@@ -157,8 +157,10 @@ impl<S: StateMachine, R> Applier<S, R> {
         replies: Option<Vec<Option<P>>>,
         answered: &mut Vec<(P, S::Outcome)>,
     ) -> Result<(), Fatal> {
+        let unsound = |error| Fatal::new(format!("apply entry {} of term {}: {error}", at.index, at.term));
+        let commands = batch.commands().map_err(unsound)?;
         let mut replies = replies.map(Vec::into_iter);
-        for command in batch.commands() {
+        for command in commands.iter() {
             let reply = replies.as_mut().and_then(|replies| replies.next().flatten());
             let answer = if reply.is_some() { Answer::Wanted } else { Answer::Unwanted };
             let outcome = self.machine.apply(at, &command, answer)?;

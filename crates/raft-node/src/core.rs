@@ -336,8 +336,9 @@ impl Core {
     /// election, or with the proposers' patience; a batch is dropped by whoever knows no leader.
     fn receive_proposal(&mut self, from: u64, message: Message) {
         for entry in &message.entries {
-            // What every member will have to apply must be sound before it enters the log.
-            if entry.entry_type != EntryType::EntryNormal || Batch::parse(&entry.data).is_err() {
+            // What every member will have to apply must be sound before it enters the log: unpacked for this, and thrown away.
+            let is_sound = || Batch::parse(&entry.data).and_then(|batch| batch.commands()).is_ok();
+            if entry.entry_type != EntryType::EntryNormal || !is_sound() {
                 tracing::warn!(peer = from, "malformed proposal dropped");
                 return;
             }

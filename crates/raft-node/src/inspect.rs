@@ -45,7 +45,8 @@ pub fn read_entry(kind: u8, payload: Bytes) -> Result<EntrySeen, String> {
         0 if payload.is_empty() => Ok(EntrySeen::Empty),
         0 => {
             let batch = Batch::parse(&payload).map_err(|error| error.to_string())?;
-            let commands: Vec<Bytes> = batch.commands().collect();
+            let commands = batch.commands().map_err(|error| error.to_string())?;
+            let commands: Vec<Bytes> = commands.iter().collect();
             assert_eq!(commands.len(), batch.count, "parsing has counted them");
             let (proposer, nonce, sequence) = (batch.id.proposer, batch.id.nonce, batch.id.sequence);
             Ok(EntrySeen::Batch(BatchSeen { proposer, nonce, sequence, commands }))

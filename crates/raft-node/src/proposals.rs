@@ -213,9 +213,10 @@ impl<P> Prepared<P> {
         if self.flight.replies.is_empty() {
             return None;
         }
-        let batch = Batch::parse(&self.bytes).expect("this member built it");
+        let batch = Batch::parse(&self.bytes).and_then(|batch| batch.commands());
+        let commands = batch.expect("this member built it");
         let mut builder = BatchBuilder::new(self.id, self.bytes.len());
-        batch.commands().skip(gone).for_each(|command| builder.push(&command));
+        commands.iter().skip(gone).for_each(|command| builder.push(&command));
         self.bytes = builder.finish();
         Some(self)
     }
@@ -260,7 +261,7 @@ mod tests {
 
     fn commands(bytes: &Bytes) -> (BatchId, Vec<String>) {
         let batch = crate::batch::Batch::parse(bytes).unwrap();
-        (batch.id, batch.commands().map(|c| String::from_utf8(c.to_vec()).unwrap()).collect())
+        (batch.id, batch.commands().unwrap().iter().map(|c| String::from_utf8(c.to_vec()).unwrap()).collect())
     }
 
     #[test]

@@ -9,9 +9,13 @@ use raft_node::{Role, StoreState};
 use running::{Home, Running, boot, config, leader_of, open, propose, until};
 use wal::{RealFs, Wal};
 
-/// Long enough that a few fill a segment of the log.
+/// Long enough that a few fill a segment of the log, which packs what repeats: so nothing does.
 fn long(at: usize) -> String {
-    format!("{at} {}", "x".repeat(100_000))
+    let letters = (0..100_000u64).map(|place| {
+        let noise = (place + 1).pow(3).wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ at as u64);
+        char::from(b'@' + (noise >> 58) as u8)
+    });
+    format!("{at} {}", letters.collect::<String>())
 }
 
 /// Commands until every log but those left out could be trimmed, then checkpoints.

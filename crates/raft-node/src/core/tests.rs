@@ -74,9 +74,18 @@ impl Bench {
     }
 }
 
+/// One command, of bytes that do not pack: these tests count them.
 pub(super) fn batch(sequence: u64, bytes: usize) -> Bytes {
     let mut builder = BatchBuilder::new(BatchId { proposer: 2, nonce: 1, sequence }, bytes);
-    builder.push(&vec![7; bytes]);
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let noise = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    let command: Vec<u8> = noise.take(bytes.div_ceil(8)).flatten().take(bytes).collect();
+    builder.push(&command);
     builder.finish()
 }
 
