@@ -113,6 +113,8 @@ pub(crate) struct Directory {
     slots: Vec<Slot>,
     stored_bytes: u64,
     live_bytes: u64,
+    raw_bytes: u64,
+    records: u64,
 }
 
 /// One block's place in the order. 24 bytes, found by binary search: 128,000 of them, an 8 GiB store, take 17 steps.
@@ -166,6 +168,8 @@ impl Directory {
         for slot in &self.slots[positions.clone()] {
             self.stored_bytes -= slot.block.stored_bytes();
             self.live_bytes -= slot.block.live_bytes();
+            self.raw_bytes -= u64::from(slot.block.identity.raw_bytes);
+            self.records -= u64::from(slot.block.identity.records);
         }
         let added = blocks.len();
         for block in &blocks {
@@ -185,10 +189,17 @@ impl Directory {
         (self.stored_bytes, self.live_bytes)
     }
 
+    /// Raw bytes of a record on average; 0 if there are none.
+    pub fn record_bytes(&self) -> u64 {
+        self.raw_bytes / self.records.max(1)
+    }
+
     /// Keeps the sums that tell at any time, and without a walk, how much of the store is alive.
     fn add_bytes(&mut self, block: &Block) {
         self.stored_bytes += block.stored_bytes();
         self.live_bytes += block.live_bytes();
+        self.raw_bytes += u64::from(block.identity.raw_bytes);
+        self.records += u64::from(block.identity.records);
         assert!(self.live_bytes <= self.stored_bytes, "more alive than stored");
     }
 }
@@ -225,6 +236,12 @@ impl BlockCache {
         let decoded = block.load()?;
         self.blocks.insert(name, decoded.clone());
         Ok(decoded)
+    }
+
+    /// As `load`, for somebody who walks over everything: what others use stays, and what nobody used does not come in.
+    pub fn load_in_passing(&self, block: &Block) -> Result<Arc<Decoded>> {
+        let cached = block.place().and_then(|place| self.blocks.get(&place.name()));
+        cached.map_or_else(|| block.load(), Ok)
     }
 
     /// Keeps a block that was just written: the newest records are the likeliest to be read.
@@ -293,8 +310,10 @@ mod tests {
         assert_eq!((found(&directory, 6), found(&directory, 12)), (None, Some(10)));
         assert_eq!(directory.bytes().0, u64::from(block(10..20).identity.raw_bytes));
         assert!(directory.bytes() < whole);
+        assert_eq!((directory.records, directory.record_bytes()), (10, directory.raw_bytes / 10));
         directory.replace(0..1, vec![]);
         assert_eq!((directory.bytes(), directory.len()), ((0, 0), 0));
+        assert_eq!((directory.raw_bytes, directory.records, directory.record_bytes()), (0, 0, 0));
     }
 
     #[test]

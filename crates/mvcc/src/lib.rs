@@ -32,6 +32,7 @@ mod directory; // which block holds a revision
 mod state; // everything behind the lock
 
 mod hash; // what members compare
+mod held; // a range found once and read piece by piece
 mod store; // the reader's handle
 mod view; // how a range is read
 mod writer; // the writer's handle
@@ -59,6 +60,7 @@ pub use error::{Error, Result};
 pub use export::Export;
 #[doc(hidden)]
 pub use frame::fuzzed_block;
+pub use held::Held;
 pub use maintainer::Maintainer;
 pub use range::KeyRange;
 pub use recovery::open;

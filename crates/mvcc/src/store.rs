@@ -72,6 +72,11 @@ impl Store {
         Size { allocated, in_use: in_use.min(allocated) }
     }
 
+    /// Raw bytes of a record of this store, on average: what a range over so many keys may come to. Costs nothing to tell.
+    pub fn record_bytes(&self) -> u64 {
+        self.shared.state.read().directory.record_bytes()
+    }
+
     /// A value that is not versioned: members, alarms and the like.
     pub fn item(&self, key: &[u8]) -> Option<Bytes> {
         self.shared.state.read().items.get(key).cloned()

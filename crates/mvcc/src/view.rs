@@ -55,6 +55,8 @@ pub(crate) struct Reading<'r> {
     at: i64,
     /// Pairs wanted at most.
     limit: usize,
+    /// Pairs found so far.
+    taken: usize,
     fetch: Fetch,
     /// Places of records that are found and not loaded yet, in key order; all come behind `kvs`.
     found: Vec<(Revision, Source)>,
@@ -75,7 +77,20 @@ impl<'r> Reading<'r> {
         };
         let rest = (!range.is_empty()).then(|| range.clone());
         let (kvs, found, fetch) = (Vec::new(), Vec::new(), options.fetch);
-        Reading { range, rest, at, limit, fetch, found, kvs, count: 0, is_counted: false, has_begun: false }
+        let (taken, count) = (0, 0);
+        Reading {
+            range,
+            rest,
+            at,
+            limit,
+            taken,
+            fetch,
+            found,
+            kvs,
+            count,
+            is_counted: false,
+            has_begun: false,
+        }
     }
 
     /// Whether the walk has reached the end of its range, or of what was asked for.
@@ -98,7 +113,7 @@ impl<'r> Reading<'r> {
         self.count_at_once(state, newest);
         let Some(rest) = self.rest.take() else { return Ok(()) };
         let mut keys = KeysOnly::default();
-        let (mut visited, mut taken) = (0, self.kvs.len() + self.found.len());
+        let mut visited = 0;
         let outcome = state.index.visit_all(&rest, |key, history| {
             if visited == keys_max {
                 return ControlFlow::Break(Stop::Pause(Bytes::copy_from_slice(key)));
@@ -106,13 +121,13 @@ impl<'r> Reading<'r> {
             visited += 1;
             // Keys that do not exist at this revision are paid for as well: they take their time under the lock.
             let Some(visible) = history.at(self.at) else { return ControlFlow::Continue(()) };
-            if taken == self.limit && self.is_counted {
+            if self.taken == self.limit && self.is_counted {
                 return ControlFlow::Break(Stop::Full);
             }
             // Past the limit the walk goes on only to count, and touches no block.
             self.count += i64::from(!self.is_counted);
-            if taken < self.limit {
-                taken += 1;
+            if self.taken < self.limit {
+                self.taken += 1;
                 match self.fetch {
                     Fetch::Full => match state.locate(visible.revision) {
                         Some(source) => self.found.push((visible.revision, source)),
@@ -124,7 +139,7 @@ impl<'r> Reading<'r> {
             }
             ControlFlow::Continue(())
         });
-        assert!(taken <= self.limit, "more pairs than were asked for");
+        assert!(self.taken <= self.limit, "more pairs than were asked for");
         keys.finish(&mut self.kvs);
         match outcome {
             ControlFlow::Break(Stop::Pause(key)) => self.rest = Some(rest.resumed_at(key)),
@@ -132,6 +147,11 @@ impl<'r> Reading<'r> {
             ControlFlow::Break(Stop::Full) | ControlFlow::Continue(()) => {}
         }
         Ok(())
+    }
+
+    /// Hands over what was found since the last time, in key order, for somebody who keeps it in a form of their own.
+    pub fn take_found(&mut self) -> impl Iterator<Item = (Revision, Source)> {
+        self.found.drain(..)
     }
 
     /// Loads what was found, and says whether all of it was still there: a compaction may have overtaken this read.
@@ -236,7 +256,7 @@ pub(crate) fn load(revision: Revision, source: &Source, cache: &BlockCache) -> R
 }
 
 /// As `load`, from a block that is at hand.
-fn sealed_pair(revision: Revision, block: &Block, decoded: &Decoded) -> Result<Option<KeyValue>> {
+pub(crate) fn sealed_pair(revision: Revision, block: &Block, decoded: &Decoded) -> Result<Option<KeyValue>> {
     let Some(record) = decoded.find(revision) else { return Ok(None) };
     assert_eq!(record.revision, revision, "a table that points at another record");
     pair(&record, decoded.raw()).map(Some).ok_or_else(|| block.lacks_record())
