@@ -26,6 +26,7 @@ mod txn; // compare, then one of two branches
 mod write; // put and delete
 
 mod compare; // the guards of a transaction
+mod large; // the same as bytes, made piece by piece
 mod range; // what a range answers
 mod stream; // the same in chunks
 mod view; // where reads look
@@ -41,6 +42,7 @@ mod tests;
 
 pub use alarms::active as active_alarms;
 pub use failure::{Failure, Fatal};
+pub use large::LargeRange;
 pub use machine::{Answer, Outcome, Response, StateMachine};
 pub use members::{Genesis, list as members};
 pub use range::range;

@@ -3,6 +3,7 @@
 
 mod alarms;
 mod compares;
+mod large;
 mod machine;
 mod model;
 mod property;
