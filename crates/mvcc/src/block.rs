@@ -184,6 +184,12 @@ impl Decoded {
         self.table.find(revision).map(|number| self.record(number))
     }
 
+    /// As `find`, with where in `raw` the record begins.
+    pub fn find_with_offset(&self, revision: Revision) -> Option<(u32, Record<'_>)> {
+        let number = self.table.find(revision)?;
+        Some((self.table.0[number].offset, self.record(number)))
+    }
+
     /// The record of this number. Decoding is a walk over seven varints, some twenty nanoseconds, and copies nothing: cheaper
     /// than keeping decoded records, which would double the memory of the cache.
     pub fn record(&self, number: usize) -> Record<'_> {

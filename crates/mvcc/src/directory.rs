@@ -15,6 +15,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
@@ -79,6 +80,17 @@ impl Block {
                 let stored = place.read()?;
                 let decoded = frame::load(&stored, self.identity).map_err(|what| place.damaged(what))?;
                 Ok(Arc::new(decoded))
+            }
+        }
+    }
+
+    /// The block's records as they lie one behind the other, for somebody who knows where to look: nothing is parsed.
+    pub fn load_raw(&self) -> Result<Bytes> {
+        match &self.content {
+            Content::Memory(decoded) => Ok(decoded.raw().clone()),
+            Content::Stored(place) => {
+                let stored = place.read()?;
+                frame::load_raw(&stored, self.identity).map_err(|what| place.damaged(what))
             }
         }
     }
@@ -240,8 +252,17 @@ impl BlockCache {
 
     /// As `load`, for somebody who walks over everything: what others use stays, and what nobody used does not come in.
     pub fn load_in_passing(&self, block: &Block) -> Result<Arc<Decoded>> {
-        let cached = block.place().and_then(|place| self.blocks.get(&place.name()));
-        cached.map_or_else(|| block.load(), Ok)
+        self.get(block).map_or_else(|| block.load(), Ok)
+    }
+
+    /// As `load_in_passing`, without a table of what is where.
+    pub fn load_raw_in_passing(&self, block: &Block) -> Result<Bytes> {
+        self.get(block).map_or_else(|| block.load_raw(), |decoded| Ok(decoded.raw().clone()))
+    }
+
+    /// The block if it is in the cache.
+    fn get(&self, block: &Block) -> Option<Arc<Decoded>> {
+        block.place().and_then(|place| self.blocks.get(&place.name()))
     }
 
     /// Keeps a block that was just written: the newest records are the likeliest to be read.

@@ -68,7 +68,7 @@ pub use revision::Revision;
 pub use staging::{Staged, Staging};
 pub use store::Store;
 pub use types::{
-    Applied, CompactProgress, Deleted, Fetch, KeyValue, KvHash, Options, Persisted, Pressure, Previous,
-    RangeOptions, RangeResult, Size, Written,
+    Applied, CompactProgress, Deleted, Fetch, KeyValue, KeyValueRef, KvHash, Options, Persisted, Pressure,
+    Previous, RangeOptions, RangeResult, Size, Written,
 };
 pub use writer::{ITEM_BYTES_MAX, RevisionWriter, Writer};

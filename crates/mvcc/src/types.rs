@@ -17,6 +17,17 @@ pub struct KeyValue {
     pub lease: i64,
 }
 
+/// A pair where it lies, for somebody who only looks. The fields are those of `KeyValue`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyValueRef<'a> {
+    pub key: &'a [u8],
+    pub value: &'a [u8],
+    pub create_revision: i64,
+    pub mod_revision: i64,
+    pub version: i64,
+    pub lease: i64,
+}
+
 /// Place in the replicated log up to which the store has applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Applied {

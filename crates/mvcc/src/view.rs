@@ -256,7 +256,7 @@ pub(crate) fn load(revision: Revision, source: &Source, cache: &BlockCache) -> R
 }
 
 /// As `load`, from a block that is at hand.
-pub(crate) fn sealed_pair(revision: Revision, block: &Block, decoded: &Decoded) -> Result<Option<KeyValue>> {
+fn sealed_pair(revision: Revision, block: &Block, decoded: &Decoded) -> Result<Option<KeyValue>> {
     let Some(record) = decoded.find(revision) else { return Ok(None) };
     assert_eq!(record.revision, revision, "a table that points at another record");
     pair(&record, decoded.raw()).map(Some).ok_or_else(|| block.lacks_record())

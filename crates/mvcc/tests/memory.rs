@@ -46,7 +46,8 @@ fn a_held_range_takes_little_however_much_is_read_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let (_writer, store) = scattered(dir.path());
     let before = resident();
-    let held = store.hold(&KeyRange::all(), 0, 0).unwrap();
+    let held = store.hold(&KeyRange::all(), 0, 0, |kv| kv.value.len() as u32).unwrap();
+    assert_eq!(held.sizes(0..held.len()).map(u64::from).sum::<u64>(), KEYS * VALUE_BYTES as u64);
     assert_eq!((held.len() as u64, held.count as u64), (KEYS, KEYS));
     let (mut seen, mut most) = (0, 0);
     for start in (0..held.len()).step_by(3000) {
@@ -54,7 +55,7 @@ fn a_held_range_takes_little_however_much_is_read_of_it() {
         let mut window = vec![0; 3000 * VALUE_BYTES];
         held.visit(start..(start + 3000).min(held.len()), |number, kv| {
             assert_eq!(kv.key[..], (number as u64).to_be_bytes());
-            window[(number - start) * VALUE_BYTES..][..VALUE_BYTES].copy_from_slice(&kv.value);
+            window[(number - start) * VALUE_BYTES..][..VALUE_BYTES].copy_from_slice(kv.value);
             seen += 1;
         })
         .unwrap();

@@ -7,40 +7,51 @@
 //!
 //! * Before, all windows in order, and after are byte for byte what the whole answer encodes to.
 //! * Its length is known before its first byte is made: gRPC wants it in front.
-//! * It holds 20 bytes per key; a window is made of blocks that are read one after the other and written into it at once.
+//! * It holds 12 bytes per key, and 32 while it is found; a window is made of blocks that are read one after the other and written into it at once.
 //! * Found is found: neither a write nor a compaction changes what the windows say.
 //!
 //! Cost: one walk over the index, one look at every record to measure it, and one more for each window that it is in. Of keys that
 //! are scattered over all blocks each window takes a look at every block, so windows should not be small.
 
+use std::collections::VecDeque;
+use std::ops::Range;
+
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use api::etcdserverpb::{RangeRequest, RangeResponse, ResponseHeader};
-use bytes::Bytes;
-use mvcc::{Held, KeyRange, Store};
+use bytes::{BufMut, Bytes};
+use mvcc::{Held, KeyRange, KeyValueRef, Store};
 use prost::Message;
-use prost::encoding::message;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, int64, key_len};
 
 use crate::failure::Failure;
 use crate::header;
-use crate::range::{has_revision_filters, wire_kv};
+use crate::range::has_revision_filters;
 
 /// Field number of the pairs in a `RangeResponse`.
 const KVS: u32 = 2;
 
+/// As much as a connection buffers of one answer: what is sent is freed in such steps.
+const PIECE_BYTES: u32 = 1 << 20;
+
 /// A range that was found and measured.
 pub struct LargeRange {
+    /// Measured are pairs as fields of the answer.
     held: Held,
-    /// Bytes of each pair as a field of the answer, in key order.
-    sizes: Vec<u32>,
     pairs_bytes: u64,
 }
 
 /// A stretch of pairs.
 struct Window {
-    numbers: std::ops::Range<usize>,
-    bytes: usize,
+    numbers: Range<usize>,
     /// Bytes of the first pair that come before what was asked for.
     skipped: usize,
+}
+
+/// Room for the pairs of a window.
+struct Pieces {
+    bytes: Vec<Vec<u8>>,
+    /// Of each pair: the piece that it is in, and where it ends there.
+    ends: Vec<(u32, u32)>,
 }
 
 impl LargeRange {
@@ -57,15 +68,12 @@ impl LargeRange {
         let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
         // As everywhere, a negative limit is none.
         let limit = usize::try_from(request.limit).unwrap_or(0);
-        let held = store.hold(&keys, request.revision, limit)?;
-        assert!(limit == 0 || held.len() <= limit, "the store gave more than was asked for");
-        let mut sizes = vec![0; held.len()];
-        held.visit(0..held.len(), |number, kv| {
-            let bytes = message::encoded_len(KVS, &wire_kv(kv));
-            sizes[number] = u32::try_from(bytes).expect("a pair is far below 4 GiB");
+        let held = store.hold(&keys, request.revision, limit, |kv| {
+            u32::try_from(field_bytes(kv)).expect("a pair is far below 4 GiB")
         })?;
-        let pairs_bytes = sizes.iter().map(|bytes| u64::from(*bytes)).sum();
-        Ok(LargeRange { held, sizes, pairs_bytes })
+        assert!(limit == 0 || held.len() <= limit, "the store gave more than was asked for");
+        let pairs_bytes = held.sizes(0..held.len()).map(u64::from).sum();
+        Ok(LargeRange { held, pairs_bytes })
     }
 
     /// The header as far as this crate knows it.
@@ -91,43 +99,116 @@ impl LargeRange {
         RangeResponse { more: keys < count, count, ..RangeResponse::default() }.encode_to_vec()
     }
 
-    /// The pairs' bytes from `start` on: up to the end of a pair, `bytes_max` or one pair at the most.
+    /// The pairs' bytes from `start` on, to the end of a pair: `bytes_max` or one pair at the most. They come in pieces, so that
+    /// what was sent of a window can make room for the next one.
     ///
     /// Fails only if a block cannot be read back any more.
-    pub fn window(&self, start: u64, bytes_max: usize) -> Result<Bytes, Failure> {
+    pub fn window(&self, start: u64, bytes_max: usize) -> Result<VecDeque<Bytes>, Failure> {
         let window = self.stretch(start, bytes_max);
+        let mut pieces = Pieces::of(self.held.sizes(window.numbers.clone()));
         let first = window.numbers.start;
-        let mut ends = Vec::with_capacity(window.numbers.len());
-        let mut end = 0;
-        ends.extend(self.sizes[window.numbers.clone()].iter().map(|bytes| {
-            end += *bytes as usize;
-            end
-        }));
-        let mut bytes = vec![0; window.bytes];
         self.held.visit(window.numbers, |number, kv| {
-            let end = ends[number - first];
-            let mut room = &mut bytes[end - self.sizes[number] as usize..end];
-            message::encode(KVS, &wire_kv(kv), &mut room);
+            let mut room = pieces.room(number - first);
+            encode_field(kv, &mut room);
             assert!(room.is_empty(), "a pair that is shorter than it was measured");
         })?;
-        let mut bytes = Bytes::from(bytes);
-        Ok(bytes.split_off(window.skipped))
+        let mut pieces: VecDeque<Bytes> = pieces.bytes.into_iter().map(Bytes::from).collect();
+        let begun = pieces.front_mut().expect("a window holds a pair");
+        *begun = begun.split_off(window.skipped);
+        Ok(pieces)
     }
 
     /// Which pairs hold the bytes from `start` on.
     fn stretch(&self, start: u64, bytes_max: usize) -> Window {
         assert!(start < self.pairs_bytes, "a window behind the last pair");
-        let (mut first, mut before) = (0, 0);
-        while before + u64::from(self.sizes[first]) <= start {
-            before += u64::from(self.sizes[first]);
-            first += 1;
-        }
-        let (mut end, mut bytes) = (first, 0);
-        while end < self.sizes.len() && (end == first || bytes + self.sizes[end] as usize <= bytes_max) {
-            bytes += self.sizes[end] as usize;
-            end += 1;
+        let (mut numbers, mut before, mut bytes) = (0..0, 0, 0);
+        for (number, size) in self.held.sizes(0..self.held.len()).enumerate() {
+            if numbers.is_empty() && before + u64::from(size) <= start {
+                before += u64::from(size);
+                numbers = number + 1..number + 1;
+            } else if numbers.is_empty() || bytes + size as usize <= bytes_max {
+                bytes += size as usize;
+                numbers.end = number + 1;
+            } else {
+                break;
+            }
         }
         let skipped = usize::try_from(start - before).expect("less than one pair");
-        Window { numbers: first..end, bytes, skipped }
+        Window { numbers, skipped }
     }
+}
+
+impl Pieces {
+    /// Pairs of these sizes fill one piece after the other, each as far as it goes.
+    fn of(sizes: impl Iterator<Item = u32>) -> Self {
+        let mut ends: Vec<(u32, u32)> = Vec::with_capacity(sizes.size_hint().0);
+        let (mut piece, mut end) = (0, 0);
+        let mut lengths = Vec::new();
+        for size in sizes {
+            if end > 0 && end + size > PIECE_BYTES {
+                lengths.push(end);
+                (piece, end) = (piece + 1, 0);
+            }
+            end += size;
+            ends.push((piece, end));
+        }
+        lengths.push(end);
+        Pieces { bytes: lengths.into_iter().map(|length| vec![0; length as usize]).collect(), ends }
+    }
+
+    /// Where the pair of this number belongs.
+    fn room(&mut self, number: usize) -> &mut [u8] {
+        let (piece, end) = self.ends[number];
+        let start = match number.checked_sub(1).map(|before| self.ends[before]) {
+            Some((same, start)) if same == piece => start,
+            Some(_) | None => 0,
+        };
+        &mut self.bytes[piece as usize][start as usize..end as usize]
+    }
+}
+
+/// Bytes of a pair as a field of a `RangeResponse`.
+fn field_bytes(kv: &KeyValueRef<'_>) -> usize {
+    let bytes = message_bytes(kv);
+    key_len(KVS) + encoded_len_varint(bytes as u64) + bytes
+}
+
+/// Bytes of a pair as a `KeyValue`.
+fn message_bytes(kv: &KeyValueRef<'_>) -> usize {
+    let text = |tag, text: &[u8]| match text.len() {
+        0 => 0,
+        bytes => key_len(tag) + encoded_len_varint(bytes as u64) + bytes,
+    };
+    let number = |tag, number| if number == 0 { 0 } else { int64::encoded_len(tag, &number) };
+    text(1, kv.key)
+        + number(2, kv.create_revision)
+        + number(3, kv.mod_revision)
+        + number(4, kv.version)
+        + text(5, kv.value)
+        + number(6, kv.lease)
+}
+
+/// Writes a pair as a field of a `RangeResponse`: what the generated code writes, without a `KeyValue` that owns its bytes. Fields
+/// that are empty or zero are left out, as it leaves them out.
+fn encode_field(kv: &KeyValueRef<'_>, out: &mut impl BufMut) {
+    let text = |tag, text: &[u8], out: &mut _| {
+        if !text.is_empty() {
+            encode_key(tag, WireType::LengthDelimited, out);
+            encode_varint(text.len() as u64, out);
+            BufMut::put_slice(out, text);
+        }
+    };
+    let number = |tag, number, out: &mut _| {
+        if number != 0 {
+            int64::encode(tag, &number, out);
+        }
+    };
+    encode_key(KVS, WireType::LengthDelimited, out);
+    encode_varint(message_bytes(kv) as u64, out);
+    text(1, kv.key, out);
+    number(2, kv.create_revision, out);
+    number(3, kv.mod_revision, out);
+    number(4, kv.version, out);
+    text(5, kv.value, out);
+    number(6, kv.lease, out);
 }

@@ -88,8 +88,9 @@ fn pieces(large: &LargeRange, window_bytes: usize, again: u64) -> Vec<u8> {
     let mut message = large.before(large.header());
     let (before, mut at) = (message.len(), 0);
     while at < large.pairs_bytes() {
-        let window = large.window(at, window_bytes).unwrap();
-        assert!(!window.is_empty());
+        let pieces = large.window(at, window_bytes).unwrap();
+        assert!(pieces.iter().all(|piece| !piece.is_empty()), "a piece of nothing");
+        let window: Vec<u8> = pieces.into_iter().flatten().collect();
         let end = at + window.len() as u64;
         let taken = if at < again && again < end { (again - at) as usize } else { window.len() };
         message.extend_from_slice(&window[..taken]);
@@ -168,6 +169,18 @@ fn keys_in_order_and_scattered_ones_come_out_alike() {
         assert!(pieces(&large, 10_000, 12_345) == wanted, "step {step}");
         assert_eq!(RangeResponse::decode(&wanted[..]).unwrap().kvs.len(), 5000);
     }
+}
+
+#[test]
+fn a_window_comes_in_pieces() {
+    let mut tiny = Tiny::new();
+    (0..9).for_each(|key| tiny.act(&Act::Put { key, bytes: 400_000 + usize::from(key), lease: 0 }));
+    let request = RangeRequest { key: vec![0].into(), range_end: vec![0].into(), ..RangeRequest::default() };
+    let large = LargeRange::find(&tiny.store, &request).unwrap();
+    let lengths: Vec<_> =
+        large.window(0, 2_900_000).unwrap().iter().map(|piece| piece.len() / 1000).collect();
+    assert_eq!(lengths, [800, 800, 800, 400]);
+    assert!(pieces(&large, 2_900_000, 500_000) == whole(&tiny.store, &request));
 }
 
 #[test]
