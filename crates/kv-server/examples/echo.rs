@@ -10,7 +10,7 @@ use api::etcdserverpb::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderMap;
-use kv_server::front::{self, HotMethods, Limits};
+use kv_server::front::{self, Answer, HotMethods, Limits};
 use prost::Message;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -64,6 +64,7 @@ impl Kv for Echo {
 
 impl HotMethods for Echo {
     type Method = bool;
+    type Long = std::convert::Infallible;
 
     fn find(&self, path: &str) -> Option<bool> {
         match path {
@@ -73,14 +74,14 @@ impl HotMethods for Echo {
         }
     }
 
-    async fn call(&self, put: bool, _: HeaderMap, message: Bytes) -> Result<Bytes, Status> {
-        if put {
+    async fn call(&self, put: bool, _: HeaderMap, message: Bytes) -> Result<Answer<Self::Long>, Status> {
+        Ok(Answer::Whole(if put {
             PutRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
-            Ok(prefixed(&PutResponse { header: header(), prev_kv: None }))
+            prefixed(&PutResponse { header: header(), prev_kv: None })
         } else {
             RangeRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
-            Ok(prefixed(&RangeResponse { header: header(), ..RangeResponse::default() }))
-        }
+            prefixed(&RangeResponse { header: header(), ..RangeResponse::default() })
+        }))
     }
 }
 

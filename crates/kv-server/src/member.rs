@@ -15,6 +15,7 @@ use mvcc::Store;
 use raft_node::{Handle, ReadError, Status};
 use state_machine::command::{self, Kind};
 use state_machine::{Outcome, Response};
+use tokio::sync::Semaphore;
 
 use crate::metrics::Metrics;
 use crate::settings::Limits;
@@ -29,6 +30,8 @@ pub struct Member {
     pub metrics: Arc<Metrics>,
     /// The store's thread: how far physical compaction is, and what can be asked of it.
     pub checkpoints: Checkpoints,
+    /// Turns of large ranges; the service of them says how many there are.
+    pub large_ranges: Arc<Semaphore>,
 }
 
 /// Who answers.

@@ -21,6 +21,7 @@ use state_machine::command::Kind;
 use state_machine::{Genesis, Outcome, StateMachine};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
 
 use crate::apply::{Apply, Watcher};
 use crate::bootstrap::{self, BootstrapError, Established};
@@ -38,7 +39,7 @@ use crate::member::{Ids, Member};
 use crate::metrics::{CountedHot, CountedServices, Exposition, Facts, Metrics};
 use crate::peer::{self, Context, PeerServer, Peers};
 use crate::runtime::Runtimes;
-use crate::service::{Grpc, Hot};
+use crate::service::{Grpc, Hot, LARGE_RANGES_AT_ONCE};
 use crate::settings::Settings;
 use crate::shutdown::{self, Stop, Stopper};
 use crate::store_thread::StoreThread;
@@ -176,7 +177,10 @@ impl Running {
         }
         let ids = Ids { cluster: identity.cluster_id, member: identity.member_id };
         let limits = settings.limits;
-        let member = Member { raft, store, ids, limits, metrics: Arc::clone(&metrics), checkpoints };
+        let large_ranges = Arc::new(Semaphore::new(LARGE_RANGES_AT_ONCE));
+        let metrics_of_member = Arc::clone(&metrics);
+        let member =
+            Member { raft, store, ids, limits, metrics: metrics_of_member, checkpoints, large_ranges };
         let member = Arc::new(member);
         Ok(Running { settings, identity, member, metrics, store_thread, threads, peers_stopper })
     }

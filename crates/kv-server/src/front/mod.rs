@@ -10,6 +10,7 @@
 //!   of one burst leave in one write. When one is ready and more are under way, the task steps back once, to the end
 //!   of the runtime's queue: what completes meanwhile shares the write (half as many writes and an eighth less server
 //!   time for linearizable ranges of 1000 clients).
+//! * An answer that is large is made as it is sent ([`LongAnswer`]), so that none of it waits in memory for its client.
 //! * A hot call is refused before its body is read further than the limit allows.
 //! * The peer decides how many streams it opens, up to [`Limits::streams_max`]; each holds at most one request of
 //!   [`Limits::message_bytes_max`].
@@ -18,9 +19,12 @@
 //!
 //! Knows nothing of what a method means; [`HotMethods`] does.
 
+mod long; // one message out, made as it is sent
 mod relay; // the calls that other services answer
 mod unary; // one message in, one message out
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::time::Duration;
 
@@ -31,7 +35,7 @@ use h2::server::{Connection, SendResponse};
 use h2::{Ping, PingPong, RecvStream};
 use http::{HeaderMap, Request};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -62,17 +66,68 @@ const SEND_BUFFER_BYTES: usize = 1 << 20;
 pub trait HotMethods: Clone + Send + 'static {
     /// Names one method, cheaply.
     type Method: Copy + Send;
+    /// What is answered piece by piece; `Infallible` if nothing is.
+    type Long: LongAnswer;
 
     /// The method behind a path such as `/etcdserverpb.KV/Put`, if it is a hot one.
     fn find(&self, path: &str) -> Option<Self::Method>;
 
-    /// Answers one encoded message with another that carries five spare bytes in front, for gRPC's length prefix.
+    /// Answers one encoded message with another, gRPC's five bytes of prefix included.
     fn call(
         &self,
         method: Self::Method,
         headers: HeaderMap,
         message: Bytes,
-    ) -> impl Future<Output = Result<Bytes, Status>> + Send;
+    ) -> impl Future<Output = Result<Answer<Self::Long>, Status>> + Send;
+}
+
+/// What a hot call is answered with.
+#[derive(Debug)]
+pub enum Answer<L> {
+    /// The message, with its prefix.
+    Whole(Bytes),
+    /// One that is made while it is sent.
+    Long(L),
+}
+
+/// One message that is too large to be held as a whole.
+pub trait LongAnswer: Send + 'static {
+    /// Does what comes before the first byte, and says how many there will be, prefix included. Called once, first.
+    fn begin(&mut self) -> impl Future<Output = Result<u64, Status>> + Send;
+
+    /// Makes bytes from `position` on, at least one. The same position gives the same bytes again: what a client did not take
+    /// in time is dropped, and asked for once more.
+    fn part(&mut self, position: u64) -> impl Future<Output = Result<Part, Status>> + Send;
+}
+
+/// Some bytes of a message, and the right to hold them: where memory is short, others wait for it.
+#[derive(Debug)]
+pub struct Part {
+    /// In pieces, each of which is free once it was sent.
+    pub pieces: VecDeque<Bytes>,
+    pub turn: Option<OwnedSemaphorePermit>,
+}
+
+impl Part {
+    /// Bytes of it.
+    pub fn len(&self) -> usize {
+        self.pieces.iter().map(Bytes::len).sum()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+}
+
+impl LongAnswer for Infallible {
+    async fn begin(&mut self) -> Result<u64, Status> {
+        match *self {}
+    }
+
+    async fn part(&mut self, _position: u64) -> Result<Part, Status> {
+        match *self {}
+    }
 }
 
 /// Serves a connection until the peer closes it, it breaks, or `stop` turns true and the last call is answered.

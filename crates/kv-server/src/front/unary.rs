@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use tonic::Status;
 
 use super::relay::send_data;
-use super::{HotMethods, Limits};
+use super::{Answer, HotMethods, Limits, long};
 use crate::service::errors;
 
 /// gRPC puts one flag byte and four bytes of length in front of every message.
@@ -36,7 +36,9 @@ pub(super) async fn answer<H: HotMethods>(
         Err(ReadError::Gone) => return,
     };
     let sent = match outcome {
-        Ok(message) => send_message(respond, message).await,
+        Ok(Answer::Whole(message)) => send_message(respond, message).await,
+        // In a box: the future of every other call stays as small as it is.
+        Ok(Answer::Long(answer)) => Box::pin(long::send(respond, answer)).await,
         Err(status) => send_status(respond, status),
     };
     drop(sent);
@@ -102,20 +104,30 @@ const AT_ONCE_BYTES_MAX: usize = 64 << 10;
 
 /// Sends headers, the prefixed message and trailers.
 async fn send_message(mut respond: SendResponse<Bytes>, message: Bytes) -> Result<(), h2::Error> {
-    let mut response = Response::new(());
-    response.headers_mut().insert(CONTENT_TYPE, GRPC);
-    let mut stream = respond.send_response(response, false)?;
+    let mut stream = respond.send_response(headers(), false)?;
     if message.len() <= AT_ONCE_BYTES_MAX {
         stream.send_data(message, false)?;
     } else {
         send_data(&mut stream, message).await?;
     }
+    stream.send_trailers(trailers())
+}
+
+/// What comes before the message.
+pub(super) fn headers() -> Response<()> {
+    let mut response = Response::new(());
+    response.headers_mut().insert(CONTENT_TYPE, GRPC);
+    response
+}
+
+/// What comes behind it: all went well.
+pub(super) fn trailers() -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(GRPC_STATUS, OK);
-    stream.send_trailers(trailers)
+    trailers
 }
 
 /// An error travels as headers alone.
-fn send_status(mut respond: SendResponse<Bytes>, status: Status) -> Result<(), h2::Error> {
+pub(super) fn send_status(mut respond: SendResponse<Bytes>, status: Status) -> Result<(), h2::Error> {
     respond.send_response(status.into_http::<()>(), true).map(drop)
 }

@@ -17,7 +17,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use tonic::{Code, Status};
 
-use crate::front::{HotMethods, PREFIX_BYTES};
+use crate::front::{Answer, HotMethods, LongAnswer, PREFIX_BYTES, Part};
 use crate::metrics::Metrics;
 use api::CODE_NAMES;
 use methods::METHODS;
@@ -133,24 +133,66 @@ where
     H::Method: Sync,
 {
     type Method = CountedMethod<H::Method>;
+    type Long = CountedLong<H::Long>;
 
     fn find(&self, path: &str) -> Option<Self::Method> {
         let inner = self.inner.find(path)?;
         Some(CountedMethod { inner, id: CallMetrics::find(path)? })
     }
 
-    async fn call(&self, method: Self::Method, headers: HeaderMap, message: Bytes) -> Result<Bytes, Status> {
+    async fn call(
+        &self,
+        method: Self::Method,
+        headers: HeaderMap,
+        message: Bytes,
+    ) -> Result<Answer<Self::Long>, Status> {
         let mut call = Call::begin(&self.metrics, method.id);
         self.metrics.calls.received(method.id, message.len());
-        let answer = self.inner.call(method.inner, headers, message).await;
-        match &answer {
-            Ok(bytes) => {
+        match self.inner.call(method.inner, headers, message).await {
+            Ok(Answer::Whole(bytes)) => {
                 self.metrics.calls.sent(method.id, bytes.len().saturating_sub(PREFIX_BYTES));
                 call.end(Code::Ok);
+                Ok(Answer::Whole(bytes))
             }
-            Err(status) => call.end(status.code()),
+            Ok(Answer::Long(inner)) => Ok(Answer::Long(CountedLong { inner, call, bytes: 0 })),
+            Err(status) => {
+                call.end(status.code());
+                Err(status)
+            }
         }
-        answer
+    }
+}
+
+/// A long answer whose call ends when its last bytes are made.
+pub struct CountedLong<L> {
+    inner: L,
+    call: Call,
+    /// Of the whole message, prefix included; 0 before it has begun.
+    bytes: u64,
+}
+
+impl<L: LongAnswer> LongAnswer for CountedLong<L> {
+    async fn begin(&mut self) -> Result<u64, Status> {
+        let begun = self.inner.begin().await;
+        match &begun {
+            Ok(bytes) => self.bytes = *bytes,
+            Err(status) => self.call.end(status.code()),
+        }
+        begun
+    }
+
+    async fn part(&mut self, position: u64) -> Result<Part, Status> {
+        let part = self.inner.part(position).await;
+        match &part {
+            Ok(part) if position + part.len() as u64 == self.bytes => {
+                let bytes = usize::try_from(self.bytes).expect("a message is at most 4 GiB");
+                self.call.metrics.calls.sent(self.call.id, bytes.saturating_sub(PREFIX_BYTES));
+                self.call.end(Code::Ok);
+            }
+            Ok(_) => {}
+            Err(status) => self.call.end(status.code()),
+        }
+        part
     }
 }
 

@@ -7,8 +7,9 @@ use http::HeaderMap;
 use prost::Message;
 use tonic::Status;
 
+use super::large::LargeAnswer;
 use super::{errors, guard, kv};
-use crate::front::HotMethods;
+use crate::front::{Answer, HotMethods, PREFIX_BYTES};
 use crate::member::Member;
 
 /// Put, Range, Txn, DeleteRange. Cheap to clone: one per connection.
@@ -41,6 +42,7 @@ pub enum HotMethod {
 
 impl HotMethods for Hot {
     type Method = HotMethod;
+    type Long = LargeAnswer;
 
     fn find(&self, path: &str) -> Option<HotMethod> {
         match path {
@@ -52,28 +54,42 @@ impl HotMethods for Hot {
         }
     }
 
-    async fn call(&self, method: HotMethod, headers: HeaderMap, message: Bytes) -> Result<Bytes, Status> {
+    async fn call(
+        &self,
+        method: HotMethod,
+        headers: HeaderMap,
+        message: Bytes,
+    ) -> Result<Answer<LargeAnswer>, Status> {
         let member = &self.member;
-        match method {
+        let frame = match method {
             HotMethod::Put => framed(&kv::put(member, self.admit(&headers, message)?).await?),
-            HotMethod::Range => framed(&kv::range(member, self.admit(&headers, message)?).await?),
+            HotMethod::Range => match kv::range_or_large(member, self.admit(&headers, message)?).await? {
+                kv::Ranged::Whole(response) => framed(&response),
+                kv::Ranged::Large(answer) => return Ok(Answer::Long(answer)),
+            },
             HotMethod::Txn => framed(&kv::txn(member, self.admit(&headers, message)?).await?),
             HotMethod::DeleteRange => {
                 framed(&kv::delete_range(member, self.admit(&headers, message)?).await?)
             }
-        }
+        };
+        frame.map(Answer::Whole)
     }
 }
 
 /// gRPC's frame: not compressed, the length in four bytes, the message.
 fn framed(message: &impl Message) -> Result<Bytes, Status> {
     let bytes = message.encoded_len();
-    let length = u32::try_from(bytes).map_err(|_| errors::too_large_to_send(bytes))?;
-    let mut frame = BytesMut::with_capacity(5 + bytes);
-    frame.put_u8(0);
-    frame.put_u32(length);
+    let mut frame = BytesMut::with_capacity(PREFIX_BYTES + bytes);
+    frame.put_slice(&prefix(bytes)?);
     message.encode(&mut frame).expect("the buffer was made for this message");
     Ok(frame.freeze())
+}
+
+/// The frame's first five bytes, for a message of `bytes`.
+pub(super) fn prefix(bytes: usize) -> Result<[u8; PREFIX_BYTES], Status> {
+    let length = u32::try_from(bytes).map_err(|_| errors::too_large_to_send(bytes))?;
+    let [a, b, c, d] = length.to_be_bytes();
+    Ok([0, a, b, c, d])
 }
 
 #[cfg(test)]

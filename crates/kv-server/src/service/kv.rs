@@ -3,6 +3,7 @@
 //! * A write: quota, validation, one encoding of the command, one proposal, its outcome.
 //! * A read: validation, a read point unless it is serializable, the store.
 //! * What may touch many keys is read on a blocking thread, so that it delays nobody else on this connection.
+//! * A range whose answer is large is not held as a whole: [`super::large`].
 //!
 //! One put: the command is encoded once; no lock, no task.
 
@@ -19,14 +20,19 @@ use api::etcdserverpb::{
 use futures_util::stream::{self, Stream};
 use mvcc::{Fetch, KeyRange, RangeOptions};
 use state_machine::command::Kind;
-use state_machine::{Failure, RangeStream, Response, read_txn, validate};
+use state_machine::{Failure, LargeRange, RangeStream, Response, read_txn, validate};
 use tonic::{Request, Response as Reply, Status};
 
+use super::large::LargeAnswer;
 use super::{errors, guard, header};
 use crate::member::Member;
 
 /// A read of at most so many keys is answered in the calling task: some 100 µs at worst.
 const KEYS_IN_TASK_MAX: i64 = 1000;
+/// An answer of about so much is made as a whole, 60,000 keys with values of 256 bytes: it is read once, a large one twice or more.
+const WHOLE_BYTES_MAX: u64 = 32 << 20;
+/// What a pair takes in memory beside its key and value while it is read and encoded.
+const PAIR_BYTES: u64 = 256;
 
 pub async fn put(member: &Member, request: PutRequest) -> Result<PutResponse, Status> {
     hold_against_quota(member, validate::put_cost(&request)).await?;
@@ -88,19 +94,81 @@ async fn read_only_txn(member: &Arc<Member>, request: TxnRequest) -> Result<TxnR
 }
 
 pub async fn range(member: &Arc<Member>, request: RangeRequest) -> Result<RangeResponse, Status> {
-    validate::range(&request).map_err(errors::refused)?;
+    admit_range(member, &request).await?;
+    let width = width(member, &request);
+    read_range(member, request, width).await
+}
+
+/// What a range is answered with where a large answer can be sent as it is made.
+pub enum Ranged {
+    Whole(RangeResponse),
+    Large(LargeAnswer),
+}
+
+/// As `range`, but a large answer is not even begun.
+pub async fn range_or_large(member: &Arc<Member>, request: RangeRequest) -> Result<Ranged, Status> {
+    admit_range(member, &request).await?;
+    match width(member, &request) {
+        Width::Large => Ok(Ranged::Large(LargeAnswer::new(Arc::clone(member), request))),
+        width => read_range(member, request, width).await.map(Ranged::Whole),
+    }
+}
+
+/// What comes before the store is looked at.
+async fn admit_range(member: &Member, request: &RangeRequest) -> Result<(), Status> {
+    validate::range(request).map_err(errors::refused)?;
     member.metrics.keys.ranges.inc();
     if !request.serializable {
         member.read_point().await.map_err(errors::read_point)?;
     }
-    let mut response = if is_narrow(&request) || holds_few_keys(member, &request) {
-        state_machine::range(&member.store, &request).map_err(errors::read)?
-    } else {
-        let store = member.store.clone();
-        blocking(move || state_machine::range(&store, &request)).await?
+    Ok(())
+}
+
+async fn read_range(
+    member: &Arc<Member>,
+    request: RangeRequest,
+    width: Width,
+) -> Result<RangeResponse, Status> {
+    let mut response = match width {
+        Width::Narrow => state_machine::range(&member.store, &request).map_err(errors::read)?,
+        Width::Wide | Width::Large => {
+            let store = member.store.clone();
+            blocking(move || state_machine::range(&store, &request)).await?
+        }
     };
     header::fill(member, &mut response.header);
     Ok(response)
+}
+
+/// How much a range touches, as far as can be told without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Width {
+    /// Read in the calling task.
+    Narrow,
+    /// Read on a thread where it delays nobody.
+    Wide,
+    /// Too large to be held in memory as a whole, and of a kind that need not be.
+    Large,
+}
+
+/// Counting keys of the newest revision is cheap, and the count is about what any revision holds.
+fn width(member: &Member, request: &RangeRequest) -> Width {
+    if is_narrow(request) {
+        return Width::Narrow;
+    }
+    let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
+    let counted = member.store.range(&keys, 0, &RangeOptions { limit: 0, fetch: Fetch::CountOnly });
+    let keys = counted.map_or(i64::MAX, |counted| counted.count);
+    let wanted = if request.limit > 0 { keys.min(request.limit) } else { keys };
+    let pair_bytes = member.store.record_bytes() + PAIR_BYTES;
+    let bytes = wanted.unsigned_abs().saturating_mul(pair_bytes);
+    if bytes > WHOLE_BYTES_MAX && LargeRange::serves(request) {
+        Width::Large
+    } else if keys <= KEYS_IN_TASK_MAX && request.revision <= 0 {
+        Width::Narrow
+    } else {
+        Width::Wide
+    }
 }
 
 /// True if the request alone says that it touches few keys.
@@ -108,13 +176,6 @@ fn is_narrow(request: &RangeRequest) -> bool {
     let one_key = request.range_end.is_empty();
     let counts_newest = request.count_only && request.revision <= 0;
     one_key || counts_newest
-}
-
-/// Counting keys of the newest revision is cheap, and the count is about what any revision holds.
-fn holds_few_keys(member: &Member, request: &RangeRequest) -> bool {
-    let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
-    let counted = member.store.range(&keys, 0, &RangeOptions { limit: 0, fetch: Fetch::CountOnly });
-    counted.is_ok_and(|counted| counted.count <= KEYS_IN_TASK_MAX) && request.revision <= 0
 }
 
 pub async fn compact(member: &Member, request: CompactionRequest) -> Result<CompactionResponse, Status> {
@@ -145,7 +206,7 @@ async fn hold_against_quota(member: &Member, cost: u64) -> Result<(), Status> {
     Err(errors::refused(Error::NoSpace))
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Status> {
     match tokio::task::spawn_blocking(read).await {

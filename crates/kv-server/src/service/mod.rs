@@ -17,6 +17,7 @@ mod cluster; // members
 mod health; // willing to serve?
 mod hot; // the hot methods without tonic
 mod kv; // the key space
+mod large; // ranges that are sent as they are made
 mod maintenance; // status, alarms, hashes, leadership
 mod unbuilt; // what is not there
 
@@ -36,6 +37,7 @@ use tonic::service::Routes;
 use tower::Service;
 
 pub use hot::{Hot, HotMethod};
+pub use large::LARGE_RANGES_AT_ONCE;
 
 use crate::member::Member;
 use errors::Reading;

@@ -1,0 +1,188 @@
+//! Ranges that are sent as they are made: the same answer as in pieces, whatever goes on meanwhile, and whoever goes away.
+
+mod common;
+
+use std::time::Duration;
+
+use api::etcdserverpb::request_op::Request as Op;
+use api::etcdserverpb::{CompactionRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
+use bytes::{BufMut, Bytes, BytesMut};
+use common::{Cluster, Member, PATIENCE, put};
+use futures_util::future::try_join_all;
+use prost::Message;
+use tokio::time::timeout;
+
+/// A window and a half.
+const KEYS: usize = 50;
+const VALUE_BYTES: usize = 1 << 20;
+/// As many large ranges as have a turn at one time.
+const TURNS: usize = 3;
+
+fn key(number: usize) -> String {
+    format!("k{:03}", number * 37 % KEYS)
+}
+
+/// Keys that are scattered over the blocks, some of them written twice. Returns the revision.
+async fn fill(member: &Member) -> i64 {
+    let mut revision = 0;
+    let mut kv = member.kv().await;
+    for number in 0..KEYS + KEYS / 4 {
+        let value = number.to_string().repeat(VALUE_BYTES)[..VALUE_BYTES - number].to_owned();
+        let answer = kv.put(put(&key(number), &value)).await.expect("a healthy member takes a put");
+        revision = answer.into_inner().header.expect("every answer has a header").revision;
+    }
+    revision
+}
+
+fn everything() -> RangeRequest {
+    RangeRequest { key: vec![0].into(), range_end: vec![0].into(), ..RangeRequest::default() }
+}
+
+/// The ordinary answer, put together from ranges that are small.
+async fn in_pieces(member: &Member, revision: i64) -> RangeResponse {
+    let mut kv = member.kv().await.max_decoding_message_size(usize::MAX);
+    let mut whole = RangeResponse::default();
+    loop {
+        let mut from = whole.kvs.last().map_or(vec![0], |kv| kv.key.to_vec());
+        from.push(0);
+        let request = RangeRequest { key: from.into(), limit: 10, revision, ..everything() };
+        let answer = kv.range(request).await.expect("a healthy member answers").into_inner();
+        whole.count = whole.count.max(answer.count);
+        whole.header = answer.header;
+        whole.kvs.extend(answer.kvs);
+        if !answer.more {
+            return whole;
+        }
+    }
+}
+
+/// A call that is under way on a connection of its own, whose client takes no more than it says.
+struct Call {
+    body: h2::RecvStream,
+}
+
+impl Call {
+    async fn begin(member: &Member, request: &RangeRequest) -> Call {
+        let socket = tokio::net::TcpStream::connect(("127.0.0.1", member.client_port));
+        let socket = socket.await.expect("a ready member can be dialled");
+        let (client, connection) = h2::client::handshake(socket).await.expect("HTTP/2 is spoken");
+        tokio::spawn(connection);
+        let call = http::Request::post("http://localhost/etcdserverpb.KV/Range");
+        let call = call.header("content-type", "application/grpc").body(()).expect("a request");
+        let mut client = client.ready().await.expect("a connection that is open");
+        let (answer, mut stream) = client.send_request(call, false).expect("a stream");
+        let mut frame = BytesMut::new();
+        frame.put_u8(0);
+        frame.put_u32(request.encoded_len() as u32);
+        request.encode(&mut frame).expect("a buffer grows");
+        stream.send_data(frame.freeze(), true).expect("an open stream");
+        let answer = timeout(PATIENCE, answer).await.expect("in time").expect("headers");
+        assert_eq!(answer.headers().get("grpc-status"), None, "an answer, not a status");
+        Call { body: answer.into_body() }
+    }
+
+    /// The next bytes; `None` at the end.
+    async fn data(&mut self) -> Option<Result<Bytes, h2::Error>> {
+        let data = timeout(PATIENCE, self.body.data()).await.expect("the server goes on");
+        if let Some(Ok(data)) = &data {
+            self.body.flow_control().release_capacity(data.len()).expect("an open stream");
+        }
+        data
+    }
+
+    /// The message without its prefix, read to its end.
+    async fn message(mut self) -> Vec<u8> {
+        let mut read = Vec::new();
+        while let Some(data) = self.data().await {
+            read.extend_from_slice(&data.expect("a whole answer"));
+        }
+        let trailers = self.body.trailers().await.expect("an orderly end").expect("trailers");
+        assert_eq!(trailers.get("grpc-status").expect("a status"), "0");
+        assert_eq!(read[..5], [&[0][..], &((read.len() - 5) as u32).to_be_bytes()].concat());
+        read.split_off(5)
+    }
+}
+
+#[tokio::test]
+async fn a_large_range_is_byte_for_byte_what_small_ones_give() {
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    let newest = fill(member).await;
+    for (revision, limit) in [(0, 0), (newest - 10, 0), (newest, 40), (0, 1000)] {
+        let mut wanted = in_pieces(member, revision).await;
+        assert_eq!(wanted.count, KEYS as i64);
+        wanted.more = limit > 0 && limit < wanted.kvs.len();
+        wanted.kvs.truncate(if limit > 0 { limit } else { KEYS });
+        for serializable in [false, true] {
+            let request = RangeRequest { revision, limit: limit as i64, serializable, ..everything() };
+            let message = Call::begin(member, &request).await.message().await;
+            assert!(message == wanted.encode_to_vec(), "revision {revision}, limit {limit}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_happens_while_it_is_sent_does_not_show() {
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    let newest = fill(member).await;
+    let wanted = in_pieces(member, newest).await.encode_to_vec();
+    let mut call = Call::begin(member, &everything()).await;
+    let first = call.data().await.expect("a beginning").expect("of an answer");
+    for number in 0..KEYS {
+        member.put(&key(number), "another").await;
+    }
+    let request = CompactionRequest { revision: newest + KEYS as i64, physical: true };
+    member.kv().await.compact(request).await.expect("a revision that is there");
+    let mut read = first.to_vec();
+    while let Some(data) = call.data().await {
+        read.extend_from_slice(&data.expect("a whole answer"));
+    }
+    assert!(read[5..] == wanted, "the answer of the moment when it was asked for");
+}
+
+#[tokio::test]
+async fn clients_that_go_away_or_do_not_read_leave_room_for_others() {
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    fill(member).await;
+    // Some read a little and go; some stay and do not read. More of each than there are turns.
+    for _ in 0..2 * TURNS {
+        let mut call = Call::begin(member, &everything()).await;
+        call.data().await.expect("a beginning").expect("of an answer");
+    }
+    let silent = try_join_all(
+        (0..2 * TURNS)
+            .map(async |_| Ok::<_, std::convert::Infallible>(Call::begin(member, &everything()).await)),
+    );
+    let silent = silent.await.expect("never fails");
+    // Patience is longer than the turns of those who do not read.
+    let all = try_join_all((0..TURNS).map(async |_| {
+        let call = Call::begin(member, &everything()).await;
+        timeout(Duration::from_secs(120), call.message()).await
+    }));
+    for message in all.await.expect("in time") {
+        assert_eq!(RangeResponse::decode(&message[..]).expect("a message").kvs.len(), KEYS);
+    }
+    // Who did not read for so long gets all of it when it does.
+    for call in silent {
+        let message = call.message().await;
+        assert_eq!(RangeResponse::decode(&message[..]).expect("a message").kvs.len(), KEYS);
+    }
+}
+
+#[tokio::test]
+async fn inside_a_transaction_a_range_of_any_size_is_one_answer() {
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    fill(member).await;
+    let ranges = RequestOp { request: Some(Op::RequestRange(everything())) };
+    let request = TxnRequest { success: vec![ranges], ..TxnRequest::default() };
+    let mut kv = member.kv().await.max_decoding_message_size(usize::MAX);
+    let answer = kv.txn(request).await.expect("a healthy member answers").into_inner();
+    let Some(api::etcdserverpb::response_op::Response::ResponseRange(range)) = &answer.responses[0].response
+    else {
+        panic!("a range is answered with a range");
+    };
+    assert_eq!(range.kvs.len(), KEYS);
+}
