@@ -100,3 +100,7 @@ async fn room(stream: &mut SendStream<Bytes>, wanted: usize) -> Result<usize, h2
         };
     }
 }
+
+#[cfg(test)]
+#[path = "long_tests.rs"]
+mod tests;
