@@ -4,9 +4,13 @@
 //! of `tonic` through this project's own connection task. Drive either with `loadgen put`.
 
 use api::etcdserverpb::kv_server::{Kv, KvServer};
+use api::etcdserverpb::maintenance_server::{Maintenance, MaintenanceServer};
 use api::etcdserverpb::{
-    CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse,
-    RangeRequest, RangeResponse, RangeStreamResponse, ResponseHeader, TxnRequest, TxnResponse,
+    AlarmRequest, AlarmResponse, CompactionRequest, CompactionResponse, DefragmentRequest,
+    DefragmentResponse, DeleteRangeRequest, DeleteRangeResponse, DowngradeRequest, DowngradeResponse,
+    HashKvRequest, HashKvResponse, HashRequest, HashResponse, MoveLeaderRequest, MoveLeaderResponse,
+    PutRequest, PutResponse, RangeRequest, RangeResponse, RangeStreamResponse, ResponseHeader,
+    SnapshotRequest, SnapshotResponse, StatusRequest, StatusResponse, TxnRequest, TxnResponse,
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderMap;
@@ -15,6 +19,7 @@ use prost::Message;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 #[global_allocator]
@@ -62,6 +67,50 @@ impl Kv for Echo {
     }
 }
 
+/// Load generators ask who leads before they begin.
+#[tonic::async_trait]
+impl Maintenance for Echo {
+    type SnapshotStream = tokio_stream::Empty<Result<SnapshotResponse, Status>>;
+
+    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
+        Ok(Response::new(StatusResponse { header: header(), leader: 2, ..StatusResponse::default() }))
+    }
+
+    async fn alarm(&self, _: Request<AlarmRequest>) -> Result<Response<AlarmResponse>, Status> {
+        Err(Status::unimplemented("echo"))
+    }
+
+    async fn hash(&self, _: Request<HashRequest>) -> Result<Response<HashResponse>, Status> {
+        Err(Status::unimplemented("echo"))
+    }
+
+    async fn hash_kv(&self, _: Request<HashKvRequest>) -> Result<Response<HashKvResponse>, Status> {
+        Err(Status::unimplemented("echo"))
+    }
+
+    async fn move_leader(
+        &self,
+        _: Request<MoveLeaderRequest>,
+    ) -> Result<Response<MoveLeaderResponse>, Status> {
+        Err(Status::unimplemented("echo"))
+    }
+
+    async fn defragment(
+        &self,
+        _: Request<DefragmentRequest>,
+    ) -> Result<Response<DefragmentResponse>, Status> {
+        Err(Status::unimplemented("echo"))
+    }
+
+    async fn snapshot(&self, _: Request<SnapshotRequest>) -> Result<Response<Self::SnapshotStream>, Status> {
+        Err(Status::unimplemented("echo"))
+    }
+
+    async fn downgrade(&self, _: Request<DowngradeRequest>) -> Result<Response<DowngradeResponse>, Status> {
+        Err(Status::unimplemented("echo"))
+    }
+}
+
 impl HotMethods for Echo {
     type Method = bool;
     type Long = std::convert::Infallible;
@@ -99,14 +148,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let mode = arguments.next().unwrap_or_default();
     let listener = TcpListener::bind(arguments.next().unwrap_or("127.0.0.1:2379".into())).await?;
-    let services = KvServer::new(Echo);
+    let services = Routes::new(KvServer::new(Echo)).add_service(MaintenanceServer::new(Echo));
     if mode == "tonic" {
         let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
         return Ok(tonic::transport::Server::builder()
             .tcp_nodelay(true)
             .initial_stream_window_size(2 << 20)
             .initial_connection_window_size(16 << 20)
-            .add_service(services)
+            .add_routes(services)
             .serve_with_incoming(incoming)
             .await?);
     }

@@ -23,7 +23,7 @@ use crate::types::{Applied, Options};
 const UPDATE_BYTES: usize = 1 << 20;
 /// Blocks are synced as they come. Left to the end, or to the kernel, a gigabyte would go to the disk at once, and whoever syncs a
 /// log there would wait behind it.
-const SYNC_BYTES: usize = 256 << 10;
+const SYNC_BYTES: usize = 128 << 10;
 
 /// A checkpoint being received.
 pub struct Staging {

@@ -37,8 +37,8 @@ const STREAMS_MAX: usize = 2;
 const CHUNK_BYTES: usize = 64 << 10;
 /// Bytes in flight to one peer; twice a round trip of 10 ms at full pace.
 const WINDOW_BYTES: u32 = 1 << 20;
-/// A gigabyte in a minute. Faster, the follower's writes crowd the syncs of logs on the same disk (see docs/decisions).
-const BYTES_PER_SECOND: u64 = 16 << 20;
+/// A gigabyte in two minutes. Faster, the follower's writes crowd the syncs of logs on the same disk (see docs/decisions).
+const BYTES_PER_SECOND: u64 = 8 << 20;
 /// A peer that takes nothing for so long, though its connection lives, is given up. The last wait is for its sync of everything.
 const STALLED_AFTER: Duration = Duration::from_secs(120);
 

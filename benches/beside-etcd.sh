@@ -2,7 +2,7 @@
 # Three members beside three of etcd, for what `loadgen compare` has no row for: transactions, etcd's own load generator, a steady load,
 # a compaction under it, idle connections, a slow disk.
 #
-#   interop/cost.sh [ROUNDS]             default 5; wants interop/bin (interop/build.sh) and target/release/{kv-server,loadgen}
+#   benches/beside-etcd.sh [ROUNDS]      default 5; wants interop/bin (interop/build.sh) and target/release/{kv-server,loadgen}
 #   ROWS="open slow"                     only these rows, of: txn-put txn-mixed benchmark open compact idle slow
 #   ETCD_BIN=DIR BIN=DIR DIR=DIR PORT=N  other programs, another place, other ports
 #
@@ -13,57 +13,26 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 rounds=${1:-5} etcd=${ETCD_BIN:-interop/bin} bin=${BIN:-target/release} base=${PORT:-26500}
 rows=${ROWS:-txn-put txn-mixed benchmark open compact idle slow}
 dir=$(mktemp -d "${DIR:-target}/cost.XXXXXX")
-declare -a pid=()
-trap '((${#pid[@]} == 0)) || kill -9 "${pid[@]}" 2>/dev/null || true; rm -rf "$dir"' EXIT
+. benches/members.sh
+all=$(clients 3)
 
-client() { echo "127.0.0.1:$((base + 2 * $1))"; }
-peer() { echo "http://127.0.0.1:$((base + 2 * $1 + 1))"; }
-all=$(client 0),$(client 1),$(client 2)
-
-up() { # system, and what it runs under
-    local member program=$bin/kv-server
-    [[ $1 == etcd ]] && program=$etcd/etcd
-    shift
-    rm -rf "$dir/data" && mkdir "$dir/data"
-    pid=()
-    for member in 0 1 2; do
-        "$@" "$program" --name "m$member" --data-dir "$dir/data/m$member" --listen-client-urls "http://$(client $member)" \
-            --advertise-client-urls "http://$(client $member)" --listen-peer-urls "$(peer $member)" --initial-advertise-peer-urls "$(peer $member)" \
-            --initial-cluster "m0=$(peer 0),m1=$(peer 1),m2=$(peer 2)" --quota-backend-bytes 8589934592 >"$dir/m$member.log" 2>&1 &
-        pid+=($!)
-    done
-    for member in 0 1 2; do
-        until curl -sf "http://$(client $member)/health" 2>/dev/null | grep -q true; do
-            kill -0 "${pid[$member]}" || { tail -3 "$dir/m$member.log"; exit 1; }
-            sleep 0.1
-        done
-    done
-}
-down() { kill "${pid[@]}"; wait "${pid[@]}" 2>/dev/null || true; pid=(); }
-
-# Processor seconds of all members so far.
-seconds() {
-    local member
-    for member in "${pid[@]}"; do cat "/proc/$member/stat"; done | awk -v hz="$(getconf CLK_TCK)" '{s += ($14 + $15) / hz} END {print s}'
-}
 # One figure of a round. Figures are shown in the order in which they first came.
 declare -a figures=()
 note() { # figure, system, value
     [[ -e $dir/$1.kv-server ]] || figures+=("$1")
     echo "$3" >>"$dir/$1.$2"
 }
-median() { sort -g "$1" | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
 # Runs a load of so many requests and notes what it and the servers say.
 load() { # row, system, requests, command…
     local row=$1 system=$2 requests=$3 before
     shift 3
     before=$(seconds)
     "$@" >"$dir/out" 2>&1 || { tail -5 "$dir/out"; exit 1; }
-    note "$row: server CPU per request, µs" "$system" "$(awk -v a="$before" -v b="$(seconds)" -v n="$requests" 'BEGIN {printf "%.1f", (b - a) * 1e6 / n}')"
-    note "$row: requests per second" "$system" "$(awk '/Requests\/sec/ && !done {printf "%.0f", $2; done = 1}' "$dir/out")"
+    note "$row: server CPU per request, µs" "$system" "$(each "$before" "$requests")"
+    note "$row: requests per second" "$system" "$(rate "$dir/out")"
     local percent
     for percent in 50 99 99.9; do
-        note "$row: p$percent, ms" "$system" "$(awk -v of="$percent%" '$1 == of && !done {printf "%.2f", $3 * 1000; done = 1}' "$dir/out")"
+        note "$row: p$percent, ms" "$system" "$(percentile "$dir/out" "$percent")"
     done
 }
 generator() { "$bin/loadgen" "$@"; }
@@ -112,7 +81,9 @@ slow_disk=(strace -D -qq -f --seccomp-bpf -o /dev/null -e "trace=$syncs" -e "inj
 for ((round = 1; round <= rounds; round++)); do
     for row in $rows; do
         for system in kv-server etcd; do
-            if [[ $row == slow ]]; then up $system "${slow_disk[@]}"; else up $system; fi
+            program=$bin/kv-server
+            [[ $system == etcd ]] && program=$etcd/etcd
+            if [[ $row == slow ]]; then up 3 "${slow_disk[@]}" "$program"; else up 3 "$program"; fi
             "row_$row" $system
             down
         done
