@@ -11,7 +11,7 @@ use api::etcdserverpb::{
 use bytes::Bytes;
 use state_machine::command::Kind;
 
-use crate::chance::Chance;
+use crate::chance::{Chance, mix};
 use crate::plan::Temper;
 
 /// What a member is asked for.
@@ -134,6 +134,12 @@ fn key(number: u64) -> Bytes {
     Bytes::from(format!("key{number:02}"))
 }
 
+/// No two requests have the same. Most are noise, or packing would leave little to log, to trim and to stream; some are dull, so that
+/// batches are packed as well.
 fn value(id: u64, size: usize) -> Bytes {
-    Bytes::from(format!("{id:0size$}"))
+    if id.is_multiple_of(8) {
+        return Bytes::from(format!("{id:0size$}"));
+    }
+    let noise = (0..).flat_map(|part: u64| mix(id << 16 | part).to_le_bytes());
+    noise.take(size).collect()
 }
