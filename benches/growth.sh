@@ -55,9 +55,9 @@ for table in "${tables[@]}"; do
         ;;
     values)
         head 'bytes of a value, 100 callers on 10 connections'
-        for bytes in 16 256 4096 65536 1048576; do
+        for bytes in 16 256 4096 65536; do
             fresh 3
-            requests=$((bytes > 1000000 ? 300 : bytes > 60000 ? 3000 : 50000))
+            requests=$((bytes > 60000 ? 3000 : 50000))
             line "$bytes" 3 "$requests" 50000 --key-size 8 --val-size "$bytes" --random-values --key-space-size 100000 -- --conns 10 --clients 100
             down
         done
