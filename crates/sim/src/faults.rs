@@ -123,11 +123,13 @@ impl World {
 
     /// The store's disk is replaced by an empty one; the log's stays.
     ///
-    /// Of a minority only: what most members have lost nobody can bring back. And not of a lone member whose log does
-    /// not begin at the beginning.
+    /// Of a minority only: what most members have lost nobody can bring back. And of a lone member only while its log begins at the
+    /// beginning, and nothing waits for its disk: that could be a trim, which the crash may still carry out.
     fn lost_store(&mut self, id: u64) {
         let wiped = self.sites.iter().filter(|site| site.wiped && site.id != id).count() as u64;
-        let replays = self.see(id).synced.as_ref().is_none_or(|log| log.start().index.0 == 0);
+        let site = self.see(id);
+        let begins = site.synced.as_ref().is_some_and(|log| log.start().index.0 == 0);
+        let replays = begins && site.up.as_ref().is_some_and(|up| up.jobs.is_empty());
         if 2 * (wiped + 1) >= self.plan.members && !(replays && self.plan.members == 1) {
             return;
         }
