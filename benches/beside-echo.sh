@@ -45,7 +45,6 @@ for ((round = 1; round <= rounds; round++)); do
             load "$requests" "$endpoints" $command
         }
         each "$before" "$requests" >>"$dir/$row"
-        echo >>"$dir/$row"
         down
     done < <(awk NF <<<"$rows")
 done

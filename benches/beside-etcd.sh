@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 rounds=${1:-5} etcd=${ETCD_BIN:-interop/bin} bin=${BIN:-target/release} base=${PORT:-26500}
 rows=${ROWS:-txn-put txn-mixed benchmark open compact idle slow}
-dir=$(mktemp -d "${DIR:-target}/cost.XXXXXX")
+dir=$(mktemp -d "${DIR:-target}/beside-etcd.XXXXXX")
 . benches/members.sh
 all=$(clients 3)
 

@@ -37,7 +37,7 @@ seconds() {
     for member in "${pid[@]}"; do cat "/proc/$member/stat"; done | awk -v hz="$(getconf CLK_TCK)" '{s += ($14 + $15) / hz} END {print s}'
 }
 # Microseconds for each of so many requests since `seconds` said what is given.
-each() { awk -v a="$1" -v b="$(seconds)" -v n="$2" 'BEGIN {printf "%.1f", (b - a) * 1e6 / n}'; } # before, requests
+each() { awk -v a="$1" -v b="$(seconds)" -v n="$2" 'BEGIN {printf "%.1f\n", (b - a) * 1e6 / n}'; } # before, requests
 # What a load generator's report says: a percentile in milliseconds, and requests per second.
 percentile() { awk -v of="$2%" '$1 == of && !done {printf "%.2f", $3 * 1000; done = 1}' "$1"; } # report, percent
 rate() { awk '/Requests\/sec/ && !done {printf "%.0f", $2; done = 1}' "$1"; }
