@@ -16,7 +16,7 @@ use api::command::PublishMember;
 use api::etcdserverpb::Member as MemberEntry;
 use api::peer::PeerMember;
 use mvcc::Store;
-use raft_node::{Config, Fatal, Handle, Position, StoreState, Threads};
+use raft_node::{Config, Fatal, Handle, Position, Started, StoreState, Threads};
 use state_machine::command::Kind;
 use state_machine::{Genesis, Outcome, StateMachine};
 use tokio::net::TcpListener;
@@ -165,7 +165,7 @@ impl Running {
             member_id: identity.member_id,
         };
         let config = config(&settings, &identity, state);
-        let (raft, threads) = start_raft(&runtimes.clients, config, established, apply, &peers, watcher)?;
+        let (raft, threads) = start_raft(runtimes, config, established, apply, &peers, watcher)?;
         let told = raft.clone();
         checkpoints.tell(move |applied| {
             told.checkpointed(Position { index: applied.index, term: applied.term });
@@ -296,7 +296,7 @@ fn genesis(identity: &Identity) -> Genesis {
 }
 
 fn start_raft(
-    runtime: &Runtime,
+    runtimes: &Runtimes,
     config: Config,
     established: Established,
     apply: Apply,
@@ -304,7 +304,7 @@ fn start_raft(
     watcher: Watcher,
 ) -> Result<(Handle<Outcome>, Threads), NodeError> {
     let Established { log, recovery, .. } = established;
-    let (raft, pump, threads) = raft_node::start(
+    let Started { handle, driver, pump, threads } = raft_node::start(
         config,
         raft_node::Log::opened(log, recovery),
         apply,
@@ -312,8 +312,9 @@ fn start_raft(
         Box::new(on_fatal),
         Arc::new(watcher),
     )?;
-    runtime.spawn(pump.run());
-    Ok((raft, threads))
+    runtimes.clients.spawn(pump.run());
+    runtimes.peers().spawn(driver.run());
+    Ok((handle, threads))
 }
 
 fn config(settings: &Settings, identity: &Identity, store: StoreState) -> Config {

@@ -2,17 +2,18 @@
 //!
 //! ```text
 //!   serve × half the cores   clients: gRPC, HTTP, and the replies of Raft
-//!   peers × 1                other members' messages; with one or two cores `serve` carries them as well
+//!   peers × 1                other members' messages, and Raft's driver; with one or two cores `serve` carries them as well
 //! ```
 //!
 //! * A client that asks for much may keep a thread busy for long, so heartbeats have a thread of their own where there
 //!   are cores for it. With two cores it costs more than it saves: linearizable ranges 25.6 µs of server time each
 //!   against 20.8, puts 47 against 43 (three members, in turn), all of it wake-ups from thread to thread. Ranges over
 //!   many keys run on the blocking pool in any case.
-//! * Half the cores: the driver, the log, apply and the kernel's side of every socket want the other half. A second
+//! * The driver lives where the peers are served: what a message calls for leaves without a switch of threads (0017).
+//! * Half the cores: the log, apply and the kernel's side of every socket want the other half. A second
 //!   thread on two cores makes each call a third dearer, since threads wake each other for work that one could do.
 //!
-//! Raft, the log, apply and the store have threads of their own and never run here.
+//! The log, apply and the store have threads of their own and never run here.
 
 use tokio::runtime::{Builder, Runtime};
 

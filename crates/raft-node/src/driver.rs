@@ -1,38 +1,44 @@
-//! The three threads of a member, and what each may wait for.
+//! The driver: the loop around a node, as a task of the process's runtime.
 //!
 //! ```text
-//!   driver   inbox ─▶ node.turn ─▶ transport · log thread · apply thread      waits for the inbox or the next tick
-//!   log      persist jobs ─▶ one sync ─▶ driver, then the promises            waits for the disk
-//!   apply    committed entries ─▶ state machine ─▶ replies                    waits for the state machine
+//!   driver, a task   inbox ─▶ node.turn ─▶ transport · log thread · apply thread   waits for the inbox or the next tick
+//!   log thread       persist jobs ─▶ one sync ─▶ driver, then the promises         waits for the disk
+//!   apply thread     committed entries ─▶ state machine ─▶ replies                 waits for the state machine
 //! ```
 //!
-//! * Only the driver touches the node; only the log thread touches the log; only the apply thread the machine.
+//! * Only the driver touches the node. A turn never waits: what must wait for a disk is handed to a thread (`threads.rs`).
+//! * A task and no thread, so that it can live where the peers' sockets are served: a message that comes in is handled, and
+//!   what it calls for leaves, without a switch from thread to thread.
+//! * Woken, it lets everybody else in the runtime's queue go first: what they put in meanwhile shares the turn.
 //! * A turn handles everything that waits before it lets time pass, and at most [`TICKS_PER_TURN`] ticks: a member
 //!   that was kept from the processor must see the heartbeats that came meanwhile before it doubts its leader.
-//! * Mailboxes between the threads need no bound of their own. To the log thread: a leader holds proposals while a
+//! * Mailboxes between driver and threads need no bound of their own. To the log thread: a leader holds proposals while a
 //!   sync is under way, a follower gets at most 64 messages of 1 MiB ahead of its acknowledgements. To the apply
 //!   thread: the core hands out at most `apply_bytes_max`. Back to the driver: one note for each of these.
 //! * How a member ends: the inbox closes; the driver takes what is in it, turns once more, and closes the other two
 //!   mailboxes; those threads finish what they have. The log thread then ends the log in good order. Everybody who
-//!   still waits is told that the member stops.
-//! * A thread that fails or panics takes the member down through [`Shared::fail`], once.
+//!   still waits is told that the member stops. A driver that is dropped halfway closes the mailboxes as well.
+//! * A driver or a thread that fails or panics takes the member down through [`Shared::fail`], once.
 
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use wal::{Fs, Wal};
+use tokio::time::Sleep;
 
-use crate::apply::{Applier, ApplyJob};
-use crate::error::causes;
+use crate::apply::ApplyJob;
 use crate::event::Event;
 use crate::mailbox::{Mailbox, Taken};
 use crate::node::{Node, Turn};
-use crate::persist::{PersistJob, persist};
+use crate::persist::PersistJob;
 use crate::replies::{Completion, ProposeReply, ReadReply, Replies};
 use crate::shared::{Input, Shared};
-use crate::{Fatal, LogSync, ProposeError, ReadError, Role, StateMachine, TransferError, Transport};
+use crate::{Fatal, ProposeError, ReadError, Role, TransferError, Transport};
 
 /// See the module's head.
 const TICKS_PER_TURN: u32 = 2;
@@ -50,7 +56,7 @@ pub(crate) type LocalJob<O> = ApplyJob<ProposeReply<O>, ReadReply>;
 #[derive(Debug)]
 pub(crate) struct TickClock {
     tick: Duration,
-    /// When the next tick is due; the driver sleeps no longer than that.
+    /// When the next tick is due; the driver waits no longer than that.
     next: Instant,
 }
 
@@ -83,15 +89,26 @@ struct Transfer {
     reply: oneshot::Sender<Result<(), TransferError>>,
 }
 
-/// Where the driver sends what a turn calls for.
+/// Where the driver sends what a turn calls for. When this goes, whoever waits for the driver wakes, finishes what it has,
+/// and ends.
 pub(crate) struct Outlets<O> {
+    pub shared: Arc<Shared<O>>,
     pub log: Arc<Mailbox<PersistJob>>,
     pub apply: Arc<Mailbox<LocalJob<O>>>,
     pub replies: Replies<O>,
     pub transport: Arc<dyn Transport>,
 }
 
-pub(crate) struct Driver<O> {
+impl<O> Drop for Outlets<O> {
+    fn drop(&mut self) {
+        self.log.close();
+        self.apply.close();
+        self.shared.inbox.close();
+    }
+}
+
+/// The loop around a member's node: [`Driver::run`] is to be spawned on the runtime that serves the peers.
+pub struct Driver<O> {
     /// The member's mind; nobody else has it.
     node: LocalNode<O>,
     shared: Arc<Shared<O>>,
@@ -108,44 +125,58 @@ pub(crate) struct Driver<O> {
 }
 
 impl<O: Send + 'static> Driver<O> {
-    pub fn new(
+    pub(crate) fn new(
         node: LocalNode<O>,
-        shared: Arc<Shared<O>>,
         outlets: Outlets<O>,
         clock: TickClock,
         transfer_ticks: u32,
     ) -> Self {
+        let shared = outlets.shared.clone();
         let applied = shared.applied.load(Ordering::SeqCst);
         Driver { node, shared, outlets, clock, transfer_ticks, transfers: Vec::new(), leader: None, applied }
     }
 
-    /// Runs until the inbox is closed, then tells everybody who waits.
-    pub fn run(mut self) -> Result<(), Fatal> {
-        let result = self.turns();
-        // Whoever sleeps on these wakes, finishes what it has, and ends.
-        self.outlets.log.close();
-        self.outlets.apply.close();
-        self.shared.inbox.close();
-        let (proposers, readers) = self.node.stop();
+    /// Runs until the member stops or fails. The runtime needs its timer.
+    pub async fn run(self) {
+        let shared = self.shared.clone();
+        let mut driving = pin!(self.drive());
+        let caught = poll_fn(|context| {
+            // raft-rs panics on what must never be, such as a conflict below the commit index.
+            catch_unwind(AssertUnwindSafe(|| driving.as_mut().poll(context)))
+                .unwrap_or_else(|panic| Poll::Ready(Err(Fatal::panicked("the driver", &*panic))))
+        });
+        if let Err(fatal) = caught.await {
+            shared.fail(fatal);
+        }
+    }
+
+    /// Turns until the inbox is closed, then tells everybody who waits.
+    async fn drive(mut self) -> Result<(), Fatal> {
+        let result = self.turns().await;
+        let Driver { node, outlets, .. } = self;
+        let replies = outlets.replies.clone();
+        drop(outlets); // Nothing comes in behind what is told now.
+        let (proposers, readers) = node.stop();
         let stopped = |reply| Completion::Proposal(reply, Err(ProposeError::Stopped));
         let unread = |reply| Completion::Read(reply, Err(ReadError::Stopped));
-        self.outlets
-            .replies
-            .complete(proposers.into_iter().map(stopped).chain(readers.into_iter().map(unread)).collect());
+        replies.complete(proposers.into_iter().map(stopped).chain(readers.into_iter().map(unread)).collect());
         result
     }
 
     /// The loop: take what waits, let time pass, turn, carry out.
     ///
     /// One wake-up serves all that came meanwhile, so the batches and rounds of a turn grow with the load by
-    /// themselves. With one client a put costs this thread three wake-ups: the command, the sync, and the
-    /// acknowledgement that commits it.
-    fn turns(&mut self) -> Result<(), Fatal> {
+    /// themselves. With one client a put costs three turns: the command, the sync, and the acknowledgement that commits it.
+    async fn turns(&mut self) -> Result<(), Fatal> {
         let mut inputs = Vec::new();
         let mut again = true; // A lone voter has work before anybody says anything.
+        let mut alarm = pin!(tokio::time::sleep_until(self.clock.next.into()));
         loop {
-            let deadline = if again { Instant::now() } else { self.clock.next };
-            let taken = self.shared.inbox.take(&mut inputs, Some(deadline));
+            if !again {
+                self.woken(alarm.as_mut()).await;
+            }
+            tokio::task::yield_now().await;
+            let taken = self.shared.inbox.take(&mut inputs);
             for input in inputs.drain(..) {
                 self.input(input)?;
             }
@@ -167,6 +198,19 @@ impl<O: Send + 'static> Driver<O> {
                 return Ok(());
             }
         }
+    }
+
+    /// Returns when there is something in the inbox, or the next tick is due.
+    async fn woken(&mut self, mut alarm: Pin<&mut Sleep>) {
+        let next = self.clock.next.into();
+        if alarm.deadline() != next {
+            alarm.as_mut().reset(next);
+        }
+        poll_fn(|context| {
+            let filled = self.shared.inbox.poll_filled(context);
+            if filled.is_ready() { filled } else { alarm.as_mut().poll(context) }
+        })
+        .await;
     }
 
     /// Sorts one input. Nothing is decided here: the node collects, and the turn decides.
@@ -238,7 +282,9 @@ impl<O: Send + 'static> Driver<O> {
         let failed =
             turn.proposals_failed.into_iter().map(|(reply, why)| Completion::Proposal(reply, Err(why)));
         let unread = turn.reads_failed.into_iter().map(|(reply, why)| Completion::Read(reply, Err(why)));
-        self.outlets.replies.complete(failed.chain(unread).collect());
+        let applied = self.applied;
+        let readable = turn.readable.into_iter().map(|reply| Completion::Read(reply, Ok(applied)));
+        self.outlets.replies.complete(failed.chain(unread).chain(readable).collect());
     }
 
     /// Publishes what others may read, and tells those who wait for leadership to move.
@@ -280,81 +326,6 @@ impl<O: Send + 'static> Driver<O> {
         self.node.handle(Event::TransferLeader { to: heir })?;
         self.transfers.push(Transfer { ticks_left: self.transfer_ticks, reply });
         Ok(())
-    }
-}
-
-/// The log thread: everything that waits becomes durable with one sync, and only then what was promised is said.
-///
-/// While it waits for the disk, the driver goes on: heartbeats leave, followers' acknowledgements arrive, and what
-/// comes for the log meanwhile forms the next group. A slow disk makes groups larger, not elections.
-pub(crate) fn run_log<O, F: Fs>(
-    mut wal: Wal<F>,
-    jobs: &Mailbox<PersistJob>,
-    shared: &Shared<O>,
-    transport: &dyn Transport,
-) -> Result<(), Fatal> {
-    let mut waiting = Vec::new();
-    loop {
-        let taken = jobs.take(&mut waiting, None);
-        if !waiting.is_empty() {
-            let started = Instant::now();
-            let (receipt, persisted) = persist(&mut wal, std::mem::take(&mut waiting))
-                .map_err(|error| Fatal::new(format!("persist Raft entries: {}", causes(&error))))?;
-            if persisted.bytes > 0 {
-                let (entries, bytes) = (persisted.entries, persisted.bytes);
-                shared.observer.log_synced(LogSync { entries, bytes, took: started.elapsed() });
-            }
-            let (durable, promises) = receipt.redeem();
-            // The driver's mailbox first, so that no answer to a promise can be handled before it; waking the
-            // driver last, so that peers need not wait for a context switch here.
-            let _ = shared.inbox.put_quietly(Input::Event(Event::Durable(durable))); // Closed: nobody needs it.
-            for message in promises {
-                transport.send(message.to, message.lane, message.bytes);
-            }
-            shared.inbox.wake();
-        }
-        if taken == Taken::Closed {
-            return wal.close().map_err(|error| Fatal::new(format!("close the log: {}", causes(&error))));
-        }
-    }
-}
-
-/// The apply thread: entries in, answers out, one batch of answers per entry.
-///
-/// Answers of an entry wait for its last command, not for other entries: a proposer of a small entry is not held up by
-/// the large one behind it. When the store is full the machine waits inside `end_entry`; entries then pile up in the
-/// core, within its bound, while commits go on.
-pub(crate) fn run_apply<S: StateMachine>(
-    mut applier: Applier<S, ReadReply>,
-    jobs: &Mailbox<LocalJob<S::Outcome>>,
-    shared: &Shared<S::Outcome>,
-    replies: &Replies<S::Outcome>,
-) -> Result<(), Fatal> {
-    let mut waiting = Vec::new();
-    loop {
-        let taken = jobs.take(&mut waiting, None);
-        for job in waiting.drain(..) {
-            let started = Instant::now();
-            let done = applier.apply(job)?;
-            if shared.has_failed() {
-                return Ok(()); // The log may have failed: nothing more is acknowledged.
-            }
-            let applied = applier.applied().index;
-            if done.entry.is_some() {
-                shared.applied.store(applied, Ordering::SeqCst);
-                shared.observer.entry_applied(done.commands, started.elapsed());
-            }
-            let answered =
-                done.answered.into_iter().map(|(reply, outcome)| Completion::Proposal(reply, Ok(outcome)));
-            let readable = done.readable.into_iter().map(|reply| Completion::Read(reply, Ok(applied)));
-            replies.complete(answered.chain(readable).collect());
-        }
-        if shared.wants_applied.swap(false, Ordering::SeqCst) {
-            shared.inbox.nudge();
-        }
-        if taken == Taken::Closed {
-            return Ok(());
-        }
     }
 }
 

@@ -3,11 +3,11 @@
 //! | trait | called from | may |
 //! |---|---|---|
 //! | [`StateMachine`] | the apply thread | compute, and wait for its own disk; everything behind it waits too |
-//! | [`Transport`] | driver and log thread | queue, and drop what finds no room |
-//! | [`Observer`] | all three threads | count |
+//! | [`Transport`] | the driver and the log thread | queue, and drop what finds no room |
+//! | [`Observer`] | the driver and both threads | count |
 //!
-//! All three are called from this crate's own threads. None of them may wait for the network or for a reply of
-//! this crate; only the state machine may wait for the disk, and then everything behind it waits too.
+//! The driver is a task of the process's runtime, and the threads are this crate's own. None of the three may wait for the
+//! network or for a reply of this crate; only the state machine may wait for the disk, and then everything behind it waits too.
 
 use std::time::Duration;
 
@@ -56,6 +56,13 @@ pub struct Fatal {
 impl Fatal {
     pub fn new(what: impl Into<String>) -> Self {
         Fatal { what: what.into() }
+    }
+
+    /// What is left to say of a panic.
+    pub(crate) fn panicked(who: &str, panic: &(dyn std::any::Any + Send)) -> Self {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let said = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words");
+        Fatal::new(format!("{who} panicked: {said}"))
     }
 }
 

@@ -75,13 +75,16 @@ mod message; // Raft messages on the wire
 mod state; // votes, commit and membership on disk
 
 // The shell.
-mod driver; // the threads
-mod mailbox; // how they are told
+mod driver; // the loop around a node
+mod inbox; // how it is told
+mod mailbox; // how the threads are told
 mod replies; // how waiters are told
 mod shared; // what they have in common
+mod threads; // log and apply
 
 pub use apply::{Applier, ApplyJob, Done};
 pub use config::{Config, Limits};
+pub use driver::Driver;
 pub use error::{ProposeError, ReadError, StartError, TransferError, causes};
 pub use event::{Event, Setup, SnapshotOffer, SnapshotOutcome};
 pub use found::Found;

@@ -1,12 +1,9 @@
-//! A mailbox: many put in, one thread takes everything out at once.
+//! A thread's mailbox: the driver puts in, the thread takes everything out at once.
 //!
 //! * Taking swaps two buffers under the lock: no allocation and no work per item while others wait.
-//! * Order is kept per sender: what one thread puts in first comes out first. The log thread relies on it for jobs, the
-//!   driver for a `Durable` that must be seen before the answers to what it allowed.
-//! * A sender wakes the owner only if it sleeps: under load, nobody pays for a wake-up.
-//! * Bounds are the senders' affair (each says its own); a closed mailbox gives items back.
-
-use std::time::Instant;
+//! * Order is kept: what is put in first comes out first.
+//! * The owner is woken only if it sleeps: under load, nobody pays for a wake-up.
+//! * Bounds are the sender's affair (`driver.rs` says each). What comes after the end is dropped.
 
 use parking_lot::{Condvar, Mutex};
 
@@ -15,8 +12,6 @@ struct Inner<T> {
     items: Vec<T>,
     /// The owner waits, and nobody has woken it yet: the one who finds this set does.
     asleep: bool,
-    /// The owner should look around although there may be no items.
-    nudged: bool,
     /// Nothing comes in any more.
     closed: bool,
 }
@@ -26,7 +21,7 @@ pub(crate) struct Mailbox<T> {
     filled: Condvar,
 }
 
-/// Whether the owner should go on.
+/// Whether the owner of a mailbox, or of the inbox, should go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Taken {
     /// There may be items; more may come.
@@ -37,23 +32,8 @@ pub(crate) enum Taken {
 
 impl<T> Mailbox<T> {
     pub fn new() -> Self {
-        let inner = Inner { items: Vec::new(), asleep: false, nudged: false, closed: false };
+        let inner = Inner { items: Vec::new(), asleep: false, closed: false };
         Mailbox { inner: Mutex::new(inner), filled: Condvar::new() }
-    }
-
-    /// Puts `item` in, or gives it back if nobody will take it.
-    pub fn put(&self, item: T) -> Result<(), T> {
-        let mut inner = self.inner.lock();
-        if inner.closed {
-            return Err(item);
-        }
-        inner.items.push(item);
-        let asleep = std::mem::take(&mut inner.asleep);
-        drop(inner);
-        if asleep {
-            self.filled.notify_one();
-        }
-        Ok(())
     }
 
     /// Puts all of `items` in, in order; they are lost if nobody will take them.
@@ -70,52 +50,16 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Puts `item` in without waking the owner; [`Mailbox::wake`] is owed.
-    pub fn put_quietly(&self, item: T) -> Result<(), T> {
-        let mut inner = self.inner.lock();
-        if inner.closed {
-            return Err(item);
-        }
-        inner.items.push(item);
-        Ok(())
-    }
-
-    /// Wakes the owner if it sleeps; what was put in quietly is then found.
-    pub fn wake(&self) {
-        self.notify(|_| {});
-    }
-
-    /// Makes the owner's current or next take return at once, items or not.
-    pub fn nudge(&self) {
-        self.notify(|inner| inner.nudged = true);
-    }
-
-    fn notify(&self, change: impl FnOnce(&mut Inner<T>)) {
-        let mut inner = self.inner.lock();
-        change(&mut inner);
-        if std::mem::take(&mut inner.asleep) {
-            drop(inner);
-            self.filled.notify_one();
-        }
-    }
-
-    /// Takes all items into `into`, which must be empty. Sleeps while there are none, until `deadline` if given.
-    pub fn take(&self, into: &mut Vec<T>, deadline: Option<Instant>) -> Taken {
+    /// Takes all items into `into`, which must be empty. Sleeps while there are none.
+    pub fn take(&self, into: &mut Vec<T>) -> Taken {
         assert!(into.is_empty(), "what was taken before must be handled first");
         let mut inner = self.inner.lock();
-        while inner.items.is_empty() && !inner.closed && !std::mem::take(&mut inner.nudged) {
+        while inner.items.is_empty() && !inner.closed {
             inner.asleep = true;
-            match deadline {
-                None => self.filled.wait(&mut inner),
-                Some(deadline) => {
-                    if self.filled.wait_until(&mut inner, deadline).timed_out() {
-                        break;
-                    }
-                }
-            }
+            self.filled.wait(&mut inner);
         }
         inner.asleep = false;
-        // The buffers change places: `into` was emptied above, so the senders get an empty one with room in it.
+        // The buffers change places: `into` was emptied above, so the sender gets an empty one with room in it.
         std::mem::swap(&mut inner.items, into);
         if inner.closed { Taken::Closed } else { Taken::Open }
     }
@@ -130,34 +74,27 @@ impl<T> Mailbox<T> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use super::*;
-
-    fn soon() -> Option<Instant> {
-        Some(Instant::now() + Duration::from_millis(1))
-    }
 
     #[test]
     fn everything_is_taken_at_once_and_in_order() {
         let mailbox = Mailbox::new();
-        (0..3).for_each(|i| mailbox.put(i).unwrap());
+        mailbox.put_all(vec![0, 1]);
+        mailbox.put_all(vec![2]);
         let mut taken = Vec::new();
-        assert_eq!(mailbox.take(&mut taken, None), Taken::Open);
+        assert_eq!(mailbox.take(&mut taken), Taken::Open);
         assert_eq!(taken, [0, 1, 2]);
-        taken.clear();
-        assert_eq!(mailbox.take(&mut taken, soon()), Taken::Open, "the deadline passed");
-        assert!(taken.is_empty());
     }
 
     #[test]
-    fn a_closed_mailbox_gives_back_and_still_empties() {
+    fn a_closed_mailbox_takes_nothing_and_still_empties() {
         let mailbox = Mailbox::new();
-        mailbox.put("kept").unwrap();
+        mailbox.put_all(vec!["kept"]);
         mailbox.close();
-        assert_eq!(mailbox.put("late"), Err("late"));
+        mailbox.put_all(vec!["late"]);
         let mut taken = Vec::new();
-        assert_eq!(mailbox.take(&mut taken, None), Taken::Closed);
+        assert_eq!(mailbox.take(&mut taken), Taken::Closed);
         assert_eq!(taken, ["kept"]);
     }
 
@@ -167,12 +104,12 @@ mod tests {
         let owner = mailbox.clone();
         let thread = std::thread::spawn(move || {
             let (mut taken, mut total) = (Vec::new(), 0);
-            while owner.take(&mut taken, None) == Taken::Open {
+            while owner.take(&mut taken) == Taken::Open {
                 total += taken.drain(..).sum::<i32>();
             }
             total + taken.drain(..).sum::<i32>()
         });
-        (1..=100).for_each(|i| mailbox.put(i).unwrap());
+        (1..=100).for_each(|i| mailbox.put_all(vec![i]));
         mailbox.close();
         assert_eq!(thread.join().unwrap(), 5050);
     }

@@ -61,6 +61,8 @@ pub struct Turn<P, R> {
     pub apply: Vec<ApplyJob<P, R>>,
     pub proposals_failed: Vec<(P, ProposeError)>,
     pub reads_failed: Vec<(R, ReadError)>,
+    /// Readers whose round is confirmed and whose index is applied already: they may read now.
+    pub readable: Vec<R>,
     /// Commands and bytes of the batch that was proposed in this turn.
     pub batch: Option<(usize, usize)>,
     /// Streams to begin; see [`crate::Transport::send_snapshot`].
@@ -94,6 +96,8 @@ pub struct Node<P, R> {
     core: Core,
     proposals: Proposals<P>,
     reads: Reads<R>,
+    /// How far the machine is, as last heard.
+    applied: u64,
     /// Ticks heard since the start.
     now: Ticks,
     /// Time passed since the last turn: somebody's may be up.
@@ -134,6 +138,7 @@ impl<P, R> Node<P, R> {
             core: Core::new(&setup.core, store, applied.index)?,
             proposals: Proposals::new(id, setup.boot_nonce, setup.batch_bytes_max),
             reads: Reads::new(id, setup.boot_nonce, setup.read_retry_ticks),
+            applied: applied.index,
             now: 0,
             ticked: false,
             refused: false,
@@ -167,9 +172,9 @@ impl<P, R> Node<P, R> {
                 self.ticked = true;
             }
             Event::Unreachable { peer } => drop(self.unreachable_at.insert(*peer, self.now)),
+            Event::Applied { index } => self.applied = *index,
             Event::Message { .. }
             | Event::Durable(_)
-            | Event::Applied { .. }
             | Event::TransferLeader { .. }
             | Event::Checkpointed { .. }
             | Event::SnapshotReported { .. }
@@ -190,6 +195,7 @@ impl<P, R> Node<P, R> {
             apply: Vec::new(),
             proposals_failed: Vec::new(),
             reads_failed: Vec::new(),
+            readable: Vec::new(),
             batch: None,
             snapshots: Vec::new(),
             snapshots_ignored: Vec::new(),
@@ -214,7 +220,9 @@ impl<P, R> Node<P, R> {
         self.note_leader(&mut turn);
         for (context, index) in effects.confirmed {
             let readers = self.reads.confirm(&context);
-            if !readers.is_empty() {
+            if index <= self.applied || cfg!(feature = "mutant-early-reads") {
+                turn.readable.extend(readers);
+            } else if !readers.is_empty() {
                 turn.apply.push(ApplyJob::reads(index, readers));
             }
         }

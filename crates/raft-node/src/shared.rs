@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::oneshot;
 
 use crate::event::Event;
-use crate::mailbox::Mailbox;
+use crate::inbox::Inbox;
 use crate::node::Gauges;
 use crate::replies::{Occupancy, ProposeReply, ReadReply};
 use crate::{Fatal, Limits, Observer, Role, Status, TransferError};
@@ -43,7 +43,7 @@ pub(crate) enum Input<O> {
 pub(crate) struct Shared<O> {
     pub id: u64,
     pub limits: Limits,
-    pub inbox: Mailbox<Input<O>>,
+    pub inbox: Inbox<Input<O>>,
     /// Bytes of peers' messages in the inbox.
     pub inbox_bytes: AtomicUsize,
     /// Proposals and their bytes between entrance and answer.
@@ -77,7 +77,7 @@ impl<O> Shared<O> {
         Shared {
             id,
             limits,
-            inbox: Mailbox::new(),
+            inbox: Inbox::new(),
             inbox_bytes: AtomicUsize::new(0),
             proposals: Arc::default(),
             reads: Arc::default(),

@@ -1,4 +1,4 @@
-//! Brings a member up: log read back, node built, threads started.
+//! Brings a member up: log read back, node built, threads started, and the two tasks that the process is to spawn.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use wal::{Fs, Recovery, Wal};
 
 use crate::apply::Applier;
-use crate::driver::{Driver, Outlets, TickClock, run_apply, run_log};
+use crate::driver::{Driver, Outlets, TickClock};
 use crate::event::Setup;
 use crate::found::Found;
 use crate::mailbox::Mailbox;
 use crate::node::{Node, NodeSetup};
 use crate::replies::{Pump, replies};
 use crate::shared::Shared;
+use crate::threads::{run_apply, run_log};
 use crate::{Config, Fatal, Handle, Observer, StartError, StateMachine, Transport};
 
 /// A read round without an answer is begun again after this long, as etcd does.
@@ -44,13 +45,14 @@ impl<F: Fs> Log<F> {
     }
 }
 
-/// The member's threads.
+/// The member's threads: log and apply.
 pub struct Threads {
     handles: Vec<JoinHandle<()>>,
 }
 
 impl Threads {
-    /// Waits until all have ended, which they do after [`Handle::stop`] or a fatal error. Blocks the thread.
+    /// Waits until both have ended, which they do when the driver has: after [`Handle::stop`] or a fatal error. Blocks the
+    /// thread, so it must not be one that the driver needs.
     pub fn join(self) {
         for handle in self.handles {
             // A panic was caught and reported inside.
@@ -59,12 +61,20 @@ impl Threads {
     }
 }
 
-/// A running member: its face, the task that hands out answers, and its threads.
-pub type Started<O> = (Handle<O>, Pump<O>, Threads);
+/// A member that runs as soon as its two tasks are spawned.
+pub struct Started<O> {
+    /// Its face.
+    pub handle: Handle<O>,
+    /// To be run where peers are served.
+    pub driver: Driver<O>,
+    /// To be run where clients are served.
+    pub pump: Pump<O>,
+    pub threads: Threads,
+}
 
-/// Starts the member and returns at once; it joins its cluster, or elects itself if it is alone.
+/// Starts the member's threads and returns at once; when its tasks run it joins its cluster, or elects itself if it is alone.
 ///
-/// `on_fatal` is called at most once, from one of the member's threads.
+/// `on_fatal` is called at most once, from the driver or one of the threads.
 pub fn start<S: StateMachine, F: Fs>(
     config: Config,
     log: Log<F>,
@@ -90,24 +100,24 @@ pub fn start<S: StateMachine, F: Fs>(
     let (replies, pump) = replies();
     let jobs = (Arc::new(Mailbox::new()), Arc::new(Mailbox::new()));
     let outlets = Outlets {
+        shared: shared.clone(),
         log: jobs.0.clone(),
         apply: jobs.1.clone(),
         replies: replies.clone(),
         transport: transport.clone(),
     };
     let clock = TickClock::new(config.tick, Instant::now());
-    let driver = Driver::new(node, shared.clone(), outlets, clock, 2 * config.election_ticks);
+    // Made first: should a thread not start, it goes, and takes those down that wait for it.
+    let driver = Driver::new(node, outlets, clock, 2 * config.election_ticks);
     let applier = Applier::new(state_machine);
 
-    // The driver last: the others wait for it, and nothing is lost if one of them cannot be started.
     let for_log = shared.clone();
     let for_apply = shared.clone();
     let mut threads = Spawner { shared: &shared, handles: Vec::new() };
     threads.spawn("raft-log", move || run_log(wal, &jobs.0, &for_log, &*transport))?;
     threads.spawn("raft-apply", move || run_apply(applier, &jobs.1, &for_apply, &replies))?;
-    threads.spawn("raft-driver", move || driver.run())?;
     let handles = threads.handles;
-    Ok((Handle { shared }, pump, Threads { handles }))
+    Ok(Started { handle: Handle { shared }, driver, pump, threads: Threads { handles } })
 }
 
 /// Starts threads that report how they end.
@@ -126,23 +136,13 @@ impl<O: Send + 'static> Spawner<'_, O> {
         let guarded = move || match catch_unwind(AssertUnwindSafe(body)) {
             Ok(Ok(())) => {}
             Ok(Err(fatal)) => shared.fail(fatal),
-            // raft-rs panics on what must never be, such as a conflict below the commit index.
-            Err(panic) => shared.fail(Fatal::new(format!("thread {name} panicked: {}", said(&*panic)))),
+            Err(panic) => shared.fail(Fatal::panicked(name, &*panic)),
         };
         let spawned = std::thread::Builder::new().name(name.into()).spawn(guarded);
-        let handle = spawned.map_err(|source| {
-            self.shared.inbox.close();
-            StartError::Thread { name, source }
-        })?;
+        let handle = spawned.map_err(|source| StartError::Thread { name, source })?;
         self.handles.push(handle);
         Ok(())
     }
-}
-
-/// The words of a panic.
-fn said(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words")
 }
 
 /// Refuses what could never work, before anything is opened.

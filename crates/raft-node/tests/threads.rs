@@ -3,13 +3,16 @@
 
 mod running;
 
+use std::future::Future;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use raft_node::{
-    Config, Fatal, Limits, Position, ProposeError, ReadError, Role, StartError, TransferError, start,
+    Config, Fatal, Limits, Position, ProposeError, ReadError, Role, StartError, Started, TransferError, start,
 };
 use running::{
     Book, Home, Lines, Running, Shelf, Wire, Wires, boot, config, leader_of, open, propose, until,
@@ -176,6 +179,20 @@ async fn a_machine_that_cannot_go_on_ends_the_member() {
     until("the owner was told", || member.fatal.get().is_some()).await;
     assert_eq!(member.fatal.get(), Some(&Fatal::new("apply die")));
     member.threads.join();
+}
+
+#[test]
+fn a_driver_that_never_ran_leaves_nobody_behind() {
+    let book = Book { lines: Lines::default(), applied: Position::default(), shelf: Shelf::default() };
+    let wire = Arc::new(Wire { from: 1, wires: Wires::default() });
+    let log = open(SimFs::new(), Path::new("/log"));
+    let Started { handle, driver, threads, .. } =
+        start(config(1, 1), log, book, wire, Box::new(|fatal| panic!("{fatal}")), Arc::new(())).unwrap();
+    drop(driver);
+    threads.join();
+    let mut proposing = pin!(handle.propose(Bytes::new()));
+    let refused = proposing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert_eq!(refused, Poll::Ready(Err(ProposeError::Stopped)));
 }
 
 #[tokio::test]

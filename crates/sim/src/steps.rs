@@ -287,6 +287,7 @@ impl World {
         {
             self.gone(*request);
         }
+        turn.readable.into_iter().try_for_each(|request| self.read(id, request))?;
         let boot = self.see(id).boots;
         turn.snapshots.into_iter().for_each(|offer| self.begin_stream(id, offer));
         turn.snapshots_ignored.into_iter().for_each(|at| self.site(id).discard(at));

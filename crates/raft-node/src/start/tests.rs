@@ -12,10 +12,10 @@ fn times_become_ticks_rounded_up() {
 
 #[test]
 fn a_panic_is_reported_in_its_own_words() {
-    let words = |f: fn()| said(&*catch_unwind(f).unwrap_err()).to_owned();
-    assert_eq!(words(|| panic!("plain")), "plain");
-    assert_eq!(words(|| panic!("number {}", 7)), "number 7");
-    assert_eq!(words(|| std::panic::panic_any(7)), "without words");
+    let words = |f: fn()| Fatal::panicked("it", &*catch_unwind(f).unwrap_err()).what;
+    assert_eq!(words(|| panic!("plain")), "it panicked: plain");
+    assert_eq!(words(|| panic!("number {}", 7)), "it panicked: number 7");
+    assert_eq!(words(|| std::panic::panic_any(7)), "it panicked: without words");
 }
 
 #[test]

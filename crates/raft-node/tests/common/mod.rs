@@ -419,6 +419,7 @@ impl Member {
         }
         self.ignored.extend(turn.snapshots_ignored);
         self.wanted.extend(turn.checkpoint_wanted);
+        self.readable.extend(turn.readable);
         self.work.extend(turn.apply);
         while self.applies {
             let Some(job) = self.work.pop_front() else { break };

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use raft_node::{
     Answer, Config, Fatal, Handle, Lane, Limits, Log, LogSync, Observer, Position, Role, SnapshotOffer,
-    SnapshotOutcome, StateMachine, StoreState, Threads, Transport, start,
+    SnapshotOutcome, Started, StateMachine, StoreState, Threads, Transport, start,
 };
 use tempfile::TempDir;
 use wal::{Fs, Options, RealFs, Wal};
@@ -206,9 +206,14 @@ pub fn boot<F: Fs>(config: Config, log: Log<F>, wires: &Wires) -> Running {
     let id = config.id;
     let told = fatal.clone();
     let on_fatal = Box::new(move |fatal| told.set(fatal).expect("told once"));
-    let (handle, pump, threads) =
+    let Started { handle, driver, pump, threads } =
         start(config, log, book, Arc::new(wire), on_fatal, counts.clone()).expect("the member starts");
     tokio::spawn(pump.run());
+    // Not on the test's runtime: a test may block its only thread.
+    std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        runtime.expect("a runtime").block_on(driver.run());
+    });
     wires.handles.lock().unwrap().insert(id, handle.clone());
     Running { handle, threads, lines, fatal, counts, shelf }
 }

@@ -1,0 +1,95 @@
+//! The two threads of a member: those who wait for a disk, so that the driver need not.
+//!
+//! * Only the log thread touches the log; only the apply thread the machine.
+//! * Each takes everything that waits at once, and ends when its mailbox is closed and empty.
+//! * Each ends by itself when the other, or the driver, has failed: nothing more is acknowledged then.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use wal::{Fs, Wal};
+
+use crate::apply::Applier;
+use crate::driver::LocalJob;
+use crate::error::causes;
+use crate::event::Event;
+use crate::mailbox::{Mailbox, Taken};
+use crate::persist::{PersistJob, persist};
+use crate::replies::{Completion, ReadReply, Replies};
+use crate::shared::{Input, Shared};
+use crate::{Fatal, LogSync, StateMachine, Transport};
+
+/// The log thread: everything that waits becomes durable with one sync, and only then what was promised is said.
+///
+/// While it waits for the disk, the driver goes on: heartbeats leave, followers' acknowledgements arrive, and what
+/// comes for the log meanwhile forms the next group. A slow disk makes groups larger, not elections.
+pub(crate) fn run_log<O, F: Fs>(
+    mut wal: Wal<F>,
+    jobs: &Mailbox<PersistJob>,
+    shared: &Shared<O>,
+    transport: &dyn Transport,
+) -> Result<(), Fatal> {
+    let mut waiting = Vec::new();
+    loop {
+        let taken = jobs.take(&mut waiting);
+        if !waiting.is_empty() {
+            let started = Instant::now();
+            let (receipt, persisted) = persist(&mut wal, std::mem::take(&mut waiting))
+                .map_err(|error| Fatal::new(format!("persist Raft entries: {}", causes(&error))))?;
+            if persisted.bytes > 0 {
+                let (entries, bytes) = (persisted.entries, persisted.bytes);
+                shared.observer.log_synced(LogSync { entries, bytes, took: started.elapsed() });
+            }
+            let (durable, promises) = receipt.redeem();
+            // The driver's mailbox first, so that no answer to a promise can be handled before it; waking the
+            // driver last, so that peers need not wait for a context switch here.
+            let _ = shared.inbox.put_quietly(Input::Event(Event::Durable(durable))); // Closed: nobody needs it.
+            for message in promises {
+                transport.send(message.to, message.lane, message.bytes);
+            }
+            shared.inbox.wake();
+        }
+        if taken == Taken::Closed {
+            return wal.close().map_err(|error| Fatal::new(format!("close the log: {}", causes(&error))));
+        }
+    }
+}
+
+/// The apply thread: entries in, answers out, one batch of answers per entry.
+///
+/// Answers of an entry wait for its last command, not for other entries: a proposer of a small entry is not held up by
+/// the large one behind it. When the store is full the machine waits inside `end_entry`; entries then pile up in the
+/// core, within its bound, while commits go on.
+pub(crate) fn run_apply<S: StateMachine>(
+    mut applier: Applier<S, ReadReply>,
+    jobs: &Mailbox<LocalJob<S::Outcome>>,
+    shared: &Shared<S::Outcome>,
+    replies: &Replies<S::Outcome>,
+) -> Result<(), Fatal> {
+    let mut waiting = Vec::new();
+    loop {
+        let taken = jobs.take(&mut waiting);
+        for job in waiting.drain(..) {
+            let started = Instant::now();
+            let done = applier.apply(job)?;
+            if shared.has_failed() {
+                return Ok(()); // The log may have failed: nothing more is acknowledged.
+            }
+            let applied = applier.applied().index;
+            if done.entry.is_some() {
+                shared.applied.store(applied, Ordering::SeqCst);
+                shared.observer.entry_applied(done.commands, started.elapsed());
+            }
+            let answered =
+                done.answered.into_iter().map(|(reply, outcome)| Completion::Proposal(reply, Ok(outcome)));
+            let readable = done.readable.into_iter().map(|reply| Completion::Read(reply, Ok(applied)));
+            replies.complete(answered.chain(readable).collect());
+        }
+        if shared.wants_applied.swap(false, Ordering::SeqCst) {
+            shared.inbox.nudge();
+        }
+        if taken == Taken::Closed {
+            return Ok(());
+        }
+    }
+}
