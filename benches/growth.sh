@@ -5,7 +5,8 @@
 #   BIN=DIR DIR=DIR PORT=N KEYS="1000 10000000"
 #
 # One line per point, from fresh members: puts and linearizable ranges, processor time of all members for one request, requests per second, p99. One machine
-# carries members and load, so rates and p99 are the machine's as well; processor time is the servers' own.
+# carries members and load, so rates and p99 are the machine's as well; processor time is the servers' own. Behind each table the same processor times as a
+# plot, in the notation that Markdown viewers draw.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bin=${BIN:-target/release} base=${PORT:-26800}
@@ -18,7 +19,7 @@ point() { # members, requests, command…
     endpoints=$(clients "$1")
     shift 2
     before=$(seconds)
-    "$bin/loadgen" "$@" --endpoints "$endpoints" --total "$requests" >"$dir/out" 2>&1 || { tail -5 "$dir/out"; exit 1; }
+    "$bin/loadgen" "$@" --endpoints "$endpoints" --total "$requests" >"$dir/out" 2>&1 || { tail -5 "$dir/out" >&2; exit 1; }
     printf ' %s | %s | %s |' "$(each "$before" "$requests")" "$(rate "$dir/out")" "$(percentile "$dir/out" 99)"
 }
 # A line: puts and ranges under the same load.
@@ -28,10 +29,18 @@ line() { # what it is of, members, puts, ranges, options of puts; then, behind -
     shift 4
     while [[ $1 != -- ]]; do writing+=("$1"); shift; done
     shift
-    printf '| %s |' "$name"
-    point "$members" "$puts" put "${writing[@]}" "$@"
-    point "$members" "$ranges" range key --consistency l "$@"
-    echo
+    local put range
+    put=$(point "$members" "$puts" put "${writing[@]}" "$@")
+    range=$(point "$members" "$ranges" range key --consistency l "$@")
+    echo "| $name |$put$range"
+    names+=("$name") put_costs+=("${put%% |*}") range_costs+=("${range%% |*}")
+}
+declare -a names=() put_costs=() range_costs=()
+plot() { # what grows; the points are those since the last plot
+    local IFS=,
+    printf '\n```mermaid\nxychart-beta\n    title "µs per request: puts above, linearizable ranges below"\n    x-axis "%s" [%s]\n    y-axis "µs"\n    line [%s]\n    line [%s]\n```\n' \
+        "$1" "${names[*]}" "${put_costs[*]}" "${range_costs[*]}"
+    names=() put_costs=() range_costs=()
 }
 head() { # what grows
     printf '\n| %s | put, µs | per second | p99, ms | range, µs | per second | p99, ms |\n|---|--:|--:|--:|--:|--:|--:|\n' "$1"
@@ -52,6 +61,7 @@ for table in "${tables[@]}"; do
             line "$callers" 3 "$requests" "$requests" "${usual[@]}" -- --conns $(((callers + 9) / 10)) --clients "$callers"
             down
         done
+        plot callers
         ;;
     values)
         head 'bytes of a value, 100 callers on 10 connections'
@@ -61,6 +71,7 @@ for table in "${tables[@]}"; do
             line "$bytes" 3 "$requests" 50000 --key-size 8 --val-size "$bytes" --random-values --key-space-size 100000 -- --conns 10 --clients 100
             down
         done
+        plot 'bytes of a value'
         ;;
     keys)
         head 'keys in the store, 1000 callers on 100 connections'
@@ -70,6 +81,7 @@ for table in "${tables[@]}"; do
             line "$keys" 3 100000 100000 --key-size 8 --val-size 256 --key-space-size "$keys" -- "${heavy[@]}"
             down
         done
+        plot keys
         ;;
     members)
         head 'members, 1000 callers on 100 connections'
@@ -78,6 +90,7 @@ for table in "${tables[@]}"; do
             line "$members" "$members" 100000 100000 "${usual[@]}" -- "${heavy[@]}"
             down
         done
+        plot members
         ;;
     *) echo "there is no table $table"; exit 1 ;;
     esac

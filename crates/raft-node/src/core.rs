@@ -32,6 +32,7 @@
 //! entry is handed out when a later message brings the commit index, and not before the job was durable.
 
 mod feed; // committed entries on their way to the machine
+mod questions; // of followers for read points
 mod ready; // what raft-rs wants sent, synced, applied
 mod snapshots; // offers, installs, trimming
 mod watch; // ticks, elections, stalled disks
@@ -44,7 +45,7 @@ use raft::{RawNode, StateRole};
 
 use crate::batch::Batch;
 use crate::event::{Effects, Event, Setup};
-use crate::message::decode;
+use crate::message::{decode, encode_all};
 use crate::store::LogStore;
 use crate::{Fatal, Limits, Role, StoreState};
 use snapshots::Snapshots;
@@ -84,6 +85,8 @@ pub(crate) struct Core {
     /// Batches that followers sent to this leader, waiting for the disk.
     forwarded: Vec<Bytes>,
     forwarded_bytes: usize,
+    /// To questions of followers, for the next turn to send.
+    answers: Vec<Message>,
     /// Last index that is committed and synced here.
     stable: u64,
     /// Last index handed out for applying.
@@ -129,6 +132,7 @@ impl Core {
             state_due: fresh,
             forwarded: Vec::new(),
             forwarded_bytes: 0,
+            answers: Vec::new(),
             stable: applied,
             handed: applied,
             applying: VecDeque::new(),
@@ -209,6 +213,7 @@ impl Core {
     /// that it can ride along with a job of this turn.
     pub fn turn(&mut self) -> Result<Effects, Fatal> {
         let mut effects = Effects::default();
+        effects.send.extend(encode_all(std::mem::take(&mut self.answers)));
         self.propose_forwarded();
         self.hand_out_installs(&mut effects);
         for _ in 0..READIES_PER_TURN {
@@ -302,6 +307,7 @@ impl Core {
         }
         match message.msg_type {
             MessageType::MsgPropose => self.receive_proposal(from, message),
+            MessageType::MsgReadIndex if self.question_is_proof(from) => self.answer_question(message),
             MessageType::MsgSnapshot => self.receive_snapshot(message),
             MessageType::MsgAppendResponse if message.request_snapshot != 0 => {
                 self.snapshot_requested(&message);

@@ -38,6 +38,7 @@
         feature = "mutant-forgotten-vote",
         feature = "mutant-lease-reads",
         feature = "mutant-early-reads",
+        feature = "mutant-minority-reads",
         feature = "mutant-late-readers",
         feature = "mutant-kept-conflicts",
         feature = "mutant-early-trim",
