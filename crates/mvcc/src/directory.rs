@@ -201,6 +201,11 @@ impl Directory {
         (self.stored_bytes, self.live_bytes)
     }
 
+    /// Bytes of all sealed blocks when they are unpacked.
+    pub fn raw_bytes(&self) -> u64 {
+        self.raw_bytes
+    }
+
     /// Raw bytes of a record on average; 0 if there are none.
     pub fn record_bytes(&self) -> u64 {
         self.raw_bytes / self.records.max(1)
@@ -235,6 +240,11 @@ impl BlockCache {
     pub fn new(cache_bytes: u64, block_bytes: usize) -> Self {
         let blocks = cache_bytes as usize / block_bytes.max(1) + 1;
         BlockCache { blocks: Cache::with_weighter(blocks, cache_bytes, ByWeight) }
+    }
+
+    /// Whether blocks of `raw_bytes` stay here together, as a rule: each takes a little more than its bytes.
+    pub fn holds(&self, raw_bytes: u64) -> bool {
+        raw_bytes <= self.blocks.capacity() / 4 * 3
     }
 
     /// The block's records, from memory if possible.

@@ -77,6 +77,12 @@ impl Store {
         self.shared.state.read().directory.record_bytes()
     }
 
+    /// Whether all records are read from memory, as a rule, once they were read or written: all blocks fit into the cache. Where they
+    /// do not, a record may cost the unpacking of a block.
+    pub fn fits_in_cache(&self) -> bool {
+        self.shared.cache.holds(self.shared.state.read().directory.raw_bytes())
+    }
+
     /// A value that is not versioned: members, alarms and the like.
     pub fn item(&self, key: &[u8]) -> Option<Bytes> {
         self.shared.state.read().items.get(key).cloned()

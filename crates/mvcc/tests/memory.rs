@@ -83,3 +83,14 @@ fn a_range_over_scattered_keys_keeps_its_pairs_and_not_their_blocks() {
     // The pairs are 12 MB. With a block of 64 KiB for each of them it would be 2 GB.
     assert!(grown < 64 << 20, "{grown} bytes for {KEYS} pairs");
 }
+
+#[test]
+fn a_store_says_whether_its_cache_can_hold_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (writer, store) = scattered(dir.path());
+    assert!(!store.fits_in_cache(), "eight megabytes, and two blocks");
+    drop((writer, store));
+    let (_writer, store, _) =
+        mvcc::open(Box::new(SledBackend::open(dir.path()).unwrap()), Options::default()).unwrap();
+    assert!(store.fits_in_cache());
+}

@@ -45,7 +45,7 @@ pub use failure::{Failure, Fatal};
 pub use large::LargeRange;
 pub use machine::{Answer, Outcome, Response, StateMachine};
 pub use members::{Genesis, list as members};
-pub use range::range;
+pub use range::{keys_read, range};
 pub use stream::RangeStream;
 pub use txn::read_txn;
 

@@ -74,6 +74,14 @@ pub(crate) fn has_revision_filters(request: &RangeRequest) -> bool {
     filters.iter().any(|bound| *bound != 0)
 }
 
+/// How many keys an answer is made from, if so many are in the range. A limit bounds that only where the store may cut.
+pub fn keys_read(request: &RangeRequest, keys: i64) -> i64 {
+    match i64::try_from(fetch_limit(request)) {
+        Ok(limit) if limit > 0 => keys.min(limit),
+        _ => keys,
+    }
+}
+
 /// Keys to ask the store for; 0 means all.
 fn fetch_limit(request: &RangeRequest) -> usize {
     let store_may_cut = is_default_order(request) && !has_revision_filters(request);
@@ -140,5 +148,32 @@ pub(crate) fn wire_kv(kv: KeyValue) -> mvccpb::KeyValue {
         version: kv.version,
         value: kv.value,
         lease: kv.lease,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_bounds_what_is_read_only_where_the_store_may_cut() {
+        let descend = SortOrder::Descend as i32;
+        let of_value = (SortOrder::Ascend as i32, SortTarget::Value as i32);
+        // (limit, order and target, a filter, keys in the range, keys read)
+        let cases = [
+            (0, (0, 0), 0, 50, 50),
+            (10, (0, 0), 0, 50, 11),
+            (10, (0, 0), 0, 5, 5),
+            (-1, (0, 0), 0, 50, 50),
+            (i64::MAX, (0, 0), 0, 50, 50),
+            (10, (descend, 0), 0, 50, 50),
+            (10, of_value, 0, 50, 50),
+            (10, (0, 0), 7, 50, 50),
+        ];
+        for (limit, (sort_order, sort_target), min_mod_revision, keys, read) in cases {
+            let request =
+                RangeRequest { limit, sort_order, sort_target, min_mod_revision, ..RangeRequest::default() };
+            assert_eq!(keys_read(&request, keys), read, "{request:?}");
+        }
     }
 }

@@ -27,8 +27,11 @@ use super::large::LargeAnswer;
 use super::{errors, guard, header};
 use crate::member::Member;
 
-/// A read of at most so many keys is answered in the calling task: some 100 µs at worst.
-const KEYS_IN_TASK_MAX: i64 = 1000;
+/// A read of at most so many keys is answered in the calling task if their blocks are in memory: some 300 µs, where a thread of its
+/// own would cost as much again. A page of a thousand keys, and the one behind it that tells whether there is more.
+const KEYS_IN_TASK_MAX: i64 = 1024;
+/// And if a block may have to be unpacked for each: some 40 µs a key.
+const COLD_KEYS_IN_TASK_MAX: i64 = 32;
 /// An answer of about so much is made as a whole, 60,000 keys with values of 256 bytes: it is read once, a large one twice or more.
 const WHOLE_BYTES_MAX: u64 = 32 << 20;
 /// What a pair takes in memory beside its key and value while it is read and encoded.
@@ -82,11 +85,7 @@ async fn read_only_txn(member: &Arc<Member>, request: TxnRequest) -> Result<TxnR
     if !validate::is_serializable(&request) {
         member.read_point().await.map_err(errors::read_point)?;
     }
-    let ops = request.success.iter().chain(&request.failure);
-    let narrow =
-        ops.flat_map(|op| &op.request).all(|op| matches!(op, Op::RequestRange(range) if is_narrow(range)))
-            && request.compare.iter().all(|compare| compare.range_end.is_empty());
-    if narrow {
+    if is_quick(member, keys_of_txn(member, &request)) {
         return read_txn(&member.store, &request).map_err(errors::read);
     }
     let store = member.store.clone();
@@ -151,20 +150,52 @@ enum Width {
     Large,
 }
 
-/// Counting keys of the newest revision is cheap, and the count is about what any revision holds.
+/// Keys of the newest revision: cheap, and about what any revision holds.
+fn count(member: &Member, request: &RangeRequest) -> i64 {
+    let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
+    let counted = member.store.range(&keys, 0, &RangeOptions { limit: 0, fetch: Fetch::CountOnly });
+    counted.map_or(i64::MAX, |counted| counted.count)
+}
+
+/// How many keys a range reads, of those that are there.
+fn keys_of_range(request: &RangeRequest, there: impl FnOnce() -> i64) -> i64 {
+    if is_narrow(request) {
+        1
+    } else if request.revision > 0 {
+        i64::MAX // Keys of an older revision are found by looking at all.
+    } else {
+        state_machine::keys_read(request, there())
+    }
+}
+
+/// How many keys a transaction that only reads may touch, whichever branch it takes.
+fn keys_of_txn(member: &Member, request: &TxnRequest) -> i64 {
+    let compared =
+        request.compare.iter().map(|compare| if compare.range_end.is_empty() { 1 } else { i64::MAX });
+    let ops = request.success.iter().chain(&request.failure).flat_map(|op| &op.request);
+    let read = ops.map(|op| match op {
+        Op::RequestRange(range) => keys_of_range(range, || count(member, range)),
+        _ => i64::MAX,
+    });
+    compared.chain(read).fold(0, i64::saturating_add)
+}
+
+/// Whether so many keys are read in less time than a thread takes to wake and answer.
+fn is_quick(member: &Member, keys: i64) -> bool {
+    keys <= if member.store.fits_in_cache() { KEYS_IN_TASK_MAX } else { COLD_KEYS_IN_TASK_MAX }
+}
+
 fn width(member: &Member, request: &RangeRequest) -> Width {
     if is_narrow(request) {
         return Width::Narrow;
     }
-    let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
-    let counted = member.store.range(&keys, 0, &RangeOptions { limit: 0, fetch: Fetch::CountOnly });
-    let keys = counted.map_or(i64::MAX, |counted| counted.count);
+    let keys = count(member, request);
     let wanted = if request.limit > 0 { keys.min(request.limit) } else { keys };
     let pair_bytes = member.store.record_bytes() + PAIR_BYTES;
     let bytes = wanted.unsigned_abs().saturating_mul(pair_bytes);
     if bytes > WHOLE_BYTES_MAX && LargeRange::serves(request) {
         Width::Large
-    } else if keys <= KEYS_IN_TASK_MAX && request.revision <= 0 {
+    } else if is_quick(member, keys_of_range(request, || keys)) {
         Width::Narrow
     } else {
         Width::Wide
@@ -289,5 +320,25 @@ impl KvMethods for Kv {
         request: Request<CompactionRequest>,
     ) -> Result<Reply<CompactionResponse>, Status> {
         compact(&self.0, self.admit(request)?).await.map(Reply::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_range_reads_is_known_before() {
+        let page = RangeRequest { range_end: "z".into(), limit: 1000, ..RangeRequest::default() };
+        let cases = [
+            (RangeRequest { range_end: Vec::new().into(), ..page.clone() }, 1),
+            (RangeRequest { count_only: true, ..page.clone() }, 1),
+            (RangeRequest { limit: 0, ..page.clone() }, 5000),
+            (RangeRequest { revision: 7, ..page.clone() }, i64::MAX),
+            (page, 1001),
+        ];
+        for (request, read) in cases {
+            assert_eq!(keys_of_range(&request, || 5000), read, "{request:?}");
+        }
     }
 }
