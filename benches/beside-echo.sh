@@ -18,9 +18,9 @@ dir=$(mktemp -d "${DIR:-target}/beside-echo.XXXXXX")
 rows='
 echo       0        100000    1      range foo
 range-s    1        100000    0.95   range foo --consistency s
-range-l    3        100000    3.2    range foo
-put        3        60000     5.8    put --key-size 8 --val-size 256 --key-space-size 100000
-txn-put    3        60000     5.9    txn-put --key-size 8 --val-size 256 --key-space-size 100000
+range-l    3        100000    2.4    range foo
+put        3        60000     5.0    put --key-size 8 --val-size 256 --key-space-size 100000
+txn-put    3        60000     5.0    txn-put --key-size 8 --val-size 256 --key-space-size 100000
 '
 
 echo_up() {
