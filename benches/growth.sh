@@ -20,7 +20,7 @@ point() { # members, requests, command…
     shift 2
     before=$(seconds)
     "$bin/loadgen" "$@" --endpoints "$endpoints" --total "$requests" >"$dir/out" 2>&1 || { tail -5 "$dir/out" >&2; exit 1; }
-    printf ' %s | %s | %s |' "$(each "$before" "$requests")" "$(rate "$dir/out")" "$(percentile "$dir/out" 99)"
+    printf '%s | %s | %s |' "$(each "$before" "$requests")" "$(rate "$dir/out")" "$(percentile "$dir/out" 99)"
 }
 # A line: puts and ranges under the same load.
 line() { # what it is of, members, puts, ranges, options of puts; then, behind --, options of both
@@ -32,7 +32,7 @@ line() { # what it is of, members, puts, ranges, options of puts; then, behind -
     local put range
     put=$(point "$members" "$puts" put "${writing[@]}" "$@")
     range=$(point "$members" "$ranges" range key --consistency l "$@")
-    echo "| $name |$put$range"
+    echo "| $name | $put $range"
     names+=("$name") put_costs+=("${put%% |*}") range_costs+=("${range%% |*}")
 }
 declare -a names=() put_costs=() range_costs=()

@@ -111,7 +111,6 @@ impl<O> Drop for Outlets<O> {
 pub struct Driver<O> {
     /// The member's mind; nobody else has it.
     node: LocalNode<O>,
-    shared: Arc<Shared<O>>,
     outlets: Outlets<O>,
     clock: TickClock,
     /// Ticks that a transfer of leadership may take.
@@ -120,8 +119,6 @@ pub struct Driver<O> {
     transfers: Vec<Transfer>,
     /// Who led after the last turn, to tell the observer of a change.
     leader: Option<u64>,
-    /// Up to where the node knows that entries are applied.
-    applied: u64,
 }
 
 impl<O: Send + 'static> Driver<O> {
@@ -131,14 +128,12 @@ impl<O: Send + 'static> Driver<O> {
         clock: TickClock,
         transfer_ticks: u32,
     ) -> Self {
-        let shared = outlets.shared.clone();
-        let applied = shared.applied.load(Ordering::SeqCst);
-        Driver { node, shared, outlets, clock, transfer_ticks, transfers: Vec::new(), leader: None, applied }
+        Driver { node, outlets, clock, transfer_ticks, transfers: Vec::new(), leader: None }
     }
 
     /// Runs until the member stops or fails. The runtime needs its timer.
     pub async fn run(self) {
-        let shared = self.shared.clone();
+        let shared = self.outlets.shared.clone();
         let mut driving = pin!(self.drive());
         let caught = poll_fn(|context| {
             // raft-rs panics on what must never be, such as a conflict below the commit index.
@@ -176,7 +171,7 @@ impl<O: Send + 'static> Driver<O> {
                 self.woken(alarm.as_mut()).await;
             }
             tokio::task::yield_now().await;
-            let taken = self.shared.inbox.take(&mut inputs);
+            let taken = self.outlets.shared.inbox.take(&mut inputs);
             for input in inputs.drain(..) {
                 self.input(input)?;
             }
@@ -184,15 +179,15 @@ impl<O: Send + 'static> Driver<O> {
             self.note_applied()?;
             let turn = self.node.turn()?;
             again = turn.more;
-            if self.shared.has_failed() {
+            if self.outlets.shared.has_failed() {
                 return Ok(()); // Another thread failed and said so: nothing more leaves.
             }
             self.perform(turn);
             self.note_gauges();
             if self.node.is_starved() {
                 // Read again after raising the flag: the apply thread may have finished in between.
-                self.shared.wants_applied.store(true, Ordering::SeqCst);
-                again |= self.shared.applied.load(Ordering::SeqCst) > self.applied;
+                self.outlets.shared.wants_applied.store(true, Ordering::SeqCst);
+                again |= self.outlets.shared.applied.load(Ordering::SeqCst) > self.node.applied();
             }
             if taken == Taken::Closed {
                 return Ok(());
@@ -207,7 +202,7 @@ impl<O: Send + 'static> Driver<O> {
             alarm.as_mut().reset(next);
         }
         poll_fn(|context| {
-            let filled = self.shared.inbox.poll_filled(context);
+            let filled = self.outlets.shared.inbox.poll_filled(context);
             if filled.is_ready() { filled } else { alarm.as_mut().poll(context) }
         })
         .await;
@@ -218,7 +213,7 @@ impl<O: Send + 'static> Driver<O> {
         match input {
             Input::Event(event) => {
                 if let Event::Message { bytes, .. } = &event {
-                    self.shared.inbox_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+                    self.outlets.shared.inbox_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
                 }
                 self.node.handle(event)?;
             }
@@ -233,7 +228,7 @@ impl<O: Send + 'static> Driver<O> {
     fn tick(&mut self) -> Result<(), Fatal> {
         let (ticks, late) = self.clock.due(Instant::now());
         if late > self.clock.tick {
-            self.shared.observer.tick_late(late);
+            self.outlets.shared.observer.tick_late(late);
         }
         for _ in 0..ticks {
             self.node.handle(Event::Tick)?;
@@ -247,10 +242,9 @@ impl<O: Send + 'static> Driver<O> {
     /// How far the apply thread has come, read once per turn: a message for each entry would wake this thread for
     /// nothing. Only when entries wait for room does the apply thread wake it, see `wants_applied`.
     fn note_applied(&mut self) -> Result<(), Fatal> {
-        let applied = self.shared.applied.load(Ordering::SeqCst);
-        assert!(applied >= self.applied, "the machine went back");
-        if applied > self.applied {
-            self.applied = applied;
+        let applied = self.outlets.shared.applied.load(Ordering::SeqCst);
+        assert!(applied >= self.node.applied(), "the machine went back");
+        if applied > self.node.applied() {
             self.node.handle(Event::Applied { index: applied })?;
         }
         Ok(())
@@ -267,7 +261,7 @@ impl<O: Send + 'static> Driver<O> {
         }
         self.outlets.log.put_all(turn.persist);
         self.outlets.apply.put_all(turn.apply);
-        let observer = &self.shared.observer;
+        let observer = &self.outlets.shared.observer;
         turn.snapshots_ignored.into_iter().for_each(|at| observer.snapshot_ignored(at));
         turn.checkpoint_wanted.into_iter().for_each(|index| observer.checkpoint_wanted(index));
         if let Some((commands, bytes)) = turn.batch {
@@ -282,7 +276,7 @@ impl<O: Send + 'static> Driver<O> {
         let failed =
             turn.proposals_failed.into_iter().map(|(reply, why)| Completion::Proposal(reply, Err(why)));
         let unread = turn.reads_failed.into_iter().map(|(reply, why)| Completion::Read(reply, Err(why)));
-        let applied = self.applied;
+        let applied = self.node.applied();
         let readable = turn.readable.into_iter().map(|reply| Completion::Read(reply, Ok(applied)));
         self.outlets.replies.complete(failed.chain(unread).chain(readable).collect());
     }
@@ -290,11 +284,11 @@ impl<O: Send + 'static> Driver<O> {
     /// Publishes what others may read, and tells those who wait for leadership to move.
     fn note_gauges(&mut self) {
         let gauges = self.node.gauges();
-        self.shared.publish(gauges);
+        self.outlets.shared.publish(gauges);
         if gauges.leader != self.leader {
             tracing::info!(leader = gauges.leader, term = gauges.term, "leader changed");
             self.leader = gauges.leader;
-            self.shared.observer.leader_changed(gauges.leader);
+            self.outlets.shared.observer.leader_changed(gauges.leader);
         }
         let moved = gauges.leader.is_some() && gauges.role != Role::Leader;
         for transfer in self.transfers.extract_if(.., |transfer| moved || transfer.ticks_left == 0) {
@@ -315,7 +309,9 @@ impl<O: Send + 'static> Driver<O> {
                 let _ = reply.send(answer); // As above.
                 return Ok(());
             }
-            Some(to) => Some(to).filter(|to| *to != self.shared.id && self.node.voters().contains(to)),
+            Some(to) => {
+                Some(to).filter(|to| *to != self.outlets.shared.id && self.node.voters().contains(to))
+            }
             None => self.node.most_caught_up(),
         };
         let Some(heir) = heir else {

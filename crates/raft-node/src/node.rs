@@ -246,6 +246,11 @@ impl<P, R> Node<P, R> {
         self.core.voters()
     }
 
+    /// How far the machine is, as last heard by [`Event::Applied`].
+    pub fn applied(&self) -> u64 {
+        self.applied
+    }
+
     /// Whether committed entries wait for room in the apply step: then [`Event::Applied`] is owed soon.
     pub fn is_starved(&self) -> bool {
         self.core.is_starved()
