@@ -6,10 +6,12 @@
 //! A conflict within a group takes nothing back: the frames that it replaces are written all the same, and reading them
 //! back comes to the same end. Conflicts are rare, and a chain that is only ever extended is simple.
 //!
+//! It remembers how large groups usually are, since that decides how a file should grow.
+//!
 //! Knows nothing of files.
 
 use crate::frame::{self, Header, Type};
-use crate::segment::Tail;
+use crate::segment::{AHEAD_BYTES, PAGE_BYTES, Tail};
 use crate::{LogIndex, Position, Term};
 
 /// A group is written when it reaches this size, even unasked, so that a caller who never syncs cannot fill the
@@ -17,6 +19,12 @@ use crate::{LogIndex, Position, Term};
 pub(crate) const GROUP_BYTES_MAX: usize = 8 << 20;
 /// What an idle log may hold on to.
 const IDLE_BYTES_MAX: usize = 1 << 20;
+
+/// Where groups are this large, zeros ahead of them would write each byte of the log twice for a sync that is a sixth
+/// shorter: the file grows by the group then (docs/decisions/0002).
+const LARGE_BYTES: usize = 8 << 10;
+/// Groups that the mean reaches back over, about.
+const MEAN_GROUPS: usize = 8;
 
 /// An entry among the frames, and where it will be found.
 ///
@@ -37,6 +45,8 @@ pub(crate) struct Group {
     pub entries: Vec<Staged>,
     /// Checksum of the last frame.
     pub crc: u32,
+    /// Running mean of the bytes of groups.
+    mean_bytes: usize,
 }
 
 impl Group {
@@ -75,6 +85,13 @@ impl Group {
             .rev()
             .find(|staged| staged.position.index == index)
             .map(|found| found.position.term)
+    }
+
+    /// By what a file should grow if this group, which is about to be written, outgrows it. The mean decides, not the
+    /// group: a small one now and then among large ones would write the zeros for all of them.
+    pub fn growth_step(&mut self) -> u64 {
+        self.mean_bytes = (self.mean_bytes * (MEAN_GROUPS - 1) + self.bytes.len()) / MEAN_GROUPS;
+        if self.mean_bytes < LARGE_BYTES { AHEAD_BYTES } else { PAGE_BYTES as u64 }
     }
 
     /// Empties the group, keeping the buffer for the next one.
@@ -118,6 +135,20 @@ mod tests {
         assert_eq!((offset, previous), (group.bytes.len(), group.crc));
         let offsets: Vec<u64> = group.entries.iter().map(|staged| staged.offset).collect();
         assert_eq!(offsets, [5000, 5000 + 40 + 44], "only entries are staged");
+    }
+
+    #[test]
+    fn files_grow_by_the_page_where_groups_are_usually_large() {
+        let mut group = Group::default();
+        let mut step_after = |bytes: usize| {
+            group.bytes = vec![0; bytes];
+            group.growth_step()
+        };
+        assert_eq!([300; 20].map(&mut step_after), [AHEAD_BYTES; 20], "small groups");
+        let large = [26 << 10; 20].map(&mut step_after);
+        assert_eq!((large[0], large[19]), (AHEAD_BYTES, PAGE_BYTES as u64), "large ones, after a while");
+        assert_eq!(step_after(300), PAGE_BYTES as u64, "a small one among them");
+        assert_eq!([300; 20].map(&mut step_after)[19], AHEAD_BYTES, "small ones again");
     }
 
     #[test]

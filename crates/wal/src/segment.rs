@@ -41,7 +41,7 @@ pub(crate) const IDENTITY_BYTES_MAX: usize = 1024;
 /// Blocks that were written once are synced at about half the price of new ones (docs/decisions/0002), so a
 /// group that reaches new ground also writes zeros up to the next multiple of this: one sync in 64 groups of 4 KiB
 /// pays for all of them.
-const AHEAD_BYTES: u64 = 256 << 10;
+pub(crate) const AHEAD_BYTES: u64 = 256 << 10;
 /// The one file that waits to become a segment.
 pub(crate) const SPARE: &str = "spare.tmp";
 
@@ -197,15 +197,15 @@ pub(crate) struct Tail<F> {
 impl<F: File> Tail<F> {
     /// Writes `bytes`, a number of whole frames ending in one of checksum `crc`, and syncs them.
     ///
-    /// `bytes` is padded with zeros to a page, or further when the file must grow.
-    pub fn write(&mut self, bytes: &mut Vec<u8>, crc: u32, segment_bytes: u64) -> io::Result<()> {
+    /// `bytes` is padded with zeros to a page or, when the file must grow, to a multiple of `step` that is within the segment.
+    pub fn write(&mut self, bytes: &mut Vec<u8>, crc: u32, step: u64, segment_bytes: u64) -> io::Result<()> {
         assert!(
             !bytes.is_empty() && bytes.len().is_multiple_of(frame::ALIGNMENT),
             "a group is made of whole frames"
         );
         assert!(self.end >= PAGE_BYTES as u64, "a group would overwrite the header page");
         let end = self.end + bytes.len() as u64;
-        let padded = padded_end(end, self.written, segment_bytes);
+        let padded = padded_end(end, self.written, step, segment_bytes);
         bytes.resize(to_usize(padded - self.end), 0);
         assert!(
             padded.is_multiple_of(PAGE_BYTES as u64) && padded >= end,
@@ -264,18 +264,18 @@ pub(crate) fn page_end(offset: u64) -> u64 {
     (offset + 1).next_multiple_of(PAGE_BYTES as u64)
 }
 
-/// Where a write that ends at `end` should end instead, in a file of `written` bytes.
+/// Where a write that ends at `end` should end instead, in a file of `written` bytes that grows by `step`.
 ///
 /// Behind every group lies at least one zero, up to the end of a page. So a recovery that finds anything else right there
 /// knows that a group was begun, even if nothing of it can be read any more.
-fn padded_end(end: u64, written: u64, segment_bytes: u64) -> u64 {
+fn padded_end(end: u64, written: u64, step: u64, segment_bytes: u64) -> u64 {
     let page = page_end(end);
     assert!(page > end, "a zero behind every group");
     if page <= written {
         return page;
     }
     // No further than a segment is meant to reach, unless the frames themselves do.
-    (end + 1).next_multiple_of(AHEAD_BYTES).min(segment_bytes.next_multiple_of(PAGE_BYTES as u64)).max(page)
+    (end + 1).next_multiple_of(step).min(segment_bytes.next_multiple_of(PAGE_BYTES as u64)).max(page)
 }
 
 /// What a new segment is to be.
@@ -329,7 +329,7 @@ pub(crate) fn begin<F: Fs>(
     let written = file.len().attempt("read the length of", &spare_path)?;
     let (mut bytes, crc) = birth.encode();
     let end = bytes.len() as u64;
-    let padded = padded_end(end, written, segment_bytes);
+    let padded = padded_end(end, written, AHEAD_BYTES, segment_bytes);
     bytes.resize(to_usize(padded), 0);
     write_by_page(&file, 0, &bytes).attempt("write the head of log segment", &spare_path)?;
     file.sync_data().attempt("sync the head of log segment", &spare_path)?;
@@ -450,8 +450,9 @@ mod tests {
             (segment - 5, segment - step, segment),
             (segment + 5, segment, segment + 4096), // a group may pass the end, its padding not
         ] {
-            assert_eq!(padded_end(end, written, segment), padded, "end {end}, written {written}");
+            assert_eq!(padded_end(end, written, step, segment), padded, "end {end}, written {written}");
         }
-        assert_eq!(padded_end(5000, 0, 8192), 8192, "small segments stay small");
+        assert_eq!(padded_end(5000, 0, step, 8192), 8192, "small segments stay small");
+        assert_eq!(padded_end(50_000, 40_960, PAGE_BYTES as u64, segment), 53_248, "a page at a time");
     }
 }

@@ -342,10 +342,10 @@ impl<F: Fs> Wal<F> {
         if self.group.is_empty() {
             return Ok(());
         }
-        let frame_bytes = self.group.bytes.len() as u64;
+        let (frame_bytes, step) = (self.group.bytes.len() as u64, self.group.growth_step());
         let Group { bytes, crc, .. } = &mut self.group;
         self.tail
-            .write(bytes, *crc, self.options.segment_bytes)
+            .write(bytes, *crc, step, self.options.segment_bytes)
             .attempt("write and sync log segment", &self.tail.path)?;
         self.unreported.bytes += frame_bytes;
         self.unreported.frames += self.group.frames;

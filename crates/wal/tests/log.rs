@@ -295,6 +295,25 @@ fn full_segments_are_used_again() {
 }
 
 #[test]
+fn zeros_go_ahead_of_small_groups_and_not_of_large_ones() {
+    let options = Options { segment_bytes: 4 << 20 };
+    for (bytes, zeros_ahead) in [(300, true), (30_000, false)] {
+        let fs = SimFs::new();
+        let mut wal = Wal::create(fs.clone(), dir(), IDENTITY, Position::default(), options).unwrap();
+        let frames: u64 = (1..=100)
+            .map(|index| {
+                append(&mut wal, index, 1, &payload(index, 1, bytes));
+                wal.sync().unwrap().bytes
+            })
+            .sum();
+        let ahead = fs.bytes(&common::segment(1)).len() as u64 - frames - 4096;
+        assert_eq!(ahead > 4096, zeros_ahead, "{ahead} bytes behind groups of {bytes}");
+        drop(wal);
+        assert_eq!(open(&fs).unwrap().1.last, at(100, 1));
+    }
+}
+
+#[test]
 fn segments_that_were_read_in_are_removed_instead() {
     let fs = SimFs::new();
     let mut wal = create(&fs);

@@ -32,7 +32,7 @@ fn write(tail: &mut Tail<SimFile>, positions: &[Position]) {
     for &position in positions {
         group.push(tail, Type::Entry, 0, position, b"payload");
     }
-    tail.write(&mut group.bytes, group.crc, SEGMENT_BYTES).unwrap();
+    tail.write(&mut group.bytes, group.crc, SEGMENT_BYTES, SEGMENT_BYTES).unwrap();
 }
 
 fn refusal(fs: &SimFs) -> (u64, u64, &'static str) {
