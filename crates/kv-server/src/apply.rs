@@ -16,6 +16,9 @@ use crate::log::causes;
 use crate::metrics::Metrics;
 use crate::store_thread::Checkpoints;
 
+/// Room that an entry of brief commands is sure to find enough: 16 KiB of them, and what records take beside their bytes.
+const BRIEF_ROOM_BYTES: usize = 64 << 10;
+
 /// The replicated machine and the thread behind its store.
 pub struct Apply {
     machine: StateMachine,
@@ -67,6 +70,11 @@ impl raft_node::StateMachine for Apply {
             self.checkpoints.compaction_began();
         }
         self.checkpoints.entry_ended(pressure, at.index)
+    }
+
+    fn is_brief(&self, command: &Bytes) -> bool {
+        let store = self.machine.store();
+        store.has_room(BRIEF_ROOM_BYTES) && state_machine::is_brief(command, store.fits_in_cache())
     }
 
     /// The log begins anew at `at`, durably, so this is carried out or the member ends; after a crash the next start does it.

@@ -83,6 +83,11 @@ impl Store {
         self.shared.cache.holds(self.shared.state.read().directory.raw_bytes())
     }
 
+    /// Whether an entry of `bytes` more can end without [`crate::Pressure::Full`].
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.shared.state.read().bytes_at_risk() + bytes < self.shared.options.checkpoint_full_bytes
+    }
+
     /// A value that is not versioned: members, alarms and the like.
     pub fn item(&self, key: &[u8]) -> Option<Bytes> {
         self.shared.state.read().items.get(key).cloned()

@@ -149,15 +149,19 @@ fn the_count_ignores_the_limit_at_every_revision() {
 #[test]
 fn pressure_rises_with_what_is_not_persisted_and_falls_with_it() {
     let options = Options { checkpoint_due_bytes: 2000, checkpoint_full_bytes: 6000, ..tiny_options() };
-    let (mut writer, _store, mut maintainer) = open(&MemoryBackend::new(), options);
+    let (mut writer, store, mut maintainer) = open(&MemoryBackend::new(), options);
     let mut seen = Vec::new();
     for index in 1..=60 {
+        let had_room = store.has_room(1000);
         put(&mut writer, &format!("k{index}"), &"v".repeat(100));
         seen.push(end(&mut writer, index));
+        assert!(!had_room || seen.last() < Some(&Pressure::Full), "entry {index}");
     }
+    assert!(!store.has_room(1000));
     assert!(seen.is_sorted() && seen[0] == Pressure::Calm && seen[59] == Pressure::Full);
     assert!(seen.contains(&Pressure::Due));
     assert_eq!(maintainer.persist().unwrap().applied.index, 60);
+    assert!(store.has_room(1000));
     put(&mut writer, "k", "v");
     assert_eq!(end(&mut writer, 61), Pressure::Calm);
 }

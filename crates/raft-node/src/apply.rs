@@ -8,12 +8,17 @@
 //!   machine is told so, and may save itself the work of an answer.
 //! * Whatever fails here is fatal: a member that skipped a command would differ from the others from then on.
 //!
-//! Knows nothing of threads: the driver's apply thread and the simulator call the same function.
+//! Knows nothing of threads: a member's driver, its apply thread and the simulator call the same function.
 
 use std::collections::BTreeMap;
 
 use crate::batch::Batch;
 use crate::{Answer, Fatal, Position, StateMachine};
+
+/// Commands and bytes of an entry that is applied where it is at hand, if the machine calls all of them brief: about as
+/// many as are applied in the time that a thread takes to wake up.
+const BRIEF_COMMANDS_MAX: usize = 4;
+const BRIEF_BYTES_MAX: usize = 16 << 10;
 
 /// One step, made by [`crate::Node::turn`].
 #[derive(Debug)]
@@ -103,6 +108,23 @@ impl<S: StateMachine, R> Applier<S, R> {
 
     pub fn machine(&self) -> &S {
         &self.machine
+    }
+
+    /// Whether `job` is next and takes microseconds: readers, or an entry of a few commands that the machine calls brief.
+    pub fn is_brief<P>(&self, job: &ApplyJob<P, R>) -> bool {
+        match &job.kind {
+            Kind::Reads { .. } => true,
+            Kind::Entry { at, content: Some(Content { batch, .. }) } => {
+                at.index == self.applied.index + 1
+                    && batch.count <= BRIEF_COMMANDS_MAX
+                    && batch.bytes() <= BRIEF_BYTES_MAX
+                    && batch
+                        .commands()
+                        .is_ok_and(|commands| commands.iter().all(|c| self.machine.is_brief(&c)))
+            }
+            // The end of any entry may wait for room in the machine's store.
+            Kind::Entry { content: None, .. } | Kind::Install { .. } => false,
+        }
     }
 
     pub fn apply<P>(&mut self, job: ApplyJob<P, R>) -> Result<Done<P, R, S::Outcome>, Fatal> {

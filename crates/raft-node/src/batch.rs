@@ -129,6 +129,14 @@ pub(crate) struct Commands {
 }
 
 impl Batch {
+    /// Bytes of its commands, as they are once unpacked.
+    pub fn bytes(&self) -> usize {
+        match &self.body {
+            Body::Plain(bytes) => bytes.len(),
+            Body::Packed { unpacked_bytes, .. } => *unpacked_bytes,
+        }
+    }
+
     /// Reads the header. Costs the same whatever the batch holds.
     pub fn parse(payload: &Bytes) -> Result<Batch, Malformed> {
         if payload.len() < HEADER_BYTES {

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!   driver, a task   inbox ─▶ node.turn ─▶ transport · log thread · apply thread   waits for the inbox or the next tick
+//!                                        └▶ state machine, if brief ─▶ replies
 //!   log thread       persist jobs ─▶ one sync ─▶ driver, then the promises         waits for the disk
 //!   apply thread     committed entries ─▶ state machine ─▶ replies                 waits for the state machine
 //! ```
 //!
 //! * Only the driver touches the node. A turn never waits: what must wait for a disk is handed to a thread (`threads.rs`).
+//!   What takes the state machine less time than a thread to wake is applied in the turn (`applying.rs`).
 //! * A task and no thread, so that it can live where the peers' sockets are served: a message that comes in is handled, and
 //!   what it calls for leaves, without a switch from thread to thread.
 //! * Woken, it lets everybody else in the runtime's queue go first: what they put in meanwhile shares the turn.
@@ -42,6 +44,9 @@ use crate::{Fatal, ProposeError, ReadError, Role, TransferError, Transport};
 
 /// See the module's head.
 const TICKS_PER_TURN: u32 = 2;
+
+/// Jobs of a turn that are looked at whether they are brief: an entry and its readers.
+const BRIEF_JOBS_MAX: usize = 2;
 
 pub(crate) type LocalNode<O> = Node<ProposeReply<O>, ReadReply>;
 pub(crate) type LocalJob<O> = ApplyJob<ProposeReply<O>, ReadReply>;
@@ -83,6 +88,9 @@ impl TickClock {
     }
 }
 
+/// See [`crate::applying::Applying::apply_brief`].
+type ApplyBrief<O> = Box<dyn Fn(LocalJob<O>) -> Result<Option<LocalJob<O>>, Fatal> + Send + Sync>;
+
 /// A wish to move leadership that is under way.
 struct Transfer {
     ticks_left: u32,
@@ -95,6 +103,8 @@ pub(crate) struct Outlets<O> {
     pub shared: Arc<Shared<O>>,
     pub log: Arc<Mailbox<PersistJob>>,
     pub apply: Arc<Mailbox<LocalJob<O>>>,
+    /// Applies a job here and now if that takes no time to speak of, and gives it back if not.
+    pub apply_brief: ApplyBrief<O>,
     pub replies: Replies<O>,
     pub transport: Arc<dyn Transport>,
 }
@@ -182,7 +192,7 @@ impl<O: Send + 'static> Driver<O> {
             if self.outlets.shared.has_failed() {
                 return Ok(()); // Another thread failed and said so: nothing more leaves.
             }
-            self.perform(turn);
+            self.perform(turn)?;
             self.note_gauges();
             if self.node.is_starved() {
                 // Read again after raising the flag: the apply thread may have finished in between.
@@ -252,7 +262,7 @@ impl<O: Send + 'static> Driver<O> {
 
     /// Peers first: their disks work while ours does. Answers last: whoever is told wakes up on another thread, and would
     /// take the processor from what others wait for.
-    fn perform(&mut self, turn: Turn<ProposeReply<O>, ReadReply>) {
+    fn perform(&mut self, turn: Turn<ProposeReply<O>, ReadReply>) -> Result<(), Fatal> {
         for message in turn.send {
             self.outlets.transport.send(message.to, message.lane, message.bytes);
         }
@@ -260,7 +270,7 @@ impl<O: Send + 'static> Driver<O> {
             self.outlets.transport.send_snapshot(offer);
         }
         self.outlets.log.put_all(turn.persist);
-        self.outlets.apply.put_all(turn.apply);
+        self.apply(turn.apply)?;
         let observer = &self.outlets.shared.observer;
         turn.snapshots_ignored.into_iter().for_each(|at| observer.snapshot_ignored(at));
         turn.checkpoint_wanted.into_iter().for_each(|index| observer.checkpoint_wanted(index));
@@ -279,6 +289,22 @@ impl<O: Send + 'static> Driver<O> {
         let applied = self.node.applied();
         let readable = turn.readable.into_iter().map(|reply| Completion::Read(reply, Ok(applied)));
         self.outlets.replies.complete(failed.chain(unread).chain(readable).collect());
+        Ok(())
+    }
+
+    /// What is brief is applied here, unless there is much of it; the rest is the apply thread's.
+    fn apply(&self, jobs: Vec<LocalJob<O>>) -> Result<(), Fatal> {
+        let mut rest = Vec::new();
+        let are_few = jobs.len() <= BRIEF_JOBS_MAX;
+        for job in jobs {
+            if are_few && rest.is_empty() {
+                rest.extend((self.outlets.apply_brief)(job)?);
+            } else {
+                rest.push(job);
+            }
+        }
+        self.outlets.apply.put_all(rest);
+        Ok(())
     }
 
     /// Publishes what others may read, and tells those who wait for leadership to move.

@@ -3,6 +3,7 @@
 //! | trait | called from | may |
 //! |---|---|---|
 //! | [`StateMachine`] | the apply thread | compute, and wait for its own disk; everything behind it waits too |
+//! | the same | the driver, for brief commands | compute for microseconds |
 //! | [`Transport`] | the driver and the log thread | queue, and drop what finds no room |
 //! | [`Observer`] | the driver and both threads | count |
 //!
@@ -94,6 +95,13 @@ pub trait StateMachine: Send + 'static {
     ///
     /// The border of an entry: a state between two commands of one entry is never made durable.
     fn end_entry(&mut self, at: Position) -> Result<(), Fatal>;
+
+    /// Whether `command`, in an entry of no more than 16 KiB, is applied within microseconds and the end of its entry
+    /// cannot wait. An entry of a few such commands is applied by the driver itself, if it is next and nobody else applies:
+    /// waking the apply thread, and being woken by it, takes longer.
+    fn is_brief(&self, _command: &Bytes) -> bool {
+        false
+    }
 
     /// The staged snapshot becomes the machine's state, in place of everything applied so far; the next entry is the
     /// one after `at`. The log has been restarted by now, durably: there is no way back, only on, after a crash as well.

@@ -18,7 +18,8 @@
 //! 2. The driver's next turn makes one entry of all that wait; on a follower the batch leaves for the leader.
 //! 3. The entry leaves for the followers at once and goes to the log thread: the disks work at the same time.
 //! 4. A quorum's acknowledgements commit it, this member's own sync among them or not.
-//! 5. When it is committed and synced here, the apply thread feeds its commands to the machine, in order.
+//! 5. When it is committed and synced here, its commands go to the machine, in order: by the apply thread or, if they are few and
+//!    brief and nothing else waits, by the driver.
 //! 6. The outcomes of the whole entry cross to the async runtime together and wake those who wait.
 //!
 //! A linearizable read takes the short way: one round of heartbeats for all that wait, the index it confirms, and a wait for
@@ -76,6 +77,7 @@ mod message; // Raft messages on the wire
 mod state; // votes, commit and membership on disk
 
 // The shell.
+mod applying; // by whom they are applied
 mod driver; // the loop around a node
 mod inbox; // how it is told
 mod mailbox; // how the threads are told

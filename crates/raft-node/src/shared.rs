@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | inbox | handles, log thread, apply thread | driver |
 //! | role, leader, term, commit, last index | driver, after each turn | handles |
-//! | applied | apply thread, after each entry | driver, handles |
+//! | applied | whoever applies, after each entry | driver, handles |
 //! | proposals, reads: who waits | handles take permits, answers give them back | handles |
 //! | failed | the first thread in trouble | everybody, before anything is acknowledged |
 //!
@@ -51,7 +51,7 @@ pub(crate) struct Shared<O> {
     /// Readers between entrance and answer.
     pub reads: Arc<Occupancy>,
     pub observer: Arc<dyn Observer>,
-    /// Written by the apply thread.
+    /// Written by whoever applies.
     pub applied: AtomicU64,
     /// The driver has entries that wait for room in the apply thread.
     pub wants_applied: AtomicBool,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use wal::{Fs, Recovery, Wal};
 
 use crate::apply::Applier;
+use crate::applying::Applying;
 use crate::driver::{Driver, Outlets, TickClock};
 use crate::event::Setup;
 use crate::found::Found;
@@ -99,23 +100,25 @@ pub fn start<S: StateMachine, F: Fs>(
     shared.publish(node.gauges());
     let (replies, pump) = replies();
     let jobs = (Arc::new(Mailbox::new()), Arc::new(Mailbox::new()));
+    let applying = Arc::new(Applying::new(Applier::new(state_machine), shared.clone(), replies.clone()));
+    let for_driver = applying.clone();
     let outlets = Outlets {
         shared: shared.clone(),
         log: jobs.0.clone(),
         apply: jobs.1.clone(),
-        replies: replies.clone(),
+        apply_brief: Box::new(move |job| for_driver.apply_brief(job)),
+        replies,
         transport: transport.clone(),
     };
     let clock = TickClock::new(config.tick, Instant::now());
     // Made first: should a thread not start, it goes, and takes those down that wait for it.
     let driver = Driver::new(node, outlets, clock, 2 * config.election_ticks);
-    let applier = Applier::new(state_machine);
 
     let for_log = shared.clone();
     let for_apply = shared.clone();
     let mut threads = Spawner { shared: &shared, handles: Vec::new() };
     threads.spawn("raft-log", move || run_log(wal, &jobs.0, &for_log, &*transport))?;
-    threads.spawn("raft-apply", move || run_apply(applier, &jobs.1, &for_apply, &replies))?;
+    threads.spawn("raft-apply", move || run_apply(&applying, &jobs.1, &for_apply))?;
     let handles = threads.handles;
     Ok(Started { handle: Handle { shared }, driver, pump, threads: Threads { handles } })
 }

@@ -1,6 +1,6 @@
 //! The two threads of a member: those who wait for a disk, so that the driver need not.
 //!
-//! * Only the log thread touches the log; only the apply thread the machine.
+//! * Only the log thread touches the log; who applies, `applying.rs` says.
 //! * Each takes everything that waits at once, and ends when its mailbox is closed and empty.
 //! * Each ends by itself when the other, or the driver, has failed: nothing more is acknowledged then.
 
@@ -9,13 +9,12 @@ use std::time::Instant;
 
 use wal::{Fs, Wal};
 
-use crate::apply::Applier;
+use crate::applying::Applying;
 use crate::driver::LocalJob;
 use crate::error::causes;
 use crate::event::Event;
 use crate::mailbox::{Mailbox, Taken};
 use crate::persist::{PersistJob, persist};
-use crate::replies::{Completion, ReadReply, Replies};
 use crate::shared::{Input, Shared};
 use crate::{Fatal, LogSync, StateMachine, Transport};
 
@@ -55,40 +54,28 @@ pub(crate) fn run_log<O, F: Fs>(
     }
 }
 
-/// The apply thread: entries in, answers out, one batch of answers per entry.
+/// The apply thread: what the driver does not apply itself.
 ///
-/// Answers of an entry wait for its last command, not for other entries: a proposer of a small entry is not held up by
-/// the large one behind it. When the store is full the machine waits inside `end_entry`; entries then pile up in the
-/// core, within its bound, while commits go on.
+/// When the store is full the machine waits inside `end_entry`; entries then pile up in the core, within its bound, while
+/// commits go on.
 pub(crate) fn run_apply<S: StateMachine>(
-    mut applier: Applier<S, ReadReply>,
+    applying: &Applying<S>,
     jobs: &Mailbox<LocalJob<S::Outcome>>,
     shared: &Shared<S::Outcome>,
-    replies: &Replies<S::Outcome>,
 ) -> Result<(), Fatal> {
     let mut waiting = Vec::new();
     loop {
         let taken = jobs.take(&mut waiting);
         for job in waiting.drain(..) {
-            let started = Instant::now();
-            let done = applier.apply(job)?;
-            if shared.has_failed() {
-                return Ok(()); // The log may have failed: nothing more is acknowledged.
+            if !shared.has_failed() {
+                applying.apply(job)?;
             }
-            let applied = applier.applied().index;
-            if done.entry.is_some() {
-                shared.applied.store(applied, Ordering::SeqCst);
-                shared.observer.entry_applied(done.commands, started.elapsed());
-            }
-            let answered =
-                done.answered.into_iter().map(|(reply, outcome)| Completion::Proposal(reply, Ok(outcome)));
-            let readable = done.readable.into_iter().map(|reply| Completion::Read(reply, Ok(applied)));
-            replies.complete(answered.chain(readable).collect());
         }
         if shared.wants_applied.swap(false, Ordering::SeqCst) {
             shared.inbox.nudge();
         }
-        if taken == Taken::Closed {
+        if taken == Taken::Closed || shared.has_failed() {
+            applying.end();
             return Ok(());
         }
     }

@@ -66,6 +66,24 @@ async fn three_members_serve_from_anywhere_and_survive_a_full_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn brief_and_long_commands_keep_their_order() {
+    let home = Home::new();
+    let members: Vec<Running> = (1..=3).map(|id| home.boot(id, 3)).collect();
+    leader_of(&members.iter().collect::<Vec<_>>()).await;
+    let mut expected = Vec::new();
+    for round in 0..100 {
+        let command = format!("{} {round}", if round % 3 == 0 { "long" } else { "brief" });
+        assert_eq!(propose(&members[round % 3], &command).await, round + 1);
+        expected.push(command);
+    }
+    for member in &members {
+        until("all is applied", || member.lines.lock().unwrap().len() == 100).await;
+        assert_eq!(*member.lines.lock().unwrap(), expected);
+    }
+    members.into_iter().for_each(Running::stop);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_clients_share_entries_and_syncs() {
     let home = Home::new();
     let member = home.boot(1, 1);
@@ -173,12 +191,19 @@ async fn a_failed_sync_ends_the_member_and_acknowledges_nothing() {
 
 #[tokio::test]
 async fn a_machine_that_cannot_go_on_ends_the_member() {
-    let home = Home::new();
-    let member = home.boot(1, 1);
-    assert_eq!(member.handle.propose(Bytes::from_static(b"die")).await, Err(ProposeError::Stopped));
-    until("the owner was told", || member.fatal.get().is_some()).await;
-    assert_eq!(member.fatal.get(), Some(&Fatal::new("apply die")));
-    member.threads.join();
+    for command in ["die", "brief, then die"] {
+        let home = Home::new();
+        let member = home.boot(1, 1);
+        propose(&member, "before").await;
+        assert_eq!(
+            member.handle.propose(Bytes::from(command)).await,
+            Err(ProposeError::Stopped),
+            "{command}"
+        );
+        until("the owner was told", || member.fatal.get().is_some()).await;
+        assert_eq!(member.fatal.get(), Some(&Fatal::new("apply die")));
+        member.threads.join();
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What commands mean: etcd's KV semantics on the store, plus alarms and members.
 //!
-//!   commands in log order ──▶ StateMachine ──▶ mvcc::Writer        (the apply thread, one only)
+//!   commands in log order ──▶ StateMachine ──▶ mvcc::Writer        (one thread at a time)
 //!   requests of clients   ──▶ range, read_txn, RangeStream ──▶ mvcc::Store        (any thread)
 //!
 //! * Deterministic: the same commands in the same order leave the same bytes on every member. No clock, no random
@@ -21,6 +21,7 @@ pub mod command; // what a log entry says
 mod overlap;
 pub mod validate; // what is refused before consensus // one revision changes a key once
 
+mod brief; // which of them take no time to speak of
 mod machine; // commands applied
 mod txn; // compare, then one of two branches
 mod write; // put and delete
@@ -41,6 +42,7 @@ mod failure; // refusal or breakdown
 mod tests;
 
 pub use alarms::active as active_alarms;
+pub use brief::is_brief;
 pub use failure::{Failure, Fatal};
 pub use large::LargeRange;
 pub use machine::{Answer, Outcome, Response, StateMachine};

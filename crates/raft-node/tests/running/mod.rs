@@ -20,7 +20,8 @@ pub const OPTIONS: Options = Options { segment_bytes: 1 << 20 };
 
 pub type Lines = Arc<Mutex<Vec<String>>>;
 
-/// Writes commands down where the test can see them; refuses to go on at the command "die".
+/// Writes commands down where the test can see them; refuses to go on at commands that end with "die", and calls those brief
+/// that begin so.
 pub struct Book {
     pub lines: Lines,
     pub applied: Position,
@@ -58,7 +59,7 @@ impl StateMachine for Book {
 
     fn apply(&mut self, _at: Position, command: &Bytes, answer: Answer) -> Result<Option<usize>, Fatal> {
         let command = String::from_utf8(command.to_vec()).unwrap();
-        if command == "die" {
+        if command.ends_with("die") {
             return Err(Fatal::new("apply die"));
         }
         let mut lines = self.lines.lock().unwrap();
@@ -70,6 +71,10 @@ impl StateMachine for Book {
         self.applied = at;
         *self.shelf.newest.lock().unwrap() = (at, self.lines.lock().unwrap().clone());
         Ok(())
+    }
+
+    fn is_brief(&self, command: &Bytes) -> bool {
+        command.starts_with(b"brief")
     }
 
     fn install(&mut self, at: Position) -> Result<(), Fatal> {

@@ -1,0 +1,158 @@
+//! Brief commands: those that name a few keys, so that applying them takes microseconds.
+//!
+//! A guess ahead of applying, from the command alone, that may be wrong only to the safe side: it decides who applies, never what.
+
+use api::etcdserverpb::compare::CompareTarget;
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::{Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
+use bytes::Bytes;
+
+use crate::command::{self, Kind};
+
+/// Keys that a brief command names, in both branches of its transactions.
+const KEYS_MAX: usize = 16;
+
+/// Whether `command` names at most 16 keys, all of them by themselves, and copies no stored value into a new record; nor
+/// reads one, unless `values_are_near`, that is, in memory as a rule.
+pub fn is_brief(command: &Bytes, values_are_near: bool) -> bool {
+    let keys = match command::decode(command) {
+        Ok(Kind::Put(put)) => of_put(&put, values_are_near),
+        Ok(Kind::DeleteRange(delete)) => of_delete(&delete, values_are_near),
+        Ok(Kind::Txn(txn)) => of_txn(&txn, values_are_near),
+        // Rare, and more than keys. What cannot be decoded is for whoever applies it.
+        Ok(Kind::Compact(_) | Kind::Alarm(_) | Kind::PublishMember(_)) | Err(_) => None,
+    };
+    keys.is_some_and(|keys| keys <= KEYS_MAX)
+}
+
+/// A key, if values need not be read or are near; None for what is not brief.
+fn one_key(reads_value: bool, values_are_near: bool) -> Option<usize> {
+    (!reads_value || values_are_near).then_some(1)
+}
+
+fn of_put(put: &PutRequest, near: bool) -> Option<usize> {
+    if put.ignore_value { None } else { one_key(put.prev_kv || put.ignore_lease, near) }
+}
+
+fn of_delete(delete: &DeleteRangeRequest, near: bool) -> Option<usize> {
+    if delete.range_end.is_empty() { one_key(delete.prev_kv, near) } else { None }
+}
+
+fn of_range(range: &RangeRequest, near: bool) -> Option<usize> {
+    if range.range_end.is_empty() { one_key(!range.keys_only && !range.count_only, near) } else { None }
+}
+
+fn of_compare(compare: &Compare, near: bool) -> Option<usize> {
+    let reads =
+        matches!(CompareTarget::try_from(compare.target), Ok(CompareTarget::Value | CompareTarget::Lease));
+    if compare.range_end.is_empty() { one_key(reads, near) } else { None }
+}
+
+fn of_txn(txn: &TxnRequest, near: bool) -> Option<usize> {
+    let compares = txn.compare.iter().map(|compare| of_compare(compare, near));
+    let ops = txn.success.iter().chain(&txn.failure).map(|op| of_op(op, near));
+    compares.chain(ops).sum()
+}
+
+fn of_op(op: &RequestOp, near: bool) -> Option<usize> {
+    match op.request.as_ref()? {
+        Request::RequestRange(range) => of_range(range, near),
+        Request::RequestPut(put) => of_put(put, near),
+        Request::RequestDeleteRange(delete) => of_delete(delete, near),
+        Request::RequestTxn(txn) => of_txn(txn, near),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::etcdserverpb::CompactionRequest;
+
+    use super::*;
+
+    const KEY: Bytes = Bytes::from_static(b"k");
+
+    fn put() -> PutRequest {
+        PutRequest { key: KEY, value: KEY, ..PutRequest::default() }
+    }
+
+    fn delete() -> DeleteRangeRequest {
+        DeleteRangeRequest { key: KEY, ..DeleteRangeRequest::default() }
+    }
+
+    fn range() -> RangeRequest {
+        RangeRequest { key: KEY, ..RangeRequest::default() }
+    }
+
+    fn compare(target: CompareTarget) -> Compare {
+        Compare { key: KEY, target: target as i32, ..Compare::default() }
+    }
+
+    fn op(request: Request) -> RequestOp {
+        RequestOp { request: Some(request) }
+    }
+
+    fn txn(compare: Vec<Compare>, success: Vec<RequestOp>) -> TxnRequest {
+        TxnRequest { compare, success, failure: Vec::new() }
+    }
+
+    #[test]
+    fn what_is_brief_and_for_what_values_must_be_near() {
+        #[derive(Debug, PartialEq)]
+        enum Brief {
+            Always,
+            Near,
+            Never,
+        }
+        use Brief::{Always, Near, Never};
+        let puts = |count| vec![op(Request::RequestPut(put())); count];
+        let cases = [
+            (Kind::Put(put()), Always),
+            (Kind::Put(PutRequest { prev_kv: true, ..put() }), Near),
+            (Kind::Put(PutRequest { ignore_lease: true, ..put() }), Near),
+            (Kind::Put(PutRequest { ignore_value: true, ..put() }), Never),
+            (Kind::DeleteRange(delete()), Always),
+            (Kind::DeleteRange(DeleteRangeRequest { prev_kv: true, ..delete() }), Near),
+            (Kind::DeleteRange(DeleteRangeRequest { range_end: KEY, ..delete() }), Never),
+            (Kind::Txn(txn(vec![compare(CompareTarget::Mod)], puts(1))), Always),
+            (Kind::Txn(txn(vec![compare(CompareTarget::Value)], puts(1))), Near),
+            (Kind::Txn(txn(vec![Compare { range_end: KEY, ..Compare::default() }], puts(1))), Never),
+            (
+                Kind::Txn(TxnRequest {
+                    failure: vec![op(Request::RequestRange(range()))],
+                    ..txn(vec![], puts(1))
+                }),
+                Near,
+            ),
+            (
+                Kind::Txn(txn(
+                    vec![],
+                    vec![op(Request::RequestRange(RangeRequest { keys_only: true, ..range() }))],
+                )),
+                Always,
+            ),
+            (
+                Kind::Txn(txn(
+                    vec![],
+                    vec![op(Request::RequestRange(RangeRequest { range_end: KEY, ..range() }))],
+                )),
+                Never,
+            ),
+            (Kind::Txn(txn(vec![], puts(KEYS_MAX))), Always),
+            (Kind::Txn(txn(vec![], puts(KEYS_MAX + 1))), Never),
+            (Kind::Txn(txn(vec![], vec![op(Request::RequestTxn(txn(vec![], puts(KEYS_MAX + 1))))])), Never),
+            (Kind::Txn(txn(vec![], vec![RequestOp { request: None }])), Never),
+            (Kind::Compact(CompactionRequest::default()), Never),
+        ];
+        for (kind, expected) in cases {
+            let command = command::encode(kind.clone());
+            let seen = match (is_brief(&command, false), is_brief(&command, true)) {
+                (true, true) => Always,
+                (false, true) => Near,
+                (false, false) => Never,
+                (true, false) => panic!("nearer values made it longer: {kind:?}"),
+            };
+            assert_eq!(seen, expected, "{kind:?}");
+        }
+        assert!(!is_brief(&Bytes::from_static(b"\xff\xff"), true), "no command");
+    }
+}
