@@ -22,7 +22,7 @@ const IDLE_BYTES_MAX: usize = 1 << 20;
 
 /// Where groups are this large, zeros ahead of them would write each byte of the log twice for a sync that is a sixth
 /// shorter: the file grows by the group then (docs/decisions/0002).
-const LARGE_BYTES: usize = 8 << 10;
+const LARGE_BYTES: usize = 4 << 10;
 /// Groups that the mean reaches back over, about.
 const MEAN_GROUPS: usize = 8;
 
