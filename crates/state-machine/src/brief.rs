@@ -2,12 +2,13 @@
 //!
 //! A guess ahead of applying, from the command alone, that may be wrong only to the safe side: it decides who applies, never what.
 
-use api::etcdserverpb::compare::CompareTarget;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
 use bytes::Bytes;
+use mvcc::Fetch;
 
 use crate::command::{self, Kind};
+use crate::{compare, range};
 
 /// Keys that a brief command names, in both branches of its transactions.
 const KEYS_MAX: usize = 16;
@@ -39,12 +40,12 @@ fn of_delete(delete: &DeleteRangeRequest, near: bool) -> Option<usize> {
 }
 
 fn of_range(range: &RangeRequest, near: bool) -> Option<usize> {
-    if range.range_end.is_empty() { one_key(!range.keys_only && !range.count_only, near) } else { None }
+    let reads = range::fetch(range) == Fetch::Full;
+    if range.range_end.is_empty() { one_key(reads, near) } else { None }
 }
 
 fn of_compare(compare: &Compare, near: bool) -> Option<usize> {
-    let reads =
-        matches!(CompareTarget::try_from(compare.target), Ok(CompareTarget::Value | CompareTarget::Lease));
+    let reads = compare::fetch(compare) == Fetch::Full;
     if compare.range_end.is_empty() { one_key(reads, near) } else { None }
 }
 
@@ -66,6 +67,7 @@ fn of_op(op: &RequestOp, near: bool) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use api::etcdserverpb::CompactionRequest;
+    use api::etcdserverpb::compare::CompareTarget;
 
     use super::*;
 

@@ -61,7 +61,7 @@ pub(crate) fn key_after(key: &[u8]) -> Bytes {
 }
 
 /// Versions and revisions are in the index; only values and leases are worth reading a record for.
-fn fetch(compare: &Compare) -> Fetch {
+pub(crate) fn fetch(compare: &Compare) -> Fetch {
     match CompareTarget::try_from(compare.target) {
         Ok(CompareTarget::Value | CompareTarget::Lease) => Fetch::Full,
         Ok(CompareTarget::Version | CompareTarget::Create | CompareTarget::Mod) | Err(_) => Fetch::KeysOnly,

@@ -18,8 +18,8 @@
 compile_error!("a mutant breaks a promise on purpose: it is built with debug assertions, and never ships");
 
 pub mod command; // what a log entry says
-mod overlap;
-pub mod validate; // what is refused before consensus // one revision changes a key once
+mod overlap; // one revision changes a key once
+pub mod validate; // what is refused before consensus
 
 mod brief; // which of them take no time to speak of
 mod machine; // commands applied

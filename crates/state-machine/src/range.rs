@@ -91,7 +91,8 @@ fn fetch_limit(request: &RangeRequest) -> usize {
     }
 }
 
-fn fetch(request: &RangeRequest) -> Fetch {
+/// What an answer is made from.
+pub(crate) fn fetch(request: &RangeRequest) -> Fetch {
     if request.count_only {
         Fetch::CountOnly
     } else if request.keys_only && request.sort_target != SortTarget::Value as i32 {
