@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 seconds=$1
 shift
-[[ $# -gt 0 ]] || set -- wal_reader block_reader snapshot_stream peer_message
+[[ $# -gt 0 ]] || set -- wal_reader block_reader snapshot_stream peer_message client_request apply_command
 
 host=$(rustc -vV | sed -n 's/^host: //p')
 export CARGO_TARGET_DIR=$PWD/target

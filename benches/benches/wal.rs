@@ -9,7 +9,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use wal::testing::SimFs;
 use wal::{Entry, Fs, LogIndex, Options, Position, RealFs, Term, Wal};
 
-const OPTIONS: Options = Options { segment_bytes: Options::SEGMENT_BYTES };
+const OPTIONS: Options = Options { segment_bytes: Options::SEGMENT_BYTES, salt: [7; 16] };
 
 fn disk() -> PathBuf {
     std::env::var_os("BENCH_DIR").map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from)

@@ -19,6 +19,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed={}", proto_dir.display());
     let descriptors = protox::compile(FILES, [&proto_dir])?;
     // Every `bytes` field becomes a refcounted slice: a key or a value is not copied when a message is decoded.
-    tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
+    let bounded = "crate::message_batch::MessageBatch";
+    let config = tonic_prost_build::configure().bytes(".").extern_path(".peer.MessageBatch", bounded);
+    config.compile_fds(descriptors)?;
     Ok(())
 }

@@ -13,7 +13,8 @@ use wal::{Entry, LogIndex, Options, Position, Term, Wal};
 
 const DIR: &str = "/wal";
 const IDENTITY: &[u8] = b"the log of a fuzzer";
-const OPTIONS: Options = Options { segment_bytes: 8192 };
+const SALT: [u8; 16] = *b"a fuzzer's salt.";
+const OPTIONS: Options = Options { segment_bytes: 8192, salt: SALT };
 const PAGE: usize = 4096;
 const ENTRIES: u64 = 60;
 
@@ -73,7 +74,8 @@ fn patch(bytes: &mut Vec<u8>, input: &[u8]) {
 
 /// Frames whose fields are the input's, under checksums that are right.
 fn forged(page: &[u8], mut input: &[u8]) -> Vec<u8> {
-    let seed = crc32c::crc32c_append(crc32c::crc32c(IDENTITY), &1u64.to_le_bytes());
+    let of_log = crc32c::crc32c_append(crc32c::crc32c(IDENTITY), &SALT);
+    let seed = crc32c::crc32c_append(of_log, &1u64.to_le_bytes());
     let mut bytes = page.to_vec();
     let mut previous = u32::from_le_bytes(page[PAGE - 4..].try_into().unwrap());
     while input.len() >= 8 {
@@ -92,6 +94,7 @@ fn forged(page: &[u8], mut input: &[u8]) -> Vec<u8> {
         fixed[16..20].copy_from_slice(&chained.to_le_bytes());
         fixed[20..28].copy_from_slice(&u64::from(head[5]).to_le_bytes());
         fixed[28..36].copy_from_slice(&u64::from(head[6]).to_le_bytes());
+        fixed[8..].iter_mut().zip(SALT.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
         let check = (crc32c::crc32c_append(seed, &fixed[6..]) & 0xffff) as u16;
         fixed[4..6].copy_from_slice(&check.to_le_bytes());
         let mut frame = fixed.to_vec();

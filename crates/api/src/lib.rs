@@ -9,6 +9,7 @@
 
 mod code; // how a call can end
 mod error; // what etcd says when it refuses
+mod message_batch; // messages of a peer, decoded within a bound
 
 pub use code::CODE_NAMES;
 pub use error::Error;
@@ -58,5 +59,6 @@ pub mod command {
 /// Member to member.
 pub mod peer {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
+    pub use crate::message_batch::MessageBatch;
     tonic::include_proto!("peer");
 }

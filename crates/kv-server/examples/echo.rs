@@ -1,7 +1,7 @@
 //! The floor under every figure: a server that answers Put and Range without doing anything.
 //!
-//! `cargo run --release -p kv-server --example echo -- tonic 127.0.0.1:2379` serves through tonic alone, `front` in place
-//! of `tonic` through this project's own connection task. Drive either with `loadgen put`.
+//! `cargo run --release -p kv-server --example echo -- tonic 127.0.0.1:2379` serves through tonic alone,
+//! `front` in place of `tonic` through this project's own connection task. Drive either with `loadgen put`.
 
 use api::etcdserverpb::kv_server::{Kv, KvServer};
 use api::etcdserverpb::maintenance_server::{Maintenance, MaintenanceServer};
@@ -14,8 +14,9 @@ use api::etcdserverpb::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderMap;
-use kv_server::front::{self, Answer, HotMethods, Limits};
+use kv_server::net::http2::{self, Answer, HotMethods, Limits, Room};
 use prost::Message;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -112,10 +113,10 @@ impl Maintenance for Echo {
 }
 
 impl HotMethods for Echo {
-    type Method = bool;
+    type Call = bool;
     type Long = std::convert::Infallible;
 
-    fn find(&self, path: &str) -> Option<bool> {
+    fn find(&self, path: &str, _headers: &HeaderMap) -> Option<bool> {
         match path {
             "/etcdserverpb.KV/Put" => Some(true),
             "/etcdserverpb.KV/Range" => Some(false),
@@ -123,7 +124,11 @@ impl HotMethods for Echo {
         }
     }
 
-    async fn call(&self, put: bool, _: HeaderMap, message: Bytes) -> Result<Answer<Self::Long>, Status> {
+    fn deadline(_put: &bool) -> Option<tokio::time::Instant> {
+        None
+    }
+
+    async fn call(&self, put: bool, message: Bytes, _: Room<'_>) -> Result<Answer<Self::Long>, Status> {
         Ok(Answer::Whole(if put {
             PutRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
             prefixed(&PutResponse { header: header(), prev_kv: None })
@@ -164,11 +169,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         streams_max: u32::MAX,
         keepalive_interval: Duration::from_secs(7200),
         keepalive_timeout: Duration::from_secs(20),
+        ping_spacing_min: Duration::ZERO,
     };
+    let totals = Arc::default();
     let (_keep, stop) = watch::channel(false);
     loop {
         let (socket, _) = listener.accept().await?;
         socket.set_nodelay(true)?;
-        tokio::spawn(front::serve(socket, Echo, services.clone(), limits, stop.clone()));
+        tokio::spawn(http2::serve(socket, Echo, services.clone(), limits, Arc::clone(&totals), stop.clone()));
     }
 }

@@ -1,64 +1,54 @@
 //! The server process: etcd's v3 API over `raft-node` and `mvcc`.
 //!
 //! ```text
-//!   client ─▶ listen ─▶ service ─▶ member ─▶ raft-node ─▶ apply ─▶ state-machine ─▶ mvcc
-//!                 └───▶ http                   │  ▲                                  │
-//!                                              ▼  │                             store_thread
-//!                                             peer ◀──▶ other members
+//!   client ─▶ net ─▶ rpc ─▶ member/handle ─▶ raft-node ─▶ member/apply ─▶ state-machine ─▶ mvcc
+//!              └───▶ http                     │  ▲                                         │
+//!                                             ▼  │                               member/checkpointer
+//!                                            peer ◀──▶ other members
 //! ```
 //!
-//! The border inside this crate: `node` starts everything and builds one `member::Member` from
-//! `{raft handle, mvcc store, ids, limits, metrics, the store's thread}`; `service` turns it into gRPC; `http` asks the same `Member` for health. Sockets, files, threads and signals stay on this side of it.
+//! `node` starts everything and builds one `member::Member` from the Raft handle, the store, ids, limits,
+//! metrics and the store's thread. `rpc` serves it as gRPC, `http` as health checks and metrics. Neither
+//! opens a socket or file. A module uses only modules above it in the list below.
 //!
-//! This crate is glue: it holds no state that matters after a crash, and decides nothing that replicas must agree on.
+//! This crate is glue: it holds no state that matters after a crash, and decides nothing that replicas must
+//! agree on.
 
-pub mod flags; // what was said on the command line
-pub mod local_cluster; // the same command in N terminals
-pub mod settings; // what one member was told to be
-pub mod url; // addresses as flags give them
-pub mod version; // which version, in three senses
+mod process; // log, threads, signals, file descriptors, versions
 
-pub mod bootstrap; // from settings and a directory to an identity and its log
-pub mod directory; // one member's home on disk
-pub mod identity; // who this member is, ever after its first start
-pub mod ids; // member and cluster numbers
+mod metrics; // Prometheus metrics
 
-pub mod disk; // the log's file system, timed
-pub mod home; // the store at start
-pub mod incoming; // a store that the leader sends
+mod config; // flags, settings, addresses
+mod data_dir; // one member's directory: identity, log, store
+mod local_cluster; // the same command in N terminals
 
-pub mod apply; // where the log meets the store
-pub mod node; // one member's life, start to end
-pub mod peer; // member to member
-pub mod runtime; // the threads that serve sockets
-pub mod shutdown; // the end, asked for or forced
-pub mod store_thread; // checkpoints and compaction, away from every request
+mod errors; // every gRPC status
 
-pub mod clients; // the client port
-pub mod front; // one client connection
-pub mod http; // health, version, metrics
-pub mod listen; // sockets that others dial
+mod admission; // fair, bounded use of memory and threads
 
-pub mod member; // this member, as the services see it
-pub mod service; // etcd's gRPC methods
+pub mod net; // sockets, the client port, HTTP/2
 
-pub mod inspect; // a look at a data directory
+mod member; // the replicated state and its store
+mod peer; // member to member
+mod rpc; // etcd's gRPC methods
 
-pub mod log; // the process's own words
-pub mod metrics; // figures for whoever watches
+mod http; // health, version, metrics
+mod inspect; // shows a data directory
+mod node; // one member from start to end
 
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use directory::{Directory, DirectoryError};
-use flags::{FlagError, Flags, Notice, Parsed};
+use config::flags::{self, FlagError, Notice, Parsed};
+use config::{Flags, Settings, SettingsError, log_settings};
+use data_dir::{Directory, DirectoryError};
 use local_cluster::LocalClusterError;
-use log::causes;
 use node::NodeError;
-use settings::{Settings, SettingsError};
+use process::log::{self, causes};
+use process::{descriptors, version};
 
-/// Why the process ended before it was told to.
+/// Why the process could not start or go on.
 #[derive(Debug, thiserror::Error)]
 enum RunError {
     #[error(transparent)]
@@ -92,13 +82,14 @@ pub fn run(
 ) -> ExitCode {
     let mut arguments = arguments.into_iter().peekable();
     if arguments.next_if(|first| first == inspect::COMMAND).is_some() {
+        descriptors::raise();
         return inspect::run(arguments);
     }
     match try_run(arguments, environment) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Plain text and not a log line: it is for whoever typed the command.
-            let _nobody_reads = writeln!(std::io::stderr(), "kv-server: {}", causes(&error));
+            // Plain text and not a log line: it is for the user of the command line.
+            let _unwritten = writeln!(std::io::stderr(), "kv-server: {}", causes(&error));
             ExitCode::from(error.exit_code())
         }
     }
@@ -119,12 +110,13 @@ fn try_run(
         say(&version::text());
         return Ok(());
     }
-    log::start(settings::log_settings(&flags)?);
+    log::start(log_settings(&flags)?);
     notices.iter().for_each(note);
-    // Whatever this process writes, a library's files included, is nobody else's to read.
+    // Files that this process creates, those of libraries included, are readable by its user only.
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
-    // The allocator asks for huge pages, and each that is touched in one place is in memory whole: half of what a small member takes.
-    // They are no faster here. A kernel that does not know the call leaves it at that.
+    // The allocator asks for huge pages, and each that is touched in one place is in memory whole: half of
+    // what a small member takes. They are no faster here. A kernel that does not know the call leaves it at
+    // that.
     let _is_unknown = rustix::thread::disable_transparent_huge_pages(true);
     let (settings, directory) = choose(&flags)?;
     Ok(node::run(settings, directory)?)
@@ -140,7 +132,7 @@ fn choose(flags: &Flags) -> Result<(Settings, Directory), RunError> {
 }
 
 fn say(text: &str) {
-    let _nobody_reads = std::io::stdout().write_all(text.as_bytes());
+    let _unwritten = std::io::stdout().write_all(text.as_bytes());
 }
 
 fn note(notice: &Notice) {

@@ -7,15 +7,15 @@
 //!   m3    32379    32380   …
 //! ```
 //!
-//! A process takes the first slot whose directory no other process holds, so that a killed member comes back as
-//! itself when its command is typed again.
+//! A process takes the first slot whose directory no other process holds, so that a killed member comes back
+//! as itself when its command is typed again.
 
 use std::path::{Path, PathBuf};
 
-use crate::directory::{Directory, DirectoryError};
-use crate::flags::Flags;
-use crate::settings::{Settings, SettingsError};
-use crate::url::{UrlError, Urls};
+use crate::config::Flags;
+use crate::config::{Settings, SettingsError};
+use crate::config::{UrlError, Urls};
+use crate::data_dir::{Directory, DirectoryError};
 
 /// Five slots are as many as fit between the ports that etcd's own examples use.
 const PORTS: [u16; 5] = [2379, 22379, 32379, 42379, 52379];
@@ -30,7 +30,7 @@ pub enum LocalClusterError {
     Full { members: usize, parent: PathBuf },
 }
 
-/// Takes a slot: what the member there is told, and its directory, held.
+/// Takes a slot: the settings of its member, and its locked directory.
 pub fn take_slot(flags: &Flags, members: u64) -> Result<(Settings, Directory), LocalClusterError> {
     let members = check(flags, members)?;
     let default = || format!("local-cluster-{members}.kv-server");
@@ -76,7 +76,7 @@ fn urls(port: u16) -> Result<Urls, UrlError> {
     Urls::parse(&format!("http://127.0.0.1:{port}"))
 }
 
-/// The flags that somebody with more patience would have typed for this slot.
+/// The flags of this slot, as a user would give them.
 fn slot_flags(flags: &Flags, parent: &Path, slot: usize, members: usize) -> Flags {
     let client = urls(PORTS[slot]).ok();
     let peer = urls(PORTS[slot] + 1).ok();
@@ -100,7 +100,7 @@ fn slot_flags(flags: &Flags, parent: &Path, slot: usize, members: usize) -> Flag
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::{Parsed, parse};
+    use crate::config::flags::{Parsed, parse};
 
     fn take(line: &str, members: u64) -> Result<(Settings, Directory), LocalClusterError> {
         match parse(line.split_whitespace().map(Into::into), []) {

@@ -1,4 +1,4 @@
-//! The `kv-server` binary: an allocator, and the door to the library.
+//! The `kv-server` binary: an allocator, and a call of the library.
 
 use std::process::ExitCode;
 

@@ -4,9 +4,9 @@
 //!   bind ports ▶ identity, log ▶ store ▶ store thread ▶ Raft ▶ peers ▶ leader known, own name published ▶ clients
 //! ```
 //!
-//! * A port in use, a foreign directory or a damaged file is found before anything is sent to anybody.
-//! * "ready to serve client requests" is said when this member can commit and apply, never before: its own name has
-//!   gone through the log by then.
+//! * A port in use, a foreign directory or a damaged file is found before anything is sent.
+//! * "ready to serve client requests" is said when this member can commit and apply, never before: its own
+//!   name has gone through the log by then.
 //! * After a fatal error of log, store or apply the process is gone at once: see [`shutdown::die`].
 
 use std::sync::Arc;
@@ -16,42 +16,43 @@ use api::command::PublishMember;
 use api::etcdserverpb::Member as MemberEntry;
 use api::peer::PeerMember;
 use mvcc::Store;
-use raft_node::{Config, Fatal, Handle, Position, Started, StoreState, Threads};
+use raft_node::{Config, EmptyLog, Fatal, Handle, LogSpan, Position, Started, StoreState, Threads};
 use state_machine::command::Kind;
 use state_machine::{Genesis, Outcome, StateMachine};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::Semaphore;
+use wal::LogIndex;
 
-use crate::apply::{Apply, Watcher};
-use crate::bootstrap::{self, BootstrapError, Established};
-use crate::clients::{self, Services};
-use crate::directory::Directory;
-use crate::disk::TimedFs;
-use crate::front;
-use crate::home::{self, Home, HomeError, LogBounds};
+use crate::admission::Admission;
+use crate::config::Settings;
+use crate::data_dir::Directory;
+use crate::data_dir::Identity;
+use crate::data_dir::TimedFs;
+use crate::data_dir::bootstrap::{self, BootstrapError, Established};
+use crate::data_dir::{OpenStoreError, OpenedStore, open_store};
 use crate::http::{self, Http};
-use crate::identity::Identity;
-use crate::incoming::{BesideStore, Incoming};
-use crate::listen::{self, BindError, Permits};
-use crate::log::causes;
+use crate::member::StoreThread;
+use crate::member::{Apply, Facts, Gauges, RaftObserver};
 use crate::member::{Ids, Member};
-use crate::metrics::{CountedHot, CountedServices, Exposition, Facts, Metrics};
+use crate::member::{Incoming, StagingDirectory};
+use crate::metrics::{Exposition, Metrics};
+use crate::net::client_port::{self, Services};
+use crate::net::http2;
+use crate::net::listen::{self, BindError, Permits};
 use crate::peer::{self, Context, PeerServer, Peers};
-use crate::runtime::Runtimes;
-use crate::service::{Grpc, Hot, LARGE_RANGES_AT_ONCE};
-use crate::settings::Settings;
-use crate::shutdown::{self, Stop, Stopper};
-use crate::store_thread::StoreThread;
-use crate::version;
+use crate::process::descriptors::{Descriptors, TooFew};
+use crate::process::log::causes;
+use crate::process::runtime::Runtimes;
+use crate::process::shutdown::{self, Stop, Stopper};
+use crate::process::version;
+use crate::rpc::{CountedHot, CountedServices, Grpc, Hot};
 
-/// Client connections open at one time. Each may hold a request and its answer; the next one waits to be accepted.
-const CONNECTIONS_MAX: u32 = 32_768;
 /// Between two attempts to publish this member's name.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
 /// A successor that answers at all takes over within a few round trips.
 const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
-/// A last checkpoint is 64 MiB at the most, and only shortens the next start: one that the disk does not let end is given up.
+/// A last checkpoint is 64 MiB at the most, and only shortens the next start: one that the disk does not let
+/// end is given up.
 const CLOSE_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
@@ -59,11 +60,13 @@ pub enum NodeError {
     #[error("start the threads that serve sockets")]
     Runtime(#[source] std::io::Error),
     #[error(transparent)]
+    Descriptors(#[from] TooFew),
+    #[error(transparent)]
     Bind(#[from] BindError),
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     #[error(transparent)]
-    Home(#[from] HomeError),
+    OpenStore(#[from] OpenStoreError),
     #[error("read the store")]
     State(#[from] state_machine::Fatal),
     #[error("start the store's thread")]
@@ -78,8 +81,9 @@ pub enum NodeError {
     Close,
 }
 
-/// Runs a member until it is told to stop.
+/// Runs a member until a signal stops it.
 pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
+    let descriptors = Descriptors::claim(peer::CONNECTIONS_MAX)?;
     let runtimes = Runtimes::build().map_err(NodeError::Runtime)?;
     let bind = |runtime: &Runtime, urls| {
         let _inside = runtime.enter();
@@ -92,8 +96,9 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let metrics = Arc::new(Metrics::default());
     let fs = TimedFs::new(Arc::clone(&metrics));
     let established = bootstrap::establish(&settings, &directory, fs, ask)?;
+    let peer_ports = (peer_ports, descriptors.peers);
     let running = Running::start(&runtimes, settings, &directory, established, metrics, peer_ports)?;
-    let lived = runtimes.clients.block_on(running.live(client_ports));
+    let lived = runtimes.clients.block_on(running.live(client_ports, descriptors.clients));
     runtimes.abandon();
     lived?;
     drop(directory);
@@ -143,10 +148,10 @@ impl Running {
         directory: &Directory,
         established: Established,
         metrics: Arc<Metrics>,
-        peer_ports: Vec<TcpListener>,
+        peer_ports: (Vec<TcpListener>, u32),
     ) -> Result<Running, NodeError> {
         let identity = Arc::new(established.identity.clone());
-        let Home { writer, store, maintainer, state } = open_home(directory, &established)?;
+        let OpenedStore { writer, store, maintainer, state } = open_fitting_store(directory, &established)?;
         let machine = StateMachine::new(writer, &genesis(&identity))?;
         let entries_max = settings.snapshot_count;
         let store_thread =
@@ -155,20 +160,20 @@ impl Running {
         let checkpoints = store_thread.checkpoints();
         let context = Context { identity: Arc::clone(&identity), metrics: Arc::clone(&metrics) };
         let peers = Arc::new(Peers::new(context, checkpoints.clone()));
-        let place = Box::new(BesideStore(directory.store_dir()));
+        let place = Box::new(StagingDirectory(directory.store_dir()));
         let incoming = Incoming::new(place, Arc::clone(&metrics), Arc::new(on_fatal));
         let apply = Apply::new(machine, checkpoints.clone(), incoming.clone(), Arc::clone(&metrics));
-        let watcher = Watcher {
+        let observer = RaftObserver {
             checkpoints: checkpoints.clone(),
             incoming: incoming.clone(),
             metrics: Arc::clone(&metrics),
             member_id: identity.member_id,
         };
         let config = config(&settings, &identity, state);
-        let (raft, threads) = start_raft(runtimes, config, established, apply, &peers, watcher)?;
-        let told = raft.clone();
-        checkpoints.tell(move |applied| {
-            told.checkpointed(Position { index: applied.index, term: applied.term });
+        let (raft, threads) = start_raft(runtimes, config, established, apply, &peers, observer)?;
+        let to_notify = raft.clone();
+        checkpoints.on_checkpoint(move |applied| {
+            to_notify.checkpointed(Position { index: applied.index, term: applied.term });
         });
         let (peers_stopper, stop) = shutdown::stop();
         {
@@ -177,18 +182,23 @@ impl Running {
         }
         let ids = Ids { cluster: identity.cluster_id, member: identity.member_id };
         let limits = settings.limits;
-        let large_ranges = Arc::new(Semaphore::new(LARGE_RANGES_AT_ONCE));
         let metrics_of_member = Arc::clone(&metrics);
-        let member =
-            Member { raft, store, ids, limits, metrics: metrics_of_member, checkpoints, large_ranges };
-        let member = Arc::new(member);
+        let member = Arc::new(Member {
+            raft,
+            store,
+            ids,
+            limits,
+            metrics: metrics_of_member,
+            checkpoints,
+            admission: Admission::new(settings.request_timeout()),
+        });
         Ok(Running { settings, identity, member, metrics, store_thread, threads, peers_stopper })
     }
 
     /// Becomes ready, serves, and ends when a signal says so.
-    async fn live(self, client_ports: Vec<TcpListener>) -> Result<(), NodeError> {
+    async fn live(self, client_ports: Vec<TcpListener>, connections_max: u32) -> Result<(), NodeError> {
         let (stopper, stop) = shutdown::stop();
-        let permits = Permits::new(CONNECTIONS_MAX);
+        let permits = Permits::new(connections_max);
         let mut signalled = std::pin::pin!(shutdown::signalled());
         let signal = tokio::select! {
             signal = &mut signalled => signal,
@@ -201,7 +211,8 @@ impl Running {
         self.stop(&stopper, &permits).await
     }
 
-    /// Returns when this member's name and client URLs have gone through the log: it can commit, and it has applied.
+    /// Returns when this member's name and client URLs have gone through the log: it can commit, and it has
+    /// applied.
     async fn publish(&self) {
         let request = PublishMember {
             member_id: self.identity.member_id,
@@ -231,14 +242,15 @@ impl Running {
         }
         let member = &self.member;
         let facts = Facts { peers: self.identity.members.len() - 1 };
-        let exposition = Arc::new(Exposition::new(&self.metrics, Arc::clone(member), facts));
+        let exposition =
+            Arc::new(Exposition::new(&self.metrics, Box::new(Gauges::new(Arc::clone(member), facts))));
         let services = Services {
             hot: CountedHot::new(Hot::new(Arc::clone(member)), Arc::clone(&self.metrics)),
             grpc: CountedServices::new(Grpc::new(Arc::clone(member)), Arc::clone(&self.metrics)),
             http: http::router(Http { member: Arc::clone(member), exposition }),
             limits: front_limits(&self.settings),
         };
-        clients::serve(ports, &services, permits, stop);
+        client_port::serve(ports, &services, permits, stop);
     }
 
     /// Hands leadership over, lets calls end, makes everything durable.
@@ -279,15 +291,20 @@ impl Running {
 }
 
 /// The store that belongs to the log just opened.
-fn open_home(directory: &Directory, established: &Established) -> Result<Home, HomeError> {
+fn open_fitting_store(
+    directory: &Directory,
+    established: &Established,
+) -> Result<OpenedStore, OpenStoreError> {
     let Established { identity, recovery, .. } = established;
-    let log = LogBounds { start: recovery.start.index.0, last: recovery.last.index.0 };
-    home::open(directory, log, identity.members.len() - 1)
+    let reader = established.log.reader();
+    let term = |index| reader.term(LogIndex(index)).map(|term| term.0);
+    let log = LogSpan { start: recovery.start.index.0, last: recovery.last.index.0, term: &term };
+    open_store::open(directory, log, identity.members.len() - 1)
 }
 
 /// Ids and peer URLs of the first members; names and client URLs each member publishes itself.
 fn genesis(identity: &Identity) -> Genesis {
-    let entry = |member: &crate::identity::FirstMember| MemberEntry {
+    let entry = |member: &crate::data_dir::FirstMember| MemberEntry {
         id: member.id,
         peer_ur_ls: member.peer_urls.clone(),
         ..MemberEntry::default()
@@ -301,7 +318,7 @@ fn start_raft(
     established: Established,
     apply: Apply,
     peers: &Arc<Peers>,
-    watcher: Watcher,
+    observer: RaftObserver,
 ) -> Result<(Handle<Outcome>, Threads), NodeError> {
     let Established { log, recovery, .. } = established;
     let Started { handle, driver, pump, threads } = raft_node::start(
@@ -310,7 +327,7 @@ fn start_raft(
         apply,
         Arc::clone(peers) as Arc<dyn raft_node::Transport>,
         Box::new(on_fatal),
-        Arc::new(watcher),
+        Arc::new(observer),
     )?;
     runtimes.clients.spawn(pump.run());
     runtimes.peers().spawn(driver.run());
@@ -330,6 +347,7 @@ fn config(settings: &Settings, identity: &Identity, store: StoreState) -> Config
         election_ticks: u32::try_from(ticks).unwrap_or(u32::MAX),
         catch_up_entries: settings.snapshot_catch_up_entries,
         store,
+        empty_log: EmptyLog::Unconfirmed,
         limits: raft_node::Limits {
             command_bytes_max: defaults.command_bytes_max.max(settings.limits.request_bytes_max),
             request_timeout: settings.request_timeout(),
@@ -343,14 +361,16 @@ fn start_peers(
     raft: &Handle<Outcome>,
     store: &Store,
     incoming: Incoming,
-    ports: Vec<TcpListener>,
+    (ports, connections_max): (Vec<TcpListener>, u32),
     stop: &Stop,
 ) {
     let inbox: Arc<dyn peer::Inbox> = Arc::new(raft.clone());
     peers.connect(Arc::clone(&inbox), stop);
+    tokio::spawn(peer::confirm(peers.context().clone(), Arc::clone(&inbox), stop.clone()));
     let store = store.clone();
     let members = move || known_members(&store);
-    peer::serve(ports, &PeerServer::new(Arc::clone(peers), inbox, incoming, Arc::new(members)), stop);
+    let server = PeerServer::new(Arc::clone(peers), inbox, incoming, Arc::new(members));
+    peer::serve(ports, &server.with_connections_max(connections_max), stop);
 }
 
 /// What a starting member may ask of us.
@@ -365,12 +385,12 @@ fn known_members(store: &Store) -> Vec<PeerMember> {
     members.into_iter().map(entry).collect()
 }
 
-fn front_limits(settings: &Settings) -> front::Limits {
-    front::Limits {
+fn front_limits(settings: &Settings) -> http2::Limits {
+    http2::Limits {
         message_bytes_max: settings.limits.message_bytes_max(),
-        // As etcd: the client decides. Each stream's memory is bounded by the connection's window.
-        streams_max: u32::MAX,
-        keepalive_interval: Duration::from_secs(2 * 60 * 60),
-        keepalive_timeout: Duration::from_secs(20),
+        streams_max: settings.connections.streams_max,
+        keepalive_interval: settings.connections.keepalive_interval,
+        keepalive_timeout: settings.connections.keepalive_timeout,
+        ping_spacing_min: settings.connections.ping_spacing_min,
     }
 }

@@ -6,9 +6,10 @@
 //!   ours   ours   other      one cluster of both; then every member changes its architecture, one at a time
 //! ```
 //!
-//! `KV_SERVER_OTHER` says how to run that build: a line per way, each an emulator with its arguments and the path of the program, split at
-//! spaces. Members take the lines in turn, so that several processors and page sizes meet in one cluster. `.ci/run aarch64` builds it
-//! and sets the variable; without it these tests say that they were left out.
+//! `KV_SERVER_OTHER` says how to run that build: a line per way, each an emulator with its arguments and the
+//! path of the program, split at spaces. Members take the lines in turn, so that several processors and page
+//! sizes meet in one cluster. `.ci/run aarch64` builds it and sets the variable; without it these tests say
+//! that they were left out.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
 
@@ -88,7 +89,8 @@ async fn put_if_version(member: &Member, key: &str, version: i64) -> bool {
     member.kv().await.txn(txn).await.expect("a healthy cluster takes a txn").into_inner().succeeded
 }
 
-/// All there is to remember: many keys, some overwritten, deleted, compacted; some values larger than a page of any size.
+/// All there is to remember: many keys, some overwritten, deleted, compacted; some values larger than a page
+/// of any size.
 async fn write_history(member: &Member, name: &str) {
     let mut client = member.kv().await;
     for round in 0..3 {
@@ -110,7 +112,8 @@ async fn write_history(member: &Member, name: &str) {
     client.compact(compaction).await.unwrap();
 }
 
-/// Everything a client can see of a member: its newest revision, the live pairs with all their figures, the hash of all history.
+/// Everything a client can see of a member: its newest revision, the live pairs with all their figures, the
+/// hash of all history.
 async fn seen(member: &Member) -> (i64, Vec<api::mvccpb::KeyValue>, (u32, i64)) {
     let all = RangeRequest { key: "\0".into(), range_end: "\0".into(), ..RangeRequest::default() };
     let answer = member.kv().await.range(all).await.unwrap().into_inner();

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use common::{Cluster, PATIENCE, put};
 
-/// What was sent to a leader that died is lost, and its client learns so only after the request timeout; a patient
-/// client tries again.
+/// What was sent to a leader that died is lost, and its client learns so only after the request timeout; a
+/// patient client tries again.
 const TRY_AGAIN: Duration = Duration::from_millis(300);
 
 /// Writes until one is acknowledged, and says how long that took.
@@ -87,6 +87,53 @@ async fn what_was_acknowledged_survives_the_death_of_all() {
     for (number, (key, revision)) in acknowledged.iter().enumerate() {
         let pair = client.range(common::get(key)).await.unwrap().into_inner().kvs.pop().expect(key);
         assert_eq!((pair.mod_revision, pair.value), (*revision, number.to_string().into()));
+    }
+    cluster.assert_equal(0).await;
+}
+
+#[tokio::test]
+async fn a_wiped_member_gives_no_vote_to_a_member_that_lacks_what_it_acknowledged() {
+    let mut cluster = Cluster::started(3);
+    let leader = cluster.leader().await;
+    let (wiped, lagging) = ((leader + 1) % 3, (leader + 2) % 3);
+    cluster.members[lagging].kill();
+    time_to_write(&cluster.members[leader], "acknowledged").await;
+    cluster.members[leader].kill();
+    cluster.members[wiped].kill();
+    std::fs::remove_dir_all(&cluster.members[wiped].data_dir).unwrap();
+    cluster.members[wiped].launch();
+    // No other member is up while it asks whether it is known.
+    cluster.members[wiped].running().wait_for("takes no part until a majority");
+    cluster.members[lagging].launch();
+    // Longer than an election takes, three times over. There is no event that says that none takes place.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    for at in [wiped, lagging] {
+        assert!(!cluster.members[at].running().said().contains("ready to serve"), "they elected a leader");
+    }
+    cluster.members[leader].launch();
+    for member in &cluster.members {
+        member.wait_ready();
+        assert_eq!(member.get("acknowledged").await.as_deref(), Some("x"));
+    }
+    cluster.assert_equal(0).await;
+}
+
+#[tokio::test]
+async fn two_of_three_new_members_begin_and_the_third_joins_without_an_election() {
+    let mut cluster = Cluster::new(3);
+    let began = Instant::now();
+    cluster.members[0].launch();
+    cluster.members[1].launch();
+    cluster.members[0].wait_ready();
+    cluster.members[1].wait_ready();
+    assert!(began.elapsed() < Duration::from_secs(8), "ready after {:?}", began.elapsed());
+    cluster.members[0].put("a", "1").await;
+    let before = cluster.members[0].leader().await;
+    cluster.members[2].launch();
+    cluster.members[2].wait_ready();
+    assert_eq!(cluster.members[2].get("a").await.as_deref(), Some("1"));
+    for member in &cluster.members {
+        assert_eq!(member.leader().await, before, "the third member cost an election");
     }
     cluster.assert_equal(0).await;
 }

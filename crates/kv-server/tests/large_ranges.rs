@@ -1,8 +1,9 @@
-//! Ranges that are sent as they are made: the same answer as in pieces, whatever goes on meanwhile, and whoever goes away.
+//! Ranges that are sent as they are made: the same answer as in pieces, whatever goes on meanwhile, and
+//! whoever goes away.
 
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{CompactionRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
@@ -15,6 +16,8 @@ use tokio::time::timeout;
 /// A window and a half.
 const KEYS: usize = 50;
 const VALUE_BYTES: usize = 1 << 20;
+/// Less than the time after which a call is reset that takes nothing.
+const UNREAD_MAX: Duration = Duration::from_secs(50);
 /// As many large ranges as have a turn at one time.
 const TURNS: usize = 3;
 
@@ -146,6 +149,7 @@ async fn clients_that_go_away_or_do_not_read_leave_room_for_others() {
     let cluster = Cluster::started(1);
     let member = &cluster.members[0];
     fill(member).await;
+    let began = Instant::now();
     // Some read a little and go; some stay and do not read. More of each than there are turns.
     for _ in 0..2 * TURNS {
         let mut call = Call::begin(member, &everything()).await;
@@ -164,11 +168,38 @@ async fn clients_that_go_away_or_do_not_read_leave_room_for_others() {
     for message in all.await.expect("in time") {
         assert_eq!(RangeResponse::decode(&message[..]).expect("a message").kvs.len(), KEYS);
     }
-    // Who did not read for so long gets all of it when it does.
+    // A client that did not read for some time gets all of it when it does. After a minute its call is reset.
     for call in silent {
-        let message = call.message().await;
-        assert_eq!(RangeResponse::decode(&message[..]).expect("a message").kvs.len(), KEYS);
+        if began.elapsed() < UNREAD_MAX {
+            let message = call.message().await;
+            assert_eq!(RangeResponse::decode(&message[..]).expect("a message").kvs.len(), KEYS);
+        }
     }
+}
+
+#[tokio::test]
+#[ignore = "takes more than a minute"]
+async fn a_client_that_never_reads_is_reset_after_a_minute() {
+    let mut cluster = Cluster::new(1);
+    if let Ok(program) = std::env::var("KV_SERVER_UNDER_TEST") {
+        cluster.members[0].program = vec![program]; // An older one is measured so.
+    }
+    cluster.start();
+    let member = &cluster.members[0];
+    fill(member).await;
+    let mut call = Call::begin(member, &everything()).await;
+    let ended = timeout(Duration::from_secs(90), async {
+        loop {
+            // Taken from the socket, and no window is given back for it.
+            match call.body.data().await {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return error,
+                None => panic!("an orderly end without a window"),
+            }
+        }
+    });
+    let error = ended.await.expect("the call is reset");
+    assert_eq!(error.reason(), Some(h2::Reason::CANCEL));
 }
 
 #[tokio::test]

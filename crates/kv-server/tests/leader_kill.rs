@@ -1,4 +1,5 @@
-//! The long story: a cluster under full load loses its leader, again and again, and nothing that was acknowledged.
+//! The long story: a cluster under full load loses its leader, again and again, and nothing that was
+//! acknowledged.
 //!
 //! ```text
 //!   1000 callers put distinct keys ─────────────────────────────────────────────────▶ every (key, revision) noted

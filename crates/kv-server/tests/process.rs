@@ -4,10 +4,10 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 
-use common::{Cluster, READY, free_ports, start};
+use common::{Cluster, READY, free_ports, http, start};
 
 /// Arguments of a lone member in `data_dir`.
 fn lone(data_dir: &std::path::Path, client_port: u16, peer_port: u16) -> Vec<String> {
@@ -28,16 +28,6 @@ fn refused(arguments: &[String]) -> (i32, String) {
     let (status, said) = start(&arguments).wait_end();
     assert!(!said.contains(READY), "{said}");
     (status.code().expect("it ended by itself"), said)
-}
-
-fn http(port: u16, request: &str) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream
-        .write_all(format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())
-        .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The services over the wire, where one recorded story of a healthy lone member cannot reach: metadata, limits by
-//! flag, wide reads, health, leadership, and what is not built.
+//! The services over the wire, where one recorded story of a healthy lone member cannot reach: metadata,
+//! limits by flag, wide reads, health, leadership, and what is not built.
 
 mod common;
 
@@ -180,6 +180,60 @@ async fn a_full_member_raises_the_alarm_and_takes_only_what_needs_no_room() {
     kv.txn(TxnRequest::default()).await.unwrap();
     let answer = lone.maintenance().alarm(AlarmRequest { action: 9, ..AlarmRequest::default() }).await;
     refused(answer, Code::InvalidArgument, "etcdserver: unknown alarm action");
+}
+
+/// etcd takes an alarm of any member id and any kind, known or not. Each is an item of the store.
+#[tokio::test]
+async fn clients_cannot_raise_alarms_without_end() {
+    let lone = Lone::started(&[]).await;
+    let mut maintenance = lone.maintenance();
+    let request = |action, member_id| AlarmRequest { action, member_id, alarm: 77 };
+    let (activate, deactivate) = (1, 2);
+    for member_id in 0..100 {
+        maintenance.alarm(request(activate, member_id)).await.unwrap();
+    }
+    let one_more = maintenance.alarm(request(activate, 100)).await;
+    refused(one_more, Code::Unknown, "etcdserver: too many requests");
+    let active = maintenance.alarm(AlarmRequest::default()).await.unwrap().into_inner().alarms;
+    assert_eq!(active.len(), 100);
+    // One that is active may be raised again, and one that is cleared leaves room.
+    maintenance.alarm(request(activate, 99)).await.unwrap();
+    maintenance.alarm(request(deactivate, 99)).await.unwrap();
+    maintenance.alarm(request(activate, 100)).await.unwrap();
+}
+
+/// A quota of 13 pages, as etcd's own tests use: an empty store has room, and a full one has room again.
+#[tokio::test]
+async fn a_small_quota_takes_small_puts_and_takes_them_again_after_compaction_and_defragmentation() {
+    let lone = Lone::started(&["--quota-backend-bytes=53248"]).await;
+    let (mut kv, mut maintenance) = (lone.kv(), lone.maintenance());
+    let mut noise = 1u64;
+    let mut value = || {
+        let mut next = || {
+            noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from(b' ' + (noise >> 58) as u8)
+        };
+        (0..4096).map(|_| next()).collect::<String>()
+    };
+    for round in 0..2 {
+        let mut revision = 0;
+        let refusal = loop {
+            match kv.put(put("a", &value())).await {
+                Ok(done) => revision = done.into_inner().header.expect("every answer has a header").revision,
+                Err(refusal) => break refusal,
+            }
+            assert!(revision < 100, "a quota that is never reached");
+        };
+        assert!(revision > 6, "round {round}: refused after revision {revision}");
+        assert_eq!(refusal.message(), "etcdserver: mvcc: database space exceeded");
+        kv.compact(CompactionRequest { revision, physical: true }).await.unwrap();
+        maintenance.defragment(DefragmentRequest {}).await.unwrap();
+        let status = maintenance.status(StatusRequest {}).await.unwrap().into_inner();
+        assert!(status.db_size < 53_248 / 2, "{} bytes are left", status.db_size);
+        let alarm = AlarmRequest { action: 2, member_id: status.header.unwrap().member_id, alarm: 1 };
+        maintenance.alarm(alarm).await.unwrap();
+    }
+    kv.put(put("a", "b")).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
-//! Three members as processes, one of them far behind: its store lost, or away while the log was trimmed. It gets the store of
-//! the leader, and whatever happens in the middle of that ends well.
+//! Three members as processes, one of them far behind: its store lost, or away while the log was trimmed. It
+//! gets the store of the leader, and whatever happens in the middle of that ends well.
 //!
-//! The fast tests need a few seconds each; the slow ones write some hundred megabytes, since a log is trimmed by whole segments.
+//! The fast tests need a few seconds each; the slow ones write some hundred megabytes, since a log is trimmed
+//! by whole segments.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
 
@@ -237,8 +238,8 @@ async fn a_pause_in_the_middle_of_a_snapshot_ends_well_on_either_side() {
     }
 }
 
-/// What cannot be read back is not sent to anybody: the member that finds it stops, the others go on, and its next start has it
-/// rebuilt.
+/// What cannot be read back is not sent to anybody: the member that finds it stops, the others go on, and its
+/// next start has it rebuilt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "writes 80 MiB; half a minute"]
 async fn a_leader_that_finds_damage_while_it_sends_stops_and_is_rebuilt() {

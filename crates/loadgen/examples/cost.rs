@@ -1,10 +1,11 @@
-//! What the load generator itself costs: a thousand callers on a hundred connections against an echo that does nothing.
+//! The cost of the load generator: a thousand callers on a hundred connections against an echo server.
 //!
-//! `cargo run --release -p loadgen --example cost` starts the echo as a process of its own (this program again), so that its
-//! processor time is not counted. An argument of the form host:port measures that server instead.
+//! `cargo run --release -p loadgen --example cost` starts the echo as a process of its own (this program
+//! again), so that its processor time is not counted. An argument of the form host:port measures that server
+//! instead.
 //!
-//! Of the budget of 15 µs per request the kernel takes a good part: a tenth of a system call each way is shared by
-//! what arrives together, the copying is not.
+//! The kernel takes a large part of the budget of 15 µs per request: system calls are shared by requests that
+//! arrive together, copying is not.
 
 use api::etcdserverpb::{PutResponse, ResponseHeader};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -76,7 +77,7 @@ fn measure(endpoint: Endpoint) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// Answers every call with the same bytes.
-#[expect(clippy::print_stdout, reason = "tells the other process where it serves")]
+#[expect(clippy::print_stdout, reason = "the other process reads the address")]
 async fn serve() -> Result<(), Box<dyn Error>> {
     let header = ResponseHeader { cluster_id: 1, member_id: 2, revision: 3, raft_term: 4 };
     let message = PutResponse { header: Some(header), prev_kv: None }.encode_to_vec();

@@ -6,15 +6,16 @@ mod common;
 
 use api::etcdserverpb::RangeRequest;
 use common::{Behaviour, Server};
-use loadgen::summary::Summary;
-use loadgen::{Code, Endpoint, Failure, Measurement, Observer, Order, Pace, Plan, Values, Workload, Writes};
+use loadgen::{
+    Code, Endpoint, Failure, Measurement, Observer, Order, Pace, Plan, Summary, Values, Workload, Writes,
+};
 use std::collections::{BTreeMap, HashSet};
 use std::net::TcpListener;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Remembers everything it is told.
+/// Records every call of the observer.
 #[derive(Default)]
 struct Log {
     acknowledged: Mutex<Vec<(u64, Vec<u8>, i64)>>,
@@ -122,14 +123,14 @@ fn large_and_streamed_replies_are_read_to_their_end() {
     let server = Server::start(Behaviour::ReturnsBytes(3_000_000));
     let measurement = plan(&server, read(), 5).measure().unwrap();
     assert_eq!(counts(&measurement), (5, 0));
-    assert!(measurement.tally.body_bytes() > 15_000_000);
+    assert!(measurement.tally.body_bytes > 15_000_000);
 
     let stream = Workload::RangeStream(RangeRequest { key: "k".into(), ..Default::default() });
     assert_eq!(counts(&plan(&server, stream, 5).measure().unwrap()), (5, 0));
 }
 
 #[test]
-fn more_callers_than_a_server_allows_streams_wait_their_turn() {
+fn callers_beyond_the_stream_limit_wait_in_order() {
     let server = Server::start_limited(Behaviour::Answers, Some(5));
     let plan = Plan { clients: 100, ..plan(&server, read(), 1000) };
     assert_eq!(counts(&plan.measure().unwrap()), (1000, 0));
@@ -151,7 +152,7 @@ fn an_open_loop_counts_from_the_intended_moment() {
     let server = Server::start(Behaviour::AnswersAfter(Duration::from_millis(5)));
     let slowest = |pace| {
         let plan = Plan { pace, ..plan(&server, read(), 40) };
-        Duration::from_nanos(plan.measure().unwrap().tally.slowest_ns())
+        Duration::from_nanos(plan.measure().unwrap().tally.slowest_ns)
     };
     let open = slowest(Pace::Open(1000.0));
     assert!(open >= Duration::from_millis(140), "{open:?}");
@@ -166,7 +167,7 @@ fn an_answer_that_does_not_come_in_time_is_a_failure() {
     let plan = Plan { clients: 2, request_timeout, ..plan(&server, read(), 4) };
     let measurement = plan.measure().unwrap();
     assert_eq!(counts(&measurement), (0, 4));
-    assert!(measurement.tally.failures().contains_key(&Code::DEADLINE_EXCEEDED));
+    assert!(measurement.tally.failures.contains_key(&Code::DEADLINE_EXCEEDED));
 }
 
 #[test]
@@ -183,7 +184,7 @@ fn a_stopped_run_keeps_what_it_measured() {
 }
 
 #[test]
-fn a_server_that_dies_fails_its_calls_and_the_run_ends() {
+fn a_server_that_ends_fails_its_calls_and_the_run_ends() {
     // Slow enough that calls are in flight whenever it dies.
     let mut server = Server::start(Behaviour::AnswersAfter(Duration::from_millis(5)));
     let patience = Duration::from_millis(300);
@@ -196,11 +197,7 @@ fn a_server_that_dies_fails_its_calls_and_the_run_ends() {
     let begin = Instant::now();
     let measurement = run.finish().unwrap();
     assert!(begin.elapsed() < Duration::from_secs(5));
-    assert!(
-        measurement.tally.failures().contains_key(&Code::UNAVAILABLE),
-        "{:?}",
-        measurement.tally.failures()
-    );
+    assert!(measurement.tally.failures.contains_key(&Code::UNAVAILABLE), "{:?}", measurement.tally.failures);
     assert!(measurement.partial.unwrap().starts_with("no endpoint answered for 300ms"));
 }
 
@@ -224,16 +221,16 @@ fn one_dead_endpoint_of_two_leaves_the_run_going() {
 }
 
 #[test]
-fn what_cannot_be_connected_to_is_refused_by_name() {
+fn an_unreachable_endpoint_is_named() {
     let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let endpoint: Endpoint = unused.to_string().parse().unwrap();
-    let Err(error) = Plan::new(endpoint.clone(), read(), 1).start() else { panic!("nobody listens") };
+    let Err(error) = Plan::new(endpoint.clone(), read(), 1).start() else { panic!("the port is unused") };
     let expected = format!("open the connections: endpoint {endpoint}: Connection refused (os error 111)");
     assert_eq!(error.to_string(), expected);
 }
 
 #[test]
-fn plans_that_make_no_sense_are_refused() {
+fn invalid_plans_are_refused() {
     let server = Server::start(Behaviour::Answers);
     let good = plan(&server, read(), 1);
     for (plan, reason) in [

@@ -1,7 +1,8 @@
-//! The program against real etcd: who is let in through TLS and users, and what the others are told; what is refused before any
-//! load is sent; what is left of a run that was interrupted.
+//! The program against real etcd: TLS and users; endpoints that are refused before any load is sent; the
+//! report of an interrupted run.
 //!
-//! Needs etcd and etcdctl (`interop/build.sh` makes them, or `ETCD_BIN` names their directory) and the openssl program.
+//! Needs etcd and etcdctl (`interop/build.sh` makes them, or `ETCD_BIN` names their directory) and the
+//! openssl program.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -38,7 +39,7 @@ fn openssl(dir: &Path, arguments: &str) {
     assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A root, and two certificates that it vouches for.
+/// A root, and two certificates signed by it.
 fn make_certificates(dir: &Path) {
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout";
     openssl(dir, &format!("req -x509 {key} ca.key -out ca.pem -days 2 -subj /CN=root"));
@@ -53,17 +54,17 @@ fn make_certificates(dir: &Path) {
 
 /// How a server is reached.
 #[derive(Clone, Copy, PartialEq)]
-enum Door {
+enum Security {
     Open,
     /// TLS, client certificates, users.
-    Guarded,
+    Secured,
 }
 
 impl Etcd {
-    fn start(door: Door) -> Self {
+    fn start(security: Security) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let scheme = if door == Door::Guarded { "https" } else { "http" };
+        let scheme = if security == Security::Secured { "https" } else { "http" };
         let (client, peer) =
             (format!("{scheme}://127.0.0.1:{}", free()), format!("http://127.0.0.1:{}", free()));
         let mut command = Command::new(bin("etcd"));
@@ -79,29 +80,29 @@ impl Etcd {
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         // Makes the cluster's id another one for each.
         command.args(["--initial-cluster", &format!("default={peer}"), "--initial-cluster-token", &peer]);
-        if door == Door::Guarded {
+        if security == Security::Secured {
             make_certificates(dir.path());
             command.args(["--client-cert-auth", "--trusted-ca-file", "ca.pem"]);
             command.args(["--cert-file", "server.pem", "--key-file", "server.key"]);
         }
         let etcd = Self { child: command.spawn().unwrap(), dir, address: client };
         let begin = Instant::now();
-        while !etcd.ctl(door, "endpoint health") {
+        while !etcd.ctl(security, "endpoint health") {
             assert!(begin.elapsed() < Duration::from_secs(30), "etcd does not answer");
             std::thread::sleep(Duration::from_millis(100));
         }
-        if door == Door::Guarded {
+        if security == Security::Secured {
             for command in ["user add root:secret", "user grant-role root root", "auth enable"] {
-                assert!(etcd.ctl(door, command), "etcdctl {command}");
+                assert!(etcd.ctl(security, command), "etcdctl {command}");
             }
         }
         etcd
     }
 
-    fn ctl(&self, door: Door, command: &str) -> bool {
+    fn ctl(&self, security: Security, command: &str) -> bool {
         let mut etcdctl = Command::new(bin("etcdctl"));
         etcdctl.current_dir(self.dir.path()).args(["--endpoints", &self.address]);
-        if door == Door::Guarded {
+        if security == Security::Secured {
             etcdctl.args(["--cacert", "ca.pem", "--cert", "client.pem", "--key", "client.key"]);
         }
         etcdctl.args(command.split(' ')).output().unwrap().status.success()
@@ -119,19 +120,19 @@ impl Etcd {
     /// Exit status, standard output and standard error of a short run with these flags.
     fn load(&self, endpoints: &str, flags: &str) -> (Option<i32>, String, String) {
         let line = format!("put --total=200 --conns=2 --clients=8 {flags}");
-        told(self.loadgen(endpoints, &line).output().unwrap())
+        output_of(self.loadgen(endpoints, &line).output().unwrap())
     }
 }
 
-fn told(output: Output) -> (Option<i32>, String, String) {
+fn output_of(output: Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 #[test]
 #[ignore = "needs real etcd (interop/build.sh) and openssl"]
-fn with_certificates_and_a_password_one_is_let_in_and_without_one_is_told_why() {
-    let etcd = Etcd::start(Door::Guarded);
+fn certificates_and_a_password_are_required_and_their_lack_is_explained() {
+    let etcd = Etcd::start(Security::Secured);
     let https = etcd.address.clone();
     let bare = https.trim_start_matches("https://");
     let shown = "--cert=client.pem --key=client.key";
@@ -146,7 +147,7 @@ fn with_certificates_and_a_password_one_is_let_in_and_without_one_is_told_why() 
         assert!(out.contains("Requests/sec:") && !out.contains("Error distribution"), "{flags}: {out}");
     }
 
-    for (flags, told) in [
+    for (flags, expected) in [
         (String::new(), "invalid peer certificate"),
         ("--cacert=ca.pem".into(), "does it want a client certificate"),
         (
@@ -157,10 +158,10 @@ fn with_certificates_and_a_password_one_is_let_in_and_without_one_is_told_why() 
     ] {
         let (status, _, err) = etcd.load(&https, &flags);
         assert_eq!(status, Some(1), "{flags}: {err}");
-        assert!(err.contains(told), "{flags}: {err}");
+        assert!(err.contains(expected), "{flags}: {err}");
     }
 
-    // Let in, but nobody: every call fails, and says why once.
+    // Connected without a user: every call fails, and the reason is reported once.
     let (status, out, err) = etcd.load(&https, &format!("--cacert=ca.pem {shown}"));
     assert_eq!(status, Some(1), "{err}");
     assert!(out.contains("[200]\tPermissionDenied: etcdserver: permission denied"), "{out}");
@@ -168,11 +169,11 @@ fn with_certificates_and_a_password_one_is_let_in_and_without_one_is_told_why() 
 
 #[test]
 #[ignore = "needs real etcd (interop/build.sh)"]
-fn what_is_no_cluster_or_two_clusters_is_refused_before_any_load() {
-    let (one, other) = (Etcd::start(Door::Open), Etcd::start(Door::Open));
+fn endpoints_of_no_cluster_or_of_two_are_refused_before_any_load() {
+    let (one, other) = (Etcd::start(Security::Open), Etcd::start(Security::Open));
     let (first, second) =
         (one.address.trim_start_matches("http://"), other.address.trim_start_matches("http://"));
-    // Something that answers, but not gRPC.
+    // A server that does not speak gRPC.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let web = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -180,11 +181,11 @@ fn what_is_no_cluster_or_two_clusters_is_refused_before_any_load() {
             let _ = stream.unwrap().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
         }
     });
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     for (endpoints, reason) in [
         (format!("{first},{second}"), format!("endpoints {first} and {second} belong to different clusters")),
         (web.clone(), format!("endpoint {web}: speaks no gRPC")),
-        (nobody.clone(), format!("endpoint {nobody}: Connection refused")),
+        (unused.clone(), format!("endpoint {unused}: Connection refused")),
     ] {
         let (status, out, err) = one.load(&endpoints, "");
         assert_eq!(status, Some(1), "{out}{err}");
@@ -192,20 +193,20 @@ fn what_is_no_cluster_or_two_clusters_is_refused_before_any_load() {
     }
     let output =
         Command::new(bin("etcdctl")).args(["--endpoints", &one.address, "get", "", "--prefix"]).output();
-    assert_eq!(told(output.unwrap()).1, "", "nothing was written");
+    assert_eq!(output_of(output.unwrap()).1, "", "nothing was written");
 }
 
 #[test]
 #[ignore = "needs real etcd (interop/build.sh)"]
 fn an_interrupted_run_reports_what_it_measured_and_says_that_it_is_partial() {
-    let etcd = Etcd::start(Door::Open);
+    let etcd = Etcd::start(Security::Open);
     let kept = etcd.dir.path().join("kept.json");
     let line = format!("put --rate=200 --open-loop --clients=20 --total=100000 --json={}", kept.display());
     let child = etcd.loadgen(&etcd.address, &line).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(3));
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let (status, out, err) = told(child.wait_with_output().unwrap());
+    let (status, out, err) = output_of(child.wait_with_output().unwrap());
     assert_eq!(status, Some(130), "{out}{err}");
     assert!(out.contains(" of 100000 requests (interrupted)"), "{out}");
     let kept: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(kept).unwrap()).unwrap();
@@ -217,11 +218,11 @@ fn an_interrupted_run_reports_what_it_measured_and_says_that_it_is_partial() {
 #[test]
 #[ignore = "needs real etcd (interop/build.sh)"]
 fn errors_are_grouped_with_a_sample_and_fail_the_program_beyond_the_limit() {
-    let etcd = Etcd::start(Door::Open);
+    let etcd = Etcd::start(Security::Open);
     // etcd takes 1.5 MiB per request.
     for (max_errors, expected) in [(0, Some(1)), (3, Some(1)), (4, Some(0))] {
         let line = format!("put --total=4 --val-size=2000000 --max-errors={max_errors}");
-        let (status, out, err) = told(etcd.loadgen(&etcd.address, &line).output().unwrap());
+        let (status, out, err) = output_of(etcd.loadgen(&etcd.address, &line).output().unwrap());
         assert_eq!(status, expected, "{out}{err}");
         assert!(out.contains("[4]\tInvalidArgument: etcdserver: request is too large"), "{out}");
     }

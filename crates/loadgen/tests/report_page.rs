@@ -1,8 +1,8 @@
-//! The report's page in a real browser: it renders without a complaint, its tables hold the numbers of the result, it fits
-//! a phone, and its words can be read in light and dark.
+//! The report's page in a real browser: no console messages, tables equal to the result, no overflow on
+//! a phone, sufficient contrast in light and dark mode.
 //!
-//! Needs Chromium; built with the feature `chromium` only (see `.ci/run report`). Screenshots are left in the target directory for
-//! people to look at.
+//! Needs Chromium; built with the feature `chromium` only (see `.ci/run report`). Screenshots are left in the
+//! target directory for people to look at.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/report.json");
+const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench-report/tests/data/report.json");
 const DESKTOP: (u32, u32) = (1280, 2400);
 const PHONE: (u32, u32) = (390, 2400);
 
@@ -66,7 +66,8 @@ impl Page {
         Seen { dom: String::from_utf8(output.stdout).unwrap(), console }
     }
 
-    /// What the script wrote into `#probe`, as JSON. The page is shown in a frame of the size: windows have a least width.
+    /// What the script wrote into `#probe`, as JSON. The page is shown in a frame of the size: windows have a
+    /// least width.
     fn probe(&self, script: &str, size: (u32, u32), scheme: Scheme) -> Value {
         let framed = self.with_probe(script).replace('&', "&amp;").replace('"', "&quot;");
         let (width, height) = size;
@@ -171,7 +172,8 @@ fn the_tables_hold_the_numbers_of_the_result() {
     let page = Page::new();
     let tables = page.probe(TABLES, DESKTOP, Scheme::Light);
     let report: Value = serde_json::from_str(&std::fs::read_to_string(SAMPLE).unwrap()).unwrap();
-    // Per suite: speed, cost, then one table per row. Columns: published, second side (etcd), first side, ratio.
+    // Per suite: speed, cost, then one table per row. Columns: published, second side (etcd), first side,
+    // ratio.
     let mut tables = tables.as_array().unwrap().iter();
     let mut compared = 0;
     let mut close = |cell: &Value, value: &Value, what: &str| {

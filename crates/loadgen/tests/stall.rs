@@ -1,4 +1,5 @@
-//! A server that stands still for two seconds: what an open loop makes of it, and what a closed loop hides.
+//! A server that is stopped for two seconds: an open loop counts the delayed requests, a closed loop does
+//! not.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -19,7 +20,7 @@ const TOTAL: u64 = 20_000;
 const CLIENTS: usize = 100;
 const CHILD: &str = "LOADGEN_TEST_SERVES";
 
-/// A server in a process of its own, which alone can be stopped by a signal.
+/// A server in a process of its own: a signal stops a whole process.
 struct Process(Child, Endpoint);
 
 impl Process {
@@ -75,7 +76,7 @@ fn stalled(pace: Pace) -> Measurement {
 }
 
 fn over(measurement: &Measurement, seconds: f64) -> u64 {
-    let latencies = measurement.tally.latencies_ns();
+    let latencies = &measurement.tally.latencies_ns;
     latencies.len() - latencies.count_between(0, (seconds * 1e9) as u64)
 }
 
@@ -83,24 +84,25 @@ fn over(measurement: &Measurement, seconds: f64) -> u64 {
 fn an_open_loop_accounts_for_every_request_that_should_have_been_sent() {
     let open = stalled(Pace::Open(PER_SECOND));
     assert_eq!((open.tally.succeeded_len(), open.tally.failed_len()), (TOTAL, 0));
-    // 5,000 a second were due while the server stood still: a request due t after the stop waited 2 s − t at least.
+    // 5,000 a second were due while the server stood still: a request due t after the stop waited 2 s − t at
+    // least.
     for (seconds, due) in [(1.9, 500), (1.0, 5_000), (0.5, 7_500)] {
         let slow = over(&open, seconds);
         assert!(slow >= due * 9 / 10, "{slow} of {due} requests took over {seconds} s");
     }
-    assert!(open.tally.slowest_ns() >= 1_950_000_000, "{}", open.tally.slowest_ns());
-    let p999 = open.tally.latencies_ns().value_at_percentile(99.9);
+    assert!(open.tally.slowest_ns >= 1_950_000_000, "{}", open.tally.slowest_ns);
+    let p999 = open.tally.latencies_ns.value_at_percentile(99.9);
     assert!(p999 >= 1_900_000_000, "{p999}");
     // Sent one by one as callers became free: counted from there, a hundred requests took long and no others.
-    let service = open.tally.services_ns();
+    let service = &open.tally.services_ns;
     assert!(service.len() - service.count_between(0, 1_000_000_000) <= CLIENTS as u64);
-    assert!(open.tally.delayed_len() >= 9_000, "{}", open.tally.delayed_len());
-    assert!(open.tally.lateness().behind >= 9_000, "{:?}", open.tally.lateness());
+    assert!(open.tally.delayed >= 9_000, "{}", open.tally.delayed);
+    assert!(open.tally.lateness.behind >= 9_000, "{:?}", open.tally.lateness);
 
     let closed = stalled(Pace::AtMost(PER_SECOND));
     assert_eq!(closed.tally.succeeded_len(), TOTAL);
-    let (hidden, told) = (over(&closed, 0.5), over(&open, 0.5));
-    assert!(hidden <= CLIENTS as u64 && told >= 60 * hidden, "closed loop {hidden}, open loop {told}");
-    let p99 = closed.tally.latencies_ns().value_at_percentile(99.0);
+    let (hidden, counted) = (over(&closed, 0.5), over(&open, 0.5));
+    assert!(hidden <= CLIENTS as u64 && counted >= 60 * hidden, "closed loop {hidden}, open loop {counted}");
+    let p99 = closed.tally.latencies_ns.value_at_percentile(99.0);
     assert!(p99 < 500_000_000, "a closed loop shows nothing of it at p99: {p99}");
 }

@@ -1,7 +1,7 @@
-//! What a put costs, all included: `cargo run --release -p mvcc --example load -- noise|text|counter [memory]`.
+//! The full cost of a put: `cargo run --release -p mvcc --example load -- noise|text|counter [memory]`.
 //!
-//! One million puts of 8-byte keys and 256-byte values through index, blocks and checkpoints, with processor time (both
-//! threads' worth, on one), memory and bytes on disk per step; then a restart, a compaction and their prices.
+//! One million puts of 8-byte keys and 256-byte values through index, blocks and checkpoints. Prints
+//! processor time, memory and bytes on disk per step, then the same for a restart and a compaction.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -37,7 +37,7 @@ fn main() {
     let mut written = 0;
     for number in 0..PUTS {
         writer.begin().put(&number.to_be_bytes(), &value(kind, number), 0);
-        // Entries of a hundred requests, as the log batches them under load.
+        // Entries of a hundred requests, as under load.
         if number % 100 == 99
             && writer.end_entry(Applied { index: number, term: 1 }).unwrap() != Pressure::Calm
         {
@@ -80,7 +80,7 @@ fn main() {
     println!("  on disk {} MB, {:?}", on_disk(dir.path()) >> 20, store.size());
 }
 
-/// 256 bytes that do not compress, that compress well, or that are nearly all alike.
+/// 256 bytes that do not compress, that compress well, or that are nearly all equal.
 fn value(kind: &str, number: u64) -> [u8; 256] {
     let mut value = [b'0'; 256];
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

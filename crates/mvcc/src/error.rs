@@ -1,9 +1,11 @@
-//! What can go wrong in the store. Two kinds are a client's business (`Compacted`, `FutureRevision`); all others mean
-//! that this member must stop: its memory and its disk may no longer agree.
+//! Errors of the store.
+//!
+//! `Compacted`, `FutureRevision` and `Interrupted` concern one request. After any other error the member must
+//! stop, because memory and disk may no longer agree.
 
 use std::path::PathBuf;
 
-/// An attempt that failed, and the object of it.
+/// What was attempted, and on what.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The history at this revision is gone (etcd: ErrCompacted).
@@ -12,31 +14,34 @@ pub enum Error {
     /// The revision has not been written yet (etcd: ErrFutureRev).
     #[error("revision {requested} is in the future; the current revision is {current}")]
     FutureRevision { requested: i64, current: i64 },
-    /// Bytes that were durable are not what was written. They are never served.
+    /// Durable bytes are not what was written. They are never served.
     #[error("{file} is damaged at byte {offset}: {what}")]
     Corrupt { file: String, offset: u64, what: &'static str },
-    /// The operating system refused.
+    /// An operation of the operating system failed.
     #[error("{attempt} {path}")]
     Io { attempt: &'static str, path: PathBuf, source: std::io::Error },
-    /// The catalogue's engine refused.
+    /// An operation of sled failed.
     #[error("{attempt} the catalogue")]
     Catalogue { attempt: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
-    /// Asked for at the wrong moment. Nothing was changed.
+    /// The operation is not possible in this state. Nothing was changed.
     #[error("{attempt}: {reason}")]
     Refused { attempt: &'static str, reason: &'static str },
     /// An earlier write or sync failed. What reached the disk is unknown, so nothing more is written.
     #[error("the store takes no more checkpoints: an earlier write or sync failed")]
     Poisoned,
+    /// The meter of a read ended it.
+    #[error("the read was interrupted")]
+    Interrupted,
 }
 
 impl Error {
-    /// Whether something durable is gone or is not what was written. Otherwise the disk refuses now, and may not later.
+    /// Whether durable data is missing or damaged. Otherwise the disk fails now and may work later.
     pub fn is_damage(&self) -> bool {
         match self {
             Error::Corrupt { .. } => true,
             Error::Io { source, .. } => is_missing(source),
             Error::Catalogue { source, .. } => match source.downcast_ref::<sled::Error>() {
-                // What the engine says by itself, and not the system through it, is about what it read. But for its lock.
+                // An error without an OS error number is about what sled read, except for its lock.
                 Some(sled::Error::Io(error)) => {
                     let of_the_engine = error.raw_os_error().is_none();
                     is_missing(error) || (of_the_engine && !error.to_string().contains("acquire lock"))
@@ -47,17 +52,18 @@ impl Error {
             Error::Compacted { .. }
             | Error::FutureRevision { .. }
             | Error::Refused { .. }
-            | Error::Poisoned => false,
+            | Error::Poisoned
+            | Error::Interrupted => false,
         }
     }
 }
 
-/// A file that should be there is not, or ends too early.
+/// Whether a file is missing or too short.
 fn is_missing(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::UnexpectedEof)
 }
 
-/// The result of everything here that can fail.
+/// The result of fallible functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[cfg(test)]

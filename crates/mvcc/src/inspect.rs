@@ -1,16 +1,15 @@
-//! Looking at a store without touching it, however damaged it is.
+//! Read-only inspection of a store, however damaged it is.
 //!
 //!   Inspector::open ─▶ faults · marks · items · files ─▶ blocks of each file ─▶ records of a block
 //!
-//! * Nothing is written into the store's directory: files are opened for reading, and the catalogue, whose engine writes
-//!   whenever it opens, is looked at in a copy.
-//! * Everything that can still be read is shown; everything that cannot is a fault with file, offset and reason. One never
-//!   hides the other.
-//! * Blocks are found twice: where the catalogue says they are, and by walking the files. So a store whose catalogue is gone
-//!   still shows its records, and bytes that no entry names are shown as what they are.
+//! * Nothing is written into the store's directory. Files are opened for reading. The catalogue is copied
+//!   first, because sled writes whenever it opens.
+//! * Everything readable is returned. Everything else is a fault with file, offset and reason.
+//! * Blocks are found twice: through the catalogue, and by scanning the files. So a store without a catalogue
+//!   still shows its records, and bytes without an entry are reported as such.
 //! * Memory: the catalogue, and one block at a time.
 //!
-//! A store that is used meanwhile may look damaged where it is being written.
+//! A store that is in use may look damaged where it is being written.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,21 +19,17 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use crate::backend::directories::refused;
-use crate::backend::witness::WITNESS;
-use crate::backend::{Backend, SledBackend};
-use crate::block_file::{HEADER_BYTES, check_header_bytes};
-use crate::catalogue::{self, BlockEntry, Digest, Entry, Marks, crc_of};
+use crate::backend::{Backend, SEQUENCE_FILE, SledBackend, refused};
+use crate::block::{Body, HEADER_BYTES, Identity, check_header_bytes, codec};
+use crate::checkpoint::{BlockEntry, Digest, Entry, Marks, catalogue, crc_of};
 use crate::error::{Error, Result};
-use crate::frame::{self, Identity};
-use crate::record::Body;
 use crate::revision::Revision;
 use crate::types::Applied;
 
-/// Bytes looked at together where frames have to be searched.
+/// Bytes read at once to search for frames.
 const SEARCH_BYTES: u64 = 1 << 20;
 
-/// What is wrong, and where.
+/// What is damaged, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub file: String,
@@ -42,14 +37,14 @@ pub struct Fault {
     pub what: String,
 }
 
-/// How far a checkpoint reaches, as its marks say.
+/// The marks of the checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarksSeen {
     pub applied: Applied,
     pub revision: i64,
-    /// Reads below are refused; -1: none are.
+    /// Reads below it are refused; -1: none are.
     pub compact_revision: i64,
-    /// The newest compaction that is physically done; -1: none.
+    /// The newest compaction that is physically complete; -1: none.
     pub compacted: i64,
     /// Blocks and items that the catalogue should hold.
     pub blocks: u64,
@@ -62,19 +57,19 @@ pub struct FileSeen {
     pub number: u64,
     pub path: PathBuf,
     pub bytes: u64,
-    /// The error of its header, if it has one.
+    /// What is wrong with its header.
     pub fault: Option<&'static str>,
 }
 
-/// A block, or a stretch of bytes where one should be.
+/// A block, or a stretch of bytes that is not a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockSeen {
     pub file: PathBuf,
     pub offset: u64,
     pub stored_bytes: u64,
-    /// What the catalogue says of it, or else its own header. `None`: neither can be read.
+    /// From the catalogue, or else from the block's header. `None`: neither can be read.
     pub content: Option<BlockContent>,
-    /// Whether the catalogue names it. Blocks that it does not name never happened.
+    /// Whether the catalogue has an entry for it. Other blocks are not part of the store.
     pub is_named: bool,
     /// What is wrong with it.
     pub fault: Option<&'static str>,
@@ -109,7 +104,7 @@ pub struct PutSeen {
     pub value: Bytes,
 }
 
-/// A store that is looked at.
+/// Inspects one store.
 pub struct Inspector {
     dir: PathBuf,
     marks: Option<MarksSeen>,
@@ -120,10 +115,10 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// Looks at the store in `dir`. `scratch` is an empty directory of the caller's for a copy of the catalogue; it may be
+    /// Opens the store in `dir`. `scratch` is an empty directory for a copy of the catalogue; it may be
     /// removed when this returns.
     ///
-    /// Errors: `Io` if there is no such directory or the copy cannot be made. Damage is no error here but a fault.
+    /// Errors: `Io` if the directory does not exist or the copy fails. Damage is reported as a fault.
     pub fn open(dir: &Path, scratch: &Path) -> Result<Self> {
         fs::metadata(dir).map_err(refused("look at", dir))?;
         let mut inspector = Inspector {
@@ -133,15 +128,15 @@ impl Inspector {
             named: BTreeMap::new(),
             faults: Vec::new(),
         };
-        // Opening sled appends to its log and may rewrite its summary. On a damaged store that could destroy what there is to
-        // see, so a copy is opened, and thrown away.
+        // Opening sled appends to its log and may rewrite its snapshot, which could destroy evidence. So a
+        // copy is opened.
         copy_files(&dir.join("catalogue"), &scratch.join("catalogue"))?;
         match SledBackend::open(scratch).and_then(|mut copy| copy.catalogue()) {
             Ok(entries) => {
                 inspector.take_catalogue(&entries);
-                // A catalogue that is damaged as it stands needs no witness.
+                // The sequence number cannot tell more about a catalogue that is damaged already.
                 if inspector.faults.is_empty() {
-                    inspector.ask_witness(scratch)?;
+                    inspector.check_sequence(scratch)?;
                 }
             }
             Err(error) => inspector.catalogue_fault(error.to_string()),
@@ -149,12 +144,12 @@ impl Inspector {
         Ok(inspector)
     }
 
-    /// Opens the copy again, beside the witness this time: what the catalogue has lost is a fault and hides nothing.
-    fn ask_witness(&mut self, scratch: &Path) -> Result<()> {
-        let witness = self.dir.join(WITNESS);
-        match fs::copy(&witness, scratch.join(WITNESS)) {
+    /// Opens the copy again, with the sequence file: lost updates of the catalogue are a fault.
+    fn check_sequence(&mut self, scratch: &Path) -> Result<()> {
+        let sequence = self.dir.join(SEQUENCE_FILE);
+        match fs::copy(&sequence, scratch.join(SEQUENCE_FILE)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            copied => copied.map_err(refused("copy", &witness))?,
+            copied => copied.map_err(refused("copy", &sequence))?,
         };
         if let Err(error) = SledBackend::open(scratch) {
             self.catalogue_fault(error.to_string());
@@ -162,25 +157,25 @@ impl Inspector {
         Ok(())
     }
 
-    /// What is wrong with the catalogue. Faults of files and blocks stand beside those.
+    /// Faults of the catalogue. Faults of files and blocks are returned with these.
     pub fn faults(&self) -> &[Fault] {
         &self.faults
     }
 
-    /// How far the store reaches; `None` if that cannot be read.
+    /// The marks; `None` if they cannot be read.
     pub fn marks(&self) -> Option<&MarksSeen> {
         self.marks.as_ref()
     }
 
-    /// Items that can be read, in key order.
+    /// Readable items, in key order.
     pub fn items(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
         self.items.iter()
     }
 
-    /// The block files that are there or should be, in order.
+    /// The block files that exist or that the catalogue refers to, in order.
     pub fn files(&self) -> Result<Vec<FileSeen>> {
         let mut files = BTreeMap::new();
-        // First those that should be there, so that a file which is missing shows as well; what is found replaces the entry.
+        // First those in the catalogue, so that missing files are reported. Files that exist replace them.
         for &(number, _) in self.named.keys() {
             let path = self.block_path(number);
             let fault = Some("the file is missing");
@@ -209,18 +204,18 @@ impl Inspector {
         Ok(files.into_values().collect())
     }
 
-    /// The blocks of a file in the order in which they lie, each with its checksum verified. What lies between them, or
-    /// is named and not there, is among them with its fault.
+    /// The blocks of a file by offset, each with its checksum verified. Bytes between them and missing blocks
+    /// are included, with their fault.
     pub fn blocks(&self, file: &FileSeen) -> Result<Vec<BlockSeen>> {
         let mut blocks = Vec::new();
         let mut at = HEADER_BYTES;
-        // Every byte of the file belongs to exactly one item of the walk: a block, or a stretch that is none.
+        // Every byte of the file belongs to exactly one result: a block, or a stretch that is none.
         while at < file.bytes {
             let block = self.block_at(file, at)?;
             at = block.offset + block.stored_bytes;
             blocks.push(block);
         }
-        // Whatever the walk did not come across: beyond the end of the file, or in a file that is missing.
+        // Blocks that the scan did not find: after the end of the file, or in a missing file.
         for (&(_, offset), entry) in self.named.range((file.number, 0)..=(file.number, u64::MAX)) {
             let seen = |block: &BlockSeen| block.offset == offset && block.is_named;
             if !blocks.iter().any(seen) {
@@ -241,9 +236,9 @@ impl Inspector {
         let file = File::open(&block.file).map_err(refused("open", &block.file))?;
         let mut stored = vec![0; usize::try_from(block.stored_bytes).unwrap_or(usize::MAX)];
         file.read_exact_at(&mut stored, block.offset).map_err(refused("read", &block.file))?;
-        // By its own header, since nothing may be known of the block but where it lies.
-        let header = frame::check(&stored).map_err(damaged)?;
-        let decoded = frame::load(&stored, header.identity).map_err(damaged)?;
+        // The header is used, because the catalogue may not have the block.
+        let header = codec::check(&stored).map_err(damaged)?;
+        let decoded = codec::load(&stored, header.identity).map_err(damaged)?;
         let number = block_number(&block.file);
         let entry = number.and_then(|number| self.named.get(&(number, block.offset)));
         let dead = entry.map(|entry| entry.dead.unpack()).unwrap_or_default();
@@ -263,8 +258,8 @@ impl Inspector {
         Ok(records.collect())
     }
 
-    /// Sorts the entries by what they are. One that is damaged is a fault and the others still count; whether all of them
-    /// are there the digests say.
+    /// Sorts the entries by kind. A damaged entry is a fault, the others still count. The digests show
+    /// missing entries.
     fn take_catalogue(&mut self, entries: &[(Vec<u8>, Vec<u8>)]) {
         let (mut blocks, mut items, mut marks) = (Digest::default(), Digest::default(), None);
         for (key, value) in entries {
@@ -282,7 +277,7 @@ impl Inspector {
             }
         }
         match marks {
-            // The digests find what no single entry can show: that one is missing, or is left over from another time.
+            // The digests detect that an entry is missing, or is from another checkpoint.
             Some(marks) if (marks.blocks, marks.items) != (blocks, items) => {
                 self.catalogue_fault("entries are missing or from another checkpoint".to_owned());
             }
@@ -299,7 +294,7 @@ impl Inspector {
         });
     }
 
-    /// Notes a fault of the catalogue. Its engine's offsets mean nothing to anybody, so none is given.
+    /// Adds a fault of the catalogue, without an offset: those of sled say nothing to a reader.
     fn catalogue_fault(&mut self, what: String) {
         let file = self.dir.join("catalogue").display().to_string();
         self.faults.push(Fault { file, offset: 0, what });
@@ -309,22 +304,22 @@ impl Inspector {
         self.dir.join("blocks").join(format!("{number:06}.blk"))
     }
 
-    /// What lies at `at`: the block that the catalogue names there, one that it does not name, or a stretch without any.
+    /// What is at offset `at`: a block of the catalogue, another block, or a stretch without one.
     fn block_at(&self, file: &FileSeen, at: u64) -> Result<BlockSeen> {
         if let Some(entry) = self.named.get(&(file.number, at)) {
-            // Entries are sealed, but their store may be a patchwork: nothing that they say is taken for possible.
+            // Entries have checksums but may be from another store, so their numbers are checked.
             let end = at.saturating_add(u64::from(entry.bytes));
             if end > file.bytes {
                 let cut = named_block(file, at, entry, Some("the file is cut"));
                 return Ok(BlockSeen { stored_bytes: file.bytes - at, ..cut });
             }
             let stored = read(&file.path, at, u64::from(entry.bytes))?;
-            // Unpacked as well, not only summed: what an inspection calls whole, a start will read.
-            let fault = frame::load(&stored, entry.identity).err();
+            // Decompressed and parsed, as a start does.
+            let fault = codec::load(&stored, entry.identity).err();
             return Ok(named_block(file, at, entry, fault));
         }
-        // No entry: the frame's own header says how long it is, if it is one.
-        // A named block is the firm ground that a walk over anything else may count on: it ends there at the latest.
+        // No entry: the length comes from the frame's header. A stretch ends at the next block of the
+        // catalogue.
         let next_named = self.named.range((file.number, at)..=(file.number, u64::MAX)).next();
         let end = next_named.map_or(file.bytes, |(&(_, offset), _)| offset.min(file.bytes));
         if let Some(block) = unnamed_block(file, at, end)? {
@@ -351,41 +346,42 @@ fn named_block(file: &FileSeen, offset: u64, entry: &BlockEntry, fault: Option<&
 
 /// An intact frame at `at` that ends by `end`.
 fn unnamed_block(file: &FileSeen, at: u64, end: u64) -> Result<Option<BlockSeen>> {
-    let header_bytes = frame::HEADER_BYTES as u64;
+    let header_bytes = codec::HEADER_BYTES as u64;
     if at + header_bytes > end {
         return Ok(None);
     }
     let header = read(&file.path, at, header_bytes)?;
-    let stored_bytes = match frame::claimed_bytes(&header) {
+    let stored_bytes = match codec::claimed_bytes(&header) {
         Some(bytes) if at + bytes <= end => bytes,
         Some(_) | None => return Ok(None),
     };
     let stored = read(&file.path, at, stored_bytes)?;
-    let Ok(header) = frame::check(&stored) else { return Ok(None) };
-    let fault = frame::load(&stored, header.identity).err();
+    let Ok(header) = codec::check(&stored) else { return Ok(None) };
+    let fault = codec::load(&stored, header.identity).err();
     let (file, content) = (file.path.clone(), Some(content(header.identity, 0)));
     Ok(Some(BlockSeen { file, offset: at, stored_bytes, content, is_named: false, fault }))
 }
 
-/// Where the next intact frame begins that no entry names, or `end`. Reads in windows: damage may be as long as a file.
+/// Offset of the next intact frame without an entry, or `end`. Reads in windows: damage may be as long as a
+/// file.
 fn next_frame(file: &FileSeen, from: u64, end: u64) -> Result<u64> {
     let mut at = from;
     while at < end {
         let window = read(&file.path, at, (end - at).min(SEARCH_BYTES))?;
-        let candidates = window.windows(frame::MAGIC_BYTES.len()).enumerate();
-        for (offset, _) in candidates.filter(|(_, bytes)| *bytes == frame::MAGIC_BYTES) {
+        let candidates = window.windows(codec::MAGIC_BYTES.len()).enumerate();
+        for (offset, _) in candidates.filter(|(_, bytes)| *bytes == codec::MAGIC_BYTES) {
             let candidate = at + offset as u64;
             if unnamed_block(file, candidate, end)?.is_some() {
                 return Ok(candidate);
             }
         }
-        // Windows overlap, so that no magic is cut in two.
-        at = (at + SEARCH_BYTES).saturating_sub(frame::MAGIC_BYTES.len() as u64 - 1).max(at + 1);
+        // Windows overlap, so that a magic number on their boundary is found.
+        at = (at + SEARCH_BYTES).saturating_sub(codec::MAGIC_BYTES.len() as u64 - 1).max(at + 1);
     }
     Ok(end)
 }
 
-/// What catalogue or header say of a block, in the caller's words.
+/// Converts an identity to the public type.
 fn content(identity: Identity, dead_records: u32) -> BlockContent {
     let Identity { first, last, records, raw_bytes } = identity;
     BlockContent { raw_bytes, records, dead_records, first, last }
@@ -396,7 +392,7 @@ fn block_number(path: &Path) -> Option<u64> {
     path.file_stem()?.to_str()?.parse().ok()
 }
 
-/// Bytes of a file that is opened for this one read: an inspection is rare, and holds nothing open in between.
+/// Reads from a file that is opened only for this.
 fn read(path: &Path, offset: u64, bytes: u64) -> Result<Vec<u8>> {
     let file = File::open(path).map_err(refused("open", path))?;
     let mut buffer = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
@@ -404,7 +400,7 @@ fn read(path: &Path, offset: u64, bytes: u64) -> Result<Vec<u8>> {
     Ok(buffer)
 }
 
-/// Copies the plain files of a directory, if it is there.
+/// Copies the regular files of a directory, if it exists.
 fn copy_files(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).map_err(refused("create", to))?;
     let entries = match fs::read_dir(from) {

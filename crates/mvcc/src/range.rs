@@ -1,11 +1,10 @@
-//! Key ranges as etcd defines them. One rule, used by reads, deletes, comparisons and permissions alike, so that they
-//! can never disagree about what a request touches.
+//! Key ranges as etcd defines them. Reads, deletes, comparisons and permissions all use this type.
 //!
 //! | `key` | `range_end` | selects |
 //! |---|---|---|
 //! | k | empty | exactly k |
 //! | k | `\0` | every key ≥ k |
-//! | k | e | k ≤ key < e; nothing at all when e ≤ k |
+//! | k | e | k ≤ key < e; no key if e ≤ k |
 
 use std::ops::Bound;
 
@@ -49,7 +48,7 @@ impl KeyRange {
         KeyRange { start: Bytes::new(), end: End::Unbounded }
     }
 
-    /// The key, if the range is one key by its form (not merely by what the store holds).
+    /// The key, if the request asks for one key by its form, whatever keys exist.
     pub fn as_one_key(&self) -> Option<&Bytes> {
         match self.end {
             End::OneKey => Some(&self.start),
@@ -57,12 +56,12 @@ impl KeyRange {
         }
     }
 
-    /// The smallest key that the range may hold.
+    /// The lower bound of the range.
     pub fn start(&self) -> &Bytes {
         &self.start
     }
 
-    /// Where the range ends, as a bound for ordered collections.
+    /// The end of the range, as a bound for ordered collections.
     pub fn end_bound(&self) -> Bound<&[u8]> {
         match &self.end {
             End::OneKey => Bound::Included(&self.start),
@@ -85,11 +84,25 @@ impl KeyRange {
         KeyRange { start, end: self.end.clone() }
     }
 
+    /// The keys of this range before `later`, if `later` is the rest of this range.
+    pub(crate) fn before(&self, later: &KeyRange) -> Option<Self> {
+        let is_rest = self.end != End::OneKey && self.end == later.end && self.start <= later.start;
+        is_rest.then(|| KeyRange { start: self.start.clone(), end: End::Before(later.start.clone()) })
+    }
+
+    /// Bytes of its two keys.
+    pub(crate) fn key_bytes(&self) -> usize {
+        match &self.end {
+            End::Before(end) => self.start.len() + end.len(),
+            End::OneKey | End::Unbounded => self.start.len(),
+        }
+    }
+
     pub fn contains(&self, key: &[u8]) -> bool {
         key >= self.start.as_ref() && self.is_before_end(key)
     }
 
-    /// Whether `key` is left of the range's end (it may still be left of its start).
+    /// Whether `key` is before the range's end. It may be before its start.
     pub fn is_before_end(&self, key: &[u8]) -> bool {
         match &self.end {
             End::OneKey => key <= self.start.as_ref(),

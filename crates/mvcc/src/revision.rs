@@ -1,12 +1,12 @@
 //! Revisions: the store's logical clock.
 //!
-//! `main` counts requests that changed something; `sub` numbers the changes inside one request, from 0. An empty store
-//! is at main revision 1, so the first change is 2.0. Clients see `main` only; `sub` orders records in blocks and enters
-//! the hash.
+//! `main` counts requests that changed something; `sub` numbers the changes inside one request, from 0. An
+//! empty store is at main revision 1, so the first change is 2.0. Clients see `main` only; `sub` orders
+//! records in blocks and enters the hash.
 
 use std::fmt;
 
-/// Place of one change in the store's history. Ordered by `main`, then `sub`.
+/// Revision of one change. Ordered by `main`, then `sub`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision {
     pub main: i64,
@@ -14,7 +14,7 @@ pub struct Revision {
 }
 
 impl Revision {
-    /// Behind all that can be written.
+    /// Greater than every revision that can be written.
     pub(crate) const MAX: Revision = Revision { main: i64::MAX, sub: i64::MAX };
 
     /// The first change of request `main`.
@@ -22,7 +22,7 @@ impl Revision {
         Revision { main, sub: 0 }
     }
 
-    /// The next change of the same request: nothing lies between the two.
+    /// The next change of the same request. No revision is between the two.
     pub(crate) const fn next(self) -> Self {
         Revision { main: self.main, sub: self.sub + 1 }
     }

@@ -1,4 +1,6 @@
-//! What goes in and comes out of the store: plain values, no behaviour.
+//! Plain values in and out of the store.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -17,7 +19,7 @@ pub struct KeyValue {
     pub lease: i64,
 }
 
-/// A pair where it lies, for somebody who only looks. The fields are those of `KeyValue`.
+/// A borrowed pair. The fields are those of `KeyValue`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyValueRef<'a> {
     pub key: &'a [u8],
@@ -28,7 +30,7 @@ pub struct KeyValueRef<'a> {
     pub lease: i64,
 }
 
-/// Place in the replicated log up to which the store has applied.
+/// Position in the replicated log up to which the store has applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Applied {
     pub index: u64,
@@ -40,7 +42,7 @@ pub struct Applied {
 pub enum Fetch {
     #[default]
     Full,
-    /// `value` empty and `lease` 0: answered from the index alone, no block is read.
+    /// `value` is empty and `lease` is 0: answered from the index, no block is read.
     KeysOnly,
     /// No pairs at all, only the count.
     CountOnly,
@@ -49,16 +51,16 @@ pub enum Fetch {
 /// How to read a range. The default is everything, in full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RangeOptions {
-    /// Pairs returned at most; 0 means all. The count is of the whole range regardless.
+    /// Maximum number of pairs; 0 means all. It does not limit the count.
     pub limit: usize,
     pub fetch: Fetch,
 }
 
-/// The answer to a range, in ascending key order.
+/// The result of a range read, in ascending key order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeResult {
     pub kvs: Vec<KeyValue>,
-    /// Keys of the range at `at`, whatever the limit.
+    /// Keys of the range at `at`. The limit does not apply.
     pub count: i64,
     /// The store's current revision when the range was read.
     pub revision: i64,
@@ -66,22 +68,22 @@ pub struct RangeResult {
     pub at: i64,
 }
 
-/// Whether a delete should hand back what it deleted.
+/// Whether a delete returns the deleted pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Previous {
     Skip,
     Return,
 }
 
-/// What a delete did.
+/// The result of a delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
     pub count: i64,
-    /// The pairs as they were, in key order; empty with `Previous::Skip`.
+    /// The deleted pairs, in key order; empty with `Previous::Skip`.
     pub previous: Vec<KeyValue>,
 }
 
-/// Hash of history, comparable between members whenever both revisions agree.
+/// Hash of history. Members can compare it if both revisions are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvHash {
     pub hash: u32,
@@ -93,29 +95,36 @@ pub struct KvHash {
     pub revision: i64,
 }
 
-/// What the store occupies.
+/// Space that the store takes. An empty store takes none: the fixed part of sled, some MiB on disk and in
+/// memory, and the block cache are not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Bytes of block files and catalogue, plus what waits in memory for the next checkpoint. Never 0.
+    /// The larger of `memory` and the stored bytes: block files, entries of the catalogue, and raw records
+    /// that the next checkpoint will store. The quota is compared with this.
     pub allocated: u64,
-    /// The part of it that live records are estimated to need.
+    /// The part of `allocated` that remains after all possible space was reclaimed. For stored bytes it is
+    /// estimated per block, as if all records of a block had the same size.
     pub in_use: u64,
+    /// Bytes of memory that grow with what clients store: keys, histories, locations of blocks, items, and
+    /// raw records that the next checkpoint will store. Computed from the contents, so members with the same
+    /// content have the same number.
+    pub memory: u64,
 }
 
-/// How urgently the next checkpoint is wanted.
+/// How urgent the next checkpoint is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
     Calm,
-    /// A checkpoint is ready to be persisted: tell whoever owns the `Maintainer`.
+    /// A checkpoint is pending: the owner of the `Maintainer` should call `persist`.
     Due,
-    /// Too much is held in memory: apply nothing more until `Maintainer::persist` returned.
+    /// Too much is in memory: no entry may be applied until `Maintainer::persist` has returned.
     Full,
 }
 
-/// What one `Maintainer::persist` made durable.
+/// What one call of `Maintainer::persist` made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Persisted {
-    /// The log up to here is no longer needed for this store.
+    /// The store no longer needs the log up to here.
     pub applied: Applied,
     /// Main revision of the durable state.
     pub revision: i64,
@@ -125,47 +134,59 @@ pub struct Persisted {
     pub bytes_written: u64,
 }
 
-/// Bytes handed to the disk since the store was opened. All but `records` over `records` is the store's write
-/// amplification; below 1, since blocks are compressed, unless compaction moves much.
+/// Bytes written since the store was opened. The sum without `records`, divided by `records`, is the write
+/// amplification. It is below 1 unless compaction moves much, because blocks are compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// The caller's records, raw: what the others are measured against. Counted when they are persisted.
+    /// Raw bytes of the caller's records. Counted when they are persisted.
     pub records: u64,
     /// Blocks appended by checkpoints.
     pub checkpoints: u64,
     /// Blocks appended by compaction: live records that were moved.
     pub compaction: u64,
-    /// Entries put into the catalogue. Its engine writes them with some overhead of its own.
+    /// Entries put into the catalogue, without sled's overhead.
     pub catalogue: u64,
     /// Blocks of stores that were received and installed.
     pub installed: u64,
 }
 
-/// How far physical compaction got.
+/// Progress of physical compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactProgress {
     /// Nothing to do.
     Idle,
     /// Call again.
     More,
-    /// History below this revision is physically gone, durably.
+    /// A read in progress still needs the next records, or the compaction is part of an entry that has not
+    /// ended. Call again after a pause.
+    Waiting,
+    /// History below this revision is durably removed.
     Finished { revision: i64 },
 }
 
-/// Sizes that bound the store. `Options::default()` is what production uses; no choice here can lose data.
+/// Sizes that bound the store. The server uses `Options::default()`. No value can lose data.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Raw bytes after which the open block is sealed. 64 KiB: a cold read costs one such read, and a hundred or more
-    /// records share one checksum and one entry of the catalogue.
+    /// Raw bytes after which the open block is sealed. 64 KiB: a cold read costs one read of this size, and a
+    /// hundred or more records share one checksum and one entry of the catalogue.
     pub block_bytes: usize,
-    /// A block file is cut at this size. 64 MiB: an 8 GiB store needs 128 open files, and space returns in such steps.
+    /// Size of a block file. 64 MiB: an 8 GiB store needs 128 open files. Space is freed in steps of this
+    /// size.
     pub block_file_bytes: u64,
     /// Decoded blocks kept for readers.
     pub cache_bytes: u64,
-    /// Unpersisted bytes from which on the end of an entry offers a checkpoint.
+    /// Bytes not persisted from which the end of an entry makes a checkpoint pending.
     pub checkpoint_due_bytes: usize,
-    /// Unpersisted bytes from which on the caller must wait: bounds memory when the disk is slow.
+    /// Superseded records that one compaction lists at most, at 16 bytes each. Beyond that it only notes
+    /// their blocks, and looks every record of such a block up in the index.
+    pub dropped_max: usize,
+    /// Bytes not persisted from which the caller must wait. It bounds memory when the disk is slow.
     pub checkpoint_full_bytes: usize,
+    /// Keys that one request changes under one hold of the lock. 256: some 200 µs, the longest that a read
+    /// waits for a large request. Tests use fewer, to let readers in between.
+    pub changes_per_hold: usize,
+    /// A monotonic clock to measure how long the lock is held. It affects no result. `None`: not measured.
+    pub lock_clock: Option<fn() -> Duration>,
 }
 
 impl Default for Options {
@@ -176,6 +197,9 @@ impl Default for Options {
             cache_bytes: 64 << 20,
             checkpoint_due_bytes: 8 << 20,
             checkpoint_full_bytes: 64 << 20,
+            dropped_max: 2 << 20,
+            changes_per_hold: 256,
+            lock_clock: None,
         }
     }
 }

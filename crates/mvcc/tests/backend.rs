@@ -1,5 +1,4 @@
-//! What the store expects of any backend, told as stories that each of them has to live up to. A new backend is a
-//! kind of `Home`.
+//! Properties that every backend must have. A new backend needs a kind of `Location`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -8,12 +7,12 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use common::home::Home;
+use common::location::Location;
 use mvcc::{Applied, Backend, BlockFile, Error, Update};
 use proptest::prelude::*;
 
-fn all() -> [(&'static str, Home); 2] {
-    let [memory, disk] = Home::both();
+fn all() -> [(&'static str, Location); 2] {
+    let [memory, disk] = Location::both();
     [("memory", memory), ("disk", disk)]
 }
 
@@ -46,7 +45,7 @@ fn content(file: &Arc<dyn BlockFile>) -> Vec<u8> {
 }
 
 #[test]
-fn a_new_place_is_empty() {
+fn a_new_backend_is_empty() {
     for (name, place) in all() {
         let mut backend = place.backend();
         assert_eq!((entries(&mut *backend), backend.files().unwrap()), (Vec::new(), Vec::new()), "{name}");
@@ -55,7 +54,7 @@ fn a_new_place_is_empty() {
 }
 
 #[test]
-fn an_update_changes_all_that_it_names_and_nothing_else() {
+fn an_update_changes_only_its_keys() {
     for (name, place) in all() {
         let mut backend = place.backend();
         backend.update(update(&[("a", "1"), ("b", "2"), ("c", "3")], &[])).unwrap();
@@ -80,7 +79,7 @@ fn values_up_to_the_limit_of_an_item_are_kept_in_the_catalogue() {
 }
 
 #[test]
-fn files_are_created_written_and_come_back_to() {
+fn files_are_created_written_and_reopened() {
     for (name, place) in all() {
         let mut backend = place.backend();
         for number in [1, 2, 30] {
@@ -100,7 +99,7 @@ fn files_are_created_written_and_come_back_to() {
 }
 
 #[test]
-fn a_read_beyond_the_end_is_told_from_every_other_failure() {
+fn a_read_past_the_end_has_its_own_error() {
     for (name, place) in all() {
         let file = place.backend().create_file(1).unwrap();
         file.write_at(b"12345", 0).unwrap();
@@ -113,7 +112,7 @@ fn a_read_beyond_the_end_is_told_from_every_other_failure() {
 }
 
 #[test]
-fn a_gap_reads_as_zeros_and_a_cut_takes_what_is_behind_it() {
+fn a_gap_reads_as_zeros_and_truncation_removes_the_rest() {
     for (name, place) in all() {
         let file = place.backend().create_file(1).unwrap();
         file.write_at(b"abc", 4).unwrap();
@@ -126,7 +125,7 @@ fn a_gap_reads_as_zeros_and_a_cut_takes_what_is_behind_it() {
 }
 
 #[test]
-fn a_removed_file_is_read_by_those_who_hold_it() {
+fn a_removed_file_is_readable_through_open_handles() {
     for (name, place) in all() {
         let mut backend = place.backend();
         let file = backend.create_file(9).unwrap();
@@ -144,11 +143,10 @@ fn files_and_entries_know_their_names() {
         let names: Vec<_> = [3, 4].map(|number| backend.create_file(number).unwrap().name()).into();
         assert!(names[0].contains('3') && names[0] != names[1], "{name}: {names:?}");
         backend.update(update(&[("key", "value")], &[])).unwrap();
-        assert!(backend.catalogue_bytes() > 0, "{name}");
     }
 }
 
-/// A store with one entry and one file, both of this content.
+/// A store with one entry and one file, both with this content.
 fn fill(backend: &mut dyn Backend, word: &str) -> Arc<dyn BlockFile> {
     backend.update(update(&[("word", word)], &[])).unwrap();
     let file = backend.create_file(1).unwrap();
@@ -163,7 +161,7 @@ fn check(backend: &mut dyn Backend, word: &str, context: &str) {
 }
 
 #[test]
-fn an_incoming_place_is_apart_from_the_store_and_empty_every_time() {
+fn the_incoming_slot_is_separate_and_emptied_every_time() {
     for (name, place) in all() {
         let mut home = place.backend();
         fill(&mut *home, "home");
@@ -181,7 +179,7 @@ fn an_incoming_place_is_apart_from_the_store_and_empty_every_time() {
 }
 
 #[test]
-fn a_completed_store_takes_the_place_of_the_one_in_use() {
+fn a_completed_store_replaces_the_current_one() {
     let applied = Applied { index: 12, term: 3 };
     for (name, place) in all() {
         let mut home = place.backend();
@@ -196,7 +194,7 @@ fn a_completed_store_takes_the_place_of_the_one_in_use() {
         check(&mut *home, "new", name);
         assert_eq!(content(&held), b"old", "{name}: who reads the old store goes on reading it");
         assert_eq!(place.staged(), None, "{name}");
-        // It is a store like any other.
+        // It can be used like any store.
         home.update(update(&[("more", "entries")], &["word"])).unwrap();
         home.create_file(2).unwrap();
         drop(home);
@@ -205,7 +203,7 @@ fn a_completed_store_takes_the_place_of_the_one_in_use() {
 }
 
 #[test]
-fn a_store_that_is_not_complete_takes_nobodys_place() {
+fn an_incomplete_store_replaces_nothing() {
     for (name, place) in all() {
         let mut home = place.backend();
         fill(&mut *home, "old");
@@ -220,7 +218,7 @@ fn a_store_that_is_not_complete_takes_nobodys_place() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn catalogues_hold_what_a_map_holds(
+    fn a_catalogue_behaves_like_a_map(
         updates in prop::collection::vec(
             (prop::collection::btree_map(0..20u8, prop::collection::vec(any::<u8>(), 0..300), 0..8), prop::collection::vec(20..40u8, 0..4)),
             1..15,
@@ -229,7 +227,8 @@ proptest! {
         for (name, place) in all() {
             let (mut backend, mut expected) = (place.backend(), Entries::new());
             for (number, (puts, removals)) in updates.iter().enumerate() {
-                // Keys of puts and removals are disjoint in one update; every other one swaps their ranges.
+                // Keys of puts and removals are disjoint in one update. Every other update swaps their
+                // ranges.
                 let shift = if number % 2 == 0 { 0 } else { 20 };
                 let key = |key: u8| vec![1 + (key + shift) % 40];
                 let update = Update {

@@ -1,26 +1,26 @@
-//! A disk that stops working at every single operation in turn. Whatever it had done by then, a restart finds a state
-//! between two entries, not older than the last checkpoint that was reported as persisted.
+//! A disk that fails at every operation in turn. A restart always finds a state between two entries, not
+//! older than the last checkpoint that was reported as durable.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
-use common::dying::{Allowance, DyingBackend};
+use common::failing::{Allowance, FailingBackend};
 use common::{Oracle, range, tiny_options};
 use mvcc::{Applied, CompactProgress, Error, MemoryBackend};
 
-/// What a run knew when the disk died.
-struct Story {
+/// What was known when the disk failed.
+struct Run {
     past: Vec<Oracle>,
     persisted: Applied,
     is_complete: bool,
 }
 
-/// Entries, checkpoints and two compactions, until the disk dies.
-fn live(disk: &MemoryBackend, allowance: usize) -> Story {
-    let backend = Box::new(DyingBackend::new(disk.clone(), &Allowance::of(allowance)));
+/// Entries, checkpoints and two compactions, until the disk fails.
+fn run_until_failure(disk: &MemoryBackend, allowance: usize) -> Run {
+    let backend = Box::new(FailingBackend::new(disk.clone(), &Allowance::of(allowance)));
     let mut oracle = Oracle::default();
-    let mut story = Story { past: vec![oracle.clone()], persisted: Applied::default(), is_complete: false };
-    let Ok((mut writer, _store, mut maintainer)) = mvcc::open(backend, tiny_options()) else { return story };
+    let mut run = Run { past: vec![oracle.clone()], persisted: Applied::default(), is_complete: false };
+    let Ok((mut writer, _store, mut maintainer)) = mvcc::open(backend, tiny_options()) else { return run };
     for round in 1..=12u64 {
         for step in 0..6u64 {
             let (key, value) =
@@ -39,39 +39,39 @@ fn live(disk: &MemoryBackend, allowance: usize) -> Story {
         writer.set_item(b"round", Some(&[round as u8]));
         oracle.applied = Applied { index: round, term: 1 };
         writer.end_entry(oracle.applied).unwrap();
-        story.past.push(oracle.clone());
-        let Ok(persisted) = maintainer.persist() else { return dies(story, maintainer) };
+        run.past.push(oracle.clone());
+        let Ok(persisted) = maintainer.persist() else { return failed(run, maintainer) };
         assert_eq!(persisted.applied, oracle.applied);
-        story.persisted = persisted.applied;
+        run.persisted = persisted.applied;
         loop {
             match maintainer.compact_step(3) {
-                Ok(CompactProgress::More | CompactProgress::Finished { .. }) => {}
+                Ok(CompactProgress::More | CompactProgress::Waiting | CompactProgress::Finished { .. }) => {}
                 Ok(CompactProgress::Idle) => break,
-                Err(_) => return dies(story, maintainer),
+                Err(_) => return failed(run, maintainer),
             }
         }
     }
-    story.is_complete = true;
-    story
+    run.is_complete = true;
+    run
 }
 
-fn dies(story: Story, mut maintainer: mvcc::Maintainer) -> Story {
+fn failed(run: Run, mut maintainer: mvcc::Maintainer) -> Run {
     assert!(matches!(maintainer.persist(), Err(Error::Poisoned)), "nothing is written after a failure");
-    story
+    run
 }
 
 #[test]
-fn a_disk_that_dies_at_any_operation_leaves_a_whole_checkpoint() {
+fn a_disk_that_fails_at_any_operation_leaves_a_complete_checkpoint() {
     for allowance in 0.. {
         let disk = MemoryBackend::new();
-        let story = live(&disk, allowance);
+        let run = run_until_failure(&disk, allowance);
         let (mut writer, store, mut maintainer) = mvcc::open(Box::new(disk.fork()), tiny_options()).unwrap();
         let found = store.applied();
-        assert!(found >= story.persisted, "allowance {allowance}: {found:?} after {:?}", story.persisted);
-        let mut expected = story.past[found.index as usize].clone();
+        assert!(found >= run.persisted, "allowance {allowance}: {found:?} after {:?}", run.persisted);
+        let mut expected = run.past[found.index as usize].clone();
         expected.check_all(&store);
 
-        // And life goes on: a compaction is resumed, new entries follow.
+        // An interrupted compaction is resumed, and new entries follow.
         while maintainer.compact_step(2).unwrap() != CompactProgress::Idle {}
         expected.check_all(&store);
         expected.request(|request| request.put("next", "value", 7));
@@ -80,8 +80,8 @@ fn a_disk_that_dies_at_any_operation_leaves_a_whole_checkpoint() {
         writer.end_entry(expected.applied).unwrap();
         maintainer.persist().unwrap();
         expected.check_all(&store);
-        if story.is_complete {
-            assert!(allowance > 50, "a story of only {allowance} operations");
+        if run.is_complete {
+            assert!(allowance > 50, "a run of only {allowance} operations");
             break;
         }
     }

@@ -1,4 +1,4 @@
-//! Whatever is damaged on disk is noticed: at the start, or at the first read of it. Nothing damaged is ever served.
+//! Damage on disk is detected at the start or at the first read. Damaged data is never served.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -35,7 +35,7 @@ fn populated() -> MemoryBackend {
     backend
 }
 
-/// Opens a damaged store; if that works, reads all of it. Returns whether the damage was noticed.
+/// Opens a damaged store and reads all of it. Returns whether the damage was detected.
 fn notices(backend: &MemoryBackend) -> bool {
     let Ok((_, store, _)) = open(backend, tiny_options()) else { return true };
     store.range(&KeyRange::all(), 0, &everything()).is_err()

@@ -1,4 +1,4 @@
-//! One flipped byte anywhere in a store: it is refused with a name and a place, or it changed nothing. Silently accepted: 0.
+//! One flipped byte anywhere in a store: the store is refused with file and offset, or all reads are correct.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -11,14 +11,14 @@ use mvcc::{
     Applied, Backend, CompactProgress, Error, KeyRange, MemoryBackend, Options, RangeOptions, SledBackend,
 };
 
-/// What became of a store with one byte flipped.
+/// The result of opening a store with one flipped byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     /// It does not open, and the error names a file.
     Refused,
-    /// Every answer is right.
+    /// All reads are correct.
     Right,
-    /// It stands, whole and right, at an earlier checkpoint, and says so: the log has the rest.
+    /// It is at an earlier checkpoint, complete and correct. The log has the later entries.
     Earlier,
 }
 
@@ -39,18 +39,18 @@ impl Tally {
     }
 }
 
-/// A store on disk with some checkpoints, a compaction, and the states that it went through.
+/// A store on disk with some checkpoints and a compaction, and the states that it had.
 struct Subject {
     dir: tempfile::TempDir,
     past: Vec<Oracle>,
 }
 
-/// How the process ended that wrote the store.
+/// How the process that wrote the store ended.
 #[derive(Clone, Copy, Debug)]
 enum End {
     /// It closed the store, and opened and closed it again.
     Closed,
-    /// It was killed: the files are as they were at that moment.
+    /// It was killed, and the files are as they were then.
     Killed,
 }
 
@@ -116,11 +116,11 @@ impl Subject {
                 assert!(!file.is_empty());
                 return Verdict::Refused;
             }
-            Err(other) => panic!("damage must be told from a disk that refuses: {other:?}"),
+            Err(other) => panic!("damage must not look like an error of the disk: {other:?}"),
         };
         let found = self.past.iter().find(|past| past.applied == store.applied());
         let expected = found.unwrap_or_else(|| panic!("no checkpoint at {:?}", store.applied()));
-        // A compaction is durable with the checkpoint that follows it.
+        // A compaction becomes durable with the next checkpoint.
         let mut expected = expected.clone();
         expected.compact_revision = store.compact_revision();
         expected.check_all(&store);
@@ -139,7 +139,7 @@ impl Subject {
         [of("blocks"), of("catalogue")].concat()
     }
 
-    /// Flips one bit of every byte that is not zero, and of some that are; only every `step`-th of them.
+    /// Flips a bit in every `step`-th byte, zeros mostly left out.
     fn flip(&self, step: usize) -> Tally {
         let mut tally = Tally::default();
         for file in self.files() {
@@ -227,13 +227,13 @@ fn a_store_without_one_of_its_files_is_refused_or_whole() {
         match opened {
             Err(Error::Corrupt { .. } | Error::Io { .. }) => {}
             Err(other) => panic!("{}: {other:?}", file.display()),
-            // sled makes its settings and its summary of the log anew.
+            // sled rewrites its settings and its snapshot.
             Ok((_, store, _)) => {
                 assert!(!file.ends_with("db") && file.extension().is_none_or(|kind| kind != "blk"));
                 subject.past.last().unwrap().check_all(&store);
             }
         }
-        // Whatever it was taken for, the blocks that are left are still there.
+        // The remaining blocks are not removed.
         let left = fs::read_dir(home.join("blocks")).unwrap().count();
         let had = fs::read_dir(subject.home().join("blocks")).unwrap().count();
         assert_eq!(left, had - usize::from(file.starts_with("blocks")), "{}", file.display());
@@ -271,7 +271,7 @@ fn leftovers_of_a_start_that_was_killed_are_cleared_away() {
     }
 }
 
-/// A store of block files of about `bytes`, in memory, whose record at main revision `n` is the key `n`.
+/// A store in memory with block files of about `bytes`. The record at main revision `n` has the key `n`.
 fn sample(bytes: usize) -> (MemoryBackend, mvcc::Store) {
     let backend = MemoryBackend::new();
     let options =

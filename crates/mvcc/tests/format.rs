@@ -1,5 +1,5 @@
-//! Frozen bytes: what a store wrote once is what it writes now, and can be read back. A change here needs a new version
-//! of the format and a page in the documentation, not a new constant.
+//! Frozen bytes: a store writes exactly these bytes and reads them back. A change needs a new version of the
+//! format and a page in the documentation, not a new constant.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -7,7 +7,7 @@ mod common;
 use common::{everything, range};
 use mvcc::{Applied, Backend, CompactProgress, KeyRange, MemoryBackend, Options, Previous, Update};
 
-/// File 1 of the store that `write` makes: its header, then two blocks, the first compressed.
+/// File 1 of the store of `write`: its header, then two blocks, the first compressed.
 const BLOCK_FILE: &str = include_str!("format/block_file.hex");
 /// Its catalogue, one `key value` per line.
 const CATALOGUE: &str = include_str!("format/catalogue.hex");
@@ -31,7 +31,7 @@ fn write() -> MemoryBackend {
     writer.compact(3).unwrap();
     writer.end_entry(Applied { index: 301, term: 2 }).unwrap();
     maintainer.persist().unwrap();
-    // One of the first block's four records dies: it is listed, the block stays.
+    // One of the first block's four records dies. It is listed, and the block stays.
     while maintainer.compact_step(1000).unwrap() == CompactProgress::More {}
     backend
 }

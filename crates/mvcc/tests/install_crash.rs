@@ -1,4 +1,5 @@
-//! A checkpoint is received and installed on a disk that dies on the way: what is left is the old store or the new one, whole.
+//! A checkpoint is received and installed on a disk that fails. The old store or the new one remains,
+//! complete.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -6,19 +7,19 @@ mod common;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use common::dying::{Allowance, DyingBackend};
-use common::home::Home;
+use common::failing::{Allowance, FailingBackend};
+use common::location::Location;
 use common::member::{chunks, leader, receive};
 use common::{Oracle, tiny_options};
 use mvcc::{Error, MemoryBackend, SledBackend, Staging};
 
-/// What a follower's disk may hold after a crash, and must not hold.
+/// What a follower's disk may contain after a crash.
 #[test]
-fn a_disk_that_dies_at_any_operation_of_an_install_leaves_the_old_store_or_the_new_one() {
+fn a_disk_that_fails_at_any_operation_of_an_install_leaves_the_old_or_the_new_store() {
     let leader = leader();
     let all = chunks(leader.maintainer.export(), 700);
     let disk = MemoryBackend::new();
-    let mut follower = Home::Memory(disk.clone()).open();
+    let mut follower = Location::Memory(disk.clone()).open();
     follower.entries(1..=12);
     follower.settle();
     let old = follower.oracle.clone();
@@ -33,13 +34,13 @@ fn a_disk_that_dies_at_any_operation_of_an_install_leaves_the_old_store_or_the_n
                 assert_eq!(applied, leader.oracle.applied);
                 let kept = found.fork();
                 kept.discard_staged().unwrap();
-                old.check_all(&Home::Memory(kept).open().store);
+                old.check_all(&Location::Memory(kept).open().store);
                 found.finish_install().unwrap();
-                leader.oracle.check_all(&Home::Memory(found).open().store);
+                leader.oracle.check_all(&Location::Memory(found).open().store);
             }
             None => {
                 found.discard_staged().unwrap();
-                let store = Home::Memory(found).open().store;
+                let store = Location::Memory(found).open().store;
                 let is_new = store.applied() == leader.oracle.applied;
                 assert!(is_new || !is_done, "an install that returned was lost");
                 if is_new { &leader.oracle } else { &old }.check_all(&store);
@@ -52,45 +53,45 @@ fn a_disk_that_dies_at_any_operation_of_an_install_leaves_the_old_store_or_the_n
     }
 }
 
-/// On a disk that may die; true if it did not.
+/// Returns whether the disk has not failed.
 fn receive_and_install(disk: &MemoryBackend, allowance: &Allowance, chunks: &[Bytes]) -> bool {
-    // The store was opened before: that costs nothing of the allowance but what the opening itself writes.
-    let dying = |disk: MemoryBackend| Box::new(DyingBackend::new(disk, allowance));
-    let Ok((_writer, _store, mut maintainer)) = mvcc::open(dying(disk.clone()), tiny_options()) else {
+    // The store was opened before. The opening counts only its own writes.
+    let failing = |disk: MemoryBackend| Box::new(FailingBackend::new(disk, allowance));
+    let Ok((_writer, _store, mut maintainer)) = mvcc::open(failing(disk.clone()), tiny_options()) else {
         return false;
     };
     let received = || {
-        let mut staging = Staging::begin(dying(disk.incoming()), &tiny_options())?;
+        let mut staging = Staging::begin(failing(disk.incoming()), &tiny_options())?;
         chunks.iter().try_for_each(|chunk| staging.add(chunk))?;
         staging.finish()
     };
     let installed = received().and_then(|staged| maintainer.install(staged));
     if installed.is_err() {
-        // Only an install poisons: a stream that failed leaves the store as it was.
+        // Only a failed install poisons. A failed stream leaves the store as it was.
         let persisted = maintainer.persist();
         assert!(matches!(persisted, Ok(_) | Err(Error::Poisoned)), "{persisted:?}");
     }
     installed.is_ok()
 }
 
-/// The directories of a store and of a received one, taken apart and put together as crashes may leave them.
-struct Directories {
+/// The directories of a store and of a received one, rearranged as crashes may leave them.
+struct DirectorySlots {
     dir: tempfile::TempDir,
     old: Oracle,
     new: Oracle,
 }
 
-impl Directories {
-    /// A store, and beside it a complete one that waits.
+impl DirectorySlots {
+    /// A store, and a completely received one next to it.
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::Disk(tempfile::tempdir().unwrap(), dir.path().join("store"));
+        let home = Location::Disk(tempfile::tempdir().unwrap(), dir.path().join("store"));
         let (leader, mut follower) = (leader(), home.open());
         follower.entries(1..=12);
         follower.settle();
         let all = chunks(leader.maintainer.export(), 5000);
         drop(receive(&home, &all).unwrap());
-        Directories { old: follower.oracle.clone(), new: leader.oracle.clone(), dir }
+        DirectorySlots { old: follower.oracle.clone(), new: leader.oracle.clone(), dir }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -117,9 +118,9 @@ impl Directories {
     }
 }
 
-type Crash = fn(&Directories);
+type Crash = fn(&DirectorySlots);
 
-/// States that a crash may leave in which the received store is there, whole.
+/// States after a crash with a complete received store.
 const WHILE_STAGED: [(&str, Crash); 3] = [
     ("nothing was renamed", |_| {}),
     ("a leftover of an earlier install is there", |dirs| {
@@ -129,10 +130,10 @@ const WHILE_STAGED: [(&str, Crash); 3] = [
 ];
 
 #[test]
-fn a_store_that_waits_is_installed_or_discarded_by_the_next_start() {
+fn a_staged_store_is_installed_or_discarded_by_the_next_start() {
     for (what, crash) in WHILE_STAGED {
         for is_wanted in [true, false] {
-            let dirs = Directories::new();
+            let dirs = DirectorySlots::new();
             crash(&dirs);
             let home = dirs.path("store");
             assert_eq!(mvcc::staged_at(&home).unwrap(), Some(dirs.new.applied), "{what}");
@@ -148,7 +149,7 @@ fn a_store_that_waits_is_installed_or_discarded_by_the_next_start() {
 }
 
 #[test]
-fn leftovers_of_an_install_that_is_done_go_at_the_next_start() {
+fn leftovers_of_a_finished_install_are_removed_by_the_next_start() {
     let crashes: [(&str, Crash); 2] = [
         ("the old store is whole", |_| {}),
         ("the old store is half removed", |dirs| {
@@ -156,7 +157,7 @@ fn leftovers_of_an_install_that_is_done_go_at_the_next_start() {
         }),
     ];
     for (what, crash) in crashes {
-        let dirs = Directories::new();
+        let dirs = DirectorySlots::new();
         dirs.rename("store", "store.old");
         dirs.rename("store.incoming", "store");
         crash(&dirs);
@@ -168,7 +169,7 @@ fn leftovers_of_an_install_that_is_done_go_at_the_next_start() {
 }
 
 #[test]
-fn a_half_received_store_is_no_store() {
+fn a_partly_received_store_is_not_installed() {
     let crashes: [(&str, Crash); 3] = [
         ("without its mark", |dirs| std::fs::remove_file(dirs.path("store.incoming/received")).unwrap()),
         ("its mark half written", |dirs| {
@@ -180,7 +181,7 @@ fn a_half_received_store_is_no_store() {
         }),
     ];
     for (what, crash) in crashes {
-        let dirs = Directories::new();
+        let dirs = DirectorySlots::new();
         crash(&dirs);
         let home = dirs.path("store");
         assert_eq!(mvcc::staged_at(&home).unwrap(), None, "{what}");
@@ -191,8 +192,8 @@ fn a_half_received_store_is_no_store() {
 }
 
 #[test]
-fn a_damaged_mark_is_an_error_that_names_the_file_and_the_old_store_is_kept() {
-    let dirs = Directories::new();
+fn a_damaged_marker_is_an_error_and_the_old_store_is_kept() {
+    let dirs = DirectorySlots::new();
     let mark = dirs.path("store.incoming/received");
     let mut bytes = std::fs::read(&mark).unwrap();
     bytes[14] ^= 1;
@@ -207,7 +208,7 @@ fn a_damaged_mark_is_an_error_that_names_the_file_and_the_old_store_is_kept() {
 
 #[test]
 fn a_store_whose_replacement_was_interrupted_is_not_opened_as_an_empty_one() {
-    let dirs = Directories::new();
+    let dirs = DirectorySlots::new();
     dirs.rename("store", "store.old");
     assert!(matches!(SledBackend::open(&dirs.path("store")), Err(Error::Refused { .. })));
     assert_eq!(dirs.names(), ["store.incoming", "store.old"], "and nothing was made there");

@@ -1,5 +1,5 @@
-//! Memory: what a large answer keeps alive is its own size, not that of the blocks that it was found in; and one that is read piece
-//! by piece keeps nothing but places.
+//! Memory of large reads. A result takes its own size, not that of its blocks. A range that is read in parts
+//! takes only locations.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::sync::{Mutex, PoisonError};
@@ -10,12 +10,12 @@ use mvcc::{Applied, KeyRange, Options, RangeOptions, SledBackend, Store, Writer}
 const KEYS: u64 = 30_000;
 const VALUE_BYTES: usize = 256;
 
-/// Keys whose order has nothing to do with the order in which they were written.
+/// Keys whose order is unrelated to the order of writing.
 fn key(number: u64) -> [u8; 8] {
     (number * 7919 % KEYS).to_be_bytes()
 }
 
-/// All of it in blocks on the disk, none of it in memory: the cache holds two blocks.
+/// All blocks are on the disk: the cache holds two of them.
 fn scattered(dir: &std::path::Path) -> (Writer, Store) {
     let options = Options { cache_bytes: 128 << 10, ..Options::default() };
     let open = || mvcc::open(Box::new(SledBackend::open(dir).unwrap()), options).unwrap();
@@ -30,28 +30,28 @@ fn scattered(dir: &std::path::Path) -> (Writer, Store) {
     (writer, store)
 }
 
-/// Bytes of memory that this process has.
+/// Resident memory of this process.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
 }
 
-/// One at a time: what the other allocates is in the same process.
+/// The tests run one at a time, because they measure the same process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
-fn a_held_range_takes_little_however_much_is_read_of_it() {
+fn a_pinned_range_takes_little_memory_however_much_is_read() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().unwrap();
     let (_writer, store) = scattered(dir.path());
     let before = resident();
-    let held = store.hold(&KeyRange::all(), 0, 0, |kv| kv.value.len() as u32).unwrap();
+    let held = store.pin_range(&KeyRange::all(), 0, 0, &(), |kv| kv.value.len() as u32).unwrap();
     assert_eq!(held.sizes(0..held.len()).map(u64::from).sum::<u64>(), KEYS * VALUE_BYTES as u64);
     assert_eq!((held.len() as u64, held.count as u64), (KEYS, KEYS));
     let (mut seen, mut most) = (0, 0);
     for start in (0..held.len()).step_by(3000) {
-        // As a window does: each pair is copied to its place, and let go of.
+        // Each pair is copied to its position, as a window of a response does.
         let mut window = vec![0; 3000 * VALUE_BYTES];
         held.visit(start..(start + 3000).min(held.len()), |number, kv| {
             assert_eq!(kv.key[..], (number as u64).to_be_bytes());
@@ -63,7 +63,8 @@ fn a_held_range_takes_little_however_much_is_read_of_it() {
     }
     assert_eq!(seen, KEYS);
     let grown = most.saturating_sub(before);
-    // Half a megabyte of places, a window of 0.75 and its order, a block as stored and as read. All pairs would be 12 MB.
+    // Half a megabyte of locations, a window of 0.75 MB with its order, and a block as stored and as read.
+    // All pairs would take 12 MB.
     assert!(grown < 4 << 20, "{grown} bytes while {KEYS} pairs went by");
 }
 
@@ -80,12 +81,12 @@ fn a_range_over_scattered_keys_keeps_its_pairs_and_not_their_blocks() {
         assert_eq!(kv.key, Bytes::copy_from_slice(&key(number)));
         assert!(kv.value.iter().all(|byte| *byte == number as u8) && kv.value.len() == VALUE_BYTES);
     }
-    // The pairs are 12 MB. With a block of 64 KiB for each of them it would be 2 GB.
+    // The pairs take 12 MB. With a block of 64 KiB for each of them it would be 2 GB.
     assert!(grown < 64 << 20, "{grown} bytes for {KEYS} pairs");
 }
 
 #[test]
-fn a_store_says_whether_its_cache_can_hold_it() {
+fn a_store_knows_whether_it_fits_in_its_cache() {
     let dir = tempfile::tempdir().unwrap();
     let (writer, store) = scattered(dir.path());
     assert!(!store.fits_in_cache(), "eight megabytes, and two blocks");

@@ -1,5 +1,5 @@
-//! Random operations against a naive store: every answer, at every revision, on both backends, through persisting,
-//! crashing, reopening and compacting in any order.
+//! Random operations against a naive store: all reads at all revisions, on both backends, with checkpoints,
+//! crashes, restarts and compactions in any order.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -18,19 +18,19 @@ use proptest::prelude::*;
 enum Operation {
     /// One entry of the log with these requests.
     Entry(Vec<Vec<Change>>),
-    /// Compacts at this share of the history that is left.
+    /// Compacts at this share of the remaining history.
     Compact(u8),
     CompactStep(u8),
     CompactFully,
     Reclaim,
     /// Pins the durable checkpoint, to be sent later.
     Export,
-    /// Sends what was pinned, in chunks of this size, to a member without a store.
+    /// Sends the pinned checkpoint, in chunks of this size, to a member without a store.
     Deliver(u16),
-    /// The store moves to another place by export and install, and goes on there.
+    /// Moves the store to another location by export and install.
     Move(u16),
     Persist,
-    /// A crash, and a restart from what was persisted.
+    /// A crash, and a restart from the durable state.
     Reopen,
     SetItem(u8, Option<u8>),
 }
@@ -39,8 +39,12 @@ enum Operation {
 enum Change {
     Put(u8, u16, i64),
     Delete(u8, u8),
-    /// Reads inside the request, to see that it sees itself.
+    /// Reads inside the request, and must see its changes.
     Read,
+    /// Another reader reads during the request, and must see the state before it.
+    Others,
+    /// Requests a checkpoint and compacts during the request.
+    Maintain,
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -48,6 +52,8 @@ fn change() -> impl Strategy<Value = Change> {
         6 => (0..12u8, any::<u16>(), 0..3i64).prop_map(|(key, value, lease)| Change::Put(key, value, lease)),
         2 => (0..12u8, 0..14u8).prop_map(|(key, end)| Change::Delete(key, end)),
         1 => Just(Change::Read),
+        1 => Just(Change::Others),
+        1 => Just(Change::Maintain),
     ]
 }
 
@@ -69,40 +75,40 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 /// How a crashed store is opened again.
-enum Home {
+enum Location {
     Memory(MemoryBackend),
     Sled(PathBuf),
 }
 
-impl Home {
+impl Location {
     fn backend(&self) -> Box<dyn Backend> {
         match self {
-            // A fork, so that nothing the dropped store still does could matter.
-            Home::Memory(backend) => Box::new(backend.clone()),
-            Home::Sled(dir) => Box::new(SledBackend::open(dir).unwrap()),
+            // A fork, so that the dropped store cannot change it.
+            Location::Memory(backend) => Box::new(backend.clone()),
+            Location::Sled(dir) => Box::new(SledBackend::open(dir).unwrap()),
         }
     }
 
     fn incoming(&self) -> Box<dyn Backend> {
         match self {
-            Home::Memory(backend) => Box::new(backend.incoming()),
-            Home::Sled(dir) => Box::new(SledBackend::incoming(dir).unwrap()),
+            Location::Memory(backend) => Box::new(backend.incoming()),
+            Location::Sled(dir) => Box::new(SledBackend::incoming(dir).unwrap()),
         }
     }
 
-    /// A place of the same kind where nothing is yet.
+    /// An empty location of the same kind.
     fn another(&self) -> Self {
         match self {
-            Home::Memory(_) => Home::Memory(MemoryBackend::new()),
-            Home::Sled(dir) => {
-                Home::Sled(dir.with_file_name(format!("{}+", dir.file_name().unwrap().to_str().unwrap())))
+            Location::Memory(_) => Location::Memory(MemoryBackend::new()),
+            Location::Sled(dir) => {
+                Location::Sled(dir.with_file_name(format!("{}+", dir.file_name().unwrap().to_str().unwrap())))
             }
         }
     }
 }
 
-/// An empty store at `home` that receives and installs the export.
-fn install(home: &Home, mut export: Export, bytes_max: u16) -> (Writer, Store, Maintainer) {
+/// An empty store that receives and installs the export.
+fn install(home: &Location, mut export: Export, bytes_max: u16) -> (Writer, Store, Maintainer) {
     let mut handles = mvcc::open(home.backend(), tiny_options()).unwrap();
     let mut staging = Staging::begin(home.incoming(), &tiny_options()).unwrap();
     while let Some(chunk) = export.next(usize::from(bytes_max)).unwrap() {
@@ -114,19 +120,19 @@ fn install(home: &Home, mut export: Export, bytes_max: u16) -> (Writer, Store, M
 }
 
 struct Subject {
-    home: Home,
+    home: Location,
     handles: Option<(Writer, Store, Maintainer)>,
     oracle: Oracle,
-    /// The oracle after every entry: a crash goes back to one of them.
+    /// The oracle after every entry. A crash returns to one of them.
     past: Vec<Oracle>,
-    /// The least that a crash must leave.
+    /// The minimum that a crash must leave.
     persisted: Applied,
-    /// A checkpoint to be sent, and what the receiver must find in it.
+    /// A pinned checkpoint, and what the receiver must find in it.
     pinned: Option<(Export, Oracle)>,
 }
 
 impl Subject {
-    fn new(home: Home) -> Self {
+    fn new(home: Location) -> Self {
         let handles = mvcc::open(home.backend(), tiny_options()).unwrap();
         let oracle = Oracle::default();
         Subject {
@@ -169,7 +175,7 @@ impl Subject {
             }
             Operation::Deliver(bytes_max) => {
                 let Some((export, expected)) = self.pinned.take() else { return };
-                let home = Home::Memory(MemoryBackend::new());
+                let home = Location::Memory(MemoryBackend::new());
                 let (_, store, _) = install(&home, export, *bytes_max);
                 expected.check_all(&store);
             }
@@ -193,7 +199,8 @@ impl Subject {
     }
 
     fn request(&mut self, changes: &[Change]) {
-        let (writer, store, _) = self.handles.as_mut().unwrap();
+        let before = self.oracle.clone();
+        let (writer, store, maintainer) = self.handles.as_mut().unwrap();
         let revision_before = store.revision();
         let mut expected_revision = self.oracle.revision();
         self.oracle.request(|oracle| {
@@ -218,6 +225,12 @@ impl Subject {
                         assert_eq!(seen.kvs, oracle.state().values().cloned().collect::<Vec<_>>());
                         let one = request.get(b"c").unwrap();
                         assert_eq!(one.as_ref(), oracle.state().get(b"c".as_slice()));
+                    }
+                    Change::Others => before.check_all(store),
+                    Change::Maintain => {
+                        self.persisted = maintainer.persist().unwrap().applied;
+                        maintainer.compact_step(3).unwrap();
+                        maintainer.reclaim_step(3).unwrap();
                     }
                 }
             }
@@ -262,7 +275,7 @@ impl Subject {
         let export = self.handles().2.export();
         let (applied, home) = (export.applied(), self.home.another());
         let handles = install(&home, export, bytes_max);
-        // Entries that were not persisted stay behind, as in a crash.
+        // Entries that were not persisted are lost, as in a crash.
         self.handles = Some(handles);
         self.home = home;
         self.persisted = applied;
@@ -290,7 +303,7 @@ fn key_range(key: u8, end: u8) -> KeyRange {
     }
 }
 
-fn run(home: Home, operations: &[Operation]) {
+fn run(home: Location, operations: &[Operation]) {
     let mut subject = Subject::new(home);
     for operation in operations {
         subject.run(operation);
@@ -303,7 +316,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn in_memory_history_answers_as_the_naive_store_does(operations in prop::collection::vec(operation(), 1..60)) {
-        run(Home::Memory(MemoryBackend::new()), &operations);
+        run(Location::Memory(MemoryBackend::new()), &operations);
     }
 }
 
@@ -312,6 +325,6 @@ proptest! {
     #[test]
     fn on_disk_history_answers_as_the_naive_store_does(operations in prop::collection::vec(operation(), 1..60)) {
         let dir = tempfile::tempdir().unwrap();
-        run(Home::Sled(dir.path().join("store")), &operations);
+        run(Location::Sled(dir.path().join("store")), &operations);
     }
 }

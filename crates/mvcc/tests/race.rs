@@ -1,4 +1,4 @@
-//! Readers, the writer and compaction at full speed on tiny blocks: an answer is exactly right or `Compacted`.
+//! Readers, the writer and compaction at full speed on tiny blocks. A read is exactly right or `Compacted`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -16,7 +16,7 @@ use mvcc::{
 
 const KEYS: i64 = 50;
 
-/// Request `main` puts key `main % KEYS`; a key divisible by 10 is deleted every other time, once it is there.
+/// Request `main` puts key `main % KEYS`. An existing key divisible by 10 is deleted every other time.
 fn is_delete(main: i64) -> bool {
     main % 10 == 0 && main / KEYS % 2 == 1 && main > KEYS
 }
@@ -25,7 +25,7 @@ fn key(main: i64) -> String {
     format!("key{:03}", main % KEYS)
 }
 
-/// What exists at revision `at`: for each key its newest request ≤ `at`, unless that deleted it.
+/// The state at revision `at`: for each key its newest request ≤ `at`, unless that deleted it.
 fn expected(at: i64) -> Vec<(String, i64)> {
     let newest = (2.max(at - KEYS + 1)..=at).filter(|main| !is_delete(*main));
     let mut pairs: Vec<_> = newest.map(|main| (key(main), main)).collect();
@@ -70,7 +70,7 @@ fn race(backend: Box<dyn Backend>, requests: i64) {
     let options = Options { checkpoint_due_bytes: 4096, ..tiny_options() };
     let (mut writer, store, mut maintainer) = mvcc::open(backend, options).unwrap();
     let is_over = AtomicBool::new(false);
-    #[expect(clippy::disallowed_methods, reason = "readers beside a writer need threads")]
+    #[expect(clippy::disallowed_methods, reason = "concurrent readers need threads")]
     thread::scope(|scope| {
         for reader in 0..2 {
             let (store, is_over) = (store.clone(), &is_over);
@@ -80,7 +80,8 @@ fn race(backend: Box<dyn Backend>, requests: i64) {
                     seed = (seed * 7_919 + 13) % 1_000_003;
                     right += usize::from(check_once(&store, seed));
                 }
-                // Seed 0 asks for the newest revision. It is all that a reader has who was kept from the processor till now.
+                // Seed 0 reads the newest revision. A reader that got no processor time until now can read
+                // only that.
                 right += usize::from(check_once(&store, 0));
                 assert!(right > 0, "reader {reader} never got an answer");
             });
@@ -99,7 +100,7 @@ fn race(backend: Box<dyn Backend>, requests: i64) {
             }
             writer.end_entry(Applied { index: main as u64, term: 1 }).unwrap();
             if main % 16 == 0 {
-                // Let the others in: the race is the point.
+                // Yields, so that the threads interleave.
                 thread::yield_now();
             }
         }
@@ -110,15 +111,97 @@ fn race(backend: Box<dyn Backend>, requests: i64) {
     }
 }
 
-/// A leader's history installed again and again under a follower's readers.
+/// Keys of a request that changes all of them: several leaves of the index.
+const WIDE: i64 = 700;
+
+/// Request `main` puts all keys, unless it deletes them all.
+fn is_wipe(main: i64) -> bool {
+    main % 3 == 0
+}
+
+/// Readers at `at` see exactly one whole request.
+fn check_whole(store: &Store, seed: i64) {
+    let (low, high) = (store.compact_revision().max(1), store.revision());
+    let at = if seed % 4 == 0 { 0 } else { low + seed % (high - low + 1) };
+    let limit = [0, 1, 500][(seed % 3) as usize];
+    let fetch = [Fetch::Full, Fetch::KeysOnly, Fetch::CountOnly][(seed / 3 % 3) as usize];
+    let found = match store.range(&KeyRange::all(), at, &RangeOptions { limit, fetch }) {
+        Ok(found) => found,
+        Err(Error::Compacted { .. }) if at > 0 => return,
+        Err(other) => panic!("{other}"),
+    };
+    let keys = if found.at == 1 || is_wipe(found.at) { 0 } else { WIDE };
+    assert_eq!(found.count, keys, "at {}, limit {limit}, {fetch:?}", found.at);
+    let pairs = match (fetch, limit) {
+        (Fetch::CountOnly, _) => 0,
+        (_, 0) => keys,
+        (_, limit) => keys.min(limit as i64),
+    };
+    assert_eq!(found.kvs.len() as i64, pairs, "at {}, limit {limit}, {fetch:?}", found.at);
+    assert!(found.kvs.iter().all(|kv| kv.mod_revision == found.at), "a part of another request");
+}
+
+#[test]
+fn no_reader_sees_a_partial_request() {
+    let options = Options { changes_per_hold: 16, checkpoint_due_bytes: 64 << 10, ..tiny_options() };
+    let (mut writer, store, mut maintainer) = mvcc::open(Box::new(MemoryBackend::new()), options).unwrap();
+    let is_over = AtomicBool::new(false);
+    let hashes = Mutex::new(BTreeMap::new());
+    #[expect(clippy::disallowed_methods, reason = "concurrent readers need threads")]
+    thread::scope(|scope| {
+        for reader in 0..2 {
+            let (store, is_over, hashes) = (store.clone(), &is_over, &hashes);
+            scope.spawn(move || {
+                let mut seed = reader;
+                while !is_over.load(Ordering::Relaxed) {
+                    seed = (seed * 7_919 + 13) % 1_000_003;
+                    check_whole(&store, seed);
+                    if seed % 16 == 0 {
+                        let hash = store.hash_kv(0).unwrap();
+                        let key = (hash.hash_revision, hash.compact_revision);
+                        let first = *hashes.lock().unwrap().entry(key).or_insert(hash.hash);
+                        assert_eq!(first, hash.hash, "two hashes of one state {key:?}");
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                maintainer.persist().unwrap();
+                while maintainer.compact_step(100).unwrap() == CompactProgress::More {}
+                thread::yield_now();
+            }
+        });
+        for main in 2..200 {
+            let mut request = writer.begin();
+            if is_wipe(main) {
+                let deleted = request.delete_range(&KeyRange::all(), mvcc::Previous::Skip).unwrap();
+                assert_eq!(deleted.count, WIDE);
+            } else {
+                for key in 0..WIDE {
+                    request.put(format!("key{key:03}").as_bytes(), b"value", 0);
+                }
+            }
+            assert_eq!(request.finish(), main);
+            if main % 8 == 0 {
+                writer.compact(main - 5).unwrap();
+            }
+            writer.end_entry(Applied { index: main as u64, term: 1 }).unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    (0..100).for_each(|seed| check_whole(&store, seed));
+}
+
+/// Installs a leader's history repeatedly under a follower's readers.
 fn race_with_installs(incoming: impl Fn() -> Box<dyn Backend>, home: Box<dyn Backend>, rounds: i64) {
     let options = Options { checkpoint_due_bytes: 4096, ..tiny_options() };
     let (mut writer, leader, mut maintainer) = mvcc::open(Box::new(MemoryBackend::new()), options).unwrap();
     let (_follower, store, mut installer) = mvcc::open(home, options).unwrap();
     let is_over = AtomicBool::new(false);
-    // Whoever hashes the same history against the same compaction gets the same, whatever was installed meanwhile.
+    // The hash of the same history against the same compaction is the same, whatever was installed meanwhile.
     let hashes = Mutex::new(BTreeMap::new());
-    #[expect(clippy::disallowed_methods, reason = "readers beside a writer need threads")]
+    #[expect(clippy::disallowed_methods, reason = "concurrent readers need threads")]
     thread::scope(|scope| {
         for reader in 0..2 {
             let (store, is_over, hashes) = (store.clone(), &is_over, &hashes);

@@ -1,9 +1,6 @@
-//! Space: what compaction drops comes back by itself, in small steps, and what that costs in writes is counted.
+//! Space: compaction frees the space of dropped records in small steps, and its writes are counted.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the measurement needs a clock, and threads beside the maintainer"
-)]
+#![allow(clippy::disallowed_methods, reason = "the measurement needs a clock, and concurrent threads")]
 
 mod common;
 
@@ -17,11 +14,11 @@ use mvcc::{
     SledBackend, Store, Writer,
 };
 
-/// As the process does it.
+/// As in the server.
 const KEYS_PER_STEP: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Blocks and files small enough for many of each, large enough that headers do not matter.
+/// Small blocks and files, so that there are many, and large enough that headers do not matter.
 fn small_options() -> Options {
     Options { block_bytes: 2048, block_file_bytes: 32 << 10, cache_bytes: 64 << 10, ..tiny_options() }
 }
@@ -32,7 +29,7 @@ fn file_bytes(backend: &MemoryBackend) -> u64 {
     numbers.into_iter().map(|number| backend.open_file(number).unwrap().bytes().unwrap()).sum()
 }
 
-/// What a history does with its keys, put by put; compacted at its end.
+/// A sequence of puts and deletes, compacted at its end.
 struct History {
     name: &'static str,
     puts: u64,
@@ -81,7 +78,7 @@ const HISTORIES: [History; 6] = [
         doomed: |_| false,
     },
     History {
-        name: "nothing at all is dead",
+        name: "nothing is dead",
         puts: 2000,
         key: |number| number,
         value_bytes: |_| 90,
@@ -130,7 +127,7 @@ impl Subject {
 }
 
 #[test]
-fn whatever_was_compacted_the_files_take_at_most_half_more_than_the_live_data() {
+fn after_a_compaction_files_take_at_most_half_more_than_live_data() {
     for history in HISTORIES {
         let mut subject = Subject::new();
         subject.live_through(&history);
@@ -141,7 +138,7 @@ fn whatever_was_compacted_the_files_take_at_most_half_more_than_the_live_data() 
         while subject.maintainer.reclaim_step(100).unwrap() != CompactProgress::Idle {}
         let files = file_bytes(&subject.backend);
         assert!(files * 5 <= live * 6 + 4096, "{}: {files} bytes for {live}, reclaimed", history.name);
-        // All of it is durable, and nothing of it is needed in memory.
+        // Everything is durable, and memory is not needed.
         let (_, store, _) = mvcc::open(Box::new(subject.backend.fork()), small_options()).unwrap();
         assert_eq!(live_bytes(&store), live, "{}", history.name);
         assert_eq!(
@@ -154,7 +151,7 @@ fn whatever_was_compacted_the_files_take_at_most_half_more_than_the_live_data() 
 }
 
 #[test]
-fn where_nothing_is_dead_nothing_is_moved() {
+fn without_dead_records_nothing_is_moved() {
     let mut subject = Subject::new();
     subject.live_through(&HISTORIES[5]);
     while subject.maintainer.compact_step(100).unwrap() != CompactProgress::Idle {}
@@ -162,7 +159,7 @@ fn where_nothing_is_dead_nothing_is_moved() {
 }
 
 #[test]
-fn what_is_moved_stays_in_proportion_to_what_comes_back() {
+fn moved_bytes_are_proportional_to_reclaimed_bytes() {
     for history in HISTORIES {
         let mut subject = Subject::new();
         subject.live_through(&history);
@@ -175,9 +172,9 @@ fn what_is_moved_stays_in_proportion_to_what_comes_back() {
     }
 }
 
-/// Files of so few blocks that their headers are a good part of them: no pass over them makes those fewer.
+/// Files of a few blocks, whose headers take much of them. No pass over them can change that.
 #[test]
-fn tidying_comes_to_rest_however_small_the_files_are() {
+fn reclaiming_ends_for_files_of_any_size() {
     for seed in 0..500u64 {
         let backend = Box::new(MemoryBackend::new());
         let (mut writer, store, mut maintainer) = mvcc::open(backend, tiny_options()).unwrap();
@@ -192,7 +189,7 @@ fn tidying_comes_to_rest_however_small_the_files_are() {
         }
         writer.compact((store.revision() * i64::from(random.next().unwrap_or(99)) / 255).max(1)).unwrap();
         writer.end_entry(Applied { index: 100, term: 1 }).unwrap();
-        // Blocks of a hundred puts fit a few dozen files, and each is emptied once at most.
+        // Blocks of a hundred puts fit into a few dozen files, and each is emptied at most once.
         let steps = (0..1000).find(|_| maintainer.reclaim_step(100).unwrap() == CompactProgress::Idle);
         assert!(steps.is_some(), "seed {seed}: files are emptied without end");
     }
@@ -213,7 +210,7 @@ fn every_byte_of_every_file_is_accounted_for() {
 }
 
 #[test]
-fn answers_are_right_between_any_two_steps() {
+fn reads_are_correct_between_any_two_steps() {
     let backend = MemoryBackend::new();
     let options = Options { block_bytes: 512, block_file_bytes: 4096, ..tiny_options() };
     let (mut writer, store, mut maintainer) = mvcc::open(Box::new(backend.clone()), options).unwrap();
@@ -237,7 +234,7 @@ fn answers_are_right_between_any_two_steps() {
         for at in [200, 220, 241] {
             oracle.check_range(&store, &KeyRange::all(), at);
         }
-        // A crash right here: the next start finds the same, and goes on.
+        // A crash here: the next start finds the same and continues.
         let (_, again, mut resumed) = mvcc::open(Box::new(backend.fork()), options).unwrap();
         oracle.check_range(&again, &KeyRange::all(), 210);
         while resumed.reclaim_step(50).unwrap() != CompactProgress::Idle {}
@@ -248,7 +245,7 @@ fn answers_are_right_between_any_two_steps() {
 }
 
 #[test]
-fn a_reader_under_way_keeps_what_it_reads_while_its_file_goes() {
+fn a_read_in_progress_survives_the_removal_of_its_file() {
     let mut subject = Subject::new();
     subject.live_through(&HISTORIES[0]);
     let before = subject.store.range(&KeyRange::all(), 0, &RangeOptions::default()).unwrap();
@@ -259,7 +256,7 @@ fn a_reader_under_way_keeps_what_it_reads_while_its_file_goes() {
     drop(export);
 }
 
-/// Thousands of small checkpoints: the catalogue's own file is a log, and must not keep what it replaced.
+/// Thousands of small checkpoints: the catalogue's file is a log and must not keep replaced entries.
 #[test]
 #[ignore = "slow: thousands of syncs"]
 fn the_catalogue_does_not_grow_with_the_number_of_checkpoints() {
@@ -277,17 +274,17 @@ fn the_catalogue_does_not_grow_with_the_number_of_checkpoints() {
             while maintainer.compact_step(KEYS_PER_STEP).unwrap() != CompactProgress::Idle {}
             let bytes = on_disk(&home.join("catalogue"));
             println!("{index} checkpoints: {} KiB", bytes >> 10);
-            // It grows to some 2.5 MiB and goes up and down below that: sled begins to reuse its segments of 512 KiB.
+            // It grows to some 2.5 MiB and varies below that: sled reuses its segments of 512 KiB.
             assert!(bytes <= 4 << 20, "{bytes} bytes after {index} checkpoints");
         }
     }
 }
 
-/// A history of a million revisions over a hundred thousand keys is compacted away but for its last tenth, in the steps and
-/// pauses of the process, while reads and writes go on.
+/// A million revisions of a hundred thousand keys are compacted except for the last tenth, in the steps and
+/// pauses of the server, during reads and writes.
 #[test]
 #[ignore = "slow, and meant for a release build: measures a million revisions"]
-fn nine_tenths_of_a_million_revisions_give_their_space_back_within_a_minute() {
+fn space_of_nine_tenths_of_a_million_revisions_is_freed_in_a_minute() {
     let (revisions, value_bytes) = (1_000_000, 256);
     let keys = revisions / 10;
     let dir = tempfile::tempdir().unwrap();
@@ -360,7 +357,7 @@ fn nine_tenths_of_a_million_revisions_give_their_space_back_within_a_minute() {
 }
 
 fn put(writer: &mut Writer, maintainer: &mut Maintainer, number: u64, keys: u64, value_bytes: usize) {
-    // Every key in turn, in an order that is none.
+    // Every key in turn, in a scattered order.
     let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys;
     writer.begin().put(&key.to_be_bytes(), &noise(number, value_bytes), 0);
     if number % 100 == 99 && writer.end_entry(Applied { index: number, term: 1 }).unwrap() != Pressure::Calm {
@@ -387,7 +384,7 @@ fn noise(number: u64, bytes: usize) -> Vec<u8> {
     noise
 }
 
-/// Keys and values of everything that is alive.
+/// Keys and values of all live keys.
 fn live_bytes(store: &Store) -> u64 {
     let all = store.range(&KeyRange::all(), 0, &RangeOptions::default()).unwrap();
     all.kvs.iter().map(|kv| (kv.key.len() + kv.value.len()) as u64).sum()

@@ -14,8 +14,8 @@
 
 use std::time::Duration;
 
-use crate::StoreState;
-use crate::batch::{COMMAND_OVERHEAD, HEADER_BYTES};
+use crate::types::{EmptyLog, StoreState};
+use crate::wire::{COMMAND_OVERHEAD, HEADER_BYTES};
 
 /// Identity, rhythm and bounds of one member.
 #[derive(Clone, Debug)]
@@ -40,6 +40,8 @@ pub struct Config {
     pub catch_up_entries: u64,
     /// Whether the machine has what the log no longer holds. The process knows: it opened both.
     pub store: StoreState,
+    /// What a log without Raft state means.
+    pub empty_log: EmptyLog,
     pub limits: Limits,
 }
 
@@ -58,9 +60,11 @@ pub struct Limits {
     /// Bytes of such proposals. More are refused with `TooManyRequests`. Three members' worth must stay below
     /// [`Limits::UNCOMMITTED_BYTES_MAX`], so that a leader never has to drop what a follower forwarded.
     pub proposal_bytes_max: usize,
-    /// A longer command is refused with `TooLarge`; it bounds an entry together with `batch_bytes_max`.
+    /// A longer command is refused with `TooLarge`; it bounds an entry together with `batch_bytes_max`. More than
+    /// [`Limits::COMMAND_BYTES_MAX`] counts as that.
     pub command_bytes_max: usize,
-    /// A batch is closed when the next command would exceed this. A larger single command travels alone.
+    /// A batch is closed when the next command would exceed this. A larger single command travels alone. More than an
+    /// entry of the log holds counts as that.
     pub batch_bytes_max: usize,
     /// Read points not yet answered. More are refused with `TooManyRequests`.
     pub reads_max: usize,
@@ -86,7 +90,19 @@ impl Limits {
     pub const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
     /// Entries in one message: large enough that a follower catches up at disk speed, small enough that one
     /// message never occupies a stream for long.
-    pub const MESSAGE_BYTES_MAX: u64 = 1 << 20;
+    pub const MESSAGE_BYTES_MAX: u64 = crate::wire::MESSAGE_BYTES_MAX;
+
+    /// The longest command that an entry of the log holds: 16 MiB without the header of its batch and its own length.
+    pub const COMMAND_BYTES_MAX: usize = wal::PAYLOAD_BYTES_MAX - HEADER_BYTES - COMMAND_OVERHEAD;
+
+    /// These limits, lowered to what an entry of the log holds: no batch is built that the log would not take.
+    pub(crate) fn within_log(self) -> Limits {
+        Limits {
+            command_bytes_max: self.command_bytes_max.min(Limits::COMMAND_BYTES_MAX),
+            batch_bytes_max: self.batch_bytes_max.min(wal::PAYLOAD_BYTES_MAX - HEADER_BYTES),
+            ..self
+        }
+    }
 
     /// The longest entry that these limits let into the log: a full batch, or one long command in a batch of its own.
     pub(crate) fn entry_bytes_max(&self) -> usize {
@@ -110,5 +126,19 @@ impl Default for Limits {
             unapplied_entries_max: 5_000,
             request_timeout: Duration::from_secs(7),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_beyond_the_log_are_lowered_to_what_an_entry_holds() {
+        let unbounded =
+            Limits { command_bytes_max: usize::MAX, batch_bytes_max: usize::MAX, ..Limits::default() };
+        assert_eq!(unbounded.within_log().entry_bytes_max(), wal::PAYLOAD_BYTES_MAX);
+        let usual = Limits::default().entry_bytes_max();
+        assert_eq!(Limits::default().within_log().entry_bytes_max(), usual);
     }
 }

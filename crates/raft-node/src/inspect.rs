@@ -1,11 +1,11 @@
-//! What lies in a log, for whoever only looks: entries as batches of commands, states as numbers.
+//! What lies in a log, without changing it: entries as batches of commands, states as numbers.
 //!
 //! Reads with the same functions as a start, so that an inspection never says other than a start would.
 
 use bytes::Bytes;
 
-use crate::batch::Batch;
-use crate::state::DurableState;
+use crate::log::DurableState;
+use crate::wire::Batch;
 
 /// The payload of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub fn read_entry(kind: u8, payload: Bytes) -> Result<EntrySeen, String> {
 
 /// Reads a state. The error: what about it is wrong.
 pub fn read_state(bytes: &[u8]) -> Result<StateSeen, String> {
-    let DurableState { hard, conf } = DurableState::decode(bytes).map_err(|error| error.to_string())?;
+    let DurableState { hard, conf, .. } = DurableState::decode(bytes).map_err(|error| error.to_string())?;
     Ok(StateSeen {
         term: hard.term,
         vote: hard.vote,
@@ -71,7 +71,7 @@ pub fn read_state(bytes: &[u8]) -> Result<StateSeen, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::{BatchBuilder, BatchId};
+    use crate::wire::{BatchBuilder, BatchId};
 
     #[test]
     fn a_batch_shows_its_commands_and_who_made_it() {

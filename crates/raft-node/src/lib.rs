@@ -14,7 +14,7 @@
 //!
 //! The life of a command, with what each step waits for:
 //!
-//! 1. `propose` checks the bounds and queues it. Refused here, it costs nobody anything.
+//! 1. `propose` checks the bounds and queues it. Refused here, it costs no other member anything.
 //! 2. The driver's next turn makes one entry of all that wait; on a follower the batch leaves for the leader.
 //! 3. The entry leaves for the followers at once and goes to the log thread: the disks work at the same time.
 //! 4. A quorum's acknowledgements commit it, this member's own sync among them or not.
@@ -43,7 +43,17 @@
         feature = "mutant-late-readers",
         feature = "mutant-kept-conflicts",
         feature = "mutant-early-trim",
-        feature = "mutant-early-install"
+        feature = "mutant-early-install",
+        feature = "mutant-staged-by-index",
+        feature = "mutant-unsettled-reads",
+        feature = "mutant-early-heartbeat-answers",
+        feature = "mutant-late-durable",
+        feature = "mutant-release-before-sync",
+        feature = "mutant-resent-batches",
+        feature = "mutant-state-before-entries",
+        feature = "mutant-trim-ignores-holds",
+        feature = "mutant-brief-out-of-order",
+        feature = "mutant-wiped-member-votes"
     )
 ))]
 compile_error!("a mutant breaks a promise on purpose: it is built with debug assertions, and never ships");
@@ -51,52 +61,34 @@ compile_error!("a mutant breaks a promise on purpose: it is built with debug ass
 // What others see.
 mod config; // what a member is told at start, every bound with its reason
 mod error; // what can go wrong, as the caller may tell it apart
-mod handle; // propose, read, receive, status
-mod interface; // the traits that the process supplies: state machine, transport, observer
-mod start; // brings a member up from its log
+mod traits; // what the process supplies: state machine, transport, observer
+mod types; // plain values
+
+// The bytes.
+pub mod inspect;
+mod log; // what must be durable, what raft-rs reads, what a start finds
+mod wire; // encodings of entries, state and messages // what lies in a log, without opening it for a member
 
 // The heart: pure functions of what happened.
-mod apply; // committed entries into the state machine
 mod core; // Raft as events in, effects out
-mod event; // those events and effects
-mod found; // the log at the start, and whether it belongs here
 mod node; // the core together with those who wait for it
-mod persist; // what must be on disk, and the promises that depend on it
-
-// Those who wait, and the log.
-mod proposals; // from arrival to batch to answer
-mod reads; // rounds that confirm linearizable reads
-mod store; // the log as raft-rs reads it
-
-// Encodings.
-mod batch; // many commands as one entry
-mod codec; // numbers and byte strings
-pub mod inspect; // what lies in a log, for whoever only looks
-mod logger; // raft-rs' lines as tracing events
-mod message; // Raft messages on the wire
-mod state; // votes, commit and membership on disk
 
 // The shell.
-mod applying; // by whom they are applied
-mod driver; // the loop around a node
-mod inbox; // how it is told
-mod mailbox; // how the threads are told
-mod replies; // how waiters are told
-mod shared; // what they have in common
-mod threads; // log and apply
+mod runtime; // threads, tasks, clocks and queues; the handle
 
-pub use apply::{Applier, ApplyJob, Done};
-pub use config::{Config, Limits};
-pub use driver::Driver;
-pub use error::{ProposeError, ReadError, StartError, TransferError, causes};
-pub use event::{Event, Setup, SnapshotOffer, SnapshotOutcome};
-pub use found::Found;
-pub use handle::{Handle, Role, Status};
-pub use interface::{Answer, Fatal, Lane, LogSync, Observer, Position, StateMachine, StoreState, Transport};
-pub use message::Outbound;
 #[doc(hidden)]
-pub use message::fuzzed_message;
-pub use node::{Gauges, Node, NodeSetup, Turn};
-pub use persist::{Durable, PersistJob, Persisted, Receipt, persist};
-pub use replies::Pump;
-pub use start::{Log, Started, Threads, start};
+pub use crate::core::fuzzed_conversation;
+pub use crate::core::{Confirmation, Event, Inquiry, PeerState, Setup};
+pub use config::{Config, Limits};
+pub use error::{ProposeError, ReadError, StartError, TransferError, causes};
+pub use log::{
+    Durable, Found, LogSpan, PersistJob, Persisted, Receipt, ReceiveSlot, Released, StoreChoice, StoreFound,
+    StreamNumber, choose_store, persist,
+};
+pub use node::{Applier, ApplyJob, Done, Gauges, Node, NodeSetup, Turn, apply_brief_first};
+pub use runtime::{Driver, Handle, Log, Pump, Started, Status, Threads, start};
+pub use traits::{LogSync, Observer, StateMachine, Transport};
+pub use types::{Answer, EmptyLog, Fatal, Lane, Position, Role, StoreState};
+#[doc(hidden)]
+pub use wire::fuzzed_message;
+pub use wire::{Outbound, SnapshotOffer, SnapshotOutcome, is_snapshot, snapshot_position};

@@ -54,7 +54,7 @@ fn a_member_whose_store_is_lost_and_who_lags_as_well_is_brought_up_like_any_othe
 }
 
 #[test]
-fn a_member_whose_store_is_lost_votes_and_takes_entries_but_does_not_stand() {
+fn a_member_whose_store_is_lost_votes_takes_entries_and_stands_last() {
     let mut cluster = lost_store(5);
     cluster.streams_flow = false;
     cluster.pass(15);
@@ -65,19 +65,45 @@ fn a_member_whose_store_is_lost_votes_and_takes_entries_but_does_not_stand() {
     cluster.write(1, 5);
     assert_eq!(cluster.gauges(1).commit, commit + 5);
     assert!(cluster.lines(3).is_empty(), "nothing is applied to a store that is not there");
-    // And for an election.
     cluster.member(1).up = false;
     cluster.member(2).up = true;
-    cluster.pass(60);
-    assert_ne!(cluster.gauges(3).role, Role::Leader);
-    assert_ne!(cluster.gauges(2).role, Role::Leader, "member 2 lacks what member 3 has acknowledged");
-    cluster.member(1).up = true;
+    cluster.pass(40);
+    assert_eq!(
+        (cluster.gauges(2).leader, cluster.gauges(3).leader),
+        (None, None),
+        "member 2 has its chance first"
+    );
+    // Together they have everything: member 2 a store, and member 3 the entries that member 2 lacks.
     cluster.break_stream();
+    cluster.pass(60);
+    assert_eq!(cluster.gauges(2).role, Role::Leader, "member 3 replicated what it had and handed over");
+    assert_eq!(cluster.lines(2).len(), 50);
     cluster.streams_flow = true;
-    let leader = cluster.elect();
-    assert_eq!(leader, 1);
-    cluster.pass(30);
+    cluster.member(1).up = true;
+    cluster.pass(40);
     agree(&cluster, 50);
+}
+
+#[test]
+fn leadership_does_not_go_to_a_member_whose_store_is_lost() {
+    let mut cluster = lost_store(5);
+    cluster.streams_flow = false;
+    cluster.pass(15);
+    cluster.member(2).up = false;
+    cluster.write(1, 1);
+    assert_eq!(
+        cluster.member(1).node.most_caught_up(),
+        Some(2),
+        "member 3 is further, but would not take over"
+    );
+    cluster.member(2).up = true;
+    cluster.streams_flow = true;
+    cluster.break_stream();
+    cluster.pass(60);
+    agree(&cluster, 46);
+    cluster.member(2).up = false;
+    cluster.write(1, 1);
+    assert_eq!(cluster.member(1).node.most_caught_up(), Some(3), "it has its state again");
 }
 
 #[test]

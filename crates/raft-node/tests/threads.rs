@@ -175,6 +175,34 @@ async fn what_does_not_fit_is_refused_at_the_entrance() {
     assert_eq!(waiting.await.unwrap(), Err(ProposeError::Stopped));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_limit_lets_a_command_or_a_batch_through_that_the_log_cannot_take() {
+    const MIB: usize = 1 << 20;
+    let home = Home::new();
+    let mut config = config(1, 1);
+    config.limits = Limits {
+        command_bytes_max: usize::MAX,
+        batch_bytes_max: usize::MAX,
+        proposal_bytes_max: 64 * MIB,
+        ..config.limits
+    };
+    let member = boot(config, open(RealFs, &home.log_dir(1)), &home.wires);
+    let bytes_max = Limits::COMMAND_BYTES_MAX;
+    for bytes in [bytes_max + 1, 16 * MIB, 20 * MIB] {
+        let refused = member.handle.propose(vec![b'x'; bytes].into()).await;
+        assert_eq!(refused, Err(ProposeError::TooLarge { bytes, bytes_max }));
+    }
+    let longest = member.handle.propose(vec![b'x'; bytes_max].into()).await;
+    assert!(longest.is_ok(), "the longest command fits: {longest:?}");
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..24 {
+        let handle = member.handle.clone();
+        clients.spawn(async move { handle.propose(vec![b'y'; 2 * MIB].into()).await.unwrap() });
+    }
+    assert_eq!(clients.join_all().await.len(), 24);
+    home.stop(1, member);
+}
+
 #[tokio::test]
 async fn a_failed_sync_ends_the_member_and_acknowledges_nothing() {
     let disk = SimFs::new();

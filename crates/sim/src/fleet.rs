@@ -30,9 +30,9 @@ pub struct Until {
     pub real: Option<Duration>,
 }
 
-/// What a fleet brought home.
+/// The sum of many stories.
 #[derive(Debug)]
-pub struct Harvest {
+pub struct Totals {
     pub report: Report,
     pub took: Duration,
     /// Stories that broke a law, in no order.
@@ -40,10 +40,10 @@ pub struct Harvest {
 }
 
 /// Plays stories in `jobs` threads; `plan` makes one of each number from 0 on. Ends early after a breach.
-pub fn sail(jobs: usize, until: Until, plan: &(dyn Fn(u64) -> Plan + Sync)) -> Harvest {
+pub fn play_many(jobs: usize, until: Until, plan: &(dyn Fn(u64) -> Plan + Sync)) -> Totals {
     let started = Instant::now();
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let harvest = Mutex::new((Report::new(0), Vec::new()));
+    let totals = Mutex::new((Report::new(0), Vec::new()));
     let enough = |report: &Report| {
         report.stories >= until.stories && report.simulated_seconds >= until.simulated.as_secs()
     };
@@ -51,14 +51,14 @@ pub fn sail(jobs: usize, until: Until, plan: &(dyn Fn(u64) -> Plan + Sync)) -> H
         while !stop.load(Ordering::Relaxed) {
             let plan = plan(next.fetch_add(1, Ordering::Relaxed));
             let came = play(plan, None);
-            let mut harvest = lock(&harvest);
+            let mut totals = lock(&totals);
             let is_over = match came {
                 Ok(report) => {
-                    harvest.0.merge(&report);
-                    enough(&harvest.0) || until.real.is_some_and(|real| started.elapsed() >= real)
+                    totals.0.merge(&report);
+                    enough(&totals.0) || until.real.is_some_and(|real| started.elapsed() >= real)
                 }
                 Err(breach) => {
-                    harvest.1.push((plan, breach));
+                    totals.1.push((plan, breach));
                     true
                 }
             };
@@ -70,6 +70,6 @@ pub fn sail(jobs: usize, until: Until, plan: &(dyn Fn(u64) -> Plan + Sync)) -> H
             scope.spawn(work);
         }
     });
-    let (report, breaches) = harvest.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Harvest { report, took: started.elapsed(), breaches }
+    let (report, breaches) = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Totals { report, took: started.elapsed(), breaches }
 }

@@ -14,31 +14,21 @@
 //! For development only: nothing that ships depends on this crate.
 
 pub mod chance; // where everything random comes from
-pub mod fleet; // many stories, side by side
+mod count; // what is counted
 mod panics; // what they say
 
-mod count; // what is counted
+mod network; // messages on their way
 mod plan; // what a story is told from
+
+mod member;
+mod oracle; // what must never happen, and what must be answered
+mod requests; // what is asked for, and what came of it // one member and its disks
+
 mod world; // time, and what happens next
 
-mod faults; // what goes wrong
-mod steps; // what happens to a member
-mod streams; // snapshots on their way
-mod verdict; // how a story must end
-
-mod clients; // what came of what was asked for
-mod requests; // what is asked for
-
-mod laws; // what must never happen
-mod model; // the oracle
-
-mod machine; // the replicated store, watched
-mod network; // messages on their way
-mod site; // one member and its disks
-mod start; // how it comes up
-mod store_disk; // the disk under a store
+pub mod fleet; // many stories, side by side
 
 pub use count::{Count, Report};
-pub use laws::Breach;
+pub use oracle::Breach;
 pub use plan::{Flaw, Plan};
 pub use world::{Trace, run, run_traced};

@@ -1,8 +1,8 @@
 //! Messages on their way: late, lost, twice, in another order, or not at all between members that cannot talk.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use raft_node::Outbound;
+use raft_node::{Lane, Outbound};
 
 use crate::chance::Chance;
 use crate::count::Count;
@@ -42,19 +42,75 @@ pub(crate) enum Fate {
     Twice(u64, u64),
 }
 
+/// The order in which the messages of a connection arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// As they were sent, as over TCP: a late message delays all that follow it.
+    Fifo,
+    /// Each by itself.
+    Any,
+}
+
+/// One direction between two members, for one lane.
+type Connection = (u64, u64, bool);
+
+/// What becomes of the messages that are sent on a broken connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Backlog {
+    Lost,
+    /// They arrive all at once when the connection works again.
+    Delivered,
+}
+
+/// Messages that take very long.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tail {
+    /// Of a thousand.
+    pub messages: u64,
+    /// Their longest delay.
+    pub delay_max: u64,
+}
+
 pub(crate) struct Network {
     pub weather: Weather,
+    pub tail: Tail,
+    order: Order,
     /// Ordered pairs that cannot talk.
     cut: BTreeSet<(u64, u64)>,
+    /// Connections that are broken, until when, and what becomes of their messages.
+    broken: BTreeMap<Connection, (u64, Backlog)>,
+    /// When the newest message of each connection arrives.
+    newest: BTreeMap<Connection, u64>,
 }
 
 impl Network {
-    pub fn new() -> Network {
-        Network { weather: Weather::calm(), cut: BTreeSet::new() }
+    pub fn new(order: Order) -> Network {
+        Network {
+            weather: Weather::calm(),
+            tail: Tail::default(),
+            order,
+            cut: BTreeSet::new(),
+            broken: BTreeMap::new(),
+            newest: BTreeMap::new(),
+        }
     }
 
     pub fn heal(&mut self) {
         self.cut.clear();
+    }
+
+    pub fn is_fifo(&self) -> bool {
+        self.order == Order::Fifo
+    }
+
+    /// No message passes from `from` to `to`.
+    pub fn cut(&mut self, from: u64, to: u64) {
+        self.cut.insert((from, to));
+    }
+
+    /// A connection breaks until `until`.
+    pub fn break_lane(&mut self, from: u64, to: u64, lane: Lane, until: u64, backlog: Backlog) {
+        self.broken.insert((from, to, lane == Lane::Urgent), (until, backlog));
     }
 
     pub fn reaches(&self, from: u64, to: u64) -> bool {
@@ -79,7 +135,7 @@ impl Network {
                     }
                     // One member sees both halves, which do not see each other.
                     Count::Bridges => *a != one && *b != one && inside.contains(a) != inside.contains(b),
-                    // Everybody sees two neighbours only.
+                    // Each member sees two neighbours only.
                     _ => {
                         ids.len() > 3
                             && !matches!(a.abs_diff(*b), 1)
@@ -94,17 +150,35 @@ impl Network {
         shape
     }
 
-    /// What becomes of `message`, with delays from now.
-    pub fn fate(&self, from: u64, message: &Outbound, chance: &mut Chance) -> Fate {
+    /// What becomes of `message`, with delays from `now`.
+    pub fn fate(&mut self, now: u64, from: u64, message: &Outbound, chance: &mut Chance) -> Fate {
         if !self.reaches(from, message.to) {
             return Fate::Cut;
         }
         if chance.per_mille(self.weather.loss) {
             return Fate::Lost;
         }
+        let connection = (from, message.to, message.lane == Lane::Urgent);
+        let broken = self.broken.get(&connection).copied().filter(|(until, _)| *until > now);
+        if let Some((_, Backlog::Lost)) = broken {
+            return Fate::Lost;
+        }
+        let repaired = broken.map_or(now, |(until, _)| until);
         let twice = message.may_arrive_twice() && chance.per_mille(self.weather.twice);
-        let mut delay = || chance.within(50, self.weather.delay_max + 51);
-        if twice { Fate::Twice(delay(), delay()) } else { Fate::Once(delay()) }
+        let mut arrival = || {
+            let mut delay = chance.within(50, self.weather.delay_max + 51);
+            if self.tail.messages > 0 && chance.per_mille(self.tail.messages) {
+                delay = chance.within(0, self.tail.delay_max);
+            }
+            let at = repaired + delay;
+            if self.order == Order::Any {
+                return at - now;
+            }
+            let newest = self.newest.entry(connection).or_default();
+            *newest = at.max(*newest);
+            *newest - now
+        };
+        if twice { Fate::Twice(arrival(), arrival()) } else { Fate::Once(arrival()) }
     }
 }
 
@@ -117,7 +191,7 @@ mod tests {
         let ids = [1, 2, 3, 4, 5];
         let mut seen = BTreeSet::new();
         for seed in 0..200 {
-            let mut network = Network::new();
+            let mut network = Network::new(Order::Any);
             let shape = network.partition(&ids, Some(3), &mut Chance::new(seed));
             match shape {
                 Count::Isolations => assert!(ids.iter().all(|id| *id == 3 || !network.reaches(3, *id))),
@@ -137,5 +211,38 @@ mod tests {
             assert!(ids.iter().all(|a| ids.iter().all(|b| network.reaches(*a, *b))));
         }
         assert_eq!(seen.len(), 5);
+    }
+
+    /// When ten messages arrive that are sent to member 2 at time `now`; None for what is lost.
+    fn arrivals(network: &mut Network, now: u64, lane: Lane) -> Vec<Option<u64>> {
+        let mut chance = Chance::new(now);
+        // The second byte of a message is its kind; 0 is none that must not arrive twice.
+        let message = Outbound { to: 2, lane, bytes: bytes::Bytes::from_static(&[1, 0]) };
+        let mut arrival = || match network.fate(now, 1, &message, &mut chance) {
+            Fate::Once(delay) => Some(now + delay),
+            Fate::Lost | Fate::Cut => None,
+            Fate::Twice(..) => panic!("nothing is doubled in calm weather"),
+        };
+        (0..10).map(|_| arrival()).collect()
+    }
+
+    #[test]
+    fn a_connection_in_order_delays_what_follows_a_late_message() {
+        for (order, is_sorted) in [(Order::Fifo, true), (Order::Any, false)] {
+            let mut network = Network::new(order);
+            network.tail = Tail { messages: 300, delay_max: 9_000_000 };
+            assert_eq!(arrivals(&mut network, 5, Lane::Bulk).is_sorted(), is_sorted, "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_broken_connection_loses_or_keeps_what_is_sent_on_it() {
+        let mut network = Network::new(Order::Fifo);
+        network.break_lane(1, 2, Lane::Bulk, 1_000_000, Backlog::Delivered);
+        assert!(arrivals(&mut network, 5, Lane::Bulk).iter().all(|at| *at > Some(1_000_000)));
+        assert!(arrivals(&mut network, 5, Lane::Urgent).iter().all(|at| *at < Some(1_000_000)));
+        network.break_lane(1, 2, Lane::Urgent, 1_000_000, Backlog::Lost);
+        assert_eq!(arrivals(&mut network, 5, Lane::Urgent), [None; 10]);
+        assert!(arrivals(&mut network, 1_000_000, Lane::Urgent).iter().all(Option::is_some));
     }
 }

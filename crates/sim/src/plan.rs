@@ -4,11 +4,17 @@
 //! how much log is kept. A world where everything goes wrong at once finds less than many worlds that each have a vice.
 
 use crate::chance::Chance;
+use crate::network::Order;
 
 pub const MILLISECOND: u64 = 1_000;
 pub const SECOND: u64 = 1_000 * MILLISECOND;
-/// Calm time after the faults: clients stop, and everybody must have caught up, before it ends.
+/// Calm time after the faults: clients stop, and all members must have caught up, before it ends.
 pub(crate) const CALM: u64 = 20 * SECOND;
+/// How long a minority is missing while everything else works, in the seeds that have this phase. Longer than an election and
+/// the timeout of every request that was lost before it.
+pub(crate) const REDUCED: u64 = 14 * SECOND;
+/// How many seeds of a thousand have that phase.
+const REDUCED_SEEDS: u64 = 400;
 
 /// One story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +33,7 @@ pub enum Flaw {
     None,
     /// Disks report syncs that a crash shows never to have happened.
     DisksForget,
-    /// A member answers reads from its store without asking anybody.
+    /// A member answers reads from its store without a read round.
     ReadsAskNobody,
 }
 
@@ -43,13 +49,23 @@ pub(crate) enum Vice {
     StalledDisk,
     FailingDisk,
     LostStore,
+    /// The disks of log and store are replaced by empty ones.
+    LostDisk,
     Pause,
     Clock,
     Transfer,
+    /// Some messages take longer than several elections.
+    Tails,
+    /// A connection in one direction breaks; what is sent on it is lost, or comes all at once later.
+    Lane,
+    /// The log's disk or the store's is full for a while, starts included.
+    FullDisk,
+    /// The store's disk stands still.
+    StalledStore,
 }
 
-/// Each vice with its weight among the others, and how many seeds of a thousand have it.
-const VICES: [(Vice, u64, u64); 12] = [
+/// Each vice with its weight (how often it comes), and how many seeds of a thousand have it.
+const VICES: [(Vice, u64, u64); 17] = [
     (Vice::Partition, 25, 800),
     (Vice::Heal, 15, 1000),
     (Vice::Weather, 10, 600),
@@ -59,17 +75,42 @@ const VICES: [(Vice, u64, u64); 12] = [
     (Vice::StalledDisk, 5, 400),
     (Vice::FailingDisk, 8, 500),
     (Vice::LostStore, 6, 400),
+    (Vice::LostDisk, 6, 400),
     (Vice::Pause, 10, 600),
     (Vice::Clock, 8, 500),
     (Vice::Transfer, 6, 500),
+    (Vice::Tails, 5, 300),
+    (Vice::Lane, 15, 400),
+    (Vice::FullDisk, 4, 250),
+    (Vice::StalledStore, 5, 300),
 ];
+
+/// The sum of weights at which a fault of any kind comes, on average, after half of the longest wait that a seed draws.
+const WEIGHTS: u64 = 80;
+
+/// A vice that a seed has, with its own random numbers: presence, times and details of one kind of fault do not depend on
+/// which other kinds there are.
+#[derive(Clone, Debug)]
+pub(crate) struct Bent {
+    pub vice: Vice,
+    pub chance: Chance,
+    wait_max: u64,
+}
+
+impl Bent {
+    /// The time to its next fault.
+    pub fn wait(&mut self) -> u64 {
+        self.chance.within(50 * MILLISECOND, self.wait_max)
+    }
+}
 
 /// What a seed decides once for its whole story.
 #[derive(Clone, Debug)]
 pub(crate) struct Temper {
-    vices: Vec<(Vice, u64)>,
-    /// The longest wait between two faults.
-    pub fault_wait_max: u64,
+    /// The order in which the messages of a connection arrive.
+    pub order: Order,
+    /// Whether the faults are followed by a phase without a minority.
+    pub reduced: bool,
     pub segment_bytes: u64,
     pub block_bytes: usize,
     pub checkpoint_due_bytes: usize,
@@ -85,31 +126,31 @@ pub(crate) struct Temper {
 }
 
 impl Temper {
-    pub fn new(chance: &mut Chance) -> Temper {
-        let vices = VICES.iter().filter(|(_, _, seeds)| chance.per_mille(*seeds));
+    pub fn new(seed: u64, members: u64) -> Temper {
+        let draw = |name| Chance::stream(seed, name);
         Temper {
-            vices: vices.map(|(vice, weight, _)| (*vice, *weight)).collect(),
-            fault_wait_max: *chance.pick(&[600 * MILLISECOND, 2 * SECOND, 4 * SECOND]),
-            segment_bytes: *chance.pick(&[16 << 10, 32 << 10, 64 << 10]),
-            block_bytes: *chance.pick(&[600, 2_000, 8_000]),
-            checkpoint_due_bytes: *chance.pick(&[4 << 10, 32 << 10]),
-            maintain_wait_max: *chance.pick(&[100 * MILLISECOND, SECOND, 4 * SECOND]),
-            catch_up_entries: *chance.pick(&[0, 5, 50]),
-            keys: chance.within(2, 12),
-            value_bytes_max: *chance.pick(&[30, 300, 3_000]),
-            think_max: *chance.pick(&[60 * MILLISECOND, 200 * MILLISECOND, 500 * MILLISECOND]),
+            order: *draw("order").pick(&[Order::Fifo, Order::Any]),
+            reduced: members > 2 && draw("reduced").per_mille(REDUCED_SEEDS),
+            segment_bytes: *draw("segment_bytes").pick(&[16 << 10, 32 << 10, 64 << 10]),
+            block_bytes: *draw("block_bytes").pick(&[600, 2_000, 8_000]),
+            checkpoint_due_bytes: *draw("checkpoint_due_bytes").pick(&[4 << 10, 32 << 10]),
+            maintain_wait_max: *draw("maintain_wait_max").pick(&[100 * MILLISECOND, SECOND, 4 * SECOND]),
+            catch_up_entries: *draw("catch_up_entries").pick(&[0, 5, 50]),
+            keys: draw("keys").within(2, 12),
+            value_bytes_max: *draw("value_bytes_max").pick(&[30, 300, 3_000]),
+            think_max: *draw("think_max").pick(&[60 * MILLISECOND, 200 * MILLISECOND, 500 * MILLISECOND]),
         }
     }
+}
 
-    pub fn vice(&self, chance: &mut Chance) -> Vice {
-        let all: u64 = self.vices.iter().map(|(_, weight)| weight).sum();
-        let mut left = chance.within(0, all);
-        for (vice, weight) in &self.vices {
-            match left.checked_sub(*weight) {
-                Some(rest) => left = rest,
-                None => return *vice,
-            }
-        }
-        unreachable!("the weights add up")
-    }
+/// The vices that a seed has.
+pub(crate) fn vices(seed: u64) -> Vec<Bent> {
+    let pace = Chance::stream(seed, "pace").within(0, 3) as usize;
+    let wait_max = [600 * MILLISECOND, 2 * SECOND, 4 * SECOND][pace];
+    let bent = |(vice, weight, seeds): &(Vice, u64, u64)| {
+        let mut chance = Chance::stream(seed, &format!("{vice:?}"));
+        let wait_max = wait_max * WEIGHTS / weight;
+        chance.per_mille(*seeds).then_some(Bent { vice: *vice, chance, wait_max })
+    };
+    VICES.iter().filter_map(bent).collect()
 }

@@ -1,11 +1,11 @@
 //! Alarms: conditions of the whole cluster that stop some or all writes until an operator clears them.
 //!
-//! * An alarm is a pair of kind and member. It is an item of the store, and so survives restarts and is equal on all
-//!   members.
-//! * NOSPACE of any member refuses commands that would store something; CORRUPT of any refuses every change of keys.
-//!   CORRUPT is asked first. Reads, alarms and members' names are never refused.
+//! * An alarm is a pair of kind and member. It is an item of the store, so it survives restarts and is equal
+//!   on all members.
+//! * NOSPACE of any member refuses commands that would store something. CORRUPT of any member refuses every
+//!   change of keys, and is checked first. Reads, alarms and the publication of members are never refused.
 //!
-//! One put: two flags are read.
+//! A put reads two flags.
 
 use std::collections::BTreeSet;
 
@@ -16,9 +16,10 @@ use mvcc::{Store, Writer};
 
 use crate::command::Kind;
 use crate::failure::Fatal;
-use crate::validate;
+use crate::kv::validate;
 
-/// Items of alarms: this prefix, the kind as four bytes, the member as eight, both big endian; an empty value.
+/// Items of alarms: this prefix, the kind as four bytes, the member as eight, both big endian; an empty
+/// value.
 const PREFIX: &[u8] = b"alarm/";
 
 /// All active alarms, by kind and then by member.
@@ -27,7 +28,7 @@ pub fn active(store: &Store) -> Result<Vec<AlarmMember>, Fatal> {
     items.iter().map(|(item, _)| parse(item)).collect()
 }
 
-/// The active alarms, as apply keeps them at hand.
+/// The active alarms, in memory for apply.
 #[derive(Debug)]
 pub(crate) struct Alarms {
     active: BTreeSet<(i32, u64)>,
@@ -44,7 +45,7 @@ impl Alarms {
     }
 
     /// Refuses a command that an active alarm stops.
-    pub fn gate(&self, kind: &Kind) -> Result<(), Error> {
+    pub fn check(&self, kind: &Kind) -> Result<(), Error> {
         let (changes_keys, stores) = match kind {
             Kind::Put(_) => (true, true),
             Kind::Txn(request) => (true, self.no_space && validate::txn_cost(request) > 0),
@@ -57,7 +58,7 @@ impl Alarms {
         if self.no_space && stores { Err(Error::NoSpace) } else { Ok(()) }
     }
 
-    /// Carries out an alarm request and returns the alarms that it is about. An unknown action changes nothing.
+    /// Executes an alarm request and returns the alarms that it concerns. An unknown action changes nothing.
     pub fn apply(&mut self, writer: &mut Writer, request: &AlarmRequest) -> Vec<AlarmMember> {
         let alarm = (request.alarm, request.member_id);
         match AlarmAction::try_from(request.action) {

@@ -1,6 +1,7 @@
-//! Brief commands: those that name a few keys, so that applying them takes microseconds.
+//! Brief commands: they name a few keys, so applying them takes microseconds.
 //!
-//! A guess ahead of applying, from the command alone, that may be wrong only to the safe side: it decides who applies, never what.
+//! An estimate from the command alone. It only decides which thread applies a command, and errs on the safe
+//! side.
 
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
@@ -8,25 +9,25 @@ use bytes::Bytes;
 use mvcc::Fetch;
 
 use crate::command::{self, Kind};
-use crate::{compare, range};
+use crate::kv::{compare, range};
 
-/// Keys that a brief command names, in both branches of its transactions.
+/// Maximum number of keys in a brief command, in both branches of its transactions.
 const KEYS_MAX: usize = 16;
 
-/// Whether `command` names at most 16 keys, all of them by themselves, and copies no stored value into a new record; nor
-/// reads one, unless `values_are_near`, that is, in memory as a rule.
+/// Whether `command` names at most 16 single keys, and copies no stored value into a new record. It may read
+/// stored values only if `values_are_near`: they are usually in memory.
 pub fn is_brief(command: &Bytes, values_are_near: bool) -> bool {
     let keys = match command::decode(command) {
         Ok(Kind::Put(put)) => of_put(&put, values_are_near),
         Ok(Kind::DeleteRange(delete)) => of_delete(&delete, values_are_near),
         Ok(Kind::Txn(txn)) => of_txn(&txn, values_are_near),
-        // Rare, and more than keys. What cannot be decoded is for whoever applies it.
+        // Rare, and not only keys. Apply refuses what cannot be decoded.
         Ok(Kind::Compact(_) | Kind::Alarm(_) | Kind::PublishMember(_)) | Err(_) => None,
     };
     keys.is_some_and(|keys| keys <= KEYS_MAX)
 }
 
-/// A key, if values need not be read or are near; None for what is not brief.
+/// One key, if no value is read or values are near; `None` if the command is not brief.
 fn one_key(reads_value: bool, values_are_near: bool) -> Option<usize> {
     (!reads_value || values_are_near).then_some(1)
 }

@@ -1,8 +1,8 @@
-//! The two ways in which serving a request can go wrong.
+//! The two kinds of failure of a request.
 //!
-//! * A *refusal* is an answer: it has a name in etcd's table, and every member gives the same one.
-//! * A *broken* store is none: a block failed its checksum, the disk failed. Whoever applies must stop the process,
-//!   since going on would let this member drift from the others; a mere read may fail alone.
+//! * A *refusal* is an error of etcd's table. It is the same on every member.
+//! * A *broken* store is not: a block failed its checksum, or the disk failed. In apply the process must
+//!   stop, because this member would diverge from the others. A read alone may fail.
 
 use mvcc::Error;
 
@@ -15,6 +15,9 @@ pub enum Failure {
     /// The store cannot be read or written.
     #[error("store failed")]
     Broken(#[source] Error),
+    /// The meter of a read ended it. Apply reads without one.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 impl From<api::Error> for Failure {
@@ -28,23 +31,16 @@ impl From<Error> for Failure {
         match error {
             Error::Compacted { .. } => Failure::Refused(api::Error::Compacted),
             Error::FutureRevision { .. } => Failure::Refused(api::Error::FutureRev),
+            Error::Interrupted => Failure::Interrupted,
             broken => Failure::Broken(broken),
         }
     }
 }
 
-/// Why a command of the log could not be applied. The process must stop: the log can neither be skipped nor retried.
+/// Why a command of the log could not be applied. The process must stop: the log can neither be skipped nor
+/// retried. The bytes of a command never cause this; they are refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Fatal {
-    /// The entry holds something that this version cannot apply.
-    #[error("decode a command of entry {index}")]
-    Decode {
-        /// Index of the log entry.
-        index: u64,
-        /// What is wrong with the bytes.
-        #[source]
-        source: crate::command::DecodeError,
-    },
     /// The store broke while a command was applied.
     #[error("apply a command of entry {index}")]
     Store {

@@ -1,7 +1,7 @@
-//! Leases, as far as the key space needs to know them: does this id name a live lease?
+//! Leases, as far as puts need them: whether an id is a live lease.
 //!
-//! No command grants a lease yet, so none exists and every id is refused. Grants will add ids here, revokes remove
-//! them, and puts attach keys; nothing else in this crate asks about leases.
+//! No command grants a lease yet, so every id is refused. Grants will add ids here, revokes will remove them,
+//! and puts will attach keys.
 
 use api::Error;
 
@@ -10,7 +10,7 @@ use api::Error;
 pub(crate) struct Leases {}
 
 impl Leases {
-    /// Refuses an id that names no live lease. 0 means "no lease" and is always fine.
+    /// Refuses an id that is not a live lease. 0 means "no lease" and is accepted.
     pub fn check(&self, id: i64) -> Result<(), Error> {
         if id == 0 { Ok(()) } else { Err(Error::LeaseNotFound) }
     }

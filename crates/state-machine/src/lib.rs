@@ -1,42 +1,34 @@
-//! What commands mean: etcd's KV semantics on the store, plus alarms and members.
+//! The replicated state machine: etcd's KV semantics on the store, alarms and members.
 //!
 //!   commands in log order ──▶ StateMachine ──▶ mvcc::Writer        (one thread at a time)
 //!   requests of clients   ──▶ range, read_txn, RangeStream ──▶ mvcc::Store        (any thread)
 //!
-//! * Deterministic: the same commands in the same order leave the same bytes on every member. No clock, no random
-//!   numbers, no threads, no files; the linter refuses them.
-//! * What a request is refused for comes from etcd's table (`api::Error`) and is equal on every member. What breaks
-//!   here is a different type, and stops the process when it happens in apply.
-//! * Responses carry the revision; who answered, and in which term, the server fills in.
-//!
-//! Knows nothing of Raft, of the network, or of who waits for an answer.
+//! * Deterministic: the same commands in the same order give the same bytes on every member. There is no
+//!   clock, no random number, no thread and no file access; the linter checks this.
+//! * Total: any bytes are a command that is applied or refused, and the next one is applied. Only a broken
+//!   store stops a member.
+//! * Refusals are errors of etcd's table (`api::Error`), equal on every member. A broken store is a different
+//!   type, and stops the process during apply.
+//! * Responses contain the revision. The server adds the ids and the term.
 
 #[cfg(all(
     not(debug_assertions),
     any(feature = "mutant-local-compaction", feature = "mutant-local-refusal")
 ))]
-compile_error!("a mutant breaks a promise on purpose: it is built with debug assertions, and never ships");
+compile_error!("a mutant contains a bug on purpose: it needs debug assertions and is never released");
 
-pub mod command; // what a log entry says
-mod overlap; // one revision changes a key once
-pub mod validate; // what is refused before consensus
+pub mod command; // the contents of a log entry
+mod failure; // refusals and failures of the store
+mod outcome; // results of commands
 
-mod brief; // which of them take no time to speak of
-mod machine; // commands applied
-mod txn; // compare, then one of two branches
-mod write; // put and delete
+mod alarms; // conditions that stop writes
+mod leases; // leases of keys
+mod members; // members of the cluster
 
-mod compare; // the guards of a transaction
-mod large; // the same as bytes, made piece by piece
-mod range; // what a range answers
-mod stream; // the same in chunks
-mod view; // where reads look
+mod kv; // etcd's KV requests
 
-mod alarms; // what stops writes
-mod leases; // what keys may be attached to
-mod members; // who is in the cluster
-
-mod failure; // refusal or breakdown
+mod brief; // commands that apply in microseconds
+mod machine; // applies commands
 
 #[cfg(test)]
 mod tests;
@@ -44,17 +36,7 @@ mod tests;
 pub use alarms::active as active_alarms;
 pub use brief::is_brief;
 pub use failure::{Failure, Fatal};
-pub use large::LargeRange;
-pub use machine::{Answer, Outcome, Response, StateMachine};
+pub use kv::{LargeRange, RangeStream, keys_read, range, read_txn, validate};
+pub use machine::StateMachine;
 pub use members::{Genesis, list as members};
-pub use range::{keys_read, range};
-pub use stream::RangeStream;
-pub use txn::read_txn;
-
-use api::etcdserverpb::ResponseHeader;
-
-/// A header as far as this crate knows it.
-fn header(revision: i64) -> Option<ResponseHeader> {
-    assert!(revision >= 1, "the empty store is at revision 1");
-    Some(ResponseHeader { revision, ..ResponseHeader::default() })
-}
+pub use outcome::{Answer, Outcome, Response};

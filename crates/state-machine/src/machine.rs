@@ -1,71 +1,51 @@
-//! The machine: one command in, the store changed, one outcome out.
+//! Applies commands: one command in, the store changed, one outcome out.
 //!
 //!   bytes ──decode──▶ command ──alarms──▶ checks on the state before ──▶ changes ──▶ outcome
-//!                                │                 │
-//!                                └────── refused: nothing changed, the outcome says why
+//!             │                  │                 │
+//!             └──────────────────┴────── refused: nothing changed, the outcome is the error
 //!
-//! * Deterministic: the same commands in the same order leave every member with the same bytes. Whether somebody
-//!   waits for the outcome may save work, but decides nothing.
-//! * A refusal is an outcome like any other; a fatal error is none, and the process must stop.
-//! * Headers carry the revision only. Ids and the Raft term are the answering member's, which fills them in.
+//! * Deterministic: the same commands in the same order give the same bytes on every member. Whether a client
+//!   waits for the outcome may save work, but affects no state.
+//! * A refusal is an outcome. After a fatal error the process must stop.
+//! * Bytes that are not a command are refused. Stopping would stop every member at every start.
 
 use api::etcdserverpb::{
-    AlarmResponse, CompactionResponse, DeleteRangeResponse, PutResponse, ResponseHeader, TxnResponse,
+    AlarmResponse, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse,
+    ResponseHeader, TxnRequest, TxnResponse,
 };
 use bytes::Bytes;
 use mvcc::{Applied, Pressure, Store, Writer};
 
 use crate::alarms::Alarms;
-use crate::command::{self, Kind};
+use crate::command::{self, DecodeError, Kind};
 use crate::failure::{Failure, Fatal};
+use crate::kv::{txn, validate, write};
 use crate::leases::Leases;
 use crate::members::{self, Genesis};
-use crate::txn::Before;
-use crate::{txn, write};
+use crate::outcome::{Answer, Outcome, Response, header};
 
-/// Whether somebody on this member waits for the outcome of a command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
-    Wanted,
-    /// What only a response needs is not read: ranges of transactions, previous values.
-    Unwanted,
-}
-
-/// What a command answers when it was not refused.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Response {
-    Put(PutResponse),
-    DeleteRange(DeleteRangeResponse),
-    Txn(TxnResponse),
-    Compact(CompactionResponse),
-    Alarm(AlarmResponse),
-    PublishMember,
-}
-
-/// The result of a command, equal on every member.
-pub type Outcome = Result<Response, api::Error>;
-
-/// The replicated state: keys, alarms, members. Only apply writes it; readers use the store's own handle.
+/// The replicated state: keys, alarms, members. Only apply writes it. Readers use a handle of the store.
 pub struct StateMachine {
     writer: Writer,
     alarms: Alarms,
     leases: Leases,
     /// The last entry that was ended.
     applied: Applied,
+    undecodable: u64,
 }
 
 impl StateMachine {
-    /// Goes on from what the store holds. `genesis` counts only while the store has no members.
+    /// Continues from the state in the store. `genesis` is used only if the store has no members.
     pub fn new(mut writer: Writer, genesis: &Genesis) -> Result<Self, Fatal> {
-        members::found(&mut writer, genesis);
+        members::initialize(&mut writer, genesis);
         let store = writer.store();
         let (alarms, applied) = (Alarms::load(store)?, store.applied());
         members::list(store)?; // An unreadable member is better found now than by the first client that asks.
-        Ok(StateMachine { writer, alarms, leases: Leases::default(), applied })
+        Ok(StateMachine { writer, alarms, leases: Leases::default(), applied, undecodable: 0 })
     }
 
-    /// Goes on from a store that was installed in the place of the present one: what is remembered of the old one is
-    /// read anew. To be called by whoever applies, before the next entry.
+    /// Continues from a store that was installed: reads its alarms and position. The apply loop calls it
+    /// before the next entry.
     ///
     /// Errors: an alarm or a member of the new store cannot be read.
     pub fn installed(&mut self) -> Result<(), Fatal> {
@@ -82,24 +62,38 @@ impl StateMachine {
         self.applied
     }
 
-    /// The reader's handle of the store that commands change.
+    /// The reader's handle of the store.
     pub fn store(&self) -> &Store {
         self.writer.store()
     }
 
-    /// Applies one command of the entry at `at`. The outcome is `Some` if and only if the answer is wanted.
+    /// Applies one command of the entry at `at`. The outcome is `Some` if and only if `answer` is `Wanted`.
     pub fn apply(&mut self, at: Applied, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
         assert!(at.index > self.applied.index, "entry {} was applied already", at.index);
         assert!(at.term >= self.applied.term, "entry {} is of an older term than the one before", at.index);
-        let kind = command::decode(command).map_err(|source| Fatal::Decode { index: at.index, source })?;
-        let outcome = match self.alarms.gate(&kind) {
-            Ok(()) => self.execute(at.index, kind, answer)?,
+        let outcome = match self.decode_and_check(command) {
+            Ok(kind) => self.execute(at.index, kind, answer)?,
             Err(refusal) => Err(refusal),
         };
         Ok((answer == Answer::Wanted).then_some(outcome))
     }
 
-    /// Ends the entry at `at`, whether or not it held commands. Tells how urgently a checkpoint is wanted.
+    /// Number of commands since the start that could not be decoded.
+    pub fn undecodable(&self) -> u64 {
+        self.undecodable
+    }
+
+    /// The command, unless it cannot be decoded or an alarm refuses it.
+    fn decode_and_check(&mut self, command: &Bytes) -> Result<Kind, api::Error> {
+        let kind = command::decode(command).map_err(|error| {
+            self.undecodable += 1;
+            refusal(&error)
+        })?;
+        self.alarms.check(&kind)?;
+        Ok(kind)
+    }
+
+    /// Ends the entry at `at`, with or without commands. Returns how urgent the next checkpoint is.
     pub fn end_entry(&mut self, at: Applied) -> Result<Pressure, Fatal> {
         assert!(at.index > self.applied.index, "entry {} was ended already", at.index);
         let pressure =
@@ -121,23 +115,20 @@ impl StateMachine {
                 let alarms = self.alarms.apply(&mut self.writer, &request);
                 Ok(Response::Alarm(AlarmResponse { header: self.header(), alarms }))
             }
-            Kind::PublishMember(request) => {
-                members::publish(&mut self.writer, request)?;
-                Ok(Response::PublishMember)
-            }
+            Kind::PublishMember(request) => match members::publish(&mut self.writer, request)? {
+                Ok(()) => Ok(Response::PublishMember),
+                Err(refusal) => Err(refusal.into()),
+            },
         };
         match response {
             Ok(response) => Ok(Ok(response)),
             Err(Failure::Refused(refusal)) => Ok(Err(refusal)),
             Err(Failure::Broken(source)) => Err(Fatal::Store { index, source }),
+            Err(Failure::Interrupted) => unreachable!("apply reads without a meter"),
         }
     }
 
-    fn put(
-        &mut self,
-        request: api::etcdserverpb::PutRequest,
-        answer: Answer,
-    ) -> Result<PutResponse, Failure> {
+    fn put(&mut self, request: PutRequest, answer: Answer) -> Result<PutResponse, Failure> {
         let mut writer = self.writer.begin();
         write::check_put(&writer, &self.leases, &request)?;
         let response = write::put(&mut writer, request, answer)?;
@@ -147,24 +138,20 @@ impl StateMachine {
 
     fn delete_range(
         &mut self,
-        request: api::etcdserverpb::DeleteRangeRequest,
+        request: DeleteRangeRequest,
         answer: Answer,
     ) -> Result<DeleteRangeResponse, Failure> {
-        crate::validate::delete_range(&request)?;
+        validate::delete_range(&request)?;
         let mut writer = self.writer.begin();
         let response = write::delete_range(&mut writer, request, answer)?;
         writer.finish();
         Ok(response)
     }
 
-    fn txn(
-        &mut self,
-        request: api::etcdserverpb::TxnRequest,
-        answer: Answer,
-    ) -> Result<TxnResponse, Failure> {
+    fn txn(&mut self, request: TxnRequest, answer: Answer) -> Result<TxnResponse, Failure> {
         let compact_revision = self.writer.store().compact_revision();
         let mut writer = self.writer.begin();
-        let before = Before { leases: &self.leases, compact_revision };
+        let before = txn::Before { leases: &self.leases, compact_revision };
         let response = txn::apply(&mut writer, before, request, answer)?;
         writer.finish();
         Ok(response)
@@ -178,6 +165,15 @@ impl StateMachine {
     }
 
     fn header(&self) -> Option<ResponseHeader> {
-        crate::header(self.writer.store().revision())
+        header(self.writer.store().revision())
+    }
+}
+
+/// The error for an undecodable command. This version proposes none, but a member of another version may, and
+/// so may a foreign sender at the peer port.
+fn refusal(error: &DecodeError) -> api::Error {
+    match error {
+        DecodeError::TooDeep => api::Error::TooManyOps,
+        DecodeError::Malformed(_) | DecodeError::Field | DecodeError::UnknownKind => api::Error::NotCapable,
     }
 }

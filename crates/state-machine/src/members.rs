@@ -1,12 +1,14 @@
-//! Members: who belongs to the cluster, and what each of them has told the others.
+//! The members of the cluster, and what they have published.
 //!
-//! * The first members come with the cluster's birth and are written before the first entry is applied.
-//! * A member publishes its name and client URLs once it runs; until then both are empty ("unstarted" to clients).
+//! * The first members are written before the first entry is applied.
+//! * A member publishes its name and client URLs when it runs. Until then both are empty ("unstarted" to
+//!   clients).
 //! * Each member is one item of the store, so the list survives restarts and is equal on all members.
 
+use api::Error;
 use api::command::PublishMember;
 use api::etcdserverpb::Member;
-use mvcc::{Store, Writer};
+use mvcc::{ITEM_BYTES_MAX, Store, Writer};
 use prost::Message;
 
 use crate::failure::Fatal;
@@ -14,7 +16,7 @@ use crate::failure::Fatal;
 /// Items of members: this prefix and the id as eight bytes, big endian; the value is a protobuf `Member`.
 const PREFIX: &[u8] = b"member/";
 
-/// Who is in the cluster when it is born. Must be equal on all members.
+/// The members of a new cluster. Must be equal on all members.
 #[derive(Clone, Debug, Default)]
 pub struct Genesis {
     /// Ids and peer URLs; a name and client URLs are published later.
@@ -27,7 +29,7 @@ pub fn list(store: &Store) -> Result<Vec<Member>, Fatal> {
 }
 
 /// Writes the first members into a store that has none.
-pub(crate) fn found(writer: &mut Writer, genesis: &Genesis) {
+pub(crate) fn initialize(writer: &mut Writer, genesis: &Genesis) {
     if !writer.store().items(PREFIX).is_empty() {
         return;
     }
@@ -36,16 +38,21 @@ pub(crate) fn found(writer: &mut Writer, genesis: &Genesis) {
     }
 }
 
-/// Takes over what a member says about itself. A member that is not (or no longer) in the cluster says nothing.
-pub(crate) fn publish(writer: &mut Writer, request: PublishMember) -> Result<(), Fatal> {
+/// Stores what a member publishes. Ignores a member that is not in the cluster. Refuses what is too large for
+/// an item.
+pub(crate) fn publish(writer: &mut Writer, request: PublishMember) -> Result<Result<(), Error>, Fatal> {
     let item = item(request.member_id);
     let Some(value) = writer.store().item(&item) else {
-        return Ok(());
+        return Ok(Ok(()));
     };
     let known = decode(&item, &value)?;
     assert_eq!(known.id, request.member_id, "an item holds the member that it is named after");
-    store(writer, &Member { name: request.name, client_ur_ls: request.client_urls, ..known });
-    Ok(())
+    let member = Member { name: request.name, client_ur_ls: request.client_urls, ..known };
+    if item.len() + member.encoded_len() > ITEM_BYTES_MAX {
+        return Ok(Err(Error::RequestTooLarge));
+    }
+    store(writer, &member);
+    Ok(Ok(()))
 }
 
 fn store(writer: &mut Writer, member: &Member) {

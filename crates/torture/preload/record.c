@@ -13,7 +13,7 @@
 //
 // Environment: TORTURE_ROOT, the directory, as the kernel names it; TORTURE_LOG, the file that records are appended to;
 // TORTURE_KILL_AT=n, SIGKILL instead of the nth operation; TORTURE_FAIL_AT=n with TORTURE_FAIL_ERRNO=e, the nth operation
-// fails. The layout of a record is read by src/recording.rs.
+// fails. The layout of a record is read by src/disk/recording.rs.
 
 #define _GNU_SOURCE
 #include <dirent.h>

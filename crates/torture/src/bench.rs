@@ -49,7 +49,7 @@ impl Scratch {
         self.path.join(name)
     }
 
-    /// Leaves it for somebody to look at.
+    /// Leaves it for inspection.
     pub fn keep(&mut self) -> String {
         self.kept = true;
         self.path.display().to_string()
@@ -101,9 +101,9 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Says a line to whoever runs the experiment.
+/// Prints a line of progress.
 pub fn say(line: &str) {
     use std::io::Write;
-    // Nobody listening is no reason to stop.
+    // A closed output is no reason to stop.
     let _nobody = writeln!(std::io::stdout(), "{line}");
 }

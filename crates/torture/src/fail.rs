@@ -6,7 +6,7 @@
 //!   full: a small tmpfs ▶ load until the member stops ▶ room is made ▶ started again
 //! ```
 //!
-//! * Whatever was acknowledged is there afterwards: on the directory as it is, and on the disk that a power cut would
+//! * All that was acknowledged is there afterwards: on the directory as it is, and on the disk that a power cut would
 //!   have left, where the writes of a failed sync are gone although the process could still read them.
 //! * A member that stops says what it tried, on what, and the system's reason; it does not panic, and is not killed by
 //!   a signal. One that goes on must be right to do so.
@@ -18,16 +18,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::bench::{Bench, Scratch, say};
-use crate::claim::{Claim, State, check};
-use crate::client::Client;
-use crate::disk::Disk;
+use crate::clients::claim::{Claim, State, check};
+use crate::clients::client::Client;
+use crate::clients::workload::{AfterFailure, Workload};
+use crate::disk::image::Disk;
+use crate::disk::loss::{Loss, Manner};
+use crate::disk::recorder::{Interference, Recorder};
+use crate::disk::recording::{self, Operation};
 use crate::failure::{Attempt, Failure, Result};
-use crate::loss::{Loss, Manner};
 use crate::member::{End, Place};
-use crate::preload::{Interference, Recorder};
-use crate::recording::{self, Operation};
 use crate::report::Report;
-use crate::workload::{AfterFailure, Workload};
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Load in one life: long enough for a checkpoint and a compaction.

@@ -22,11 +22,11 @@ use wal::testing::{Crash, SimFs};
 use wal::{Fs, LogIndex, OwnedEntry, Wal};
 
 use crate::bench::{Bench, copy, say};
-use crate::client::Client;
+use crate::clients::client::Client;
+use crate::clients::workload::{AfterFailure, Workload};
 use crate::failure::{Attempt, Failure, Result};
 use crate::member::Place;
 use crate::report::Report;
-use crate::workload::{AfterFailure, Workload};
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 const LOAD: Duration = Duration::from_millis(400);
@@ -145,7 +145,7 @@ fn flip_log(dir: &Path, every: u64, report: &mut Report) -> Result<()> {
 
 /// Everything that a start would find; `None` if it would refuse.
 fn read_log(fs: SimFs) -> Option<Log> {
-    let options = wal::Options { segment_bytes: wal::Options::SEGMENT_BYTES };
+    let options = wal::Options { segment_bytes: wal::Options::SEGMENT_BYTES, salt: [7; 16] };
     let (log, recovery) = Wal::open(fs, Path::new(LOG), options).ok()?;
     let reader = log.reader();
     let mut entries: Vec<OwnedEntry> = Vec::new();
@@ -177,7 +177,7 @@ type Content = (Vec<KeyValue>, i64, i64, mvcc::Applied);
 
 fn flip_store(store: &Path, scratch: &Path, every: u64, report: &mut Report) -> Result<()> {
     let truth = open_copy(store, scratch, None)?.ok_or_else(|| Failure::new("the store does not open"))?;
-    // What lies in the store's own directory is the catalogue's witness.
+    // The file in the store's own directory holds the catalogue's sequence number.
     for place in ["blocks", "catalogue", ""] {
         for (name, bytes) in files(&store.join(place))? {
             let path = PathBuf::from(place).join(&name);

@@ -7,7 +7,7 @@
 //! * Each check reads everything and holds it against all that was ever acknowledged: what was read once is the baseline of
 //!   the next check, together with the requests since, and those of unknown fate from the very first cycle on.
 //! * Three members must agree with each other as well: equal hashes of all history at the same revision.
-//! * A start that fails is a fault, whatever the data look like.
+//! * A start that fails is a fault, also if the data are right.
 //!
 //! What a kill cannot show is what a power cut would: the kernel keeps all that was written. See `power_loss`.
 
@@ -18,12 +18,12 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::bench::{Bench, Scratch, say};
-use crate::claim::{Claim, State, check, check_order};
-use crate::client::Client;
+use crate::clients::claim::{Claim, State, check, check_order};
+use crate::clients::client::Client;
+use crate::clients::workload::{AfterFailure, Running, Workload};
 use crate::failure::{Attempt, Failure, Result};
 use crate::member::{Place, Process};
 use crate::report::Report;
-use crate::workload::{AfterFailure, Running, Workload};
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Acknowledged writes of the last cycle that are read back at their own revision.
@@ -133,7 +133,7 @@ impl Story {
         Ok(())
     }
 
-    /// Starts whoever is down. Half of those starts are cut short first.
+    /// Starts the members that are down. Half of those starts are cut short first.
     fn start_all(&mut self) -> Result<()> {
         for number in 0..self.places.len() {
             while self.running[number].is_none() {
@@ -228,7 +228,7 @@ impl Story {
         let mut violations = Vec::new();
         for _ in 0..HISTORY_SAMPLE.min(answered.len()) {
             let claim = answered[self.chance.random_range(0..answered.len())];
-            violations.extend(crate::history::check(&mut client, claim).await?);
+            violations.extend(crate::clients::history::check(&mut client, claim).await?);
         }
         self.note_violations("history", violations);
         self.check_equal(state.revision).await?;

@@ -5,9 +5,10 @@
 //!   kill         kill -9, start-up included, of one member or three
 //!   flip         one byte of a data directory at a time
 //!   fail         each operation on a file fails once: EIO, ENOSPC; and a disk that is full
+//!   attack       floods, hoards, malformed and maximal requests, while healthy clients measure
 //! ```
 //!
-//! * Whatever was acknowledged must be there afterwards, at its revision; whatever nobody wrote must not.
+//! * All that was acknowledged must be there afterwards, at its revision; what was never sent must not.
 //! * One seed, one plan. What threads and kernels make of the plan is theirs, so a failure also keeps its evidence.
 //!
 //! For development only; nothing that ships depends on it.
@@ -17,16 +18,13 @@ pub mod failure; // why an experiment could not be made
 pub mod member; // the program as a process
 pub mod report; // what an experiment came to
 
-mod claim; // what clients were told, and the laws that follow
-mod client; // the calls
-mod history; // one write, read back at its revision
-mod workload; // clients that write and remember
+mod clients; // what clients do, what they were told, and the laws that follow
+mod disk; // what is recorded of a disk, and what it may hold after a power cut
 
-mod disk; // what a disk may hold after a power cut
-mod loss; // which of it
-mod preload; // the recorder
-mod recording; // its log
+#[cfg(test)]
+mod store_cuts; // a store, killed and then cut
 
+pub mod attack; // experiment: clients and strangers attack
 pub mod fail; // experiment: disks refuse
 pub mod flip; // experiment: bytes change
 pub mod kill; // experiment: processes die

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use torture::bench::{self, Bench, say};
-use torture::failure::Result;
+use torture::failure::{Failure, Result};
 use torture::report::Report;
-use torture::{fail, flip, kill, power_loss};
+use torture::{attack, fail, flip, kill, power_loss};
 
 /// Whole processes against power cuts, kill -9, flipped bytes and failing disks.
 #[derive(Parser)]
@@ -22,7 +22,7 @@ struct Cli {
 #[derive(Args)]
 struct Means {
     /// The program under test [default: kv-server beside this program].
-    #[arg(long, global = true)]
+    #[arg(long, global = true, alias = "program")]
     server: Option<PathBuf>,
     /// Where directories are made [default: /dev/shm if it is large, else the temporary directory].
     #[arg(long, global = true)]
@@ -78,11 +78,48 @@ enum Experiment {
     },
     /// Fills small disks; needs the right to mount them.
     Full,
+    /// Attacks a running server while healthy clients measure latency; exits with 1 if a verdict is bad.
+    Attack(AttackFlags),
+}
+
+#[derive(Args)]
+struct AttackFlags {
+    /// Duration of each attack.
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+    /// Members of each cluster; some attacks take more.
+    #[arg(long, default_value_t = 1)]
+    members: u16,
+    /// Only the attack of this name; may be given several times.
+    #[arg(long)]
+    only: Vec<String>,
+    /// Only the attacks whose number leaves N when divided by OF.
+    #[arg(long, num_args = 2, value_names = ["N", "OF"], default_values_t = [0, 1])]
+    share: Vec<usize>,
+    /// How often an attack with a bad verdict is made before it counts.
+    #[arg(long, default_value_t = 1)]
+    tries: u32,
+    /// A 99th percentile below so many milliseconds is good whatever it was before the attack.
+    #[arg(long, default_value_t = 20)]
+    p99_floor: u64,
+    /// Real etcd, attacked in turn for comparison.
+    #[arg(long)]
+    etcd: Option<PathBuf>,
+    /// Writes all figures to this file.
+    #[arg(long)]
+    json: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let began = Instant::now();
+    if let Experiment::Attack(flags) = &cli.experiment {
+        return match attack(&cli, flags) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(failure) => not_made(&failure),
+        };
+    }
     match run(&cli) {
         Ok((report, wanted)) => {
             report.lines().iter().for_each(|line| say(line));
@@ -94,11 +131,35 @@ fn main() -> ExitCode {
             ));
             if found == (wanted == Wanted::Faults) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        Err(failure) => {
-            say(&format!("the experiment could not be made: {failure}"));
-            ExitCode::from(2)
-        }
+        Err(failure) => not_made(&failure),
     }
+}
+
+fn not_made(failure: &Failure) -> ExitCode {
+    say(&format!("the experiment could not be made: {failure}"));
+    ExitCode::from(2)
+}
+
+fn attack(cli: &Cli, flags: &AttackFlags) -> Result<bool> {
+    let order = attack::Order {
+        duration: Duration::from_secs(flags.seconds),
+        members: flags.members,
+        only: flags.only.clone(),
+        tries: flags.tries,
+        p99_floor: Duration::from_millis(flags.p99_floor),
+        share: (flags.share[0], flags.share[1]),
+        etcd: flags.etcd.clone(),
+        json: flags.json.clone(),
+    };
+    attack::run(&bench(cli)?, &order)
+}
+
+fn bench(cli: &Cli) -> Result<Bench> {
+    Ok(Bench {
+        server: bench::server(cli.means.server.clone())?,
+        scratch: bench::scratch(cli.means.scratch.clone()),
+        port: cli.means.port,
+    })
 }
 
 /// What makes the experiment a success.
@@ -110,11 +171,7 @@ enum Wanted {
 }
 
 fn run(cli: &Cli) -> Result<(Report, Wanted)> {
-    let bench = Bench {
-        server: bench::server(cli.means.server.clone())?,
-        scratch: bench::scratch(cli.means.scratch.clone()),
-        port: cli.means.port,
-    };
+    let bench = bench(cli)?;
     match &cli.experiment {
         Experiment::PowerLoss { images, lying_disk } => {
             let (syncs, wanted) = match lying_disk {
@@ -142,6 +199,7 @@ fn run(cli: &Cli) -> Result<(Report, Wanted)> {
             };
             Ok((flip::run(&bench, &order)?, Wanted::Nothing))
         }
+        Experiment::Attack(_) => Err(Failure::new("attacks have a report of their own")),
         Experiment::Full => Ok((fail::fill(&bench, cli.means.seed)?, Wanted::Nothing)),
     }
 }

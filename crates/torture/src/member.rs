@@ -29,6 +29,8 @@ pub struct Place {
     pub cluster: String,
     /// Anything else.
     pub flags: Vec<String>,
+    /// `ulimit -n`, soft and hard. None: that of this program.
+    pub descriptors_max: Option<u32>,
 }
 
 /// A process and everything it said.
@@ -62,13 +64,15 @@ impl Place {
             advertised_peer_port: ports.1,
             cluster: format!("m0=http://127.0.0.1:{}", ports.1),
             flags: Vec::new(),
+            descriptors_max: None,
         }
     }
 
     /// Starts the program with these additions to its empty environment.
     pub fn start(&self, environment: &[(&str, String)]) -> Result<Process> {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
-        let mut child = Command::new(&self.server)
+        let mut child = self
+            .command()
             .arg(format!("--name={}", self.name))
             .arg(format!("--data-dir={}", self.data_dir.display()))
             .arg(format!("--listen-client-urls={}", url(self.client_port)))
@@ -96,6 +100,17 @@ impl Place {
             heard.changed.notify_all();
         });
         Ok(Process { child, said })
+    }
+}
+
+impl Place {
+    /// The program itself, or a shell that lowers its own limit and then becomes the program.
+    fn command(&self) -> Command {
+        let Some(descriptors_max) = self.descriptors_max else { return Command::new(&self.server) };
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "ulimit -n \"$1\" && shift && exec \"$@\"", "sh"]);
+        command.arg(descriptors_max.to_string()).arg(&self.server);
+        command
     }
 }
 
@@ -141,6 +156,20 @@ impl Process {
 
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it has.
+    pub fn end_seen(&mut self) -> Option<End> {
+        let status = self.child.try_wait().ok().flatten()?;
+        let mut lines = self.said.lock();
+        while !lines.1 {
+            lines = self.said.changed.wait(lines).unwrap_or_else(PoisonError::into_inner);
+        }
+        Some(End { status, said: lines.0.join("\n") })
     }
 
     /// SIGTERM: a polite request.

@@ -23,16 +23,16 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::bench::{Bench, Scratch, say};
-use crate::claim::{Claim, State, check, check_order};
-use crate::client::Client;
-use crate::disk::Disk;
+use crate::clients::claim::{Claim, State, check, check_order};
+use crate::clients::client::Client;
+use crate::clients::workload::{AfterFailure, Workload};
+use crate::disk::image::Disk;
+use crate::disk::loss::{Loss, Manner};
+use crate::disk::recorder::{Interference, Recorder};
+use crate::disk::recording::{self, Operation, Recorded};
 use crate::failure::{Attempt, Failure, Result};
-use crate::loss::{Loss, Manner};
 use crate::member::Place;
-use crate::preload::{Interference, Recorder};
-use crate::recording::{self, Operation, Recorded};
 use crate::report::Report;
-use crate::workload::{AfterFailure, Workload};
 
 /// Images of one recording: a recording takes about ten seconds, an image a tenth of one.
 const IMAGES_PER_RECORDING: u64 = 250;
@@ -352,7 +352,7 @@ async fn check_history(client: &mut Client, claims: &[Claim], image: &Image) -> 
         // The newest are the least compacted, and the likeliest to be lost.
         let recent = told.len().saturating_sub(400);
         let claim = told[chance.random_range(recent..told.len())];
-        violations.extend(crate::history::check(client, claim).await?);
+        violations.extend(crate::clients::history::check(client, claim).await?);
     }
     Ok(violations)
 }

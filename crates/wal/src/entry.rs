@@ -29,7 +29,7 @@ impl fmt::Display for LogIndex {
     }
 }
 
-/// Raft's term: the reign of at most one leader. Along a log, terms never go back (Raft, figure 2: a leader appends in its
+/// Raft's term: it has at most one leader. Along a log, terms never go back (Raft, figure 2: a leader appends in its
 /// own term, and a term only grows).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub u64);

@@ -102,7 +102,7 @@ impl Fs for RealFs {
     }
 }
 
-/// The file system of the machine for whoever must not change it: files are opened for reading, everything else fails.
+/// The file system of the machine for readers that must not change it: files are opened for reading, everything else fails.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadOnlyFs;
 

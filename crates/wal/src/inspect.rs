@@ -25,10 +25,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::frame::{self, Type};
+use crate::format::frame::{self, Type};
+use crate::format::segment::{self, Descent, Head, Lineage, PAGE_BYTES};
+use crate::format::walk::{CHUNK_BYTES, Walk};
 use crate::recovery::{self, Stop};
-use crate::segment::{self, Descent, Head, PAGE_BYTES};
-use crate::walk::{CHUNK_BYTES, Walk};
 use crate::{Error, File, Fs, Position, Recovery, Result};
 
 /// One thing that an inspection comes across.
@@ -122,11 +122,14 @@ pub fn inspect<F: Fs>(fs: &F, dir: &Path, visit: &mut dyn FnMut(Finding<'_>)) ->
     let segments: Vec<Segment<F::File>> =
         sequences.iter().map(|sequence| Segment::open(fs, dir, *sequence)).collect();
     let origin = segments.iter().rposition(|segment| segment.is_origin()).unwrap_or(0);
-    // A segment with a damaged head still has frames; their checksums are seeded by the identity that all share.
-    let identity =
-        segments.iter().rev().find_map(|segment| Some(segment.head.as_ref().ok()?.identity.clone()));
+    // A segment with a damaged head still has frames; their seed follows from what all segments share.
+    let heads = || segments.iter().filter_map(|segment| segment.head.as_ref().ok());
+    // A damaged head does not say whether its segment is salted. It is, unless a later one is not.
+    let unsalted = heads().rfind(|head| head.salt.is_none()).map_or(0, |head| head.sequence + 1);
+    let salt = heads().find_map(|head| Some((head.salt?, unsalted)));
+    let lineage = heads().next_back().map(|head| Lineage::of(head.identity.clone(), salt));
     let mut look =
-        Look { visit, identity, inspection: Inspection { segments: 0, frames: 0, damages: 0, opens } };
+        Look { visit, lineage, inspection: Inspection { segments: 0, frames: 0, damages: 0, opens } };
     for (at, segment) in segments.iter().enumerate() {
         if at > 0 && segment.sequence != segments[at - 1].sequence + 1 && at > origin {
             let missing = segment::path(dir, segment.sequence - 1);
@@ -185,7 +188,7 @@ fn reason(error: &Error) -> String {
 /// An inspection under way.
 struct Look<'v> {
     visit: &'v mut dyn FnMut(Finding<'_>),
-    identity: Option<Vec<u8>>,
+    lineage: Option<Lineage>,
     inspection: Inspection,
 }
 
@@ -211,7 +214,9 @@ impl Look<'_> {
         if let Err(reason) = &segment.head {
             self.damage(&segment.path, 0, (PAGE_BYTES as u64).min(segment.bytes), reason);
         }
-        let (Some(file), Some(identity)) = (&segment.file, self.identity.clone()) else { return };
+        let of_lineage = || self.lineage.as_ref().map(|lineage| lineage.seed(segment.sequence));
+        let seed = head.map(Head::seed).or_else(of_lineage);
+        let (Some(file), Some(seed)) = (&segment.file, seed) else { return };
         let sealed_at = segment.sealed_at(next);
         // Behind a seal lie remains of a torn tail, or of the file's earlier life: neither is part of the log.
         let mut limit = segment.bytes;
@@ -223,7 +228,6 @@ impl Look<'_> {
         }
         let begin = (PAGE_BYTES as u64).min(limit);
         assert!(limit <= segment.bytes, "nothing is looked for behind the file's end");
-        let seed = segment::seed(&identity, segment.sequence);
         let mut walk = Walk::new(file, seed, begin, limit, CHUNK_BYTES);
         if let Err(error) = self.frames(segment, &mut walk, sealed_at) {
             let offset = walk.offset();

@@ -19,13 +19,13 @@
 //!
 //! # fn main() -> wal::Result<()> {
 //! let (fs, dir) = (SimFs::new(), Path::new("/wal")); // `RealFs` outside of tests
-//! let options = Options { segment_bytes: Options::SEGMENT_BYTES };
+//! let options = Options { segment_bytes: Options::SEGMENT_BYTES, salt: [7; 16] };
 //! let mut log = Wal::create(fs.clone(), dir, b"member 1 of cluster 7", Position::default(), options)?;
 //!
 //! log.append(Entry { index: LogIndex(1), term: Term(1), kind: 0, payload: b"put a" });
 //! log.append(Entry { index: LogIndex(2), term: Term(1), kind: 0, payload: b"put b" });
 //! log.put_state(b"term 1, vote 3");
-//! log.sync()?; // only now may anybody be told
+//! log.sync()?; // only now may it be acknowledged
 //!
 //! drop(log); // or a crash
 //! let (log, found) = Wal::open(fs, dir, options)?;
@@ -59,32 +59,34 @@
         feature = "mutant-unsynced-groups",
         feature = "mutant-unsynced-names",
         feature = "mutant-lost-tail",
-        feature = "mutant-unchained-frames"
+        feature = "mutant-unchained-frames",
+        feature = "mutant-unrenewed-group",
+        feature = "mutant-no-zero-after-group",
+        feature = "mutant-constant-seed"
     )
 ))]
 compile_error!("a mutant breaks a promise on purpose: it is built with debug assertions, and never ships");
 
 mod entry; // what is logged: indexes, terms, entries
 mod error; // every way to fail
-mod wal; // append, sync, cut, release, restart
+mod fs; // access to the disk
+mod options; // settings
 
-mod catalogue; // where the synced entries are
-mod group; // frames that wait for the next sync
-mod reader; // old entries, read back from the segments
+mod format; // bytes of frames and segments
+
+mod entries; // entries on their way to the disk, and back to readers
 mod recovery; // how a log is read back
+mod wal; // append, sync, cut, release, restart
 
 mod inspect; // a look at a log that may be damaged, without touching it
 
-mod frame; // bytes of a frame
-mod segment; // bytes of a segment's head, names, birth
-mod walk; // the frames of a segment in order
-
-mod fs; // the only door to the disk
 pub mod testing; // a file system in memory that crashes on demand
 
+pub use entries::Reader;
 pub use entry::{Entry, LogIndex, OwnedEntry, PAYLOAD_BYTES_MAX, Position, Term};
 pub use error::{Error, Result};
 pub use fs::{File, Fs, ReadOnlyFs, RealFile, RealFs};
 pub use inspect::{Content, Finding, FrameFound, Inspection, SegmentFound, inspect};
-pub use reader::Reader;
-pub use wal::{Options, Recovery, Synced, Wal};
+pub use options::Options;
+pub use recovery::Recovery;
+pub use wal::{Synced, Wal};

@@ -9,7 +9,7 @@
 //! * In the newest segment the log ends at the first bytes that are not the next frame of the chain. They are a torn
 //!   tail unless a frame behind them belongs to a *later* group: such a frame was written when those bytes were
 //!   synced already, so they were damaged since, and that is corruption. Frames of the *same* group may have reached
-//!   the disk out of order before a power cut: nobody was told that the group was synced.
+//!   the disk out of order before a power cut: the group was never reported as synced.
 //! * Hence the one thing that cannot be told apart: damage to the very last group, or the loss of the newest file.
 //!   A successor's header or a mark guards that group from then on; `Wal::close` writes a mark, and `Wal::open` begins
 //!   a new segment.
@@ -26,7 +26,7 @@
 //!
 //! Why no length, count or end is stored beside the frames: it would have to be written and synced with every group, in another
 //! place, and a crash between the two would leave a log that contradicts itself. The frames prove their own order; only the very
-//! last of them have nobody to vouch for them.
+//! last of them have no successor that proves them.
 //!
 //! Recovery keeps no payload but the latest state; memory is one window of a walk. It writes nothing: what must be written
 //! before a log can go on is [`crate::Wal::open`]'s affair, and an inspection runs the same code.
@@ -34,17 +34,36 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::catalogue::Catalogue;
+use crate::entries::Catalogue;
 use crate::error::IoContext;
-use crate::frame::{Frame, Header, Type};
-use crate::segment::{self, Descent, Head, PAGE_BYTES, SPARE, Spare, Tail};
-use crate::walk::{CHUNK_BYTES, Walk};
-use crate::{Error, File, Fs, LogIndex, Position, Recovery, Result};
+use crate::format::frame::{Frame, Header, Salt, Type};
+use crate::format::segment::{self, Descent, Head, PAGE_BYTES, SPARE, Spare, Tail};
+use crate::format::walk::{CHUNK_BYTES, Walk};
+use crate::{Error, File, Fs, LogIndex, Position, Result};
+
+/// What `open` found, for its caller to check against what it knows from elsewhere: whose log this is, and whether it
+/// reaches as far as it must. Entries are read through [`crate::Wal::reader`]: recovery itself keeps none in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// The bytes given to `create`. To be compared before anything is believed: a directory may have been mixed up.
+    pub identity: Vec<u8>,
+    /// The last synced state, if one was ever put.
+    pub state: Option<Vec<u8>>,
+    /// The position before the first entry kept.
+    pub start: Position,
+    /// The last entry, or the start when there is none. If the state speaks of a commit index behind it, synced entries were
+    /// lost to damage that looked like a torn tail.
+    pub last: Position,
+    /// Bytes of an unfinished group after the last whole frame; they were never reported as synced.
+    pub torn_bytes: u64,
+}
 
 /// Everything found in a directory.
 pub(crate) struct Found<F> {
     pub catalogue: Catalogue,
     pub identity: Vec<u8>,
+    /// The salt of the log and the first segment that has it; none if all were written before logs had one.
+    pub salt: Option<(Salt, u64)>,
     pub state: Option<Vec<u8>>,
     pub torn_bytes: u64,
     pub tail: Tail<F>,
@@ -58,7 +77,7 @@ pub(crate) struct Found<F> {
 }
 
 impl<F> Found<F> {
-    /// For whoever opens or inspects the log.
+    /// What an open or an inspection of the log returns.
     pub fn recovery(&self) -> Recovery {
         Recovery {
             identity: self.identity.clone(),
@@ -79,7 +98,7 @@ pub(crate) enum Ending {
     Used,
 }
 
-/// Names in the directory of a log; what is neither a segment nor the spare is somebody else's and left alone.
+/// Names in the directory of a log; what is neither a segment nor the spare belongs to others and is left alone.
 pub(crate) struct Listing {
     /// Ascending.
     pub segments: Vec<u64>,
@@ -103,6 +122,7 @@ pub(crate) fn recover<F: Fs>(fs: &F, dir: &Path) -> Result<Found<F::File>> {
         return Err(Error::Missing { dir: dir.to_path_buf() });
     }
     let (mut void, heads) = read_heads(fs, dir, &listing.segments)?;
+    let salt = heads.iter().find_map(|head| Some((head.salt?, head.sequence)));
     let mut replay = Replay::new(&heads[0]);
     for pair in heads.windows(2) {
         let (opened, next) = (open_segment(fs, dir, pair[0].sequence)?, &pair[1]);
@@ -121,7 +141,8 @@ pub(crate) fn recover<F: Fs>(fs: &F, dir: &Path) -> Result<Found<F::File>> {
     let identity = newest.head.identity.clone();
     let (tail, ending, last_group, torn_bytes) = replay_newest(&mut replay, newest)?;
     let Replay { catalogue, state, .. } = replay;
-    Ok(Found { catalogue, identity, state, torn_bytes, tail, last_group, ending, void, spare: listing.spare })
+    let spare = listing.spare;
+    Ok(Found { catalogue, identity, salt, state, torn_bytes, tail, last_group, ending, void, spare })
 }
 
 struct Opened<F> {
@@ -141,7 +162,7 @@ fn read_heads<F: Fs>(fs: &F, dir: &Path, sequences: &[u64]) -> Result<(Vec<u64>,
             if next.sequence != sequence + 1 {
                 return Err(corrupt(sequence + 1, 0, "the segment is missing"));
             }
-            if next.identity != head.identity {
+            if next.identity != head.identity || head.salt.is_some_and(|salt| next.salt != Some(salt)) {
                 return Err(corrupt(sequence, 0, "the segment belongs to another log"));
             }
         }
@@ -287,7 +308,7 @@ fn replay_newest<F: File>(replay: &mut Replay, opened: Opened<F>) -> Result<(Tai
     let fresh = stop.offset == opened.head.groups && torn_bytes == 0;
     let ending = if fresh { Ending::Fresh } else { Ending::Used };
     let Opened { head, file, path, bytes } = opened;
-    let seed = segment::seed(&head.identity, head.sequence);
+    let seed = head.seed();
     let (sequence, base) = (head.sequence, head.base);
     let tail = Tail { file, path, sequence, base, seed, end: stop.offset, crc: stop.crc, written: bytes };
     Ok((tail, ending, stop.group, torn_bytes))
@@ -324,8 +345,7 @@ pub(crate) fn torn_bytes<F: File>(
 }
 
 fn walk<'f, F: File>(file: &'f F, head: &Head, from: u64, to: u64) -> Walk<'f, F> {
-    let seed = segment::seed(&head.identity, head.sequence);
-    Walk::new(file, seed, from, to, CHUNK_BYTES)
+    Walk::new(file, head.seed(), from, to, CHUNK_BYTES)
 }
 
 fn corrupt(segment: u64, offset: u64, reason: &'static str) -> Error {

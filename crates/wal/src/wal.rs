@@ -10,7 +10,7 @@
 //! * The catalogue learns of an entry only after it was synced.
 //! * Every group lies in one segment. The cut comes after the group that filled a segment, within the same `sync`: about
 //!   two syncs and a rename, once in 64 MiB.
-//! * Whatever is reported or readable was synced; whatever was synced may be there although it was never reported, if the
+//! * All that is reported or readable was synced; what was synced may be there although it was never reported, if the
 //!   process ended between the two.
 //! * Frames are encoded when they are appended, for the place where they will lie; hence the two rare cases in which
 //!   `append` itself must write (see there).
@@ -19,49 +19,15 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::catalogue::Catalogue;
+use crate::entries::Catalogue;
+use crate::entries::{GROUP_BYTES_MAX, Group};
 use crate::error::IoContext;
-use crate::frame::Type;
-use crate::group::{GROUP_BYTES_MAX, Group};
+use crate::format::frame::Type;
+use crate::format::segment::{self, Birth, Descent, IDENTITY_BYTES_MAX, Lineage, SPARE, Spare, Tail};
 use crate::recovery::{self, Ending};
-use crate::segment::{self, Birth, Descent, IDENTITY_BYTES_MAX, PAGE_BYTES, SPARE, Spare, Tail};
-use crate::{Entry, Error, Fs, LogIndex, PAYLOAD_BYTES_MAX, Position, Reader, Result, Term};
-
-/// What a log must be told.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// A segment is cut after the group that reaches this size. [`Options::SEGMENT_BYTES`] but for tests.
-    pub segment_bytes: u64,
-}
-
-impl Options {
-    /// Large enough that a cut (two syncs and a rename) is rare, small enough that the log gives back space soon.
-    pub const SEGMENT_BYTES: u64 = 64 << 20;
-    /// Offsets in a segment are 32 bits wide, and a group may begin just below the end.
-    const SEGMENT_BYTES_MAX: u64 = 1 << 30;
-
-    fn check(self) {
-        assert!(self.segment_bytes > PAGE_BYTES as u64, "a segment needs room behind its header");
-        assert!(self.segment_bytes <= Options::SEGMENT_BYTES_MAX, "a segment of more than 1 GiB");
-    }
-}
-
-/// What `open` found, for its caller to check against what it knows from elsewhere: whose log this is, and whether it
-/// reaches as far as it must. Entries are read through [`Wal::reader`]: recovery itself keeps none in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recovery {
-    /// The bytes given to `create`. To be compared before anything is believed: a directory may have been mixed up.
-    pub identity: Vec<u8>,
-    /// The last synced state, if one was ever put.
-    pub state: Option<Vec<u8>>,
-    /// The position before the first entry kept.
-    pub start: Position,
-    /// The last entry, or the start when there is none. If the state speaks of a commit index behind it, synced entries were
-    /// lost to damage that looked like a torn tail.
-    pub last: Position,
-    /// Bytes of an unfinished group after the last whole frame; they were never reported as synced.
-    pub torn_bytes: u64,
-}
+use crate::{
+    Entry, Error, Fs, LogIndex, Options, PAYLOAD_BYTES_MAX, Position, Reader, Recovery, Result, Term,
+};
 
 /// What one `sync` made durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,7 +50,7 @@ pub struct Wal<F: Fs> {
     dir: PathBuf,
     options: Options,
     /// Repeated in the header of each segment.
-    identity: Vec<u8>,
+    lineage: Lineage,
     /// The latest state put, repeated at the head of each segment.
     state: Option<Vec<u8>>,
     tail: Tail<F::File>,
@@ -120,8 +86,7 @@ impl<F: Fs> Wal<F> {
     /// Makes a log whose first entry will be the one after `start`. `identity` (opaque, at most 1 KiB) is repeated
     /// in each segment: whose log this is. The log exists wholly or not at all. The parent of `dir` must exist.
     ///
-    /// Part of the identity should be random: it seeds the checksums, so that a value cannot be made up to look
-    /// like a frame.
+    /// What makes the frames unpredictable is [`Options::salt`]; the identity may be public.
     pub fn create(fs: F, dir: &Path, identity: &[u8], start: Position, options: Options) -> Result<Wal<F>> {
         options.check();
         assert!(identity.len() <= IDENTITY_BYTES_MAX, "an identity of {} bytes", identity.len());
@@ -133,10 +98,12 @@ impl<F: Fs> Wal<F> {
         if !listing.segments.is_empty() {
             return Err(Error::Exists { dir: dir.to_path_buf() });
         }
-        let birth = Birth { sequence: 1, base: start, descent: Descent::Origin, identity, state: None };
+        let (base, descent, salt) = (start, Descent::Origin, options.salt);
+        let birth = Birth { sequence: 1, base, descent, identity, salt, state: None };
         let tail = segment::begin(&fs, dir, &birth, listing.spare, options.segment_bytes)?;
         let catalogue = Catalogue::new(birth.sequence, start);
-        Ok(Wal::assemble(fs, dir, options, identity.to_vec(), None, tail, Spare::Absent, catalogue))
+        let lineage = Lineage::of(identity.to_vec(), Some((salt, birth.sequence)));
+        Ok(Wal::assemble(fs, dir, options, lineage, None, tail, Spare::Absent, catalogue))
     }
 
     /// Opens a log, checks every byte of it, and drops an unfinished group at its end.
@@ -155,9 +122,11 @@ impl<F: Fs> Wal<F> {
         fs.sync_dir(dir).attempt("sync directory", dir)?;
 
         let recovery = found.recovery();
-        let (identity, state) = (found.identity, found.state);
+        // A log without a salt gets one from its next segment on: the segments that are there stay as they are.
+        let salt = found.salt.unwrap_or((options.salt, found.tail.sequence + 1));
+        let (lineage, state) = (Lineage::of(found.identity, Some(salt)), found.state);
         let mut wal =
-            Wal::assemble(fs, dir, options, identity, state, found.tail, found.spare, found.catalogue);
+            Wal::assemble(fs, dir, options, lineage, state, found.tail, found.spare, found.catalogue);
         wal.first_own = wal.tail.sequence + 1;
         wal.discard(&found.void)?;
         match found.ending {
@@ -174,7 +143,7 @@ impl<F: Fs> Wal<F> {
         fs: F,
         dir: &Path,
         options: Options,
-        identity: Vec<u8>,
+        lineage: Lineage,
         state: Option<Vec<u8>>,
         tail: Tail<F::File>,
         spare: Spare,
@@ -182,12 +151,12 @@ impl<F: Fs> Wal<F> {
     ) -> Wal<F> {
         let (start, last) = (catalogue.start().index, catalogue.last());
         let first_own = tail.sequence;
-        let reader = Reader::new(fs.clone(), dir.to_path_buf(), identity.clone(), catalogue);
+        let reader = Reader::new(fs.clone(), dir.to_path_buf(), lineage.clone(), catalogue);
         Wal {
             fs,
             dir: dir.to_path_buf(),
             options,
-            identity,
+            lineage,
             state,
             tail,
             group: Group::default(),
@@ -267,7 +236,7 @@ impl<F: Fs> Wal<F> {
             wal.state = Some(state.to_vec());
             wal.begin(start, Descent::Origin)?;
             let sequence = wal.tail.sequence;
-            // From here on the log is the new one, whatever becomes of the old files.
+            // From here on the log is the new one, also if the old files remain.
             let mut catalogue = wal.reader.catalogue();
             let void: Vec<u64> = catalogue.segments().collect();
             *catalogue = Catalogue::new(sequence, start);
@@ -384,8 +353,9 @@ impl<F: Fs> Wal<F> {
     /// Makes a new tail. The spare is used up even if this fails: the log is poisoned then.
     fn begin(&mut self, base: Position, descent: Descent) -> Result<()> {
         let sequence = self.tail.sequence + 1;
-        let (identity, state) = (self.identity.as_slice(), self.state.as_deref());
-        let birth = Birth { sequence, base, descent, identity, state };
+        let (identity, salt, state) =
+            (self.lineage.identity.as_slice(), self.lineage.salt, self.state.as_deref());
+        let birth = Birth { sequence, base, descent, identity, salt, state };
         let spare = std::mem::replace(&mut self.spare, Spare::Absent);
         self.tail = segment::begin(&self.fs, &self.dir, &birth, spare, self.options.segment_bytes)?;
         Ok(())

@@ -167,7 +167,7 @@ fn no_single_flipped_byte_escapes_an_inspection_or_stops_it() {
 #[test]
 fn an_inspection_of_real_files_writes_nothing() {
     let home = tempfile::tempdir().unwrap();
-    let (dir, options) = (home.path().join("wal"), Options { segment_bytes: 8192 });
+    let (dir, options) = (home.path().join("wal"), Options { segment_bytes: 8192, salt: [7; 16] });
     let mut wal = Wal::create(RealFs, &dir, b"id", Position::default(), options).unwrap();
     append(&mut wal, 1, 1, b"first");
     wal.sync().unwrap();

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::{IDENTITY, append, at, entries, kind, payload};
 use wal::{Error, LogIndex, Options, Position, Reader, RealFs, Wal};
 
-const OPTIONS: Options = Options { segment_bytes: 64 << 10 };
+const OPTIONS: Options = Options { segment_bytes: 64 << 10, salt: [7; 16] };
 
 fn create(dir: &Path) -> Wal<RealFs> {
     Wal::create(RealFs, dir, IDENTITY, Position::default(), OPTIONS).unwrap()

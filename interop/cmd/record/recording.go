@@ -4,22 +4,19 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"math"
 	"os"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"kv-server/interop/internal/process"
 	"kv-server/interop/internal/script"
+	"kv-server/interop/internal/session"
 	"kv-server/interop/internal/wire"
 )
 
@@ -63,10 +60,7 @@ func tell(binary string, s *script.Script) (*Recording, error) {
 		return nil, err
 	}
 	defer members[0].Kill()
-	target := strings.TrimPrefix(members[0].ClientURL, "http://")
-	connection, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{}),
-			grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
+	connection, err := session.Dial(members[0])
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +85,7 @@ func call(connection *grpc.ClientConn, step script.Step) (Step, error) {
 	recorded.Request = wire.Show(blank(step.Method.NewRequest), step.Body)
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	answers, err := exchange(ctx, connection, step)
+	answers, err := session.Exchange(ctx, connection, step)
 	for _, answer := range answers {
 		answer = wire.Mask(answer, wire.Varying(step.Method.Path))
 		recorded.Answers = append(recorded.Answers, wire.Show(blank(step.Method.NewResponse), answer))
@@ -112,38 +106,6 @@ func blank(make func() proto.Message) proto.Message {
 		return nil
 	}
 	return make()
-}
-
-// exchange sends one request and collects every answer up to the status.
-func exchange(ctx context.Context, connection *grpc.ClientConn, step script.Step) ([][]byte, error) {
-	if !step.Method.Streams {
-		var answer []byte
-		if err := connection.Invoke(ctx, step.Method.Path, step.Body, &answer); err != nil {
-			return nil, err
-		}
-		return [][]byte{answer}, nil
-	}
-	stream, err := connection.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, step.Method.Path)
-	if err != nil {
-		return nil, err
-	}
-	if err := stream.SendMsg(step.Body); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err // EOF: the server has ended the call, and RecvMsg tells how
-	}
-	if err := stream.CloseSend(); err != nil {
-		return nil, err
-	}
-	var answers [][]byte
-	for {
-		var answer []byte
-		switch err := stream.RecvMsg(&answer); {
-		case errors.Is(err, io.EOF):
-			return answers, nil
-		case err != nil:
-			return answers, err
-		}
-		answers = append(answers, answer)
-	}
 }
 
 func abbreviate(line string) string {
@@ -193,16 +155,4 @@ func (r *Recording) encode() []byte {
 	}
 	out.WriteString("]\n}\n")
 	return out.Bytes()
-}
-
-// rawCodec passes bytes through, under the name that every gRPC server knows.
-type rawCodec struct{}
-
-func (rawCodec) Name() string { return "proto" }
-
-func (rawCodec) Marshal(message any) ([]byte, error) { return message.([]byte), nil }
-
-func (rawCodec) Unmarshal(data []byte, message any) error {
-	*message.(*[]byte) = append([]byte(nil), data...)
-	return nil
 }

@@ -13,6 +13,9 @@ import (
 // shownMax is how many bytes of one string a person gets to see; the exact bytes stand beside it anyway.
 const shownMax = 80
 
+// levelsMax is how many messages inside one another are shown: readers of JSON bound nesting, and a person stops before.
+const levelsMax = 24
+
 // Show writes a message as JSON for a person: fields in the order of their numbers, names as in the .proto file, bytes
 // as text in which every byte is one code point. It is not meant to be read back.
 func Show(message proto.Message, body []byte) json.RawMessage {
@@ -20,11 +23,15 @@ func Show(message proto.Message, body []byte) json.RawMessage {
 		return quote(body)
 	}
 	var out bytes.Buffer
-	showMessage(&out, message.ProtoReflect())
+	showMessage(&out, message.ProtoReflect(), levelsMax)
 	return out.Bytes()
 }
 
-func showMessage(out *bytes.Buffer, message protoreflect.Message) {
+func showMessage(out *bytes.Buffer, message protoreflect.Message, levels int) {
+	if levels == 0 {
+		out.WriteString(`"…"`)
+		return
+	}
 	out.WriteByte('{')
 	fields := message.Descriptor().Fields()
 	first := true
@@ -39,29 +46,29 @@ func showMessage(out *bytes.Buffer, message protoreflect.Message) {
 		first = false
 		fmt.Fprintf(out, "%q:", field.Name())
 		if field.IsList() {
-			showList(out, field, message.Get(field).List())
+			showList(out, field, message.Get(field).List(), levels)
 		} else {
-			showValue(out, field, message.Get(field))
+			showValue(out, field, message.Get(field), levels)
 		}
 	}
 	out.WriteByte('}')
 }
 
-func showList(out *bytes.Buffer, field protoreflect.FieldDescriptor, list protoreflect.List) {
+func showList(out *bytes.Buffer, field protoreflect.FieldDescriptor, list protoreflect.List, levels int) {
 	out.WriteByte('[')
 	for i := 0; i < list.Len(); i++ {
 		if i > 0 {
 			out.WriteByte(',')
 		}
-		showValue(out, field, list.Get(i))
+		showValue(out, field, list.Get(i), levels)
 	}
 	out.WriteByte(']')
 }
 
-func showValue(out *bytes.Buffer, field protoreflect.FieldDescriptor, value protoreflect.Value) {
+func showValue(out *bytes.Buffer, field protoreflect.FieldDescriptor, value protoreflect.Value, levels int) {
 	switch field.Kind() {
 	case protoreflect.MessageKind:
-		showMessage(out, value.Message())
+		showMessage(out, value.Message(), levels-1)
 	case protoreflect.BytesKind:
 		out.Write(quote(value.Bytes()))
 	case protoreflect.StringKind:

@@ -3,7 +3,7 @@
 use axum::response::Response;
 use http::StatusCode;
 
-use super::{Http, not_found, query_values, refuse, response};
+use super::handler::{Http, not_found, query_values, refuse, response};
 use crate::member::Member;
 use api::etcdserverpb::AlarmType;
 

@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
 
-use super::{Http, query_values, refuse, response};
+use super::handler::{Http, query_values, refuse, response};
 use crate::member::Member;
 use api::etcdserverpb::AlarmType;
 

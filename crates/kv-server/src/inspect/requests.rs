@@ -13,7 +13,7 @@ use super::report::{id, text};
 
 /// A command of an entry. The error: why it is none.
 pub fn describe(command: &Bytes) -> Result<Value, String> {
-    let kind = command::decode(command).map_err(|error| crate::log::causes(&error))?;
+    let kind = command::decode(command).map_err(|error| crate::process::log::causes(&error))?;
     Ok(match kind {
         Kind::Put(request) => put(&request),
         Kind::DeleteRange(request) => delete_range(&request),

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use mvcc::inspect::{BlockSeen, FileSeen, Inspector, RecordSeen};
 
+use super::error::InspectError;
 use super::report::{Line, Report, text};
-use super::{InspectError, Scratch};
-use crate::log::causes;
+use super::scratch::Scratch;
+use crate::process::log::causes;
 
 /// How much of a store is shown. All of it is checked in any case.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,8 +23,8 @@ pub fn show<W: Write>(dir: &Path, records: bool, report: &mut Report<W>) -> Resu
     look(dir, if records { Detail::Records } else { Detail::Blocks }, report)
 }
 
-/// Shows how far each store of a data directory reaches: what this member would send as a snapshot, what it is receiving, and what
-/// was set aside.
+/// Shows how far each store of a data directory reaches: what this member would send as a snapshot, what it
+/// is receiving, and what was set aside.
 pub fn show_all<W: Write>(data_dir: &Path, store: &Path, report: &mut Report<W>) -> Result<(), InspectError> {
     match mvcc::staged_at(store) {
         Ok(Some(applied)) => report.line(

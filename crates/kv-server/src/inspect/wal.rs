@@ -8,10 +8,10 @@ use raft_node::inspect::{EntrySeen, read_entry, read_state};
 use serde_json::Value;
 use wal::{Content, Finding, FrameFound, ReadOnlyFs};
 
-use super::InspectError;
+use super::error::InspectError;
 use super::report::{Line, Report, id};
 use super::requests;
-use crate::log::causes;
+use crate::process::log::causes;
 
 /// Shows every segment and frame of the log in `dir`, then whether a start would take it.
 pub fn show<W: Write>(dir: &Path, report: &mut Report<W>) -> Result<(), InspectError> {

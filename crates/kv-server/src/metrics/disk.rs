@@ -1,4 +1,5 @@
-//! The disk: what log and store wrote, how long it took, and what each byte of a command cost in bytes written.
+//! The disk: what log and store wrote, how long it took, and what each byte of a command cost in bytes
+//! written.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -7,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use super::disk_histogram;
+use super::buckets::disk_histogram;
 
 #[derive(Debug)]
 pub struct DiskMetrics {
@@ -30,7 +31,7 @@ pub struct DiskMetrics {
     /// One Defragment call.
     pub defragment_seconds: Histogram,
     pub defragments_running: Gauge,
-    /// One read of the whole store for somebody else.
+    /// One read of the whole store for another member.
     pub backend_snapshot_seconds: Histogram,
     pub hash_seconds: Histogram,
     pub hash_revision_seconds: Histogram,

@@ -1,24 +1,17 @@
 //! The text that Prometheus reads.
 //!
 //! The library writes OpenMetrics. Prometheus' older text format, which every tool understands and which etcd
-//! answers by default, differs in two things: a counter's suffix belongs to its name, and there is no end mark.
+//! answers by default, differs in two things: a counter's suffix belongs to its name, and there is no end
+//! mark.
 
 use std::sync::Arc;
 
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
-use super::Metrics;
-use super::calls::CallCollector;
-use super::gauges::{Gauges, Shared};
+use super::counters::Metrics;
 use super::process::Process;
-use crate::member::Member;
-
-/// What never changes while the process lives.
-#[derive(Clone, Copy, Debug)]
-pub struct Facts {
-    /// Members of the cluster other than this one.
-    pub peers: usize,
-}
 
 /// Everything that can be asked for, ready to be asked.
 #[derive(Debug)]
@@ -36,12 +29,23 @@ const BARE_COUNTERS: [&str; 6] = [
     "etcd_network_snapshot_receive_failures",
 ];
 
+/// Shows the calls.
+#[derive(Debug)]
+struct CallCollector(Arc<Metrics>);
+
+impl Collector for CallCollector {
+    fn encode(&self, encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
+        self.0.calls.encode(encoder)
+    }
+}
+
 impl Exposition {
-    pub fn new(metrics: &Arc<Metrics>, member: Arc<Member>, facts: Facts) -> Exposition {
+    /// `parts` shows what other parts of the process measure when asked.
+    pub fn new(metrics: &Arc<Metrics>, parts: Box<dyn Collector>) -> Exposition {
         let mut registry = Registry::default();
         metrics.register(&mut registry);
         registry.register_collector(Box::new(CallCollector(Arc::clone(metrics))));
-        registry.register_collector(Box::new(Gauges { facts, member: Shared(member) }));
+        registry.register_collector(parts);
         registry.register_collector(Box::new(Process::new()));
         Exposition { registry }
     }

@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Reads `/proc` when somebody asks. A figure that cannot be read is left out.
+/// Reads `/proc` when /metrics is read. A figure that cannot be read is left out.
 #[derive(Debug)]
 pub(super) struct Process {
     started: f64,

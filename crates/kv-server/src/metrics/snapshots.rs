@@ -1,4 +1,5 @@
-//! Snapshots of Raft on their way from member to member, under the names etcd gives to its database transfers.
+//! Snapshots of Raft on their way from member to member, under the names etcd gives to its database
+//! transfers.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -6,7 +7,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use super::{From, To, disk_histogram};
+use super::buckets::disk_histogram;
+use super::labels::{From, To};
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
@@ -22,7 +24,7 @@ pub struct SnapshotMetrics {
     pub receive_seconds: Histograms<From>,
     /// Making a received store durable, after its last byte.
     pub sync_seconds: Histogram,
-    /// From the first byte received to a durable store beside the present one.
+    /// From the first byte received to a durable staged store.
     pub save_seconds: Histogram,
     /// 1 while a received store takes the place of the present one.
     pub installing: Gauge,

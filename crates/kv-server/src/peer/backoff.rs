@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A peer that restarts is back within a second; dialling it more often than this helps nobody.
+/// A peer that restarts is back within a second; dialling it more often has no use.
 const FIRST: Duration = Duration::from_millis(20);
 /// A peer that is gone for long costs one attempt a second, and is found within a second of its return.
 const LONGEST: Duration = Duration::from_secs(1);

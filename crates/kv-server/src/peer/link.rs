@@ -3,7 +3,7 @@
 //! ```text
 //!   dial ──▶ open stream ──▶ batches, until it breaks ──┐
 //!    ▲                                                  ▼
-//!    └── pause (longer each time) ◀── forget the queue, tell Raft
+//!    └── pause (longer each time) ◀── clear the queue, notify Raft
 //! ```
 //!
 //! The urgent lane also probes: round-trip time, and whether the other side is who we think it is.
@@ -25,12 +25,13 @@ use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
 use super::backoff::Backoff;
+use super::context::{Context, MESSAGE_BYTES_MAX, WINDOW_BYTES};
+use super::inbox::Inbox;
 use super::queue::Queue;
-use super::{Context, Inbox, MESSAGE_BYTES_MAX, WINDOW_BYTES};
-use crate::identity::Identity;
-use crate::log::causes;
+use crate::data_dir::Identity;
 use crate::metrics::{PeerLink, To};
-use crate::shutdown::Stop;
+use crate::process::log::causes;
+use crate::process::shutdown::Stop;
 
 /// A peer on the same continent answers a connect in a tenth of this.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
@@ -38,8 +39,11 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 const ALIVE_EVERY: Duration = Duration::from_secs(2);
 /// Between two measurements of the round trip; etcd's figure.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
-/// How long a first start waits for peers that may know it from before.
-const ASK_WITHIN: Duration = Duration::from_secs(1);
+/// How long a member with an empty directory or log waits for an answer of a peer.
+pub(super) const ASK_WITHIN: Duration = Duration::from_secs(1);
+
+/// What a peer answers: the members of the cluster at most.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Where a link leads.
 #[derive(Clone, Debug)]
@@ -171,7 +175,7 @@ impl Link {
 /// A peer that can be called.
 pub(super) type Client = PeerClient<Channel>;
 
-async fn dial(url: &str) -> Result<Client, String> {
+pub(super) async fn dial(url: &str) -> Result<Client, String> {
     dial_with(url, WINDOW_BYTES).await
 }
 
@@ -189,10 +193,10 @@ pub(super) async fn dial_with(url: &str, window_bytes: u32) -> Result<Client, St
     let channel = endpoint.connect().await.map_err(|error| causes(&error))?;
     Ok(PeerClient::new(channel)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
-        .max_decoding_message_size(MESSAGE_BYTES_MAX))
+        .max_decoding_message_size(ANSWER_BYTES_MAX))
 }
 
-/// The outgoing stream: a hello, then whatever waits, as soon as it waits.
+/// The outgoing stream: a hello, then messages as soon as they are queued.
 struct Batches {
     queue: Arc<Queue>,
     hello: Option<Hello>,
@@ -208,18 +212,19 @@ impl Stream for Batches {
         context: &mut std::task::Context<'_>,
     ) -> Poll<Option<MessageBatch>> {
         if let Some(hello) = self.hello.take() {
-            return Poll::Ready(Some(MessageBatch { hello: Some(hello), messages: Vec::new() }));
+            return Poll::Ready(Some(MessageBatch { hello: Some(hello), ..MessageBatch::default() }));
         }
         let messages = ready!(self.queue.poll_batch(context));
         self.sent.inc_by(messages.iter().map(|message| message.len() as u64).sum());
-        Poll::Ready(Some(MessageBatch { hello: None, messages }))
+        Poll::Ready(Some(MessageBatch { messages, ..MessageBatch::default() }))
     }
 }
 
 /// The peer that remembers this member from an earlier life, if one does.
 ///
-/// A member that lost its disk must not come back as itself: it could vote twice in one term. Peers that cannot be
-/// reached are not asked again, since on a first start of a whole cluster none can.
+/// A member that lost its disk does not come back as itself, as in etcd. Peers that cannot be reached are not
+/// asked again, since on a first start of a whole cluster none can: that such a member votes wrongly is
+/// prevented by `confirming`.
 pub async fn bootstrapped_elsewhere(identity: &Identity) -> Option<u64> {
     let others = identity.members.iter().filter(|member| member.id != identity.member_id);
     let mut asking: Vec<Pin<Box<dyn Future<Output = Option<u64>> + Send + '_>>> = Vec::new();

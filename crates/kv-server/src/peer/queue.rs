@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::BATCH_BYTES_MAX;
+use super::context::BATCH_BYTES_MAX;
 
 /// Messages in the order in which they were sent. One side pushes from any thread, one task takes.
 #[derive(Debug)]

@@ -5,12 +5,14 @@
 //! ```
 //!
 //! * One stream per peer: a new offer ends the one before it.
-//! * A stream has a thread and a connection of its own: nobody's request waits for a block to be read, and no message waits behind
-//!   a chunk.
+//! * A stream has a thread and a connection of its own: no request waits for a block to be read, and no
+//!   message for a chunk.
 //! * What is in memory is a chunk here, and a window of the connection.
-//! * It is paced: the members' logs share disks and wires with it, and a write must not wait for somebody else's catching up.
+//! * It is paced: the members' logs share disks and wires with it, and a write must not wait for the catch-up
+//!   of another member.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,23 +25,29 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_stream::Stream;
 
+use super::context::Context;
+use super::inbox::Inbox;
 use super::link::dial_with;
-use super::{Context, Inbox, SnapshotOutcome};
-use crate::log::causes;
+use crate::member::Checkpoints;
 use crate::metrics::{To, UnderWay};
-use crate::runtime::yield_to_others;
-use crate::shutdown::{self, Stop, Stopper};
-use crate::store_thread::Checkpoints;
+use crate::process::log::causes;
+use crate::process::runtime::yield_to_others;
+use crate::process::shutdown::{self, Stop, Stopper};
+use raft_node::SnapshotOutcome;
 
-/// Streams at once. A second peer need not wait for a first that is slow; a third would only make all of them slower.
+/// Streams at once. A second peer need not wait for a first that is slow; a third would only make all of them
+/// slower.
 const STREAMS_MAX: usize = 2;
-/// A block or two, half a millisecond of a gigabit wire: what is done with it at both ends is over before a put would notice.
+/// A block or two, half a millisecond of a gigabit wire: what is done with it at both ends is over before a
+/// put would notice.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Bytes in flight to one peer; twice a round trip of 10 ms at full pace.
 const WINDOW_BYTES: u32 = 1 << 20;
-/// A gigabyte in two minutes. Faster, the follower's writes crowd the syncs of logs on the same disk (see docs/decisions).
+/// A gigabyte in two minutes. Faster, the follower's writes crowd the syncs of logs on the same disk (see
+/// docs/decisions).
 const BYTES_PER_SECOND: u64 = 8 << 20;
-/// A peer that takes nothing for so long, though its connection lives, is given up. The last wait is for its sync of everything.
+/// A peer that takes nothing for so long, though its connection is open, is given up. The last wait is for
+/// its sync of everything.
 const STALLED_AFTER: Duration = Duration::from_secs(120);
 
 /// The Raft message for a checkpoint that reaches this far.
@@ -54,8 +62,8 @@ pub struct Senders {
     running: Mutex<HashMap<u64, Stopper>>,
 }
 
-/// One stream's errand.
-struct Errand {
+/// One stream of a snapshot to one peer.
+struct SnapshotSend {
     context: Context,
     checkpoints: Checkpoints,
     turns: Arc<Semaphore>,
@@ -74,13 +82,14 @@ impl Senders {
         }
     }
 
-    /// Begins a stream and returns at once. `inbox` hears of its outcome, unless a newer stream takes its place.
+    /// Begins a stream and returns at once. `inbox` hears of its outcome, unless a newer stream takes its
+    /// place.
     pub fn send(&self, to: u64, urls: Vec<String>, message: Message, inbox: &Arc<dyn Inbox>, stop: &Stop) {
         let (stopper, replaced) = shutdown::stop();
         if let Some(older) = self.running.lock().insert(to, stopper) {
             older.stop();
         }
-        let errand = Errand {
+        let send = SnapshotSend {
             context: self.context.clone(),
             checkpoints: self.checkpoints.clone(),
             turns: Arc::clone(&self.turns),
@@ -91,7 +100,12 @@ impl Senders {
         let (reporter, stop) = (Arc::clone(inbox), stop.clone());
         let body = move || {
             yield_to_others();
-            errand.run(&*reporter, &replaced, &stop);
+            let run = || send.run(&*reporter, &replaced, &stop);
+            // Raft sends this peer nothing until it hears how the stream ended.
+            if catch_unwind(AssertUnwindSafe(run)).is_err() && !replaced.is_stopped() {
+                tracing::error!(peer = format!("{to:x}"), "the sender of a snapshot panicked");
+                reporter.report_snapshot(to, SnapshotOutcome::Failed);
+            }
         };
         if let Err(error) = std::thread::Builder::new().name("snapshot-out".to_owned()).spawn(body) {
             tracing::warn!(%error, "no thread to send a snapshot with");
@@ -100,7 +114,7 @@ impl Senders {
     }
 }
 
-impl Errand {
+impl SnapshotSend {
     /// The stream's thread, from its turn to the report.
     fn run(self, inbox: &dyn Inbox, replaced: &Stop, stop: &Stop) {
         let (to, labels) = (self.to, To::member(self.to));
@@ -150,7 +164,7 @@ impl Errand {
             () = progress.stalled() => Err(format!("the peer took nothing for {STALLED_AFTER:?}")),
         };
         if let Some(error) = progress.error.lock().take() {
-            // A block that cannot be read is damage of this member, found late. It is not served to anybody.
+            // A block that cannot be read is damage of this member, found late. It is not sent.
             shutdown::die(&format!("read the store to send it: {}", causes(&error)));
         }
         self.context.metrics.disk.backend_snapshot_seconds.observe(began.elapsed().as_secs_f64());
@@ -169,7 +183,7 @@ impl Errand {
     }
 }
 
-/// What the stream's reader tells its owner.
+/// What the stream's reader reports to its owner.
 #[derive(Default)]
 struct Progress {
     chunks: AtomicU64,
@@ -189,8 +203,8 @@ impl Progress {
     }
 }
 
-/// The message, then chunk after chunk at the pace. A block that cannot be read ends it early, which the receiver notices by the
-/// missing end, and this side by `progress`.
+/// The message, then chunk after chunk at the pace. A block that cannot be read ends it early, which the
+/// receiver notices by the missing end, and this side by `progress`.
 fn parts(
     export: Export,
     hello: Hello,
@@ -209,8 +223,8 @@ fn parts(
                 }
             };
             progress.chunks.fetch_add(1, Ordering::Relaxed);
-            // From the time it was due, not from now: a moment's delay is made good. But not one of many chunks, which would come as a
-            // burst.
+            // From the time it was due, not from now: a moment's delay is made good. But not one of many
+            // chunks, which would come as a burst.
             let pause = Duration::from_secs_f64(chunk.len() as f64 / BYTES_PER_SECOND as f64);
             let due = due.max(Instant::now().checked_sub(4 * pause).unwrap_or(due)) + pause;
             let part = SnapshotPart { hello: None, message: Bytes::new(), chunk };

@@ -1,6 +1,6 @@
 //! What the peer port answers: streams of messages, probes, and who is in the cluster.
 //!
-//! * HTTP/2 only. Whatever else arrives ends its connection and nothing more.
+//! * HTTP/2 only. Other bytes end their connection and nothing more.
 //! * A stream begins with a hello. It must name our cluster, us, and a member we know.
 //! * Raft hears of a snapshot only when the whole store that belongs to it is durable here.
 
@@ -10,36 +10,43 @@ use std::time::{Duration, Instant};
 
 use api::peer::peer_server::{Peer, PeerServer as Generated};
 use api::peer::{
-    Hello, MembersRequest, MembersResponse, MessageBatch, MessagesEnd, PeerMember, ProbeRequest,
-    ProbeResponse, SnapshotEnd, SnapshotPart,
+    Hello, InquireRequest, InquireResponse, MembersRequest, MembersResponse, MessageBatch, MessagesEnd,
+    PeerMember, ProbeRequest, ProbeResponse, SnapshotEnd, SnapshotPart,
 };
 use bytes::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
+use raft_node::Position;
 use tokio::net::{TcpListener, TcpStream};
 use tonic::{Request, Response, Status, Streaming};
 
+use super::connections::{Connections, Greeter};
+use super::context::{ENCODING, MESSAGE_BYTES_MAX, WINDOW_BYTES};
+use super::inbox::Inbox;
 use super::transport::Peers;
-use super::{ENCODING, Inbox, MESSAGE_BYTES_MAX, WINDOW_BYTES};
-use crate::incoming::{Incoming, ReceiveError};
-use crate::listen::{self, Permits};
-use crate::log::causes;
+use crate::member::{Incoming, ReceiveError};
 use crate::metrics::{From, UnderWay};
-use crate::shutdown::Stop;
+use crate::net::listen::{self, Permits};
+use crate::process::log::causes;
+use crate::process::shutdown::Stop;
 
-/// Two lanes from each of a handful of peers, their reconnects, and some strangers.
-const CONNECTIONS_MAX: u32 = 256;
+/// Descriptors that the peer port may hold. Above what `connections` admits (96 strangers and 8 connections
+/// for each member), so that it is reached only by clusters of more than 20 members; then a connection waits
+/// in the backlog.
+pub const CONNECTIONS_MAX: u32 = 256;
 /// Streams of one connection: a lane, a probe, a question or two.
 const STREAMS_MAX: u32 = 32;
-/// A connection that does not begin to speak HTTP/2 in this time is no peer's.
-const PREFACE_WITHIN: Duration = Duration::from_secs(10);
+/// Bytes of one request's headers: ours have a few hundred.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+/// Between two pings to a silent connection.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
 
 /// How often Raft is asked what became of a received store.
 const SETTLE_EVERY: Duration = Duration::from_millis(100);
-/// Raft takes a message in within a turn of its driver. One that it has not taken in after so many questions was lost.
+/// Raft takes a message in within a turn of its driver. One that it has not taken in after so many questions
+/// was lost.
 const UNHEARD_MAX: u32 = 100;
 
 /// The members as applied here.
@@ -52,16 +59,91 @@ pub struct PeerServer {
     inbox: Arc<dyn Inbox>,
     incoming: Incoming,
     members: Members,
-    /// The last refusal per claimed sender, so that it is logged once. Bounded by [`REFUSALS_MAX`].
-    refused: Arc<Mutex<HashMap<u64, String>>>,
+    refused: Arc<Mutex<Refusals>>,
+    /// The connection that the requests of this clone come from. None before there is one.
+    greeter: Option<Greeter>,
+    connections_max: u32,
 }
 
 /// Strangers remembered; beyond it the memory begins anew.
 const REFUSALS_MAX: usize = 64;
+/// A refusal is logged at most this often: strangers choose what they are refused for.
+const REFUSAL_EVERY: Duration = Duration::from_secs(1);
+
+/// What was logged of refused greetings.
+#[derive(Default)]
+struct Refusals {
+    /// The last reason per claimed sender, so that it is logged once. Bounded by [`REFUSALS_MAX`].
+    said: HashMap<u64, String>,
+    logged: Option<Instant>,
+    /// Refusals since then that were not logged.
+    unlogged: u64,
+}
+
+impl Refusals {
+    /// Whether to log this refusal, and how many others were not.
+    fn note(&mut self, from: u64, reason: &str, now: Instant) -> Option<u64> {
+        if self.said.get(&from).is_some_and(|said| said == reason) {
+            return None;
+        }
+        if self.logged.is_some_and(|logged| now < logged + REFUSAL_EVERY) {
+            self.unlogged += 1;
+            return None;
+        }
+        if self.said.len() >= REFUSALS_MAX {
+            self.said.clear();
+        }
+        self.said.insert(from, reason.to_owned());
+        self.logged = Some(now);
+        Some(std::mem::take(&mut self.unlogged))
+    }
+}
+
+/// A stream that gives nothing for this long is ended. A sender waits for a block of its disk, and for this
+/// member's.
+const PART_WITHIN: Duration = Duration::from_secs(60);
+/// What a stream must deliver on average once [`SLOW_FOR`] is over: a hundredth of what a sender gives.
+const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
+/// Long enough for a sender's turn, and for a small store at any pace.
+const SLOW_FOR: Duration = Duration::from_secs(120);
+
+/// What a stream has delivered, against what it may take and must give.
+struct Received {
+    began: Instant,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl Received {
+    fn add(&mut self, bytes: usize, now: Instant) -> Result<(), ReceiveError> {
+        self.bytes += bytes as u64;
+        if self.bytes > self.bytes_max {
+            return Err(ReceiveError::TooLong(self.bytes_max));
+        }
+        let passed = now.saturating_duration_since(self.began).saturating_sub(SLOW_FOR);
+        if passed.as_secs().saturating_mul(BYTES_PER_SECOND_MIN) > self.bytes {
+            return Err(ReceiveError::TooSlow(BYTES_PER_SECOND_MIN));
+        }
+        Ok(())
+    }
+}
 
 impl PeerServer {
     pub fn new(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, incoming: Incoming, members: Members) -> PeerServer {
-        PeerServer { peers, inbox, incoming, members, refused: Arc::default() }
+        PeerServer {
+            peers,
+            inbox,
+            incoming,
+            members,
+            refused: Arc::default(),
+            greeter: None,
+            connections_max: CONNECTIONS_MAX,
+        }
+    }
+
+    /// Descriptors that the peer port may hold, if fewer than [`CONNECTIONS_MAX`].
+    pub fn with_connections_max(self, connections_max: u32) -> PeerServer {
+        PeerServer { connections_max, ..self }
     }
 
     /// The member that speaks, if it may.
@@ -78,7 +160,10 @@ impl PeerServer {
         } else if hello.encoding != ENCODING {
             format!("message encoding {} is not {ENCODING}", hello.encoding)
         } else {
-            self.refused.lock().remove(&hello.from);
+            self.refused.lock().said.remove(&hello.from);
+            if let Some(greeter) = &self.greeter {
+                greeter.greeted(hello.from);
+            }
             return Ok(hello.from);
         };
         self.note_refusal(hello.from, &reason);
@@ -86,37 +171,59 @@ impl PeerServer {
     }
 
     fn note_refusal(&self, from: u64, reason: &str) {
-        let mut refused = self.refused.lock();
-        if refused.get(&from).is_some_and(|said| said == reason) {
-            return;
+        if let Some(unlogged) = self.refused.lock().note(from, reason, Instant::now()) {
+            tracing::warn!(from = format!("{from:x}"), reason, unlogged, "refused a peer");
         }
-        tracing::warn!(from = format!("{from:x}"), reason, "refused a peer");
-        if refused.len() >= REFUSALS_MAX {
-            refused.clear();
-        }
-        refused.insert(from, reason.to_owned());
     }
 
-    /// The whole stream into its place; the index that the store reaches.
-    async fn receive(&self, parts: &mut Streaming<SnapshotPart>, first: Bytes) -> Result<u64, Status> {
+    /// The whole stream into its place; the last entry in the store.
+    async fn receive(&self, parts: &mut Streaming<SnapshotPart>, first: Bytes) -> Result<Position, Status> {
         let mut reception = self.incoming.begin().await.map_err(|error| not_received(&error))?;
+        let (began, bytes_max) = (Instant::now(), self.incoming.bytes_max());
+        let mut received = Received { began, bytes: 0, bytes_max };
         let mut chunk = first;
         loop {
+            received.add(chunk.len(), Instant::now()).map_err(|error| not_received(&error))?;
             if !chunk.is_empty() {
                 reception.add(chunk).await.map_err(|error| not_received(&error))?;
             }
-            match parts.message().await? {
+            let part = tokio::time::timeout(PART_WITHIN, parts.message()).await;
+            match part.map_err(|_| Status::deadline_exceeded("the stream stands still"))?? {
                 Some(part) => chunk = part.chunk,
                 None => return reception.finish().await.map_err(|error| not_received(&error)),
             }
         }
     }
 
-    fn deliver(&self, from: u64, batch: MessageBatch, received: &Counter) {
+    /// The store that was received is of use only together with a message that names its last entry: Raft
+    /// would restart the log at any entry that the message names, and the member would then look for a store
+    /// that does not exist.
+    fn check_fits(&self, named: Position, at: Position) -> Result<(), Status> {
+        if named == at {
+            return Ok(());
+        }
+        self.incoming.discard_soon(at);
+        Err(Status::invalid_argument(format!(
+            "the message names entry {} of term {}, the store ends with {} of term {}",
+            named.index, named.term, at.index, at.term
+        )))
+    }
+
+    /// Messages of snapshots are refused: they belong to the stream of their store.
+    fn deliver(&self, from: u64, batch: MessageBatch, received: &Counter) -> Result<(), Status> {
+        if batch.is_truncated {
+            self.note_refusal(from, "a batch of too many messages");
+            return Err(Status::invalid_argument("a batch of too many messages"));
+        }
         for message in batch.messages {
             received.inc_by(message.len() as u64);
+            if raft_node::is_snapshot(&message) {
+                self.note_refusal(from, "a snapshot's message without its store");
+                return Err(Status::invalid_argument("a snapshot's message comes with its store"));
+            }
             self.inbox.receive(from, message);
         }
+        Ok(())
     }
 }
 
@@ -134,10 +241,10 @@ impl Peer for PeerServer {
         let metrics = &self.peers.context().metrics.peers;
         let received = metrics.received_bytes.get_or_create(&labels).clone();
         let failures = metrics.receive_failures.get_or_create(&labels).clone();
-        self.deliver(from, MessageBatch { hello: None, ..first }, &received);
+        self.deliver(from, MessageBatch { hello: None, ..first }, &received)?;
         loop {
             match batches.message().await {
-                Ok(Some(batch)) => self.deliver(from, batch, &received),
+                Ok(Some(batch)) => self.deliver(from, batch, &received)?,
                 Ok(None) => return Ok(Response::new(MessagesEnd {})),
                 Err(status) => {
                     failures.inc();
@@ -155,21 +262,26 @@ impl Peer for PeerServer {
         let first = parts.message().await?.unwrap_or_default();
         let from = self.greet(first.hello)?;
         self.peers.heard(from);
+        let own = self.peers.context().identity.member_id;
+        let named = raft_node::snapshot_position(from, own, &first.message)
+            .ok_or_else(|| Status::invalid_argument("the stream of a store begins with its message"))?;
         let labels = From::member(from);
         let metrics = &self.peers.context().metrics.snapshots;
         let began = Instant::now();
         let _under_way = UnderWay::new(&metrics.receiving.get_or_create(&labels).clone());
         let failures = metrics.receive_failures.get_or_create(&labels).clone();
         let mut attempt = Attempt { failures, has_succeeded: false };
-        let index = self.receive(&mut parts, first.chunk).await.inspect_err(|status| {
+        let received = self.receive(&mut parts, first.chunk).await;
+        let fitting = received.and_then(|at| self.check_fits(named, at).map(|()| at));
+        let at = fitting.inspect_err(|status| {
             tracing::warn!(from = labels.From, error = status.message(), "a snapshot was not received");
         })?;
         attempt.has_succeeded = true;
         metrics.received.get_or_create(&labels).inc();
         metrics.receive_seconds.get_or_create(&labels).observe(began.elapsed().as_secs_f64());
-        tracing::info!(from = labels.From, applied = index, took = ?began.elapsed(), "received a snapshot");
+        tracing::info!(from = labels.From, applied = at.index, took = ?began.elapsed(), "received a snapshot");
         self.inbox.receive(from, first.message);
-        tokio::spawn(settle(self.incoming.clone(), Arc::clone(&self.inbox), index));
+        tokio::spawn(settle(self.incoming.clone(), Arc::clone(&self.inbox), at));
         Ok(Response::new(SnapshotEnd {}))
     }
 
@@ -178,6 +290,14 @@ impl Peer for PeerServer {
         self.peers.heard(from);
         let identity = &self.peers.context().identity;
         Ok(Response::new(ProbeResponse { cluster_id: identity.cluster_id, member_id: identity.member_id }))
+    }
+
+    async fn inquire(&self, request: Request<InquireRequest>) -> Result<Response<InquireResponse>, Status> {
+        let from = self.greet(request.into_inner().hello)?;
+        let answer = self.inbox.answer_member(from).await;
+        let raft_node::PeerState { term, last_index, is_leader, is_held } =
+            answer.map_err(|_| Status::unavailable("this member stops"))?;
+        Ok(Response::new(InquireResponse { term, last_index, is_leader, is_held }))
     }
 
     async fn members(&self, _request: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {
@@ -192,23 +312,25 @@ fn not_received(error: &ReceiveError) -> Status {
         ReceiveError::Busy | ReceiveError::Replaced | ReceiveError::Stopping => {
             Status::unavailable(causes(error))
         }
+        ReceiveError::TooLong(_) | ReceiveError::TooSlow(_) => Status::resource_exhausted(causes(error)),
     }
 }
 
-/// Removes a received store if Raft never hears of it: its message may be lost to a full inbox. What Raft does hear of, it installs
-/// or says that it does not want it.
-async fn settle(incoming: Incoming, inbox: Arc<dyn Inbox>, index: u64) {
+/// Removes a received store if Raft never hears of it: its message may be lost to a full inbox. What Raft
+/// does hear of, it installs or says that it does not want it.
+async fn settle(incoming: Incoming, inbox: Arc<dyn Inbox>, at: Position) {
     for _ in 0..UNHEARD_MAX {
         tokio::time::sleep(SETTLE_EVERY).await;
-        if !incoming.holds(index) || inbox.commit() >= index {
+        if !incoming.holds(at) || inbox.commit() >= at.index {
             return;
         }
     }
-    tracing::warn!(applied = index, "Raft did not hear of a received snapshot");
-    incoming.discard_soon(index);
+    tracing::warn!(applied = at.index, "Raft did not hear of a received snapshot");
+    incoming.discard_soon(at);
 }
 
-/// Counts a stream as failed unless it succeeded: its future may be dropped at any await, when the peer goes away.
+/// Counts a stream as failed unless it succeeded: its future may be dropped at any await, when the peer goes
+/// away.
 struct Attempt {
     failures: Counter,
     has_succeeded: bool,
@@ -224,33 +346,62 @@ impl Drop for Attempt {
 
 /// Serves the peer port until `stop`.
 pub fn serve(listeners: Vec<TcpListener>, server: &PeerServer, stop: &Stop) {
-    let permits = Permits::new(CONNECTIONS_MAX);
+    let permits = Permits::new(server.connections_max);
+    let connections = Connections::new(server.connections_max);
     for listener in listeners {
-        let (server, ending) = (server.clone(), stop.clone());
-        let serving = move |stream| connection(stream, server.clone(), ending.clone());
+        let (server, ending, connections) = (server.clone(), stop.clone(), connections.clone());
+        let serving = move |stream| connection(stream, connections.clone(), server.clone(), ending.clone());
         tokio::spawn(listen::accept(listener, permits.clone(), stop.clone(), serving));
     }
 }
 
-async fn connection(stream: TcpStream, server: PeerServer, stop: Stop) {
-    let mut preface = [0; 1];
-    let spoke = tokio::time::timeout(PREFACE_WITHIN, stream.peek(&mut preface)).await;
-    if !matches!(spoke, Ok(Ok(1))) || preface != *b"P" {
-        return;
-    }
+async fn connection(stream: TcpStream, connections: Connections, server: PeerServer, stop: Stop) {
+    let open = connections.open();
+    let server = PeerServer { greeter: Some(open.greeter()), ..server };
     let service = Generated::new(server)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    // Anything but an HTTP/2 preface is an error of hyper's first read.
     let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
         .keep_alive_interval(ALIVE_EVERY)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-    // Peers are not drained: whatever is on its way, Raft sends again. Errors here are the other side's.
+        .serve_connection(TokioIo::new(open.gate(stream)), TowerToHyperService::new(service));
+    // Peers are not drained: Raft sends again what is on its way. Errors here are the other side's.
     tokio::select! {
         _ = connection => {}
+        () = open.must_close() => {}
         () = stop.stopped() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_logged_once_per_reason_and_once_per_second() {
+        let (mut refusals, now) = (Refusals::default(), Instant::now());
+        assert_eq!(refusals.note(1, "a", now), Some(0));
+        let logged = (0..1000u64).filter_map(|i| refusals.note(i, &format!("cluster {i}"), now)).count();
+        assert_eq!((logged, refusals.unlogged), (0, 1000));
+        assert_eq!(refusals.note(2, "b", now + REFUSAL_EVERY), Some(1000));
+        assert_eq!(refusals.note(2, "b", now + 9 * REFUSAL_EVERY), None, "nothing new");
+    }
+
+    #[test]
+    fn a_stream_is_bounded_in_bytes_and_in_time() {
+        let began = Instant::now();
+        let received = || Received { began, bytes: 0, bytes_max: 100 << 20 };
+        let mut endless = received();
+        let taken = (0..).find(|_| endless.add(1 << 20, began).is_err());
+        assert_eq!(taken, Some(100));
+        assert!(received().add(1, began + SLOW_FOR).is_ok());
+        let late = began + SLOW_FOR + Duration::from_secs(3);
+        assert!(matches!(received().add(190 << 10, late), Err(ReceiveError::TooSlow(_))));
+        assert!(received().add(192 << 10, late).is_ok());
     }
 }

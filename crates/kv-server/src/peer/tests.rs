@@ -1,27 +1,29 @@
 //! Two members over real sockets, and what strangers get.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::peer::peer_client::PeerClient;
 use api::peer::{Hello, MessageBatch, ProbeRequest, SnapshotPart};
+use bytes::Bytes;
 use mvcc::{Applied, Backend, MemoryBackend};
-use raft_node::{Lane, Transport};
+use raft_node::{Confirmation, Lane, PeerState, Position, SnapshotOutcome, Transport};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tonic::Code;
 
+use super::context::{ENCODING, MESSAGE_BYTES_MAX};
 use super::*;
-use crate::identity::{FORMAT, FirstMember};
-use crate::incoming::{Incoming, Place};
-use crate::listen::bind;
+use crate::config::Urls;
+use crate::data_dir::{FORMAT, FirstMember, Identity};
+use crate::member::StoreThread;
+use crate::member::{Incoming, Place};
 use crate::metrics::{From, To};
-use crate::shutdown::{self, Stop, Stopper};
-use crate::store_thread::StoreThread;
-use crate::url::Urls;
+use crate::net::listen::bind;
+use crate::process::shutdown::{self, Stop, Stopper};
 
 /// What reached a member's Raft.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,6 +31,7 @@ enum Seen {
     Message(u64, Bytes),
     Unreachable(u64),
     Snapshot(u64, SnapshotOutcome),
+    Confirmed(Confirmation),
 }
 
 struct Recorder(Mutex<mpsc::UnboundedSender<Seen>>);
@@ -48,6 +51,21 @@ impl Inbox for Recorder {
 
     fn commit(&self) -> u64 {
         u64::MAX
+    }
+
+    fn answer_member(&self, asker: u64) -> oneshot::Receiver<PeerState> {
+        let (reply, answer) = oneshot::channel();
+        let state = PeerState { term: 4, last_index: asker, is_leader: true, is_held: false };
+        reply.send(state).unwrap();
+        answer
+    }
+
+    fn is_unconfirmed(&self) -> bool {
+        true
+    }
+
+    fn confirm(&self, confirmation: Confirmation) {
+        drop(self.0.lock().unwrap().send(Seen::Confirmed(confirmation)));
     }
 }
 
@@ -84,7 +102,7 @@ fn member(id: u64, ports: &[(u64, u16)]) -> TestMember {
     TestMember { peers, seen, server, incoming, inbox, store_thread, stop, stopper }
 }
 
-/// A store with some megabytes in a checkpoint, and a place beside it.
+/// A store with some megabytes in a checkpoint, and a staging place.
 fn store() -> (StoreThread, Incoming) {
     let home = MemoryBackend::new();
     let (mut writer, store, mut maintainer) =
@@ -104,6 +122,8 @@ fn store() -> (StoreThread, Incoming) {
 }
 
 const ENTRIES: u64 = 30;
+/// The last of them.
+const END: Position = Position { index: ENTRIES, term: 2 };
 const VALUE_BYTES: usize = 100 << 10;
 
 struct Beside(MemoryBackend);
@@ -116,6 +136,18 @@ impl Place for Beside {
     fn wipe(&self) -> mvcc::Result<()> {
         self.0.discard_staged()
     }
+
+    fn room(&self) -> u64 {
+        1 << 30
+    }
+}
+
+/// The message of a snapshot of members 1 and 2, as raft-node writes it: of entry `index`, from `from` in
+/// term 2.
+fn snapshot_message(from: u8, index: u64, term: u8) -> Bytes {
+    let index = u8::try_from(index).unwrap();
+    assert!(index < 0x80, "a number of one byte");
+    Bytes::from(vec![1, 7, 4, from, 2, 0, 0, 0, 0, 0, 0, 0, index, term, 2, 1, 2, 0, 0, 0, 0])
 }
 
 fn listener() -> (TcpListener, u16) {
@@ -136,7 +168,7 @@ impl TestMember {
 
     /// Offers a snapshot to a member that listens on `port`.
     fn send_snapshot(&self, senders: &sending::Senders, to: u64, port: u16) {
-        let message = Box::new(|applied: Applied| Bytes::from(format!("up to {}", applied.index)));
+        let message = Box::new(|applied: Applied| snapshot_message(1, applied.index, 2));
         let urls = vec![format!("http://127.0.0.1:{port}")];
         senders.send(to, urls, message, &self.inbox, &self.stop);
     }
@@ -186,8 +218,27 @@ async fn messages_arrive_in_order_on_each_lane_and_say_who_sent_them() {
     let received = &two.peers.context().metrics.peers.received_bytes;
     assert_eq!(sent.get_or_create(&To { To: "2".into() }).get(), 100_000);
     assert_eq!(received.get_or_create(&From { From: "1".into() }).get(), 100_000);
-    // A member that does not exist is nobody's problem.
+    // A message to a member that does not exist is dropped.
     one.peers.send(9, Lane::Urgent, Bytes::from_static(b"x"));
+}
+
+#[tokio::test]
+async fn a_member_with_an_empty_log_asks_until_a_majority_of_the_others_has_answered() {
+    let ((second, port_2), (third, port_3)) = (listener(), listener());
+    let ports = [(1, 1), (2, port_2), (3, port_3)];
+    let mut one = member(1, &ports);
+    let (two, three) = (member(2, &ports), member(3, &ports));
+    serve(vec![second], &two.server, &two.stop);
+    let mut asking =
+        tokio::spawn(confirm(one.peers.context().clone(), Arc::clone(&one.inbox), one.stop.clone()));
+    // Member 3 accepts connections and does not answer; it begins to when the first round is over.
+    let waited = tokio::time::timeout(2 * link::ASK_WITHIN, &mut asking).await;
+    waited.expect_err("one answer of a member that has a term is not enough");
+    serve(vec![third], &three.server, &three.stop);
+    tokio::time::timeout(Duration::from_secs(20), asking).await.expect("both answer").unwrap();
+    let until = Position { index: 1, term: 4 };
+    let wanted = Seen::Confirmed(Confirmation::CatchUp { until });
+    while one.seen.recv().await.expect("the recorder lives") != wanted {}
 }
 
 #[tokio::test]
@@ -213,7 +264,7 @@ async fn a_peer_that_was_away_is_found_again() {
     let away = tokio::time::timeout(Duration::from_secs(10), async {
         while one.seen.recv().await != Some(Seen::Unreachable(2)) {}
     });
-    away.await.expect("nobody noticed that the peer is away");
+    away.await.expect("the peer was not reported as unreachable");
     let mut again = member(2, &ports);
     let address = Urls::parse(&format!("http://127.0.0.1:{port}")).unwrap();
     serve(bind(&address).unwrap(), &again.server, &again.stop);
@@ -237,7 +288,11 @@ async fn strangers_are_refused_with_a_reason() {
     for (hello, wanted) in cases {
         let status = client.probe(ProbeRequest { hello: Some(hello) }).await.unwrap_err();
         assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, wanted));
-        let batch = MessageBatch { hello: Some(hello), messages: vec![Bytes::from_static(b"x")] };
+        let batch = MessageBatch {
+            hello: Some(hello),
+            messages: vec![Bytes::from_static(b"x")],
+            ..MessageBatch::default()
+        };
         let status = client.messages(tokio_stream::once(batch)).await.unwrap_err();
         assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, wanted));
     }
@@ -269,6 +324,60 @@ async fn garbage_on_the_peer_port_ends_its_own_connection_only() {
     one.reach(&mut two, 2, "still here").await;
 }
 
+/// Opens connections that send `bytes` and then nothing.
+async fn silent_connections(port: u16, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
+    let mut streams = Vec::new();
+    for _ in 0..count {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        streams.push(stream);
+    }
+    streams
+}
+
+#[tokio::test]
+async fn connections_that_never_greet_do_not_shut_the_port() {
+    let preface: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    for said in [&b"P"[..], &preface[..20], preface] {
+        let (listener, port) = listener();
+        let ports = [(1, 1), (2, port)];
+        let mut two = member(2, &ports);
+        serve(vec![listener], &two.server, &two.stop);
+        let strangers = silent_connections(port, 300, said).await;
+        let one = member(1, &ports);
+        one.reach(&mut two, 2, "admitted").await;
+        drop(strangers);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_never_greets_is_closed() {
+    let (listener, port) = listener();
+    let two = member(2, &[(1, 1), (2, port)]);
+    serve(vec![listener], &two.server, &two.stop);
+    let mut streams = silent_connections(port, 3, b"PRI * HTTP").await;
+    for stream in &mut streams {
+        let mut answer = Vec::new();
+        let closed = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
+        assert!(closed.is_ok(), "still open after a minute");
+    }
+}
+
+#[tokio::test]
+async fn a_stranger_cannot_send_more_than_a_hello_needs() {
+    use tokio_stream::StreamExt as _;
+    let (listener, port) = listener();
+    let two = member(2, &[(1, 1), (2, port)]);
+    serve(vec![listener], &two.server, &two.stop);
+    let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap();
+    // A megabyte before the hello can be judged: its last byte never arrives, so the stream ends with the
+    // deadline.
+    let batch = MessageBatch { messages: vec![Bytes::from(vec![0; 1 << 20])], ..MessageBatch::default() };
+    let endless = tokio_stream::once(batch).chain(tokio_stream::pending());
+    let status = client.messages(endless).await.unwrap_err();
+    assert_ne!(status.code(), Code::InvalidArgument, "the whole message was read: {status}");
+}
+
 #[tokio::test]
 async fn a_snapshot_is_durable_before_raft_hears_of_it() {
     let (listener, port) = listener();
@@ -277,13 +386,13 @@ async fn a_snapshot_is_durable_before_raft_hears_of_it() {
     serve(vec![listener], &two.server, &two.stop);
     let senders = one.senders();
     one.send_snapshot(&senders, 2, port);
-    assert_eq!(two.next_message().await, (1, Bytes::from(format!("up to {ENTRIES}"))));
-    assert!(two.incoming.holds(ENTRIES));
+    assert_eq!(two.next_message().await, (1, snapshot_message(1, ENTRIES, 2)));
+    assert!(two.incoming.holds(END));
     assert_eq!(one.next_report().await, (2, SnapshotOutcome::Sent));
     // It waits to be installed, so a second one is refused; one that is not wanted makes room.
     one.send_snapshot(&senders, 2, port);
     assert_eq!(one.next_report().await, (2, SnapshotOutcome::Failed));
-    two.incoming.discard_soon(ENTRIES);
+    two.incoming.discard_soon(END);
     one.send_snapshot(&senders, 2, port);
     assert_eq!(one.next_report().await, (2, SnapshotOutcome::Sent));
 }
@@ -299,8 +408,8 @@ async fn a_peer_that_goes_away_in_the_middle_of_a_snapshot_is_a_failure() {
     tokio::time::sleep(Duration::from_millis(30)).await;
     two.stopper.stop();
     assert_eq!(one.next_report().await, (2, SnapshotOutcome::Failed));
-    assert!(!two.incoming.holds(ENTRIES));
-    // Nobody listens any more.
+    assert!(!two.incoming.holds(END));
+    // The peer port is closed.
     one.send_snapshot(&senders, 2, 1);
     assert_eq!(one.next_report().await, (2, SnapshotOutcome::Failed));
 }
@@ -317,8 +426,36 @@ async fn a_new_offer_takes_the_place_of_the_stream_before_it() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(one.next_report().await, (2, SnapshotOutcome::Sent));
-    assert_eq!(two.next_message().await, (1, Bytes::from(format!("up to {ENTRIES}"))));
+    assert_eq!(two.next_message().await, (1, snapshot_message(1, ENTRIES, 2)));
     assert_eq!(one.seen.try_recv().ok(), None, "streams that were replaced report nothing");
+}
+
+#[tokio::test]
+async fn a_batch_of_too_many_messages_ends_its_stream() {
+    let (listener, port) = listener();
+    let mut two = member(2, &[(1, 1), (2, port)]);
+    serve(vec![listener], &two.server, &two.stop);
+    let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}"))
+        .await
+        .unwrap()
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let hello = Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING };
+    let first = MessageBatch { hello: Some(hello), ..MessageBatch::default() };
+    let batch = |count| MessageBatch { messages: vec![Bytes::new(); count], ..MessageBatch::default() };
+    let most = batch(MessageBatch::MESSAGES_MAX);
+    let sent = client.messages(tokio_stream::iter([first.clone(), most])).await;
+    sent.expect("as many as fit are taken");
+    let mut taken = 0;
+    while taken < MessageBatch::MESSAGES_MAX {
+        assert_eq!(two.next_message().await, (1, Bytes::new()));
+        taken += 1;
+    }
+    let flood = batch(MESSAGE_BYTES_MAX / 2 - 1);
+    let refused = client.messages(tokio_stream::iter([first, flood])).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, "a batch of too many messages"));
+    while let Ok(seen) = two.seen.try_recv() {
+        assert!(matches!(seen, Seen::Unreachable(_)), "{seen:?}");
+    }
 }
 
 #[tokio::test]
@@ -332,7 +469,49 @@ async fn a_stranger_sends_no_snapshot() {
     let status = client.snapshot(tokio_stream::once(part)).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     let hello = Some(Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING });
-    let part = SnapshotPart { hello, chunk: Bytes::from_static(b"x"), ..SnapshotPart::default() };
-    let status = client.snapshot(tokio_stream::once(part)).await.unwrap_err();
-    assert_eq!(status.code(), Code::DataLoss, "{status}");
+    for (message, code) in [
+        (Bytes::new(), Code::InvalidArgument),
+        (snapshot_message(2, ENTRIES, 2), Code::InvalidArgument),
+        (snapshot_message(1, ENTRIES, 2), Code::DataLoss),
+    ] {
+        let part = SnapshotPart { hello, message, chunk: Bytes::from_static(b"x") };
+        let status = client.snapshot(tokio_stream::once(part)).await.unwrap_err();
+        assert_eq!(status.code(), code, "{status}");
+    }
+    // On a lane there is no store that it could belong to.
+    let batch =
+        MessageBatch { hello, messages: vec![snapshot_message(1, ENTRIES, 2)], ..MessageBatch::default() };
+    let status = client.messages(tokio_stream::once(batch)).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+}
+
+#[tokio::test]
+async fn raft_hears_of_no_snapshot_that_its_store_does_not_reach() {
+    let (listener, port) = listener();
+    let ports = [(1, 1), (2, port)];
+    let (mut one, mut two) = (member(1, &ports), member(2, &ports));
+    serve(vec![listener], &two.server, &two.stop);
+    let senders = one.senders();
+    for (index, term) in [(ENTRIES + 1, 2), (ENTRIES - 1, 2), (ENTRIES, 1)] {
+        let message = Box::new(move |_: Applied| snapshot_message(1, index, term));
+        let urls = vec![format!("http://127.0.0.1:{port}")];
+        senders.send(2, urls, message, &one.inbox, &one.stop);
+        assert_eq!(one.next_report().await, (2, SnapshotOutcome::Failed), "{index} of term {term}");
+        assert!(!two.incoming.holds(END));
+    }
+    one.send_snapshot(&senders, 2, port);
+    assert_eq!(two.next_message().await, (1, snapshot_message(1, ENTRIES, 2)), "and nothing before it");
+}
+
+#[tokio::test]
+async fn a_sender_that_panics_is_a_failure() {
+    let (listener, port) = listener();
+    let ports = [(1, 1), (2, port)];
+    let (mut one, two) = (member(1, &ports), member(2, &ports));
+    serve(vec![listener], &two.server, &two.stop);
+    let message = Box::new(|_: Applied| -> Bytes { panic!("a fault in the sender") });
+    let urls = vec![format!("http://127.0.0.1:{port}")];
+    let senders = one.senders();
+    senders.send(2, urls, message, &one.inbox, &one.stop);
+    assert_eq!(one.next_report().await, (2, SnapshotOutcome::Failed));
 }

@@ -8,13 +8,14 @@ use mvcc::Applied;
 use raft_node::{Lane, SnapshotOffer, SnapshotOutcome, Transport};
 use tokio::sync::Notify;
 
+use super::context::Context;
+use super::inbox::Inbox;
 use super::link::{Link, Route};
 use super::queue::{Pushed, Queue};
 use super::sending::Senders;
-use super::{Context, Inbox};
+use crate::member::Checkpoints;
 use crate::metrics::To;
-use crate::shutdown::Stop;
-use crate::store_thread::Checkpoints;
+use crate::process::shutdown::Stop;
 
 /// Thousands of heartbeats and votes; more than that waits only when the peer has stopped listening.
 const URGENT_BYTES_MAX: usize = 1 << 20;
@@ -63,7 +64,7 @@ impl Peers {
         Peers { context, lanes, senders, connected: OnceLock::new() }
     }
 
-    /// Starts dialling, now that there is somebody to report to. To be called once, inside the runtime.
+    /// Starts dialling. Raft is reported to from now on. To be called once, inside the runtime.
     pub fn connect(&self, inbox: Arc<dyn Inbox>, stop: &Stop) {
         let connected = Connected { inbox: Arc::clone(&inbox), stop: stop.clone() };
         if self.connected.set(connected).is_err() {
@@ -86,7 +87,7 @@ impl Peers {
         }
     }
 
-    pub(super) fn context(&self) -> &Context {
+    pub fn context(&self) -> &Context {
         &self.context
     }
 }
@@ -107,7 +108,7 @@ impl Transport for Peers {
     }
 
     fn send_snapshot(&self, offer: SnapshotOffer) {
-        // Before that there is nobody to report to, and a leader that was just elected offers again.
+        // Before that there is no Raft to report to, and a leader that was just elected offers again.
         let Some(Connected { inbox, stop }) = self.connected.get() else { return };
         let to = offer.to;
         let Some(lanes) = self.lanes.get(&to) else {

@@ -1,13 +1,14 @@
 //! Members as processes of their own: started, watched, talked to, killed.
 //!
-//! * Ports are asked of the kernel; a member that finds its port taken meanwhile fails its test with that line.
+//! * Ports are asked of the kernel; a member that finds its port taken meanwhile fails its test with that
+//!   line.
 //! * A process is ended by its own handle, never by name, and none outlives its test.
 
 #![allow(dead_code, reason = "each test uses its part of the harness")]
 #![allow(clippy::unwrap_used, reason = "a harness that fails here fails its test")]
 
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
@@ -255,6 +256,17 @@ impl Member {
         let answer = client.hash_kv(HashKvRequest { revision }).await.unwrap().into_inner();
         (answer.hash, answer.compact_revision)
     }
+}
+
+/// The answer of the client port to one HTTP/1 request, such as `GET /health`, with its head.
+pub fn http(port: u16, request: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a member that serves");
+    stream
+        .write_all(format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())
+        .expect("a member that serves");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("a member that serves");
+    answer
 }
 
 pub fn put(key: &str, value: &str) -> PutRequest {

@@ -3,12 +3,13 @@
 //!   recordings/*.json ──▶ request bytes ──▶ fresh member ──▶ answer bytes ──▶ same as recorded?
 //!
 //! * Each recording is one story, told to a member of its own that starts with an empty store.
-//! * The few fields that differ from run to run in etcd itself are masked on both sides; each recording lists them.
-//! * Where this server means to answer otherwise, `exceptions` says so and why. An exception that is no longer
-//!   needed fails the test.
+//! * The few fields that differ from run to run in etcd itself are masked on both sides; each recording lists
+//!   them.
+//! * Where this server means to answer otherwise, `exceptions` says so and why. An exception that is no
+//!   longer needed fails the test.
 //!
-//! `interop/` makes the recordings from real etcd, never from this server. To hold the replay against etcd itself,
-//! set `KV_CONFORMANCE_SERVER` to its binary: then no exception counts, and everything must match.
+//! `interop/` makes the recordings from real etcd, never from this server. To hold the replay against etcd
+//! itself, set `KV_CONFORMANCE_SERVER` to its binary: then no exception counts, and everything must match.
 
 mod client; // raw bytes over gRPC
 mod exceptions; // where this server differs on purpose

@@ -1,4 +1,5 @@
-//! One fresh member as a process of its own: temporary directory, loopback, ports that were free a moment ago.
+//! One fresh member as a process of its own: temporary directory, loopback, ports that were free a moment
+//! ago.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! Masking of fields in encoded messages, so that two answers can be compared as bytes.
 //!
-//! A masked field stays where it is: a number other than 0 becomes 1, bytes become one star. All other bytes, their
-//! order included, are kept as they are.
+//! A masked field stays where it is: a number other than 0 becomes 1, bytes become one star. All other bytes,
+//! their order included, are kept as they are.
 
 use std::collections::BTreeMap;
 

@@ -2,14 +2,14 @@
 
 use super::flags::{Cli, Command, Global, PutFlags, Sending};
 use super::outputs::{self, check_json, write_json};
-use super::terminal::{chain, note, print};
-use super::{admit, measure, plans, steps, watch};
-use crate::admin;
-use crate::endpoint::Endpoint;
-use crate::report::{self, Precision, Timeline};
+use super::terminal::{note, print};
+use super::{access, measure, plans, progress, steps};
+use crate::client::admin;
+use crate::client::endpoint::Endpoint;
+use crate::output::summary::Summary;
+use crate::output::text::{self, chain};
 use crate::run::{Measurement, Plan};
 use crate::server::{self, Probe, ServerFigures};
-use crate::summary::Summary;
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -26,11 +26,11 @@ struct Document<'a> {
     server: Option<&'a ServerFigures>,
 }
 
-/// Does what the command line asks for. An error is a refusal or a run that could not begin.
+/// Executes the command line. An error means that it was refused or that a run could not begin.
 pub async fn execute(mut cli: Cli) -> Result<ExitCode, String> {
     plans::refuse_unsupported(&cli.global.refused)?;
     if cli.command.sends_to_endpoints() {
-        cli.global.endpoints = admit::admit(&cli.global.security, cli.global.endpoints).await?;
+        cli.global.endpoints = access::admit(&cli.global.security, cli.global.endpoints).await?;
     }
     let global = &cli.global;
     match &cli.command {
@@ -75,14 +75,15 @@ async fn put(global: &Global, flags: &PutFlags) -> Result<ExitCode, String> {
     Ok(code)
 }
 
-/// Resolves, with the reason, only when a compaction fails.
+/// Resolves only when a compaction fails, with the reason.
 async fn compact_regularly(endpoint: Endpoint, interval: Duration, delta: i64) -> String {
     if interval.is_zero() {
         return std::future::pending().await;
     }
     loop {
         tokio::time::sleep(interval).await;
-        if let Err(error) = admin::compact_behind(&endpoint, delta).await {
+        let compacted = async { admin::Client::connect(&endpoint).await?.compact(delta).await };
+        if let Err(error) = compacted.await {
             return error.to_string();
         }
     }
@@ -93,7 +94,7 @@ async fn load(
     global: &Global,
     sending: &Sending,
     mut plan: Plan,
-    beside: impl Future<Output = String>,
+    background: impl Future<Output = String>,
 ) -> Result<ExitCode, String> {
     check_json(global.json.as_deref())?;
     let members = admin::survey(&plan.endpoints).await.map_err(|error| error.to_string())?;
@@ -107,7 +108,7 @@ async fn load(
     let probes = probes(global);
     let earlier = server::read(&probes).await;
     let (workload, endpoints) = (plan.workload.name(), plan.endpoints.clone());
-    let measurement = watch::run(plan, beside).await.map_err(|error| chain(&error))?;
+    let measurement = progress::run(plan, background).await.map_err(|error| chain(&error))?;
     let later = server::read(&probes).await;
     let figures = match (earlier, later) {
         (Ok(earlier), Ok(later)) => Some(server::spent(&probes, &earlier, &later)),
@@ -146,17 +147,14 @@ fn show(
             return Ok(());
         }
     }
-    let options = report::Options {
-        precision: if global.precise { Precision::Full } else { Precision::Four },
-        timeline: if global.sample { Timeline::Shown } else { Timeline::Hidden },
-    };
-    print(&report::text(summary, server, options))
+    let options = text::Options { precise: global.precise, timeline: global.sample };
+    print(&text::text(summary, server, options))
 }
 
-/// Success only if the run came to its end with no more failures than allowed.
+/// Success only if the run was complete, with no more failures than allowed.
 fn verdict(measurement: &Measurement, errors_max: u64) -> ExitCode {
     match measurement.partial.as_deref() {
-        Some(watch::INTERRUPTED) => ExitCode::from(watch::INTERRUPTED_STATUS),
+        Some(progress::INTERRUPTED) => ExitCode::from(progress::INTERRUPTED_STATUS),
         Some(_) => ExitCode::FAILURE,
         None if measurement.tally.failed_len() > errors_max => ExitCode::FAILURE,
         None => ExitCode::SUCCESS,
@@ -165,11 +163,12 @@ fn verdict(measurement: &Measurement, errors_max: u64) -> ExitCode {
 
 async fn hash_summary(endpoint: &Endpoint) -> Result<String, admin::Error> {
     let begin = Instant::now();
-    let hash = admin::hash_kv(endpoint).await?;
-    let status = admin::status(endpoint).await?;
+    let client = admin::Client::connect(endpoint).await?;
+    let (hash, status) = (client.hash_kv().await?, client.status().await?);
     let took = begin.elapsed();
     let size = status.db_size as f64 / 1e6;
     Ok(format!(
-        "HashKV Summary:\n\tHashKV: {hash}\n\tEndpoint: {endpoint}\n\tTime taken to get hashkv: {took:?}\n\tDB size: {size:.1} MB\n"
+        "HashKV Summary:\n\tHashKV: {hash}\n\tEndpoint: {endpoint}\n\t\
+         Time taken to get hashkv: {took:?}\n\tDB size: {size:.1} MB\n"
     ))
 }

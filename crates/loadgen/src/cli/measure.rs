@@ -1,21 +1,23 @@
-//! `suite` and `compare`: flags to a plan, the plan measured, its report written.
+//! `suite` and `compare`: flags to a plan, the measurement, and its report.
 
 use super::flags::Global;
-use super::measure_flags::{CompareFlags, MeasureFlags, SuiteFlags};
-use super::outputs::{Outputs, check_json, write_json};
+use super::flags::measure::{CompareFlags, MeasureFlags, SuiteFlags};
+use super::flags::outputs::Outputs;
+use super::outputs::{self, check_json, write_json};
+use super::progress::WithoutTerminal;
 use super::terminal::{note, print};
-use super::watch::Elsewhere;
-use super::{admit, plans, watch};
-use crate::admin;
-use crate::compare::{self, Origin, Plan, Program, Step, Subject, Watch};
-use crate::endpoint::Endpoint;
-use crate::report::model::Report;
-use crate::report::{brief, compose, markdown};
+use super::{access, plans, progress};
+use crate::client::admin;
+use crate::client::endpoint::Endpoint;
+use crate::compare::{self, Monitor, Origin, Plan, Program, Step, Subject};
 use crate::run::Run;
-use crate::suite;
+use bench_report::compose;
+use bench_report::model::Report;
+use bench_report::render::{brief, markdown};
+use bench_report::suite;
 use std::process::ExitCode;
 
-/// A row's budget at full scale, unless the user says otherwise.
+/// The default budget of a row at full scale.
 const ROW_SECONDS: f64 = 200.0;
 
 /// Measures one system.
@@ -28,7 +30,7 @@ pub async fn suite(global: &Global, flags: &SuiteFlags) -> Result<ExitCode, Stri
     measure(global, &flags.measure, vec![subject], title).await
 }
 
-/// Measures two systems side by side.
+/// Measures two systems in turn.
 pub async fn compare(global: &Global, flags: &CompareFlags) -> Result<ExitCode, String> {
     let a = subject("--a", flags.a.as_deref(), &admitted(global, &flags.a_endpoints).await?)?;
     let b = subject("--b", flags.b.as_deref(), &admitted(global, &flags.b_endpoints).await?)?;
@@ -39,12 +41,12 @@ pub async fn compare(global: &Global, flags: &CompareFlags) -> Result<ExitCode, 
     measure(global, &flags.measure, vec![a, b], title).await
 }
 
-/// Each cluster has tokens of its own.
+/// Tokens are valid in one cluster only.
 async fn admitted(global: &Global, endpoints: &[Endpoint]) -> Result<Vec<Endpoint>, String> {
     if endpoints.is_empty() {
         Ok(Vec::new())
     } else {
-        admit::admit(&global.security, endpoints.to_vec()).await
+        access::admit(&global.security, endpoints.to_vec()).await
     }
 }
 
@@ -100,7 +102,7 @@ fn plan(
     })
 }
 
-/// Measures and writes; Ctrl-C keeps the rounds that were measured.
+/// Measures and writes the report; Ctrl-C keeps the rounds that were measured.
 async fn measure(
     global: &Global,
     flags: &MeasureFlags,
@@ -108,7 +110,7 @@ async fn measure(
     title: String,
 ) -> Result<ExitCode, String> {
     let plan = plan(global, flags, subjects, title)?;
-    flags.outputs.check()?;
+    outputs::check(&flags.outputs)?;
     check_json(global.json.as_deref())?;
     for subject in &plan.subjects {
         if let Origin::Endpoints(endpoints) = &subject.origin {
@@ -116,50 +118,50 @@ async fn measure(
             surveyed.map_err(|error| format!("{}: {error}", subject.name))?;
         }
     }
-    let mut report = plan.report(command_line())?;
+    let mut report = compare::report(&plan, command_line())?;
     let mut lines = Lines::default();
     let interrupted = tokio::select! {
         () = compare::run(&plan, &mut report, &mut lines) => false,
-        // Dropping the comparison ends the servers it started.
-        () = watch::interrupted() => true,
+        // Dropping the comparison kills the servers that it started.
+        () = progress::interrupted() => true,
     };
     if interrupted {
-        report.partial = Some(watch::INTERRUPTED.into());
+        report.partial = Some(progress::INTERRUPTED.into());
     }
     write(global, &flags.outputs, &report)?;
     Ok(match report.errors() {
-        _ if interrupted => ExitCode::from(watch::INTERRUPTED_STATUS),
+        _ if interrupted => ExitCode::from(progress::INTERRUPTED_STATUS),
         errors if errors > global.max_errors || report.is_incomplete() => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,
     })
 }
 
-/// Writes the report to wherever it was asked for.
-pub fn write(global: &Global, outputs: &Outputs, report: &Report) -> Result<(), String> {
+/// Writes the report to the files of the flags, or to standard output.
+pub fn write(global: &Global, files: &Outputs, report: &Report) -> Result<(), String> {
     if let Some(path) = &global.json {
         write_json(path, &(serde_json::to_string(report).map_err(|error| error.to_string())? + "\n"))?;
     }
     let page = compose::page(report);
-    outputs.write(report, &page)?;
+    outputs::write(files, report, &page)?;
     if global.is_json_on_stdout() {
         return Ok(());
     }
-    let files: Vec<_> =
-        global.json.iter().chain(outputs.files()).map(|path| path.display().to_string()).collect();
-    // Whoever has the report in a file wants to know how it went, not to read it all here.
-    print(&if files.is_empty() {
+    let written: Vec<_> =
+        global.json.iter().chain(files.files()).map(|path| path.display().to_string()).collect();
+    // The full report is in the files: print its summary only.
+    print(&if written.is_empty() {
         markdown(&page)
     } else {
-        brief(&page) + &format!("\nWritten: {}\n", files.join(", "))
+        brief(&page) + &format!("\nWritten: {}\n", written.join(", "))
     })
 }
 
-/// Says something behind a report, unless standard output is JSON.
+/// Prints text after a report, unless standard output is JSON.
 pub fn say(global: &Global, text: &str) -> Result<(), String> {
     if global.is_json_on_stdout() { Ok(()) } else { print(text) }
 }
 
-/// This process's arguments, quoted where a shell needs it, without passwords: the line is shown to others.
+/// The arguments of this process, quoted for a shell, without passwords: reports contain this line.
 pub fn command_line() -> String {
     written(std::env::args())
 }
@@ -169,13 +171,13 @@ fn written(arguments: impl Iterator<Item = String>) -> String {
     let words = arguments.map(|word| {
         let (shown, next) = match (hide, word.split_once('=')) {
             (Hide::All, _) => ("…".to_owned(), Hide::Nothing),
-            (Hide::BehindName, _) => (without_password(&word), Hide::Nothing),
+            (Hide::AfterColon, _) => (without_password(&word), Hide::Nothing),
             (Hide::Nothing, Some(("--password", _))) => ("--password=…".to_owned(), Hide::Nothing),
             (Hide::Nothing, Some(("--user", user))) => {
                 (format!("--user={}", without_password(user)), Hide::Nothing)
             }
             (Hide::Nothing, None) if word == "--password" => (word, Hide::All),
-            (Hide::Nothing, None) if word == "--user" => (word, Hide::BehindName),
+            (Hide::Nothing, None) if word == "--user" => (word, Hide::AfterColon),
             (Hide::Nothing, _) => (word, Hide::Nothing),
         };
         hide = next;
@@ -184,13 +186,13 @@ fn written(arguments: impl Iterator<Item = String>) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// What the next word must not show.
+/// Which part of the next word is hidden.
 #[derive(Clone, Copy)]
 enum Hide {
     Nothing,
     All,
     /// `name:password`
-    BehindName,
+    AfterColon,
 }
 
 fn without_password(user: &str) -> String {
@@ -209,12 +211,12 @@ fn quoted(word: &str) -> String {
 #[derive(Default)]
 pub struct Lines {
     row: usize,
-    /// Of the run that goes on, and what it is called.
-    view: Option<watch::View>,
+    /// Of the current run.
+    view: Option<progress::View>,
     label: String,
 }
 
-impl Watch for Lines {
+impl Monitor for Lines {
     fn step(&mut self, step: &Step<'_>) {
         self.view = None;
         if step.row_number != self.row {
@@ -228,9 +230,8 @@ impl Watch for Lines {
     }
 
     fn progress(&mut self, run: &Run) {
-        let view = self
-            .view
-            .get_or_insert_with(|| watch::View::new(run.progress().total, &self.label, Elsewhere::Silence));
+        let view =
+            self.view.get_or_insert_with(|| progress::View::new(&self.label, WithoutTerminal::Silence));
         view.show(run);
         if run.progress().finished {
             self.view = None;
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_never_written_down() {
+    fn passwords_are_hidden() {
         for (line, shown) in [
             ("loadgen --user root:secret suite", "loadgen --user root:… suite"),
             ("loadgen --user=root:secret", "loadgen --user=root:…"),
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_quoted_where_a_shell_would_cut_them() {
+    fn words_are_quoted_where_a_shell_would_split_them() {
         for (word, written) in
             [("--a=x=/p/q", "--a=x=/p/q"), ("a b", "'a b'"), ("", "''"), ("it's", "'it'\\''s'")]
         {

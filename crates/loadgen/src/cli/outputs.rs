@@ -1,78 +1,44 @@
-//! Where a report goes: the flags of every command that has one, and the writing.
+//! Output files: checked before a measurement, written after it.
 
+use super::flags::outputs::{Outputs, ReportFlags, is_standard_output};
 use super::terminal::{print, write_file};
-use crate::report::model::{FORMAT, Report};
-use crate::report::page::Page;
-use crate::report::{compose, csv, html, markdown};
-use clap::Args;
-use std::path::{Path, PathBuf};
+use bench_report::compose;
+use bench_report::model::{FORMAT, Report};
+use bench_report::page::Page;
+use bench_report::render::{csv, html, markdown};
+use std::path::Path;
 
-/// A report of another make would be read wrongly, not refused, by serde alone.
+/// A result file is some megabytes; a larger one is something else.
 const REPORT_BYTES_MAX: u64 = 1 << 30;
 
-/// Files to write a report to.
-#[derive(Args, Clone, Debug, Default)]
-pub struct Outputs {
-    /// Write the report as one HTML file with plots, which needs nothing else to be shown
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-    /// Write every figure of every round as a line of CSV
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
-    /// Write the tables as Markdown, for a README
-    #[arg(long, value_name = "FILE")]
-    pub markdown: Option<PathBuf>,
+/// Writes the files that the flags name.
+pub fn write(outputs: &Outputs, report: &Report, page: &Page) -> Result<(), String> {
+    if let Some(path) = &outputs.html {
+        write_file(path, &html(page))?;
+    }
+    if let Some(path) = &outputs.csv {
+        write_file(path, &csv(report))?;
+    }
+    if let Some(path) = &outputs.markdown {
+        write_file(path, &markdown(page))?;
+    }
+    Ok(())
 }
 
-/// Flags of `report`.
-#[derive(Args, Debug)]
-pub struct ReportFlags {
-    /// What `suite --json` or `compare --json` wrote
-    #[arg(value_name = "RESULT.json")]
-    pub result: PathBuf,
-    #[command(flatten)]
-    pub outputs: Outputs,
-}
-
-impl Outputs {
-    /// Writes whatever was asked for.
-    pub fn write(&self, report: &Report, page: &Page) -> Result<(), String> {
-        if let Some(path) = &self.html {
-            write_file(path, &html(page))?;
-        }
-        if let Some(path) = &self.csv {
-            write_file(path, &csv(report))?;
-        }
-        if let Some(path) = &self.markdown {
-            write_file(path, &markdown(page))?;
-        }
-        Ok(())
-    }
-
-    /// Tries every file, so that an hour of measuring does not end with a directory that is not there.
-    pub fn check(&self) -> Result<(), String> {
-        self.files().try_for_each(|path| check_writable(path))
-    }
-
-    /// Those that were asked for.
-    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.html, &self.csv, &self.markdown].into_iter().flatten()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.files().next().is_none()
-    }
+/// Opens every file, so that an hour of measuring does not end with an unwritable path.
+pub fn check(outputs: &Outputs) -> Result<(), String> {
+    outputs.files().try_for_each(|path| check_writable(path))
 }
 
 /// `loadgen report`: files from a result; Markdown on standard output if no file is named.
 pub fn report(flags: &ReportFlags) -> Result<(), String> {
-    flags.outputs.check()?;
+    check(&flags.outputs)?;
     let report = read(&flags.result)?;
     let page = compose::page(&report);
     if flags.outputs.is_empty() {
         return print(&markdown(&page));
     }
-    flags.outputs.write(&report, &page)
+    write(&flags.outputs, &report, &page)
 }
 
 fn read(path: &Path) -> Result<Report, String> {
@@ -93,22 +59,17 @@ fn read(path: &Path) -> Result<Report, String> {
     serde_json::from_value(value).map_err(|error| fail(&error))
 }
 
-/// Whether the path of --json means standard output.
-pub fn is_standard_output(path: &Path) -> bool {
-    path == Path::new("-")
-}
-
 /// Writes the text of --json.
 pub fn write_json(path: &Path, text: &str) -> Result<(), String> {
     if is_standard_output(path) { print(text) } else { write_file(path, text) }
 }
 
-/// That the file of --json can be written is better known before the run.
+/// Checks before a run that the file of --json can be written.
 pub fn check_json(path: Option<&Path>) -> Result<(), String> {
     path.filter(|path| !is_standard_output(path)).map_or(Ok(()), check_writable)
 }
 
-/// Opens the file as it will be opened, without touching what it holds.
+/// Opens the file for writing without changing its content.
 pub fn check_writable(path: &Path) -> Result<(), String> {
     let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
     opened.map(drop).map_err(|error| format!("write {}: {error}", path.display()))
@@ -118,7 +79,7 @@ pub fn check_writable(path: &Path) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/report.json");
+    const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench-report/tests/data/report.json");
 
     #[test]
     fn a_result_becomes_three_files() {
@@ -135,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_is_refused_with_the_reason() {
+    fn files_that_are_no_result_are_refused_with_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.json");
         for (text, reason) in [
@@ -152,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_is_found_before_the_work() {
+    fn an_unwritable_file_is_found_before_the_measurement() {
         let outputs = Outputs { html: Some("/nonexistent/r.html".into()), ..Outputs::default() };
-        assert!(outputs.check().unwrap_err().starts_with("write /nonexistent/r.html: No such file"));
+        assert!(check(&outputs).unwrap_err().starts_with("write /nonexistent/r.html: No such file"));
     }
 }

@@ -1,22 +1,22 @@
-//! Flags to plans, and the refusal of what makes no sense.
+//! Flags to plans. Combinations that make no sense are refused.
 
 use super::flags::{Global, PutFlags, RangeFlags, Refused, Sending, TxnPutFlags, Writing};
-use crate::endpoint::Endpoint;
-use crate::keys::{Order, varint_bytes_max};
-use crate::report::model::Protocol;
+use crate::client::endpoint::Endpoint;
 use crate::run::Plan;
-use crate::schedule::Pace;
-use crate::workload::{Values, Workload, Writes};
+use crate::run::schedule::Pace;
+use crate::workload::keys::{Order, varint_bytes_max};
+use crate::workload::{Workload, Writes};
 use api::etcdserverpb::RangeRequest;
+use bench_report::model::{Protocol, Values};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// When neither flag nor server says otherwise.
+/// The default of --dial-timeout.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Stays far below what a gRPC frame can say.
+/// Far below the length limit of a gRPC message (4 GiB).
 const REQUEST_BYTES_MAX: usize = 1 << 30;
 
-/// The plan of a run over `endpoints`, or why there is none.
+/// The plan of a run over `endpoints`, or the reason for a refusal.
 pub fn plan(
     global: &Global,
     endpoints: Vec<Endpoint>,
@@ -60,7 +60,7 @@ pub fn threads(global: &Global) -> usize {
     if global.threads == 0 { (processors / 2).max(1) } else { global.threads }
 }
 
-/// Refuses what etcd's tool offers and this one does not.
+/// Refuses flags of etcd's tool that this one does not support.
 pub fn refuse_unsupported(flags: &Refused) -> Result<(), String> {
     if !flags.auto_sync_interval.is_zero() {
         return Err("--auto-sync-interval: the endpoints of a measurement stay as they are given".into());
@@ -142,7 +142,7 @@ pub fn range(flags: &RangeFlags) -> Result<Workload, String> {
     Ok(if flags.stream { Workload::RangeStream(request) } else { Workload::Range(request) })
 }
 
-/// The first key behind all that begin with `prefix`.
+/// The first key after all keys that begin with `prefix`.
 fn prefix_end(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -173,7 +173,7 @@ mod tests {
     use crate::cli::flags::{Cli, Command};
     use clap::Parser;
 
-    /// What a command line leads to: the plan in short, or the refusal.
+    /// The plan of a command line in short, or the refusal.
     fn read(line: &str) -> Result<String, String> {
         let cli = Cli::try_parse_from(std::iter::once("loadgen").chain(line.split_whitespace()))
             .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())?;
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn command_lines_lead_to_plans_with_etcds_defaults() {
+    fn command_lines_become_plans_with_etcds_defaults() {
         for (line, plan) in [
             ("put", "127.0.0.1:2379 1/1 10000 Unlimited: 8+8 of 1 Random"),
             ("put --clients 1000", "127.0.0.1:2379 1/1000 10000 Unlimited: 8+8 of 1 Random"),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_the_reason() {
+    fn invalid_command_lines_are_refused_with_the_reason() {
         for (line, reason) in [
             ("put --clients=0", "--clients=0 would send nothing"),
             ("put --conns=0", "--conns=0 cannot carry a request"),
@@ -253,7 +253,8 @@ mod tests {
             ("put --key-size=0", "--key-size=0: a key has one byte at least"),
             (
                 "put --html=x.html",
-                "--html, --csv and --markdown show several rates: give --rates or --find-max-rate, or --json for one run",
+                "--html, --csv and --markdown show several rates: give --rates or --find-max-rate, \
+                 or --json for one run",
             ),
             ("put --slo=p99=1ms", "--slo is the limit of a search: give --find-max-rate as well"),
             ("put --open-loop", "--open-loop needs a --rate to keep"),

@@ -1,30 +1,32 @@
-//! `--rates` and `--find-max-rate`: one load sent open loop at several rates, and a report with a row for each.
+//! `--rates` and `--find-max-rate`: one load sent open loop at several rates, and a report with a row for
+//! each.
 
 use super::flags::Global;
+use super::flags::steps::StepFlags;
 use super::measure::{self, Lines};
-use super::step_flags::StepFlags;
-use super::watch;
+use super::{outputs, progress};
 use crate::compare::steps::{self, Rates, Stepped};
 use crate::compare::{self, Origin, Subject};
-use crate::report::model::{Operation, Protocol, RowSpec, SuiteResult, Target};
 use crate::run;
-use crate::workload::{Values, Workload, Writes};
+use crate::workload::{Workload, Writes};
+use bench_report::model::{Operation, Protocol, RowSpec, SuiteResult, Target, Values};
 use std::process::ExitCode;
 
 /// Sends the load of `load` at every rate and reports it.
 pub async fn run(global: &Global, flags: &StepFlags, from: u64, load: run::Plan) -> Result<ExitCode, String> {
     let rates = flags.rates(from)?;
-    flags.outputs.check()?;
+    outputs::check(&flags.outputs)?;
     let spec = spec(&load);
     let title = format!("{}, {} clients on {} connections", load.workload.name(), load.clients, load.conns);
     let subject = Subject { name: "cluster".into(), origin: Origin::Endpoints(load.endpoints.clone()) };
     let plan = compare::Plan::of_steps(format!("{title}, by rate"), subject.clone(), load.threads);
-    let mut report = plan.report(measure::command_line())?;
+    let mut report = compare::report(&plan, measure::command_line())?;
     report.suites.push(SuiteResult {
         id: "rates".into(),
         title: title.clone(),
         about: format!(
-            "One load at several rates, open loop: latency counts from the moment at which a request should have been sent. Each rate was sent for {:?} before it was measured for {:?}.",
+            "One load at several rates, open loop: latency counts from the moment at which a request should have \
+             been sent. Each rate was sent for {:?} before it was measured for {:?}.",
             flags.warm_up, flags.step
         ),
         source_url: None,
@@ -34,11 +36,11 @@ pub async fn run(global: &Global, flags: &StepFlags, from: u64, load: run::Plan)
     let mut lines = Lines::default();
     let best = tokio::select! {
         best = steps::run(&plan, &subject, &stepped, &mut report, &mut lines) => Some(best?),
-        () = watch::interrupted() => None,
+        () = progress::interrupted() => None,
     };
-    report.partial = best.is_none().then(|| watch::INTERRUPTED.into());
+    report.partial = best.is_none().then(|| progress::INTERRUPTED.into());
     measure::write(global, &flags.outputs, &report)?;
-    let Some(best) = best else { return Ok(ExitCode::from(watch::INTERRUPTED_STATUS)) };
+    let Some(best) = best else { return Ok(ExitCode::from(progress::INTERRUPTED_STATUS)) };
     let Rates::Highest { slo, .. } = stepped.rates else { return Ok(ExitCode::SUCCESS) };
     match best {
         Some(rate) => {

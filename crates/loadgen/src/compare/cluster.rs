@@ -1,8 +1,8 @@
-//! A cluster of one program on this machine: started on free loopback ports, in a directory of its own, ended with
-//! the value that holds it.
+//! A cluster of one program on this machine: started on free loopback ports in a new directory, killed when
+//! the value is dropped.
 
-use crate::admin;
-use crate::endpoint::Endpoint;
+use crate::client::admin;
+use crate::client::endpoint::Endpoint;
 use crate::server::Probe;
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Elections and first syncs included.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
-/// Of a member that failed to start, the end of its log that is shown.
+/// Lines of the log that the error of a failed member shows.
 const LOG_TAIL_LINES: usize = 5;
 
 /// A server program that takes etcd's flags.
@@ -35,7 +35,7 @@ pub struct Places<'a> {
     pub wal: Option<&'a Path>,
 }
 
-/// Members of one program, running. Dropped, they are killed: nobody reads their files afterwards.
+/// Running members of one program. Dropping it kills them and removes their files.
 pub struct Cluster {
     members: Vec<Member>,
     dirs: Vec<PathBuf>,
@@ -52,7 +52,7 @@ struct Member {
     log: PathBuf,
 }
 
-/// Why a cluster did not come up.
+/// Why a cluster did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("prepare {path}")]
@@ -163,7 +163,7 @@ impl Drop for Cluster {
             let _ = member.child.wait();
         }
         for dir in &self.dirs {
-            // This value's own; what cannot be removed is left for its owner to see.
+            // Created by this value; if it cannot be removed, it stays.
             let _ = std::fs::remove_dir_all(dir);
         }
     }
@@ -207,7 +207,7 @@ fn written_out(command: &Command) -> String {
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// What the program says of itself, in one line.
+/// The output of `--version` in one line.
 pub fn version_text(path: &Path) -> Option<String> {
     let output = Command::new(path).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
     let text = String::from_utf8(output.ok()?.stdout).ok()?;
@@ -215,7 +215,7 @@ pub fn version_text(path: &Path) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join(", "))
 }
 
-/// A directory that nobody else uses.
+/// Creates a directory with a new name.
 fn fresh_dir(parent: &Path, name: &str) -> Result<PathBuf, Error> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Relaxed);
@@ -225,7 +225,7 @@ fn fresh_dir(parent: &Path, name: &str) -> Result<PathBuf, Error> {
     created.and_then(|()| path.canonicalize()).map_err(|source| Error::Prepare { path, source })
 }
 
-/// Ports that are free now: all held at once, so that no two are the same, then let go for the members to take.
+/// Ports that are free now: bound at the same time, so that all differ, then released for the members.
 fn free_ports(count: usize) -> io::Result<Vec<u16>> {
     let listeners: io::Result<Vec<_>> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
     listeners?.iter().map(|listener| listener.local_addr().map(|address| address.port())).collect()
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_is_not_there_is_named() {
+    async fn a_missing_program_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let program = Program { name: "none".into(), path: "/nonexistent/server".into() };
         let Err(error) = Cluster::start(&program, Places { data: dir.path(), wal: None }, 1).await else {

@@ -1,10 +1,10 @@
-//! What a reader must know to judge a round: who was the bottleneck, who disturbed, what was cut.
+//! Conditions that limit the figures of a round: the bottleneck, other programs, what the budget cut.
 //!
-//! Each kind of finding is said once per row and side, with the number of rounds it was found in.
+//! Each kind of finding is reported once per row and side, with the number of rounds that had it.
 
 use super::measure::Cost;
-use crate::recorder::Lateness;
-use crate::report::model::Notice;
+use crate::run::recorder::Lateness;
+use bench_report::model::Notice;
 use std::collections::BTreeMap;
 
 /// Of the generator's threads: above this, faster servers would not show.
@@ -31,13 +31,13 @@ pub enum Kind {
 #[derive(Debug, Default)]
 pub struct Findings(BTreeMap<(usize, Kind), (Notice, usize)>);
 
-/// What one run says of itself.
+/// The findings of one run.
 pub fn of(cost: &Cost, clients: usize) -> Vec<(Kind, Notice)> {
     let measurement = &cost.measurement;
     let tally = &measurement.tally;
     let (succeeded, failed) = (tally.succeeded_len(), tally.failed_len());
     let mut found = Vec::new();
-    if let Some((code, failures)) = tally.failures().first_key_value() {
+    if let Some((code, failures)) = tally.failures.first_key_value() {
         let text = format!("{failed} requests failed, the first of {code}: {}", failures.sample);
         found.push((Kind::Failed, Notice::error(text)));
     }
@@ -52,13 +52,14 @@ pub fn of(cost: &Cost, clients: usize) -> Vec<(Kind, Notice)> {
     let share = share / measurement.threads.max(1) as f64;
     if share > GENERATOR_CPU_MAX {
         let text = format!(
-            "the load generator used {:.0} % of its {} threads: the rate is its limit, not the server's; try --threads",
+            "the load generator used {:.0} % of its {} threads: the rate is its limit, not the \
+             server's; try --threads",
             share * 100.0,
             measurement.threads
         );
         found.push((Kind::GeneratorCpu, Notice::warning(text)));
     }
-    found.extend(pace(tally.lateness(), clients));
+    found.extend(pace(&tally.lateness, clients));
     if let Some(foreign) = cost.foreign_cpu.filter(|foreign| *foreign > FOREIGN_CPU_MAX) {
         let text = format!("other programs used {:.0} % of this machine's processors", foreign * 100.0);
         found.push((Kind::Foreign, Notice::warning(text)));
@@ -75,21 +76,23 @@ pub fn of(cost: &Cost, clients: usize) -> Vec<(Kind, Notice)> {
     found
 }
 
-/// Whether an intended pace was kept, and if not, whose fault it was.
+/// Whether an intended pace was kept, and if not, whether the generator or its callers delayed it.
 fn pace(lateness: &Lateness, clients: usize) -> Vec<(Kind, Notice)> {
     let mut found = Vec::new();
     let Lateness { kept, late, late_most_ns, behind, behind_most_ns } = *lateness;
     let turns = (kept + behind) as f64;
     if late as f64 > turns * LATE_MAX {
         let text = format!(
-            "the load generator sent {late} requests later than intended though a caller was free, by up to {:.1} ms: its own delay, counted as the server's",
+            "the load generator sent {late} requests later than intended though a caller was free, \
+             by up to {:.1} ms: its own delay, counted as the server's",
             late_most_ns as f64 / 1e6
         );
         found.push((Kind::GeneratorLate, Notice::warning(text)));
     }
     if behind as f64 > turns * LATE_MAX {
         let text = format!(
-            "{behind} requests found all {clients} callers busy and were sent up to {:.1} ms late; their latency counts from the intended moment",
+            "{behind} requests found all {clients} callers busy and were sent up to {:.1} ms late; \
+             their latency counts from the intended moment",
             behind_most_ns as f64 / 1e6
         );
         found.push((Kind::CallersBusy, Notice::remark(text)));
@@ -119,10 +122,10 @@ impl Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::Level;
+    use bench_report::model::Level;
 
     #[test]
-    fn busy_callers_are_told_from_a_late_generator() {
+    fn busy_callers_are_distinguished_from_a_late_generator() {
         let lateness = |late, behind| Lateness {
             kept: 900,
             late,
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_of_several_rounds_is_said_once() {
+    fn a_finding_of_several_rounds_is_reported_once() {
         let mut findings = Findings::default();
         for _ in 0..2 {
             findings.add(1, &[(Kind::Foreign, Notice::warning("noise"))]);

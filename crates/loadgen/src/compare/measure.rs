@@ -1,50 +1,50 @@
-//! One run and what it cost: the load, with the servers' counters read before and after it.
+//! One run and its cost: the load, with the servers' counters read before and after it.
 //!
-//! Order: counters of /metrics, counters of the kernel, the run, the kernel's again, /metrics again: a page of metrics
-//! costs a server a millisecond or two, which must not count as the run's.
+//! Order: counters of /metrics, counters of the kernel, the run, the kernel's again, /metrics again: a page
+//! of metrics costs a server a millisecond or two, which must not count for the run.
 
+use super::plan::{LOOK, Monitor};
 use super::samples::{Samples, round};
 use super::side::Side;
-use super::{LOOK, Watch};
-use crate::control::Control;
-use crate::report::metric::Metrics;
-use crate::report::model::{CurvePoint, ErrorGroup, Round, Series};
+use crate::output::summary::Summary;
 use crate::run::{self, Measurement};
-use crate::server::{self, Insides, ServerFigures};
-use crate::summary::Summary;
+use crate::server::{self, ServerFigures, ServerMetrics};
+use crate::stats::progress::Control;
+use bench_report::metric::Metrics;
+use bench_report::model::{CurvePoint, Round, Series};
 use hdrhistogram::Histogram;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A run and what it cost.
+/// A run and its cost.
 #[derive(Debug)]
 pub struct Cost {
     pub measurement: Measurement,
-    /// Rates of all parts added, where it was made of several.
+    /// The sum of the rates of all parts.
     pub requests_per_second: f64,
-    /// `None` where the servers do not tell.
+    /// `None` where the servers have no such counters.
     pub spent: Option<ServerFigures>,
-    pub insides: Option<Insides>,
+    pub server_metrics: Option<ServerMetrics>,
     /// Round trips since the side was ready: probes are too rare for one run.
-    pub insides_since_ready: Option<Insides>,
+    pub metrics_since_ready: Option<ServerMetrics>,
     pub leader: Option<usize>,
     pub leader_changed: bool,
-    /// Processor time of everybody else on this machine, as a share of all its processors.
+    /// CPU time of other programs on this machine, as a share of all its processors.
     pub foreign_cpu: Option<f64>,
     samples: Samples,
 }
 
-/// Does one run against `endpoints` of the side.
-pub async fn run(side: &Side, plan: run::Plan, watch: &mut dyn Watch) -> Result<Cost, run::Error> {
+/// Executes one run against the side.
+pub async fn run(side: &Side, plan: run::Plan, monitor: &mut dyn Monitor) -> Result<Cost, run::Error> {
     let probes = side.probes();
     let leader = side.leader().await;
-    let insides_before = side.insides().await;
+    let metrics_before = side.server_metrics().await;
     let spent_before = server::read(&probes).await.ok();
     let (machine_before, begin) = (server::machine_cpu_seconds(), Instant::now());
-    let (measurement, samples) = load(plan, side.pids(), watch).await?;
+    let (measurement, samples) = load(plan, side.pids(), monitor).await?;
     let (machine_after, took) = (server::machine_cpu_seconds(), begin.elapsed());
     let spent_after = server::read(&probes).await.ok();
-    let insides_after = side.insides().await;
+    let metrics_after = side.server_metrics().await;
     let leader_after = side.leader().await;
 
     let spent =
@@ -55,17 +55,17 @@ pub async fn run(side: &Side, plan: run::Plan, watch: &mut dyn Watch) -> Result<
         let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
         ((machine - ours) / took.as_secs_f64() / processors).clamp(0.0, 1.0)
     });
-    let differences = |later: &Vec<Insides>, earlier: &Vec<Insides>| {
+    let differences = |later: &Vec<ServerMetrics>, earlier: &Vec<ServerMetrics>| {
         sum(later.iter().zip(earlier).map(|(later, earlier)| later.since(earlier)))
     };
     Ok(Cost {
         requests_per_second: measurement.per_second(),
         measurement,
         spent,
-        insides: insides_after.as_ref().zip(insides_before.as_ref()).map(|(a, b)| differences(a, b)),
-        insides_since_ready: insides_after
+        server_metrics: metrics_after.as_ref().zip(metrics_before.as_ref()).map(|(a, b)| differences(a, b)),
+        metrics_since_ready: metrics_after
             .as_ref()
-            .zip(side.insides_when_ready.as_ref())
+            .zip(side.metrics_when_ready.as_ref())
             .map(|(a, b)| differences(a, b)),
         leader_changed: leader_after.is_some() && leader_after != leader,
         leader,
@@ -74,8 +74,8 @@ pub async fn run(side: &Side, plan: run::Plan, watch: &mut dyn Watch) -> Result<
     })
 }
 
-fn sum(all: impl Iterator<Item = Insides>) -> Insides {
-    let mut total = Insides::default();
+fn sum(all: impl Iterator<Item = ServerMetrics>) -> ServerMetrics {
+    let mut total = ServerMetrics::default();
     for one in all {
         total.syncs.merge(&one.syncs);
         total.round_trips.merge(&one.round_trips);
@@ -86,16 +86,16 @@ fn sum(all: impl Iterator<Item = Insides>) -> Insides {
     total
 }
 
-/// Runs a plan beside this task; dropped, it stops the run.
+/// Executes a plan on its worker threads. Dropping the future stops the run.
 async fn load(
     plan: run::Plan,
     pids: Vec<u32>,
-    watch: &mut dyn Watch,
+    monitor: &mut dyn Monitor,
 ) -> Result<(Measurement, Samples), run::Error> {
     struct StopOnDrop(Arc<Control>);
     impl Drop for StopOnDrop {
         fn drop(&mut self) {
-            self.0.stop("nobody waits for the result");
+            self.0.stop("its result was dropped");
         }
     }
     let run = tokio::task::spawn_blocking(|| plan.start()).await.expect("starting does not panic")?;
@@ -104,20 +104,20 @@ async fn load(
     while !run.progress().finished {
         tokio::time::sleep(LOOK).await;
         samples.tick();
-        watch.progress(&run);
+        monitor.progress(&run);
     }
     samples.take();
     run.finish().map(|measurement| (measurement, samples))
 }
 
 impl Cost {
-    /// Requests that ended, however: positions 0 up to this were sent.
+    /// Requests that succeeded or failed: positions below this were sent.
     pub fn sent(&self) -> u64 {
         self.measurement.tally.succeeded_len() + self.measurement.tally.failed_len()
     }
 
-    /// Adds a run of the same row against another member: rates add up, everything else is taken together.
-    pub fn absorb(&mut self, other: Cost) {
+    /// Adds a run of the same row against another member: rates are summed, everything else is merged.
+    pub fn merge(&mut self, other: Cost) {
         self.requests_per_second += other.requests_per_second;
         let (ours, theirs) = (&mut self.measurement, other.measurement);
         ours.tally.merge(&theirs.tally);
@@ -129,29 +129,27 @@ impl Cost {
         ours.capped |= theirs.capped;
         ours.partial = ours.partial.take().or(theirs.partial);
         match (&mut self.spent, other.spent) {
-            (Some(ours), Some(theirs)) => ours.absorb(&theirs),
+            (Some(ours), Some(theirs)) => ours.merge(&theirs),
             (spent, _) => *spent = None,
         }
-        self.insides = self.insides.take().zip(other.insides).map(|(a, b)| sum([a, b].into_iter()));
-        self.insides_since_ready = other.insides_since_ready;
+        self.server_metrics =
+            self.server_metrics.take().zip(other.server_metrics).map(|(a, b)| sum([a, b].into_iter()));
+        self.metrics_since_ready = other.metrics_since_ready;
         self.leader_changed |= other.leader_changed;
         self.foreign_cpu = self.foreign_cpu.zip(other.foreign_cpu).map(|(a, b)| a.max(b));
     }
 
-    /// The run as a report has it; notices are added by who judges it.
+    /// The run in the report's form, without notices.
     pub fn round(&self, rest_resident_bytes: Option<u64>) -> Round {
         let Measurement { tally, wall, planned, partial, .. } = &self.measurement;
         let summary = Summary::of(&self.measurement);
-        let errors = summary.errors.into_iter();
         Round {
             planned: *planned,
             succeeded: tally.succeeded_len(),
             failed: tally.failed_len(),
             seconds: round(wall.as_secs_f64(), 4),
             metrics: self.metrics(rest_resident_bytes).finite(),
-            errors: errors
-                .map(|group| ErrorGroup { code: group.code, count: group.count, sample: group.sample })
-                .collect(),
+            errors: summary.errors,
             series: self.series(),
             notices: Vec::new(),
             partial: partial.clone(),
@@ -161,19 +159,19 @@ impl Cost {
     fn metrics(&self, rest_resident_bytes: Option<u64>) -> Metrics {
         let Measurement { tally, client_cpu, sent_bytes, received_bytes, .. } = &self.measurement;
         let requests = tally.succeeded_len() as f64;
-        let latencies = tally.latencies_ns();
+        let latencies = &tally.latencies_ns;
         let (millis, per) = (|ns: u64| Some(ns as f64 / 1e6), |value: f64| Some(value / requests));
         let at = |histogram: &Histogram<u64>, percent: f64| {
             millis(histogram.value_at_percentile(percent).min(histogram.max()))
         };
         let mut metrics = Metrics {
             requests_per_second: Some(self.requests_per_second),
-            mean_ms: Some(tally.mean_ns() / 1e6),
+            mean_ms: Some(tally.mean_ns / 1e6),
             p50_ms: at(latencies, 50.0),
             p90_ms: at(latencies, 90.0),
             p99_ms: at(latencies, 99.0),
             p999_ms: at(latencies, 99.9),
-            max_ms: millis(tally.slowest_ns()),
+            max_ms: millis(tally.slowest_ns),
             client_cpu_micros: per(client_cpu.as_secs_f64() * 1e6),
             rest_resident_mb: rest_resident_bytes.map(|bytes| bytes as f64 / 1e6),
             client_sent_bytes: per(*sent_bytes as f64),
@@ -182,7 +180,7 @@ impl Cost {
             ..Metrics::default()
         };
         if self.service_differs() {
-            let services = tally.services_ns();
+            let services = &tally.services_ns;
             metrics.service_mean_ms = Some(services.mean() / 1e6);
             metrics.service_p50_ms = at(services, 50.0);
             metrics.service_p99_ms = at(services, 99.0);
@@ -202,26 +200,27 @@ impl Cost {
             metrics.peak_resident_mb = Some(peak as f64 / 1e6).filter(|peak| *peak > 0.0);
             metrics.written_bytes = spent.bytes_written().map(|bytes| bytes as f64 / requests);
         }
-        if let Some(insides) = &self.insides {
-            metrics.sync_mean_ms = insides.syncs.mean().map(|seconds| seconds * 1e3);
-            metrics.sync_p99_ms = insides.syncs.at_most(99.0).map(|seconds| seconds * 1e3);
-            metrics.syncs_per_request = Some(insides.syncs.count() / requests);
-            metrics.peer_sent_bytes = insides.peer_sent_bytes.map(|bytes| bytes / requests);
+        if let Some(server_metrics) = &self.server_metrics {
+            metrics.sync_mean_ms = server_metrics.syncs.mean().map(|seconds| seconds * 1e3);
+            metrics.sync_p99_ms = server_metrics.syncs.at_most(99.0).map(|seconds| seconds * 1e3);
+            metrics.syncs_per_request = Some(server_metrics.syncs.count() / requests);
+            metrics.peer_sent_bytes = server_metrics.peer_sent_bytes.map(|bytes| bytes / requests);
         }
-        if let Some(insides) = &self.insides_since_ready {
-            metrics.peer_round_trip_mean_ms = insides.round_trips.mean().map(|seconds| seconds * 1e3);
-            metrics.peer_round_trip_p99_ms = insides.round_trips.at_most(99.0).map(|seconds| seconds * 1e3);
+        if let Some(server_metrics) = &self.metrics_since_ready {
+            metrics.peer_round_trip_mean_ms = server_metrics.round_trips.mean().map(|seconds| seconds * 1e3);
+            metrics.peer_round_trip_p99_ms =
+                server_metrics.round_trips.at_most(99.0).map(|seconds| seconds * 1e3);
         }
     }
 
-    /// Whether one request in a hundred at least was sent later than it should have been.
+    /// Whether at least one request in a hundred was sent later than intended.
     pub fn service_differs(&self) -> bool {
         let tally = &self.measurement.tally;
-        tally.delayed_len() * 100 >= tally.succeeded_len().max(1)
+        tally.delayed * 100 >= tally.succeeded_len().max(1)
     }
 
     fn series(&self) -> Series {
-        let slices = self.measurement.tally.slices();
+        let slices = &self.measurement.tally.slices;
         let width = slices.width().as_secs_f64();
         let mut series = Series { slice_seconds: width, ..Series::default() };
         for slice in slices.iter() {
@@ -247,7 +246,7 @@ pub fn curve(histogram: &Histogram<u64>) -> Vec<CurvePoint> {
     let mut step = 0;
     loop {
         let rest = 50.0 * 0.5_f64.powf(f64::from(step) / f64::from(STEPS_PER_HALVING));
-        // Closer to 100 there is only the slowest.
+        // Only the slowest request is closer to 100.
         if rest / 100.0 * (histogram.len() as f64) < 1.0 {
             break;
         }

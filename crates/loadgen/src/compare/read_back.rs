@@ -1,14 +1,15 @@
-//! Whether a store holds what it acknowledged: some keys read back one by one, from every member in turn, and all of them
-//! counted.
+//! Checks that a store holds the acknowledged writes: some keys are read back one by one, from every member
+//! in turn, and all keys are counted.
 
+use super::load::{self, READ_KEY};
 use super::side::Side;
-use crate::admin;
-use crate::report::model::ReadBack;
-use crate::suite::{READ_KEY, Row};
+use crate::client::admin;
+use bench_report::model::ReadBack;
+use bench_report::suite::Row;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
-/// Enough to find a store that lost one key in twenty; counting finds the others.
+/// Enough to find a store that lost one key in twenty; the count finds smaller losses.
 const SAMPLES: usize = 60;
 
 /// Which positions of a row were written, over all its runs. Each run begins at position 0 again.
@@ -18,12 +19,12 @@ pub struct Written {
     sent: u64,
     /// Of those, never acknowledged.
     missing: BTreeSet<u64>,
-    /// More calls failed than anybody kept track of.
+    /// More calls failed than positions are kept.
     lost_track: bool,
 }
 
 impl Written {
-    /// Takes note of a run that sent positions below `sent`.
+    /// Adds a run that sent positions below `sent`.
     pub fn add(&mut self, sent: u64, failed: Option<&[u64]>) {
         let Some(failed) = failed else {
             self.lost_track = true;
@@ -36,7 +37,7 @@ impl Written {
         self.sent = self.sent.max(sent);
     }
 
-    /// Positions, as far as they stand for distinct keys, that were acknowledged.
+    /// Acknowledged positions, one per distinct key.
     fn acknowledged(&self, keys: u64) -> Vec<u64> {
         if keys == 1 {
             // Every position writes the same key.
@@ -50,7 +51,7 @@ impl Written {
 pub async fn check(side: &Side, row: &Row, written: &Written) -> Result<ReadBack, admin::Error> {
     let mut readers = Vec::new();
     for endpoint in side.endpoints() {
-        readers.push(admin::Reader::open(endpoint).await?);
+        readers.push(admin::Client::connect(&endpoint).await?);
     }
     let acknowledged = written.acknowledged(row.spec.keys);
     let mut result = ReadBack::default();
@@ -76,13 +77,13 @@ pub async fn check(side: &Side, row: &Row, written: &Written) -> Result<ReadBack
     Ok(result)
 }
 
-/// Keys and values that must be there: spread evenly over what was acknowledged, the last one included.
+/// Keys and values that must exist: spread evenly over the acknowledged ones, including the last.
 fn expected(row: &Row, acknowledged: &[u64]) -> Vec<(Bytes, Bytes)> {
     if !row.writes() {
-        return vec![(Bytes::from_static(READ_KEY), row.read_value()); 2];
+        return vec![(Bytes::from_static(READ_KEY), load::read_value(&row.spec)); 2];
     }
     let samples = acknowledged.len().min(SAMPLES);
-    let mut source = row.workload().source(0);
+    let mut source = load::workload(&row.spec).source(0);
     let mut expected = Vec::new();
     for sample in 1..=samples {
         let request = source.request(acknowledged[acknowledged.len() * sample / samples - 1]);
@@ -98,7 +99,7 @@ fn hex(key: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite;
+    use bench_report::suite;
     use std::collections::HashSet;
 
     fn row(id: &str) -> Row {
@@ -117,7 +118,7 @@ mod tests {
         let expected = expected(&row, &all(&row));
         let keys: HashSet<_> = expected.iter().map(|(key, _)| key.clone()).collect();
         assert_eq!(keys.len(), SAMPLES);
-        let mut source = row.workload().source(3);
+        let mut source = load::workload(&row.spec).source(3);
         let last = source.request(row.spec.total - 1);
         assert!(source.pairs_of(&last).all(|(key, _)| keys.contains(&key)), "the last key written is read");
         assert!(expected.iter().all(|(_, value)| value.len() == 256));
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_counts_as_written_once_any_run_got_an_answer_for_it() {
+    fn a_position_counts_as_written_once_any_run_acknowledged_it() {
         let mut written = Written::default();
         written.add(6, Some(&[1, 4]));
         assert_eq!(written.acknowledged(100), [0, 2, 3, 5]);

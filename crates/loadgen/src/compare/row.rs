@@ -1,27 +1,29 @@
 //! All rounds of one row: sides started, warmed up, measured in turn, read back, ended.
 
 use super::findings::{self, Findings};
+use super::load::{self, READ_KEY};
 use super::measure::{self, Cost, curve};
+use super::plan::{Monitor, Plan, Step};
 use super::read_back::{self, Written};
 use super::side::{self, Side};
-use super::{Plan, Step, Watch};
-use crate::admin;
-use crate::endpoint::Endpoint;
-use crate::gateway;
-use crate::report::model::{Notice, Protocol, Report, Target};
+use crate::client::admin;
+use crate::client::endpoint::Endpoint;
+use crate::output::text::chain;
 use crate::run;
-use crate::suite::{READ_KEY, Row};
+use crate::run::gateway;
+use bench_report::model::{Notice, Protocol, Report, Target};
+use bench_report::suite::Row;
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use std::time::{Duration, Instant};
 
-/// After warming up, so that what it left to be written is written.
+/// After the warm-up, so that pending writes of the servers finish.
 const PAUSE: Duration = Duration::from_millis(300);
 /// A run is never cut shorter, however small the budget.
 const RUN_MIN: Duration = Duration::from_millis(500);
-/// A server that hangs must not hang a comparison that nobody attends; twice what the slowest wave of callers needs.
+/// Bounds an unattended comparison when a server hangs; twice what the slowest row needs.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// Of a row's budget, what warming up may use.
+/// The warm-up may use this fraction of a row's budget.
 const WARM_UP_SHARE: u32 = 4;
 
 /// The seconds that a row may measure.
@@ -69,7 +71,7 @@ impl Budget {
         self.left().map(|left| (left / runs.max(1) as u32).max(RUN_MIN))
     }
 
-    /// A part of the budget, as a budget of its own.
+    /// A fraction of the budget.
     fn part(&self, divisor: u32) -> Self {
         Self { limit: self.limit.map(|limit| limit / divisor), used: Duration::ZERO }
     }
@@ -79,169 +81,162 @@ impl Budget {
     }
 }
 
-/// Measures the row that was pushed to `report` last. `without_gateway` holds what is known of the subjects.
+/// Measures the last row of `report`. `without_gateway` caches which subjects have no gateway, and why.
 pub async fn measure(
     plan: &Plan,
     row: &Row,
     report: &mut Report,
     without_gateway: &mut [Option<String>],
-    watch: &mut dyn Watch,
+    monitor: &mut dyn Monitor,
     step: Step<'_>,
 ) {
-    let mut findings = Findings::default();
-    let mut runners = Vec::new();
-    let result = match start(plan, row, &mut runners, report, without_gateway, watch, step).await {
-        Ok(()) => rounds(plan, row, &mut runners, report, &mut findings, watch, step).await,
-        Err(error) => Err(error),
-    };
-    let result = match result {
-        Ok(()) => read_back(row, &mut runners, report).await,
-        Err(error) => Err(error),
-    };
-    let rounds = report.last_row().sides.iter().map(|side| side.rounds.len()).max().unwrap_or(0);
+    let mut rounds =
+        Rounds { plan, row, report, monitor, step, runners: Vec::new(), findings: Findings::default() };
+    let result = rounds.measure(without_gateway).await;
+    let Rounds { report, monitor, findings, .. } = rounds;
+    let result_row = report.last_row();
+    let rounds = result_row.sides.iter().map(|side| side.rounds.len()).max().unwrap_or(0);
     let names: Vec<_> = plan.subjects.iter().map(|subject| subject.name.clone()).collect();
-    report.last_row().notices.extend(findings.notices(&names, rounds));
+    result_row.notices.extend(findings.notices(&names, rounds));
     if let Err(error) = result {
         let reason = chain(&error);
-        watch.remark(&format!("{}: {reason}", row.id));
-        let result = report.last_row();
-        result.notices.push(Notice::error(reason.clone()));
-        for side in result.sides.iter_mut().filter(|side| side.rounds.is_empty()) {
+        monitor.remark(&format!("{}: {reason}", row.id));
+        result_row.notices.push(Notice::error(reason.clone()));
+        for side in result_row.sides.iter_mut().filter(|side| side.rounds.is_empty()) {
             side.left_out.get_or_insert(reason.clone());
         }
     }
 }
 
-/// Starts the sides, but for those that do not offer what the row needs.
-async fn start(
-    plan: &Plan,
-    row: &Row,
-    runners: &mut Vec<Runner>,
-    report: &mut Report,
-    without_gateway: &mut [Option<String>],
-    watch: &mut dyn Watch,
-    step: Step<'_>,
-) -> Result<(), Error> {
-    for (index, subject) in plan.subjects.iter().enumerate() {
-        watch.step(&Step { side: &subject.name, ..step });
-        let needs_gateway = row.spec.protocol == Protocol::HttpJson;
-        if let Some(reason) = without_gateway[index].as_ref().filter(|_| needs_gateway) {
-            report.last_row().sides[index].left_out = Some(reason.clone());
-            continue;
-        }
-        let side = Side::start(plan, subject, row.spec.members).await?;
-        report.sides[index].version.clone_from(&side.version);
-        report.sides[index].command = report.sides[index].command.take().or_else(|| side.command());
-        if needs_gateway && let Err(reason) = gateway::probe(&side.endpoints()[0]).await {
-            let reason = format!("{} offers no JSON over HTTP/1.1: {reason}", subject.name);
-            report.last_row().sides[index].left_out = Some(reason.clone());
-            without_gateway[index] = Some(reason);
-            continue;
-        }
-        let members = side.members().iter().map(|member| member.name.clone()).collect();
-        report.last_row().sides[index].members = members;
-        runners.push(Runner::new(side, subject.name.clone(), index));
-    }
-    Ok(())
+/// A row while it is measured.
+struct Rounds<'a> {
+    plan: &'a Plan,
+    row: &'a Row,
+    /// Its last row is the result.
+    report: &'a mut Report,
+    monitor: &'a mut dyn Monitor,
+    step: Step<'a>,
+    runners: Vec<Runner>,
+    findings: Findings,
 }
 
-async fn rounds(
-    plan: &Plan,
-    row: &Row,
-    runners: &mut [Runner],
-    report: &mut Report,
-    findings: &mut Findings,
-    watch: &mut dyn Watch,
-    step: Step<'_>,
-) -> Result<(), Error> {
-    for runner in runners.iter_mut() {
-        runner.prepare(row).await?;
+impl Rounds<'_> {
+    async fn measure(&mut self, without_gateway: &mut [Option<String>]) -> Result<(), Error> {
+        self.start(without_gateway).await?;
+        for runner in &mut self.runners {
+            runner.prepare(self.row).await?;
+        }
+        let mut budget = Budget::new(self.plan.row_seconds);
+        self.warm_up(&mut budget).await?;
+        tokio::time::sleep(PAUSE).await;
+        self.rounds(budget).await?;
+        self.read_back().await
     }
-    let mut budget = Budget::new(plan.row_seconds);
-    warm_up(plan, row, runners, report, &mut budget, watch, step).await?;
-    tokio::time::sleep(PAUSE).await;
-    let sides = runners.len();
-    let rounds = row.spec.rounds;
-    let mut longest = Duration::ZERO;
-    for round in 1..=rounds {
-        if round > 1 && !budget.has(longest) {
-            let text = format!("{} of {rounds} rounds: the row's budget was used up.", round - 1);
-            report.last_row().notices.push(Notice::remark(text));
-            break;
-        }
-        let begin = Instant::now();
-        for (turn, runner) in runners.iter_mut().enumerate() {
-            watch.step(&Step { side: &runner.name, round, rounds, ..step });
-            let runs_left = (rounds - round + 1) * sides - turn;
-            let cost = runner.run(plan, row, row.spec.total, budget.share(runs_left), watch).await?;
-            budget.used += cost.measurement.wall;
-            let found = findings::of(&cost, row.spec.clients);
-            findings.add(runner.index, &found);
-            let mut measured = cost.round(runner.side.rest_resident_bytes);
-            measured.notices = found.into_iter().map(|(_, notice)| notice).collect();
-            report.last_row().sides[runner.index].add(measured);
-            runner.keep(&cost);
-        }
-        longest = longest.max(begin.elapsed());
-        for runner in runners.iter() {
-            let side = &mut report.last_row().sides[runner.index];
-            side.curve = curve(&runner.latencies);
-            side.service_curve = runner.service_differs.then(|| curve(&runner.services));
-        }
-    }
-    Ok(())
-}
 
-/// As many runs as the row asks for, as far as a part of the budget reaches.
-async fn warm_up(
-    plan: &Plan,
-    row: &Row,
-    runners: &mut [Runner],
-    report: &mut Report,
-    budget: &mut Budget,
-    watch: &mut dyn Watch,
-    step: Step<'_>,
-) -> Result<(), Error> {
-    let (runs, sides) = (row.warm_up_runs.max(1), runners.len());
-    let mut part = budget.part(WARM_UP_SHARE);
-    let mut longest = Duration::ZERO;
-    let mut sent = 0;
-    for done in 0..runs {
-        if done > 0 && !part.has(longest) {
-            let text = format!("{done} of {runs} runs of warming up: the row's budget has no more for it.");
-            report.last_row().notices.push(Notice::remark(text));
-            break;
+    /// Starts the sides, except those without the protocol that the row needs.
+    async fn start(&mut self, without_gateway: &mut [Option<String>]) -> Result<(), Error> {
+        for (index, subject) in self.plan.subjects.iter().enumerate() {
+            self.monitor.step(&Step { side: &subject.name, ..self.step });
+            let needs_gateway = self.row.spec.protocol == Protocol::HttpJson;
+            if let Some(reason) = without_gateway[index].as_ref().filter(|_| needs_gateway) {
+                self.report.last_row().sides[index].left_out = Some(reason.clone());
+                continue;
+            }
+            let side = Side::start(self.plan, subject, self.row.spec.members).await?;
+            let described = &mut self.report.sides[index];
+            described.version.clone_from(&side.version);
+            described.command = described.command.take().or_else(|| side.command());
+            if needs_gateway && let Err(reason) = gateway::probe(&side.endpoints()[0]).await {
+                let reason = format!("{} offers no JSON over HTTP/1.1: {reason}", subject.name);
+                self.report.last_row().sides[index].left_out = Some(reason.clone());
+                without_gateway[index] = Some(reason);
+                continue;
+            }
+            let members = side.members().iter().map(|member| member.name.clone()).collect();
+            self.report.last_row().sides[index].members = members;
+            self.runners.push(Runner::new(side, subject.name.clone(), index));
         }
-        let begin = Instant::now();
-        for (turn, runner) in runners.iter_mut().enumerate() {
-            watch.step(&Step { side: &runner.name, round: 0, rounds: row.spec.rounds, ..step });
-            let share = part.share((runs - done) * sides - turn);
-            let cost = runner.run(plan, row, row.warm_up_run_total(), share, watch).await?;
-            part.used += cost.measurement.wall;
-            runner.note_written(&cost);
-        }
-        sent += row.warm_up_run_total();
-        longest = longest.max(begin.elapsed());
+        Ok(())
     }
-    report.last_row().spec.warm_up_total = sent;
-    budget.used += part.used;
-    Ok(())
-}
 
-async fn read_back(row: &Row, runners: &mut [Runner], report: &mut Report) -> Result<(), Error> {
-    for runner in runners.iter() {
-        let checked = read_back::check(&runner.side, row, &runner.written).await;
-        let checked = checked.map_err(|source| Error::Admin { name: runner.name.clone(), source })?;
-        let result = report.last_row();
-        if !checked.is_good() {
-            let what = checked.sample.clone().unwrap_or_else(|| {
-                format!("{} keys, expected {}", checked.keys_found, checked.keys_expected)
-            });
-            result.notices.push(Notice::error(format!("{}: the store is wrong: {what}", runner.name)));
+    async fn rounds(&mut self, mut budget: Budget) -> Result<(), Error> {
+        let Self { plan, row, report, monitor, step, runners, findings } = self;
+        let (sides, rounds) = (runners.len(), row.spec.rounds);
+        let mut longest = Duration::ZERO;
+        for round in 1..=rounds {
+            if round > 1 && !budget.has(longest) {
+                let text = format!("{} of {rounds} rounds: the row's budget was used up.", round - 1);
+                report.last_row().notices.push(Notice::remark(text));
+                break;
+            }
+            let begin = Instant::now();
+            for (turn, runner) in runners.iter_mut().enumerate() {
+                monitor.step(&Step { side: &runner.name, round, rounds, ..*step });
+                let share = budget.share((rounds - round + 1) * sides - turn);
+                let cost = runner.run(plan, row, row.spec.total, share, *monitor).await?;
+                budget.used += cost.measurement.wall;
+                let found = findings::of(&cost, row.spec.clients);
+                findings.add(runner.index, &found);
+                let mut measured = cost.round(runner.side.rest_resident_bytes);
+                measured.notices = found.into_iter().map(|(_, notice)| notice).collect();
+                report.last_row().sides[runner.index].add(measured);
+                runner.keep(&cost);
+            }
+            longest = longest.max(begin.elapsed());
+            for runner in runners.iter() {
+                let side = &mut report.last_row().sides[runner.index];
+                side.curve = curve(&runner.latencies);
+                side.service_curve = runner.service_differs.then(|| curve(&runner.services));
+            }
         }
-        result.sides[runner.index].read_back = Some(checked);
+        Ok(())
     }
-    Ok(())
+
+    /// As many warm-up runs as the row defines and a fraction of the budget allows.
+    async fn warm_up(&mut self, budget: &mut Budget) -> Result<(), Error> {
+        let Self { plan, row, report, monitor, step, runners, .. } = self;
+        let (runs, sides) = (row.warm_up_runs.max(1), runners.len());
+        let mut part = budget.part(WARM_UP_SHARE);
+        let mut longest = Duration::ZERO;
+        let mut sent = 0;
+        for done in 0..runs {
+            if done > 0 && !part.has(longest) {
+                let text =
+                    format!("{done} of {runs} runs of warming up: the row's budget has no more for it.");
+                report.last_row().notices.push(Notice::remark(text));
+                break;
+            }
+            let begin = Instant::now();
+            for (turn, runner) in runners.iter_mut().enumerate() {
+                monitor.step(&Step { side: &runner.name, round: 0, rounds: row.spec.rounds, ..*step });
+                let share = part.share((runs - done) * sides - turn);
+                let cost = runner.run(plan, row, row.warm_up_run_total(), share, *monitor).await?;
+                part.used += cost.measurement.wall;
+                runner.note_written(&cost);
+            }
+            sent += row.warm_up_run_total();
+            longest = longest.max(begin.elapsed());
+        }
+        report.last_row().spec.warm_up_total = sent;
+        budget.used += part.used;
+        Ok(())
+    }
+
+    async fn read_back(&mut self) -> Result<(), Error> {
+        for runner in &self.runners {
+            let checked = read_back::check(&runner.side, self.row, &runner.written).await;
+            let checked = checked.map_err(|source| Error::Admin { name: runner.name.clone(), source })?;
+            let result = self.report.last_row();
+            if !checked.is_good() {
+                let what = checked.sample.clone().unwrap_or_else(|| {
+                    format!("{} keys, expected {}", checked.keys_found, checked.keys_expected)
+                });
+                result.notices.push(Notice::error(format!("{}: the store is wrong: {what}", runner.name)));
+            }
+            result.sides[runner.index].read_back = Some(checked);
+        }
+        Ok(())
+    }
 }
 
 impl Runner {
@@ -260,11 +255,13 @@ impl Runner {
         }
     }
 
-    /// Writes the key that range rows read, and finds whom the row is sent to.
+    /// Writes the key that range rows read, and selects the endpoints of the row.
     async fn prepare(&mut self, row: &Row) -> Result<(), Error> {
         let failed = |source| Error::Admin { name: self.name.clone(), source };
         let everyone = self.side.endpoints();
-        admin::put(&everyone[0], Bytes::from_static(READ_KEY), row.read_value()).await.map_err(failed)?;
+        let first = admin::Client::connect(&everyone[0]).await.map_err(failed)?;
+        let put = first.put(Bytes::from_static(READ_KEY), load::read_value(&row.spec));
+        put.await.map_err(failed)?;
         self.endpoints = match row.spec.target {
             Target::All | Target::EachSummed => everyone,
             Target::Leader => {
@@ -275,14 +272,15 @@ impl Runner {
         Ok(())
     }
 
-    /// One run of `total` requests: at once, or for a summed row one member after the other.
+    /// One run of `total` requests: against all endpoints, or for a summed row against one member after the
+    /// other.
     async fn run(
         &self,
         plan: &Plan,
         row: &Row,
         total: u64,
         seconds_max: Option<Duration>,
-        watch: &mut dyn Watch,
+        monitor: &mut dyn Monitor,
     ) -> Result<Cost, Error> {
         let parts: Vec<Vec<Endpoint>> = match row.spec.target {
             Target::All | Target::Leader => vec![self.endpoints.clone()],
@@ -291,20 +289,20 @@ impl Runner {
         let share = seconds_max.map(|seconds| seconds / parts.len() as u32);
         let mut whole: Option<Cost> = None;
         for endpoints in parts {
-            let mut run = run::Plan::new(endpoints[0].clone(), row.workload(), total);
+            let mut run = run::Plan::new(endpoints[0].clone(), load::workload(&row.spec), total);
             run.endpoints = endpoints;
             run.protocol = row.spec.protocol;
-            // No more callers than requests: a short run to warm up needs no crowd.
+            // No more callers than requests.
             run.clients = row.spec.clients.min(usize::try_from(total).unwrap_or(usize::MAX)).max(1);
             run.conns = row.spec.conns.min(run.clients);
             run.threads = plan.threads;
             run.seconds_max = share;
             run.request_timeout = Some(REQUEST_TIMEOUT);
-            let cost = measure::run(&self.side, run, watch).await;
+            let cost = measure::run(&self.side, run, monitor).await;
             let cost = cost.map_err(|source| Error::Run { name: self.name.clone(), source })?;
             match &mut whole {
                 None => whole = Some(cost),
-                Some(whole) => whole.absorb(cost),
+                Some(whole) => whole.merge(cost),
             }
         }
         Ok(whole.expect("a row is sent to one endpoint at least"))
@@ -312,8 +310,8 @@ impl Runner {
 
     fn keep(&mut self, cost: &Cost) {
         let tally = &cost.measurement.tally;
-        self.latencies.add(tally.latencies_ns()).expect("both histograms resize themselves");
-        self.services.add(tally.services_ns()).expect("both histograms resize themselves");
+        self.latencies.add(&tally.latencies_ns).expect("both histograms resize themselves");
+        self.services.add(&tally.services_ns).expect("both histograms resize themselves");
         self.service_differs |= cost.service_differs();
         self.note_written(cost);
     }
@@ -321,12 +319,6 @@ impl Runner {
     fn note_written(&mut self, cost: &Cost) {
         self.written.add(cost.sent(), cost.measurement.tally.failed_positions());
     }
-}
-
-/// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]
@@ -344,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_everything_is_affordable() {
+    fn a_budget_without_a_limit_is_never_used_up() {
         let budget = Budget::new(None);
         assert_eq!(budget.share(3), None);
         assert!(budget.has(Duration::from_secs(1 << 20)));

@@ -1,12 +1,12 @@
-//! Processor time and memory while a run goes on: readings, and what lies between them.
+//! CPU time and memory during a run: readings, and their differences.
 
-use crate::report::model::Series;
 use crate::server;
+use bench_report::model::Series;
 use std::time::{Duration, Instant};
 
 /// Between readings at first; a reading costs some tens of microseconds per process.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// When there are more, every second one goes and the interval doubles.
+/// Beyond this, every second reading is dropped and the interval doubles.
 const READINGS_MAX: usize = 128;
 
 /// Readings of one run.
@@ -47,8 +47,8 @@ impl Samples {
     /// Takes a reading.
     pub fn take(&mut self) {
         let at = self.begin.elapsed();
-        let members: Option<Vec<_>> = self.pids.iter().map(|&pid| server::glance(pid)).collect();
-        // A member that is gone is found by the run itself.
+        let members: Option<Vec<_>> = self.pids.iter().map(|&pid| server::usage(pid)).collect();
+        // The run itself detects a member that ended.
         let Some(members) = members else { return };
         self.readings.push(Reading { at, client_cpu: crate::run::process_cpu(), members });
         if self.readings.len() > READINGS_MAX {
@@ -83,7 +83,7 @@ impl Samples {
     }
 }
 
-/// No more digits than mean anything.
+/// Rounds to the significant decimals.
 pub fn round(value: f64, decimals: i32) -> f64 {
     let factor = 10_f64.powi(decimals);
     let rounded = (value * factor).round() / factor;
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_equally_long_and_show_what_a_process_does() {
+    fn columns_have_equal_lengths_and_show_the_use_of_a_process() {
         let mut samples = Samples::begin(vec![std::process::id()]);
         for _ in 0..3 {
             let begin = Instant::now();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_cut_to_what_they_mean() {
+    fn numbers_are_rounded_and_finite() {
         assert_eq!((round(1.23456, 2), round(f64::NAN, 2)), (1.23, 0.0));
     }
 }

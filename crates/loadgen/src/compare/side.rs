@@ -1,15 +1,15 @@
-//! One system on one row: a fresh cluster that ends with the row, or one that was there before.
+//! One system on one row: a new cluster that ends with the row, or an existing one.
 
 use super::cluster::{self, Cluster, Program};
-use super::{Origin, Plan, Subject};
-use crate::admin;
-use crate::endpoint::Endpoint;
-use crate::report::model;
-use crate::server::{self, Insides, Probe};
+use super::plan::{Origin, Plan, Subject};
+use crate::client::admin;
+use crate::client::endpoint::Endpoint;
+use crate::server::{self, Probe, ServerMetrics};
+use bench_report::model;
 
 /// A member of a side.
 #[derive(Clone, Debug)]
-pub struct Who {
+pub struct SideMember {
     pub name: String,
     pub endpoint: Endpoint,
     probe: Probe,
@@ -17,17 +17,17 @@ pub struct Who {
 
 /// See the module's head.
 pub struct Side {
-    members: Vec<Who>,
+    members: Vec<SideMember>,
     cluster: Option<Cluster>,
     /// As the first member states it.
     pub version: String,
     /// Of the largest member before any load.
     pub rest_resident_bytes: Option<u64>,
-    /// What the members had counted by then; `None` if one of them does not tell.
-    pub insides_when_ready: Option<Vec<Insides>>,
+    /// The members' metrics at that time; `None` if one of them has none.
+    pub metrics_when_ready: Option<Vec<ServerMetrics>>,
 }
 
-/// Why a side is not there.
+/// Why a side could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("start a cluster of {program}")]
@@ -36,7 +36,7 @@ pub enum Error {
     Existing { name: String, source: admin::Error },
 }
 
-/// The side as a report introduces it.
+/// The description of the side in the report.
 pub fn describe(subject: &Subject) -> model::Side {
     let (version_text, source) = match &subject.origin {
         Origin::Program(path) => (cluster::version_text(path), path.display().to_string()),
@@ -68,23 +68,23 @@ impl Side {
         let rest = server::read(&side.probes()).await.ok();
         side.rest_resident_bytes =
             rest.map(|reading| reading.resident_bytes_max()).filter(|bytes| *bytes > 0);
-        side.insides_when_ready = side.insides().await;
+        side.metrics_when_ready = side.server_metrics().await;
         Ok(side)
     }
 
     fn fresh(cluster: Cluster) -> Self {
-        let members = cluster.endpoints().into_iter().zip(cluster.probes()).map(|(endpoint, probe)| Who {
-            name: probe.name(),
-            endpoint,
-            probe,
-        });
+        let members = cluster
+            .endpoints()
+            .into_iter()
+            .zip(cluster.probes())
+            .map(|(endpoint, probe)| SideMember { name: probe.name(), endpoint, probe });
         let (members, version) = (members.collect(), cluster.version.clone());
-        Self { members, cluster: Some(cluster), version, rest_resident_bytes: None, insides_when_ready: None }
+        Self { members, cluster: Some(cluster), version, rest_resident_bytes: None, metrics_when_ready: None }
     }
 
     fn existing(members: &[admin::Member]) -> Self {
         let version = members.first().map(|member| member.status.version.clone()).unwrap_or_default();
-        let members = members.iter().map(|member| Who {
+        let members = members.iter().map(|member| SideMember {
             name: member.endpoint.to_string(),
             endpoint: member.endpoint.clone(),
             probe: Probe::Metrics(member.endpoint.clone()),
@@ -94,20 +94,20 @@ impl Side {
             cluster: None,
             version,
             rest_resident_bytes: None,
-            insides_when_ready: None,
+            metrics_when_ready: None,
         }
     }
 
-    /// What every member tells about itself; `None` if one of them does not tell.
-    pub async fn insides(&self) -> Option<Vec<Insides>> {
+    /// The metrics of every member; `None` if one of them has none.
+    pub async fn server_metrics(&self) -> Option<Vec<ServerMetrics>> {
         let mut all = Vec::new();
-        for Who { endpoint, .. } in &self.members {
-            all.push(server::insides(endpoint).await.ok()?);
+        for SideMember { endpoint, .. } in &self.members {
+            all.push(server::server_metrics(endpoint).await.ok()?);
         }
         Some(all)
     }
 
-    pub fn members(&self) -> &[Who] {
+    pub fn members(&self) -> &[SideMember] {
         &self.members
     }
 
@@ -119,9 +119,9 @@ impl Side {
         self.members.iter().map(|member| member.probe.clone()).collect()
     }
 
-    /// Processes on this machine; empty for a cluster that was there before.
+    /// Processes on this machine; empty for an existing cluster.
     pub fn pids(&self) -> Vec<u32> {
-        let pid = |member: &Who| match member.probe {
+        let pid = |member: &SideMember| match member.probe {
             Probe::Process { pid, .. } => Some(pid),
             Probe::Metrics(_) => None,
         };
@@ -138,7 +138,7 @@ impl Side {
         self.cluster.as_ref().map(|cluster| cluster.command.clone())
     }
 
-    /// Which member leads now; `None` if nobody says so.
+    /// The index of the leader, if one is known.
     pub async fn leader(&self) -> Option<usize> {
         let members = admin::survey(&self.endpoints()).await.ok()?;
         members.iter().position(admin::Member::leads)

@@ -1,23 +1,23 @@
-//! One load at several rates, open loop: given ones, or whichever a search for the highest asks for.
+//! One load at several rates, open loop: given rates, or those of a search for the highest.
 //!
-//! Each step warms up at its own rate first, and that is not counted. A step that cannot be kept up with is ended after
-//! twice its time; what was due and never sent then counts as a miss of the limit.
+//! Each step has a warm-up at the same rate, which is not counted. A step whose rate is not reached ends
+//! after twice its time and does not meet the limit.
 
+use super::find_rate::{Search, Slo};
 use super::findings::{self, Findings};
 use super::measure::{self, Cost, curve};
+use super::plan::{Monitor, Plan, Step, Subject};
 use super::side::Side;
-use super::{Plan, Step, Subject, Watch};
-use crate::find_rate::{Search, Slo};
-use crate::report::model::{Notice, Report, RowResult, RowSpec, SideResult, Sweep};
 use crate::run;
-use crate::schedule::Pace;
+use crate::run::schedule::Pace;
+use bench_report::model::{Notice, Report, RowResult, RowSpec, SideResult, Sweep};
 use std::time::Duration;
 
 /// Which rates.
 #[derive(Clone, Debug)]
 pub enum Rates {
     Given(Vec<f64>),
-    /// The highest that meets the limit, looked for from this one on.
+    /// The highest that meets the limit; the search begins at `from`.
     Highest {
         from: f64,
         slo: Slo,
@@ -31,19 +31,19 @@ pub struct Stepped {
     pub warm_up: Duration,
     /// Total, pace and endpoints are set per step.
     pub load: run::Plan,
-    /// What the rows of the report say of it.
+    /// The description of its rows in the report.
     pub spec: RowSpec,
     pub title: String,
 }
 
-/// Tries all rates; returns the highest that met the limit, where there is one. What was measured stays in `report`,
+/// Tries all rates; returns the highest that met the limit. Completed steps stay in `report`,
 /// whose last suite gets a row per step.
 pub async fn run(
     plan: &Plan,
     subject: &Subject,
     stepped: &Stepped,
     report: &mut Report,
-    watch: &mut dyn Watch,
+    monitor: &mut dyn Monitor,
 ) -> Result<Option<f64>, String> {
     let side = Side::start(plan, subject, stepped.spec.members).await;
     let side = side.map_err(|error| error.to_string())?;
@@ -51,8 +51,8 @@ pub async fn run(
     match &stepped.rates {
         Rates::Given(rates) => {
             for (index, rate) in rates.iter().enumerate() {
-                tell(watch, subject, *rate, index + 1, rates.len());
-                one(&side, stepped, *rate, None, report, watch).await?;
+                show(monitor, subject, *rate, index + 1, rates.len());
+                one(&side, stepped, *rate, None, report, monitor).await?;
             }
             Ok(None)
         }
@@ -61,8 +61,8 @@ pub async fn run(
             let mut tried = 0;
             while let Some(rate) = search.next() {
                 tried += 1;
-                tell(watch, subject, rate, tried, tried);
-                let met = one(&side, stepped, rate, Some(*slo), report, watch).await?;
+                show(monitor, subject, rate, tried, tried);
+                let met = one(&side, stepped, rate, Some(*slo), report, monitor).await?;
                 search.judge(met);
             }
             Ok(search.best())
@@ -70,9 +70,9 @@ pub async fn run(
     }
 }
 
-fn tell(watch: &mut dyn Watch, subject: &Subject, rate: f64, number: usize, rows: usize) {
+fn show(monitor: &mut dyn Monitor, subject: &Subject, rate: f64, number: usize, rows: usize) {
     let row = format!("{rate:.0} requests/s");
-    watch.step(&Step {
+    monitor.step(&Step {
         suite: "rates",
         row: &row,
         side: &subject.name,
@@ -83,14 +83,14 @@ fn tell(watch: &mut dyn Watch, subject: &Subject, rate: f64, number: usize, rows
     });
 }
 
-/// One step; whether it met the limit.
+/// Measures one step; returns whether it met the limit.
 async fn one(
     side: &Side,
     stepped: &Stepped,
     rate: f64,
     slo: Option<Slo>,
     report: &mut Report,
-    watch: &mut dyn Watch,
+    monitor: &mut dyn Monitor,
 ) -> Result<bool, String> {
     let load = |seconds: Duration| run::Plan {
         total: ((rate * seconds.as_secs_f64()).round() as u64).max(1),
@@ -99,9 +99,9 @@ async fn one(
         ..stepped.load.clone()
     };
     if !stepped.warm_up.is_zero() {
-        measure::run(side, load(stepped.warm_up), watch).await.map_err(|error| error.to_string())?;
+        measure::run(side, load(stepped.warm_up), monitor).await.map_err(|error| error.to_string())?;
     }
-    let cost = measure::run(side, load(stepped.step), watch).await.map_err(|error| error.to_string())?;
+    let cost = measure::run(side, load(stepped.step), monitor).await.map_err(|error| error.to_string())?;
     let met = slo.is_none_or(|slo| is_met(&cost, slo));
     let row = row(side, stepped, rate, &cost, slo.map(|slo| (slo, met)));
     let suite = report.suites.last_mut().expect("the caller pushed the suite of the steps");
@@ -112,7 +112,7 @@ async fn one(
 fn is_met(cost: &Cost, slo: Slo) -> bool {
     let measurement = &cost.measurement;
     let tally = &measurement.tally;
-    let latency_ms = tally.latencies_ns().value_at_percentile(slo.percent) as f64 / 1e6;
+    let latency_ms = tally.latencies_ns.value_at_percentile(slo.percent) as f64 / 1e6;
     let whole = !measurement.capped && measurement.partial.is_none() && tally.failed_len() == 0;
     whole && slo.is_met_by(latency_ms)
 }
@@ -126,8 +126,8 @@ fn row(side: &Side, stepped: &Stepped, rate: f64, cost: &Cost, verdict: Option<(
     let planned = cost.measurement.planned;
     let mut result = SideResult {
         members: side.members().iter().map(|member| member.name.clone()).collect(),
-        curve: curve(cost.measurement.tally.latencies_ns()),
-        service_curve: cost.service_differs().then(|| curve(cost.measurement.tally.services_ns())),
+        curve: curve(&cost.measurement.tally.latencies_ns),
+        service_curve: cost.service_differs().then(|| curve(&cost.measurement.tally.services_ns)),
         ..SideResult::default()
     };
     result.add(round);

@@ -1,18 +1,19 @@
-//! What a server counts of itself, at `/metrics` on its client port, by a plain HTTP/1.1 GET.
+//! Counters that a server exports at `/metrics` on its client port, in the text format of Prometheus.
 
-use super::{Counters, Error};
-use crate::dial::{Speech, connect};
-use crate::endpoint::Endpoint;
+use super::counters::{Counters, Error};
+use crate::client::dial;
+use crate::client::endpoint::Endpoint;
+use crate::client::http1::Http1;
+use http::header::HOST;
+use http::{Request, StatusCode};
+use http_body_util::Full;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A metrics page is some hundred kilobytes; beyond this it is something else.
-const PAGE_BYTES_MAX: u64 = 16 << 20;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a server counts of its disk and its peers.
+/// Disk and peer metrics of a server.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Insides {
+pub struct ServerMetrics {
     /// Seconds of each sync of the log.
     pub syncs: Buckets,
     /// Seconds of each probe of a peer.
@@ -21,10 +22,10 @@ pub struct Insides {
     pub peer_sent_bytes: Option<f64>,
 }
 
-/// A histogram as Prometheus has it.
+/// A Prometheus histogram.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Buckets {
-    /// Upper edge and how many values lie at or below it, in rising order.
+    /// Upper bound and number of values at or below it, ascending.
     at_most: Vec<(f64, f64)>,
     count: f64,
     sum: f64,
@@ -37,32 +38,22 @@ pub(super) async fn counters(endpoint: &Endpoint) -> Result<Counters, Error> {
     parse(&page).ok_or_else(|| Error::Metrics { endpoint: endpoint.clone(), reason })
 }
 
-/// Reads what the server at `endpoint` counts of its disk and its peers.
-pub async fn insides(endpoint: &Endpoint) -> Result<Insides, Error> {
-    fetch(endpoint).await.map(|page| Insides::parse(&page))
+/// Reads the disk and peer metrics of the server at `endpoint`.
+pub async fn server_metrics(endpoint: &Endpoint) -> Result<ServerMetrics, Error> {
+    fetch(endpoint).await.map(|page| ServerMetrics::parse(&page))
 }
 
 async fn fetch(endpoint: &Endpoint) -> Result<String, Error> {
     let fail = |reason: String| Error::Metrics { endpoint: endpoint.clone(), reason };
-    let page = match tokio::time::timeout(TIMEOUT, page(endpoint)).await {
-        Err(_) => return Err(fail(format!("no answer within {TIMEOUT:?}"))),
-        Ok(Err(error)) => return Err(fail(error.to_string())),
-        Ok(Ok(page)) => page,
-    };
-    if !page.starts_with("HTTP/1.1 200") && !page.starts_with("HTTP/1.0 200") {
-        return Err(fail(page.lines().next().unwrap_or("empty answer").to_owned()));
+    let request = Request::get("/metrics").header(HOST, endpoint.authority()).body(Full::default());
+    let request = request.expect("an authority is a valid header");
+    let reply = async { Http1::open(dial::connect(endpoint, dial::HTTP1).await?).await?.call(request).await };
+    match tokio::time::timeout(TIMEOUT, reply).await {
+        Err(_) => Err(fail(format!("no answer within {TIMEOUT:?}"))),
+        Ok(Err(error)) => Err(fail(error.to_string())),
+        Ok(Ok(reply)) if reply.status != StatusCode::OK => Err(fail(reply.status.to_string())),
+        Ok(Ok(reply)) => Ok(String::from_utf8_lossy(&reply.body).into_owned()),
     }
-    Ok(page)
-}
-
-async fn page(endpoint: &Endpoint) -> std::io::Result<String> {
-    let mut stream = connect(endpoint, Speech::Http1).await?;
-    // HTTP/1.0, so that the body is not chunked and ends with the connection.
-    let request = format!("GET /metrics HTTP/1.0\r\nHost: {endpoint}\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut page = Vec::new();
-    stream.take(PAGE_BYTES_MAX).read_to_end(&mut page).await?;
-    Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
 fn parse(page: &str) -> Option<Counters> {
@@ -92,7 +83,7 @@ fn samples<'a>(page: &'a str, name: &'a str) -> impl Iterator<Item = (&'a str, f
     })
 }
 
-impl Insides {
+impl ServerMetrics {
     fn parse(page: &str) -> Self {
         let sent: Vec<f64> =
             samples(page, "etcd_network_peer_sent_bytes_total").map(|(_, value)| value).collect();
@@ -103,10 +94,10 @@ impl Insides {
         }
     }
 
-    /// What came since an earlier reading of the same server.
-    pub fn since(&self, earlier: &Insides) -> Insides {
+    /// The difference to an earlier reading of the same server.
+    pub fn since(&self, earlier: &ServerMetrics) -> ServerMetrics {
         let sent = self.peer_sent_bytes.zip(earlier.peer_sent_bytes);
-        Insides {
+        ServerMetrics {
             syncs: self.syncs.since(&earlier.syncs),
             round_trips: self.round_trips.since(&earlier.round_trips),
             peer_sent_bytes: sent.map(|(later, earlier)| later - earlier).or(self.peer_sent_bytes),
@@ -115,7 +106,7 @@ impl Insides {
 }
 
 impl Buckets {
-    /// The histogram of this name, added up over all its labels.
+    /// The histogram of this name, summed over all its labels.
     fn parse(page: &str, name: &str) -> Self {
         let mut buckets = Self::default();
         for (labels, count) in samples(page, &format!("{name}_bucket")) {
@@ -160,8 +151,8 @@ impl Buckets {
         (self.count > 0.0).then(|| self.sum / self.count)
     }
 
-    /// The upper edge of the bucket that holds the value at `percent`: it is at most that. `None` of nothing, or
-    /// where the value lies above every edge.
+    /// The upper bound of the bucket that contains the value at `percent`. `None` without values, or if
+    /// the value is above every bound.
     pub fn at_most(&self, percent: f64) -> Option<f64> {
         let wanted = self.count * percent / 100.0;
         let edge = self.at_most.iter().find(|(_, count)| self.count > 0.0 && *count >= wanted);
@@ -172,10 +163,11 @@ impl Buckets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[test]
     fn the_two_counters_are_found_among_the_others() {
-        let page = "HTTP/1.0 200 OK\r\n\r\n# TYPE process_cpu_seconds_total counter\n\
+        let page = "# TYPE process_cpu_seconds_total counter\n\
                     process_cpu_seconds_total_other 9\nprocess_cpu_seconds_total 12.75\n\
                     process_resident_memory_bytes 4.2090496e+07\n";
         let counters = parse(page).unwrap();
@@ -183,7 +175,7 @@ mod tests {
         assert_eq!(parse("go_goroutines 5\n"), None);
     }
 
-    const PAGE: &str = "HTTP/1.1 200 OK\r\n\r\n\
+    const PAGE: &str = "\
         x_seconds_bucket{le=\"0.001\"} 90\nx_seconds_bucket{le=\"0.002\"} 99\nx_seconds_bucket{le=\"+Inf\"} 100\n\
         x_seconds_sum 0.2\nx_seconds_count 100\n\
         y_seconds_bucket{To=\"a\",le=\"0.1\"} 2\ny_seconds_bucket{To=\"b\",le=\"0.1\"} 1\n\
@@ -202,12 +194,12 @@ mod tests {
         );
         let labelled = Buckets::parse(PAGE, "y_seconds");
         assert_eq!((labelled.count(), labelled.mean(), labelled.at_most(75.0)), (4.0, Some(0.25), Some(0.1)));
-        assert_eq!(Insides::parse(PAGE).peer_sent_bytes, Some(5_000_007.0));
+        assert_eq!(ServerMetrics::parse(PAGE).peer_sent_bytes, Some(5_000_007.0));
         assert_eq!((Buckets::parse(PAGE, "z").mean(), Buckets::parse(PAGE, "z").at_most(99.0)), (None, None));
     }
 
     #[test]
-    fn what_came_since_an_earlier_reading_is_the_difference() {
+    fn the_difference_of_two_readings_is_a_histogram() {
         let earlier = Buckets::parse(PAGE, "x_seconds");
         let mut later = earlier.clone();
         later.merge(&Buckets {
@@ -221,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_serves_no_metrics_is_named() {
+    async fn an_endpoint_without_metrics_is_named() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint: Endpoint = listener.local_addr().unwrap().to_string().parse().unwrap();
         tokio::spawn(async move {
@@ -229,9 +221,9 @@ mod tests {
             // Closing with unread bytes would reset the connection under the answer.
             let mut request = [0; 1024];
             assert!(stream.read(&mut request).await.unwrap() > 0);
-            stream.write_all(b"HTTP/1.0 404 Not Found\r\n\r\n").await.unwrap();
+            stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").await.unwrap();
         });
         let error = counters(&endpoint).await.unwrap_err();
-        assert_eq!(error.to_string(), format!("read http://{endpoint}/metrics: HTTP/1.0 404 Not Found"));
+        assert_eq!(error.to_string(), format!("read http://{endpoint}/metrics: 404 Not Found"));
     }
 }

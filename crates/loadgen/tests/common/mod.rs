@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tonic::{Request, Response, Status};
 
-/// A store of sorts: remembers each key's newest revision.
+/// A store that keeps each key's newest revision.
 #[derive(Default)]
 pub struct Store {
     pub revision: AtomicI64,
@@ -57,7 +57,7 @@ impl Service {
             }
             Behaviour::NeverAnswers => std::future::pending().await,
             Behaviour::Answers | Behaviour::RefusesEvery(_) | Behaviour::ReturnsBytes(_) => {
-                // Lets others in, so that callers overlap.
+                // Yields, so that callers overlap.
                 tokio::task::yield_now().await;
                 Ok(())
             }
@@ -127,7 +127,7 @@ impl Kv for Service {
     }
 }
 
-/// A server on a thread of its own; ends with the value.
+/// A server on its own thread, which ends when the value is dropped.
 pub struct Server {
     pub store: Arc<Store>,
     pub endpoint: Endpoint,

@@ -1,4 +1,4 @@
-//! The places of a store as directories beside each other, in one file system.
+//! The slots of a store as sibling directories of one file system.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -6,64 +6,64 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::shelf::{self, Shelf, Slot};
+use super::slots::{self, Slot, SlotStorage};
 use crate::error::{Error, Result};
 use crate::types::Applied;
 
-/// The name of the mark inside a received store.
-const MARK: &str = "received";
+/// The name of the completion marker inside a received store.
+const MARKER: &str = "received";
 
-/// How far the store that was received beside the one in `store` reaches; `None` if there is no whole one. To be asked
-/// before `store` is opened: it may have to be installed first.
+/// Position of the completely received store next to `store`; `None` if there is none. Called before `store`
+/// is opened, because the received store may have to be installed first.
 ///
-/// Errors: `Corrupt` if its mark is damaged: then it can only be discarded.
+/// Errors: `Corrupt` if its marker is damaged. Then it can only be discarded.
 pub fn staged_at(store: &Path) -> Result<Option<Applied>> {
-    shelf::staged(&Directories::of(store))
+    slots::staged(&DirectorySlots::of(store))
 }
 
-/// Puts the received store in the place of the one in `store`, or ends what a crash interrupted. Afterwards `store` can
-/// be opened.
+/// Replaces the store in `store` by the received one, or completes a replacement that a crash interrupted.
+/// Then `store` can be opened.
 ///
-/// Errors: `Refused` if no whole store was received; then nothing was changed.
+/// Errors: `Refused` if no completely received store exists; then nothing was changed.
 pub fn finish_install(store: &Path) -> Result<Applied> {
-    shelf::swap(&Directories::of(store))
+    slots::swap(&DirectorySlots::of(store))
 }
 
-/// Keeps the store in `store` and removes what was received beside it, whole or not; leftovers of a replaced store as
-/// well. If a crash had interrupted an install, the old store is back afterwards.
+/// Keeps the store in `store`. Removes a received store, complete or not, and the rest of a replaced one. If
+/// a crash interrupted a replacement, the old store is restored.
 pub fn discard_staged(store: &Path) -> Result<()> {
-    shelf::discard(&Directories::of(store))
+    slots::discard(&DirectorySlots::of(store))
 }
 
-/// The places of the store at `home`.
-pub(crate) struct Directories {
+/// The slots of the store at `home`.
+pub(super) struct DirectorySlots {
     home: PathBuf,
 }
 
-impl Directories {
-    /// The places that belong to the store at `home`, which need not be there.
+impl DirectorySlots {
+    /// The slots of the store at `home`, which need not exist.
     pub fn of(home: &Path) -> Self {
-        Directories { home: home.to_path_buf() }
+        DirectorySlots { home: home.to_path_buf() }
     }
 
-    /// The other places are siblings, so that a rename never crosses from one file system to another and one directory's sync
-    /// covers them all.
+    /// The other slots are siblings: a rename stays within one file system, and one sync of the directory
+    /// covers all.
     pub fn path(&self, slot: Slot) -> PathBuf {
-        let beside = |suffix| {
+        let sibling = |suffix| {
             let mut name = OsString::from(self.home.file_name().unwrap_or_default());
-            // Appended, not put in the place of an extension: the names of two stores side by side never meet.
+            // Appended to the whole name, so that the slots of two stores never have the same name.
             name.push(suffix);
             self.home.with_file_name(name)
         };
         match slot {
-            Slot::Home => self.home.clone(),
-            Slot::Incoming => beside(".incoming"),
-            Slot::Old => beside(".old"),
+            Slot::Current => self.home.clone(),
+            Slot::Incoming => sibling(".incoming"),
+            Slot::Old => sibling(".old"),
         }
     }
 }
 
-impl Shelf for Directories {
+impl SlotStorage for DirectorySlots {
     fn has(&self, slot: Slot) -> Result<bool> {
         let path = self.path(slot);
         path.try_exists().map_err(refused("look for", &path))
@@ -76,7 +76,7 @@ impl Shelf for Directories {
 
     fn remove(&self, slot: Slot) -> Result<()> {
         let path = self.path(slot);
-        // Not atomic: names go one by one. That is why nothing is removed that anybody may still need whole.
+        // Not atomic, so a directory is removed only when no complete copy in it is needed.
         match fs::remove_dir_all(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => Err(refused("remove", &path)(source)),
             Ok(()) | Err(_) => Ok(()),
@@ -90,47 +90,50 @@ impl Shelf for Directories {
         }
     }
 
-    fn mark(&self, slot: Slot) -> Result<Option<Vec<u8>>> {
-        let path = self.path(slot).join(MARK);
+    fn marker(&self, slot: Slot) -> Result<Option<Vec<u8>>> {
+        let path = self.path(slot).join(MARKER);
         match fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes)),
-            // No mark, or no place: either way nothing complete was received.
+            // Without a marker or a directory nothing was received completely.
             Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(refused("read", &path)(source)),
         }
     }
 
-    fn mark_name(&self, slot: Slot) -> String {
-        self.path(slot).join(MARK).display().to_string()
+    fn marker_name(&self, slot: Slot) -> String {
+        self.path(slot).join(MARKER).display().to_string()
     }
 }
 
-/// Writes the mark into the store in `dir`. It appears under its name only when it is whole and synced.
-pub(crate) fn write_mark(dir: &Path, mark: &[u8]) -> Result<()> {
-    let (path, half) = (dir.join(MARK), dir.join("received.tmp"));
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let written = options.open(&half).and_then(|mut file| {
-        file.write_all(mark)?;
-        file.sync_all()
-    });
-    // First the bytes, then the name: under its name the mark is whole or not there at all.
-    written.map_err(refused("write", &half))?;
-    fs::rename(&half, &path).map_err(refused("rename", &half))?;
-    sync_dir(dir)
+/// Writes the marker into the store in `dir`.
+pub(super) fn write_marker(dir: &Path, marker: &[u8]) -> Result<()> {
+    write_synced(dir, MARKER, "received.tmp", marker).map(drop)
 }
 
-/// The directory that holds the name of `path`, unless that is the working directory.
-pub(crate) fn parent(path: &Path) -> Option<&Path> {
+/// Writes a file in `dir` as `temporary`, and renames it after the sync. So under its name it is complete or
+/// absent.
+pub(super) fn write_synced(dir: &Path, name: &str, temporary: &str, bytes: &[u8]) -> Result<File> {
+    let (path, temporary) = (dir.join(name), dir.join(temporary));
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&temporary).map_err(refused("create", &temporary))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(refused("write", &temporary))?;
+    fs::rename(&temporary, &path).map_err(refused("rename", &temporary))?;
+    sync_dir(dir)?;
+    Ok(file)
+}
+
+/// The parent directory of `path`; `None` for the working directory.
+pub(super) fn parent(path: &Path) -> Option<&Path> {
     path.parent().filter(|parent| !parent.as_os_str().is_empty())
 }
 
-/// Makes the names in a directory durable. A synced file whose name is lost is lost as well.
-pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
+/// Makes the names in a directory durable.
+pub(super) fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(refused("sync", dir))
 }
 
-/// The error for an operation that the file system refused.
+/// The error for a failed operation of the file system.
 pub(crate) fn refused(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_path_buf();
     move |source| Error::Io { attempt, path, source }

@@ -1,8 +1,7 @@
-//! A disk in memory, for tests and simulation. It never fails and loses nothing that was written; what it models of a
-//! crash is that a store which is gone leaves exactly what its last `update` named.
+//! A disk in memory, for tests and simulation. It never fails and loses no write. After a crash a store is
+//! what its last `update` wrote.
 //!
-//! Simulations and tests share one disk between the store, the one that is being received and the one on its way out: the
-//! same three places, renamed by the same code, as directories on a real disk.
+//! One disk holds the three slots of a store, as directories do on a real disk. The same code renames them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,44 +9,44 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::shelf::{self, Shelf, Slot};
+use super::slots::{self, Slot, SlotStorage};
 use super::{Backend, BlockFile, Update};
 use crate::error::{Error, Result};
 use crate::types::Applied;
 
-/// A cheap handle to one place of a shared disk. Drop the store, open another on a clone of the handle, and it stands at
-/// the last persisted checkpoint, as after a crash.
+/// A handle to one slot of a shared disk. To simulate a crash, drop the store and open another one on a clone
+/// of the handle: it is at the last durable checkpoint.
 #[derive(Clone)]
 pub struct MemoryBackend {
     disk: Disk,
     slot: Slot,
 }
 
-/// A disk with the three places of a store. All clones are the same disk.
+/// A disk with the three slots of a store. All clones are the same disk.
 #[derive(Clone, Default)]
 struct Disk {
     stores: Arc<Mutex<BTreeMap<Slot, Stored>>>,
 }
 
-/// What lies in one place.
+/// The contents of one slot.
 #[derive(Clone, Default)]
 struct Stored {
     catalogue: BTreeMap<Vec<u8>, Vec<u8>>,
     files: BTreeMap<u64, Arc<MemoryFile>>,
-    /// The mark of a store that was received wholly.
-    mark: Option<Vec<u8>>,
+    /// The completion marker of a received store.
+    marker: Option<Vec<u8>>,
 }
 
-/// A file that lives as long as anybody holds it, like one on a disk whose name was removed.
+/// A file that exists as long as a handle to it, like a file on a disk whose name was removed.
 struct MemoryFile {
     number: u64,
     bytes: RwLock<Vec<u8>>,
 }
 
 impl Default for MemoryBackend {
-    /// A disk of its own, with nothing on it.
+    /// A new disk without contents.
     fn default() -> Self {
-        MemoryBackend { disk: Disk::default(), slot: Slot::Home }
+        MemoryBackend { disk: Disk::default(), slot: Slot::Current }
     }
 }
 
@@ -56,19 +55,19 @@ impl MemoryBackend {
         Self::default()
     }
 
-    /// A disk of its own with the same content: the state as a crash right now would leave it.
+    /// A copy of the disk: the state that a crash would leave now.
     pub fn fork(&self) -> Self {
         let stores = self.disk.stores.lock();
         let copy = stores.iter().map(|(slot, stored)| (*slot, stored.copied())).collect();
         MemoryBackend { disk: Disk { stores: Arc::new(Mutex::new(copy)) }, slot: self.slot }
     }
 
-    /// Loses the store, as a disk that was exchanged: what is opened next is empty.
+    /// Removes the store, as if the disk was replaced by an empty one.
     pub fn wipe(&self) {
         self.disk.stores.lock().remove(&self.slot);
     }
 
-    /// An empty place beside this store, where another one can be received. What was there before is removed.
+    /// The emptied slot for a received store.
     pub fn incoming(&self) -> Self {
         self.disk.stores.lock().insert(Slot::Incoming, Stored::default());
         MemoryBackend { disk: self.disk.clone(), slot: Slot::Incoming }
@@ -76,27 +75,27 @@ impl MemoryBackend {
 
     /// As `staged_at` for a store on disk.
     pub fn staged(&self) -> Result<Option<Applied>> {
-        shelf::staged(&self.disk)
+        slots::staged(&self.disk)
     }
 
     /// As `finish_install` for a store on disk.
     pub fn finish_install(&self) -> Result<Applied> {
-        shelf::swap(&self.disk)
+        slots::swap(&self.disk)
     }
 
     /// As `discard_staged` for a store on disk.
     pub fn discard_staged(&self) -> Result<()> {
-        shelf::discard(&self.disk)
+        slots::discard(&self.disk)
     }
 
-    /// Works on what lies in this handle's place; an empty place is an empty store.
+    /// Works on this handle's slot. An absent slot is an empty store.
     fn with<T>(&self, work: impl FnOnce(&mut Stored) -> T) -> T {
         work(self.disk.stores.lock().entry(self.slot).or_default())
     }
 }
 
 impl Stored {
-    /// The same content in files of its own.
+    /// A deep copy of the contents.
     fn copied(&self) -> Self {
         let copy = |(number, file): (&u64, &Arc<MemoryFile>)| {
             let bytes = RwLock::new(file.bytes.read().clone());
@@ -108,17 +107,16 @@ impl Stored {
 }
 
 impl Backend for MemoryBackend {
-    /// A home whose replacement was interrupted is refused here, where a store is opened first: the same rule as for
-    /// directories, so that simulations meet it too.
+    /// Refuses an interrupted replacement, as `SledBackend::open` does: simulations open a store here.
     fn catalogue(&mut self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        if self.slot == Slot::Home && shelf::is_interrupted(&self.disk)? {
+        if self.slot == Slot::Current && slots::is_interrupted(&self.disk)? {
             let reason = "it was being replaced when the process stopped";
             return Err(Error::Refused { attempt: "open the store", reason });
         }
         Ok(self.with(|stored| stored.catalogue.clone().into_iter().collect()))
     }
 
-    /// Atomic because it is done under one lock. Removals come first, as in sled's batch, though keys are disjoint.
+    /// Atomic, because it is one critical section. Removals come first, as in sled's batch.
     fn update(&mut self, update: Update) -> Result<()> {
         self.with(|stored| {
             for key in &update.removals {
@@ -129,15 +127,11 @@ impl Backend for MemoryBackend {
         Ok(())
     }
 
-    fn catalogue_bytes(&self) -> u64 {
-        self.with(|stored| stored.catalogue.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum())
-    }
-
     fn files(&mut self) -> Result<Vec<u64>> {
         Ok(self.with(|stored| stored.files.keys().copied().collect()))
     }
 
-    /// A number that exists is a bug of the caller, which counts them: on a disk it would be an error of `open`.
+    /// An existing number is a bug of the caller, which counts the files.
     fn create_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
         let file = Arc::new(MemoryFile { number, bytes: RwLock::default() });
         let older = self.with(|stored| stored.files.insert(number, file.clone()));
@@ -145,8 +139,7 @@ impl Backend for MemoryBackend {
         Ok(file)
     }
 
-    /// A file that the catalogue names and the disk does not have is damage, not a refusal: another copy of the store is
-    /// needed.
+    /// A missing file is damage: another copy of the store is needed.
     fn open_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
         match self.with(|stored| stored.files.get(&number).cloned()) {
             Some(file) => Ok(file),
@@ -159,23 +152,23 @@ impl Backend for MemoryBackend {
         Ok(())
     }
 
-    /// As on a disk, but the mark cannot be half written.
+    /// The marker is always written completely.
     fn complete(&mut self, applied: Applied) -> Result<()> {
-        self.with(|stored| stored.mark = Some(shelf::mark_bytes(applied)));
+        self.with(|stored| stored.marker = Some(slots::marker_bytes(applied)));
         Ok(())
     }
 
-    /// The incoming handle goes first: it names a place that is about to be renamed.
+    /// The incoming handle is dropped first, because its slot is about to be renamed.
     fn replace(&mut self, incoming: Box<dyn Backend>) -> Result<()> {
         drop(incoming);
-        assert_eq!(self.slot, Slot::Home, "what is replaced is the store in use");
-        shelf::swap(&self.disk)?;
+        assert_eq!(self.slot, Slot::Current, "what is replaced is the store in use");
+        slots::swap(&self.disk)?;
         Ok(())
     }
 }
 
-/// Renames that are done at once and last.
-impl Shelf for Disk {
+/// Renames are immediate and durable.
+impl SlotStorage for Disk {
     fn has(&self, slot: Slot) -> Result<bool> {
         Ok(self.stores.lock().contains_key(&slot))
     }
@@ -197,11 +190,11 @@ impl Shelf for Disk {
         Ok(())
     }
 
-    fn mark(&self, slot: Slot) -> Result<Option<Vec<u8>>> {
-        Ok(self.stores.lock().get(&slot).and_then(|stored| stored.mark.clone()))
+    fn marker(&self, slot: Slot) -> Result<Option<Vec<u8>>> {
+        Ok(self.stores.lock().get(&slot).and_then(|stored| stored.marker.clone()))
     }
 
-    fn mark_name(&self, _slot: Slot) -> String {
+    fn marker_name(&self, _slot: Slot) -> String {
         "the mark of a received store (in memory)".to_owned()
     }
 }
@@ -211,7 +204,7 @@ impl BlockFile for MemoryFile {
         name(self.number)
     }
 
-    /// All or nothing. A reader that asks beyond the end gets the same kind of error as from a file system.
+    /// Reads all bytes or none. Reading past the end is the same error as on a file system.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let bytes = self.bytes.read();
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -221,7 +214,7 @@ impl BlockFile for MemoryFile {
         Ok(())
     }
 
-    /// Grows the file with zeros up to `offset` where needed, as a sparse file would read.
+    /// Fills the gap before `offset` with zeros, like a sparse file.
     fn write_at(&self, written: &[u8], offset: u64) -> io::Result<()> {
         let mut bytes = self.bytes.write();
         let start = usize::try_from(offset).map_err(io::Error::other)?;
@@ -237,7 +230,7 @@ impl BlockFile for MemoryFile {
         Ok(())
     }
 
-    /// Never grows it.
+    /// Never extends the file.
     fn truncate(&self, length: u64) -> io::Result<()> {
         self.bytes.write().truncate(usize::try_from(length).unwrap_or(usize::MAX));
         Ok(())
@@ -248,7 +241,7 @@ impl BlockFile for MemoryFile {
     }
 }
 
-/// How errors call a file of this disk.
+/// The name of a file of this disk in errors.
 fn name(number: u64) -> String {
     format!("block file {number} (in memory)")
 }
@@ -269,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_file_is_still_read_by_who_holds_it() {
+    fn a_removed_file_is_still_readable_through_its_handle() {
         let mut disk = MemoryBackend::new();
         let file = disk.create_file(1).unwrap();
         file.write_at(b"hello", 2).unwrap();

@@ -1,18 +1,17 @@
-//! Where checkpoints live: a catalogue and block files.
+//! Where checkpoints are stored: a catalogue and block files.
 //!
-//! * `Backend::update` is atomic and durable on return. It is the one moment at which a checkpoint comes to be.
-//! * Block files are only appended to, synced before the catalogue names what is in them, and removed whole.
-//! * What a file holds beyond the last block that the catalogue names never happened.
+//! * `Backend::update` is atomic and durable on return. It completes a checkpoint.
+//! * Block files are only appended to. They are synced before the catalogue refers to their contents, and
+//!   removed as a whole.
+//! * Bytes after the last block that the catalogue refers to are not part of the store.
 //!
-//! A backend stores bytes; their meaning and their checksums belong to `catalogue` and `block_file`, so that every
-//! backend is checked alike.
+//! A backend stores bytes. Their meaning and checksums are defined in `checkpoint::catalogue` and `block`, so
+//! that all backends are checked alike.
 
-pub(crate) mod directories;
-mod flush;
+mod directories;
 mod memory;
-mod shelf;
 mod sled;
-pub(crate) mod witness;
+mod slots;
 
 use std::io;
 use std::sync::Arc;
@@ -24,55 +23,57 @@ pub use self::directories::{discard_staged, finish_install, staged_at};
 pub use self::memory::MemoryBackend;
 pub use self::sled::SledBackend;
 
-/// One atomic change of the catalogue. Keys are disjoint; none is empty or begins with 0, which backends keep for themselves.
+pub(crate) use self::directories::refused;
+pub(crate) use self::sled::SEQUENCE_FILE;
+
+/// One atomic change of the catalogue. Keys are disjoint. No key is empty or begins with 0, which is reserved
+/// for backends.
 #[derive(Debug, Default)]
 pub struct Update {
     pub puts: Vec<(Vec<u8>, Vec<u8>)>,
     pub removals: Vec<Vec<u8>>,
 }
 
-/// Durable home of one store. One store at a time uses it.
+/// The storage of one store, which is the only user.
 pub trait Backend: Send {
     /// The whole catalogue, in any order.
     fn catalogue(&mut self) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
 
-    /// Changes the catalogue: after a crash either all of it or nothing; durable on return.
+    /// Changes the catalogue, atomically and durably.
     fn update(&mut self, update: Update) -> Result<()>;
 
-    /// Bytes that the catalogue occupies.
-    fn catalogue_bytes(&self) -> u64;
-
-    /// Numbers of the block files there are.
+    /// Numbers of the existing block files.
     fn files(&mut self) -> Result<Vec<u64>>;
 
-    /// Creates an empty file, whose name survives a crash from then on.
+    /// Creates an empty file. Its name is durable on return.
     fn create_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>>;
 
-    /// Opens a file that is there, to read it and to append to it.
+    /// Opens an existing file, to read it and to append to it.
     fn open_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>>;
 
-    /// Removes the name. Readers that hold the file still read it.
+    /// Removes the name. Open handles can still read the file.
     fn remove_file(&mut self, number: u64) -> Result<()>;
 
-    /// Says durably that this store was received wholly, up to `applied`. Everything in it is synced by then.
+    /// Records durably that this store was received completely, up to `applied`. Its contents are synced
+    /// already.
     fn complete(&mut self, applied: Applied) -> Result<()>;
 
-    /// The store in `incoming`, received beside this one and completed, takes its place: from now on `self` is that
-    /// store. After a crash either of them is there, whole. Files of the old one stay readable for who holds them.
+    /// Replaces this store by the completed one in `incoming`: `self` is that store from now on. After a
+    /// crash one of the two stores is there, complete. Open handles can still read files of the old one.
     fn replace(&mut self, incoming: Box<dyn Backend>) -> Result<()>;
 }
 
-/// One block file, written by one owner and read by many.
+/// A block file with one writer and many readers.
 pub trait BlockFile: Send + Sync {
-    /// How errors call it.
+    /// The name in errors.
     fn name(&self) -> String;
-    /// Fills the buffer, or fails: with `UnexpectedEof` if the file ends before.
+    /// Fills the buffer. Fails with `UnexpectedEof` if the file is too short.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
-    /// Writes all of it, or fails; then any part may have arrived.
+    /// Writes all bytes. After an error any part may be written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// What was written before survives a power cut once this returns.
+    /// Makes earlier writes durable.
     fn sync(&self) -> io::Result<()>;
-    /// Cuts what lies behind. Only a start does this, to what a crash has left.
+    /// Truncates the file. Only a start does this, to what a crash left.
     fn truncate(&self, bytes: u64) -> io::Result<()>;
     /// The length of the file.
     fn bytes(&self) -> io::Result<u64>;

@@ -1,14 +1,14 @@
-//! Members of a cluster as far as their stores go: what they hold, and how it gets from one to the other.
+//! Members of a cluster with only their stores: their contents, and the transfer between them.
 
 use bytes::Bytes;
 use mvcc::{
     Applied, CompactProgress, Error, Export, Maintainer, MemoryBackend, Staged, Staging, Store, Writer,
 };
 
-use super::home::Home;
+use super::location::Location;
 use super::{Oracle, range, tiny_options};
 
-/// An open store and what it must hold.
+/// An open store and its expected contents.
 pub struct Member {
     pub writer: Writer,
     pub store: Store,
@@ -16,7 +16,7 @@ pub struct Member {
     pub oracle: Oracle,
 }
 
-impl Home {
+impl Location {
     pub fn open(&self) -> Member {
         let (writer, store, maintainer) = mvcc::open(self.backend(), tiny_options()).unwrap();
         Member { writer, store, maintainer, oracle: Oracle::default() }
@@ -24,7 +24,7 @@ impl Home {
 }
 
 impl Member {
-    /// One entry: a put, now and then a delete and an item.
+    /// One entry: a put, sometimes a delete and an item.
     fn entry(&mut self, number: u64) {
         let (key, value) = (format!("k{:02}", number * 7 % 23), format!("{number}-").repeat(12));
         self.oracle.request(|request| request.put(&key, &value, 0));
@@ -64,9 +64,9 @@ impl Member {
     }
 }
 
-/// A member with some history, part of it compacted, all of it durable.
+/// A member with some history, part of it compacted, and all of it durable.
 pub fn leader() -> Member {
-    let mut leader = Home::Memory(MemoryBackend::new()).open();
+    let mut leader = Location::Memory(MemoryBackend::new()).open();
     leader.entries(1..=60);
     leader.compact(20);
     leader.settle();
@@ -79,7 +79,7 @@ pub fn chunks(mut export: Export, bytes_max: usize) -> Vec<Bytes> {
     std::iter::from_fn(|| export.next(bytes_max).unwrap()).collect()
 }
 
-pub fn receive(home: &Home, chunks: &[Bytes]) -> Result<Staged, Error> {
+pub fn receive(home: &Location, chunks: &[Bytes]) -> Result<Staged, Error> {
     let mut staging = Staging::begin(home.incoming(), &tiny_options())?;
     for chunk in chunks {
         staging.add(chunk)?;

@@ -1,12 +1,14 @@
 //! What a core holds in memory is bounded by bytes: however long an entry is, and however slow the others are.
 
 use raft::Storage as _;
-use raft::eraftpb::{Message, MessageType};
+use raft::eraftpb::{EntryType, Message, MessageType};
 
+use super::event::Effects;
+use super::state::{INFLIGHT_BYTES_MAX, inflight_messages_max};
 use super::tests::{Bench, append, batch, bench_of, heartbeat};
 use super::*;
-use crate::Position;
-use crate::message::Outbound;
+use crate::wire::Outbound;
+use crate::{EmptyLog, Limits, Position, Role, StoreState};
 
 const MIB: usize = 1 << 20;
 
@@ -20,6 +22,7 @@ fn setup(entry_bytes_max: usize) -> Setup {
         entry_bytes_max,
         catch_up_entries: 0,
         store: StoreState::Whole,
+        empty_log: EmptyLog::New,
     }
 }
 

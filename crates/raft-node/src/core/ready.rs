@@ -22,10 +22,10 @@
 use raft::eraftpb::{HardState, Message, MessageType};
 
 use super::Core;
+use super::event::Effects;
 use crate::Fatal;
-use crate::event::Effects;
-use crate::message::encode_all;
-use crate::persist::{PersistJob, Restart};
+use crate::log::{PersistJob, Restart};
+use crate::wire::encode_all;
 
 impl Core {
     /// One round of raft-rs' asynchronous ready.
@@ -79,9 +79,9 @@ impl Core {
     /// The log begins anew behind a snapshot: in memory now, on disk with job `number`.
     ///
     /// In between, raft-rs sees a log that starts at the snapshot, while the log thread still has the old one. Nothing
-    /// asks the files meanwhile: whatever lies behind the snapshot is in the store's cache until it is synced.
+    /// asks the files meanwhile: what follows the snapshot is in the store's cache until it is synced.
     fn restart(&mut self, number: u64, snapshot: &raft::eraftpb::Snapshot) -> Restart {
-        let at = super::snapshots::position(snapshot);
+        let at = super::state::position(snapshot);
         self.begin_restart(number, at);
         let store = self.raw.mut_store();
         store.restore(at);
@@ -111,7 +111,9 @@ impl Core {
         match message.msg_type {
             _ if cfg!(feature = "mutant-early-promises") => false,
             MessageType::MsgPropose | MessageType::MsgReadIndex => false,
-            MessageType::MsgHeartbeatResponse => self.vote_unsynced.is_some(),
+            MessageType::MsgHeartbeatResponse => {
+                self.vote_unsynced.is_some() && !cfg!(feature = "mutant-early-heartbeat-answers")
+            }
             _ => true,
         }
     }

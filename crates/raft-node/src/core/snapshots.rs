@@ -19,15 +19,14 @@
 //! * While a follower is being brought up, the entries behind its snapshot stay: otherwise a busy leader would trim them
 //!   before it is done, and begin again for ever.
 
-use std::collections::{BTreeMap, VecDeque};
-
-use raft::eraftpb::{ConfState, Message, MessageType, Snapshot};
+use raft::eraftpb::{ConfState, Message, MessageType};
 use raft::{ProgressState, SnapshotStatus};
 
 use super::Core;
-use crate::event::{Effects, SnapshotOffer, SnapshotOutcome};
-use crate::message::encode_all;
-use crate::persist::PersistJob;
+use super::event::Effects;
+use super::state::{Hold, position};
+use crate::log::PersistJob;
+use crate::wire::{SnapshotOffer, SnapshotOutcome, encode_all};
 use crate::{Position, Role, StoreState};
 
 /// Entries behind a snapshot are kept for this many election timeouts after it was sent: time to install it and to ask
@@ -41,94 +40,13 @@ const HOLD_TIMEOUTS: u32 = 10;
 /// be the disk of a small member. A follower that lags by more gets a snapshot, which is hardly dearer.
 const CATCH_UP_BYTES_MAX: u64 = 32 << 20;
 
-/// A follower that is being brought up.
-struct Hold {
-    /// It will ask for what follows this entry.
-    index: u64,
-    /// Counts down once the stream is through.
-    ticks_left: Option<u32>,
-}
+/// A hold keeps no more of the log than this. Past it the hold is let go; the follower gets a newer snapshot, whose stream
+/// takes the place of the one under way. At its pace of 8 MiB per second, a stream of 17 minutes: a leader that writes
+/// faster than that for so long would not be caught up with anyway.
+const HOLD_BYTES_MAX: u64 = if cfg!(test) { 1 << 20 } else { 8 << 30 };
 
-/// What a core remembers about snapshots.
-///
-/// A snapshot on its way through a follower is in one of these places at a time, from top to bottom:
-///
-/// ```text
-///   accepted ──ready──▶ restarting ──durable──▶ install_due ──turn──▶ installing ──Applied──▶ gone
-///   within (store lost) ──stable reaches it───▶ install_due
-/// ```
-pub(super) struct Snapshots {
-    catch_up_entries: u64,
-    /// Whether the machine holds what the log says it applied.
-    store: StoreState,
-    /// Followers with a stream under way or just finished.
-    holds: BTreeMap<u64, Hold>,
-    /// A checkpoint or the end of a hold may allow to trim.
-    trim_due: bool,
-    /// There may be more to trim, at the next tick.
-    trim_again: bool,
-    /// Taken over by raft-rs; its ready comes next.
-    accepted: Option<Position>,
-    /// Restarts of the log on their way to the disk, with the numbers of their jobs.
-    restarting: VecDeque<(u64, Position)>,
-    /// To be handed out when its turn comes: the log has been restarted, or reaches it.
-    install_due: Option<Position>,
-    /// Staged for a lost store; the log is not yet known to be committed and synced up to it.
-    within: Option<Position>,
-    /// Handed out and not yet done.
-    installing: Option<Position>,
-    /// Ticks until a lost store is asked for again.
-    ask_in: u32,
-    /// For the next turn.
-    wanted: Option<u64>,
-    ignored: Vec<Position>,
-    offers: Vec<SnapshotOffer>,
-}
-
-impl Snapshots {
-    pub fn new(catch_up_entries: u64, store: StoreState) -> Self {
-        Snapshots {
-            catch_up_entries,
-            store,
-            holds: BTreeMap::new(),
-            trim_due: false,
-            trim_again: false,
-            accepted: None,
-            restarting: VecDeque::new(),
-            install_due: None,
-            within: None,
-            installing: None,
-            ask_in: 0,
-            wanted: None,
-            ignored: Vec::new(),
-            offers: Vec::new(),
-        }
-    }
-
-    /// Whether this very snapshot is: it came twice.
-    fn is_on_its_way(&self, at: Position) -> bool {
-        let known = [self.accepted, self.install_due, self.within, self.installing];
-        known.contains(&Some(at)) || self.restarting.iter().any(|(_, restart)| *restart == at)
-    }
-
-    /// Whether a snapshot is on its way into the log or the machine.
-    fn under_way(&self) -> bool {
-        self.within.is_some() || self.is_decided()
-    }
-
-    /// Whether one of them is certain to be installed, unless a newer one overtakes it.
-    fn is_decided(&self) -> bool {
-        self.accepted.is_some()
-            || !self.restarting.is_empty()
-            || self.install_due.is_some()
-            || self.installing.is_some()
-    }
-}
-
-pub(super) fn position(snapshot: &Snapshot) -> Position {
-    let metadata = snapshot.get_metadata();
-    Position { index: metadata.index, term: metadata.term }
-}
+/// A member that asked for the state is taken for one without a store for this many election timeouts. It asks in each.
+const STORELESS_TIMEOUTS: u32 = 3;
 
 /// Whether two memberships are the same, in whatever order they are written.
 fn same_members(a: &ConfState, b: &ConfState) -> bool {
@@ -160,7 +78,7 @@ impl Core {
         let (snapshots, messages): (Vec<_>, Vec<_>) =
             messages.into_iter().partition(|message| message.msg_type == MessageType::MsgSnapshot);
         for message in snapshots {
-            // Whoever leads no more has nothing to bring anybody up to; its successor makes its own offer.
+            // A member that no longer leads offers nothing; the next leader makes its own offer.
             if self.role() == Role::Leader && message.term == self.term() {
                 effects.snapshots.push(self.offer(message));
             }
@@ -199,6 +117,7 @@ impl Core {
     pub(super) fn snapshot_requested(&mut self, message: &Message) {
         let streaming = self.snapshots.holds.get(&message.from).is_some_and(|hold| hold.ticks_left.is_none());
         let led = self.role() == Role::Leader && message.term == self.term();
+        self.snapshots.storeless.insert(message.from, self.election_ticks * STORELESS_TIMEOUTS);
         // A stream that raft-rs began serves as well; one at a time.
         let progress = self.raw.raft.prs().get(message.from).map(|progress| progress.state);
         if !led || streaming || progress.is_none_or(|state| state == ProgressState::Snapshot) {
@@ -226,7 +145,7 @@ impl Core {
     /// One border a tick, so that the disk is never busy with removing for long: ten segments a second with the usual
     /// rhythm, faster than any log grows.
     ///
-    /// The store forgets them first, in memory, and the log thread removes them later: nobody reads what is about to go.
+    /// The store forgets them first, in memory, and the log thread removes them later: what is about to go is not read any more.
     pub(super) fn trim(&mut self, effects: &mut Effects) {
         // A job of its own has the number of the last ready, which must not be that of a job under way.
         if effects.persist.is_empty() && !self.unsynced.is_empty() {
@@ -239,7 +158,8 @@ impl Core {
         let durable = if cfg!(feature = "mutant-early-trim") { self.handed } else { store.checkpoint.index };
         let by_number = durable.saturating_sub(self.snapshots.catch_up_entries);
         let unneeded = by_number.max(store.back_by(durable, CATCH_UP_BYTES_MAX).min(durable));
-        let held = self.snapshots.holds.values().map(|hold| hold.index).min().unwrap_or(u64::MAX);
+        let held = self.snapshots.holds.values().map(|hold| hold.index).min();
+        let held = held.filter(|_| !cfg!(feature = "mutant-trim-ignores-holds")).unwrap_or(u64::MAX);
         let start = store.release_point(unneeded.min(held));
         if start.index <= store.start().index {
             return;
@@ -269,6 +189,11 @@ impl Core {
     /// Time for holds and requests.
     pub(super) fn tick_snapshots(&mut self) {
         let led = self.role() == Role::Leader;
+        self.snapshots.storeless.retain(|_, ticks_left| {
+            *ticks_left = ticks_left.saturating_sub(1);
+            *ticks_left > 0
+        });
+        self.bound_holds();
         let before = self.snapshots.holds.len();
         self.snapshots.holds.retain(|_, hold| {
             hold.ticks_left = hold.ticks_left.map(|ticks| ticks.saturating_sub(1));
@@ -280,8 +205,39 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Lets go of holds that keep too much of the log.
+    fn bound_holds(&mut self) {
+        if self.snapshots.holds.is_empty() {
+            return;
+        }
+        let floor = self.raw.store().back_by(self.stable, HOLD_BYTES_MAX);
+        let over: Vec<u64> = self
+            .snapshots
+            .holds
+            .iter()
+            .filter(|(_, hold)| hold.index < floor)
+            .map(|(peer, _)| *peer)
+            .collect();
+        for peer in over {
+            tracing::warn!(peer, "a snapshot takes too long: the log that it needs is not kept any more");
+            self.snapshot_reported(peer, SnapshotOutcome::Failed);
+        }
+    }
+
+    /// Whether `peer` asked for the state lately.
+    pub(super) fn lacks_its_store(&self, peer: u64) -> bool {
+        self.snapshots.storeless.contains_key(&peer)
+    }
+}
+
 /// The follower's side.
 impl Core {
+    /// Whether this member's store is lost, and no snapshot is on its way to it.
+    pub(super) fn waits_for_a_store(&self) -> bool {
+        self.snapshots.store == StoreState::Lost && !self.snapshots.under_way()
+    }
+
     /// Whether this member may lead: a leader must have its state, or know that it is about to.
     pub(super) fn has_its_state(&self) -> bool {
         self.snapshots.store == StoreState::Whole && !self.snapshots.under_way()
@@ -302,13 +258,11 @@ impl Core {
         let conf = message.get_snapshot().get_metadata().get_conf_state();
         if !same_members(conf, &self.raw.store().state.conf) {
             tracing::warn!(peer = from, ?conf, "a snapshot of other members is ignored");
-            self.snapshots.ignored.push(at);
-            return;
+            return self.ignore_snapshot(at);
         }
         if at.term > message.term {
             // Its leader was deposed while it streamed, and its state went on. In which term it speaks is not its to say.
-            self.snapshots.ignored.push(at);
-            return;
+            return self.ignore_snapshot(at);
         }
         let overtaken = self.snapshots.accepted;
         self.step(|raw| raw.step(message));
@@ -322,6 +276,13 @@ impl Core {
             self.snapshots.ignored.extend(before);
         } else if pending != Some(at) && !self.snapshots.is_on_its_way(at) {
             tracing::info!(peer = from, index = at.index, commit = self.commit(), "a snapshot is ignored");
+            self.snapshots.ignored.push(at);
+        }
+    }
+
+    /// What is staged for `at` may go, unless the same snapshot came before and is on its way.
+    pub(super) fn ignore_snapshot(&mut self, at: Position) {
+        if !self.snapshots.is_on_its_way(at) {
             self.snapshots.ignored.push(at);
         }
     }
@@ -406,7 +367,7 @@ impl Core {
     ///
     /// A reject of nothing, as far as raft-rs is concerned, and the leader's core keeps it from raft-rs.
     pub(super) fn ask_for_snapshot(&mut self, effects: &mut Effects) {
-        let lost = self.snapshots.store == StoreState::Lost && !self.snapshots.under_way();
+        let lost = self.waits_for_a_store();
         let leader = self.leader().filter(|leader| *leader != self.raw.raft.id);
         let Some(leader) = leader.filter(|_| lost && self.snapshots.ask_in == 0) else { return };
         if self.vote_unsynced.is_some() {
@@ -424,5 +385,32 @@ impl Core {
             ..Message::default()
         };
         effects.send.extend(encode_all(vec![request]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::event::Event;
+    use crate::core::tests::{batch, bench};
+
+    #[test]
+    fn a_hold_keeps_a_bounded_part_of_the_log() {
+        let mut bench = bench(&[1], 8 << 20);
+        bench.settle();
+        for (index, kept) in [(1, false), (6, true)] {
+            bench.core.snapshots.holds.insert(3, Hold { index, ticks_left: None });
+            for sequence in 1..=6 {
+                bench.core.propose(&[batch(sequence, 400_000)]).unwrap();
+                for committed in bench.settle() {
+                    bench.core.handle(Event::Applied { index: committed.at.index }).unwrap();
+                }
+                if kept {
+                    break;
+                }
+            }
+            bench.core.handle(Event::Tick).unwrap();
+            assert_eq!(bench.core.snapshots.holds.contains_key(&3), kept, "of entry {index}");
+        }
     }
 }

@@ -1,18 +1,16 @@
 use std::path::Path;
 
-use raft::eraftpb::ConfState;
+use bytes::Bytes;
+use raft::eraftpb::{ConfState, Entry, Message, MessageType};
 use wal::testing::SimFs;
 use wal::{Options, Wal};
 
+use super::event::Effects;
+use super::turn::Refused;
 use super::*;
-use crate::batch::{BatchBuilder, BatchId};
-use crate::event::Committed;
-use crate::message::Outbound;
-use crate::message::encode_all;
-use crate::persist::PersistJob;
-use crate::persist::{Durable, persist};
-use crate::state::DurableState;
-use crate::{Lane, Position};
+use crate::log::{Durable, DurableState, LogStore, PersistJob, persist};
+use crate::wire::{BatchBuilder, BatchId, Outbound, encode_all};
+use crate::{EmptyLog, Lane, Position, StoreState};
 
 pub(super) struct Bench {
     pub core: Core,
@@ -30,13 +28,14 @@ pub(super) fn bench(voters: &[u64], apply_bytes_max: usize) -> Bench {
         entry_bytes_max: 1 << 20,
         catch_up_entries: 0,
         store: StoreState::Whole,
+        empty_log: EmptyLog::New,
     };
     bench_of(voters, &setup, 1 << 20)
 }
 
 pub(super) fn bench_of(voters: &[u64], setup: &Setup, cache_bytes_max: usize) -> Bench {
     let start = wal::Position::default();
-    let options = Options { segment_bytes: 1 << 20 };
+    let options = Options { segment_bytes: 1 << 20, salt: [7; 16] };
     let wal = Wal::create(SimFs::new(), Path::new("/log"), b"", start, options).unwrap();
     let conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
     let state = DurableState { conf, ..DurableState::default() };
@@ -50,6 +49,11 @@ impl Bench {
         let (durable, promises) = persist(&mut self.wal, jobs).unwrap().0.redeem();
         self.core.handle(Event::Durable(durable)).unwrap();
         promises
+    }
+
+    /// As [`Bench::sync`], if there is anything to sync.
+    pub fn sync_all(&mut self, jobs: Vec<PersistJob>) -> Vec<Outbound> {
+        if jobs.is_empty() { Vec::new() } else { self.sync(jobs) }
     }
 
     /// Turns and syncs until nothing is left to do; returns what was committed.

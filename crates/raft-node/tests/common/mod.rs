@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use raft_node::{
-    Answer, Applier, ApplyJob, Event, Fatal, Found, Gauges, Node, NodeSetup, Outbound, PersistJob, Position,
-    ProposeError, ReadError, Role, Setup, SnapshotOffer, SnapshotOutcome, StateMachine, StoreState, Turn,
-    persist,
+    Answer, Applier, ApplyJob, EmptyLog, Event, Fatal, Found, Gauges, Inquiry, Node, NodeSetup, Outbound,
+    PersistJob, Position, ProposeError, ReadError, Role, Setup, SnapshotOffer, SnapshotOutcome, StateMachine,
+    StoreState, Turn, persist,
 };
 use wal::testing::{Crash, SimFs};
 use wal::{Options, Wal};
@@ -99,15 +99,21 @@ pub struct Cluster {
     pub batch_bytes_max: usize,
     pub apply_bytes_max: usize,
     pub catch_up_entries: u64,
+    /// For members that are built from now on.
+    pub empty_log: EmptyLog,
 }
 
 /// Small, so that a few commands fill a segment.
-const OPTIONS: Options = Options { segment_bytes: 8 << 10 };
+const OPTIONS: Options = Options { segment_bytes: 8 << 10, salt: [7; 16] };
 pub const REQUEST_TIMEOUT_TICKS: u64 = 70;
 const DIR: &str = "/log";
 
 impl Cluster {
     pub fn new(count: u64) -> Cluster {
+        Cluster::begin(count, EmptyLog::New)
+    }
+
+    pub fn begin(count: u64, empty_log: EmptyLog) -> Cluster {
         let mut cluster = Cluster {
             members: BTreeMap::new(),
             wire: VecDeque::new(),
@@ -119,6 +125,7 @@ impl Cluster {
             asleep: None,
             batch_bytes_max: 1 << 20,
             apply_bytes_max: 8 << 20,
+            empty_log,
         };
         for id in 1..=count {
             let disk = SimFs::new();
@@ -152,6 +159,7 @@ impl Cluster {
                 entry_bytes_max: 1 << 20,
                 catch_up_entries: self.catch_up_entries,
                 store,
+                empty_log: self.empty_log,
             },
             boot_nonce: 100 * id + boots,
             batch_bytes_max: self.batch_bytes_max,
@@ -219,6 +227,37 @@ impl Cluster {
                 None => (Book::default(), StoreState::Lost),
             }
         });
+    }
+
+    /// Starts the member with empty disks. What its old process sent is lost.
+    pub fn wipe(&mut self, id: u64) {
+        let count = self.members.len() as u64;
+        let old = self.members.remove(&id).unwrap();
+        let disk = SimFs::new();
+        let start = wal::Position::default();
+        let wal = Wal::create(disk.clone(), Path::new(DIR), b"test", start, OPTIONS).unwrap();
+        let found = Found::created(&wal);
+        self.empty_log = EmptyLog::Unconfirmed;
+        let begun = (Book::default(), StoreState::Whole, old.boots + 1);
+        let member = self.build(id, count, disk, wal, found, begun);
+        self.wire.retain(|(from, message)| message.to != id && *from != id);
+        self.streams.retain(|(from, _)| *from != id);
+        self.members.insert(id, member);
+    }
+
+    /// The member asks all that it reaches. True if it is confirmed after that.
+    pub fn inquire(&mut self, id: u64) -> bool {
+        let mut inquiry = Inquiry::new(self.members.len());
+        for (peer, member) in self.members.iter_mut().filter(|(peer, member)| **peer != id && member.up) {
+            if !self.cut.contains(&(id, *peer)) && !self.cut.contains(&(*peer, id)) {
+                inquiry.note(*peer, member.node.answer_member(id));
+            }
+        }
+        if let Some(confirmation) = inquiry.confirmation() {
+            self.member(id).node.handle(Event::Confirmed(confirmation)).unwrap();
+            self.settle();
+        }
+        !self.members[&id].node.is_unconfirmed()
     }
 
     fn reopen(&mut self, id: u64, crash: Crash, store: impl FnOnce(&Found<SimFs>) -> (Book, StoreState)) {

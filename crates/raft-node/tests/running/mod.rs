@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use raft_node::{
-    Answer, Config, Fatal, Handle, Lane, Limits, Log, LogSync, Observer, Position, Role, SnapshotOffer,
-    SnapshotOutcome, Started, StateMachine, StoreState, Threads, Transport, start,
+    Answer, Config, EmptyLog, Fatal, Handle, Lane, Limits, Log, LogSync, Observer, Position, Role,
+    SnapshotOffer, SnapshotOutcome, Started, StateMachine, StoreState, Threads, Transport, start,
 };
 use tempfile::TempDir;
 use wal::{Fs, Options, RealFs, Wal};
 
-pub const OPTIONS: Options = Options { segment_bytes: 1 << 20 };
+pub const OPTIONS: Options = Options { segment_bytes: 1 << 20, salt: [7; 16] };
 
 pub type Lines = Arc<Mutex<Vec<String>>>;
 
@@ -186,6 +186,7 @@ pub fn config(id: u64, count: u64) -> Config {
         election_ticks: 10,
         catch_up_entries: 5_000,
         store: StoreState::Whole,
+        empty_log: EmptyLog::New,
         limits: Limits { request_timeout: Duration::from_secs(5), ..Limits::default() },
     }
 }

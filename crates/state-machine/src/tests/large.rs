@@ -1,4 +1,4 @@
-//! Large ranges: their pieces, end to end, are what the ordinary answer encodes to.
+//! Large ranges: their windows, concatenated, are the encoded ordinary response.
 
 use api::etcdserverpb::{RangeRequest, RangeResponse};
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use prost::Message;
 use super::world::refusal;
 use crate::{LargeRange, range};
 
-/// A store whose every part is small: some records per block, some blocks per file, one or two blocks in the cache.
+/// A store of small parts: some records per block, some blocks per file, one or two blocks in the cache.
 struct Tiny {
     writer: Writer,
     store: Store,
@@ -28,7 +28,7 @@ enum Act {
         from: u16,
         to: u16,
     },
-    /// So many revisions are left readable.
+    /// Number of revisions that stay readable.
     Compact {
         left: i64,
     },
@@ -44,6 +44,8 @@ impl Tiny {
             cache_bytes: 1024,
             checkpoint_due_bytes: 1 << 20,
             checkpoint_full_bytes: 4 << 20,
+            dropped_max: 1000,
+            ..Options::default()
         };
         let (writer, store, maintainer) = mvcc::open(Box::new(MemoryBackend::new()), options).unwrap();
         Tiny { writer, store, maintainer, index: 0 }
@@ -59,7 +61,7 @@ impl Tiny {
                 let [from, to] = [from, to].map(|key| Bytes::copy_from_slice(&key.to_be_bytes()));
                 self.writer.begin().delete_range(&KeyRange::new(from, to), Previous::Skip).unwrap();
             }
-            // Refused where it goes back, which changes nothing.
+            // Going back is refused and changes nothing.
             Act::Compact { left } => drop(self.writer.compact(self.store.revision() - left)),
             Act::Persist => drop(self.maintainer.persist().unwrap()),
             Act::Tidy => while self.maintainer.compact_step(7).unwrap() == CompactProgress::More {},
@@ -68,7 +70,7 @@ impl Tiny {
         self.writer.end_entry(Applied { index: self.index, term: 1 }).unwrap();
     }
 
-    /// Everything that could pull a found range's records away from under it.
+    /// Everything that could remove the records of a resolved range.
     fn shake(&mut self) {
         for key in 0..60 {
             self.act(&Act::Put { key, bytes: 90, lease: 0 });
@@ -83,7 +85,8 @@ impl Tiny {
     }
 }
 
-/// The pieces of a message, end to end; the windows cut anew at `again`, as for a client that stopped reading there.
+/// The concatenated buffers of a message. Windows begin anew at `again`, as for a client that stopped reading
+/// there.
 fn pieces(large: &LargeRange, window_bytes: usize, again: u64) -> Vec<u8> {
     let mut message = large.before(large.header());
     let (before, mut at) = (message.len(), 0);
@@ -102,7 +105,7 @@ fn pieces(large: &LargeRange, window_bytes: usize, again: u64) -> Vec<u8> {
 }
 
 fn whole(store: &Store, request: &RangeRequest) -> Vec<u8> {
-    range(store, request).unwrap().encode_to_vec()
+    range(store, request, &()).unwrap().encode_to_vec()
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -144,7 +147,7 @@ proptest! {
             ..RangeRequest::default()
         };
         let wanted = whole(&tiny.store, &request);
-        let large = LargeRange::find(&tiny.store, &request).unwrap();
+        let large = LargeRange::find(&tiny.store, &request, &()).unwrap();
         prop_assert_eq!(&pieces(&large, window_bytes, again), &wanted);
         tiny.shake();
         prop_assert_eq!(&pieces(&large, window_bytes, again), &wanted);
@@ -152,7 +155,7 @@ proptest! {
     }
 }
 
-/// All keys, in the order of the alphabet or of nothing, most of them in stored blocks.
+/// All keys, in key order or scattered, most of them in stored blocks.
 #[test]
 fn keys_in_order_and_scattered_ones_come_out_alike() {
     for step in [1, 7919u32] {
@@ -164,7 +167,7 @@ fn keys_in_order_and_scattered_ones_come_out_alike() {
         let request =
             RangeRequest { key: vec![0].into(), range_end: vec![0].into(), ..RangeRequest::default() };
         let wanted = whole(&tiny.store, &request);
-        let large = LargeRange::find(&tiny.store, &request).unwrap();
+        let large = LargeRange::find(&tiny.store, &request, &()).unwrap();
         tiny.shake();
         assert!(pieces(&large, 10_000, 12_345) == wanted, "step {step}");
         assert_eq!(RangeResponse::decode(&wanted[..]).unwrap().kvs.len(), 5000);
@@ -176,7 +179,7 @@ fn a_window_comes_in_pieces() {
     let mut tiny = Tiny::new();
     (0..9).for_each(|key| tiny.act(&Act::Put { key, bytes: 400_000 + usize::from(key), lease: 0 }));
     let request = RangeRequest { key: vec![0].into(), range_end: vec![0].into(), ..RangeRequest::default() };
-    let large = LargeRange::find(&tiny.store, &request).unwrap();
+    let large = LargeRange::find(&tiny.store, &request, &()).unwrap();
     let lengths: Vec<_> =
         large.window(0, 2_900_000).unwrap().iter().map(|piece| piece.len() / 1000).collect();
     assert_eq!(lengths, [800, 800, 800, 400]);
@@ -200,7 +203,7 @@ fn what_a_range_refuses_a_large_one_refuses() {
             revision,
             ..RangeRequest::default()
         };
-        let refused = LargeRange::find(&tiny.store, &request).map_err(refusal).err();
+        let refused = LargeRange::find(&tiny.store, &request, &()).map_err(refusal).err();
         assert_eq!(refused, wanted, "revision {revision}");
     }
 }

@@ -1,4 +1,4 @@
-//! The machine itself: positions, members, restarts, and what makes it stop.
+//! The machine: positions, members, restarts, and fatal errors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,7 +9,7 @@ use mvcc::{Applied, MemoryBackend, Options};
 use super::World;
 use super::world::machine;
 use crate::command::{self, Kind};
-use crate::{Answer, Fatal, Genesis, StateMachine, active_alarms, members};
+use crate::{Answer, Genesis, StateMachine, active_alarms, members};
 
 fn member(id: u64) -> Member {
     Member { id, peer_ur_ls: vec![format!("http://m{id}:2380")], ..Member::default() }
@@ -99,17 +99,6 @@ fn applying_an_entry_twice_is_our_bug() {
 }
 
 #[test]
-fn bytes_that_are_no_command_stop_the_machine_and_name_the_entry() {
-    let mut machine = machine(&Genesis::default());
-    for command in [&b"\xff"[..], b"", b"\xd2\x05\x00"] {
-        let at = Applied { index: 4, term: 1 };
-        let fatal = machine.apply(at, &Bytes::copy_from_slice(command), Answer::Unwanted).unwrap_err();
-        assert!(matches!(fatal, Fatal::Decode { index: 4, .. }), "{fatal:?}");
-        assert_eq!(fatal.to_string(), "decode a command of entry 4");
-    }
-}
-
-#[test]
 fn what_validation_would_refuse_is_refused_by_apply_as_well() {
     let mut world = World::new();
     let empty_key = PutRequest::default();
@@ -161,14 +150,14 @@ fn a_restart_goes_on_from_the_checkpoint_and_arrives_at_the_same_bytes() {
 
 #[test]
 fn an_installed_store_is_all_that_the_machine_knows_afterwards() {
-    // The leader's store has raised an alarm, and then some.
+    // The leader's store has an alarm and more.
     let (writer, _, mut sender) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
     let mut leader = StateMachine::new(writer, &genesis()).unwrap();
     let alarm = api::etcdserverpb::AlarmRequest { action: 1, member_id: 7, alarm: 1 };
     apply(&mut leader, &[put("a"), put("b"), command::encode(Kind::Alarm(alarm)), put("b")]);
     sender.persist().unwrap();
 
-    // The follower has another past: other members, and nothing that forbids a put.
+    // The follower has another history: other members, and no alarm.
     let disk = MemoryBackend::new();
     let (writer, _, mut receiver) = mvcc::open(Box::new(disk.clone()), Options::default()).unwrap();
     let mut follower = StateMachine::new(writer, &Genesis { members: vec![member(1)] }).unwrap();
@@ -184,7 +173,7 @@ fn an_installed_store_is_all_that_the_machine_knows_afterwards() {
     assert_eq!((follower.applied(), at), (leader.applied(), leader.applied()));
     assert_eq!(active_alarms(follower.store()).unwrap(), active_alarms(leader.store()).unwrap());
     assert_eq!(members(follower.store()).unwrap(), members(leader.store()).unwrap());
-    // The next entry is refused by both for the same alarm.
+    // Both refuse the next entry for the same alarm.
     let next = Applied { index: 5, term: 1 };
     let [ours, theirs] = [&mut follower, &mut leader].map(|machine| {
         let outcome = machine.apply(next, &put("c"), Answer::Wanted).unwrap().unwrap();

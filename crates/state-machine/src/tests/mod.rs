@@ -1,34 +1,35 @@
-//! Stories about what commands mean. Each runs on two machines at once, of which only one is asked for answers; after
-//! each script both must hold the same bytes (see `world`).
+//! Scripts of commands. Each runs on two machines, of which only one returns outcomes. After each script both
+//! must hold the same bytes (see `world`).
 
 mod alarms;
 mod compares;
+#[path = "../../../mvcc/tests/common/golden.rs"]
+mod golden;
 mod large;
 mod machine;
 mod model;
 mod property;
-mod puts;
-mod ranges;
 mod script;
 mod streams;
-mod txns;
+pub(crate) mod totality;
 mod validation;
 mod world;
 
-use world::World;
+use std::path::Path;
 
-/// Plays `story` and compares what the last request of `request` answers.
-fn check(story: &str, request: &str, answer: &str) {
-    let mut world = World::new();
-    world.play(story);
-    assert_eq!(world.play(request), answer, "\n  story:   {story}\n  request: {request}");
-}
+pub(crate) use world::World;
 
-/// The same for several requests after one story; each sees what those before it did.
-fn check_all(story: &str, requests: &[(&str, &str)]) {
-    let mut world = World::new();
-    world.play(story);
-    for (request, answer) in requests {
-        assert_eq!(world.play(request), *answer, "\n  story:   {story}\n  request: {request}");
-    }
+/// Golden scripts, in `tests/scripts`. `script` describes the commands; `new` begins with new machines.
+#[test]
+fn scripts_give_their_output() {
+    golden::run_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts"), || {
+        let mut world = World::new();
+        move |line| match line {
+            "new" => {
+                world = World::new();
+                String::new()
+            }
+            steps => world.play(steps),
+        }
+    });
 }

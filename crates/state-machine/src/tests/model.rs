@@ -1,4 +1,4 @@
-//! A naive store: every revision is a full map of what lived then. Slow, obvious, and shares nothing with the real one.
+//! A naive store: every revision is a full map. It shares no code with the real one.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ impl Model {
         accepted
     }
 
-    /// What `World` writes down for the same range.
+    /// The range as `World` prints it.
     pub fn range(&self, request: &RangeRequest) -> String {
         let now = self.revision();
         let at = if request.revision <= 0 { now } else { request.revision };

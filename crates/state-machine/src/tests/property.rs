@@ -1,4 +1,4 @@
-//! Random histories against the naive model, through every door: puts, deletes, transactions, compactions, ranges.
+//! Random histories compared with the naive model: puts, deletes, transactions, compactions, ranges.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ use crate::command::Kind;
 #[derive(Clone, Debug)]
 enum Action {
     Change(Change),
-    /// If the key's version is this, then the first list, else the second; some of it inside a nested transaction.
+    /// The first list if the key has this version, else the second. Some of it is in a nested transaction.
     Txn {
         key: String,
         version: i64,
@@ -29,7 +29,7 @@ enum Action {
     Range(RangeRequest),
 }
 
-/// Few keys, so that histories meet.
+/// Few keys, so that operations meet on them.
 fn key() -> impl Strategy<Value = String> {
     "[a-d]{1,2}"
 }

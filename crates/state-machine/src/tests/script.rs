@@ -1,4 +1,4 @@
-//! The language of the stories: steps parted by `;`, read into the requests that a client would send.
+//! The language of the scripts: steps separated by `;`, parsed into the requests that a client would send.
 //!
 //!   put a=1 [lease=5 prev ignore_value ignore_lease]      del a | del a..c [prev]
 //!   range a | a..c | a.. | * [limit=2 rev=3 sort=desc by=mod keys count min_mod=2 max_create=4 serializable]
@@ -17,12 +17,12 @@ use bytes::Bytes;
 
 use crate::command::{Kind, PublishMember};
 
-/// One step of a story.
+/// One step of a script.
 #[derive(Clone, Debug)]
 pub enum Step {
     Range(RangeRequest),
     Command(Kind),
-    /// A transaction's operation without content; only there.
+    /// An operation without content; only in a transaction.
     Nothing,
 }
 
@@ -185,7 +185,7 @@ fn op(step: Step) -> RequestOp {
     RequestOp { request }
 }
 
-/// `TARGET(KEYS)OPERATOR[OPERAND]`; the operand is the target's kind, `mod:3` that of another, `_` none at all.
+/// `TARGET(KEYS)OPERATOR[OPERAND]`. The operand is of the target's kind; `mod:3` is of another, `_` is none.
 fn compare(word: &str) -> Compare {
     let (target, rest) = word.split_once('(').expect("a compare has brackets");
     let (range, rest) = rest.split_once(')').expect("a compare has brackets");
@@ -250,7 +250,7 @@ fn number(word: &str) -> i64 {
     word.parse().unwrap_or_else(|_| panic!("not a number: {word}"))
 }
 
-/// The place of a name in the list, or a number as it is: for values that no list knows.
+/// The position of a name in the list. A number stays as it is, for unknown values.
 fn choice(word: &str, names: &[&str]) -> i32 {
     let place = names.iter().position(|name| *name == word).map(|place| place as i32);
     place.unwrap_or_else(|| word.parse().unwrap_or_else(|_| panic!("none of {names:?}: {word}")))

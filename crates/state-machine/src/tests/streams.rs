@@ -1,4 +1,4 @@
-//! RangeStream: sizes of chunks, what the last one carries, one revision throughout.
+//! RangeStream: sizes of chunks, the contents of the last one, one revision throughout.
 
 use super::World;
 use super::script::{Step, read};
@@ -22,7 +22,7 @@ fn world(keys: usize, value_bytes: usize) -> World {
     world
 }
 
-/// The number of keys in each chunk, and the last one's count and more. Every key must come once, in order.
+/// The number of keys in each chunk, and count and more of the last one. Every key must come once, in order.
 fn chunks(world: &World, script: &str, bytes_target: usize) -> (Vec<usize>, i64, bool) {
     let chunks: Vec<_> = stream(world, script, bytes_target).map(|chunk| chunk.unwrap()).collect();
     let (last, others) = chunks.split_last().expect("at least one chunk");
@@ -62,10 +62,10 @@ fn chunks_double_while_they_are_small() {
 #[test]
 fn chunks_shrink_when_they_are_large_and_never_below_one_key() {
     let world = world(20, 1000);
-    // 10 keys are 10 KB: far above twice 1 KB, so 5, 2, 1 and then one at a time, which fits.
+    // 10 keys are 10 KB, far above twice 1 KB. So 5, 2, 1 keys follow, and then one at a time, which fits.
     assert_eq!(chunks(&world, "range *", 1000), (vec![10, 5, 2, 1, 1, 1], 20, false));
     assert_eq!(chunks(&world, "range *", 100), (vec![10, 5, 2, 1, 1, 1], 20, false));
-    // 10 KB lies between half of 16 KB and twice that: the size stays.
+    // 10 KB is between half of 16 KB and twice that, so the size stays.
     assert_eq!(chunks(&world, "range *", 16 << 10), (vec![10, 10], 20, false));
 }
 

@@ -1,4 +1,4 @@
-//! What is refused before consensus: shapes, numbers of operations, the duplicate rule; and what a request costs.
+//! Refusals before consensus: shapes, numbers of operations, the duplicate rule. Also the cost of requests.
 
 use api::Error;
 use api::etcdserverpb::{RangeRequest, TxnRequest};
@@ -48,7 +48,7 @@ fn the_longest_list_of_a_transaction_is_bounded() {
 
 #[test]
 fn a_nested_transaction_has_what_its_parent_left() {
-    // The parent's operations, the nested transaction among them, and the child's.
+    // The parent's operations with the nested transaction, and the child's.
     let nested = |parents: usize, children: usize| {
         format!("txn then {{ {} txn then {{ {} }} }}", puts("p", parents - 1), puts("c", children))
     };
@@ -56,7 +56,7 @@ fn a_nested_transaction_has_what_its_parent_left() {
     check(8, &nested(3, 6), Err(Error::TooManyOps));
     check(8, &nested(8, 1), Err(Error::TooManyOps));
     check(8, &nested(8, 0), Ok(()));
-    // Siblings do not share: each may use all of what is left.
+    // Siblings do not share: each may use all of the rest.
     let siblings = format!("txn then {{ txn then {{ {} }}; txn then {{ {} }} }}", puts("a", 6), puts("b", 6));
     check(8, &siblings, Ok(()));
     check(7, &siblings, Err(Error::TooManyOps));
@@ -157,7 +157,7 @@ fn levels_and_siblings_share_the_rule_with_etcds_holes() {
 
 #[test]
 fn the_duplicate_rule_stays_quick_on_a_hostile_request() {
-    // 40,000 deletes and as many puts, in nested transactions: comparing each with each would take minutes.
+    // 40,000 deletes and as many puts in nested transactions. Comparing all pairs would take minutes.
     let deletes = |from: usize| {
         (from..from + 100).map(|n| format!("del d{n:06}..d{n:06}x")).collect::<Vec<_>>().join("; ")
     };

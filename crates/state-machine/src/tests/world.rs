@@ -1,7 +1,7 @@
-//! Two machines that are given the same commands, and how their answers are written down.
+//! Two machines that apply the same commands, and the text form of outcomes.
 //!
-//! A step is validated as a server would, and then read or applied. One machine is asked for every answer, the other
-//! for none; both must hold the same bytes after each script.
+//! A step is validated as in a server, and then read or applied. One machine returns outcomes, the other does
+//! not. Both must hold the same bytes after each script.
 //!
 //!   range   [a=1@2.3.2 b=@4.4.1+7] of 5 more r4      key=value@create.mod.version+lease, count, more, header revision
 //!   put     put r3 was a=1@2.2.1                     del     del 2 r4 was a=1@2.2.1 b=2@3.3.1
@@ -17,7 +17,7 @@ use super::script::{Step, read};
 use crate::command::{self, Kind};
 use crate::{Answer, Failure, Genesis, Outcome, Response, StateMachine, range, read_txn, validate};
 
-/// As etcd's default.
+/// etcd's default.
 const TXN_OPS_MAX: usize = 128;
 
 pub struct World {
@@ -40,7 +40,7 @@ impl World {
         World { asked: machine(genesis), silent: machine(genesis), at: Applied { index: 0, term: 1 } }
     }
 
-    /// Plays every step and tells what the last one answered.
+    /// Runs every step and returns the result of the last one.
     pub fn play(&mut self, script: &str) -> String {
         let mut answer = String::new();
         for step in read(script) {
@@ -64,13 +64,13 @@ impl World {
 
     pub fn range(&self, request: &RangeRequest) -> Result<RangeResponse, api::Error> {
         validate::range(request)?;
-        range(self.asked.store(), request).map_err(refusal)
+        range(self.asked.store(), request, &()).map_err(refusal)
     }
 
-    /// Reads, and also applies: whichever way a read-only transaction goes, it answers the same.
+    /// Reads and also applies it. Both must give the same result.
     fn read_txn(&mut self, request: TxnRequest) -> Result<String, api::Error> {
         validate::txn(&request, TXN_OPS_MAX)?;
-        let read = read_txn(self.asked.store(), &request).map_err(refusal);
+        let read = read_txn(self.asked.store(), &request, &()).map_err(refusal);
         let applied = self.apply(Kind::Txn(request)).map(|response| show(&response));
         let read = read.map(|response| show_txn(&response));
         if applied != Err(api::Error::Corrupt) {
@@ -93,13 +93,13 @@ impl World {
         self.at.index += 1;
         let outcome = self.asked.apply(self.at, command, Answer::Wanted).unwrap();
         let nothing = self.silent.apply(self.at, command, Answer::Unwanted).unwrap();
-        assert_eq!(nothing, None, "an answer that nobody wanted");
+        assert_eq!(nothing, None, "an outcome that was not requested");
         self.asked.end_entry(self.at).unwrap();
         self.silent.end_entry(self.at).unwrap();
-        outcome.expect("an answer that was wanted")
+        outcome.expect("a requested outcome")
     }
 
-    /// Both machines hold the same bytes.
+    /// Checks that both machines hold the same bytes.
     pub fn assert_equal(&self) {
         let (asked, silent) = (self.asked.store(), self.silent.store());
         assert_eq!(asked.hash_kv(0).unwrap(), silent.hash_kv(0).unwrap(), "hash of history");
@@ -113,6 +113,7 @@ pub fn refusal(failure: Failure) -> api::Error {
     match failure {
         Failure::Refused(error) => error,
         Failure::Broken(error) => panic!("the store broke: {error}"),
+        Failure::Interrupted => panic!("a read without a meter was interrupted"),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::Term;
-use crate::group::Group;
-use crate::segment::Birth;
+use crate::entries::Group;
+use crate::format::segment::Birth;
 use crate::testing::{SimFile, SimFs};
 
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -18,7 +18,7 @@ fn dir() -> &'static Path {
 
 fn begin(fs: &SimFs, sequence: u64, base: Position, descent: Descent, state: Option<&[u8]>) -> Tail<SimFile> {
     fs.create_dir(dir()).unwrap();
-    let birth = Birth { sequence, base, descent, identity: b"id", state };
+    let birth = Birth { sequence, base, descent, identity: b"id", salt: [7; 16], state };
     segment::begin(fs, dir(), &birth, Spare::Absent, SEGMENT_BYTES).unwrap()
 }
 

@@ -15,7 +15,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Fault;
+/// What goes wrong at one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// This call and all later ones do nothing and fail: the process is as good as dead.
+    Stop,
+    /// The call fails with EIO.
+    InputOutput,
+    /// The call fails with ENOSPC; a write leaves its first half behind.
+    NoSpace,
+}
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {

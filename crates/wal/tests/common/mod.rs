@@ -10,7 +10,7 @@ use wal::{Entry, Error, Fs, LogIndex, Options, OwnedEntry, Position, Recovery, R
 pub const DIR: &str = "/wal";
 pub const IDENTITY: &[u8] = b"member 7";
 /// Small: cuts, spares and releases happen within a few operations.
-pub const OPTIONS: Options = Options { segment_bytes: 8192 };
+pub const OPTIONS: Options = Options { segment_bytes: 8192, salt: [7; 16] };
 
 pub fn dir() -> &'static Path {
     Path::new(DIR)

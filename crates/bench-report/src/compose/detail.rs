@@ -1,0 +1,94 @@
+//! One row in full: every figure, every notice, its plots over time.
+
+use super::view::{View, anchor, ordered, row_notices};
+use crate::metric::METRICS;
+use crate::model::{RowResult, SideResult, SuiteResult};
+use crate::number;
+use crate::page::{Cell, Column, Detail, Fact, Table};
+
+impl View<'_> {
+    pub(super) fn detail(&self, suite: &SuiteResult, row: &RowResult) -> Detail {
+        let mut notices = ordered(row_notices(row));
+        let mut facts = vec![Fact::prose("Sends", super::tables::spec(row))];
+        if !row.command.is_empty() {
+            facts.push(Fact::command("One run", row.command.clone()));
+        }
+        if row.spec.warm_up_total > 0 {
+            let warm_up = number::count(row.spec.warm_up_total as f64);
+            facts.push(Fact::prose(
+                "Warm-up",
+                format!("{warm_up} requests before the first round, not counted"),
+            ));
+        }
+        for (index, side) in row.sides.iter().enumerate() {
+            let name = self.name(index);
+            notices.extend(side_notices(name, side));
+            facts.extend(read_back(name, side));
+        }
+        Detail {
+            anchor: anchor(&[&suite.id, &row.id]),
+            title: row.title.clone(),
+            notices,
+            facts,
+            table: self.detail_table(suite, row),
+            figures: self.over_time(row),
+        }
+    }
+
+    fn detail_table(&self, suite: &SuiteResult, row: &RowResult) -> Table {
+        let mut columns = vec![Column::new("Figure", None)];
+        for (side, owner) in self.order() {
+            columns.push(Column::new(self.name(side), Some(owner)));
+        }
+        if self.baseline.is_some() {
+            columns.push(Column::new("ratio", None));
+        }
+        let measured = |metric: &&crate::metric::Metric| {
+            row.sides.iter().any(|side| side.median.as_ref().and_then(metric.get).is_some())
+        };
+        let rows = METRICS.iter().filter(measured).map(|metric| {
+            let unit = if metric.unit.is_empty() { String::new() } else { format!(", {}", metric.unit) };
+            let name =
+                Cell::Name { text: format!("{}{unit}", metric.title), detail: String::new(), anchor: None };
+            std::iter::once(name).chain(self.figures(row, metric)).collect()
+        });
+        let caption =
+            format!("{} {}: medians of {} rounds, least–greatest below", suite.id, row.id, row.spec.rounds);
+        Table { caption, groups: Vec::new(), columns, rows: rows.collect() }
+    }
+}
+
+fn side_notices(name: &str, side: &SideResult) -> Vec<String> {
+    let mut notices: Vec<_> =
+        side.left_out.iter().map(|reason| format!("{name}: left out, {reason}")).collect();
+    for round in &side.rounds {
+        notices.extend(round.partial.iter().map(|reason| format!("{name}: a round ended early, {reason}")));
+        for group in &round.errors {
+            notices.push(format!(
+                "Error: {name}: {} × {}, for example “{}”",
+                group.count, group.code, group.sample
+            ));
+        }
+    }
+    if let Some(check) = side.read_back.as_ref().filter(|check| !check.is_good()) {
+        let sample =
+            check.sample.as_ref().map(|sample| format!(", for example {sample}")).unwrap_or_default();
+        notices.push(format!(
+            "Error: {name}: {} of {} keys read back wrong, {} of {} keys found{sample}",
+            check.wrong, check.sampled, check.keys_found, check.keys_expected
+        ));
+    }
+    notices.dedup();
+    notices
+}
+
+fn read_back(name: &str, side: &SideResult) -> Option<Fact> {
+    let check = side.read_back.as_ref().filter(|check| check.is_good())?;
+    let text = format!(
+        "{} keys read back, all right; {} of {} keys found",
+        number::count(check.sampled as f64),
+        number::count(check.keys_found as f64),
+        number::count(check.keys_expected as f64)
+    );
+    Some(Fact::prose(format!("{name} checked"), text))
+}

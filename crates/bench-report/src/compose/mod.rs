@@ -1,0 +1,45 @@
+//! From a report's values to a page: which tables, which plots, which sentences.
+
+mod view; // verdicts, sentences, facts
+
+mod detail; // one row in full
+mod plots; // curves, sweeps, time
+mod tables; // published, measured here, ratio
+
+use crate::model::{Report, SuiteResult};
+use crate::page::{Page, Section};
+use view::{View, anchor};
+
+/// The page of a report.
+pub fn page(report: &Report) -> Page {
+    let view = View::of(report);
+    Page {
+        title: report.title.clone(),
+        lede: view.lede(),
+        notices: view.notices(),
+        facts: view.facts(),
+        overview: view.overview(),
+        sections: report.suites.iter().map(|suite| section(&view, suite)).collect(),
+        footer: format!(
+            "Made by loadgen {}{}. The figures behind every table and plot are in the JSON file of the \
+             same run, from which “loadgen report” makes this page again.",
+            report.loadgen,
+            report.commit.as_ref().map(|commit| format!(", commit {commit}")).unwrap_or_default(),
+        ),
+    }
+}
+
+fn section(view: &View<'_>, suite: &SuiteResult) -> Section {
+    Section {
+        anchor: anchor(&[&suite.id]),
+        title: format!("{}: {}", suite.id, suite.title),
+        intro: [suite.about.clone()].into_iter().filter(|text| !text.is_empty()).collect(),
+        source: suite.source_url.clone(),
+        tables: view.tables(suite),
+        groups: view.figure_groups(suite),
+        details: suite.rows.iter().map(|row| view.detail(suite, row)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

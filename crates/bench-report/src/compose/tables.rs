@@ -1,0 +1,198 @@
+//! The table of a suite: published, measured here, ratio.
+
+use super::view::{View, anchor, metrics, worst};
+use crate::metric::Metric;
+use crate::model::{
+    LatencyKind, Level, Operation, Protocol, Published, RowResult, SideResult, SuiteResult, Target,
+};
+use crate::number;
+use crate::page::{Cell, Column, Group, NO_RATIO, NOT_MEASURED, NOT_PUBLISHED, Owner, Table};
+
+/// The number of columns that fit a screen; the details of each row have all figures.
+const COST_COLUMNS_MAX: usize = 12;
+/// The figure of the table whose rows describe their load.
+const RATE: &str = "requests_per_second";
+
+/// A group of columns: its heading, its figure, and the published values.
+struct Measure {
+    title: &'static str,
+    metric: &'static Metric,
+    published: Option<Get>,
+}
+
+type Get = fn(&Published) -> Option<String>;
+
+impl Measure {
+    fn new(title: &'static str, key: &str, published: Option<Get>) -> Self {
+        let metric = Metric::by_key(key).expect("a figure that the table of figures has");
+        Self { title, metric, published }
+    }
+}
+
+impl View<'_> {
+    /// First speed, then cost.
+    pub(super) fn tables(&self, suite: &SuiteResult) -> Vec<Table> {
+        let speed = format!("{}: published figures and what was measured here", suite.id);
+        let cost = format!("{}: what it cost the servers", suite.id);
+        let tables = [(speed, speed_measures(suite)), (cost, cost_measures(suite))];
+        let tables = tables.into_iter().filter(|(_, measures)| !measures.is_empty());
+        tables.map(|(caption, measures)| self.table(suite, caption, &measures)).collect()
+    }
+
+    fn table(&self, suite: &SuiteResult, caption: String, measures: &[Measure]) -> Table {
+        let mut columns = vec![Column::new("Row", None)];
+        let mut groups = Vec::new();
+        for measure in measures {
+            let before = columns.len();
+            if measure.published.is_some() {
+                columns.push(Column::new("published", Some(Owner::Published)));
+            }
+            for (side, owner) in self.order() {
+                let here = if measure.published.is_some() { " here" } else { "" };
+                columns.push(Column::new(format!("{}{here}", self.name(side)), Some(owner)));
+            }
+            if self.baseline.is_some() {
+                columns.push(Column::new("ratio", None));
+            }
+            groups.push(Group { title: measure.title.to_owned(), columns: columns.len() - before });
+        }
+        let rows = suite.rows.iter().map(|row| self.table_row(suite, row, measures)).collect();
+        Table { caption, groups, columns, rows }
+    }
+
+    fn table_row(&self, suite: &SuiteResult, row: &RowResult, measures: &[Measure]) -> Vec<Cell> {
+        let mut cells = vec![Cell::Name {
+            text: row.title.clone(),
+            detail: if measures.iter().any(|measure| measure.metric.key == RATE) {
+                spec(row)
+            } else {
+                String::new()
+            },
+            anchor: Some(anchor(&[&suite.id, &row.id])),
+        }];
+        for measure in measures {
+            if let Some(get) = measure.published {
+                let words = row.published.iter().find_map(|published| published.remark.clone());
+                cells.push(match words.filter(|_| measure.metric.key == RATE) {
+                    Some(words) if row.published.iter().all(|published| get(published).is_none()) => {
+                        Cell::Words(words)
+                    }
+                    _ => published(row, get),
+                });
+            }
+            cells.extend(self.figures(row, measure.metric));
+        }
+        cells
+    }
+
+    /// A figure of both sides and their ratio.
+    pub(super) fn figures(&self, row: &RowResult, metric: &Metric) -> Vec<Cell> {
+        let mut cells: Vec<_> =
+            self.order().iter().map(|(side, _)| figure(Self::side(row, *side), metric)).collect();
+        if self.baseline.is_some() {
+            cells.push(match self.ratio(row, metric) {
+                Some(found) => Cell::Ratio { text: number::ratio(found.ratio), verdict: found.verdict },
+                None => Cell::Missing(NO_RATIO),
+            });
+        }
+        cells
+    }
+}
+
+fn speed_measures(suite: &SuiteResult) -> Vec<Measure> {
+    let mut kinds = suite.rows.iter().flat_map(|row| &row.published).map(|published| published.latency_kind);
+    let p90 = kinds.any(|kind| kind == LatencyKind::P90);
+    let (latency, key) = if p90 { ("p90 latency, ms", "p90_ms") } else { ("mean latency, ms", "mean_ms") };
+    let rate: Get = |published| published.requests_per_second.map(number::given);
+    let said = suite.rows.iter().flat_map(|row| &row.published).any(|published| published.remark.is_some());
+    let took: Get = |published| published.latency_ms.map(number::given);
+    vec![
+        Measure::new("requests per second", RATE, published_anywhere(suite, rate).or(said.then_some(rate))),
+        Measure::new(latency, key, published_anywhere(suite, took)),
+        Measure::new("p99 latency, ms", "p99_ms", None),
+    ]
+}
+
+fn cost_measures(suite: &SuiteResult) -> Vec<Measure> {
+    let memory: Get = |published| published.resident_mb.map(number::given);
+    let measures = [
+        Measure::new("server CPU per request, µs", "server_cpu_micros", None),
+        Measure::new("peak RSS, largest member, MB", "peak_resident_mb", published_anywhere(suite, memory)),
+        Measure::new("bytes written per request", "written_bytes", None),
+        Measure::new("WAL fsync mean, ms", "sync_mean_ms", None),
+    ];
+    let measured = |measure: &Measure| {
+        let mut sides = suite.rows.iter().flat_map(|row| &row.sides);
+        sides.any(|side| side.median.as_ref().and_then(measure.metric.get).is_some())
+    };
+    let mut columns = 0;
+    let fits = |measure: &Measure| {
+        columns += if measure.published.is_some() { 4 } else { 3 };
+        columns <= COST_COLUMNS_MAX
+    };
+    measures.into_iter().filter(measured).take_while(fits).collect()
+}
+
+/// `get`, unless no row has the published figure: its column would be empty.
+fn published_anywhere(suite: &SuiteResult, get: Get) -> Option<Get> {
+    let mut published = suite.rows.iter().flat_map(|row| &row.published);
+    published.any(|published| get(published).is_some()).then_some(get)
+}
+
+fn published(row: &RowResult, get: Get) -> Cell {
+    let found =
+        row.published.iter().filter_map(|published| Some((get(published)?, published.subject.clone())));
+    let found: Vec<_> = found.collect();
+    match found.as_slice() {
+        [] => Cell::Missing(NOT_PUBLISHED),
+        [(text, _)] => Cell::Number { text: text.clone(), spread: None },
+        _ => Cell::Stack(found),
+    }
+}
+
+fn figure(side: Option<&SideResult>, metric: &Metric) -> Cell {
+    let Some(side) = side else { return Cell::Missing(NOT_MEASURED) };
+    if side.left_out.is_some() {
+        return Cell::Missing("left out");
+    }
+    let Some(value) = side.median.as_ref().and_then(metric.get) else { return Cell::Missing(NOT_MEASURED) };
+    let spread = metric.spread(metrics(side)).filter(|(least, most)| least < most);
+    let spread = spread.map(|(least, most)| format!("{}–{}", show(metric, least), show(metric, most)));
+    Cell::Number { text: show(metric, value), spread }
+}
+
+/// A value with the digits of its figure.
+pub(super) fn show(metric: &Metric, value: f64) -> String {
+    if metric.decimals == 0 { number::count(value) } else { number::quantity(value) }
+}
+
+/// What a row sends, in a line.
+pub(super) fn spec(row: &RowResult) -> String {
+    let spec = &row.spec;
+    let target = match spec.target {
+        Target::Leader => "leader",
+        Target::All if spec.members == 1 => "one member",
+        Target::All => "all members",
+        Target::EachSummed => "each member, summed",
+    };
+    let keys = match (spec.operation, spec.keys) {
+        (Operation::RangeLinearizable | Operation::RangeSerializable, _) => String::new(),
+        (_, 1) => ", one key".into(),
+        (_, keys) => format!(", {} keys", number::count(keys as f64)),
+    };
+    let protocol = if spec.protocol == Protocol::HttpJson { ", HTTP/1.1 JSON" } else { "" };
+    let rate = spec.rate.map(|rate| format!(", open loop at {}/s", number::count(rate))).unwrap_or_default();
+    let mark = match worst(row) {
+        Some(Level::Error) => " — has errors",
+        Some(Level::Warning) => " — has warnings",
+        Some(Level::Remark) | None => "",
+    };
+    format!(
+        "{} B + {} · {} on {} · {target}{protocol}{keys} · {} requests{rate}{mark}",
+        spec.key_bytes,
+        number::size(spec.value_bytes as u64),
+        number::counted(spec.clients, "client"),
+        number::counted(spec.conns, "connection"),
+        number::count(spec.total as f64),
+    )
+}

@@ -1,0 +1,156 @@
+use super::*;
+use crate::metric::{Metric, Metrics};
+use crate::model::SideResult;
+use crate::number;
+use crate::page::{Cell, Owner, Verdict};
+
+fn sample() -> Report {
+    serde_json::from_str(include_str!("../../tests/data/report.json")).unwrap()
+}
+
+fn cells(row: &[Cell]) -> String {
+    let text = |cell: &Cell| match cell {
+        Cell::Name { text, .. } => text.clone(),
+        Cell::Number { text, .. } | Cell::Words(text) => text.clone(),
+        Cell::Ratio { text, verdict } => format!("{text} {}", verdict.word()),
+        Cell::Stack(parts) => parts.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join("/"),
+        Cell::Missing(reason) => format!("({reason})"),
+    };
+    row.iter().map(text).collect::<Vec<_>>().join(" | ")
+}
+
+/// The first suite's first row with these rates of both sides, as a verdict.
+fn verdict(subject: &[f64], baseline: &[f64], key: &str) -> Verdict {
+    let mut report = sample();
+    let row = &mut report.suites[0].rows[0];
+    for (side, values) in row.sides.iter_mut().zip([subject, baseline]) {
+        let round = side.rounds[0].clone();
+        *side = SideResult::default();
+        for value in values {
+            let metrics = Metrics {
+                requests_per_second: Some(*value),
+                p99_ms: Some(*value),
+                client_cpu_micros: Some(*value),
+                ..Metrics::default()
+            };
+            side.add(crate::model::Round { metrics, ..round.clone() });
+        }
+    }
+    let report = report;
+    let view = View::of(&report);
+    view.ratio(&report.suites[0].rows[0], Metric::by_key(key).unwrap()).unwrap().verdict
+}
+
+#[test]
+fn a_verdict_needs_rounds_that_do_not_overlap() {
+    for (subject, baseline, key, expected) in [
+        (&[20.0, 21.0][..], &[10.0, 11.0][..], "requests_per_second", Verdict::Better),
+        (&[20.0, 21.0], &[10.0, 11.0], "p99_ms", Verdict::Worse),
+        (&[10.0, 11.0], &[20.0, 21.0], "requests_per_second", Verdict::Worse),
+        (&[10.0, 11.0], &[20.0, 21.0], "p99_ms", Verdict::Better),
+        (&[10.0, 25.0], &[9.0, 11.0], "requests_per_second", Verdict::Even),
+        (&[10.2], &[10.0], "requests_per_second", Verdict::Even),
+        (&[11.4], &[10.0], "requests_per_second", Verdict::Even),
+        (&[11.6], &[10.0], "requests_per_second", Verdict::Better),
+        (&[20.0], &[10.0], "client_cpu_micros", Verdict::Neutral),
+    ] {
+        assert_eq!(verdict(subject, baseline, key), expected, "{subject:?} {baseline:?} {key}");
+    }
+}
+
+#[test]
+fn etcd_is_the_baseline_whichever_side_it_is() {
+    let mut report = sample();
+    assert_eq!(View::of(&report).order(), [(1, Owner::B), (0, Owner::A)]);
+    report.sides.swap(0, 1);
+    assert_eq!(View::of(&report).order(), [(0, Owner::B), (1, Owner::A)]);
+    report.sides.truncate(1);
+    assert_eq!(View::of(&report).order(), [(0, Owner::A)]);
+}
+
+#[test]
+fn a_suite_is_a_table_of_published_here_and_ratio() {
+    let report = sample();
+    let page = page(&report);
+    let table = &page.sections[0].tables[0];
+    let groups: Vec<_> = table.groups.iter().map(|group| (group.title.as_str(), group.columns)).collect();
+    let expected = [("requests per second", 4), ("mean latency, ms", 4), ("p99 latency, ms", 3)];
+    assert_eq!(groups, expected);
+    assert_eq!(table.columns.len(), 1 + 11);
+    let cost: Vec<_> = page.sections[0].tables[1].groups.iter().map(|group| group.title.as_str()).collect();
+    let expected =
+        ["server CPU per request, µs", "peak RSS, largest member, MB", "bytes written per request"];
+    assert_eq!(cost, expected);
+    let row = cells(&table.rows[1]);
+    assert!(row.starts_with("put, 1000 clients, leader | 44,341 | "), "{row}");
+    let rate = |side: usize| {
+        number::count(report.suites[0].rows[1].sides[side].median.unwrap().requests_per_second.unwrap())
+    };
+    assert!(row.contains(&format!("44,341 | {} | {} | ", rate(1), rate(0))), "{row}");
+}
+
+#[test]
+fn several_machines_of_one_publication_share_a_cell() {
+    let page = page(&sample());
+    let row = cells(&page.sections[1].tables[0].rows[0]);
+    assert!(row.contains(" | 37,925/42,486/55,225/64,933 | "), "{row}");
+}
+
+#[test]
+fn missing_cells_have_a_reason() {
+    let page = page(&sample());
+    let ibm = &page.sections[2].tables[0];
+    assert!(cells(&ibm.rows[3]).contains("(left out)"), "{}", cells(&ibm.rows[3]));
+    assert!(cells(&ibm.rows[0]).contains("(not published)"), "{}", cells(&ibm.rows[0]));
+    assert!(cells(&ibm.rows[3]).contains("| 2 KiB: −30 % throughput"), "{}", cells(&ibm.rows[3]));
+}
+
+#[test]
+fn errors_are_shown_at_the_top_in_the_table_and_with_the_row() {
+    let page = page(&sample());
+    assert!(
+        page.notices.iter().any(|notice| notice.starts_with("Error: 1 row had errors")),
+        "{:?}",
+        page.notices
+    );
+    let section = &page.sections[2];
+    let Some(Cell::Name { detail, .. }) = section.tables[0].rows.last().and_then(|row| row.first()) else {
+        panic!("a row begins with its name");
+    };
+    assert!(detail.ends_with("has errors"), "{detail}");
+    let notices = &section.details.last().unwrap().notices;
+    assert!(notices.iter().any(|notice| notice.contains("37 × ResourceExhausted")), "{notices:?}");
+}
+
+#[test]
+fn every_row_has_its_curve_and_sweeps_have_their_plots() {
+    let page = page(&sample());
+    let titles = |section: usize| -> Vec<String> {
+        let groups = page.sections[section].groups.iter();
+        groups.map(|group| format!("{}: {}", group.title, group.figures.len())).collect()
+    };
+    assert_eq!(titles(0)[0], "Latency percentiles: 9");
+    assert_eq!(titles(2)[0], "Over the load: 6");
+    let open = page.sections[0].groups[0].figures.last().unwrap();
+    assert_eq!(open.plot.series.len(), 4, "both clocks of both sides");
+}
+
+#[test]
+fn one_side_alone_has_no_ratios() {
+    let mut report = sample();
+    report.sides.truncate(1);
+    for row in report.suites.iter_mut().flat_map(|suite| &mut suite.rows) {
+        row.sides.truncate(1);
+    }
+    let page = page(&report);
+    assert!(page.overview.is_none());
+    assert_eq!(page.sections[0].tables[0].columns[2].title, "kv-server here");
+}
+
+#[test]
+fn an_empty_report_is_still_a_page() {
+    let report = Report { suites: Vec::new(), partial: Some("interrupted".into()), ..sample() };
+    let page = page(&report);
+    assert!(page.overview.is_none() && page.sections.is_empty());
+    assert_eq!(page.notices[0], "Partial: interrupted. What was measured before is below.");
+}

@@ -1,0 +1,263 @@
+//! A report, and which side is judged against which: verdicts, sentences and facts.
+//!
+//! * The *subject* is judged against the *baseline*: etcd where one side is etcd, else the second side.
+//! * A ratio is subject ÷ baseline. It counts as even where the rounds of both overlap or where it is within
+//!   3 % of 1: another measurement could reverse it.
+//! * Sentences state counts and medians of what is in the tables.
+
+use crate::metric::{Better, Metric, Metrics, median};
+use crate::model::{Level, Notice, Placement, Report, RowResult, Side, SideResult};
+use crate::number;
+use crate::page::{Fact, Owner, RatioGroup, RatioRow, Ratios, Verdict};
+
+/// A ratio closer to 1 than this is no relevant difference.
+const EVEN: f64 = 0.03;
+/// The same with one round per side, where the spread of rounds is unknown.
+const EVEN_ALONE: f64 = 0.15;
+
+/// A report, with the roles of its sides.
+pub struct View<'a> {
+    pub report: &'a Report,
+    /// Indexes into the sides.
+    subject: usize,
+    pub baseline: Option<usize>,
+}
+
+impl<'a> View<'a> {
+    pub fn of(report: &'a Report) -> Self {
+        let sides = &report.sides;
+        let is_etcd = |side: &Side| side.name.starts_with("etcd");
+        let (subject, baseline) = match sides.as_slice() {
+            [first, second] if is_etcd(first) && !is_etcd(second) => (1, Some(0)),
+            [_, _] => (0, Some(1)),
+            _ => (0, None),
+        };
+        Self { report, subject, baseline }
+    }
+
+    /// Sides in the order of columns: baseline, then subject.
+    pub fn order(&self) -> Vec<(usize, Owner)> {
+        self.baseline.map(|side| (side, Owner::B)).into_iter().chain([(self.subject, Owner::A)]).collect()
+    }
+
+    pub fn name(&self, side: usize) -> &'a str {
+        self.report.sides.get(side).map_or("", |side| &side.name)
+    }
+
+    pub fn side(row: &RowResult, side: usize) -> Option<&SideResult> {
+        row.sides.get(side)
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &'a RowResult> {
+        self.report.suites.iter().flat_map(|suite| &suite.rows)
+    }
+
+    /// Subject ÷ baseline of a figure of a row.
+    pub fn ratio(&self, row: &RowResult, metric: &Metric) -> Option<RatioRow> {
+        let (subject, baseline) = (Self::side(row, self.subject)?, Self::side(row, self.baseline?)?);
+        let ratio = metric.ratio(subject.median.as_ref()?, baseline.median.as_ref()?)?;
+        let ours = metric.spread(metrics(subject))?;
+        let theirs = metric.spread(metrics(baseline))?;
+        let spread = (ours.0 / theirs.1, ours.1 / theirs.0);
+        let several = subject.rounds.len().min(baseline.rounds.len()) > 1;
+        let overlap = several && ours.0 <= theirs.1 && theirs.0 <= ours.1;
+        let even = overlap || (ratio - 1.0).abs() <= if several { EVEN } else { EVEN_ALONE };
+        let verdict = match metric.better {
+            Better::Neutral => Verdict::Neutral,
+            Better::Higher | Better::Lower if even => Verdict::Even,
+            Better::Higher if ratio > 1.0 => Verdict::Better,
+            Better::Lower if ratio < 1.0 => Verdict::Better,
+            Better::Higher | Better::Lower => Verdict::Worse,
+        };
+        let finite = spread.0.is_finite() && spread.1.is_finite();
+        let spread = if finite { spread } else { (ratio, ratio) };
+        Some(RatioRow { name: row.title.clone(), ratio, spread, verdict })
+    }
+
+    pub fn lede(&self) -> String {
+        let Some(baseline) = self.baseline else {
+            let rows = self.rows().count();
+            return format!("{} on {rows} rows of published measurements.", self.name(self.subject));
+        };
+        let (subject, baseline) = (self.name(self.subject), self.name(baseline));
+        let mut sentences = Vec::new();
+        for (key, verb) in [
+            ("requests_per_second", "answered more requests per second than"),
+            ("p99_ms", "had a lower p99 latency than"),
+            ("server_cpu_micros", "used less processor time per request than"),
+        ] {
+            let Some(metric) = Metric::by_key(key) else { continue };
+            let ratios: Vec<_> = self.rows().filter_map(|row| self.ratio(row, metric)).collect();
+            let of = |verdict| ratios.iter().filter(|ratio| ratio.verdict == verdict).count();
+            let Some(middle) = median(ratios.iter().map(|ratio| ratio.ratio).collect()) else { continue };
+            let (better, even, all) = (of(Verdict::Better), of(Verdict::Even), ratios.len());
+            let middle = number::ratio(middle);
+            let even = if even == 0 { String::new() } else { format!(", about the same in {even}") };
+            sentences.push(format!(
+                "{subject} {verb} {baseline} in {better} of {all} rows{even} (median ratio {middle})."
+            ));
+        }
+        if sentences.is_empty() { "Nothing was measured on both sides.".into() } else { sentences.join(" ") }
+    }
+
+    pub fn notices(&self) -> Vec<String> {
+        let report = self.report;
+        let mut notices = Vec::new();
+        notices.extend(
+            report
+                .partial
+                .as_ref()
+                .map(|reason| format!("Partial: {reason}. What was measured before is below.")),
+        );
+        notices.extend(ordered(&report.notices));
+        let marked =
+            |level: Level| self.rows().filter(|row| worst(row).is_some_and(|worst| worst >= level)).count();
+        let (errors, warnings) = (marked(Level::Error), marked(Level::Warning) - marked(Level::Error));
+        if errors > 0 {
+            let rows = number::counted(errors, "row");
+            notices.push(format!(
+                "Error: {rows} had errors, marked in the tables and explained with each row in full."
+            ));
+        }
+        if warnings > 0 {
+            let rows = number::counted(warnings, "row");
+            notices.push(format!(
+                "{rows} came with warnings, marked in the tables and explained with each row in full."
+            ));
+        }
+        notices
+    }
+
+    pub fn overview(&self) -> Option<Ratios> {
+        let metric = Metric::by_key("requests_per_second")?;
+        let (subject, baseline) = (self.name(self.subject), self.name(self.baseline?));
+        let groups = self.report.suites.iter().map(|suite| RatioGroup {
+            title: suite.id.clone(),
+            rows: suite.rows.iter().filter_map(|row| self.ratio(row, metric)).collect(),
+        });
+        let groups: Vec<_> = groups.filter(|group| !group.rows.is_empty()).collect();
+        (!groups.is_empty()).then(|| Ratios {
+            title: format!("Requests per second: {subject} ÷ {baseline}"),
+            caption: "Dots are ratios of the medians, bars reach from the least to the most favourable pairing of rounds. \
+                      The axis is logarithmic: twice and half are equally far from 1."
+                .into(),
+            sides: [format!("{baseline} ahead"), format!("{subject} ahead")],
+            groups,
+        })
+    }
+
+    pub fn facts(&self) -> Vec<Fact> {
+        let Report { machine, setup, sides, .. } = self.report;
+        let mut facts = vec![
+            Fact::prose(
+                "Machine",
+                format!(
+                    "{}, {} processors ({}), {:.1} GiB memory",
+                    machine.processor,
+                    machine.processors,
+                    machine.architecture,
+                    machine.memory_bytes as f64 / f64::from(1 << 30)
+                ),
+            ),
+            Fact::prose("System", machine.system.clone()),
+        ];
+        if let Some(disk) = &machine.disk {
+            let sync = disk
+                .sync_ms
+                .map(|ms| format!(", a 4 KiB append with fdatasync takes {} ms", number::quantity(ms)));
+            let text = format!("{} on {}{}", disk.filesystem, disk.device, sync.unwrap_or_default());
+            facts.push(Fact::prose("Disk", text));
+        }
+        let placement = match setup.placement {
+            Placement::FreshLocal => {
+                "a fresh cluster per row, on the machine that also ran the load generator"
+            }
+            Placement::Existing => {
+                "clusters that were running already; what cannot be seen from outside is left out"
+            }
+        };
+        let members = number::counted(setup.members, "member");
+        facts.push(Fact::prose("Servers", format!("{members}, {placement}")));
+        let limit =
+            setup.run_seconds_max.map(|seconds| format!(", none longer than {} s", number::tick(seconds)));
+        facts.push(Fact::prose(
+            "Rounds",
+            format!(
+                "{} per row, the systems in turn; figures are medians{}",
+                setup.rounds,
+                limit.unwrap_or_default()
+            ),
+        ));
+        facts.push(Fact::prose(
+            "Scale",
+            format!("{} of the published number of requests", number::percent(setup.scale)),
+        ));
+        for side in sides {
+            let text =
+                side.version_text.as_deref().and_then(|text| text.lines().next()).unwrap_or(&side.version);
+            facts.push(Fact::prose(side.name.clone(), text));
+            facts.extend(
+                side.command
+                    .as_ref()
+                    .map(|command| Fact::command(format!("{}, first member", side.name), command)),
+            );
+        }
+        let commit =
+            self.report.commit.as_ref().map(|commit| format!(", commit {commit}")).unwrap_or_default();
+        facts.push(Fact::prose(
+            "Load generator",
+            format!("loadgen {}{commit}, {}", self.report.loadgen, number::counted(setup.threads, "thread")),
+        ));
+        facts.push(Fact::command("Command", self.report.command.clone()));
+        let took = number::duration(self.report.took_seconds);
+        facts.push(Fact::prose(
+            "When",
+            format!("{}, took {took}", number::moment(self.report.started_unix_seconds)),
+        ));
+        facts
+    }
+}
+
+pub fn metrics(side: &SideResult) -> impl Iterator<Item = &Metrics> {
+    side.rounds.iter().map(|round| &round.metrics)
+}
+
+/// Every notice of a row, its rounds included, each once.
+pub fn row_notices(row: &RowResult) -> Vec<&Notice> {
+    let rounds = row.sides.iter().flat_map(|side| &side.rounds).flat_map(|round| &round.notices);
+    let mut notices: Vec<&Notice> = Vec::new();
+    for notice in row.notices.iter().chain(rounds) {
+        if !notices.contains(&notice) {
+            notices.push(notice);
+        }
+    }
+    notices
+}
+
+/// The highest level of a row's notices.
+pub fn worst(row: &RowResult) -> Option<Level> {
+    let failed = row.sides.iter().any(|side| {
+        side.rounds.iter().any(|round| round.failed > 0)
+            || side.read_back.as_ref().is_some_and(|check| !check.is_good())
+    });
+    let said = row_notices(row).iter().map(|notice| notice.level).max();
+    if failed { Some(Level::Error) } else { said }
+}
+
+/// Highest level first, each with its level in front.
+pub fn ordered<'a>(notices: impl IntoIterator<Item = &'a Notice>) -> Vec<String> {
+    let mut notices: Vec<_> = notices.into_iter().collect();
+    notices.sort_by_key(|notice| std::cmp::Reverse(notice.level));
+    let text = |notice: &&Notice| match notice.level {
+        Level::Error => format!("Error: {}", notice.text),
+        Level::Warning => format!("Warning: {}", notice.text),
+        Level::Remark => notice.text.clone(),
+    };
+    notices.iter().map(text).collect()
+}
+
+/// An id of a place on the page.
+pub fn anchor(parts: &[&str]) -> String {
+    let safe = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c.to_ascii_lowercase() } else { '-' };
+    parts.join("-").chars().map(safe).collect()
+}

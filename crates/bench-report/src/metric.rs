@@ -1,0 +1,216 @@
+//! The figures of a run, each with its name, unit and direction: renderers walk over [`METRICS`] and need no
+//! list of their own.
+//!
+//! *per request* means per request that succeeded.
+
+use serde::{Deserialize, Serialize};
+
+/// One figure of [`Metrics`].
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// As the JSON has it.
+    pub key: &'static str,
+    pub title: &'static str,
+    pub unit: &'static str,
+    pub decimals: usize,
+    pub better: Better,
+    pub get: fn(&Metrics) -> Option<f64>,
+    set: fn(&mut Metrics, Option<f64>),
+}
+
+/// Which of two values is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    Higher,
+    Lower,
+    /// Neither.
+    Neutral,
+}
+
+/// Declares the struct and the table from one list, so that they cannot differ.
+macro_rules! metrics {
+    ($($key:ident: $title:literal, $unit:literal, $decimals:literal, $better:ident, $doc:literal;)*) => {
+        /// Figures of one run, or medians of several. `None`: unknown.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+        pub struct Metrics {
+            $(
+                #[doc = $doc]
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                pub $key: Option<f64>,
+            )*
+        }
+
+        /// Every figure, in the order of a report.
+        pub const METRICS: &[Metric] = &[
+            $(Metric {
+                key: stringify!($key),
+                title: $title,
+                unit: $unit,
+                decimals: $decimals,
+                better: Better::$better,
+                get: |metrics| metrics.$key,
+                set: |metrics, value| metrics.$key = value,
+            },)*
+        ];
+    };
+}
+
+metrics! {
+    requests_per_second: "requests/s", "", 0, Higher,
+        "Successful requests over the time from the common start to the last answer.";
+    mean_ms: "mean", "ms", 2, Lower, "Latency; in an open loop from the intended moment of sending.";
+    p50_ms: "p50", "ms", 2, Lower, "As `mean_ms`.";
+    p90_ms: "p90", "ms", 2, Lower, "As `mean_ms`.";
+    p99_ms: "p99", "ms", 2, Lower, "As `mean_ms`.";
+    p999_ms: "p99.9", "ms", 2, Lower, "As `mean_ms`.";
+    max_ms: "max", "ms", 2, Lower, "As `mean_ms`.";
+    service_mean_ms: "service time mean", "ms", 2, Lower,
+        "Latency from the moment of sending; only where it differs from the above.";
+    service_p50_ms: "service time p50", "ms", 2, Lower, "As `service_mean_ms`.";
+    service_p99_ms: "service time p99", "ms", 2, Lower, "As `service_mean_ms`.";
+    service_p999_ms: "service time p99.9", "ms", 2, Lower, "As `service_mean_ms`.";
+    service_max_ms: "service time max", "ms", 2, Lower, "As `service_mean_ms`.";
+    server_cpu_micros: "server CPU/request, all members", "µs", 1, Lower,
+        "User and kernel time of all members per request.";
+    leader_cpu_micros: "server CPU/request, leader", "µs", 1, Lower, "The same of the leader alone.";
+    client_cpu_micros: "client CPU/request", "µs", 1, Neutral,
+        "User and kernel time of the load generator per request.";
+    rest_resident_mb: "RSS at rest, largest member", "MB", 0, Lower, "Before the first round of the row.";
+    peak_resident_mb: "RSS at its peak, largest member", "MB", 0, Lower,
+        "The most that was seen from the start of the cluster to the end of the round.";
+    written_bytes: "bytes written/request, all members", "B", 0, Lower,
+        "To storage, as the kernel accounts it to the process.";
+    client_sent_bytes: "client to servers/request", "B", 0, Lower,
+        "Bytes of the load generator's TCP streams, without headers of IP and TCP.";
+    client_received_bytes: "servers to client/request", "B", 0, Lower, "The other way.";
+    peer_sent_bytes: "between members/request", "B", 0, Lower,
+        "As the members count what they send each other.";
+    sync_mean_ms: "WAL fsync mean", "ms", 3, Lower, "Over all members, from their histograms.";
+    sync_p99_ms: "WAL fsync p99, at most", "ms", 2, Lower,
+        "Over all members: the upper edge of the bucket that holds it in their histograms.";
+    syncs_per_request: "WAL fsyncs/request, all members", "", 3, Lower, "How well writes share a sync.";
+    peer_round_trip_mean_ms: "peer round trip mean", "ms", 3, Lower,
+        "Over all pairs of members since the cluster was ready, from their histograms: probes are too \
+        rare for one run.";
+    peer_round_trip_p99_ms: "peer round trip p99, at most", "ms", 2, Lower,
+        "As the mean: the upper edge of its bucket.";
+    errors: "errors", "", 0, Lower, "Failed calls; summed, not a median, over rounds.";
+}
+
+impl Metrics {
+    /// The median of several runs, figure by figure; errors are summed. `None` without runs. A figure that
+    /// only some runs have is the median of those.
+    pub fn median(runs: &[Metrics]) -> Option<Metrics> {
+        if runs.is_empty() {
+            return None;
+        }
+        let mut middle = Metrics::default();
+        for metric in METRICS {
+            let values: Vec<f64> = runs.iter().filter_map(metric.get).collect();
+            let value = if metric.key == "errors" { Some(values.iter().sum()) } else { median(values) };
+            (metric.set)(&mut middle, value);
+        }
+        Some(middle)
+    }
+
+    /// Drops infinite values and NaN, which JSON cannot represent.
+    pub fn finite(mut self) -> Self {
+        for metric in METRICS {
+            let value = (metric.get)(&self).filter(|value| value.is_finite());
+            (metric.set)(&mut self, value);
+        }
+        self
+    }
+}
+
+impl Metric {
+    /// The figure of this name.
+    pub fn by_key(key: &str) -> Option<&'static Metric> {
+        METRICS.iter().find(|metric| metric.key == key)
+    }
+
+    /// Least and most of several runs.
+    pub fn spread<'a>(&self, runs: impl IntoIterator<Item = &'a Metrics>) -> Option<(f64, f64)> {
+        let values = runs.into_iter().filter_map(self.get);
+        values.fold(None, |spread, value| match spread {
+            None => Some((value, value)),
+            Some((least, most)) => Some((value.min(least), value.max(most))),
+        })
+    }
+
+    /// How many times the second the first is; `None` where either is missing or the second is 0.
+    pub fn ratio(&self, first: &Metrics, second: &Metrics) -> Option<f64> {
+        let ratio = (self.get)(first)? / (self.get)(second)?;
+        ratio.is_finite().then_some(ratio)
+    }
+}
+
+/// The middle value, or the mean of the two in the middle.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rates(rates: &[f64]) -> Vec<Metrics> {
+        let run =
+            |&rate| Metrics { requests_per_second: Some(rate), errors: Some(1.0), ..Metrics::default() };
+        rates.iter().map(run).collect()
+    }
+
+    #[test]
+    fn the_middle_value_is_the_median_and_errors_are_summed() {
+        for (runs, middle) in [(&[3.0, 1.0, 2.0][..], 2.0), (&[4.0, 1.0, 2.0, 3.0], 2.5), (&[7.0], 7.0)] {
+            let median = Metrics::median(&rates(runs)).unwrap();
+            assert_eq!(median.requests_per_second, Some(middle));
+            assert_eq!(median.errors, Some(runs.len() as f64));
+            assert_eq!(median.p99_ms, None);
+        }
+        assert_eq!(Metrics::median(&[]), None);
+    }
+
+    #[test]
+    fn a_figure_of_some_runs_is_the_median_of_those() {
+        let mut runs = rates(&[1.0, 2.0]);
+        runs[1].sync_mean_ms = Some(0.5);
+        assert_eq!(Metrics::median(&runs).unwrap().sync_mean_ms, Some(0.5));
+    }
+
+    #[test]
+    fn json_has_the_known_figures_and_reads_back() {
+        let metrics =
+            Metrics { p99_ms: Some(1.5), max_ms: Some(f64::INFINITY), ..Metrics::default() }.finite();
+        let json = serde_json::to_string(&metrics).unwrap();
+        assert_eq!(json, r#"{"p99_ms":1.5}"#);
+        assert_eq!(serde_json::from_str::<Metrics>(&json).unwrap(), metrics);
+    }
+
+    #[test]
+    fn every_figure_is_found_by_the_key_that_json_has() {
+        for metric in METRICS {
+            let mut metrics = Metrics::default();
+            (metric.set)(&mut metrics, Some(2.0));
+            assert_eq!(serde_json::to_value(metrics).unwrap()[metric.key], 2.0);
+            assert!(Metric::by_key(metric.key).is_some());
+        }
+    }
+
+    #[test]
+    fn spread_and_ratio_are_of_what_is_known() {
+        let rate = Metric::by_key("requests_per_second").unwrap();
+        let runs = rates(&[3.0, 1.0, 2.0]);
+        assert_eq!(rate.spread(&runs), Some((1.0, 3.0)));
+        assert_eq!(rate.ratio(&runs[0], &runs[2]), Some(1.5));
+        assert_eq!(rate.ratio(&runs[0], &Metrics::default()), None);
+        assert_eq!(rate.ratio(&runs[0], &rates(&[0.0])[0]), None);
+        assert_eq!(Metric::by_key("p99_ms").unwrap().spread(&runs), None);
+    }
+}

@@ -1,0 +1,430 @@
+//! The content of a report: the results of one execution of the program, as values that are written as JSON,
+//! read back, and rendered.
+//!
+//! ```text
+//!   Report ─┬─ machine, command, sides (what was measured), notices
+//!           └─ suites ── rows ── sides ── rounds ── metrics, series over time
+//!                         │        └─ median, curve of percentiles over all rounds, read-back
+//!                         └─ published figures
+//! ```
+//!
+//! * A figure that could not be measured is `None`, and a notice or a reason explains it.
+//! * `RowResult::sides` has one entry per entry of `Report::sides`, in the same order.
+//! * All numbers are finite, as JSON requires.
+//!
+//! Must not depend on how figures are measured or shown.
+
+use super::metric::Metrics;
+use serde::{Deserialize, Serialize};
+
+/// Incremented when readers of older reports would misread new ones.
+pub const FORMAT: u32 = 1;
+
+/// One execution of the program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`FORMAT`] of the program that wrote it.
+    pub format: u32,
+    pub title: String,
+    /// As typed, quoted for a shell.
+    pub command: String,
+    /// Version of the load generator.
+    pub loadgen: String,
+    /// Of the source tree that the load generator was run from, where there is one.
+    pub commit: Option<String>,
+    pub started_unix_seconds: u64,
+    /// From the first cluster's start to the last one's end.
+    pub took_seconds: f64,
+    pub machine: Machine,
+    pub setup: Setup,
+    /// What was measured: one, or two to be compared.
+    pub sides: Vec<Side>,
+    pub suites: Vec<SuiteResult>,
+    /// Of the whole report; rows and rounds have their own.
+    pub notices: Vec<Notice>,
+    /// Why it ended early, if it did.
+    pub partial: Option<String>,
+}
+
+/// The machine that the load generator ran on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    pub host: String,
+    pub processor: String,
+    /// Logical ones, as this process may use them.
+    pub processors: usize,
+    pub architecture: String,
+    pub memory_bytes: u64,
+    /// Kernel and its release.
+    pub system: String,
+    /// Where the clusters kept their files; `None` for existing clusters.
+    pub disk: Option<Disk>,
+}
+
+/// A file system that servers wrote to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Disk {
+    pub directory: String,
+    pub filesystem: String,
+    pub device: String,
+    /// Median of 4 KiB appends with fdatasync, measured before the first row.
+    pub sync_ms: Option<f64>,
+}
+
+/// How it was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    /// Of each cluster, unless a row says otherwise.
+    pub members: usize,
+    /// Of each row, unless the row says otherwise.
+    pub rounds: usize,
+    /// Published totals were multiplied by this.
+    pub scale: f64,
+    /// A run ends after this time, even before its total.
+    pub run_seconds_max: Option<f64>,
+    /// Worker threads of the load generator.
+    pub threads: usize,
+    pub placement: Placement,
+}
+
+/// Where the servers ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// Started by the load generator on the same machine, a new cluster for each row.
+    FreshLocal,
+    /// Running already; what cannot be seen from outside is left out.
+    Existing,
+}
+
+/// A program or cluster that was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    pub name: String,
+    /// As reported by the server; empty before the first call.
+    pub version: String,
+    /// As `--version` prints it, where the program was started here.
+    pub version_text: Option<String>,
+    /// The program, or the endpoints of a cluster that was running already.
+    pub source: String,
+    /// How its first member was started.
+    pub command: Option<String>,
+}
+
+/// A condition that a reader needs to interpret a figure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    pub level: Level,
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// How it was measured.
+    Remark,
+    /// The figure may mislead.
+    Warning,
+    /// The figure or a reply is wrong.
+    Error,
+}
+
+/// One published write-up, replayed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SuiteResult {
+    /// As on the command line: `docs-3.2`.
+    pub id: String,
+    pub title: String,
+    /// A few sentences: who measured what on which machines.
+    pub about: String,
+    pub source_url: Option<String>,
+    pub rows: Vec<RowResult>,
+}
+
+/// One row of a suite on all sides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RowResult {
+    /// Unique in its suite: `put-1000-leader`.
+    pub id: String,
+    pub title: String,
+    pub spec: RowSpec,
+    /// One run of it as a command of this program; endpoints stand for themselves.
+    pub command: String,
+    /// Several where the write-up measured several machines.
+    pub published: Vec<Published>,
+    pub sides: Vec<SideResult>,
+    pub notices: Vec<Notice>,
+}
+
+/// What a row sends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RowSpec {
+    pub operation: Operation,
+    pub protocol: Protocol,
+    pub key_bytes: usize,
+    pub value_bytes: usize,
+    /// Distinct keys that the row writes; 1 for rows that read.
+    pub keys: u64,
+    /// How the values that it writes differ.
+    #[serde(default)]
+    pub values: Values,
+    pub conns: usize,
+    pub clients: usize,
+    pub target: Target,
+    pub members: usize,
+    /// As published.
+    pub total_published: u64,
+    /// Of each round here, after `--scale`.
+    pub total: u64,
+    pub rounds: usize,
+    /// Requests before the first round that are not counted.
+    pub warm_up_total: u64,
+    /// Open loop: requests per second intended.
+    pub rate: Option<f64>,
+    /// The place of the row in a plot, where it is a point of a sweep.
+    pub sweep: Option<Sweep>,
+}
+
+/// How the values of a run differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Values {
+    /// All values are equal, as in etcd's tool: random bytes, chosen once. They compress well.
+    #[default]
+    Same,
+    /// Random bytes for each key, always the same for one key. They do not compress.
+    PerKey,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operation {
+    Put,
+    TxnPut,
+    RangeLinearizable,
+    RangeSerializable,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    Grpc,
+    /// HTTP/1.1 with JSON, through the gateway.
+    HttpJson,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Target {
+    Leader,
+    All,
+    /// Each member in turn, throughputs added.
+    EachSummed,
+}
+
+/// A point on a line of a plot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sweep {
+    /// What varies, with its unit: `clients`, `value bytes`, `requests/s`. One plot per axis.
+    pub axis: String,
+    /// Which line of the plot: `50 connections`.
+    pub line: String,
+    pub x: f64,
+}
+
+/// A published figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Published {
+    /// What was measured, on what: `etcd 3.5, M6g.xlarge`.
+    pub subject: String,
+    pub requests_per_second: Option<f64>,
+    pub latency_ms: Option<f64>,
+    pub latency_kind: LatencyKind,
+    pub resident_mb: Option<f64>,
+    pub source_url: String,
+    /// What was published in words instead of a number.
+    pub remark: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LatencyKind {
+    Mean,
+    P90,
+}
+
+/// One side on one row.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SideResult {
+    /// Names of the servers, as the columns of [`Series`] have them.
+    pub members: Vec<String>,
+    pub rounds: Vec<Round>,
+    /// The median of the rounds, figure by figure; errors are summed. `None` before the first round.
+    pub median: Option<Metrics>,
+    /// Latency percentiles over all rounds together, from the intended moment in an open loop.
+    pub curve: Vec<CurvePoint>,
+    /// The same from the moment of sending, where it differs.
+    pub service_curve: Option<Vec<CurvePoint>>,
+    pub read_back: Option<ReadBack>,
+    /// Why nothing was measured, if so.
+    pub left_out: Option<String>,
+}
+
+/// One run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    pub planned: u64,
+    pub succeeded: u64,
+    pub failed: u64,
+    pub seconds: f64,
+    pub metrics: Metrics,
+    pub errors: Vec<ErrorGroup>,
+    pub series: Series,
+    pub notices: Vec<Notice>,
+    /// Why it ended before its total, if it did.
+    pub partial: Option<String>,
+}
+
+/// Failures of one gRPC code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorGroup {
+    pub code: String,
+    pub count: u64,
+    /// The first message seen.
+    pub sample: String,
+}
+
+/// Figures over time, column by column; all columns of one kind have equal lengths.
+///
+/// Requests count at the moment from which their latency counts: a stall of the server shows as slow
+/// requests, not as missing ones.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Width of each slice of the four columns that follow; slice n begins at n times this.
+    pub slice_seconds: f64,
+    pub requests_per_second: Vec<f64>,
+    pub mean_ms: Vec<f64>,
+    /// To a tenth of its value.
+    pub p99_ms: Vec<f64>,
+    pub max_ms: Vec<f64>,
+    /// Moments at which the columns that follow were read.
+    pub at_seconds: Vec<f64>,
+    /// Of the load generator since the reading before; 100 is one processor.
+    pub client_cpu_percent: Vec<f64>,
+    /// One column per member.
+    pub server_cpu_percent: Vec<Vec<f64>>,
+    pub server_resident_mb: Vec<Vec<f64>>,
+}
+
+/// This percentage of all requests took at most this time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CurvePoint {
+    /// 0 to 100; the last one is 100 and the slowest request.
+    pub percent: f64,
+    pub ms: f64,
+}
+
+/// Whether the store held the acknowledged writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadBack {
+    /// Keys read back one by one, from every member in turn.
+    pub sampled: u64,
+    /// Of those, with the wrong value or none.
+    pub wrong: u64,
+    /// Distinct keys whose write was acknowledged.
+    pub keys_expected: u64,
+    /// Keys whose write was sent and failed: each may exist or not.
+    #[serde(default)]
+    pub keys_uncertain: u64,
+    pub keys_found: u64,
+    /// The first thing that was wrong.
+    pub sample: Option<String>,
+}
+
+impl ReadBack {
+    pub fn is_good(&self) -> bool {
+        let most = self.keys_expected + self.keys_uncertain;
+        self.wrong == 0 && (self.keys_expected..=most).contains(&self.keys_found)
+    }
+}
+
+impl Notice {
+    pub fn remark(text: impl Into<String>) -> Self {
+        Self { level: Level::Remark, text: text.into() }
+    }
+
+    pub fn warning(text: impl Into<String>) -> Self {
+        Self { level: Level::Warning, text: text.into() }
+    }
+
+    pub fn error(text: impl Into<String>) -> Self {
+        Self { level: Level::Error, text: text.into() }
+    }
+}
+
+impl SideResult {
+    /// Adds a round and updates the median.
+    pub fn add(&mut self, round: Round) {
+        self.rounds.push(round);
+        let rounds: Vec<_> = self.rounds.iter().map(|round| round.metrics).collect();
+        self.median = Metrics::median(&rounds);
+    }
+}
+
+impl Report {
+    /// The row that is being measured.
+    pub fn last_row(&mut self) -> &mut RowResult {
+        let suite = self.suites.last_mut().expect("a suite is pushed before its rows");
+        suite.rows.last_mut().expect("a row is pushed before it is measured")
+    }
+
+    /// Whether a requested result is missing.
+    pub fn is_incomplete(&self) -> bool {
+        let rows = self.suites.iter().flat_map(|suite| &suite.rows);
+        let stopped = |row: &RowResult| {
+            let short = row.sides.iter().any(|side| side.rounds.len() < row.spec.rounds);
+            short && row.notices.iter().any(|notice| notice.level == Level::Error)
+        };
+        self.partial.is_some() || { rows }.any(stopped)
+    }
+
+    /// Failed calls of all rounds, and one for each store with wrong content.
+    pub fn errors(&self) -> u64 {
+        let rows = self.suites.iter().flat_map(|suite| &suite.rows);
+        rows.flat_map(|row| &row.sides)
+            .map(|side| {
+                let failed: u64 = side.rounds.iter().map(|round| round.failed).sum();
+                failed + u64::from(side.read_back.as_ref().is_some_and(|check| !check.is_good()))
+            })
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_keys_and_failed_calls_are_errors() {
+        let check = |wrong, keys_found| ReadBack {
+            sampled: 9,
+            wrong,
+            keys_expected: 5,
+            keys_uncertain: 2,
+            keys_found,
+            sample: None,
+        };
+        assert!(check(0, 5).is_good() && check(0, 7).is_good());
+        assert!(!check(1, 5).is_good() && !check(0, 4).is_good() && !check(0, 8).is_good());
+    }
+
+    #[test]
+    fn adding_a_round_updates_the_median() {
+        let mut side = SideResult::default();
+        for rate in [1.0, 9.0, 5.0] {
+            let metrics = Metrics { requests_per_second: Some(rate), ..Metrics::default() };
+            side.add(Round { metrics, ..Round::default() });
+        }
+        assert_eq!(side.median.and_then(|median| median.requests_per_second), Some(5.0));
+    }
+}

@@ -1,0 +1,103 @@
+//! One line per figure, for spreadsheets and data frames.
+//!
+//! ```text
+//!   suite,row,side,round,metric,unit,value
+//!   docs-3.2,put-1000-leader,etcd,2,requests_per_second,,9123.4
+//!   docs-3.2,put-1000-leader,etcd,median,requests_per_second,,9100.2
+//!   docs-3.2,put-1000-leader,published: etcd 3.2.0,,requests_per_second,,44341
+//! ```
+
+use crate::metric::{METRICS, Metric, Metrics};
+use crate::model::{LatencyKind, Published, Report, RowResult, SuiteResult};
+
+const HEADING: &str = "suite,row,side,round,metric,unit,value\n";
+
+/// The file's text.
+pub fn csv(report: &Report) -> String {
+    let mut out = String::from(HEADING);
+    for suite in &report.suites {
+        for row in &suite.rows {
+            let mut lines = Lines { out: &mut out, suite, row };
+            for published in &row.published {
+                lines.published(published);
+            }
+            for (side, result) in report.sides.iter().zip(&row.sides) {
+                for (number, round) in result.rounds.iter().enumerate() {
+                    lines.metrics(&side.name, &(number + 1).to_string(), &round.metrics);
+                }
+                if let Some(median) = &result.median {
+                    lines.metrics(&side.name, "median", median);
+                }
+            }
+        }
+    }
+    out
+}
+
+/// The lines of one row.
+struct Lines<'a> {
+    out: &'a mut String,
+    suite: &'a SuiteResult,
+    row: &'a RowResult,
+}
+
+impl Lines<'_> {
+    fn metrics(&mut self, side: &str, round: &str, metrics: &Metrics) {
+        for Metric { key, unit, get, .. } in METRICS {
+            if let Some(value) = get(metrics) {
+                self.line(side, round, key, unit, value);
+            }
+        }
+    }
+
+    fn published(&mut self, published: &Published) {
+        let side = format!("published: {}", published.subject);
+        let latency = match published.latency_kind {
+            LatencyKind::Mean => "mean_ms",
+            LatencyKind::P90 => "p90_ms",
+        };
+        for (key, unit, value) in [
+            ("requests_per_second", "", published.requests_per_second),
+            (latency, "ms", published.latency_ms),
+            ("peak_resident_mb", "MB", published.resident_mb),
+        ] {
+            if let Some(value) = value {
+                self.line(&side, "", key, unit, value);
+            }
+        }
+    }
+
+    fn line(&mut self, side: &str, round: &str, key: &str, unit: &str, value: f64) {
+        let value = value.to_string();
+        let fields = [self.suite.id.as_str(), &self.row.id, side, round, key, unit, &value];
+        self.out.push_str(&fields.map(field).join(","));
+        self.out.push('\n');
+    }
+}
+
+/// Quoted where it must be (RFC 4180), and never a formula to a spreadsheet.
+fn field(text: &str) -> String {
+    let formula =
+        text.starts_with(['=', '+', '@', '\t']) || (text.starts_with('-') && text.parse::<f64>().is_err());
+    let text = if formula { format!("'{text}") } else { text.to_owned() };
+    if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_quoted_where_they_must_be() {
+        for (text, expected) in [
+            ("plain", "plain"),
+            ("a,b", "\"a,b\""),
+            ("say \"x\"", "\"say \"\"x\"\"\""),
+            ("=1+1", "'=1+1"),
+            ("-3.5", "-3.5"),
+            ("-x", "'-x"),
+        ] {
+            assert_eq!(field(text), expected);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! A page's tables as Markdown, for a README. Plots and single rows in full are the HTML file's.
+
+use crate::page::{Cell, Fact, FactKind, Page, Table};
+use std::fmt::Write;
+
+/// The text.
+pub fn markdown(page: &Page) -> String {
+    let mut out = String::new();
+    let mut line = |text: std::fmt::Arguments<'_>| writeln!(out, "{text}").expect("a String grows");
+    line(format_args!("# {}\n\n{}\n", inline(&page.title), inline(&page.lede)));
+    for notice in &page.notices {
+        line(format_args!("> {}\n>", inline(notice)));
+    }
+    line(format_args!(""));
+    for Fact { name, value, kind } in &page.facts {
+        match kind {
+            FactKind::Prose => line(format_args!("- {}: {}", inline(name), inline(value))),
+            FactKind::Command => line(format_args!("- {}: {}", inline(name), code(value))),
+        }
+    }
+    for section in &page.sections {
+        line(format_args!("\n## {}\n", inline(&section.title)));
+        for paragraph in &section.intro {
+            line(format_args!("{}\n", inline(paragraph)));
+        }
+        if let Some(source) = &section.source {
+            line(format_args!("Source: <{}>\n", source.replace(['<', '>', ' '], "")));
+        }
+        for table in &section.tables {
+            line(format_args!("{}", text(table)));
+        }
+    }
+    out
+}
+
+/// The summary of a page for a terminal: title, lede, notices.
+pub fn brief(page: &Page) -> String {
+    let notices: String = page.notices.iter().map(|notice| format!("  * {notice}\n")).collect();
+    format!("{}\n\n{}\n{notices}", page.title, page.lede.replace(". ", ".\n"))
+}
+
+/// Markdown has one line of headings, so a column's heading begins with that of its group.
+fn text(table: &Table) -> String {
+    let mut groups =
+        table.groups.iter().flat_map(|group| std::iter::repeat_n(group.title.as_str(), group.columns));
+    let headings = table.columns.iter().enumerate().map(|(index, column)| match index {
+        0 => inline(&column.title),
+        _ => inline(&format!("{} {}", groups.next().unwrap_or_default(), column.title)),
+    });
+    let mut out = format!("| {} |\n|---|", headings.collect::<Vec<_>>().join(" | "));
+    out.push_str(&"--:|".repeat(table.columns.len().saturating_sub(1)));
+    for row in &table.rows {
+        let cells: Vec<_> = row.iter().map(cell).collect();
+        out.push_str(&format!("\n| {} |", cells.join(" | ")));
+    }
+    out
+}
+
+fn cell(cell: &Cell) -> String {
+    match cell {
+        Cell::Name { text, detail, .. } if detail.is_empty() => inline(text),
+        Cell::Name { text, detail, .. } => format!("{}<br><sub>{}</sub>", inline(text), inline(detail)),
+        Cell::Number { text, spread: None } => inline(text),
+        Cell::Number { text, spread: Some(spread) } => {
+            format!("{}<br><sub>{}</sub>", inline(text), inline(spread))
+        }
+        Cell::Ratio { text, verdict } => format!("{} {}", inline(text), verdict.word()).trim_end().to_owned(),
+        Cell::Stack(parts) => {
+            let parts: Vec<_> =
+                parts.iter().map(|(text, subject)| format!("{} {}", inline(text), inline(subject))).collect();
+            parts.join("<br>")
+        }
+        Cell::Words(words) => inline(words),
+        Cell::Missing(_) => "–".into(),
+    }
+}
+
+/// Escaped text: no markup, no new cell, no new line.
+fn inline(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' | '\r' => safe.push(' '),
+            '<' => safe.push_str("&lt;"),
+            '|' | '*' | '_' | '`' | '[' | ']' | '\\' => safe.extend(['\\', character]),
+            _ => safe.push(character),
+        }
+    }
+    safe
+}
+
+/// Code between more backticks than it contains.
+fn code(text: &str) -> String {
+    let text = text.replace(['\n', '\r'], " ");
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest + 1);
+    if longest > 0 { format!("{fence} {text} {fence}") } else { format!("{fence}{text}{fence}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::{Column, Group, Verdict};
+
+    #[test]
+    fn a_table_has_one_line_of_headings_and_cells_that_stay_inside() {
+        let table = Table {
+            caption: String::new(),
+            groups: vec![Group { title: "QPS".into(), columns: 2 }],
+            columns: vec![Column::new("Row", None), Column::new("etcd", None), Column::new("ratio", None)],
+            rows: vec![vec![
+                Cell::Name { text: "put|x".into(), detail: "8 B".into(), anchor: None },
+                Cell::Number { text: "583".into(), spread: Some("580–590".into()) },
+                Cell::Ratio { text: "1.82×".into(), verdict: Verdict::Better },
+            ]],
+        };
+        let expected = "| Row | QPS etcd | QPS ratio |\n|---|--:|--:|\n\
+                        | put\\|x<br><sub>8 B</sub> | 583<br><sub>580–590</sub> | 1.82× better |";
+        assert_eq!(text(&table), expected);
+    }
+
+    #[test]
+    fn a_page_in_brief_is_its_title_its_lede_and_its_notices() {
+        let page = Page {
+            title: "A and B".into(),
+            lede: "A was faster. B was smaller.".into(),
+            notices: vec!["One machine.".into()],
+            ..Page::default()
+        };
+        assert_eq!(brief(&page), "A and B\n\nA was faster.\nB was smaller.\n  * One machine.\n");
+    }
+
+    #[test]
+    fn commands_are_fenced_by_more_backticks_than_they_hold() {
+        assert_eq!((code("a b"), code("a `b` c")), ("`a b`".into(), "`` a `b` c ``".into()));
+    }
+}

@@ -1,0 +1,334 @@
+//! Published write-ups as data: what each of their rows sent, and the figure that came out.
+//!
+//! ```text
+//!   suites/*.json ──parse──▶ Suite ── rows ──scale──▶ Row as it is measured here
+//! ```
+//!
+//! * One file per write-up. A row that was published with a single key is followed by one with as many keys
+//!   as requests.
+//! * Scaling shrinks totals only: sizes, connections, clients and targets stay as published, and no row gets
+//!   fewer requests than it has clients, or than a percentile needs.
+//!
+//! Must not depend on how rows are measured.
+
+use crate::model::{LatencyKind, Operation, Protocol, Published, RowSpec, Sweep, Target, Values};
+use serde::Deserialize;
+
+/// Below this a p99 would be the slowest request but one.
+const TOTAL_MIN: u64 = 200;
+/// Rounds of a row, unless it or the command line says otherwise.
+pub const ROUNDS: usize = 3;
+
+/// Each write-up by its name; the last is this project's.
+const FILES: [(&str, &str); 6] = [
+    ("docs-3.2", include_str!("../suites/docs-3.2.json")),
+    ("docs-3.0", include_str!("../suites/docs-3.0.json")),
+    ("v2.2-rc", include_str!("../suites/v2.2-rc.json")),
+    ("arm-graviton2", include_str!("../suites/arm-graviton2.json")),
+    ("ibm-pmem", include_str!("../suites/ibm-pmem.json")),
+    (CORE, include_str!("../suites/core.json")),
+];
+/// The default suite.
+pub const CORE: &str = "core";
+
+/// A write-up.
+#[derive(Clone, Debug)]
+pub struct Suite {
+    pub id: String,
+    pub title: String,
+    pub about: String,
+    pub source_url: Option<String>,
+    pub rows: Vec<Row>,
+}
+
+/// One of its rows.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub id: String,
+    pub title: String,
+    /// `total` is as published until the row is scaled.
+    pub spec: RowSpec,
+    pub distinct_keys: bool,
+    /// Runs of the full total before the first round; 0: a tenth of one.
+    pub warm_up_runs: usize,
+    /// As published; `None` where unknown.
+    pub rounds_published: Option<usize>,
+    pub published: Vec<Published>,
+}
+
+/// A suite as its file has it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    id: String,
+    title: String,
+    about: String,
+    source_url: Option<String>,
+    latency: LatencyKind,
+    members: usize,
+    key_bytes: usize,
+    value_bytes: usize,
+    rows: Vec<FileRow>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileRow {
+    id: String,
+    title: String,
+    operation: Operation,
+    protocol: Option<Protocol>,
+    members: Option<usize>,
+    key_bytes: Option<usize>,
+    value_bytes: Option<usize>,
+    total: u64,
+    conns: usize,
+    clients: usize,
+    target: Target,
+    keys: Option<FileKeys>,
+    values: Option<Values>,
+    warm_up_runs: Option<usize>,
+    rounds: Option<usize>,
+    sweep: Option<Sweep>,
+    published: Vec<FilePublished>,
+}
+
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum FileKeys {
+    One,
+    Distinct,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FilePublished {
+    subject: String,
+    requests_per_second: Option<f64>,
+    latency_ms: Option<f64>,
+    resident_mb: Option<f64>,
+    remark: Option<String>,
+}
+
+/// The names of all suites, in their order.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|(name, _)| *name)
+}
+
+/// The suites of these names; `all` stands for all write-ups, none for [`CORE`].
+pub fn find(wanted: &[String]) -> Result<Vec<Suite>, String> {
+    let mut found: Vec<Suite> = Vec::new();
+    let default = [CORE.to_owned()];
+    for name in if wanted.is_empty() { &default } else { wanted } {
+        let matching: Vec<_> =
+            FILES.iter().filter(|(id, _)| id == name || (name == "all" && *id != CORE)).collect();
+        if matching.is_empty() {
+            let known: Vec<_> = names().collect();
+            return Err(format!("there is no suite {name:?}, there are {} and all", known.join(", ")));
+        }
+        for (id, text) in matching {
+            if !found.iter().any(|suite| suite.id == *id) {
+                found.push(parse(text));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn parse(text: &str) -> Suite {
+    let file: File = serde_json::from_str(text).expect("the files are part of the program and tested");
+    let rows = file.rows.iter().map(|row| row.read(&file)).collect();
+    Suite { id: file.id, title: file.title, about: file.about, source_url: file.source_url, rows }
+}
+
+impl FileRow {
+    fn read(&self, file: &File) -> Row {
+        let distinct_keys = self.keys == Some(FileKeys::Distinct);
+        let published = self.published.iter().map(|figure| Published {
+            subject: figure.subject.clone(),
+            requests_per_second: figure.requests_per_second,
+            latency_ms: figure.latency_ms,
+            latency_kind: file.latency,
+            resident_mb: figure.resident_mb,
+            source_url: file.source_url.clone().unwrap_or_default(),
+            remark: figure.remark.clone(),
+        });
+        Row {
+            id: self.id.clone(),
+            title: self.title.clone(),
+            spec: RowSpec {
+                operation: self.operation,
+                protocol: self.protocol.unwrap_or(Protocol::Grpc),
+                key_bytes: self.key_bytes.unwrap_or(file.key_bytes),
+                value_bytes: self.value_bytes.unwrap_or(file.value_bytes),
+                keys: if distinct_keys { self.total } else { 1 },
+                values: self.values.unwrap_or_default(),
+                conns: self.conns,
+                clients: self.clients,
+                target: self.target,
+                members: self.members.unwrap_or(file.members),
+                total_published: self.total,
+                total: self.total,
+                rounds: self.rounds.unwrap_or(ROUNDS),
+                warm_up_total: 0,
+                rate: None,
+                sweep: self.sweep.clone(),
+            },
+            distinct_keys,
+            warm_up_runs: self.warm_up_runs.unwrap_or(0),
+            rounds_published: self.rounds,
+            published: published.collect(),
+        }
+    }
+}
+
+impl Suite {
+    /// Keeps the rows of these names; all of them where there are none.
+    pub fn keep(&mut self, rows: &[String]) {
+        if !rows.is_empty() {
+            self.rows.retain(|row| rows.contains(&row.id));
+        }
+    }
+}
+
+impl Row {
+    /// The row with its total multiplied by `scale`, measured `rounds` times if that is given.
+    pub fn scaled(&self, scale: f64, rounds: Option<usize>) -> Row {
+        let mut row = self.clone();
+        let spec = &mut row.spec;
+        let floor = TOTAL_MIN.min(spec.total_published).max(spec.clients as u64);
+        spec.total = ((spec.total_published as f64 * scale).round() as u64).max(floor);
+        spec.keys = if self.distinct_keys { spec.total } else { 1 };
+        spec.rounds = rounds.unwrap_or(spec.rounds);
+        spec.warm_up_total = match self.warm_up_runs {
+            // A tenth of a run, bounded so that large rows start soon.
+            0 => (spec.total / 10).clamp(1, 10_000),
+            runs => spec.total * runs as u64,
+        };
+        row
+    }
+
+    /// Requests of one warm-up run.
+    pub fn warm_up_run_total(&self) -> u64 {
+        self.spec.warm_up_total / self.warm_up_runs.max(1) as u64
+    }
+
+    pub fn writes(&self) -> bool {
+        match self.spec.operation {
+            Operation::Put | Operation::TxnPut => true,
+            Operation::RangeLinearizable | Operation::RangeSerializable => false,
+        }
+    }
+
+    /// The command of one run, without endpoints.
+    pub fn command(&self) -> String {
+        if self.spec.protocol == Protocol::HttpJson {
+            return format!("loadgen suite v2.2-rc --rows {}", self.id);
+        }
+        let RowSpec { conns, clients, total, key_bytes, value_bytes, keys, values, .. } = self.spec;
+        let leader = if self.spec.target == Target::Leader { " --target-leader" } else { "" };
+        let load = format!("--conns={conns} --clients={clients} --total={total}{leader}");
+        let own = if values == Values::PerKey { " --random-values" } else { "" };
+        match self.spec.operation {
+            Operation::Put | Operation::TxnPut => format!(
+                "loadgen put {load} --key-size={key_bytes} --val-size={value_bytes}{own} --sequential-keys \
+                 --key-space-size={keys}"
+            ),
+            Operation::RangeLinearizable => format!("loadgen range foo --consistency=l {load}"),
+            Operation::RangeSerializable => format!("loadgen range foo --consistency=s {load}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn all() -> Vec<Suite> {
+        find(&["all".into(), CORE.into()]).unwrap()
+    }
+
+    #[test]
+    fn every_file_reads_and_names_each_row_once() {
+        for suite in all() {
+            let ids: HashSet<_> = suite.rows.iter().map(|row| &row.id).collect();
+            assert_eq!(ids.len(), suite.rows.len(), "{}", suite.id);
+            assert!(suite.id == CORE || suite.source_url.is_some(), "{}", suite.id);
+        }
+    }
+
+    #[test]
+    fn every_published_row_is_present_with_its_figure() {
+        // (suite, rows that carry a number, sum of their published rates)
+        for (id, rows, sum) in [
+            ("docs-3.2", 7, 426_626.0),
+            ("docs-3.0", 7, 202_585.0),
+            ("v2.2-rc", 40, 2.0 * (281_228.0 + 27_387.0)),
+            ("arm-graviton2", 2, 471_809.53),
+            ("ibm-pmem", 0, 0.0),
+        ] {
+            let suite = &find(&[id.into()]).unwrap()[0];
+            let rates =
+                |row: &Row| row.published.iter().filter_map(|figure| figure.requests_per_second).sum();
+            let rates: Vec<f64> = suite.rows.iter().map(rates).filter(|rate| *rate > 0.0).collect();
+            assert_eq!(rates.len(), rows, "{id}");
+            assert!((rates.iter().sum::<f64>() - sum).abs() < 0.1, "{id}: {}", rates.iter().sum::<f64>());
+        }
+    }
+
+    #[test]
+    fn a_row_of_one_key_is_followed_by_one_of_distinct_keys() {
+        for suite in all().iter().filter(|suite| suite.id != "v2.2-rc") {
+            for (row, next) in suite.rows.iter().zip(suite.rows.iter().skip(1)) {
+                if row.writes() && !row.distinct_keys {
+                    assert!(next.distinct_keys && row.id == format!("{}-one-key", next.id), "{}", row.id);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_valid_at_every_scale() {
+        for scale in [0.001, 0.1, 1.0, 10.0] {
+            for row in all().iter().flat_map(|suite| &suite.rows).map(|row| row.scaled(scale, None)) {
+                let spec = &row.spec;
+                assert!(spec.total >= spec.clients as u64 && spec.conns <= spec.clients, "{}", row.id);
+                assert!(spec.keys <= spec.total && spec.warm_up_total > 0, "{}", row.id);
+            }
+        }
+    }
+
+    #[test]
+    fn scaling_shrinks_the_total_and_nothing_else() {
+        let suite = &find(&["docs-3.2".into()]).unwrap()[0];
+        let row = suite.rows.iter().find(|row| row.id == "put-1000-all").unwrap();
+        let scaled = row.scaled(0.1, Some(5));
+        assert_eq!((scaled.spec.total, scaled.spec.keys, scaled.spec.rounds), (10_000, 10_000, 5));
+        assert_eq!(
+            (scaled.spec.total_published, scaled.spec.clients, scaled.spec.conns),
+            (100_000, 1000, 100)
+        );
+        let expected = "loadgen put --conns=100 --clients=1000 --total=10000 --key-size=8 --val-size=256 \
+                        --sequential-keys --key-space-size=10000";
+        assert_eq!(scaled.command(), expected);
+    }
+
+    #[test]
+    fn warming_up_is_as_long_as_published() {
+        let suite = &find(&["arm-graviton2".into()]).unwrap()[0];
+        let row = suite.rows[0].scaled(0.1, None);
+        assert_eq!((row.spec.warm_up_total, row.warm_up_run_total(), row.spec.rounds), (200_000, 10_000, 20));
+    }
+
+    #[test]
+    fn unknown_suites_are_refused_and_none_means_the_core() {
+        let refused = find(&["docs-9".into()]).unwrap_err();
+        assert!(
+            refused.starts_with("there is no suite \"docs-9\", there are docs-3.2, docs-3.0,"),
+            "{refused}"
+        );
+        assert_eq!(find(&[]).unwrap()[0].id, CORE);
+        assert_eq!(find(&["all".into(), "docs-3.0".into()]).unwrap().len(), 5);
+    }
+}

@@ -1,0 +1,375 @@
+//! The command line and the environment, spelled as etcd spells them.
+//!
+//! ```text
+//!   -name v | --name v | --name=v ──┐
+//!   ETCD_NAME=v ────────────────────┴──▶ --name=v ──▶ clap ──▶ Flags
+//! ```
+//!
+//! * Go's flag rules hold: one dash or two, a repeated flag overrides, a switch takes its value after `=`.
+//! * A flag of etcd's that is not built yet is refused by name; it is never silently ignored.
+//! * A flag and its environment variable together are an error: which one is used would be a guess.
+//!
+//! Knows texts and their types; what values mean together is the business of `settings`.
+
+mod tables; // the names etcd knows and we do not
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, FromArgMatches, Parser};
+
+use crate::config::url::Urls;
+
+/// What was said on the command line and in the environment; `None` where nothing was.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "kv-server", about = "A replicated key-value store that speaks etcd's v3 API.")]
+#[command(args_override_self = true, disable_version_flag = true, disable_help_flag = true)]
+pub struct Flags {
+    /// Human-readable name of this member [default: default].
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Data directory [default: NAME.kv-server].
+    #[arg(long)]
+    pub data_dir: Option<String>,
+    /// Directory of the log, if it shall not lie in the data directory.
+    #[arg(long)]
+    pub wal_dir: Option<String>,
+    /// Where to listen for clients [default: http://localhost:2379].
+    #[arg(long, value_parser = Urls::parse)]
+    pub listen_client_urls: Option<Urls>,
+    /// Where clients should dial [default: http://localhost:2379].
+    #[arg(long, value_parser = Urls::parse)]
+    pub advertise_client_urls: Option<Urls>,
+    /// Where to listen for other members [default: http://localhost:2380].
+    #[arg(long, value_parser = Urls::parse)]
+    pub listen_peer_urls: Option<Urls>,
+    /// Where other members should dial [default: http://localhost:2380].
+    #[arg(long, value_parser = Urls::parse)]
+    pub initial_advertise_peer_urls: Option<Urls>,
+    /// First members of the cluster, as NAME=URL,... [default: this member alone].
+    #[arg(long)]
+    pub initial_cluster: Option<String>,
+    /// Whether the cluster is 'new' or 'existing' [default: new].
+    #[arg(long, value_parser = cluster_state)]
+    pub initial_cluster_state: Option<ClusterState>,
+    /// Mixed into member ids, so that clusters with equal URLs differ [default: etcd-cluster].
+    #[arg(long)]
+    pub initial_cluster_token: Option<String>,
+    /// Milliseconds between heartbeats of a leader [default: 100].
+    #[arg(long, value_parser = unsigned)]
+    pub heartbeat_interval: Option<u64>,
+    /// Milliseconds without a heartbeat before a member stands for election [default: 1000].
+    #[arg(long, value_parser = unsigned)]
+    pub election_timeout: Option<u64>,
+    /// Applied log entries after which the store writes a checkpoint, at the latest [default: 10000].
+    #[arg(long, value_parser = unsigned)]
+    pub snapshot_count: Option<u64>,
+    /// Log entries kept behind a checkpoint for slow followers [default: 5000].
+    #[arg(long, value_parser = unsigned)]
+    pub snapshot_catchup_entries: Option<u64>,
+    /// Size at which writes are refused; 0 means 2 GiB, negative means never [default: 0].
+    #[arg(long, value_parser = signed, allow_hyphen_values = true)]
+    pub quota_backend_bytes: Option<i64>,
+    /// Operations in one transaction [default: 128].
+    #[arg(long, value_parser = unsigned)]
+    pub max_txn_ops: Option<u64>,
+    /// Bytes in one request [default: 1572864].
+    #[arg(long, value_parser = unsigned)]
+    pub max_request_bytes: Option<u64>,
+    /// Streams that one client connection may have open [default: 1000].
+    #[arg(long, value_parser = unsigned_32)]
+    pub max_concurrent_streams: Option<u32>,
+    /// Shortest time between two pings of a client; faster ones end its connection [default: 5s].
+    #[arg(long, value_parser = duration)]
+    pub grpc_keepalive_min_time: Option<Duration>,
+    /// Silence of a client after which it is pinged; 0 pings never [default: 2h0m0s].
+    #[arg(long, value_parser = duration)]
+    pub grpc_keepalive_interval: Option<Duration>,
+    /// Time in which a client has to answer a ping [default: 20s].
+    #[arg(long, value_parser = duration)]
+    pub grpc_keepalive_timeout: Option<Duration>,
+    /// debug, info, warn, error, panic or fatal [default: info].
+    #[arg(long)]
+    pub log_level: Option<String>,
+    /// json or console [default: json].
+    #[arg(long)]
+    pub log_format: Option<String>,
+    /// Run one of this many members on this machine: the first whose slot is free.
+    #[arg(long, value_parser = unsigned, value_name = "MEMBERS")]
+    pub local_cluster: Option<u64>,
+    /// Print the version and exit.
+    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub version: Option<bool>,
+}
+
+/// Is this the first start of a cluster, or one more member of a running one?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterState {
+    New,
+    Existing,
+}
+
+/// What parsing came to, where it is not an error.
+#[derive(Clone, Debug)]
+pub enum Parsed {
+    Flags(Box<Flags>, Vec<Notice>),
+    /// Usage text to print before a successful exit.
+    Help(String),
+}
+
+/// To be logged once there is a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    UsedVariable { name: String, value: String },
+    UnknownVariable { name: String },
+    IgnoredFlag { name: String },
+}
+
+/// A command line that cannot be followed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlagError {
+    #[error("flag provided but not defined: -{0}")]
+    Unknown(String),
+    #[error("flag --{0} is not built yet in kv-server")]
+    NotBuilt(String),
+    #[error("flag needs an argument: -{0}")]
+    NeedsArgument(String),
+    #[error("bad flag syntax: {0}")]
+    Syntax(String),
+    #[error("invalid value \"{value}\" for flag -{name}: {reason}")]
+    Value { name: String, value: String, reason: String },
+    #[error("\"{0}\" is not a valid flag")]
+    Positional(String),
+    #[error("invalid value \"{value}\" for {variable}: {reason}")]
+    Variable { variable: String, value: String, reason: String },
+    #[error(
+        "conflicting environment variable \"{0}\" is shadowed by corresponding command-line flag \
+         (either unset environment variable or disable flag)"
+    )]
+    Shadowed(String),
+}
+
+impl FlagError {
+    /// As Go: 2 for a line that cannot be read, 1 for one that says something impossible.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            FlagError::Unknown(_)
+            | FlagError::NotBuilt(_)
+            | FlagError::NeedsArgument(_)
+            | FlagError::Syntax(_)
+            | FlagError::Value { .. } => 2,
+            FlagError::Positional(_) | FlagError::Variable { .. } | FlagError::Shadowed(_) => 1,
+        }
+    }
+}
+
+/// Reads arguments (without the program's name) and environment.
+pub fn parse(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Parsed, FlagError> {
+    let mut notices = Vec::new();
+    let Some(mut given) = read_arguments(arguments, &mut notices)? else {
+        return Ok(Parsed::Help(Flags::command().render_long_help().to_string()));
+    };
+    let from_flags = given.len();
+    read_environment(environment, &mut given, &mut notices)?;
+    let line = given.iter().map(|assignment| match &assignment.value {
+        Some(value) => format!("--{}={value}", assignment.name),
+        None => format!("--{}", assignment.name),
+    });
+    let matches = Flags::command()
+        .no_binary_name(true)
+        .try_get_matches_from(line)
+        .map_err(|error| value_error(&error, &given[from_flags..]))?;
+    let flags = Flags::from_arg_matches(&matches).expect("clap has checked every value it hands over");
+    Ok(Parsed::Flags(Box::new(flags), notices))
+}
+
+/// One flag with its value, as it will be handed to clap.
+struct Assignment {
+    name: String,
+    value: Option<String>,
+}
+
+/// The pre-pass from Go's spelling to clap's; `None` when help was asked for.
+fn read_arguments(
+    arguments: impl IntoIterator<Item = OsString>,
+    notices: &mut Vec<Notice>,
+) -> Result<Option<Vec<Assignment>>, FlagError> {
+    let mut given = Vec::new();
+    let mut arguments = arguments.into_iter().map(|text| text.to_string_lossy().into_owned());
+    while let Some(argument) = arguments.next() {
+        if argument == "--" {
+            break;
+        }
+        let Some(body) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
+            return Err(FlagError::Positional(argument));
+        };
+        if body.is_empty() || body.starts_with(['-', '=']) {
+            return Err(FlagError::Syntax(argument));
+        }
+        let (name, value) = match body.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (body, None),
+        };
+        if name == "h" || name == "help" {
+            return Ok(None);
+        }
+        let value = match flag_kind(name)? {
+            FlagKind::Switch => value,
+            FlagKind::Ignored => {
+                notices.push(Notice::IgnoredFlag { name: name.to_owned() });
+                continue;
+            }
+            FlagKind::Value => {
+                let next = || arguments.next().ok_or_else(|| FlagError::NeedsArgument(name.to_owned()));
+                Some(value.map_or_else(next, Ok)?)
+            }
+        };
+        given.push(Assignment { name: name.to_owned(), value });
+    }
+    if let Some(extra) = arguments.next() {
+        return Err(FlagError::Positional(extra));
+    }
+    Ok(Some(given))
+}
+
+enum FlagKind {
+    Value,
+    Switch,
+    Ignored,
+}
+
+fn flag_kind(name: &str) -> Result<FlagKind, FlagError> {
+    if name == "version" {
+        return Ok(FlagKind::Switch);
+    }
+    if Flags::command().get_arguments().any(|argument| argument.get_long() == Some(name)) {
+        return Ok(FlagKind::Value);
+    }
+    if tables::IGNORED.contains(&name) {
+        return Ok(FlagKind::Ignored);
+    }
+    if tables::NOT_BUILT.contains(&name) {
+        return Err(FlagError::NotBuilt(name.to_owned()));
+    }
+    Err(FlagError::Unknown(name.to_owned()))
+}
+
+const VARIABLE_PREFIX: &str = "ETCD_";
+
+/// `ETCD_DATA_DIR` stands for `--data-dir`. An empty variable is an unset one.
+fn read_environment(
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    given: &mut Vec<Assignment>,
+    notices: &mut Vec<Notice>,
+) -> Result<(), FlagError> {
+    let said = given.len();
+    for (variable, value) in environment {
+        let (variable, value) = (variable.to_string_lossy(), value.to_string_lossy());
+        let Some(suffix) = variable.strip_prefix(VARIABLE_PREFIX).filter(|_| !value.is_empty()) else {
+            continue;
+        };
+        let name = suffix.to_lowercase().replace('_', "-");
+        // Not for us: which version to run, and which checks etcd makes of itself.
+        if matches!(name.as_str(), "version" | "verify" | "unsupported-arch") {
+            continue;
+        }
+        let variable = variable.into_owned();
+        match flag_kind(&name) {
+            Ok(FlagKind::Value) if given[..said].iter().any(|flag| flag.name == name) => {
+                return Err(FlagError::Shadowed(variable));
+            }
+            Ok(FlagKind::Value | FlagKind::Switch) => {
+                let value = value.into_owned();
+                notices.push(Notice::UsedVariable { name: variable, value: value.clone() });
+                given.push(Assignment { name, value: Some(value) });
+            }
+            Ok(FlagKind::Ignored) => notices.push(Notice::IgnoredFlag { name }),
+            Err(FlagError::NotBuilt(name)) => return Err(FlagError::NotBuilt(name)),
+            Err(_) => notices.push(Notice::UnknownVariable { name: variable }),
+        }
+    }
+    Ok(())
+}
+
+/// clap's complaint in Go's words.
+fn value_error(error: &clap::Error, from_environment: &[Assignment]) -> FlagError {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let argument = text(ContextKind::InvalidArg);
+    let name = argument.trim_start_matches('-').split([' ', '=', '[']).next().unwrap_or_default().to_owned();
+    let value = text(ContextKind::InvalidValue);
+    let reason = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+    if from_environment.iter().any(|assignment| assignment.name == name) {
+        let variable = format!("{VARIABLE_PREFIX}{}", name.to_uppercase().replace('-', "_"));
+        return FlagError::Variable { variable, value, reason };
+    }
+    FlagError::Value { name, value, reason }
+}
+
+fn cluster_state(text: &str) -> Result<ClusterState, &'static str> {
+    match text {
+        "new" => Ok(ClusterState::New),
+        "existing" => Ok(ClusterState::Existing),
+        _ => Err("invalid value"),
+    }
+}
+
+fn unsigned(text: &str) -> Result<u64, &'static str> {
+    text.parse().map_err(|error| number_reason(&error))
+}
+
+fn unsigned_32(text: &str) -> Result<u32, &'static str> {
+    text.parse().map_err(|error| number_reason(&error))
+}
+
+fn signed(text: &str) -> Result<i64, &'static str> {
+    text.parse().map_err(|error| number_reason(&error))
+}
+
+fn number_reason(error: &std::num::ParseIntError) -> &'static str {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    match error.kind() {
+        PosOverflow | NegOverflow => "value out of range",
+        _ => "parse error",
+    }
+}
+
+/// A length of time as Go writes it: `2h0m0s`, `500ms`, `1.5s`. Negative ones are refused.
+fn duration(text: &str) -> Result<Duration, &'static str> {
+    const UNITS: [(&str, f64); 7] =
+        [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    const WRONG: &str = "parse error";
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let mut seconds = 0.0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(WRONG)?;
+        let number: f64 = rest[..digits].parse().map_err(|_| WRONG)?;
+        rest = &rest[digits..];
+        let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        let (_, unit) = UNITS.iter().find(|(name, _)| *name == &rest[..end]).ok_or(WRONG)?;
+        seconds += number * unit;
+        rest = &rest[end..];
+    }
+    if text.is_empty() { Err(WRONG) } else { Duration::try_from_secs_f64(seconds).map_err(|_| WRONG) }
+}
+
+/// The words that Go takes for a switch.
+fn switch(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("parse error"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,10 @@
+//! The configuration of one member: flags and environment variables, made whole and checked.
+
+pub(crate) mod url; // addresses as flags give them
+
+pub(crate) mod flags; // the command line
+pub(crate) mod settings; // what one member runs with
+
+pub(crate) use flags::{ClusterState, Flags};
+pub(crate) use settings::{Limits, Settings, SettingsError, log_settings};
+pub(crate) use url::{Url, UrlError, Urls};

@@ -1,0 +1,363 @@
+//! The settings of one member: flags with their defaults, checked against each other.
+//!
+//! * A `Settings` can be run: every URL can be bound or dialled, every interval fits the others.
+//! * Errors carry etcd's texts, so that a search for them finds etcd's answers.
+//!
+//! Knows nothing of what lies on disk: whether the initial cluster matters at all is decided in `bootstrap`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::flags::{ClusterState, Flags};
+use super::url::{Scheme, Url, Urls};
+use crate::process::log::{LogFormat, LogSettings};
+
+pub const DEFAULT_NAME: &str = "default";
+const DEFAULT_CLIENT_URL: &str = "http://localhost:2379";
+const DEFAULT_PEER_URL: &str = "http://localhost:2380";
+const DEFAULT_TOKEN: &str = "etcd-cluster";
+const HEARTBEAT_MS: u64 = 100;
+const ELECTION_MS: u64 = 1000;
+/// Longer than this, and a cluster would stand still for minutes after losing its leader.
+const ELECTION_MS_MAX: u64 = 50_000;
+const SNAPSHOT_COUNT: u64 = 10_000;
+const SNAPSHOT_CATCH_UP_ENTRIES: u64 = 5000;
+const QUOTA_BYTES: i64 = 2 * 1024 * 1024 * 1024;
+const TXN_OPS_MAX: u64 = 128;
+const REQUEST_BYTES_MAX: u64 = 3 * 512 * 1024;
+/// Enough for 1000 callers on one connection. etcd sets no limit, so one connection can hold any amount of
+/// memory.
+const STREAMS_MAX: u32 = 1000;
+/// These three are etcd's.
+const PING_SPACING_MIN: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2 * 60 * 60);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// What a gRPC message may have around the request inside it.
+const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
+
+/// One member's configuration.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub name: String,
+    /// The name, if it was given; a default name is not compared with the directory's.
+    pub name_given: Option<String>,
+    pub data_dir: PathBuf,
+    /// Where the log lies, if not in the data directory.
+    pub wal_dir: Option<PathBuf>,
+    pub listen_client_urls: Urls,
+    pub advertise_client_urls: Urls,
+    pub listen_peer_urls: Urls,
+    pub advertise_peer_urls: Urls,
+    pub initial: Initial,
+    pub clock: Clock,
+    /// Applied entries that are not in a checkpoint when the next one is written, at the latest.
+    pub snapshot_count: u64,
+    /// Log entries kept before the last checkpoint, so that a slow follower needs no snapshot.
+    pub snapshot_catch_up_entries: u64,
+    pub limits: Limits,
+    pub connections: Connections,
+}
+
+/// What a member that starts for the first time believes of its cluster.
+#[derive(Clone, Debug)]
+pub struct Initial {
+    /// `NAME=URL,…` as given; read only on a first start.
+    pub cluster: String,
+    /// Whether it was given, or is the default.
+    pub cluster_given: bool,
+    pub state: ClusterState,
+    pub token: String,
+}
+
+/// The cluster's pulse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    pub heartbeat: Duration,
+    pub election: Duration,
+}
+
+/// What a client may ask for at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub txn_ops_max: usize,
+    pub request_bytes_max: usize,
+    /// Bytes of store above which writes are refused. Negative: never, as the flag says it.
+    pub quota_bytes: i64,
+}
+
+/// What one client connection may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// Streams open at one time.
+    pub streams_max: u32,
+    /// Pings of a client that come faster than this are too many; zero allows any.
+    pub ping_spacing_min: Duration,
+    /// Silence after which the client is asked whether it is still there; zero asks never.
+    pub keepalive_interval: Duration,
+    /// Time it has to answer.
+    pub keepalive_timeout: Duration,
+}
+
+/// Flags that contradict each other or ask for what does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    #[error("expected IP in URL for binding ({0})")]
+    Bind(String),
+    #[error("--advertise-client-urls is required when --listen-client-urls is set explicitly")]
+    AdvertiseMissing,
+    #[error("--advertise-client-urls \"{0}\" must be in the format \"host:port\"")]
+    AdvertiseClient(String),
+    #[error("--initial-advertise-peer-urls \"{0}\" must be \"host:port\"")]
+    AdvertisePeer(String),
+    #[error("--heartbeat-interval must be >0 (set to 0ms)")]
+    HeartbeatZero,
+    #[error("--election-timeout must be >0 (set to 0ms)")]
+    ElectionZero,
+    #[error(
+        "--election-timeout[{election_ms}ms] should be at least as 5 times as \
+         --heartbeat-interval[{heartbeat_ms}ms]"
+    )]
+    ElectionShort { election_ms: u64, heartbeat_ms: u64 },
+    #[error("--election-timeout[{0}ms] is too long, and should be set less than 50000ms")]
+    ElectionLong(u64),
+    #[error("unrecognized level: \"{0}\"")]
+    LogLevel(String),
+    #[error("unknown log format: {0:?}, supported values json, console")]
+    LogFormat(String),
+    #[error(
+        "--max-request-bytes[{given}] is too large, and should be at most {max}: \
+         a request must fit into one entry of the log"
+    )]
+    RequestBytes { given: u64, max: usize },
+    #[error("{0}: only http URLs are built yet in kv-server")]
+    Scheme(String),
+    #[error("--local-cluster chooses names, URLs and directories itself: leave out --{0}")]
+    LocalCluster(&'static str),
+    #[error("--local-cluster must be 1, 3 or 5, not {0}")]
+    LocalClusterSize(u64),
+}
+
+impl Settings {
+    /// Everything a member needs, from what was said and the defaults.
+    pub fn from_flags(flags: &Flags) -> Result<Settings, SettingsError> {
+        let name = flags.name.clone().unwrap_or_else(|| DEFAULT_NAME.to_owned());
+        let advertise_peer_urls = or_default(&flags.initial_advertise_peer_urls, DEFAULT_PEER_URL);
+        let settings = Settings {
+            data_dir: flags.data_dir.clone().unwrap_or_else(|| format!("{name}.kv-server")).into(),
+            wal_dir: flags.wal_dir.clone().filter(|dir| !dir.is_empty()).map(PathBuf::from),
+            listen_client_urls: or_default(&flags.listen_client_urls, DEFAULT_CLIENT_URL),
+            advertise_client_urls: or_default(&flags.advertise_client_urls, DEFAULT_CLIENT_URL),
+            listen_peer_urls: or_default(&flags.listen_peer_urls, DEFAULT_PEER_URL),
+            initial: Initial {
+                cluster: initial_cluster(flags, &name, &advertise_peer_urls),
+                cluster_given: flags.initial_cluster.as_ref().is_some_and(|text| !text.is_empty()),
+                state: flags.initial_cluster_state.unwrap_or(ClusterState::New),
+                token: flags.initial_cluster_token.clone().unwrap_or_else(|| DEFAULT_TOKEN.to_owned()),
+            },
+            clock: clock(flags)?,
+            snapshot_count: positive_or(flags.snapshot_count, SNAPSHOT_COUNT),
+            snapshot_catch_up_entries: positive_or(flags.snapshot_catchup_entries, SNAPSHOT_CATCH_UP_ENTRIES),
+            limits: limits(flags)?,
+            connections: connections(flags),
+            advertise_peer_urls,
+            name_given: flags.name.clone(),
+            name,
+        };
+        settings.check_urls(flags.listen_client_urls.is_some() && flags.advertise_client_urls.is_none())?;
+        Ok(settings)
+    }
+
+    fn check_urls(&self, advertise_missing: bool) -> Result<(), SettingsError> {
+        let bound = || self.listen_peer_urls.iter().chain(self.listen_client_urls.iter());
+        let dialled = || self.advertise_client_urls.iter().chain(self.advertise_peer_urls.iter());
+        if let Some(url) = bound().chain(dialled()).find(|url| url.scheme() != Scheme::Http) {
+            return Err(SettingsError::Scheme(url.to_string()));
+        }
+        if let Some(url) = bound().find(|url| url.bind_address().is_none()) {
+            return Err(SettingsError::Bind(url.to_string()));
+        }
+        if let Some(url) = self.advertise_client_urls.iter().find(|url| url.host().is_empty()) {
+            return Err(SettingsError::AdvertiseClient(url.to_string()));
+        }
+        if let Some(url) = self.advertise_peer_urls.iter().find(|url| url.host().is_empty()) {
+            return Err(SettingsError::AdvertisePeer(url.to_string()));
+        }
+        if advertise_missing { Err(SettingsError::AdvertiseMissing) } else { Ok(()) }
+    }
+
+    /// How long the server waits for its own cluster before it answers "timed out": etcd's formula.
+    pub fn request_timeout(&self) -> Duration {
+        Duration::from_secs(5) + 2 * self.clock.election
+    }
+}
+
+impl Limits {
+    /// Largest gRPC message taken from a client.
+    pub fn message_bytes_max(&self) -> usize {
+        self.request_bytes_max.saturating_add(GRPC_OVERHEAD_BYTES)
+    }
+}
+
+fn or_default(urls: &Option<Urls>, default: &str) -> Urls {
+    urls.clone().unwrap_or_else(|| Urls::parse(default).expect("the default URLs are well-formed"))
+}
+
+fn positive_or(value: Option<u64>, default: u64) -> u64 {
+    value.filter(|value| *value > 0).unwrap_or(default)
+}
+
+/// Without a word about the cluster, a member is a cluster of its own.
+fn initial_cluster(flags: &Flags, name: &str, advertise: &Urls) -> String {
+    let alone = |url: &Url| format!("{name}={url}");
+    flags
+        .initial_cluster
+        .clone()
+        .filter(|text| !text.is_empty())
+        .unwrap_or_else(|| advertise.iter().map(alone).collect::<Vec<_>>().join(","))
+}
+
+fn clock(flags: &Flags) -> Result<Clock, SettingsError> {
+    let heartbeat_ms = flags.heartbeat_interval.unwrap_or(HEARTBEAT_MS);
+    let election_ms = flags.election_timeout.unwrap_or(ELECTION_MS);
+    if heartbeat_ms == 0 {
+        return Err(SettingsError::HeartbeatZero);
+    }
+    if election_ms == 0 {
+        return Err(SettingsError::ElectionZero);
+    }
+    if election_ms < heartbeat_ms.saturating_mul(5) {
+        return Err(SettingsError::ElectionShort { election_ms, heartbeat_ms });
+    }
+    if election_ms > ELECTION_MS_MAX {
+        return Err(SettingsError::ElectionLong(election_ms));
+    }
+    Ok(Clock { heartbeat: Duration::from_millis(heartbeat_ms), election: Duration::from_millis(election_ms) })
+}
+
+fn limits(flags: &Flags) -> Result<Limits, SettingsError> {
+    let given = flags.max_request_bytes.unwrap_or(REQUEST_BYTES_MAX);
+    let max = raft_node::Limits::COMMAND_BYTES_MAX;
+    let request_bytes_max = usize::try_from(given).ok().filter(|bytes| *bytes <= max);
+    Ok(Limits {
+        txn_ops_max: usize::try_from(flags.max_txn_ops.unwrap_or(TXN_OPS_MAX)).unwrap_or(usize::MAX),
+        request_bytes_max: request_bytes_max.ok_or(SettingsError::RequestBytes { given, max })?,
+        quota_bytes: flags.quota_backend_bytes.filter(|bytes| *bytes != 0).unwrap_or(QUOTA_BYTES),
+    })
+}
+
+fn connections(flags: &Flags) -> Connections {
+    Connections {
+        streams_max: flags.max_concurrent_streams.unwrap_or(STREAMS_MAX),
+        ping_spacing_min: flags.grpc_keepalive_min_time.unwrap_or(PING_SPACING_MIN),
+        keepalive_interval: flags.grpc_keepalive_interval.unwrap_or(KEEPALIVE_INTERVAL),
+        keepalive_timeout: flags.grpc_keepalive_timeout.unwrap_or(KEEPALIVE_TIMEOUT),
+    }
+}
+
+/// How to log, known before anything else is.
+pub fn log_settings(flags: &Flags) -> Result<LogSettings, SettingsError> {
+    let level = match flags.log_level.as_deref().unwrap_or("info") {
+        "debug" => tracing::Level::DEBUG,
+        "info" => tracing::Level::INFO,
+        "warn" => tracing::Level::WARN,
+        // Nothing is logged above error: a panic or a fatal end is an error that was the last one.
+        "error" | "dpanic" | "panic" | "fatal" => tracing::Level::ERROR,
+        other => return Err(SettingsError::LogLevel(other.to_owned())),
+    };
+    let format = match flags.log_format.as_deref().unwrap_or("json") {
+        "json" => LogFormat::Json,
+        "console" => LogFormat::Console,
+        other => return Err(SettingsError::LogFormat(other.to_owned())),
+    };
+    Ok(LogSettings { level, format })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::flags::{Parsed, parse};
+
+    fn settings(line: &str) -> Result<Settings, SettingsError> {
+        match parse(line.split_whitespace().map(Into::into), []) {
+            Ok(Parsed::Flags(flags, _)) => Settings::from_flags(&flags),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_said_makes_a_member_of_its_own_on_etcds_ports() {
+        let settings = settings("").unwrap();
+        assert_eq!(settings.initial.cluster, "default=http://localhost:2380");
+        assert_eq!(settings.data_dir, PathBuf::from("default.kv-server"));
+        assert_eq!(settings.limits.quota_bytes, 2_147_483_648);
+        assert_eq!(settings.limits.message_bytes_max(), 1_572_864 + 524_288);
+        assert_eq!(settings.request_timeout(), Duration::from_secs(7));
+    }
+
+    #[test]
+    fn a_name_names_the_directory_and_the_cluster() {
+        let settings =
+            settings("--name a --initial-advertise-peer-urls http://b:2,http://a:1 --quota-backend-bytes -1")
+                .unwrap();
+        assert_eq!(settings.initial.cluster, "a=http://a:1,a=http://b:2");
+        assert_eq!(settings.data_dir, PathBuf::from("a.kv-server"));
+        assert_eq!(settings.limits.quota_bytes, -1);
+    }
+
+    #[test]
+    fn a_log_nobody_can_write_is_refused() {
+        let cases = [
+            ("--log-level loud", "unrecognized level: \"loud\""),
+            ("--log-format xml", "unknown log format: \"xml\", supported values json, console"),
+        ];
+        for (line, wanted) in cases {
+            let Ok(Parsed::Flags(flags, _)) = parse(line.split_whitespace().map(Into::into), []) else {
+                panic!("{line}");
+            };
+            assert_eq!(log_settings(&flags).expect_err(line).to_string(), wanted);
+        }
+    }
+
+    #[test]
+    fn contradictions_are_refused_in_etcds_words() {
+        let cases = [
+            (
+                "--listen-client-urls http://example.com:2379 --advertise-client-urls http://example.com:2379",
+                "expected IP in URL for binding (http://example.com:2379)",
+            ),
+            (
+                "--listen-client-urls http://127.0.0.1:2379",
+                "--advertise-client-urls is required when --listen-client-urls is set explicitly",
+            ),
+            (
+                "--advertise-client-urls http://:2379",
+                "--advertise-client-urls \"http://:2379\" must be in the format \"host:port\"",
+            ),
+            (
+                "--initial-advertise-peer-urls http://:2380",
+                "--initial-advertise-peer-urls \"http://:2380\" must be \"host:port\"",
+            ),
+            ("--heartbeat-interval 0", "--heartbeat-interval must be >0 (set to 0ms)"),
+            (
+                "--election-timeout 400",
+                "--election-timeout[400ms] should be at least as 5 times as --heartbeat-interval[100ms]",
+            ),
+            (
+                "--election-timeout 60000",
+                "--election-timeout[60000ms] is too long, and should be set less than 50000ms",
+            ),
+            (
+                "--max-request-bytes 16777216",
+                "--max-request-bytes[16777216] is too large, and should be at most 16777183: \
+                 a request must fit into one entry of the log",
+            ),
+            (
+                "--listen-peer-urls https://127.0.0.1:1",
+                "https://127.0.0.1:1: only http URLs are built yet in kv-server",
+            ),
+        ];
+        for (line, wanted) in cases {
+            assert_eq!(settings(line).expect_err(line).to_string(), wanted, "{line}");
+        }
+    }
+}

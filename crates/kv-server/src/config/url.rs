@@ -1,0 +1,217 @@
+//! URLs as flags give them: a scheme and an address, nothing after it.
+//!
+//! * The text is kept as given: member ids are computed from it, so it must never be prettified.
+//! * A list is sorted and free of nothing else: two members that list the same URLs agree on the order.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+
+/// One URL: where to listen, or where others should dial.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Url {
+    text: String,
+    scheme: Scheme,
+    host: String,
+    port: u16,
+}
+
+/// How bytes travel to a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scheme {
+    Http,
+    Https,
+    Unix,
+    Unixs,
+}
+
+/// Texts as etcd prints them after `invalid value "…" for flag -…: `.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    #[error("no valid URLs given")]
+    Empty,
+    #[error("URL scheme must be http, https, unix, or unixs: {0}")]
+    Scheme(String),
+    #[error("URL address does not have the form \"host:port\": {0}")]
+    HostPort(String),
+    #[error("URL must not contain a path: {0}")]
+    Path(String),
+}
+
+impl Url {
+    pub fn parse(text: &str) -> Result<Url, UrlError> {
+        let text = text.trim();
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
+        let scheme = Scheme::parse(scheme).ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
+        if scheme.is_unix() {
+            return Ok(Url { text: text.to_owned(), scheme, host: rest.to_owned(), port: 0 });
+        }
+        let (address, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (host, port) = split_host_port(address).ok_or_else(|| UrlError::HostPort(text.to_owned()))?;
+        if !path.is_empty() {
+            return Err(UrlError::Path(text.to_owned()));
+        }
+        Ok(Url { text: text.to_owned(), scheme, host, port })
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// `host:port`, brackets around an IPv6 address.
+    pub fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
+    /// The address to bind, if the host is one that etcd binds: an IP address or `localhost`.
+    pub fn bind_address(&self) -> Option<SocketAddr> {
+        let address = match self.host.as_str() {
+            "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            "" => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            host => host.parse().ok()?,
+        };
+        Some(SocketAddr::new(address, self.port))
+    }
+
+    /// The same URL with its host resolved; the text itself where that fails.
+    pub fn resolved(&self) -> String {
+        let address =
+            self.bind_address().or_else(|| (self.host.as_str(), self.port).to_socket_addrs().ok()?.next());
+        match address {
+            Some(address) => format!("{}://{address}", self.scheme),
+            None => self.text.clone(),
+        }
+    }
+}
+
+impl Scheme {
+    fn parse(text: &str) -> Option<Scheme> {
+        match text {
+            "http" => Some(Scheme::Http),
+            "https" => Some(Scheme::Https),
+            "unix" => Some(Scheme::Unix),
+            "unixs" => Some(Scheme::Unixs),
+            _ => None,
+        }
+    }
+
+    pub fn is_unix(self) -> bool {
+        matches!(self, Scheme::Unix | Scheme::Unixs)
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+            Scheme::Unix => "unix",
+            Scheme::Unixs => "unixs",
+        })
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+fn split_host_port(address: &str) -> Option<(String, u16)> {
+    let (host, port) = match address.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            (host, rest.strip_prefix(':')?)
+        }
+        None => address.rsplit_once(':').filter(|(host, _)| !host.contains(':'))?,
+    };
+    Some((host.to_owned(), port.parse().ok()?))
+}
+
+/// A comma-separated list, sorted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Urls(Vec<Url>);
+
+impl Urls {
+    pub fn parse(text: &str) -> Result<Urls, UrlError> {
+        Urls::collect(text.split(',').filter(|part| !part.is_empty()))
+    }
+
+    /// From single URLs, as `--initial-cluster` spells them one by one.
+    pub fn collect<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Urls, UrlError> {
+        let mut urls = texts.map(Url::parse).collect::<Result<Vec<_>, _>>()?;
+        if urls.is_empty() {
+            return Err(UrlError::Empty);
+        }
+        urls.sort();
+        Ok(Urls(urls))
+    }
+
+    pub fn iter(&self) -> std::slice::Iter<'_, Url> {
+        self.0.iter()
+    }
+
+    pub fn texts(&self) -> Vec<String> {
+        self.0.iter().map(|url| url.text.clone()).collect()
+    }
+}
+
+impl fmt::Display for Urls {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.texts().join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_a_scheme_and_an_address() {
+        let url = Url::parse("http://[::1]:2379").unwrap();
+        assert_eq!((url.host(), url.port), ("::1", 2379));
+        assert_eq!(url.authority(), "[::1]:2379");
+        assert_eq!(url.bind_address(), Some("[::1]:2379".parse().unwrap()));
+    }
+
+    #[test]
+    fn bad_urls_are_refused_with_etcds_texts() {
+        let cases = [
+            ("", "no valid URLs given"),
+            ("http://127.0.0.1", "URL address does not have the form \"host:port\": http://127.0.0.1"),
+            ("ftp://a:1", "URL scheme must be http, https, unix, or unixs: ftp://a:1"),
+            ("127.0.0.1:2379", "URL scheme must be http, https, unix, or unixs: 127.0.0.1:2379"),
+            ("http://a:1/x", "URL must not contain a path: http://a:1/x"),
+            ("http://a:1/", "URL must not contain a path: http://a:1/"),
+            ("http://a:port", "URL address does not have the form \"host:port\": http://a:port"),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(Urls::parse(text).unwrap_err().to_string(), wanted, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_is_sorted_and_keeps_its_texts() {
+        let urls = Urls::parse("http://b:2,http://a:1").unwrap();
+        assert_eq!(urls.to_string(), "http://a:1,http://b:2");
+    }
+
+    #[test]
+    fn only_addresses_and_localhost_can_be_bound() {
+        let bound = |text: &str| Url::parse(text).unwrap().bind_address();
+        assert_eq!(bound("http://localhost:1"), Some("127.0.0.1:1".parse().unwrap()));
+        assert_eq!(bound("http://0.0.0.0:1"), Some("0.0.0.0:1".parse().unwrap()));
+        assert_eq!(bound("http://example.com:1"), None);
+    }
+}

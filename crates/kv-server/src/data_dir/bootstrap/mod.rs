@@ -1,0 +1,222 @@
+//! From settings and a directory to an identity and its log.
+//!
+//! ```text
+//!   identity  log      then
+//!   ────────  ───────  ─────────────────────────────────────────────────────────
+//!   none      none     first start: make the log, then write the identity; Raft takes no part before peers confirm it
+//!   none      blank    a first start that was cut short: go on with it
+//!   none      entries  refused: whose entries?
+//!   there     there    restart; both must name the same member
+//!   there     none     refused: a member that forgot its votes must not vote again
+//! ```
+//!
+//! * The identity is written last: it says that everything before it is in place.
+//! * Members that were given the same flags compute the same ids without talking.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use wal::{Position, Recovery, Wal};
+
+use crate::config::ClusterState;
+use crate::config::Settings;
+use crate::config::{UrlError, Urls};
+use crate::data_dir::directory::Directory;
+use crate::data_dir::identity::{FORMAT, FirstMember, Identity, IdentityError};
+use crate::data_dir::ids;
+use crate::data_dir::timed_fs::TimedFs;
+
+/// A member that may start: who it is, and its opened log.
+#[derive(Debug)]
+pub struct Established {
+    pub identity: Identity,
+    pub log: Wal<TimedFs>,
+    pub recovery: Recovery,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum BootstrapError {
+    #[error("error setting up initial cluster")]
+    Url(#[from] UrlError),
+    #[error("error setting up initial cluster: empty URL given for \"{0}\"")]
+    EmptyUrl(String),
+    #[error("couldn't find local name \"{0}\" in the initial cluster configuration")]
+    NameMissing(String),
+    #[error("initial cluster {0} has duplicate url")]
+    DuplicateUrl(String),
+    #[error(
+        "--initial-cluster has {cluster} but missing from --initial-advertise-peer-urls={advertised} \
+         (resolved urls: \"{cluster_resolved}\" != \"{advertised_resolved}\")"
+    )]
+    UrlsDiffer { cluster: String, advertised: String, cluster_resolved: String, advertised_resolved: String },
+    #[error("--initial-cluster-state existing: joining a running cluster is not built yet in kv-server")]
+    Joining,
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error("data directory {} belongs to member \"{found}\", not to \"{wanted}\"", path.display())]
+    OtherMember { path: PathBuf, found: String, wanted: String },
+    #[error(
+        "data directory {} belongs to cluster {found:x}, not to cluster {wanted:x} of --initial-cluster",
+        path.display()
+    )]
+    OtherCluster { path: PathBuf, found: u64, wanted: u64 },
+    #[error(
+        "the log of member {member:x} is missing from {}: without it the member could vote twice; \
+         restore the log, or remove the data directory and let the cluster take in a new member",
+        path.display()
+    )]
+    LogLost { member: u64, path: PathBuf },
+    #[error(
+        "member {member:x} has already been bootstrapped, says member {peer:x}: with an empty data directory it \
+         could vote twice"
+    )]
+    BornBefore { member: u64, peer: u64 },
+    #[error("{} holds data but no identity.json: it is not known whose", .0.display())]
+    IdentityLost(PathBuf),
+    #[error("the log in {} belongs to another member", .0.display())]
+    OtherLog(PathBuf),
+    #[error("open the log")]
+    Log(#[from] wal::Error),
+}
+
+/// Reads or makes the member's identity and opens its log. A first start asks `remembers` which peer, if any,
+/// knows this member from an earlier life.
+pub fn establish(
+    settings: &Settings,
+    directory: &Directory,
+    fs: TimedFs,
+    remembers: impl FnOnce(&Identity) -> Option<u64>,
+) -> Result<Established, BootstrapError> {
+    let options = wal::Options { segment_bytes: wal::Options::SEGMENT_BYTES, salt: rand::random() };
+    let log_exists = Wal::exists(&fs, directory.wal_dir())?;
+    if let Some(identity) = Identity::read(&directory.identity_path())? {
+        check_belongs(&identity, settings, directory)?;
+        if !log_exists {
+            let path = directory.wal_dir().to_owned();
+            return Err(BootstrapError::LogLost { member: identity.member_id, path });
+        }
+        let (log, recovery) = Wal::open(fs, directory.wal_dir(), options)?;
+        check_log(&identity, &recovery, directory)?;
+        return Ok(Established { identity, log, recovery });
+    }
+    let identity = first_identity(settings)?;
+    if settings.initial.state == ClusterState::Existing {
+        return Err(BootstrapError::Joining);
+    }
+    if directory.store_dir().exists() {
+        return Err(BootstrapError::IdentityLost(directory.path().to_owned()));
+    }
+    if let Some(peer) = remembers(&identity) {
+        return Err(BootstrapError::BornBefore { member: identity.member_id, peer });
+    }
+    if !log_exists {
+        Wal::create(fs.clone(), directory.wal_dir(), &identity.log_identity(), Position::default(), options)?;
+    }
+    let (log, recovery) = Wal::open(fs, directory.wal_dir(), options)?;
+    check_log(&identity, &recovery, directory)?;
+    if recovery.state.is_some() || recovery.last != recovery.start {
+        return Err(BootstrapError::IdentityLost(directory.path().to_owned()));
+    }
+    identity.write(&directory.identity_path())?;
+    Ok(Established { identity, log, recovery })
+}
+
+/// A restart needs no `--initial-…` flags, but those that are given must not name another member.
+fn check_belongs(
+    identity: &Identity,
+    settings: &Settings,
+    directory: &Directory,
+) -> Result<(), BootstrapError> {
+    if let Some(wanted) = settings.name_given.as_ref().filter(|name| **name != identity.name) {
+        let (path, found) = (directory.path().to_owned(), identity.name.clone());
+        return Err(BootstrapError::OtherMember { path, found, wanted: wanted.clone() });
+    }
+    if !settings.initial.cluster_given || settings.initial.state == ClusterState::Existing {
+        return Ok(());
+    }
+    let wanted = first_identity(settings)?.cluster_id;
+    if wanted != identity.cluster_id {
+        let (path, found) = (directory.path().to_owned(), identity.cluster_id);
+        return Err(BootstrapError::OtherCluster { path, found, wanted });
+    }
+    Ok(())
+}
+
+fn check_log(identity: &Identity, recovery: &Recovery, directory: &Directory) -> Result<(), BootstrapError> {
+    if recovery.identity == identity.log_identity() {
+        return Ok(());
+    }
+    Err(BootstrapError::OtherLog(directory.wal_dir().to_owned()))
+}
+
+/// The identity that the flags describe.
+fn first_identity(settings: &Settings) -> Result<Identity, BootstrapError> {
+    let cluster = parse_cluster(&settings.initial.cluster)?;
+    let own =
+        cluster.get(&settings.name).ok_or_else(|| BootstrapError::NameMissing(settings.name.clone()))?;
+    check_own_urls(settings, own)?;
+    let token = &settings.initial.token;
+    let mut members: Vec<FirstMember> = cluster
+        .iter()
+        .map(|(name, urls)| FirstMember {
+            id: ids::member_id(urls.iter().map(|url| url.as_str()), token),
+            name: name.clone(),
+            peer_urls: urls.texts(),
+        })
+        .collect();
+    members.sort_by_key(|member| member.id);
+    Ok(Identity {
+        format: FORMAT,
+        cluster_id: ids::cluster_id(members.iter().map(|member| member.id)),
+        member_id: ids::member_id(own.iter().map(|url| url.as_str()), token),
+        name: settings.name.clone(),
+        members,
+    })
+}
+
+/// `a=http://…,a=http://…,b=http://…`: a name may come more than once.
+fn parse_cluster(text: &str) -> Result<BTreeMap<String, Urls>, BootstrapError> {
+    let mut texts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        let (name, url) = part.split_once('=').unwrap_or((part, ""));
+        if url.is_empty() {
+            return Err(BootstrapError::EmptyUrl(name.to_owned()));
+        }
+        texts.entry(name).or_default().push(url);
+    }
+    let mut cluster = BTreeMap::new();
+    for (name, urls) in texts {
+        cluster.insert(name.to_owned(), Urls::collect(urls.into_iter())?);
+    }
+    let mut all: Vec<&str> = cluster.values().flat_map(|urls| urls.iter().map(|url| url.as_str())).collect();
+    all.sort_unstable();
+    if all.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(BootstrapError::DuplicateUrl(text.to_owned()));
+    }
+    Ok(cluster)
+}
+
+/// The peer URLs of this member in the initial cluster must be those that it advertises, by text or by
+/// address.
+fn check_own_urls(settings: &Settings, own: &Urls) -> Result<(), BootstrapError> {
+    let advertised = &settings.advertise_peer_urls;
+    if own == advertised {
+        return Ok(());
+    }
+    let resolve = |urls: &Urls| {
+        let mut resolved: Vec<String> = urls.iter().map(|url| url.resolved()).collect();
+        resolved.sort();
+        resolved.join(",")
+    };
+    let (cluster_resolved, advertised_resolved) = (resolve(own), resolve(advertised));
+    if cluster_resolved == advertised_resolved {
+        return Ok(());
+    }
+    let name = &settings.name;
+    let cluster = own.iter().map(|url| format!("{name}={url}")).collect::<Vec<_>>().join(",");
+    let advertised = advertised.to_string();
+    Err(BootstrapError::UrlsDiffer { cluster, advertised, cluster_resolved, advertised_resolved })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,288 @@
+//! Wire errors: every gRPC status that a client of this member can see is made here.
+//!
+//! * Refusals come from etcd's table, letter for letter. What etcd itself says outside of its table stands
+//!   below.
+//! * A failure of this process never shows its insides: it is logged here, where it ends, and the client
+//!   reads one line that says what could not be done.
+
+use std::error::Error as _;
+
+use api::Error;
+use raft_node::{ProposeError, ReadError, TransferError};
+use state_machine::command::DecodeError;
+use state_machine::validate::StreamRefusal;
+use state_machine::{Failure, Fatal};
+use tonic::Status;
+
+/// A refusal with a name.
+pub fn refused(error: Error) -> Status {
+    error.into()
+}
+
+/// The member ends before the call does.
+pub fn stopped() -> Status {
+    refused(Error::Stopped)
+}
+
+/// A request whose rest did not arrive.
+pub fn incomplete_too_long() -> Status {
+    Status::deadline_exceeded("kv-server: the request did not arrive in time")
+}
+
+/// A request that would exceed what requests may hold in memory.
+pub fn too_many_request_bytes() -> Status {
+    Status::resource_exhausted("kv-server: too many bytes of requests under way")
+}
+
+/// A command that was not replicated.
+pub fn proposal(error: ProposeError) -> Status {
+    match error {
+        ProposeError::TooManyRequests => refused(Error::TooManyRequests),
+        ProposeError::TooLarge { .. } => refused(Error::RequestTooLarge),
+        // etcd lets the deadline of its own context through here, in Go's words.
+        ProposeError::NoLeader => deadline_exceeded(),
+        ProposeError::Timeout => refused(Error::Timeout),
+        ProposeError::TimeoutLeaderFail => refused(Error::TimeoutDueToLeaderFail),
+        ProposeError::TimeoutConnectionLost => refused(Error::TimeoutDueToConnectionLost),
+        ProposeError::Stopped => refused(Error::Stopped),
+    }
+}
+
+/// A linearizable read that found no read point.
+pub fn read_point(error: ReadError) -> Status {
+    match error {
+        ReadError::TooManyRequests => refused(Error::TooManyRequests),
+        ReadError::Timeout => refused(Error::Timeout),
+        ReadError::LeaderChanged => refused(Error::LeaderChanged),
+        ReadError::Stopped => refused(Error::Stopped),
+    }
+}
+
+/// A read that the store did not answer.
+pub fn read(failure: Failure) -> Status {
+    match failure {
+        Failure::Refused(error) => refused(error),
+        // A bounded read is tried again with more memory, so this is a read whose caller has gone.
+        Failure::Interrupted => Status::cancelled("context canceled"),
+        Failure::Broken(error) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "read failed");
+            Status::internal("etcdserver: the store cannot be read")
+        }
+    }
+}
+
+/// A record of the server's own that cannot be read.
+pub fn record(fatal: Fatal) -> Status {
+    tracing::error!(error = %fatal, cause = ?fatal.source(), "read of a server record failed");
+    Status::internal("etcdserver: the store cannot be read")
+}
+
+/// Leadership that did not move.
+pub fn transfer(error: TransferError) -> Status {
+    match error {
+        TransferError::NotLeader => refused(Error::NotLeader),
+        TransferError::NoCandidate => refused(Error::BadLeaderTransferee),
+        TransferError::Timeout => {
+            Status::unknown("etcdserver: request timed out, leader transfer took too long")
+        }
+        TransferError::Stopped => refused(Error::Stopped),
+    }
+}
+
+/// A range that cannot be streamed.
+pub fn stream(refusal: StreamRefusal) -> Status {
+    match refusal {
+        StreamRefusal::Refused(error) => refused(error),
+        StreamRefusal::CustomSort => Status::unimplemented("RangeStream does not support custom sort orders"),
+        StreamRefusal::RevisionFilter => {
+            Status::unimplemented("RangeStream does not support revision filters")
+        }
+    }
+}
+
+/// A blocking task that ended without an answer: it panicked, or the runtime is going down.
+pub fn task(error: &tokio::task::JoinError) -> Status {
+    tracing::error!(error = %error, "a read ended without an answer");
+    Status::internal("etcdserver: the read ended without an answer")
+}
+
+/// The deadline of a client has passed, in Go's words, which etcd lets through.
+pub fn deadline_exceeded() -> Status {
+    Status::deadline_exceeded("context deadline exceeded")
+}
+
+/// A `grpc-timeout` header that is none.
+pub fn malformed_timeout(reason: &str) -> Status {
+    Status::internal(format!("malformed grpc-timeout: {reason}"))
+}
+
+/// Too many reads wait already, or one waited too long.
+pub fn reads_exhausted() -> Status {
+    Status::resource_exhausted("etcdserver: too many large reads are under way or waiting; try again later")
+}
+
+/// An answer that would exceed what one answer may hold.
+pub fn answer_too_large(bytes_max: u64) -> Status {
+    Status::resource_exhausted(format!(
+        "etcdserver: the answer needs more memory than this member allows for one answer ({bytes_max} bytes): \
+         ask for it in pages"
+    ))
+}
+
+/// An alarm action that is not defined. etcd crashes on it.
+pub fn unknown_alarm_action() -> Status {
+    Status::invalid_argument("etcdserver: unknown alarm action")
+}
+
+/// A health check of a service that is none.
+pub fn unknown_health_service() -> Status {
+    Status::not_found("unknown service")
+}
+
+/// A method of etcd's API that this server does not have yet.
+pub fn not_built(service: &str, method: &str) -> Status {
+    Status::unimplemented(format!("{service}/{method} is not built yet in kv-server"))
+}
+
+pub fn unknown_service(service: &str) -> Status {
+    Status::unimplemented(format!("unknown service {service}"))
+}
+
+pub fn unknown_method(service: &str, method: &str) -> Status {
+    Status::unimplemented(format!("unknown method {method} for service {service}"))
+}
+
+pub fn malformed_path(path: &str) -> Status {
+    Status::unimplemented(format!("malformed method name: {path:?}"))
+}
+
+/// What the reader of a message was doing when it failed, in grpc-go's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// The request of a unary call.
+    Unary,
+    /// A message of a stream; a call that answers with a stream reads its one request so as well.
+    Stream,
+}
+
+/// A request that is no protobuf message. The reason is Go's for nearly all of them; ours differ in detail.
+pub fn malformed(reading: Reading) -> Status {
+    const REASON: &str = "proto: cannot parse invalid wire-format data";
+    Status::internal(match reading {
+        Reading::Unary => format!("grpc: error unmarshalling request: {REASON}"),
+        Reading::Stream => format!("grpc: failed to unmarshal the received message: {REASON}"),
+    })
+}
+
+/// A transaction that is no message, or nested too deep: etcd counts nesting as operations.
+pub fn undecodable(error: &DecodeError) -> Status {
+    match error {
+        DecodeError::TooDeep => refused(Error::TooManyOps),
+        DecodeError::Malformed(_) | DecodeError::Field | DecodeError::UnknownKind => {
+            malformed(Reading::Unary)
+        }
+    }
+}
+
+/// What tonic said about a request that it could not read, as grpc-go says it. Other statuses stay as they
+/// are.
+pub fn as_grpc_go(status: &Status, reading: Reading) -> Option<Status> {
+    let text = status.message();
+    if let Some(lengths) = text.strip_prefix("Error, decoded message length too large: found ") {
+        let (found, limit) = lengths.split_once(" bytes, the limit is: ")?;
+        let limit = limit.strip_suffix(" bytes")?;
+        return Some(too_large(found.parse().ok()?, limit.parse().ok()?));
+    }
+    text.starts_with("failed to decode Protobuf message").then(|| malformed(reading))
+}
+
+/// A message that is larger than this member takes.
+pub fn too_large(bytes: usize, bytes_max: usize) -> Status {
+    Status::resource_exhausted(format!("grpc: received message larger than max ({bytes} vs. {bytes_max})"))
+}
+
+/// A message marked as compressed in a call that announced no compression.
+pub fn compressed_unannounced() -> Status {
+    Status::internal("grpc: compressed flag set with identity or empty encoding")
+}
+
+/// A unary request that ends before its message does.
+pub fn cut_short() -> Status {
+    Status::internal("unexpected EOF")
+}
+
+/// A unary request with bytes after its one message.
+pub fn more_than_one_message() -> Status {
+    Status::internal("cardinality violation: a unary call carries one message")
+}
+
+/// A response that gRPC's length field cannot hold.
+pub fn too_large_to_send(bytes: usize) -> Status {
+    Status::resource_exhausted(format!(
+        "grpc: trying to send message larger than max ({bytes} vs. {})",
+        u32::MAX
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+
+    #[track_caller]
+    fn check(status: &Status, code: Code, text: &str) {
+        assert_eq!((status.code(), status.message()), (code, text));
+    }
+
+    #[test]
+    fn a_write_that_is_not_replicated_says_why_in_etcds_words() {
+        use ProposeError as Raft;
+        for (error, code, text) in [
+            (Raft::NoLeader, Code::DeadlineExceeded, "context deadline exceeded"),
+            (Raft::TooManyRequests, Code::Unknown, "etcdserver: too many requests"),
+            (
+                Raft::TooLarge { bytes: 2, bytes_max: 1 },
+                Code::InvalidArgument,
+                "etcdserver: request is too large",
+            ),
+            (Raft::Timeout, Code::Unavailable, "etcdserver: request timed out"),
+            (Raft::Stopped, Code::Unavailable, "etcdserver: server stopped"),
+        ] {
+            check(&proposal(error), code, text);
+        }
+        let refusal = refused(Error::NoSpace);
+        check(&refusal, Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded");
+    }
+
+    #[test]
+    fn what_tonic_says_of_an_unreadable_request_becomes_what_grpc_go_says() {
+        let tonic = Status::out_of_range(
+            "Error, decoded message length too large: found 2500000 bytes, the limit is: 2097152 bytes",
+        );
+        check(
+            &as_grpc_go(&tonic, Reading::Unary).unwrap(),
+            Code::ResourceExhausted,
+            "grpc: received message larger than max (2500000 vs. 2097152)",
+        );
+        let tonic = Status::internal("failed to decode Protobuf message: buffer underflow");
+        check(
+            &as_grpc_go(&tonic, Reading::Unary).unwrap(),
+            Code::Internal,
+            "grpc: error unmarshalling request: proto: cannot parse invalid wire-format data",
+        );
+        check(
+            &as_grpc_go(&tonic, Reading::Stream).unwrap(),
+            Code::Internal,
+            "grpc: failed to unmarshal the received message: proto: cannot parse invalid wire-format data",
+        );
+        assert!(as_grpc_go(&refused(Error::EmptyKey), Reading::Unary).is_none());
+    }
+
+    /// tonic's words are matched above, so a new version of it must not change them unnoticed.
+    #[test]
+    fn prost_still_begins_its_complaint_as_it_did() {
+        use prost::Message;
+        let error = api::etcdserverpb::PutRequest::decode(&b"\x0a\x05a"[..]).unwrap_err();
+        assert!(error.to_string().starts_with("failed to decode Protobuf message"), "{error}");
+    }
+}

@@ -1,0 +1,13 @@
+//! What answers over plain HTTP: is it alive, is it ready, which version, how much of what.
+//!
+//! Paths, bodies, codes and headers are etcd's, since load balancers and probes compare them to the letter.
+
+mod handler; // what handlers share
+
+mod checks; // /livez and /readyz
+mod health; // /health
+
+mod router; // paths and their handlers
+
+pub(crate) use handler::Http;
+pub(crate) use router::router;

@@ -1,0 +1,90 @@
+//! The command line of `inspect`.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+
+use super::error::InspectError;
+use super::report::Report;
+use super::{store, wal};
+use crate::data_dir::Directory;
+use crate::process::log::causes;
+
+/// The first argument that leads here.
+pub const COMMAND: &str = "inspect";
+
+/// What was asked for.
+#[derive(Debug, Parser)]
+#[command(name = "kv-server inspect", about = "Shows and checks what lies in a data directory.")]
+struct Arguments {
+    /// What to look at.
+    what: What,
+    /// The data directory.
+    #[arg(long)]
+    data_dir: PathBuf,
+    /// Directory of the log, if it does not lie in the data directory.
+    #[arg(long)]
+    wal_dir: Option<PathBuf>,
+    /// One JSON object per line.
+    #[arg(long)]
+    json: bool,
+    /// `store`: every record of every block as well.
+    #[arg(long)]
+    records: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum What {
+    /// The log.
+    Wal,
+    /// How far the stores reach.
+    Snapshot,
+    /// The present store.
+    Store,
+}
+
+/// The whole of the command; `arguments` are those after its name. Exit status: 0 if all is well, 1 if damage
+/// was found or the directory cannot be looked at, 2 for a command line that makes no sense.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let named = std::iter::once(OsString::from("kv-server inspect")).chain(arguments);
+    let arguments = match Arguments::try_parse_from(named) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _unwritten = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let mut report = Report::new(io::BufWriter::new(io::stdout().lock()), arguments.json);
+    let shown = show(&arguments, &mut report).and_then(|()| Ok(report.finish()?));
+    match shown {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_damages) => ExitCode::FAILURE,
+        // The reader of the lines closed its end.
+        Err(InspectError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            let _unwritten = writeln!(io::stderr(), "kv-server inspect: {}", causes(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn show<W: Write>(arguments: &Arguments, report: &mut Report<W>) -> Result<(), InspectError> {
+    let data_dir = &arguments.data_dir;
+    if !data_dir.is_dir() {
+        return Err(InspectError::Missing(data_dir.clone()));
+    }
+    let wal_dir = arguments.wal_dir.clone().unwrap_or_else(|| Directory::wal_in(data_dir));
+    let store_dir = Directory::store_in(data_dir);
+    match arguments.what {
+        What::Wal => wal::show(&wal_dir, report),
+        What::Snapshot => store::show_all(data_dir, &store_dir, report),
+        What::Store => store::show(&store_dir, arguments.records, report),
+    }
+}
+
+#[cfg(test)]
+#[path = "command_tests.rs"]
+mod tests;

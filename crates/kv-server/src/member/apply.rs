@@ -1,0 +1,165 @@
+//! Where the log meets the store: raft-node's machine, played by state-machine.
+//!
+//! * A command that cannot be decoded is refused by the machine, on every member alike, and logged here. A
+//!   store that breaks is fatal: going on would let this member drift from the others.
+//! * Applying waits here, and only here, when the store has too much in memory.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use mvcc::Applied;
+use raft_node::{Answer, Fatal, LogSync, Observer, Position};
+use state_machine::{Outcome, StateMachine};
+use std::sync::Arc;
+
+use super::checkpointer::Checkpoints;
+use super::received_snapshot::Incoming;
+use crate::metrics::Metrics;
+use crate::process::log::causes;
+
+/// Room that an entry of brief commands is sure to find enough: 16 KiB of them, and what records take besides
+/// their bytes.
+const BRIEF_ROOM_BYTES: usize = 64 << 10;
+
+/// The replicated state machine and the thread of its store.
+pub struct Apply {
+    machine: StateMachine,
+    checkpoints: Checkpoints,
+    incoming: Incoming,
+    metrics: Arc<Metrics>,
+    /// Newest compaction that was reported to the store thread.
+    compacted: i64,
+}
+
+impl Apply {
+    pub fn new(
+        machine: StateMachine,
+        checkpoints: Checkpoints,
+        incoming: Incoming,
+        metrics: Arc<Metrics>,
+    ) -> Apply {
+        let compacted = machine.store().compact_revision();
+        Apply { machine, checkpoints, incoming, metrics, compacted }
+    }
+}
+
+fn to_applied(at: Position) -> Applied {
+    Applied { index: at.index, term: at.term }
+}
+
+impl raft_node::StateMachine for Apply {
+    type Outcome = Outcome;
+
+    fn applied(&self) -> Position {
+        let Applied { index, term } = self.machine.applied();
+        Position { index, term }
+    }
+
+    fn apply(&mut self, at: Position, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
+        self.metrics.disk.command_bytes.inc_by(command.len() as u64);
+        let answer = match answer {
+            Answer::Wanted => state_machine::Answer::Wanted,
+            Answer::Unwanted => state_machine::Answer::Unwanted,
+        };
+        let undecodable = self.machine.undecodable();
+        let outcome = self.machine.apply(to_applied(at), command, answer);
+        if self.machine.undecodable() != undecodable {
+            tracing::warn!(
+                index = at.index,
+                bytes = command.len(),
+                "a command cannot be decoded and is refused"
+            );
+        }
+        outcome.map_err(|error| Fatal::new(causes(&error)))
+    }
+
+    fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
+        let pressure = self.machine.end_entry(to_applied(at)).map_err(|error| Fatal::new(causes(&error)))?;
+        let compacted = self.machine.store().compact_revision();
+        if compacted != self.compacted {
+            self.compacted = compacted;
+            self.checkpoints.compaction_began();
+        }
+        self.checkpoints.entry_ended(pressure, at.index)
+    }
+
+    fn is_brief(&self, command: &Bytes) -> bool {
+        let store = self.machine.store();
+        store.has_room(BRIEF_ROOM_BYTES) && state_machine::is_brief(command, store.fits_in_cache())
+    }
+
+    /// The log begins anew at `at`, durably, so this is carried out or the member ends; after a crash the
+    /// next start does it.
+    fn install(&mut self, at: Position) -> Result<(), Fatal> {
+        let lost = || Fatal::new(format!("install a snapshot: no received store reaches {at:?}"));
+        let received = self.incoming.take(at).ok_or_else(lost)?;
+        let (staged, key) = received.into_parts();
+        self.checkpoints.install(staged)?;
+        drop(key); // Only now may another store be received.
+        self.machine.installed().map_err(|error| Fatal::new(causes(&error)))?;
+        self.compacted = self.machine.store().compact_revision();
+        Ok(())
+    }
+}
+
+/// Raft's figures, counted.
+pub struct RaftObserver {
+    pub checkpoints: Checkpoints,
+    pub incoming: Incoming,
+    pub metrics: Arc<Metrics>,
+    pub member_id: u64,
+}
+
+/// An entry that takes longer than this is worth a look; etcd's figure.
+const APPLY_SLOW: Duration = Duration::from_millis(100);
+
+impl Observer for RaftObserver {
+    fn leader_changed(&self, leader: Option<u64>) {
+        let member = format!("{:x}", self.member_id);
+        match leader {
+            Some(leader) => {
+                self.metrics.raft.leader_changes.inc();
+                tracing::info!(
+                    local_member_id = member,
+                    leader = format!("{leader:x}"),
+                    "raft: elected leader"
+                );
+            }
+            None => tracing::warn!(local_member_id = member, "raft: lost leader"),
+        }
+    }
+
+    fn log_synced(&self, sync: LogSync) {
+        let disk = &self.metrics.disk;
+        disk.wal_bytes.inc_by(i64::try_from(sync.bytes).unwrap_or(i64::MAX));
+    }
+
+    fn proposals_failed(&self, count: usize) {
+        self.metrics.raft.proposals_failed.inc_by(count as u64);
+    }
+
+    fn entry_applied(&self, commands: usize, took: Duration) {
+        if took > APPLY_SLOW {
+            self.metrics.raft.entries_slow.inc();
+            tracing::warn!(commands, took = ?took, expected_duration = ?APPLY_SLOW, "apply request took too long");
+        }
+    }
+
+    fn checkpoint_wanted(&self, _index: u64) {
+        self.checkpoints.request_checkpoint();
+    }
+
+    fn snapshot_ignored(&self, at: Position) {
+        tracing::info!(applied = at.index, "a received snapshot is not needed");
+        self.incoming.discard_soon(at);
+    }
+
+    fn read_points_failed(&self, count: usize) {
+        self.metrics.raft.read_indexes_failed.inc_by(count as u64);
+    }
+
+    fn tick_late(&self, late: Duration) {
+        self.metrics.raft.heartbeats_late.inc();
+        tracing::debug!(late = ?late, "a tick came late");
+    }
+}

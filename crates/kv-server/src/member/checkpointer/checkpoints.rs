@@ -1,0 +1,106 @@
+//! The handle of the store's thread.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+
+use mvcc::{Applied, Export, Pressure, Staged};
+use raft_node::Fatal;
+use tokio::sync::{oneshot, watch};
+
+use super::requests::{Install, Shared, Wanted};
+
+/// How others talk to the thread. Cheap to clone.
+#[derive(Clone)]
+pub struct Checkpoints {
+    pub(super) shared: Arc<Shared>,
+    pub(super) compacted: watch::Receiver<i64>,
+}
+
+impl Checkpoints {
+    /// The end of an entry: how the store stands, and how far it has applied. Returns when applying may go
+    /// on.
+    pub fn entry_ended(&self, pressure: Pressure, applied: u64) -> Result<(), Fatal> {
+        let counted_from = self.shared.counted_from.load(Ordering::Relaxed);
+        let is_counted = applied.saturating_sub(counted_from) >= self.shared.entries_max;
+        match pressure {
+            Pressure::Full => return self.wait_for_checkpoint(),
+            Pressure::Calm if !is_counted => return Ok(()),
+            Pressure::Calm | Pressure::Due => {}
+        }
+        self.shared.counted_from.store(applied, Ordering::Relaxed);
+        self.request_checkpoint();
+        Ok(())
+    }
+
+    /// A checkpoint as soon as may be.
+    pub fn request_checkpoint(&self) {
+        self.ask(|wanted| wanted.checkpoint = true);
+    }
+
+    /// A compaction was applied; its history may go.
+    pub fn compaction_began(&self) {
+        self.ask(|wanted| wanted.compaction = true);
+    }
+
+    /// The revision of the last compaction whose history is physically gone.
+    pub fn compacted(&self) -> watch::Receiver<i64> {
+        self.compacted.clone()
+    }
+
+    /// From now on `listener` hears of every durable checkpoint, the present one first.
+    pub fn on_checkpoint(&self, listener: impl Fn(Applied) + Send + 'static) {
+        self.ask(|wanted| wanted.listener = Some(Box::new(listener)));
+    }
+
+    /// The newest durable checkpoint, pinned; `None` when the thread has ended.
+    pub async fn export(&self) -> Option<Export> {
+        let (answer, export) = oneshot::channel();
+        self.ask(|wanted| wanted.exports.push(answer));
+        export.await.ok()
+    }
+
+    /// Everything that is pending, done now. False when the thread has ended.
+    pub async fn defragment(&self) -> bool {
+        let (answer, done) = oneshot::channel();
+        self.ask(|wanted| wanted.defragments.push(answer));
+        done.await.is_ok()
+    }
+
+    /// Puts a received store in the place of the present one, and waits until that is done. For the apply
+    /// loop, which is the only one that changes the state.
+    pub fn install(&self, staged: Staged) -> Result<(), Fatal> {
+        let (done, installed) = mpsc::sync_channel(1);
+        self.ask(|wanted| {
+            assert!(wanted.install.is_none(), "the apply loop waits for each install");
+            wanted.install = Some(Install { staged, done });
+        });
+        // An error was reported by the thread itself, which has ended with it.
+        installed
+            .recv()
+            .map_err(|_| Fatal::new("wait for the install of a snapshot: the store's thread has ended"))
+    }
+
+    pub(super) fn ask(&self, what: impl FnOnce(&mut Wanted)) {
+        let mut wanted = self.shared.wanted.lock();
+        what(&mut wanted);
+        if wanted.ended {
+            wanted.give_up();
+        }
+        self.shared.wake.notify_one();
+    }
+
+    pub(super) fn wait_for_checkpoint(&self) -> Result<(), Fatal> {
+        let mut wanted = self.shared.wanted.lock();
+        let seen = wanted.finished;
+        wanted.checkpoint = true;
+        self.shared.wake.notify_one();
+        while wanted.finished == seen && !wanted.ended {
+            self.shared.done.wait(&mut wanted);
+        }
+        if wanted.finished == seen {
+            Err(Fatal::new("wait for a checkpoint: its thread has ended"))
+        } else {
+            Ok(())
+        }
+    }
+}

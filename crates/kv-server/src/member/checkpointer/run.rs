@@ -1,0 +1,252 @@
+//! What the store's thread does, one thing at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use mvcc::{Applied, CompactProgress, Export, Maintainer, Store, Written};
+use raft_node::Fatal;
+use tokio::sync::{oneshot, watch};
+
+use super::requests::{Install, Listener, Shared};
+use crate::metrics::{Metrics, Purpose, UnderWay};
+use crate::process::log::causes;
+
+/// Keys visited in one step of a compaction: a lock hold well under a millisecond. etcd's batch is as large.
+const COMPACT_KEYS_MAX: usize = 1000;
+/// Between two steps reads and writes have the machine to themselves; etcd pauses as long.
+const COMPACT_PAUSE: Duration = Duration::from_millis(10);
+/// After so long without a new entry a checkpoint delays no request, and the next start has nothing to
+/// replay.
+const IDLE: Duration = Duration::from_secs(5);
+/// Even a trickle of entries that never rests is checkpointed this often.
+const TRICKLE: Duration = Duration::from_secs(60);
+
+/// What the thread owns.
+pub(super) struct Checkpointer {
+    maintainer: Maintainer,
+    store: Store,
+    metrics: Arc<Metrics>,
+    announce: watch::Sender<i64>,
+    listener: Option<Listener>,
+    /// Applied position that is durable.
+    durable: Applied,
+    /// Applied position when last looked at: unchanged means idle.
+    seen: Applied,
+    last_checkpoint: Instant,
+    /// A compaction may be under way; true at the start, since one may have been cut short.
+    compacting: bool,
+    /// The last step made nothing: a read in progress needs the history that goes next.
+    is_held_up: bool,
+    /// Defragment calls that wait for the steps under way, which go on without a pause for them.
+    defragments: Vec<oneshot::Sender<()>>,
+    /// When the first step of the present compaction began.
+    compacting_since: Option<Instant>,
+    /// Bytes written as last counted.
+    written: Written,
+}
+
+/// What one wait ended with.
+struct Turn {
+    checkpoint: bool,
+    stop: bool,
+    timed_out: bool,
+    install: Option<Install>,
+    exports: Vec<oneshot::Sender<Export>>,
+    defragments: Vec<oneshot::Sender<()>>,
+}
+
+impl Checkpointer {
+    pub fn new(
+        maintainer: Maintainer,
+        store: Store,
+        metrics: Arc<Metrics>,
+        announce: watch::Sender<i64>,
+    ) -> Checkpointer {
+        Checkpointer {
+            maintainer,
+            durable: store.applied(),
+            seen: store.applied(),
+            store,
+            metrics,
+            announce,
+            listener: None,
+            compacting: true,
+            is_held_up: false,
+            defragments: Vec::new(),
+            compacting_since: None,
+            last_checkpoint: Instant::now(),
+            written: Written::default(),
+        }
+    }
+
+    pub fn run(&mut self, shared: &Shared) -> Result<(), Fatal> {
+        loop {
+            let turn = self.wait(shared);
+            if let Some(install) = turn.install {
+                self.install(install, shared)?;
+            }
+            for answer in turn.exports {
+                // The caller may have gone.
+                let _gone = answer.send(self.maintainer.export());
+            }
+            // A Defragment begins with a checkpoint: what it gives back is then no longer needed.
+            let is_asked = turn.checkpoint || turn.stop || !turn.defragments.is_empty();
+            if is_asked || (turn.timed_out && self.resting()) {
+                self.checkpoint(shared)?;
+            }
+            self.compacting |= !turn.defragments.is_empty();
+            self.defragments.extend(turn.defragments);
+            if turn.stop {
+                return Ok(());
+            }
+            if self.compacting {
+                self.compact()?;
+            }
+        }
+    }
+
+    fn wait(&mut self, shared: &Shared) -> Turn {
+        let mut wanted = shared.wanted.lock();
+        let mut timed_out = false;
+        if !wanted.is_anything() {
+            let patience = match (self.compacting, self.defragments.is_empty()) {
+                (false, _) => IDLE,
+                (true, false) if !self.is_held_up => Duration::ZERO,
+                (true, _) => COMPACT_PAUSE,
+            };
+            timed_out = shared.wake.wait_for(&mut wanted, patience).timed_out();
+        }
+        self.compacting |= std::mem::take(&mut wanted.compaction);
+        if let Some(listener) = wanted.listener.take() {
+            listener(self.durable);
+            self.listener = Some(listener);
+        }
+        Turn {
+            checkpoint: std::mem::take(&mut wanted.checkpoint),
+            stop: wanted.stop,
+            timed_out: timed_out && !self.compacting,
+            install: wanted.install.take(),
+            exports: std::mem::take(&mut wanted.exports),
+            defragments: std::mem::take(&mut wanted.defragments),
+        }
+    }
+
+    /// Something is unpersisted, and either nothing came for a while or the last checkpoint is long ago.
+    fn resting(&mut self) -> bool {
+        let applied = self.store.applied();
+        let idle = std::mem::replace(&mut self.seen, applied) == applied;
+        applied != self.durable && (idle || self.last_checkpoint.elapsed() >= TRICKLE)
+    }
+
+    fn checkpoint(&mut self, shared: &Shared) -> Result<(), Fatal> {
+        let began = Instant::now();
+        let persisted = self.maintainer.persist().map_err(failed("persist the store"))?;
+        self.metrics.disk.backend_commit_seconds.observe(began.elapsed().as_secs_f64());
+        self.last_checkpoint = Instant::now();
+        tracing::debug!(
+            applied = persisted.applied.index,
+            revision = persisted.revision,
+            bytes = persisted.bytes_written,
+            took = ?began.elapsed(),
+            "checkpoint"
+        );
+        self.is_durable(persisted.applied, shared);
+        Ok(())
+    }
+
+    /// The store holds everything up to `applied`, also after a crash.
+    fn is_durable(&mut self, applied: Applied, shared: &Shared) {
+        self.durable = applied;
+        shared.counted_from.fetch_max(applied.index, Ordering::Relaxed);
+        self.count_written();
+        if let Some(listener) = &self.listener {
+            listener(applied);
+        }
+        shared.wanted.lock().finished += 1;
+        shared.done.notify_all();
+    }
+
+    fn install(&mut self, install: Install, shared: &Shared) -> Result<(), Fatal> {
+        let began = Instant::now();
+        let installing = UnderWay::new(&self.metrics.snapshots.installing);
+        let applied =
+            self.maintainer.install(install.staged).map_err(failed("install a received snapshot"))?;
+        drop(installing);
+        tracing::info!(
+            applied = applied.index,
+            revision = self.store.revision(),
+            took = ?began.elapsed(),
+            "installed a snapshot"
+        );
+        // The received store may bring a compaction of its own that is not finished.
+        self.compacting = true;
+        self.compacting_since = None;
+        self.is_durable(applied, shared);
+        let _gone = install.done.send(());
+        Ok(())
+    }
+
+    /// One step. Between two of them everything else has its turn, checkpoints first: a Defragment delays a
+    /// writer that waits for a checkpoint by one step at most.
+    fn compact(&mut self) -> Result<(), Fatal> {
+        let step = match self.defragments.is_empty() {
+            true => Maintainer::compact_step,
+            false => Maintainer::reclaim_step,
+        };
+        let began = Instant::now();
+        let progress = step(&mut self.maintainer, COMPACT_KEYS_MAX).map_err(failed("compact the store"))?;
+        let milliseconds = |since: Instant| since.elapsed().as_secs_f64() * 1000.0;
+        let figures = &self.metrics.disk.compaction;
+        if matches!(progress, CompactProgress::More | CompactProgress::Finished { .. }) {
+            figures.step_milliseconds.observe(milliseconds(began));
+            self.compacting_since.get_or_insert(began);
+        }
+        self.is_held_up = progress == CompactProgress::Waiting;
+        match progress {
+            CompactProgress::More | CompactProgress::Waiting => {}
+            CompactProgress::Idle => {
+                self.compacting = false;
+                for answer in self.defragments.drain(..) {
+                    let _gone = answer.send(());
+                }
+            }
+            CompactProgress::Finished { revision } => {
+                if let Some(since) = self.compacting_since.take() {
+                    figures.total_milliseconds.observe(milliseconds(since));
+                }
+                figures.last.set(unix_seconds());
+                tracing::info!(compact_revision = revision, "finished scheduled compaction");
+                self.announce.send_replace(revision);
+            }
+        }
+        self.count_written();
+        Ok(())
+    }
+
+    /// Moves what the store counted since the last time into the metrics.
+    fn count_written(&mut self) {
+        let new = self.maintainer.written();
+        let old = std::mem::replace(&mut self.written, new);
+        let parts = [
+            ("checkpoint", old.checkpoints, new.checkpoints),
+            ("compaction", old.compaction, new.compaction),
+            ("catalogue", old.catalogue, new.catalogue),
+            ("snapshot", old.installed, new.installed),
+        ];
+        let family = &self.metrics.disk.store_written_bytes;
+        for (purpose, old, new) in parts {
+            family.get_or_create(&Purpose { purpose }).inc_by(new.saturating_sub(old));
+        }
+        self.metrics.disk.record_bytes.inc_by(new.records.saturating_sub(old.records));
+    }
+}
+
+fn failed(attempt: &'static str) -> impl Fn(mvcc::Error) -> Fatal {
+    move |error| Fatal::new(format!("{attempt}: {}", causes(&error)))
+}
+
+fn unix_seconds() -> i64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX)
+}

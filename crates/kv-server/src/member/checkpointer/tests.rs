@@ -1,0 +1,158 @@
+//! Who waits for what, on a store in memory whose durable updates are watched.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use mvcc::{
+    Applied, Backend, BlockFile, KeyRange, Maintainer, MemoryBackend, Options, Previous, Store, Update,
+    Writer,
+};
+use parking_lot::{Condvar, Mutex};
+use raft_node::Fatal;
+use tokio::sync::watch;
+
+use super::requests::Shared;
+use super::*;
+use crate::metrics::Metrics;
+
+/// What happened, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// The catalogue was updated: by a checkpoint, or by a step that moves or drops blocks.
+    Update,
+    /// A checkpoint up to this index is durable.
+    Durable(u64),
+}
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// Records updates, and calls the hook within the next one.
+#[derive(Clone, Default)]
+struct Watch {
+    events: Arc<Mutex<Vec<Event>>>,
+    hook: Arc<Mutex<Option<Hook>>>,
+}
+
+struct Watched {
+    backend: MemoryBackend,
+    watch: Watch,
+}
+
+impl Backend for Watched {
+    fn catalogue(&mut self) -> mvcc::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.backend.catalogue()
+    }
+
+    fn update(&mut self, update: Update) -> mvcc::Result<()> {
+        self.watch.events.lock().push(Event::Update);
+        let hook = self.watch.hook.lock().take();
+        if let Some(hook) = hook {
+            hook();
+        }
+        self.backend.update(update)
+    }
+
+    fn files(&mut self) -> mvcc::Result<Vec<u64>> {
+        self.backend.files()
+    }
+
+    fn create_file(&mut self, number: u64) -> mvcc::Result<Arc<dyn BlockFile>> {
+        self.backend.create_file(number)
+    }
+
+    fn open_file(&mut self, number: u64) -> mvcc::Result<Arc<dyn BlockFile>> {
+        self.backend.open_file(number)
+    }
+
+    fn remove_file(&mut self, number: u64) -> mvcc::Result<()> {
+        self.backend.remove_file(number)
+    }
+
+    fn complete(&mut self, applied: Applied) -> mvcc::Result<()> {
+        self.backend.complete(applied)
+    }
+
+    fn replace(&mut self, incoming: Box<dyn Backend>) -> mvcc::Result<()> {
+        self.backend.replace(incoming)
+    }
+}
+
+/// A store of many files, every one of which has holes once it is compacted.
+fn with_holes(watch: &Watch) -> (Writer, Store, Maintainer) {
+    let options = Options {
+        block_bytes: 512,
+        block_file_bytes: 4096,
+        checkpoint_due_bytes: 1 << 20,
+        ..Options::default()
+    };
+    let backend = Watched { backend: MemoryBackend::new(), watch: watch.clone() };
+    let (mut writer, store, mut maintainer) = mvcc::open(Box::new(backend), options).unwrap();
+    for key in 0..2000u64 {
+        let value: Vec<u8> =
+            (0..60).map(|byte| (key.wrapping_mul(0x9e37_79b9) >> (byte % 23)) as u8).collect();
+        writer.begin().put(&key.to_be_bytes(), &value, 0);
+    }
+    for key in (0..2000u64).step_by(5) {
+        let key = KeyRange::one(key.to_be_bytes().to_vec().into());
+        writer.begin().delete_range(&key, Previous::Skip).unwrap();
+    }
+    writer.compact(store.revision()).unwrap();
+    writer.end_entry(Applied { index: 1, term: 1 }).unwrap();
+    maintainer.persist().unwrap();
+    (writer, store, maintainer)
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_written_in_the_middle_of_a_defragment() {
+    let watch = Watch::default();
+    let (mut writer, store, maintainer) = with_holes(&watch);
+    let failed = |fatal: Fatal| panic!("{fatal}");
+    let thread =
+        StoreThread::start(maintainer, store, 1 << 20, Arc::new(Metrics::default()), failed).unwrap();
+    let checkpoints = thread.checkpoints();
+    let events = Arc::clone(&watch.events);
+    checkpoints.on_checkpoint(move |applied| events.lock().push(Event::Durable(applied.index)));
+
+    // In the first step of the Defragment a writer finds that it needs a checkpoint.
+    let (asking, hook) = (checkpoints.clone(), Arc::clone(&watch.hook));
+    let ask: Hook = Box::new(move || {
+        writer.begin().put(b"key", b"value", 0);
+        writer.end_entry(Applied { index: 2, term: 1 }).unwrap();
+        asking.request_checkpoint();
+    });
+    // The first update is that of the checkpoint with which the Defragment begins, if there is one.
+    *watch.hook.lock() = Some(Box::new(move || *hook.lock() = Some(ask)));
+    assert!(checkpoints.defragment().await);
+    let events = watch.events.lock().clone();
+    let durable =
+        events.iter().position(|event| *event == Event::Durable(2)).expect("the checkpoint is written");
+    let steps = |events: &[Event]| events.iter().filter(|event| **event == Event::Update).count();
+    let after = steps(&events[durable..]);
+    assert!(after > 5, "the checkpoint waited for the Defragment: {after} steps came after it");
+    tokio::task::spawn_blocking(|| thread.stop()).await.unwrap();
+}
+
+#[test]
+fn a_thread_that_fails_reports_its_error_before_it_wakes_who_waits() {
+    let shared = Arc::new(Shared {
+        wanted: Mutex::default(),
+        wake: Condvar::new(),
+        done: Condvar::new(),
+        counted_from: AtomicU64::new(0),
+        entries_max: 1,
+    });
+    let (_announce, compacted) = watch::channel(-1);
+    let checkpoints = Checkpoints { shared: Arc::clone(&shared), compacted };
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let theirs = Arc::clone(&reports);
+    let waiting = std::thread::spawn(move || {
+        let fatal = checkpoints.wait_for_checkpoint().unwrap_err();
+        theirs.lock().push(fatal.what);
+    });
+    while !shared.wanted.lock().checkpoint {
+        std::thread::yield_now();
+    }
+    shared.end(Err(Fatal::new("the disk")), |fatal| reports.lock().push(fatal.what));
+    waiting.join().unwrap();
+    assert_eq!(*reports.lock(), ["the disk", "wait for a checkpoint: its thread has ended"]);
+}

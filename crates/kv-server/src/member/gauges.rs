@@ -1,0 +1,142 @@
+//! Gauges that are read when /metrics is read: the store, Raft, and what never changes.
+
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::handle::Member;
+use crate::process::version;
+
+/// What never changes while the process runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// Members of the cluster other than this one.
+    pub peers: usize,
+}
+
+/// One figure: name, help, value.
+type Reading = (&'static str, &'static str, i64);
+
+/// Gauges of a member, read when they are asked for.
+#[derive(Debug)]
+pub struct Gauges {
+    facts: Facts,
+    member: Shared,
+}
+
+impl Gauges {
+    pub fn new(member: Arc<Member>, facts: Facts) -> Gauges {
+        Gauges { facts, member: Shared(member) }
+    }
+}
+
+/// A member that prints nothing of itself.
+struct Shared(Arc<Member>);
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Member")
+    }
+}
+
+impl Collector for Gauges {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
+        for (name, help, value) in self.raft().into_iter().chain(self.store()).chain(self.admission()) {
+            let gauge = ConstGauge::new(value);
+            gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
+        let member = format!("{:x}", self.member.0.ids.member);
+        let labels = [
+            ("etcd_server_id", "Id of this member, as a label", "server_id", member.as_str()),
+            ("etcd_server_version", "Version of etcd's API, as a label", "server_version", version::ETCD),
+            (
+                "etcd_cluster_version",
+                "Version of the cluster, as a label",
+                "cluster_version",
+                version::CLUSTER_SHORT,
+            ),
+        ];
+        for (name, help, label, value) in labels {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(1i64).encode(family.encode_family(&[(label, value)])?)?;
+        }
+        Ok(())
+    }
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+impl Gauges {
+    fn raft(&self) -> Vec<Reading> {
+        let status = self.member.0.status();
+        let leads = status.leader == Some(status.id);
+        vec![
+            ("etcd_server_has_leader", "1 if a leader is known", i64::from(status.leader.is_some())),
+            ("etcd_server_is_leader", "1 if this member leads", i64::from(leads)),
+            ("etcd_server_is_learner", "1 if this member has no vote", 0),
+            ("etcd_server_proposals_committed_total", "Last committed index", signed(status.commit)),
+            ("etcd_server_proposals_applied_total", "Last applied index", signed(status.applied)),
+            (
+                "etcd_server_proposals_pending",
+                "Proposals without an answer yet",
+                signed(status.proposals_pending as u64),
+            ),
+            ("etcd_network_known_peers", "Other members", signed(self.facts.peers as u64)),
+        ]
+    }
+
+    fn admission(&self) -> Vec<Reading> {
+        let admission = &self.member.0.admission;
+        let [answers, places, commands] =
+            [&admission.answers, &admission.places, &admission.commands].map(|gate| gate.gauges());
+        let [turns, hashes] = [&admission.turns, &admission.hashes].map(|gate| gate.gauges());
+        let reads_waiting = answers.1 + places.1 + turns.1 + hashes.1;
+        vec![
+            ("kv_server_answer_bytes", "Memory admitted for answers held whole", signed(answers.0)),
+            ("kv_server_large_range_bytes", "Memory admitted for large ranges", signed(places.0)),
+            ("kv_server_large_command_bytes", "Large commands proposed and unanswered", signed(commands.0)),
+            ("kv_server_large_commands_waiting", "Large commands in line", signed(commands.1 as u64)),
+            ("kv_server_reads_running", "Reads on blocking threads", signed(turns.0 + hashes.0)),
+            ("kv_server_reads_waiting", "Reads in line", signed(reads_waiting as u64)),
+        ]
+    }
+
+    fn store(&self) -> Vec<Reading> {
+        let member = &self.member.0;
+        let size = member.store.size();
+        let everything =
+            mvcc::KeyRange::new(bytes::Bytes::from_static(b"\0"), bytes::Bytes::from_static(b"\0"));
+        let options = mvcc::RangeOptions { limit: 0, fetch: mvcc::Fetch::CountOnly };
+        let keys = member.store.range(&everything, 0, &options).map_or(0, |range| range.count);
+        vec![
+            (
+                "etcd_mvcc_db_total_size_in_bytes",
+                "Bytes that the store takes, on the disk or in memory, whichever is more",
+                signed(size.allocated),
+            ),
+            (
+                "kv_server_store_memory_bytes",
+                "Bytes of memory that keys and their histories are counted with against the quota",
+                signed(size.memory),
+            ),
+            ("etcd_mvcc_db_total_size_in_use_in_bytes", "Bytes that live records need", signed(size.in_use)),
+            (
+                "etcd_server_quota_backend_bytes",
+                "Size at which writes are refused",
+                member.limits.quota_bytes,
+            ),
+            ("etcd_debugging_mvcc_keys_total", "Live keys", keys),
+            ("etcd_debugging_mvcc_current_revision", "Newest revision", member.store.revision()),
+            (
+                "etcd_debugging_mvcc_compact_revision",
+                "Newest compacted revision",
+                member.store.compact_revision(),
+            ),
+        ]
+    }
+}

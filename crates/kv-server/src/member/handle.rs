@@ -1,0 +1,155 @@
+//! This member, as the services see it: where to propose, where to read, who is asked, what is allowed.
+//!
+//! * Built once by `node` and shared by every connection; nothing in it is ever replaced.
+//! * Writes go through [`Member::propose`]. Linearizable reads call [`Member::read_point`] first.
+//!
+//! One put: the command is encoded once, no lock is taken here.
+
+use std::sync::Arc;
+
+use api::etcdserverpb::{
+    AlarmMember, AlarmRequest, AlarmType, Member as MemberEntry, alarm_request::AlarmAction,
+};
+use mvcc::Store;
+use raft_node::{Handle, ReadError, Status};
+use state_machine::command::{self, Kind};
+use state_machine::{Outcome, Response};
+
+use bytes::Bytes;
+
+use super::checkpointer::Checkpoints;
+use crate::admission::Admission;
+use crate::config::Limits;
+use crate::errors;
+use crate::metrics::Metrics;
+
+/// Everything that a service may touch.
+pub struct Member {
+    pub raft: Handle<Outcome>,
+    pub store: Store,
+    pub ids: Ids,
+    pub limits: Limits,
+    pub metrics: Arc<Metrics>,
+    /// The store's thread: how far physical compaction is, and what can be asked of it.
+    pub checkpoints: Checkpoints,
+    /// What reads and large commands may hold.
+    pub admission: Admission,
+}
+
+/// Who answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ids {
+    pub cluster: u64,
+    pub member: u64,
+}
+
+impl Ids {
+    /// Bytes of the header that etcd's log puts before a request, and that count against
+    /// `--max-request-bytes`: its tag and length, and the request's id as a varint. The upper 16 bits of that
+    /// id are the member id's lower 16; the 48 bits below count up from the time of the start.
+    pub fn request_header_bytes(&self) -> usize {
+        const TAG_AND_LENGTH: usize = 3;
+        const ID_TAG: usize = 1;
+        let id_bits = 48 + (u16::BITS - (self.member as u16).leading_zeros());
+        TAG_AND_LENGTH + ID_TAG + id_bits.div_ceil(7) as usize
+    }
+}
+
+/// Why a command has no response.
+#[derive(Debug, thiserror::Error)]
+pub enum ProposeError {
+    #[error("refused")]
+    Refused(#[source] api::Error),
+    #[error("not replicated")]
+    Raft(#[source] raft_node::ProposeError),
+}
+
+impl From<ProposeError> for tonic::Status {
+    fn from(error: ProposeError) -> Self {
+        match error {
+            ProposeError::Refused(error) => errors::refused(error),
+            ProposeError::Raft(error) => errors::proposal(error),
+        }
+    }
+}
+
+impl Member {
+    /// Replicates a command and returns its response once it was applied here.
+    pub async fn propose(&self, kind: Kind) -> Result<Response, ProposeError> {
+        self.propose_encoded(self.encode(kind)?).await
+    }
+
+    /// The command as it is proposed.
+    pub fn encode(&self, kind: Kind) -> Result<Bytes, ProposeError> {
+        let command = command::encode(kind);
+        if command.len() + self.ids.request_header_bytes() > self.limits.request_bytes_max {
+            return Err(ProposeError::Refused(api::Error::RequestTooLarge));
+        }
+        Ok(command)
+    }
+
+    /// As `propose`, of what `encode` returned.
+    pub async fn propose_encoded(&self, command: Bytes) -> Result<Response, ProposeError> {
+        let outcome = self.raft.propose(command).await.map_err(ProposeError::Raft)?;
+        outcome.map_err(ProposeError::Refused)
+    }
+
+    /// Waits until this member has applied everything that was committed when the call began.
+    pub async fn read_point(&self) -> Result<(), ReadError> {
+        self.raft.read_point().await.map(drop)
+    }
+
+    /// The member's Raft gauges.
+    pub fn status(&self) -> Status {
+        self.raft.status()
+    }
+
+    /// The cluster's active alarms as applied here.
+    pub fn alarms(&self) -> Result<Vec<AlarmMember>, state_machine::Fatal> {
+        state_machine::active_alarms(&self.store)
+    }
+
+    /// The cluster's members as applied here, by id.
+    pub fn members(&self) -> Result<Vec<MemberEntry>, state_machine::Fatal> {
+        state_machine::members(&self.store)
+    }
+
+    /// True if something of `cost` bytes may still be stored. A request that stores nothing always may.
+    pub fn has_room(&self, cost: u64) -> bool {
+        match u64::try_from(self.limits.quota_bytes) {
+            Ok(quota) => cost == 0 || self.store.size().allocated.saturating_add(cost) < quota,
+            Err(_) => true, // A negative quota means none.
+        }
+    }
+
+    /// Tells the whole cluster that this member is full: no member stores anything until the alarm is
+    /// cleared.
+    pub async fn raise_no_space(&self) -> Result<(), ProposeError> {
+        let request = AlarmRequest {
+            action: AlarmAction::Activate as i32,
+            member_id: self.ids.member,
+            alarm: AlarmType::Nospace as i32,
+        };
+        self.propose(Kind::Alarm(request)).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_counts_with_the_header_that_etcd_gives_it() {
+        for (member, bytes) in [
+            (0x8e9e_05c5_2164_694d, 13),
+            (0xffff_ffff_ffff_8000, 14),
+            (0xffff_ffff_ffff_7fff, 13),
+            (0xffff_ffff_ffff_0100, 13),
+            (0xffff_ffff_ffff_00ff, 12),
+            (0xffff_ffff_ffff_0001, 11),
+            (0xffff_ffff_ffff_0000, 11),
+        ] {
+            assert_eq!(Ids { cluster: 1, member }.request_header_bytes(), bytes, "{member:x}");
+        }
+    }
+}

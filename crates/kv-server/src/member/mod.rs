@@ -1,0 +1,17 @@
+//! This member: the replicated state machine over its store, and the handle through which services use it.
+
+mod checkpointer; // checkpoints and compaction, on a thread of their own
+mod received_snapshot; // a store that the leader sends
+
+mod apply; // where the log meets the store
+mod handle; // this member, as the services see it
+
+mod gauges; // its metrics that are read when asked for
+
+pub(crate) use apply::{Apply, RaftObserver};
+pub(crate) use checkpointer::{Checkpoints, StoreThread};
+pub(crate) use gauges::{Facts, Gauges};
+pub(crate) use handle::{Ids, Member};
+#[cfg(test)]
+pub(crate) use received_snapshot::Place;
+pub(crate) use received_snapshot::{Incoming, ReceiveError, StagingDirectory};

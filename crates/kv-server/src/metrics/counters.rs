@@ -1,0 +1,160 @@
+//! What is counted as it happens, and the metrics of keys, Raft, peers and health checks.
+
+use std::sync::atomic::AtomicI64;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::buckets::network_histogram;
+use super::calls::CallMetrics;
+use super::disk::DiskMetrics;
+use super::labels::{From, PeerLink, To};
+use super::snapshots::SnapshotMetrics;
+
+/// Everything that is counted as it happens. Cheap to share, safe on any thread.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    pub keys: KeyMetrics,
+    pub disk: DiskMetrics,
+    pub raft: RaftMetrics,
+    pub peers: PeerMetrics,
+    pub snapshots: SnapshotMetrics,
+    pub calls: CallMetrics,
+    pub health: HealthMetrics,
+}
+
+/// Operations on the key space, counted where they are carried out.
+#[derive(Debug, Default)]
+pub struct KeyMetrics {
+    pub puts: Counter,
+    pub deletes: Counter,
+    pub ranges: Counter,
+    /// Transactions with more than one operation.
+    pub txns: Counter,
+    /// Large ranges that were found and not sent to their end yet.
+    pub large_ranges: Gauge,
+    /// Block files that those keep from being deleted, counted for each range.
+    pub large_range_files: Gauge,
+    /// Large ranges that were reset because their clients did not read.
+    pub large_ranges_unread: Counter,
+}
+
+#[derive(Debug, Default)]
+pub struct RaftMetrics {
+    pub leader_changes: Counter,
+    pub proposals_failed: Counter,
+    pub read_indexes_failed: Counter,
+    pub heartbeats_late: Counter,
+    pub entries_slow: Counter,
+}
+
+#[derive(Debug)]
+pub struct PeerMetrics {
+    pub active: Family<PeerLink, Gauge<i64, AtomicI64>>,
+    pub disconnected: Family<PeerLink, Counter>,
+    pub sent_bytes: Family<To, Counter>,
+    pub send_failures: Family<To, Counter>,
+    pub received_bytes: Family<From, Counter>,
+    pub receive_failures: Family<From, Counter>,
+    pub round_trip_seconds: Family<To, Histogram, fn() -> Histogram>,
+}
+
+#[derive(Debug, Default)]
+pub struct HealthMetrics {
+    pub successes: Counter,
+    pub failures: Counter,
+}
+
+impl Default for PeerMetrics {
+    fn default() -> Self {
+        PeerMetrics {
+            active: Family::default(),
+            disconnected: Family::default(),
+            sent_bytes: Family::default(),
+            send_failures: Family::default(),
+            received_bytes: Family::default(),
+            receive_failures: Family::default(),
+            round_trip_seconds: Family::new_with_constructor(network_histogram),
+        }
+    }
+}
+
+impl Metrics {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        self.register_keys(registry);
+        self.disk.register(registry);
+        self.register_raft(registry);
+        self.register_peers(registry);
+        self.snapshots.register(registry);
+        let health = &self.health;
+        registry.register("etcd_server_health_success", "Successful health checks", health.successes.clone());
+        registry.register("etcd_server_health_failures", "Failed health checks", health.failures.clone());
+    }
+
+    fn register_keys(&self, registry: &mut Registry) {
+        let keys = &self.keys;
+        registry.register("etcd_mvcc_put", "Puts seen by this member", keys.puts.clone());
+        registry.register("etcd_mvcc_delete", "Deletes seen by this member", keys.deletes.clone());
+        registry.register("etcd_mvcc_range", "Ranges seen by this member", keys.ranges.clone());
+        registry.register(
+            "etcd_mvcc_txn",
+            "Txns of several operations seen by this member",
+            keys.txns.clone(),
+        );
+        registry.register("kv_server_large_ranges_open", "Large ranges under way", keys.large_ranges.clone());
+        registry.register(
+            "kv_server_large_range_files",
+            "Block files pinned by large ranges",
+            keys.large_range_files.clone(),
+        );
+        registry.register(
+            "kv_server_large_ranges_unread",
+            "Large ranges reset because their clients did not read",
+            keys.large_ranges_unread.clone(),
+        );
+    }
+
+    fn register_raft(&self, registry: &mut Registry) {
+        let raft = &self.raft;
+        let counters = [
+            ("etcd_server_leader_changes_seen", "Leader changes seen", &raft.leader_changes),
+            ("etcd_server_proposals_failed", "Proposals that were not applied", &raft.proposals_failed),
+            ("etcd_server_read_indexes_failed", "Read points that were not found", &raft.read_indexes_failed),
+            ("etcd_server_heartbeat_send_failures", "Heartbeats sent late", &raft.heartbeats_late),
+            ("etcd_server_slow_apply", "Entries that took longer than 100 ms to apply", &raft.entries_slow),
+        ];
+        for (name, help, counter) in counters {
+            registry.register(name, help, counter.clone());
+        }
+    }
+
+    fn register_peers(&self, registry: &mut Registry) {
+        let peers = &self.peers;
+        registry.register("etcd_network_active_peers", "Live links to peers", peers.active.clone());
+        registry.register("etcd_network_disconnected_peers", "Links lost", peers.disconnected.clone());
+        registry.register("etcd_network_peer_sent_bytes", "Bytes sent to a peer", peers.sent_bytes.clone());
+        registry.register(
+            "etcd_network_peer_sent_failures",
+            "Messages to a peer that were lost before they left",
+            peers.send_failures.clone(),
+        );
+        registry.register(
+            "etcd_network_peer_received_bytes",
+            "Bytes received from a peer",
+            peers.received_bytes.clone(),
+        );
+        registry.register(
+            "etcd_network_peer_received_failures",
+            "Streams of a peer that broke",
+            peers.receive_failures.clone(),
+        );
+        registry.register(
+            "etcd_network_peer_round_trip_time_seconds",
+            "Round trip to a peer and back, by probing",
+            peers.round_trip_seconds.clone(),
+        );
+    }
+}

@@ -1,0 +1,34 @@
+//! Prometheus metrics, under etcd's names.
+//!
+//! ```text
+//!   hot paths ──one relaxed addition──▶ Metrics ──┐
+//!   store, Raft, /proc ───────read when asked─────┴──▶ Exposition ──▶ /metrics
+//! ```
+//!
+//! * Counting on a hot path is one relaxed atomic addition; everything else happens when /metrics is read.
+//! * Other parts register collectors for what they measure when asked. This folder uses none of them.
+//! * A name that exists here has etcd's meaning, type and buckets. Where etcd has a figure and we have no
+//!   such thing, the name is absent rather than zero.
+
+mod buckets; // buckets of histograms
+mod labels; // labels of members
+
+mod calls; // gRPC calls by method and code
+mod disk; // what was written, and how long it took
+mod methods; // the table of methods
+mod snapshots; // whole stores between members
+mod under_way; // a gauge of what is under way
+
+mod call_in_progress;
+mod counters; // every counter of the process // one call, counted once at its end
+
+mod exposition; // the text that Prometheus reads
+mod process; // the process, as the operating system counts it
+
+pub(crate) use call_in_progress::CallInProgress;
+pub(crate) use calls::{CallMetrics, MethodId};
+pub(crate) use counters::Metrics;
+pub(crate) use disk::Purpose;
+pub(crate) use exposition::Exposition;
+pub(crate) use labels::{From, PeerLink, To};
+pub(crate) use under_way::UnderWay;

@@ -1,0 +1,127 @@
+//! The client port: gRPC and HTTP/1 on one address.
+//!
+//! ```text
+//!   first bytes "PRI " ──▶ front (HTTP/2: gRPC)
+//!   anything else ───────▶ http  (health, version, metrics), at most HTTP1_CONNECTIONS_MAX connections
+//!   nothing in time ─────▶ closed
+//! ```
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::admission::ClientId;
+use crate::net::http2::{self, GrpcService, HotMethods};
+use crate::net::listen::{self, Permits};
+use crate::net::socket::Socket;
+use crate::process::shutdown::Stop;
+
+/// A connection that says nothing holds a file descriptor, so not for long.
+const FIRST_BYTES_WITHIN: Duration = Duration::from_secs(5);
+/// Time for the head of one HTTP/1 request, and between two requests on one connection.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// Bytes of one HTTP/1 head. A probe sends some hundred.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// HTTP/1 connections open at one time: probes and scrapers. One more is closed unanswered, so that heads
+/// which never end take no more than this many of the connections that clients share.
+const HTTP1_CONNECTIONS_MAX: usize = 512;
+/// Every HTTP/2 connection begins so, and no HTTP/1 request can.
+const HTTP2_PREFACE: [u8; 4] = *b"PRI ";
+
+/// What a client can talk to.
+#[derive(Clone)]
+pub struct Services<H, G> {
+    pub hot: H,
+    pub grpc: G,
+    pub http: axum::Router,
+    pub limits: http2::Limits,
+}
+
+/// Services that know which connection a call came on, to share what is scarce between connections.
+pub trait PerConnection {
+    /// The same services for one connection.
+    fn of(&self, client: ClientId) -> Self;
+}
+
+/// Serves every listener until `stop`.
+pub fn serve<H, G>(listeners: Vec<TcpListener>, services: &Services<H, G>, permits: &Permits, stop: &Stop)
+where
+    H: HotMethods + PerConnection + Sync,
+    G: GrpcService + PerConnection + Sync,
+{
+    let shared = Shared {
+        totals: Arc::default(),
+        http1: Arc::new(Semaphore::new(HTTP1_CONNECTIONS_MAX)),
+        stop: stop.clone(),
+    };
+    let next = Arc::new(AtomicU64::new(1)); // 0 is for calls that come on no connection.
+    for listener in listeners {
+        let (services, shared, next) = (services.clone(), shared.clone(), Arc::clone(&next));
+        let serving = move |stream| {
+            let client = ClientId(next.fetch_add(1, Ordering::Relaxed));
+            let (hot, grpc) = (services.hot.of(client), services.grpc.of(client));
+            connection(stream, Services { hot, grpc, ..services.clone() }, shared.clone())
+        };
+        tokio::spawn(listen::accept(listener, permits.clone(), stop.clone(), serving));
+    }
+}
+
+/// What all client connections share.
+#[derive(Clone)]
+struct Shared {
+    totals: Arc<http2::Totals>,
+    http1: Arc<Semaphore>,
+    stop: Stop,
+}
+
+async fn connection<H: HotMethods, G: GrpcService>(
+    stream: TcpStream,
+    services: Services<H, G>,
+    shared: Shared,
+) {
+    let mut socket = Socket::new(stream);
+    let Shared { totals, http1: http1_permits, stop } = shared;
+    let first = tokio::select! {
+        first = tokio::time::timeout(FIRST_BYTES_WITHIN, socket.begins_with(HTTP2_PREFACE)) => first,
+        () = stop.stopped() => return,
+    };
+    match first {
+        Ok(Ok(true)) => {
+            let Services { hot, grpc, limits, .. } = services;
+            http2::serve(socket, hot, grpc, limits, totals, stop.receiver()).await;
+        }
+        Ok(Ok(false)) => {
+            let Ok(_permit) = http1_permits.try_acquire() else { return };
+            http1(socket, services.http, stop).await;
+        }
+        Ok(Err(_)) | Err(_) => {}
+    }
+}
+
+async fn http1(socket: Socket, router: axum::Router, stop: Stop) {
+    let service = TowerToHyperService::new(
+        tower::ServiceExt::<http::Request<hyper::body::Incoming>>::map_err(router, |never: Infallible| {
+            match never {}
+        }),
+    );
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(socket), service);
+    let mut connection = std::pin::pin!(connection);
+    // An error here is the client's: it closed the connection, or its request was malformed and has been
+    // refused.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = stop.stopped() => connection.as_mut().graceful_shutdown(),
+    }
+    drop(connection.await);
+}

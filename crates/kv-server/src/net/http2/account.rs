@@ -1,0 +1,235 @@
+//! Bytes that clients make this process hold: request bodies, and answers that are not taken.
+//!
+//! Both are counted per connection and for the whole process. Past a bound a body is refused, and a
+//! connection with answers that its client does not take accepts no further call. See decision 0026.
+//!
+//! A body counts until its call ends: a complete message waits in memory as well, at a gate or for room.
+
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+use tonic::Status;
+
+use super::meter::Seen;
+use crate::errors;
+
+/// Bodies of one connection: 32 requests of etcd's default maximum, 1.5 MiB.
+const BODY_BYTES_MAX: usize = 48 << 20;
+/// And of the process. A connection leaves at least as much of it free as it holds.
+const BODY_BYTES_TOTAL: usize = 128 << 20;
+/// Answers of one connection that its client has not taken.
+const UNSENT_BYTES_MAX: usize = 16 << 20;
+/// And of the process. Past it a connection is stopped from [`UNSENT_BYTES_SHARE`] on.
+const UNSENT_BYTES_TOTAL: usize = 128 << 20;
+/// An honest client takes this in a moment.
+const UNSENT_BYTES_SHARE: usize = 256 << 10;
+/// A smaller answer is not counted: 1000 streams of it are a megabyte, and counting costs an allocation.
+const COUNTED_BYTES_MIN: usize = 1 << 10;
+
+/// Bytes held for all connections.
+#[derive(Debug, Default)]
+pub struct Totals {
+    bodies: AtomicUsize,
+    unsent: AtomicUsize,
+}
+
+/// Bytes held for one connection, and its calls outside of its own task.
+pub struct Account {
+    totals: Arc<Totals>,
+    bodies: AtomicUsize,
+    unsent: AtomicUsize,
+    relayed: AtomicUsize,
+    /// A call waits for `room`, or the connection to accept one.
+    has_waiting: AtomicBool,
+    room: Notify,
+    pub(super) seen: Arc<Seen>,
+}
+
+impl Account {
+    pub(super) fn new(totals: Arc<Totals>) -> Account {
+        Account {
+            totals,
+            bodies: AtomicUsize::new(0),
+            unsent: AtomicUsize::new(0),
+            relayed: AtomicUsize::new(0),
+            has_waiting: AtomicBool::new(false),
+            room: Notify::new(),
+            seen: Arc::default(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn totals(&self) -> Arc<Totals> {
+        Arc::clone(&self.totals)
+    }
+
+    /// Whether its client has to take answers before the connection accepts another call.
+    pub(super) fn is_full(&self) -> bool {
+        let unsent = self.unsent.load(Relaxed);
+        unsent > UNSENT_BYTES_MAX
+            || (unsent > UNSENT_BYTES_SHARE && self.totals.unsent.load(Relaxed) > UNSENT_BYTES_TOTAL)
+    }
+
+    /// Returns when the client has taken enough for another call to begin.
+    pub(super) async fn room(&self) {
+        loop {
+            let room = self.room.notified();
+            self.note_waiting();
+            if !self.is_full() {
+                return;
+            }
+            room.await;
+        }
+    }
+
+    pub(super) fn note_waiting(&self) {
+        self.has_waiting.store(true, SeqCst);
+    }
+
+    /// Whether something may wait for room.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.has_waiting.load(SeqCst)
+    }
+
+    /// Lets calls begin that wait for `room`, if there is some.
+    pub(super) fn look_again(&self) {
+        if self.has_waiting() && !self.is_full() {
+            self.has_waiting.store(false, SeqCst);
+            self.room.notify_waiters();
+        }
+    }
+
+    /// Bytes of answers that were not written yet.
+    pub(super) fn unsent(&self) -> usize {
+        self.unsent.load(Relaxed)
+    }
+
+    /// Whether unsent answers take much of the memory that all connections have for them.
+    pub(super) fn is_short(&self) -> bool {
+        self.totals.unsent.load(Relaxed) > UNSENT_BYTES_TOTAL / 2
+    }
+
+    pub(super) fn relayed(&self) -> usize {
+        self.relayed.load(Relaxed)
+    }
+}
+
+/// Room for one more answer of a connection.
+#[derive(Clone, Copy)]
+pub struct Room<'a>(pub(super) &'a Arc<Account>);
+
+impl Room<'_> {
+    /// Returns when the client has taken enough of the answers before. To be awaited before a read that may
+    /// be large is made, and never while something is held that others wait for.
+    pub async fn wait(self) {
+        if self.0.is_full() {
+            Box::pin(self.0.room()).await;
+        }
+    }
+
+    /// The same for the parts of a large answer.
+    pub fn for_parts(self) -> PartRoom {
+        PartRoom(Arc::clone(self.0))
+    }
+}
+
+/// Room for the parts of a large answer, which is sent long after it was asked for.
+pub struct PartRoom(Arc<Account>);
+
+impl PartRoom {
+    /// As [`Room::wait`]. May be awaited with a turn that is given up when it is wanted.
+    pub async fn wait(&self) {
+        Room(&self.0).wait().await;
+    }
+
+    /// Counts what is sent of a part, until h2 has written it.
+    pub fn counted(&self, sent: Bytes) -> Bytes {
+        counted(&self.0, sent)
+    }
+}
+
+/// The part of one body that has arrived. What it counted is given back when it is dropped.
+pub(super) struct Body {
+    account: Arc<Account>,
+    bytes: usize,
+}
+
+impl Body {
+    pub(super) fn new(account: &Arc<Account>) -> Body {
+        Body { account: Arc::clone(account), bytes: 0 }
+    }
+
+    /// Counts `bytes` more, or refuses the body.
+    pub(super) fn add(&mut self, bytes: usize) -> Result<(), Status> {
+        self.bytes += bytes;
+        let ours = self.account.bodies.fetch_add(bytes, Relaxed) + bytes;
+        let total = self.account.totals.bodies.fetch_add(bytes, Relaxed) + bytes;
+        if ours > BODY_BYTES_MAX || total + ours > BODY_BYTES_TOTAL {
+            return Err(errors::too_many_request_bytes());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.account.bodies.fetch_sub(self.bytes, Relaxed);
+        self.account.totals.bodies.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// Bytes that are counted as unsent until the last slice of them is dropped.
+struct Unsent {
+    bytes: Bytes,
+    account: Arc<Account>,
+}
+
+/// Counts an answer until h2 has written it, or dropped it with its stream.
+pub(super) fn counted(account: &Arc<Account>, bytes: Bytes) -> Bytes {
+    if bytes.len() < COUNTED_BYTES_MIN {
+        return bytes;
+    }
+    account.unsent.fetch_add(bytes.len(), Relaxed);
+    account.totals.unsent.fetch_add(bytes.len(), Relaxed);
+    Bytes::from_owner(Unsent { bytes, account: Arc::clone(account) })
+}
+
+impl AsRef<[u8]> for Unsent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        let bytes = self.bytes.len();
+        self.account.unsent.fetch_sub(bytes, Relaxed);
+        self.account.totals.unsent.fetch_sub(bytes, Relaxed);
+        self.account.look_again();
+    }
+}
+
+/// One call outside of the connection's task.
+pub(super) struct Relayed(Arc<Account>);
+
+impl Relayed {
+    pub(super) fn new(account: &Arc<Account>) -> Relayed {
+        account.relayed.fetch_add(1, Relaxed);
+        Relayed(Arc::clone(account))
+    }
+
+    pub(super) fn account(&self) -> &Arc<Account> {
+        &self.0
+    }
+}
+
+impl Drop for Relayed {
+    fn drop(&mut self) {
+        self.0.relayed.fetch_sub(1, Relaxed);
+    }
+}

@@ -1,0 +1,184 @@
+//! Every call that is not hot: handed to the gRPC services as an ordinary HTTP request, one task per call.
+//!
+//! * At most as many tasks as the connection has streams: a reset ends its task.
+//! * A body that is not complete counts against the bounds of `account` and has [`BODY_WITHIN`] to arrive.
+//! * When the member stops, a call that has been answered in part ends with UNAVAILABLE at once: a stream may
+//!   have no end. One that has not begun its answer may finish.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream};
+use http::{HeaderMap, Request, Response};
+use http_body::{Body as _, Frame, SizeHint};
+use tokio::sync::watch;
+use tokio::time::{Sleep, sleep};
+use tonic::body::Body;
+use tower::{BoxError, ServiceExt};
+
+use super::account::{Body as Counted, Relayed};
+use super::sending::send_data;
+use super::shared::Shared;
+use super::unary::BODY_WITHIN;
+use crate::errors;
+
+/// Anything that answers gRPC requests: tonic's routes, with or without layers.
+pub trait GrpcService:
+    tower::Service<Request<Body>, Response = Response<Body>, Error = std::convert::Infallible, Future: Send>
+    + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<S> GrpcService for S where
+    S: tower::Service<
+            Request<Body>,
+            Response = Response<Body>,
+            Error = std::convert::Infallible,
+            Future: Send,
+        > + Clone
+        + Send
+        + 'static
+{
+}
+
+/// Answers one call in a task of its own. The client's reset ends the task.
+pub(super) fn spawn<S: GrpcService>(
+    services: S,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    shared: &Shared,
+) {
+    let relayed = Relayed::new(&shared.account);
+    let stop = shared.stop.clone();
+    tokio::spawn(async move {
+        let request = request.map(|stream| Body::new(Incoming::new(stream, &relayed)));
+        let answered = {
+            let mut answering = pin!(services.oneshot(request));
+            // A call whose client is gone is dropped here, while it waits.
+            poll_fn(|context| {
+                if respond.poll_reset(context).is_ready() {
+                    return Poll::Ready(None);
+                }
+                answering.as_mut().poll(context).map(Some)
+            })
+            .await
+        };
+        if let Some(Ok(response)) = answered {
+            // A failure to send means that the client is gone; there is no one to report it to.
+            drop(send(respond, response, &relayed, stop).await);
+        }
+    });
+}
+
+/// Sends the response as fast as the client takes it, until `stop`.
+async fn send(
+    mut respond: SendResponse<Bytes>,
+    response: Response<Body>,
+    relayed: &Relayed,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), h2::Error> {
+    let (parts, body) = response.into_parts();
+    if body.is_end_stream() {
+        return respond.send_response(Response::from_parts(parts, ()), true).map(drop);
+    }
+    let mut stream = respond.send_response(Response::from_parts(parts, ()), false)?;
+    let mut body = pin!(body);
+    loop {
+        let frame = poll_fn(|context| {
+            if stream.poll_reset(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            body.as_mut().poll_frame(context)
+        });
+        let frame = tokio::select! {
+            biased;
+            frame = frame => frame,
+            _ = stop.wait_for(|stop| *stop) => Some(Err(errors::stopped())),
+        };
+        match frame {
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => {
+                    let sending = send_data(&mut stream, data, relayed.account());
+                    let stopped = tokio::select! {
+                        biased;
+                        sent = sending => { sent?; false }
+                        _ = stop.wait_for(|stop| *stop) => true,
+                    };
+                    if stopped {
+                        // In the middle of a message there is no room for a status. Clients read this as
+                        // UNAVAILABLE.
+                        stream.send_reset(Reason::REFUSED_STREAM);
+                        return Ok(());
+                    }
+                }
+                Err(frame) => {
+                    let trailers: HeaderMap = frame.into_trailers().unwrap_or_default();
+                    return stream.send_trailers(trailers);
+                }
+            },
+            Some(Err(status)) => {
+                return stream.send_trailers(status.into_http::<()>().into_parts().0.headers);
+            }
+            None => return stream.send_data(Bytes::new(), true),
+        }
+    }
+}
+
+/// A request body as the services expect it. Window is given back as the parts are taken.
+struct Incoming {
+    stream: RecvStream,
+    counted: Counted,
+    /// Runs while the body waits for more.
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl Incoming {
+    fn new(stream: RecvStream, relayed: &Relayed) -> Incoming {
+        Incoming { stream, counted: Counted::new(relayed.account()), deadline: None }
+    }
+
+    /// Pending, or an error once the body has taken too long.
+    fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, BoxError>>> {
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(BODY_WITHIN)));
+        ready!(deadline.as_mut().poll(context));
+        Poll::Ready(Some(Err(errors::incomplete_too_long().into())))
+    }
+}
+
+impl http_body::Body for Incoming {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.stream.poll_data(context) {
+            Poll::Pending => self.wait(context),
+            Poll::Ready(Some(Ok(data))) => {
+                // Only fails when the stream is closed, which the next read reports with its reason.
+                drop(self.stream.flow_control().release_capacity(data.len()));
+                let added = self.counted.add(data.len());
+                Poll::Ready(Some(added.map(|()| Frame::data(data)).map_err(BoxError::from)))
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
+            Poll::Ready(None) => match self.stream.poll_trailers(context) {
+                Poll::Pending => self.wait(context),
+                Poll::Ready(trailers) => Poll::Ready(trailers?.map(|map| Ok(Frame::trailers(map)))),
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.stream.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

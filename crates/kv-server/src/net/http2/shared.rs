@@ -1,0 +1,38 @@
+//! The limits of a connection, and what its calls share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::account::Account;
+
+/// What one connection may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of one request message; etcd's `--max-request-bytes` and its overhead of 512 KiB.
+    pub message_bytes_max: usize,
+    /// Streams open at one time; etcd's `--max-concurrent-streams`.
+    pub streams_max: u32,
+    /// Time without any frame after which the client is asked whether it is still there; zero asks never.
+    pub keepalive_interval: Duration,
+    /// Time it has to answer before the connection is closed.
+    pub keepalive_timeout: Duration,
+    /// Pings of a client that come faster than this are too many; zero allows any.
+    pub ping_spacing_min: Duration,
+}
+
+/// What the calls of one connection share.
+pub(super) struct Shared {
+    pub(super) limits: Limits,
+    pub(super) account: Arc<Account>,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+impl Shared {
+    /// Returns when the member stops.
+    pub(super) async fn stopped(&self) {
+        let mut stop = self.stop.clone();
+        let _sender_gone = stop.wait_for(|stop| *stop).await;
+    }
+}

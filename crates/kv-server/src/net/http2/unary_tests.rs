@@ -1,0 +1,309 @@
+//! Calls of a client that does not take its answers.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use h2::Ping;
+use http::{HeaderMap, Request, Response};
+use tokio::io::{DuplexStream, duplex};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::timeout;
+use tonic::body::Body;
+
+use super::*;
+use crate::net::http2::{Limits, Room, Totals, serve};
+
+/// Two answers of it are below the bound of a connection, twelve above.
+const LARGE_BYTES: usize = 2 << 20;
+
+#[derive(Clone, Copy)]
+enum Method {
+    /// Waits for room, and answers with `LARGE_BYTES`.
+    Large,
+    /// Waits for the signal, and says that it goes on.
+    Holds,
+    /// Waits for the signal, then for room, and says that it goes on.
+    Reads,
+}
+
+/// Methods that say on a channel what they have done.
+#[derive(Clone)]
+struct Scripted {
+    signal: Arc<Semaphore>,
+    done: mpsc::UnboundedSender<&'static str>,
+}
+
+impl HotMethods for Scripted {
+    type Call = Method;
+    type Long = Infallible;
+
+    fn find(&self, path: &str, _headers: &HeaderMap) -> Option<Method> {
+        match path {
+            "/large" => Some(Method::Large),
+            "/holds" => Some(Method::Holds),
+            _ => Some(Method::Reads),
+        }
+    }
+
+    fn deadline(call: &Method) -> Option<Instant> {
+        matches!(call, Method::Holds).then(|| Instant::now() + Duration::from_secs(2))
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        _message: Bytes,
+        room: Room<'_>,
+    ) -> Result<Answer<Infallible>, Status> {
+        let done = match method {
+            Method::Large => {
+                room.wait().await;
+                self.done.send("large").unwrap();
+                return Ok(Answer::Whole(vec![0; LARGE_BYTES].into()));
+            }
+            Method::Holds => {
+                let ends = Ends(self.done.clone());
+                self.signal.acquire().await.unwrap().forget();
+                self.done.send("held").unwrap();
+                drop(ends);
+                return Ok(Answer::Whole(Bytes::from_static(&[0; PREFIX_BYTES])));
+            }
+            Method::Reads => {
+                self.signal.acquire().await.unwrap().forget();
+                room.wait().await;
+                "read"
+            }
+        };
+        self.done.send(done).unwrap();
+        Ok(Answer::Whole(Bytes::from_static(&[0; PREFIX_BYTES])))
+    }
+}
+
+/// Says that a call has ended, by its answer or by a reset.
+struct Ends(mpsc::UnboundedSender<&'static str>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _test_has_ended = self.0.send("ended");
+    }
+}
+
+async fn serve_scripted(io: DuplexStream, hot: Scripted) {
+    serve_with(io, hot, Arc::default()).await;
+}
+
+/// The same where other connections count on `totals` as well.
+async fn serve_with(io: DuplexStream, hot: Scripted, totals: Arc<Totals>) {
+    let limits = Limits {
+        message_bytes_max: 1 << 20,
+        streams_max: 100,
+        keepalive_interval: Duration::ZERO,
+        keepalive_timeout: Duration::ZERO,
+        ping_spacing_min: Duration::ZERO,
+    };
+    let services = tower::service_fn(|_request: Request<Body>| async {
+        Ok::<_, Infallible>(Response::new(Body::empty()))
+    });
+    let (_stops, stop) = watch::channel(false);
+    serve(io, hot, services, limits, totals, stop).await;
+}
+
+#[tokio::test]
+async fn a_call_goes_on_while_its_client_takes_no_answers_and_a_read_waits_for_room() {
+    let (ours, theirs) = duplex(1 << 20);
+    let (signal, (done, mut events)) = (Arc::new(Semaphore::new(0)), mpsc::unbounded_channel());
+    let hot = Scripted { signal: Arc::clone(&signal), done };
+    let _server = tokio::spawn(serve_scripted(ours, hot));
+    let (client, mut connection) = h2::client::handshake(theirs).await.unwrap();
+    let mut pings = connection.ping_pong().unwrap();
+    tokio::spawn(connection);
+    let mut calls = Vec::new();
+    let mut call = async |path: &str| {
+        let request = Request::post(format!("http://localhost{path}")).body(()).unwrap();
+        let ready = client.clone().ready().await;
+        let (response, mut body) = ready.unwrap().send_request(request, false).unwrap();
+        body.send_data(Bytes::from_static(&[0; PREFIX_BYTES]), true).unwrap();
+        calls.push(response);
+    };
+    call("/reads").await;
+    call("/holds").await;
+    for _ in 0..12 {
+        call("/large").await;
+    }
+    for _ in 0..9 {
+        assert_eq!(events.recv().await, Some("large"), "up to the bound of a connection");
+    }
+    signal.add_permits(2);
+    let next = timeout(Duration::from_secs(10), events.recv()).await;
+    assert_eq!(next, Ok(Some("held")), "a call stands still, with what it holds");
+    assert_eq!(events.recv().await, Some("ended"));
+    // The connection's task has had its turn when it answers a ping.
+    pings.ping(Ping::opaque()).await.unwrap();
+    let next = events.try_recv();
+    assert!(next.is_err(), "a read was made, or a call accepted, with nothing taken: {next:?}");
+
+    // The client takes its answers.
+    let (mut large, mut read) = (0, 0);
+    for call in calls {
+        tokio::spawn(async move {
+            let mut body = call.await.unwrap().into_body();
+            while let Some(Ok(data)) = body.data().await {
+                body.flow_control().release_capacity(data.len()).unwrap();
+            }
+        });
+    }
+    while (large, read) != (3, 1) {
+        match timeout(Duration::from_secs(10), events.recv()).await {
+            Ok(Some("large")) => large += 1,
+            Ok(Some("read")) => read += 1,
+            other => panic!("{other:?} after {large} large answers and {read} reads"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_waiting_call_ends_when_its_client_resets_it() {
+    let (ours, theirs) = duplex(1 << 20);
+    let (signal, (done, mut events)) = (Arc::new(Semaphore::new(0)), mpsc::unbounded_channel());
+    let hot = Scripted { signal: Arc::clone(&signal), done };
+    let _server = tokio::spawn(serve_scripted(ours, hot));
+    let (client, mut connection) = h2::client::handshake(theirs).await.unwrap();
+    let mut pings = connection.ping_pong().unwrap();
+    tokio::spawn(connection);
+    let mut calls = Vec::new();
+    for _ in 0..3 {
+        let request = Request::post("http://localhost/holds").body(()).unwrap();
+        let (response, mut body) =
+            client.clone().ready().await.unwrap().send_request(request, false).unwrap();
+        body.send_data(Bytes::from_static(&[0; PREFIX_BYTES]), true).unwrap();
+        calls.push((response, body));
+    }
+    pings.ping(Ping::opaque()).await.unwrap();
+    for _ in 0..2 {
+        let (_response, mut body) = calls.remove(1);
+        body.send_reset(h2::Reason::CANCEL);
+        let event = timeout(Duration::from_secs(10), events.recv()).await;
+        assert_eq!(event, Ok(Some("ended")), "a call whose client has gone goes on");
+        assert!(events.try_recv().is_err(), "another call ends with it");
+    }
+    signal.add_permits(1);
+    assert_eq!(events.recv().await, Some("held"), "the call that was not reset is answered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_waits_for_other_connections_goes_on_when_they_have_taken_their_answers() {
+    go_on_after_other_connections(true).await;
+    go_on_after_other_connections(false).await;
+}
+
+/// `is_busy`: this connection gets an event after the others have taken their answers.
+async fn go_on_after_other_connections(is_busy: bool) {
+    let (ours, theirs) = duplex(1 << 20);
+    let (signal, (done, mut events)) = (Arc::new(Semaphore::new(0)), mpsc::unbounded_channel());
+    let hot = Scripted { signal: Arc::clone(&signal), done };
+    let elsewhere = Arc::new(Account::new(Arc::default()));
+    let _server = tokio::spawn(serve_with(ours, hot, elsewhere.totals()));
+    let (client, mut connection) = h2::client::handshake(theirs).await.unwrap();
+    let mut pings = connection.ping_pong().unwrap();
+    tokio::spawn(connection);
+    let mut calls = Vec::new();
+    let mut call = async |path: &str| {
+        let request = Request::post(format!("http://localhost{path}")).body(()).unwrap();
+        let ready = client.clone().ready().await;
+        let (response, mut body) = ready.unwrap().send_request(request, false).unwrap();
+        body.send_data(Bytes::from_static(&[0; PREFIX_BYTES]), true).unwrap();
+        calls.push(response);
+    };
+    call("/reads").await;
+    call("/large").await;
+    assert_eq!(events.recv().await, Some("large"), "its client does not take it");
+    let unread_elsewhere = counted(&elsewhere, vec![0; 130 << 20].into());
+    signal.add_permits(1);
+    pings.ping(Ping::opaque()).await.unwrap();
+    assert!(events.try_recv().is_err(), "it waits for room");
+
+    drop(unread_elsewhere);
+    if is_busy {
+        call("/large").await;
+    }
+    let mut done = Vec::new();
+    for _ in 0..1 + usize::from(is_busy) {
+        done.extend(timeout(Duration::from_secs(10), events.recv()).await.ok().flatten());
+    }
+    assert!(done.contains(&"read"), "busy: {is_busy}, done: {done:?}");
+}
+
+#[tokio::test]
+async fn large_messages_count_against_their_bound_until_their_calls_end() {
+    let (ours, theirs) = duplex(1 << 20);
+    let (signal, (done, mut events)) = (Arc::new(Semaphore::new(0)), mpsc::unbounded_channel());
+    let hot = Scripted { signal: Arc::clone(&signal), done };
+    let _server = tokio::spawn(serve_scripted(ours, hot));
+    let (client, connection) = h2::client::handshake(theirs).await.unwrap();
+    tokio::spawn(connection);
+    let length = (1 << 20) - PREFIX_BYTES as u32;
+    let mut message = vec![0; 1 << 20];
+    message[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
+    let message = Bytes::from(message);
+    let mut calls = Vec::new();
+    for _ in 0..50 {
+        let request = Request::post("http://localhost/holds").body(()).unwrap();
+        let (response, mut body) =
+            client.clone().ready().await.unwrap().send_request(request, false).unwrap();
+        body.send_data(message.clone(), true).unwrap();
+        calls.push(Box::pin(timeout(Duration::from_secs(60), response)));
+    }
+    let (response, _, rest) = futures_util::future::select_all(calls).await;
+    let response = response.expect("all are held").unwrap();
+    assert_eq!(response.headers()["grpc-status"], "8", "50 MiB of messages are held");
+    signal.add_permits(50);
+    let mut held = 0;
+    while let Ok(Some(event)) = timeout(Duration::from_secs(10), events.recv()).await {
+        held += usize::from(event == "held");
+        if held == 48 {
+            break;
+        }
+    }
+    assert_eq!(held, 48, "those within the bound are answered");
+    drop(rest);
+}
+
+#[test]
+fn connections_that_hold_requests_leave_some_bytes_to_others() {
+    let connection = Arc::new(Account::new(Arc::default()));
+    let totals = connection.totals();
+    let hoarders: Vec<Vec<super::Body>> = (0..3)
+        .map(|_| {
+            let account = Arc::new(Account::new(Arc::clone(&totals)));
+            let request = || {
+                let mut body = super::Body::new(&account);
+                body.add(1 << 20).ok().map(|()| body)
+            };
+            std::iter::from_fn(request).collect()
+        })
+        .collect();
+    assert_eq!(hoarders[0].len(), 48, "the bound of a connection");
+    let mut body = super::Body::new(&connection);
+    assert!(body.add(2 << 20).is_ok(), "the largest request of a connection that holds nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_a_call_covers_its_body() {
+    let (ours, theirs) = duplex(1 << 20);
+    let hot = Scripted { signal: Arc::new(Semaphore::new(0)), done: mpsc::unbounded_channel().0 };
+    let _server = tokio::spawn(serve_scripted(ours, hot));
+    let (client, connection) = h2::client::handshake(theirs).await.unwrap();
+    tokio::spawn(connection);
+    for (path, seconds, status) in [("/holds", 2, "4"), ("/reads", 60, "4")] {
+        let request = Request::post(format!("http://localhost{path}")).body(()).unwrap();
+        let (response, mut body) =
+            client.clone().ready().await.unwrap().send_request(request, false).unwrap();
+        body.send_data(Bytes::from_static(&[0; PREFIX_BYTES - 1]), false).unwrap();
+        let began = Instant::now();
+        let response = response.await.unwrap();
+        assert_eq!(
+            (response.headers()["grpc-status"].to_str().unwrap(), began.elapsed().as_secs()),
+            (status, seconds)
+        );
+    }
+}

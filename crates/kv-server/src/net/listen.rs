@@ -1,0 +1,167 @@
+//! Sockets that others dial: bound early, served when ready, never overrun.
+//!
+//! ```text
+//!   bind ──▶ (connections wait in the backlog) ──▶ accept loop ──▶ one task per connection, with a permit
+//! ```
+//!
+//! * A port in use is found out before anything else is started.
+//! * No more than a fixed number of connections is open; one more waits in the backlog until another ends.
+//! * Running out of file descriptors slows accepting down; it never spins and never ends the loop.
+//! * After `stop` nothing is accepted, and [`Permits::drained`] returns when the last connection has ended.
+//!
+//! Knows nothing of what is spoken on a connection.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::config::{Url, Urls};
+use crate::process::shutdown::Stop;
+
+/// Connections that the kernel completes before they are accepted: 4096 clients may connect at a start.
+const BACKLOG: u32 = 4096;
+/// First and longest pause after a failed accept.
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+#[derive(Debug, thiserror::Error)]
+#[error("listen on {url}")]
+pub struct BindError {
+    url: Url,
+    source: io::Error,
+}
+
+/// Binds every URL of a list. To be called inside the runtime.
+pub fn bind(urls: &Urls) -> Result<Vec<TcpListener>, BindError> {
+    urls.iter().map(|url| bind_one(url).map_err(|source| BindError { url: url.clone(), source })).collect()
+}
+
+fn bind_one(url: &Url) -> io::Result<TcpListener> {
+    let address = url.bind_address().ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidInput, "the host is no address of this machine")
+    })?;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A restarted member must not wait for its own old connections to be forgotten.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Permits for connections; as many as may be open at one time.
+#[derive(Clone, Debug)]
+pub struct Permits {
+    free: Arc<Semaphore>,
+    total: u32,
+}
+
+impl Permits {
+    pub fn new(total: u32) -> Permits {
+        Permits { free: Arc::new(Semaphore::new(total as usize)), total }
+    }
+
+    /// Returns when no connection is open any more.
+    pub async fn drained(&self) {
+        let _never_closed = self.free.acquire_many(self.total).await;
+    }
+}
+
+/// Accepts until `stop`, and serves each connection in a task of its own.
+pub async fn accept<S, F>(listener: TcpListener, permits: Permits, stop: Stop, serve: S)
+where
+    S: Fn(TcpStream) -> F,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut pause = PAUSE;
+    loop {
+        let permit = tokio::select! {
+            permit = Arc::clone(&permits.free).acquire_owned() => permit.expect("permits are never closed"),
+            () = stop.stopped() => return,
+        };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.stopped() => return,
+        };
+        match accepted {
+            Ok((stream, _address)) => {
+                pause = PAUSE;
+                // Small answers must not wait for an acknowledgement; a socket that refuses is already
+                // broken.
+                drop(stream.set_nodelay(true));
+                let serving = serve(stream);
+                tokio::spawn(async move {
+                    serving.await;
+                    drop(permit);
+                });
+            }
+            Err(error) if is_the_peers(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, pause_ms = pause.as_millis() as u64, "accept failed; trying again");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        }
+    }
+}
+
+/// The other side gave up before it was accepted: nothing is wrong here.
+fn is_the_peers(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::process::log::causes;
+    use crate::process::shutdown;
+
+    fn urls(port: u16) -> Urls {
+        Urls::parse(&format!("http://127.0.0.1:{port}")).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_is_named() {
+        let held = bind(&urls(0)).unwrap();
+        let port = held[0].local_addr().unwrap().port();
+        let error = causes(&bind(&urls(port)).unwrap_err());
+        assert!(error.starts_with(&format!("listen on http://127.0.0.1:{port}: ")), "{error}");
+        assert!(error.contains("in use"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_beyond_the_cap_waits_for_its_turn() {
+        let listener = bind(&urls(0)).unwrap().remove(0);
+        let address = listener.local_addr().unwrap();
+        let permits = Permits::new(1);
+        let (stopper, stop) = shutdown::stop();
+        let echo = |mut stream: TcpStream| async move {
+            let mut byte = [0];
+            while let Ok(1) = stream.read(&mut byte).await {
+                drop(stream.write_all(&byte).await);
+            }
+        };
+        let loop_ = tokio::spawn(accept(listener, permits.clone(), stop, echo));
+        let mut first = TcpStream::connect(address).await.unwrap();
+        let mut second = TcpStream::connect(address).await.unwrap();
+        second.write_all(b"2").await.unwrap();
+        first.write_all(b"1").await.unwrap();
+        let mut byte = [0];
+        first.read_exact(&mut byte).await.unwrap();
+        assert!(second.try_read(&mut byte).is_err(), "served beyond the cap");
+        drop(first);
+        second.read_exact(&mut byte).await.unwrap();
+        assert_eq!(&byte, b"2");
+        stopper.stop();
+        loop_.await.unwrap();
+        drop(second);
+        permits.drained().await;
+    }
+}

@@ -1,0 +1,8 @@
+//! Sockets, and what is spoken on the client port. Knows nothing of what a method means.
+
+pub(crate) mod listen; // sockets that others dial
+mod socket; // one of them, with deadlines
+
+pub mod http2; // one HTTP/2 connection of a client
+
+pub(crate) mod client_port; // gRPC and HTTP/1 on one address

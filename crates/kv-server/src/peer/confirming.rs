@@ -1,0 +1,84 @@
+//! Asks the other members whether this one, whose log is empty, may take part in Raft: [`raft_node::Inquiry`]
+//! judges their answers.
+//!
+//! All are asked at once, again and again with growing pauses, until the answers suffice. An answer stays
+//! valid.
+
+use std::sync::Arc;
+
+use api::peer::{InquireRequest, InquireResponse};
+use raft_node::{Inquiry, PeerState};
+use tokio::task::JoinSet;
+
+use super::backoff::Backoff;
+use super::context::Context;
+use super::inbox::Inbox;
+use super::link::{ASK_WITHIN, dial};
+use crate::data_dir::FirstMember;
+use crate::process::shutdown::Stop;
+
+/// Rounds without success before the log says so: a first start of a whole cluster takes a few.
+const QUIET_ROUNDS: usize = 8;
+
+/// Runs until this member is confirmed, or until `stop`. Returns at once if it need not be.
+pub async fn confirm(context: Context, inbox: Arc<dyn Inbox>, stop: Stop) {
+    let own = context.identity.member_id;
+    let members = &context.identity.members;
+    if members.len() < 2 || !inbox.is_unconfirmed() {
+        return;
+    }
+    let others: Vec<&FirstMember> = members.iter().filter(|member| member.id != own).collect();
+    let mut inquiry = Inquiry::new(members.len());
+    let mut backoff = Backoff::new();
+    for round in 0.. {
+        tokio::select! {
+            done = ask_all(&context, &others, round, &mut inquiry, &*inbox) => if done { return },
+            () = stop.stopped() => return,
+        }
+        if round == QUIET_ROUNDS {
+            tracing::warn!(
+                answers = inquiry.answers(),
+                members = members.len(),
+                "this member's log is empty: it takes no part until a majority of the other members has answered"
+            );
+        }
+        tokio::select! {
+            () = tokio::time::sleep(backoff.pause(rand::random())) => {}
+            () = stop.stopped() => return,
+        }
+    }
+}
+
+/// One round. True once the answers suffice.
+async fn ask_all(
+    context: &Context,
+    others: &[&FirstMember],
+    round: usize,
+    inquiry: &mut Inquiry,
+    inbox: &dyn Inbox,
+) -> bool {
+    let mut asking = JoinSet::new();
+    for member in others {
+        let url = member.peer_urls[round % member.peer_urls.len()].clone();
+        let (context, to) = (context.clone(), member.id);
+        let asked = async move { (to, tokio::time::timeout(ASK_WITHIN, ask(&context, to, &url)).await) };
+        asking.spawn(asked);
+    }
+    while let Some(asked) = asking.join_next().await {
+        let Ok((peer, Ok(Some(answer)))) = asked else { continue };
+        inquiry.note(peer, answer);
+        if let Some(confirmation) = inquiry.confirmation() {
+            inbox.confirm(confirmation);
+            return true;
+        }
+    }
+    false
+}
+
+async fn ask(context: &Context, to: u64, url: &str) -> Option<PeerState> {
+    let mut client = dial(url).await.ok()?;
+    let request = InquireRequest { hello: Some(context.hello(to)) };
+    let InquireResponse { term, last_index, is_leader, is_held } =
+        client.inquire(request).await.ok()?.into_inner();
+    Some(PeerState { term, last_index, is_leader, is_held })
+}

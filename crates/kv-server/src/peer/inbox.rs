@@ -1,0 +1,50 @@
+//! Raft, as the traffic of peers reaches it.
+
+use bytes::Bytes;
+use raft_node::{Confirmation, PeerState, SnapshotOutcome};
+use tokio::sync::oneshot;
+
+/// Raft, as the peers' traffic reaches it.
+pub trait Inbox: Send + Sync + 'static {
+    fn receive(&self, from: u64, message: Bytes);
+    fn report_unreachable(&self, peer: u64);
+    /// How a snapshot's stream to `peer` ended.
+    fn report_snapshot(&self, peer: u64, outcome: SnapshotOutcome);
+    /// The last index that this member knows to be committed.
+    fn commit(&self) -> u64;
+    /// What is answered to member `asker`, whose log is empty.
+    fn answer_member(&self, asker: u64) -> oneshot::Receiver<PeerState>;
+    /// Whether this member takes no part before it is confirmed.
+    fn is_unconfirmed(&self) -> bool;
+    fn confirm(&self, confirmation: Confirmation);
+}
+
+impl<O: Send + 'static> Inbox for raft_node::Handle<O> {
+    fn receive(&self, from: u64, message: Bytes) {
+        raft_node::Handle::receive(self, from, message);
+    }
+
+    fn report_unreachable(&self, peer: u64) {
+        raft_node::Handle::report_unreachable(self, peer);
+    }
+
+    fn report_snapshot(&self, peer: u64, outcome: SnapshotOutcome) {
+        raft_node::Handle::report_snapshot(self, peer, outcome);
+    }
+
+    fn commit(&self) -> u64 {
+        self.status().commit
+    }
+
+    fn answer_member(&self, asker: u64) -> oneshot::Receiver<PeerState> {
+        raft_node::Handle::answer_member(self, asker)
+    }
+
+    fn is_unconfirmed(&self) -> bool {
+        self.status().is_unconfirmed
+    }
+
+    fn confirm(&self, confirmation: Confirmation) {
+        raft_node::Handle::confirm(self, confirmation);
+    }
+}

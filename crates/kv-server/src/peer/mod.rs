@@ -1,0 +1,39 @@
+//! Member to member: messages of Raft, carried as opaque bytes, and whole stores for members whose entries
+//! left the log.
+//!
+//! ```text
+//!   raft-node ──send──▶ queue ──▶ link ──one stream, all that waits in one batch──▶ server of the peer ──▶ receive
+//!                 (one queue, one link and one TCP connection per peer and lane)
+//!   raft-node ──send_snapshot──▶ sending ──a stream of its own──▶ server of the peer ──▶ incoming ──▶ receive
+//! ```
+//!
+//! * Sending never blocks. A full queue drops, and the peer is reported to Raft as unreachable.
+//! * A message leaves a queue once: what a broken stream loses is never sent again by us.
+//! * A heartbeat never waits for a megabyte of entries: each lane has its own connection.
+//! * No message is accepted before both sides agree on the cluster and on their ids.
+//!
+//! Knows nothing of what a message says.
+
+mod context; // the members, and bounds of messages
+mod inbox; // Raft, as peers reach it
+
+mod backoff; // pauses between dials
+mod link;
+mod queue; // what waits to be sent // keeps one stream open
+
+mod confirming; // of this member, if its log was empty
+mod sending; // whole stores
+mod transport; // what Raft sends through
+
+mod connections; // connections with and without a hello, counted apart
+mod server; // what the peer port answers
+
+pub(crate) use confirming::confirm;
+pub(crate) use context::Context;
+pub(crate) use inbox::Inbox;
+pub(crate) use link::bootstrapped_elsewhere;
+pub(crate) use server::{CONNECTIONS_MAX, PeerServer, serve};
+pub(crate) use transport::Peers;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! How many file descriptors this process has, and for what.
+//!
+//! ```text
+//!   limit ──▶ OWN ──▶ files: 2 x 1600, at most half of the rest
+//!                ├──▶ peer connections: 256, at most an eighth of the rest
+//!                └──▶ client connections: what remains, at most 32768
+//! ```
+//!
+//! Invariant: connections and files have separate shares. Connections never take a descriptor that a file may
+//! need, so a full table makes clients wait and never fails a checkpoint or the log, which would end the
+//! process.
+
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Log, catalogue, its sequence number, locks, listeners, epoll, signals and stderr take 20. Some more are
+/// open for a moment: directories that are synced, segments read for a follower that lags, and three
+/// connections to each other member.
+const OWN: u64 = 64;
+/// Every block file stays open. 100 GiB of store are 1600 files of 64 MiB; a store that the leader sends is
+/// written next to the present one, with as many files again.
+const FILES: u64 = 2 * (100 << 30) / (64 << 20);
+/// Client connections. Each may hold a request and its answer.
+const CLIENTS_MAX: u64 = 32_768;
+/// With fewer descriptors a share would be empty.
+const LIMIT_MIN: u64 = OWN + 32;
+
+/// The shares of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptors {
+    pub limit: u64,
+    /// Block files that can be open.
+    pub files: u64,
+    /// Connections that other members opened to this one.
+    pub peers: u32,
+    /// Connections of clients, HTTP/1 included.
+    pub clients: u32,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the limit of open files (ulimit -n) is {limit}; a member needs at least {LIMIT_MIN}")]
+pub struct TooFew {
+    limit: u64,
+}
+
+impl Descriptors {
+    /// Raises the soft limit to the hard one and divides what there is.
+    pub fn claim(peers_max: u32) -> Result<Descriptors, TooFew> {
+        raise();
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let shares = Descriptors::divide(limit, peers_max)?;
+        let Descriptors { files, peers, clients, .. } = shares;
+        tracing::info!(
+            limit,
+            block_files = files,
+            peer_connections = peers,
+            client_connections = clients,
+            "divided the file descriptors"
+        );
+        if files < FILES {
+            tracing::warn!(
+                limit,
+                store_gib_max = files / 16,
+                "the limit of open files (ulimit -n) is low: a larger store cannot be opened"
+            );
+        }
+        Ok(shares)
+    }
+
+    fn divide(limit: u64, peers_max: u32) -> Result<Descriptors, TooFew> {
+        if limit < LIMIT_MIN {
+            return Err(TooFew { limit });
+        }
+        let rest = limit - OWN;
+        let files = FILES.min(rest / 2);
+        let peers = u64::from(peers_max).min(rest / 8);
+        let clients = CLIENTS_MAX.min(rest - files - peers);
+        let count = |value: u64| u32::try_from(value).expect("both shares have maxima below 2^32");
+        Ok(Descriptors { limit, files, peers: count(peers), clients: count(clients) })
+    }
+}
+
+/// As many open files as the system allows this process. Where that fails, the soft limit stays.
+pub fn raise() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum {
+        return;
+    }
+    let raised: Result<(), Errno> = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    if let Err(error) = raised {
+        tracing::warn!(%error, ?current, ?maximum, "the limit of open files was not raised");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_share_fits_the_limit() {
+        for limit in (LIMIT_MIN..2000).chain([20_000, 40_000, 1 << 20, u64::MAX]) {
+            let shares = Descriptors::divide(limit, 256).unwrap();
+            let connections = u64::from(shares.peers) + u64::from(shares.clients);
+            assert!(OWN + shares.files + connections <= limit, "{limit}: {shares:?}");
+            assert!(shares.files >= 16 && shares.peers >= 4 && shares.clients >= 12, "{limit}: {shares:?}");
+        }
+    }
+
+    #[test]
+    fn common_limits() {
+        let shares = |limit| Descriptors::divide(limit, 256).map(|it| (it.files, it.peers, it.clients)).ok();
+        assert_eq!(shares(95), None);
+        assert_eq!(shares(200), Some((68, 17, 51)));
+        assert_eq!(shares(1024), Some((480, 120, 360)));
+        assert_eq!(shares(20_000), Some((3200, 256, 16_480)));
+        assert_eq!(shares(1 << 20), Some((3200, 256, 32_768)));
+    }
+}

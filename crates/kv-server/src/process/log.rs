@@ -1,0 +1,217 @@
+//! The process's own log, on stderr, in the shape that etcd's readers expect.
+//!
+//! ```text
+//!   json     {"level":"info","ts":"2026-01-02T15:04:05.000000Z","caller":"src/node.rs:7","msg":"…","key":"value"}
+//!   console  2026-01-02T15:04:05.000000Z⇥info⇥src/node.rs:7⇥…⇥{"key":"value"}
+//! ```
+//!
+//! One event is one line, written at once. Durations and ids are text, numbers are numbers.
+
+use std::fmt::{self, Write as _};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+
+pub use raft_node::causes;
+
+/// Libraries whose debug lines are about their own insides.
+const CHATTY: [&str; 6] = ["h2", "hyper", "hyper_util", "tonic", "tower", "sled"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    pub level: tracing::Level,
+    pub format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Json,
+    Console,
+}
+
+/// Starts logging. A second call, as tests make it, changes nothing.
+pub fn start(settings: LogSettings) {
+    let quieter = LevelFilter::from_level(settings.level.min(Level::WARN));
+    let targets =
+        Targets::new().with_default(settings.level).with_targets(CHATTY.map(|library| (library, quieter)));
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        // A line that cannot be written is lost. Saying so on stderr, as the library would, panics where
+        // stderr is the trouble.
+        .log_internal_errors(false)
+        .event_format(Line { format: settings.format });
+    let _already_started = tracing_subscriber::registry().with(lines).with(targets).try_init();
+}
+
+struct Line {
+    format: LogFormat,
+}
+
+impl<S, N> FormatEvent<S, N> for Line
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let metadata = event.metadata();
+        let mut time = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut time))?;
+        let caller = caller(metadata.file(), metadata.line());
+        let level = level_name(*metadata.level());
+        let Fields { message, rest } = fields;
+        match self.format {
+            LogFormat::Json => {
+                let message = Json(&message);
+                write!(
+                    writer,
+                    r#"{{"level":"{level}","ts":"{time}","caller":"{caller}","msg":{message}{rest}}}"#
+                )?;
+            }
+            LogFormat::Console => {
+                write!(writer, "{time}\t{level}\t{caller}\t{message}")?;
+                if let Some(rest) = rest.strip_prefix(',') {
+                    write!(writer, "\t{{{rest}}}")?;
+                }
+            }
+        }
+        writeln!(writer)
+    }
+}
+
+fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "error",
+        Level::WARN => "warn",
+        Level::INFO => "info",
+        _ => "debug",
+    }
+}
+
+/// Directory and file, as etcd shows them: enough to find the place, short enough to read.
+fn caller(file: Option<&str>, line: Option<u32>) -> String {
+    let file = file.unwrap_or("?");
+    let short = file.rmatch_indices('/').nth(1).map_or(file, |(at, _)| &file[at + 1..]);
+    format!("{short}:{}", line.unwrap_or(0))
+}
+
+/// An event's fields as the inside of a JSON object, each with its comma before it.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    rest: String,
+}
+
+impl Fields {
+    fn push(&mut self, field: &Field, value: impl fmt::Display) {
+        // Names as etcd writes them: with dashes.
+        let name = field.name().replace('_', "-");
+        write!(self.rest, ",{}:{value}", Json(&name)).expect("writing to a string cannot fail");
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let text = format!("{value:?}");
+        if field.name() == "message" {
+            self.message = text;
+        } else {
+            self.push(field, Json(&text));
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            value.clone_into(&mut self.message);
+        } else {
+            self.push(field, Json(value));
+        }
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.push(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.push(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.push(field, value);
+    }
+}
+
+/// A string in JSON's quotes.
+struct Json<'a>(&'a str);
+
+impl fmt::Display for Json<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&serde_json::to_string(self.0).expect("a string is always JSON"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(format: LogFormat, say: impl FnOnce()) -> String {
+        let buffer = Buffer::default();
+        let writer = buffer.clone();
+        let lines = tracing_subscriber::fmt::layer()
+            .with_writer(move || writer.clone())
+            .event_format(Line { format });
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), say);
+        String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_json_line_is_one_object_with_etcds_keys() {
+        let text = logged(LogFormat::Json, || {
+            tracing::warn!(member_id = "8e9e", count = 3, quoted = "a\"b", "two\nlines");
+        });
+        assert_eq!(text.matches('\n').count(), 1, "{text}");
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["level"], &line["msg"]), (&"warn".into(), &"two\nlines".into()));
+        assert_eq!((&line["member-id"], &line["count"]), (&"8e9e".into(), &3.into()));
+        assert_eq!(line["quoted"], "a\"b");
+        assert!(line["caller"].as_str().unwrap().starts_with("process/log.rs:"), "{text}");
+        assert_eq!(line["ts"].as_str().unwrap().len(), "2006-01-02T15:04:05.000000Z".len(), "{text}");
+    }
+
+    #[test]
+    fn a_console_line_is_separated_by_tabs() {
+        let text = logged(LogFormat::Console, || tracing::info!(port = 2379, "listening"));
+        let parts: Vec<&str> = text.trim_end().split('\t').collect();
+        assert_eq!((parts[1], parts[3], parts[4]), ("info", "listening", "{\"port\":2379}"));
+    }
+}

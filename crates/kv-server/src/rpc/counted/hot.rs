@@ -1,0 +1,115 @@
+//! Counts hot calls.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use crate::admission::ClientId;
+use crate::metrics::{CallInProgress, CallMetrics, MethodId, Metrics};
+use crate::net::client_port::PerConnection;
+use crate::net::http2::{Answer, HotMethods, LongAnswer, PREFIX_BYTES, Part, Room};
+
+/// Hot methods with their calls counted.
+#[derive(Clone)]
+pub struct CountedHot<H> {
+    inner: H,
+    metrics: Arc<Metrics>,
+}
+
+impl<H> CountedHot<H> {
+    pub fn new(inner: H, metrics: Arc<Metrics>) -> Self {
+        CountedHot { inner, metrics }
+    }
+}
+
+impl<H: PerConnection> PerConnection for CountedHot<H> {
+    fn of(&self, client: ClientId) -> Self {
+        CountedHot { inner: self.inner.of(client), metrics: Arc::clone(&self.metrics) }
+    }
+}
+
+/// A hot call of the inner service and where its counters are.
+#[derive(Debug)]
+pub struct CountedCall<C> {
+    inner: C,
+    id: MethodId,
+}
+
+impl<H: HotMethods + Sync> HotMethods for CountedHot<H> {
+    type Call = CountedCall<H::Call>;
+    type Long = CountedLong<H::Long>;
+
+    fn find(&self, path: &str, headers: &HeaderMap) -> Option<Self::Call> {
+        let inner = self.inner.find(path, headers)?;
+        Some(CountedCall { inner, id: CallMetrics::find(path)? })
+    }
+
+    fn deadline(call: &Self::Call) -> Option<Instant> {
+        H::deadline(&call.inner)
+    }
+
+    async fn call(
+        &self,
+        CountedCall { inner, id }: Self::Call,
+        message: Bytes,
+        room: Room<'_>,
+    ) -> Result<Answer<Self::Long>, Status> {
+        let mut call = CallInProgress::begin(&self.metrics, id);
+        self.metrics.calls.received(id, message.len());
+        match self.inner.call(inner, message, room).await {
+            Ok(Answer::Whole(bytes)) => {
+                self.metrics.calls.sent(id, bytes.len().saturating_sub(PREFIX_BYTES));
+                call.end(Code::Ok);
+                Ok(Answer::Whole(bytes))
+            }
+            Ok(Answer::Long(inner)) => {
+                Ok(Answer::Long(Box::new(CountedLong { inner: *inner, call, bytes: 0 })))
+            }
+            Err(status) => {
+                call.end(status.code());
+                Err(status)
+            }
+        }
+    }
+}
+
+/// A long answer whose call ends when its last bytes are made.
+pub struct CountedLong<L> {
+    inner: L,
+    call: CallInProgress,
+    /// Of the whole message, prefix included; 0 before it has begun.
+    bytes: u64,
+}
+
+impl<L: LongAnswer> LongAnswer for CountedLong<L> {
+    async fn begin(&mut self) -> Result<u64, Status> {
+        let begun = self.inner.begin().await;
+        match &begun {
+            Ok(bytes) => self.bytes = *bytes,
+            Err(status) => self.call.end(status.code()),
+        }
+        begun
+    }
+
+    async fn part(&mut self, position: u64) -> Result<Part, Status> {
+        let part = self.inner.part(position).await;
+        match &part {
+            Ok(part) if position + part.len() as u64 == self.bytes => {
+                let bytes = usize::try_from(self.bytes).expect("a message is at most 4 GiB");
+                self.call.sent(bytes.saturating_sub(PREFIX_BYTES));
+                self.call.end(Code::Ok);
+            }
+            Ok(_) => {}
+            Err(status) => self.call.end(status.code()),
+        }
+        part
+    }
+
+    fn unread(&mut self) {
+        self.call.end(Code::Cancelled);
+        self.inner.unread();
+    }
+}

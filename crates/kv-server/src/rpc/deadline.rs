@@ -1,0 +1,174 @@
+//! Deadlines that clients set with the `grpc-timeout` header.
+//!
+//! * At the deadline the call ends with DEADLINE_EXCEEDED in etcd's words, and what it waited for is dropped:
+//!   a read stops within one step, and a command that was not proposed yet is withdrawn.
+//! * A stream ends with that status as well.
+//! * A header that is no timeout is refused in the words of grpc-go.
+//!
+//! A call without the header costs one look-up in its headers. One with it takes a timer only if it has to
+//! wait.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
+use http_body::{Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tonic::Status;
+use tonic::body::Body;
+
+use super::metadata::Known;
+use crate::errors;
+
+/// gRPC allows eight digits and a unit.
+const TEXT_BYTES_MAX: usize = 9;
+/// Above any sensible timeout, and far from the end of the clock.
+const TIMEOUT_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// When the call must have ended.
+pub fn of(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
+    of_field(Known::of(headers).timeout)
+}
+
+/// As `of`, of a field that was found already.
+pub fn of_field(timeout: Option<&HeaderValue>) -> Result<Option<Instant>, Status> {
+    let Some(text) = timeout else { return Ok(None) };
+    let text = text.to_str().unwrap_or_default();
+    let timeout = parsed(text).map_err(|reason| errors::malformed_timeout(&reason))?;
+    Ok(Some(Instant::now() + timeout.min(TIMEOUT_MAX)))
+}
+
+fn parsed(text: &str) -> Result<Duration, String> {
+    match text.len() {
+        0..2 => return Err(format!("transport: timeout string is too short: {text:?}")),
+        2..=TEXT_BYTES_MAX => {}
+        _ => return Err(format!("transport: timeout string is too long: {text:?}")),
+    }
+    let (digits, unit) = text.split_at(text.len() - 1);
+    let nanoseconds: u64 = match unit {
+        "H" => 3_600_000_000_000,
+        "M" => 60_000_000_000,
+        "S" => 1_000_000_000,
+        "m" => 1_000_000,
+        "u" => 1_000,
+        "n" => 1,
+        _ => return Err(format!("transport: timeout unit is not recognized: {text:?}")),
+    };
+    let is_number = digits.bytes().all(|digit| digit.is_ascii_digit());
+    let number = digits.parse::<u64>().ok().filter(|_| is_number);
+    let number = number.ok_or_else(|| format!("strconv.ParseUint: parsing {digits:?}: invalid syntax"))?;
+    Ok(Duration::from_nanos(number.saturating_mul(nanoseconds)))
+}
+
+/// What `work` comes to, unless the deadline passes first.
+pub async fn within<T>(
+    deadline: Option<Instant>,
+    mut work: Pin<&mut impl Future<Output = Result<T, Status>>>,
+) -> Result<T, Status> {
+    if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+        return Err(errors::deadline_exceeded());
+    }
+    let mut alarm: Option<Pin<Box<Sleep>>> = None;
+    poll_fn(|context| {
+        if let Poll::Ready(done) = work.as_mut().poll(context) {
+            return Poll::Ready(done);
+        }
+        let Some(deadline) = deadline else { return Poll::Pending };
+        let alarm = alarm.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        alarm.as_mut().poll(context).map(|()| Err(errors::deadline_exceeded()))
+    })
+    .await
+}
+
+/// The body of an answer that ends at the deadline.
+pub fn limited(body: Body, deadline: Option<Instant>) -> Body {
+    match deadline {
+        Some(deadline) => Body::new(Limited { body, alarm: Some(Box::pin(sleep_until(deadline))) }),
+        None => body,
+    }
+}
+
+struct Limited {
+    body: Body,
+    /// None once it has ended the body.
+    alarm: Option<Pin<Box<Sleep>>>,
+}
+
+impl http_body::Body for Limited {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let Some(alarm) = &mut self.alarm else { return Poll::Ready(None) };
+        if alarm.as_mut().poll(context).is_ready() {
+            self.alarm = None;
+            self.body = Body::empty(); // What it waited for is dropped now.
+            let status = errors::deadline_exceeded().into_http::<()>();
+            return Poll::Ready(Some(Ok(Frame::trailers(status.into_parts().0.headers))));
+        }
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.alarm.is_none() || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+
+    #[test]
+    fn a_timeout_is_read_as_grpc_go_reads_it() {
+        let cases = [
+            ("1H", Ok(Duration::from_secs(3600))),
+            ("2M", Ok(Duration::from_secs(120))),
+            ("3S", Ok(Duration::from_secs(3))),
+            ("250m", Ok(Duration::from_millis(250))),
+            ("7u", Ok(Duration::from_micros(7))),
+            ("00000009n", Ok(Duration::from_nanos(9))),
+            ("0m", Ok(Duration::ZERO)),
+            ("", Err("transport: timeout string is too short: \"\"")),
+            ("m", Err("transport: timeout string is too short: \"m\"")),
+            ("123456789m", Err("transport: timeout string is too long: \"123456789m\"")),
+            ("5x", Err("transport: timeout unit is not recognized: \"5x\"")),
+            ("+5m", Err("strconv.ParseUint: parsing \"+5\": invalid syntax")),
+            ("-5m", Err("strconv.ParseUint: parsing \"-5\": invalid syntax")),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(parsed(text), wanted.map_err(str::to_owned), "{text:?}");
+        }
+        assert!(parsed("99999999H").is_ok(), "the longest does not overflow");
+    }
+
+    #[tokio::test]
+    async fn work_ends_at_its_deadline_and_a_past_one_does_not_begin() {
+        let never = || std::future::pending::<Result<(), Status>>();
+        let soon = Some(Instant::now() + Duration::from_millis(1));
+        let refused = within(soon, pin!(never())).await.unwrap_err();
+        assert_eq!(
+            (refused.code(), refused.message()),
+            (tonic::Code::DeadlineExceeded, "context deadline exceeded")
+        );
+        assert_eq!(within(None, pin!(async { Ok(7) })).await.unwrap(), 7);
+        let begun = std::cell::Cell::new(false);
+        let work = pin!(async {
+            begun.set(true);
+            Ok(())
+        });
+        assert!(within(Some(Instant::now()), work).await.is_err());
+        assert!(!begun.get());
+    }
+}

@@ -1,0 +1,51 @@
+//! What a client's metadata may ask of every call, before the call itself is looked at.
+
+use api::Error;
+use http::HeaderMap;
+
+use super::metadata::Known;
+use crate::member::Member;
+
+/// Refuses a call whose metadata this member cannot satisfy.
+pub fn check(member: &Member, metadata: &HeaderMap) -> Result<(), Error> {
+    check_known(member, &Known::of(metadata))
+}
+
+/// As `check`, of fields that were found already.
+pub fn check_known(member: &Member, known: &Known<'_>) -> Result<(), Error> {
+    check_against(known, || member.status().leader.is_some())
+}
+
+fn check_against(known: &Known<'_>, has_leader: impl FnOnce() -> bool) -> Result<(), Error> {
+    if known.client_version.is_some_and(|version| std::str::from_utf8(version.as_bytes()).is_err()) {
+        return Err(Error::InvalidClientAPIVersion);
+    }
+    let wants_leader = known.has_leader.is_some_and(|value| value == "true");
+    if wants_leader && !has_leader() { Err(Error::NoLeader) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn metadata_is_checked_version_first() {
+        let bad_text = &b"\xff"[..];
+        for (version, has_leader_asked, has_leader, wanted) in [
+            (None, None, false, Ok(())),
+            (Some(&b"3.7"[..]), Some("true"), true, Ok(())),
+            (Some(&b"3.7"[..]), Some("true"), false, Err(Error::NoLeader)),
+            (None, Some("false"), false, Ok(())),
+            (None, Some("True"), false, Ok(())),
+            (Some(bad_text), Some("true"), false, Err(Error::InvalidClientAPIVersion)),
+            (Some(bad_text), None, true, Err(Error::InvalidClientAPIVersion)),
+        ] {
+            let version = version.map(|version| HeaderValue::from_bytes(version).unwrap());
+            let asked = has_leader_asked.map(HeaderValue::from_static);
+            let known =
+                Known { client_version: version.as_ref(), has_leader: asked.as_ref(), ..Known::default() };
+            assert_eq!(check_against(&known, || has_leader), wanted, "{version:?}, {asked:?}");
+        }
+    }
+}

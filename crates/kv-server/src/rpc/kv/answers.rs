@@ -1,0 +1,93 @@
+//! Memory of answers that are made in apply: previous values, and ranges of transactions that write.
+//!
+//! After the commit such an answer cannot be refused or wait, so its memory is admitted before the proposal.
+//! What the answer will hold is read in advance, and dropped: writes that are applied in between can change
+//! it, so the figure is exact for the moment before the proposal only. Members without a waiting caller make
+//! no answer.
+
+use std::sync::Arc;
+
+use api::etcdserverpb::request_op::Request as Op;
+use api::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
+use bytes::Bytes;
+use state_machine::Failure;
+use tonic::Status;
+
+use crate::admission::{ClientId, Pass};
+use crate::admission::{PAIR_BYTES, SMALL_BYTES};
+use crate::errors;
+use crate::member::Member;
+
+/// An answer of so many bytes is not counted: the command and its bookkeeping take as much.
+const UNCOUNTED_BYTES: u64 = 4 << 10;
+
+pub fn of_put(request: &PutRequest) -> Vec<RangeRequest> {
+    request.prev_kv.then(|| pairs(&request.key, &Bytes::new())).into_iter().collect()
+}
+
+pub fn of_delete(request: &DeleteRangeRequest) -> Vec<RangeRequest> {
+    request.prev_kv.then(|| pairs(&request.key, &request.range_end)).into_iter().collect()
+}
+
+/// Of both branches, since only apply knows which one is taken.
+pub fn of_txn(request: &TxnRequest) -> Vec<RangeRequest> {
+    let mut reads = Vec::new();
+    let mut rest: Vec<&RequestOp> = request.success.iter().chain(&request.failure).collect();
+    while let Some(op) = rest.pop() {
+        match &op.request {
+            Some(Op::RequestRange(range)) => reads.push(range.clone()),
+            Some(Op::RequestPut(put)) => reads.extend(of_put(put)),
+            Some(Op::RequestDeleteRange(delete)) => reads.extend(of_delete(delete)),
+            Some(Op::RequestTxn(txn)) => rest.extend(txn.success.iter().chain(&txn.failure)),
+            None => {}
+        }
+    }
+    reads
+}
+
+/// Everything of these keys.
+fn pairs(key: &Bytes, range_end: &Bytes) -> RangeRequest {
+    RangeRequest { key: key.clone(), range_end: range_end.clone(), ..RangeRequest::default() }
+}
+
+/// Takes memory for an answer that consists of these reads.
+pub async fn admit(
+    member: &Arc<Member>,
+    client: ClientId,
+    reads: Vec<RangeRequest>,
+) -> Result<Option<Pass>, Status> {
+    if reads.is_empty() {
+        return Ok(None);
+    }
+    if let Some(bytes) = bound(member, &reads) {
+        if bytes <= UNCOUNTED_BYTES {
+            return Ok(None);
+        }
+        let pass = member.admission.answers.enter(client, bytes).await;
+        return pass.map(Some).map_err(|_| errors::reads_exhausted());
+    }
+    let store = member.store.clone();
+    let read = move |meter: &dyn mvcc::Meter| {
+        reads.iter().try_for_each(|read| match state_machine::range(&store, read, meter) {
+            // Whether it is refused is decided in apply, by the state that it finds.
+            Ok(_) | Err(Failure::Refused(_)) => Ok(()),
+            Err(failure) => Err(failure),
+        })
+    };
+    member.admission.read(client, 0, read).await.map(|((), pass)| Some(pass))
+}
+
+/// An upper bound on few keys, from the index and the block directory; `None` if they have to be read.
+fn bound(member: &Member, reads: &[RangeRequest]) -> Option<u64> {
+    let mut bytes = 0;
+    for read in reads {
+        if !read.range_end.is_empty() || read.revision > 0 {
+            return None;
+        }
+        bytes += member.store.pair_bytes_max(&read.key) + PAIR_BYTES;
+        if bytes > SMALL_BYTES {
+            return None;
+        }
+    }
+    Some(bytes)
+}

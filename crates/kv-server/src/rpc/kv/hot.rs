@@ -1,0 +1,154 @@
+//! The hot methods: answered inside the connection's task, without tonic.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use api::Error;
+use api::etcdserverpb::TxnRequest;
+use bytes::Bytes;
+use http::HeaderMap;
+use prost::Message;
+use state_machine::command;
+use tokio::time::Instant;
+use tonic::Status;
+
+use super::frame::framed;
+use super::large::LargeAnswer;
+use super::methods;
+use crate::admission::ClientId;
+use crate::admission::{Answered, charged};
+use crate::errors;
+use crate::member::Member;
+use crate::net::client_port::PerConnection;
+use crate::net::http2::{Answer, HotMethods, Room};
+use crate::rpc::metadata::Known;
+use crate::rpc::{deadline, guard};
+
+/// Put, Range, Txn, DeleteRange. Cheap to clone: one per connection.
+#[derive(Clone)]
+pub struct Hot {
+    member: Arc<Member>,
+    client: ClientId,
+}
+
+impl PerConnection for Hot {
+    fn of(&self, client: ClientId) -> Self {
+        Hot { member: Arc::clone(&self.member), client }
+    }
+}
+
+impl Hot {
+    pub fn new(member: Arc<Member>) -> Self {
+        Hot { member, client: ClientId::default() }
+    }
+
+    /// Reads the request, and then judges its metadata: in this order, as etcd does.
+    fn admit<T: Message + Default>(metadata: Result<(), Error>, message: Bytes) -> Result<T, Status> {
+        let request = T::decode(message).map_err(|_| errors::malformed(errors::Reading::Unary))?;
+        metadata.map_err(errors::refused)?;
+        Ok(request)
+    }
+
+    /// As `admit`, with the decoder that apply uses, which bounds nesting.
+    fn admit_txn(metadata: Result<(), Error>, message: Bytes) -> Result<TxnRequest, Status> {
+        let request = command::decode_txn(message).map_err(|error| errors::undecodable(&error))?;
+        metadata.map_err(errors::refused)?;
+        Ok(request)
+    }
+}
+
+/// One call, before its message is looked at.
+#[derive(Debug)]
+pub struct HotCall {
+    method: HotMethod,
+    deadline: Result<Option<Instant>, Box<Status>>,
+    /// Whether this member can satisfy the metadata.
+    metadata: Result<(), Error>,
+}
+
+/// Names one hot method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HotMethod {
+    Put,
+    Range,
+    Txn,
+    DeleteRange,
+}
+
+impl HotMethods for Hot {
+    type Call = HotCall;
+    type Long = LargeAnswer;
+
+    /// A compressed request goes to the services, which answer UNIMPLEMENTED and name the encodings they
+    /// accept.
+    fn find(&self, path: &str, headers: &HeaderMap) -> Option<HotCall> {
+        let method = match path {
+            "/etcdserverpb.KV/Put" => HotMethod::Put,
+            "/etcdserverpb.KV/Range" => HotMethod::Range,
+            "/etcdserverpb.KV/Txn" => HotMethod::Txn,
+            "/etcdserverpb.KV/DeleteRange" => HotMethod::DeleteRange,
+            _ => return None,
+        };
+        let known = Known::of(headers);
+        if known.encoding.is_some_and(|encoding| encoding != "identity") {
+            return None;
+        }
+        let deadline = deadline::of_field(known.timeout).map_err(Box::new);
+        Some(HotCall { method, deadline, metadata: guard::check_known(&self.member, &known) })
+    }
+
+    fn deadline(call: &HotCall) -> Option<Instant> {
+        call.deadline.as_ref().ok().copied().flatten()
+    }
+
+    async fn call(
+        &self,
+        HotCall { method, deadline, metadata }: HotCall,
+        message: Bytes,
+        room: Room<'_>,
+    ) -> Result<Answer<LargeAnswer>, Status> {
+        let deadline = deadline.map_err(|status| *status)?;
+        let answering = pin!(self.answer(method, metadata, message, room));
+        let mut answer = deadline::within(deadline, answering).await?;
+        if let Answer::Long(long) = &mut answer {
+            long.deadline = deadline;
+        }
+        Ok(answer)
+    }
+}
+
+impl Hot {
+    async fn answer(
+        &self,
+        method: HotMethod,
+        metadata: Result<(), Error>,
+        message: Bytes,
+        room: Room<'_>,
+    ) -> Result<Answer<LargeAnswer>, Status> {
+        let (member, client) = (&self.member, self.client);
+        let frame = match method {
+            HotMethod::Put => answer(methods::put(member, client, Self::admit(metadata, message)?).await?),
+            HotMethod::Range => {
+                match methods::range_or_large(member, client, Self::admit(metadata, message)?, room).await? {
+                    methods::Ranged::Whole(answered) => answer(answered),
+                    methods::Ranged::Large(answer) => return Ok(Answer::Long(answer)),
+                }
+            }
+            HotMethod::Txn => {
+                answer(methods::txn(member, client, Self::admit_txn(metadata, message)?, Some(room)).await?)
+            }
+            HotMethod::DeleteRange => {
+                answer(methods::delete_range(member, client, Self::admit(metadata, message)?).await?)
+            }
+        };
+        frame.map(Answer::Whole)
+    }
+}
+
+/// The frame of an answer, which holds the answer's memory until it was sent.
+fn answer<T: Message>(answered: Answered<T>) -> Result<Bytes, Status> {
+    let Answered { response, memory } = answered;
+    let frame = framed(&response)?;
+    drop(response);
+    Ok(charged(frame, memory))
+}

@@ -1,0 +1,252 @@
+//! Ranges whose answer is sent as it is made.
+//!
+//!   turn ─▶ find, measure ─▶ turn given back ─▶ (turn ─▶ window ─▶ sent ─▶ turn given back) for each window
+//!
+//! * What is long is done on blocking threads, within a turn. The gate of turns serves connections in turn,
+//!   and a connection has one of them at most. Who waits is not refused. Work that was begun keeps its turn
+//!   to its end, even if its client is gone.
+//! * So windows take 3 × 32 MiB at the most, however many clients ask. Between its turns an answer holds 12
+//!   bytes per key.
+//! * A client that was too slow for its turn gets smaller windows, so that it does not make the member read
+//!   for nothing.
+//! * Refusals come before the first byte. After it there is only damage, which breaks the message off.
+//!
+//! Serializable or not, the range is of the moment when it is found: later than the read point that was
+//! waited for.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use api::etcdserverpb::RangeRequest;
+use bytes::Bytes;
+use mvcc::Meter;
+use state_machine::{Failure, LargeRange};
+use tokio::time::Instant;
+use tonic::Status;
+
+use super::frame::prefix;
+use crate::admission::{Caller, blocking};
+use crate::admission::{ClientId, Pass};
+use crate::errors;
+use crate::member::Member;
+use crate::metrics::Metrics;
+use crate::net::http2::{LongAnswer, Part, PartRoom};
+use crate::rpc::{deadline, header};
+
+/// A store of scattered keys is read as a whole for each window: nine times for a million keys with values of
+/// 256 bytes.
+const WINDOW_BYTES: usize = 32 << 20;
+/// For a client that takes little in its turn: what a connection buffers of one answer.
+const WINDOW_BYTES_MIN: usize = 1 << 20;
+/// Bytes per key while a range is found, and afterwards.
+const FOUND_BYTES: u64 = 32;
+const PLACE_BYTES: u64 = 12;
+
+/// One large range, asked for and perhaps begun.
+pub struct LargeAnswer {
+    member: Arc<Member>,
+    client: ClientId,
+    room: PartRoom,
+    request: RangeRequest,
+    /// As far as known before it is found.
+    keys: u64,
+    /// When its client wants no more of it.
+    pub deadline: Option<Instant>,
+    begun: Option<Arc<Begun>>,
+    window: Window,
+}
+
+/// The window that was made last, to see how much of it the client took in its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Window {
+    start: u64,
+    end: u64,
+    bytes_max: usize,
+}
+
+impl Window {
+    const FIRST: Window = Window { start: 0, end: 0, bytes_max: WINDOW_BYTES };
+
+    /// The most that the window from `start` on should have: twice what was taken of one that was not taken
+    /// whole, and twice the size of one that was.
+    fn bytes_max_from(&self, start: u64) -> usize {
+        let was_taken = start >= self.end;
+        let base = if was_taken { self.bytes_max } else { (start - self.start) as usize };
+        base.saturating_mul(2).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES)
+    }
+}
+
+/// The message: what comes before the pairs, the pairs, what comes after them.
+struct Begun {
+    before: Bytes,
+    range: LargeRange,
+    after: Bytes,
+    /// Memory of the places.
+    places: Pass,
+    _open: Open,
+}
+
+/// A large range that is under way, in the metrics.
+struct Open {
+    metrics: Arc<Metrics>,
+    files: i64,
+}
+
+impl Open {
+    fn new(metrics: &Arc<Metrics>, files: usize) -> Self {
+        let (metrics, files) = (Arc::clone(metrics), i64::try_from(files).unwrap_or(i64::MAX));
+        metrics.keys.large_ranges.inc();
+        metrics.keys.large_range_files.inc_by(files);
+        Open { metrics, files }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.metrics.keys.large_ranges.dec();
+        self.metrics.keys.large_range_files.dec_by(self.files);
+    }
+}
+
+impl LargeAnswer {
+    /// Nothing is read yet.
+    pub fn new(
+        member: Arc<Member>,
+        client: ClientId,
+        request: RangeRequest,
+        keys: u64,
+        room: PartRoom,
+    ) -> Self {
+        LargeAnswer {
+            member,
+            client,
+            room,
+            request,
+            keys,
+            deadline: None,
+            begun: None,
+            window: Window::FIRST,
+        }
+    }
+
+    /// Does `work` on a blocking thread, within a turn.
+    async fn in_turn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Meter) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<(T, Pass), Status> {
+        let turn = self.member.admission.windows.enter(self.client, 1).await;
+        let turn = turn.map_err(|_| errors::reads_exhausted())?;
+        let caller = Caller::default();
+        let gone = caller.gone();
+        let done = blocking(move || (work(&gone), turn)).await?;
+        done.0.map(|made| (made, done.1)).map_err(errors::read)
+    }
+}
+
+impl Begun {
+    fn new(member: &Member, range: LargeRange, places: Pass) -> Result<Self, Status> {
+        let mut header = range.header();
+        header::fill(member, &mut header);
+        let (fields, after) = (range.before(header), Bytes::from(range.after()));
+        let bytes = (fields.len() + after.len()) as u64 + range.pairs_bytes();
+        let prefix = prefix(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+        let before = Bytes::from([&prefix, &fields[..]].concat());
+        let open = Open::new(&member.metrics, range.files());
+        Ok(Begun { before, range, after, places, _open: open })
+    }
+
+    /// Where the pairs end.
+    fn pairs_end(&self) -> u64 {
+        self.before.len() as u64 + self.range.pairs_bytes()
+    }
+
+    /// The bytes from `position` on, if they are no pair's.
+    fn around(&self, position: u64) -> Option<Bytes> {
+        let rest = |bytes: &Bytes, from: u64| bytes.slice(usize::try_from(from).expect("inside of it")..);
+        if position < self.before.len() as u64 {
+            return Some(rest(&self.before, position));
+        }
+        position.checked_sub(self.pairs_end()).map(|from| rest(&self.after, from))
+    }
+}
+
+impl LongAnswer for LargeAnswer {
+    async fn begin(&mut self) -> Result<u64, Status> {
+        deadline::within(self.deadline, pin!(self.find())).await
+    }
+
+    async fn part(&mut self, position: u64) -> Result<Part, Status> {
+        deadline::within(self.deadline, pin!(self.make(position))).await
+    }
+
+    async fn room(&self) {
+        self.room.wait().await;
+    }
+
+    fn counted(&self, sent: Bytes) -> Bytes {
+        self.room.counted(sent)
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.begun.as_ref().is_some_and(|begun| begun.places.is_wanted())
+    }
+
+    fn unread(&mut self) {
+        self.member.metrics.keys.large_ranges_unread.inc();
+    }
+}
+
+impl LargeAnswer {
+    async fn find(&mut self) -> Result<u64, Status> {
+        let (store, request) = (self.member.store.clone(), std::mem::take(&mut self.request));
+        let places = self.member.admission.places.enter(self.client, self.keys * FOUND_BYTES).await;
+        let mut places = places.map_err(|_| errors::reads_exhausted())?;
+        // The turn ends here: the client has not said yet that it takes anything.
+        let found = self.in_turn(move |meter| {
+            let range = LargeRange::find(&store, &request, meter)?;
+            places.shrink_to(range.len() as u64 * PLACE_BYTES);
+            Ok((range, places))
+        });
+        let ((range, places), _turn) = found.await?;
+        let begun = Begun::new(&self.member, range, places)?;
+        let bytes = begun.pairs_end() + begun.after.len() as u64;
+        self.begun = Some(Arc::new(begun));
+        Ok(bytes)
+    }
+
+    async fn make(&mut self, position: u64) -> Result<Part, Status> {
+        let begun = Arc::clone(self.begun.as_ref().expect("an answer begins before it goes on"));
+        if let Some(bytes) = begun.around(position) {
+            return Ok(Part { pieces: [bytes].into(), turn: None });
+        }
+        let start = position - begun.before.len() as u64;
+        let bytes_max = self.window.bytes_max_from(start);
+        let (pieces, turn) = self.in_turn(move |_| begun.range.window(start, bytes_max)).await?;
+        let part = Part { pieces, turn: Some(turn) };
+        self.window = Window { start, end: start + part.len() as u64, bytes_max };
+        Ok(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_twice_what_its_client_took_of_the_one_before() {
+        const MIB: u64 = 1 << 20;
+        let window = |start, end, bytes_max: usize| Window { start, end, bytes_max };
+        let cases = [
+            (Window::FIRST, 0, WINDOW_BYTES),
+            (window(0, 32 * MIB, WINDOW_BYTES), 32 * MIB, WINDOW_BYTES),
+            (window(0, 32 * MIB, WINDOW_BYTES), 2048, WINDOW_BYTES_MIN),
+            (window(0, 32 * MIB, WINDOW_BYTES), 3 * MIB, 6 << 20),
+            (window(0, 32 * MIB, WINDOW_BYTES), 31 * MIB, WINDOW_BYTES),
+            (window(5, 5 + MIB, WINDOW_BYTES_MIN), 5 + MIB, 2 * WINDOW_BYTES_MIN),
+            (window(5, 5 + MIB, WINDOW_BYTES_MIN), 5, WINDOW_BYTES_MIN),
+        ];
+        for (before, start, wanted) in cases {
+            assert_eq!(before.bytes_max_from(start), wanted, "{before:?} from {start}");
+        }
+    }
+}

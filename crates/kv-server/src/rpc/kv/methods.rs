@@ -1,0 +1,448 @@
+//! KV: Range, RangeStream, Put, DeleteRange, Txn, Compact.
+//!
+//! * A write: quota, validation, one encoding of the command, one proposal, its outcome.
+//! * A read: validation, a read point unless it is serializable, the store.
+//! * What may touch many keys, or hold much, is admitted first and read on a blocking thread:
+//!   [`crate::admission`].
+//! * A range whose answer is large is not held as a whole: [`super::large`].
+//!
+//! One put: the command is encoded once; no lock, no task.
+//!
+//! The future of a call is stored once per open call, and moved before it is first polled. So what few calls
+//! await is in a box: the future of every other call stays small.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use api::Error;
+use api::etcdserverpb::kv_server::Kv as KvMethods;
+use api::etcdserverpb::request_op::Request as Op;
+use api::etcdserverpb::{
+    CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse,
+    RangeRequest, RangeResponse, RangeStreamResponse, TxnRequest, TxnResponse,
+};
+use futures_util::stream::{self, Stream};
+use mvcc::{Fetch, KeyRange, RangeOptions};
+use parking_lot::Mutex;
+use state_machine::command::Kind;
+use state_machine::{Failure, LargeRange, RangeStream, Response, read_txn, validate};
+use tonic::{Request, Response as Reply, Status};
+
+use super::answers;
+use super::large::LargeAnswer;
+use crate::admission::ClientId;
+use crate::admission::{Answered, PAIR_BYTES, SMALL_BYTES, Small};
+use crate::errors;
+use crate::member::Member;
+use crate::net::http2::Room;
+use crate::rpc::{guard, header};
+
+/// A read of at most so many keys is answered in the calling task if their blocks are in memory: some 300 µs,
+/// where a thread of its own would cost as much again. A page of a thousand keys, and the one after it, which
+/// shows whether there are more.
+const KEYS_IN_TASK_MAX: i64 = 1024;
+/// And if a block may have to be unpacked for each: some 40 µs a key.
+const COLD_KEYS_IN_TASK_MAX: i64 = 32;
+/// An answer of about so much is made as a whole, 60,000 keys with values of 256 bytes: it is read once, a
+/// large one twice or more.
+const WHOLE_BYTES_MAX: u64 = 32 << 20;
+
+pub async fn put(
+    member: &Arc<Member>,
+    client: ClientId,
+    request: PutRequest,
+) -> Result<Answered<PutResponse>, Status> {
+    check_quota(member, validate::put_cost(&request)).await?;
+    validate::put(&request).map_err(errors::refused)?;
+    member.metrics.keys.puts.inc();
+    let memory = match request.prev_kv {
+        true => Box::pin(answers::admit(member, client, answers::of_put(&request))).await?,
+        false => None,
+    };
+    match propose(member, client, Kind::Put(request)).await? {
+        Response::Put(mut response) => {
+            header::fill(member, &mut response.header);
+            Ok(Answered { response, memory })
+        }
+        other => unreachable!("a put was answered with {other:?}"),
+    }
+}
+
+pub async fn delete_range(
+    member: &Arc<Member>,
+    client: ClientId,
+    request: DeleteRangeRequest,
+) -> Result<Answered<DeleteRangeResponse>, Status> {
+    validate::delete_range(&request).map_err(errors::refused)?;
+    member.metrics.keys.deletes.inc();
+    let memory = match request.prev_kv {
+        true => Box::pin(answers::admit(member, client, answers::of_delete(&request))).await?,
+        false => None,
+    };
+    match propose(member, client, Kind::DeleteRange(request)).await? {
+        Response::DeleteRange(mut response) => {
+            header::fill(member, &mut response.header);
+            Ok(Answered { response, memory })
+        }
+        other => unreachable!("a delete was answered with {other:?}"),
+    }
+}
+
+/// `room` is that of the connection, if the answer is sent without waiting for it.
+pub async fn txn(
+    member: &Arc<Member>,
+    client: ClientId,
+    request: TxnRequest,
+    room: Option<Room<'_>>,
+) -> Result<Answered<TxnResponse>, Status> {
+    check_quota(member, validate::txn_cost(&request)).await?;
+    validate::txn(&request, member.limits.txn_ops_max).map_err(errors::refused)?;
+    member.metrics.keys.txns.inc();
+    let mut answered = if validate::is_read_only(&request) {
+        read_only_txn(member, client, request, room).await?
+    } else {
+        let reads = answers::of_txn(&request);
+        let memory = match reads.is_empty() {
+            true => None,
+            false => Box::pin(answers::admit(member, client, reads)).await?,
+        };
+        match propose(member, client, Kind::Txn(request)).await? {
+            Response::Txn(response) => Answered { response, memory },
+            other => unreachable!("a transaction was answered with {other:?}"),
+        }
+    };
+    header::fill(member, &mut answered.response.header);
+    Ok(answered)
+}
+
+async fn read_only_txn(
+    member: &Arc<Member>,
+    client: ClientId,
+    request: TxnRequest,
+    room: Option<Room<'_>>,
+) -> Result<Answered<TxnResponse>, Status> {
+    if !validate::is_serializable(&request) {
+        member.read_point().await.map_err(errors::read_point)?;
+    }
+    if let Some(room) = room {
+        room.wait().await;
+    }
+    if is_quick(member, keys_of_txn(member, &request)) {
+        match read_txn(&member.store, &request, &Small::default()) {
+            Err(Failure::Interrupted) => {} // More than is answered from here.
+            answer => return answer.map(Answered::small).map_err(errors::read),
+        }
+    }
+    let store = member.store.clone();
+    let read = move |meter: &dyn mvcc::Meter| read_txn(&store, &request, meter);
+    let (response, memory) = Box::pin(member.admission.read(client, 0, read)).await?;
+    Ok(Answered { response, memory: Some(memory) })
+}
+
+pub async fn range(
+    member: &Arc<Member>,
+    client: ClientId,
+    request: RangeRequest,
+) -> Result<Answered<RangeResponse>, Status> {
+    admit_range(member, &request).await?;
+    let width = width(member, &request);
+    read_range(member, client, request, width).await
+}
+
+/// What a range is answered with where a large answer can be sent as it is made.
+pub enum Ranged {
+    Whole(Answered<RangeResponse>),
+    /// In a box, so that every other answer stays small.
+    Large(Box<LargeAnswer>),
+}
+
+/// As `range`, but a large answer is not even begun, and any other only once there is `room` for it.
+pub async fn range_or_large(
+    member: &Arc<Member>,
+    client: ClientId,
+    request: RangeRequest,
+    room: Room<'_>,
+) -> Result<Ranged, Status> {
+    admit_range(member, &request).await?;
+    room.wait().await;
+    match width(member, &request) {
+        Width::Large { keys } => {
+            let answer = LargeAnswer::new(Arc::clone(member), client, request, keys, room.for_parts());
+            Ok(Ranged::Large(Box::new(answer)))
+        }
+        width => read_range(member, client, request, width).await.map(Ranged::Whole),
+    }
+}
+
+/// What comes before the store is looked at.
+async fn admit_range(member: &Member, request: &RangeRequest) -> Result<(), Status> {
+    validate::range(request).map_err(errors::refused)?;
+    member.metrics.keys.ranges.inc();
+    if !request.serializable {
+        member.read_point().await.map_err(errors::read_point)?;
+    }
+    Ok(())
+}
+
+async fn read_range(
+    member: &Arc<Member>,
+    client: ClientId,
+    request: RangeRequest,
+    width: Width,
+) -> Result<Answered<RangeResponse>, Status> {
+    let mut answered = match width {
+        Width::One => {
+            Answered::small(state_machine::range(&member.store, &request, &()).map_err(errors::read)?)
+        }
+        Width::Narrow => match state_machine::range(&member.store, &request, &Small::default()) {
+            Err(Failure::Interrupted) => {
+                Box::pin(read_wide(member, client, request, 2 * SMALL_BYTES)).await?
+            }
+            answer => Answered::small(answer.map_err(errors::read)?),
+        },
+        Width::Wide { bytes } => Box::pin(read_wide(member, client, request, bytes)).await?,
+        Width::Large { .. } => Box::pin(read_wide(member, client, request, WHOLE_BYTES_MAX)).await?,
+    };
+    header::fill(member, &mut answered.response.header);
+    Ok(answered)
+}
+
+async fn read_wide(
+    member: &Arc<Member>,
+    client: ClientId,
+    request: RangeRequest,
+    estimate: u64,
+) -> Result<Answered<RangeResponse>, Status> {
+    let store = member.store.clone();
+    let read = move |meter: &dyn mvcc::Meter| state_machine::range(&store, &request, meter);
+    let (response, memory) = member.admission.read(client, estimate, read).await?;
+    Ok(Answered { response, memory: Some(memory) })
+}
+
+/// How much a range touches, estimated without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Width {
+    /// One pair: read in the calling task.
+    One,
+    /// A few keys, or only a count: read in the calling task unless values are large or many keys lie in the
+    /// way.
+    Narrow,
+    /// Admitted and read on a blocking thread.
+    Wide { bytes: u64 },
+    /// Too large to be held in memory as a whole, and of a kind that need not be.
+    Large { keys: u64 },
+}
+
+/// Keys of the newest revision: cheap, and about what any revision holds.
+fn count(member: &Member, request: &RangeRequest) -> i64 {
+    let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
+    let options = RangeOptions { limit: 0, fetch: Fetch::CountOnly };
+    // More than is counted from here: no range has more keys than the store has records.
+    let many = |_| i64::try_from(member.store.records()).unwrap_or(i64::MAX);
+    let counted = member.store.range_metered(&keys, 0, &options, &Small::default());
+    counted.map_or_else(many, |counted| counted.count)
+}
+
+/// How many keys a range reads, of those that are there.
+fn keys_of_range(request: &RangeRequest, there: impl FnOnce() -> i64) -> i64 {
+    if is_narrow(request) {
+        1
+    } else if request.revision > 0 {
+        i64::MAX // Keys of an older revision are found by looking at all.
+    } else {
+        state_machine::keys_read(request, there())
+    }
+}
+
+/// How many keys a transaction that only reads may touch, whichever branch it takes.
+fn keys_of_txn(member: &Member, request: &TxnRequest) -> i64 {
+    let compared =
+        request.compare.iter().map(|compare| if compare.range_end.is_empty() { 1 } else { i64::MAX });
+    let ops = request.success.iter().chain(&request.failure).flat_map(|op| &op.request);
+    let read = ops.map(|op| match op {
+        Op::RequestRange(range) => keys_of_range(range, || count(member, range)),
+        _ => i64::MAX,
+    });
+    compared.chain(read).fold(0, i64::saturating_add)
+}
+
+/// Whether so many keys are read in less time than a thread takes to wake and answer.
+fn is_quick(member: &Member, keys: i64) -> bool {
+    keys <= if member.store.fits_in_cache() { KEYS_IN_TASK_MAX } else { COLD_KEYS_IN_TASK_MAX }
+}
+
+fn width(member: &Member, request: &RangeRequest) -> Width {
+    if request.range_end.is_empty() {
+        return Width::One;
+    }
+    if is_narrow(request) {
+        return Width::Narrow;
+    }
+    let keys = count(member, request);
+    let wanted = if request.limit > 0 { keys.min(request.limit) } else { keys };
+    let pair_bytes = member.store.record_bytes() + PAIR_BYTES;
+    let bytes = wanted.unsigned_abs().saturating_mul(pair_bytes);
+    if bytes > WHOLE_BYTES_MAX && LargeRange::serves(request) {
+        Width::Large { keys: wanted.unsigned_abs() }
+    } else if is_quick(member, keys_of_range(request, || keys)) {
+        Width::Narrow
+    } else {
+        Width::Wide { bytes }
+    }
+}
+
+/// True if the request alone says that it touches few keys.
+fn is_narrow(request: &RangeRequest) -> bool {
+    let one_key = request.range_end.is_empty();
+    let counts_newest = request.count_only && request.revision <= 0;
+    one_key || counts_newest
+}
+
+pub async fn compact(
+    member: &Member,
+    client: ClientId,
+    request: CompactionRequest,
+) -> Result<CompactionResponse, Status> {
+    let mut finished = member.checkpoints.compacted();
+    let CompactionRequest { revision, physical } = request;
+    let Response::Compact(mut response) = propose(member, client, Kind::Compact(request)).await? else {
+        unreachable!("a compaction was answered with something else");
+    };
+    if physical {
+        // The sender ends with the store thread, and that with the process.
+        let done = finished.wait_for(|finished| *finished >= revision).await;
+        done.map_err(|_| errors::refused(Error::Stopped))?;
+    }
+    header::fill(member, &mut response.header);
+    Ok(response)
+}
+
+async fn propose(member: &Member, client: ClientId, kind: Kind) -> Result<Response, Status> {
+    let command = member.encode(kind).map_err(Status::from)?;
+    // Held until the answer: it counts what is proposed, as the budget of proposals does.
+    let _room = member.admission.command(client, command.len()).await?;
+    member.propose_encoded(command).await.map_err(Status::from)
+}
+
+/// Refuses what does not fit any more, after telling the cluster so.
+async fn check_quota(member: &Member, cost: u64) -> Result<(), Status> {
+    if member.has_room(cost) {
+        return Ok(());
+    }
+    Box::pin(member.raise_no_space()).await.map_err(Status::from)?;
+    Err(errors::refused(Error::NoSpace))
+}
+
+/// The chunks of a streamed range, each read when the client has room for it. The memory of a chunk is
+/// admitted from before it is read until the next one is asked for, which is when the client has taken it.
+fn chunks(
+    member: Arc<Member>,
+    client: ClientId,
+    chunks: RangeStream,
+) -> impl Stream<Item = Result<RangeStreamResponse, Status>> {
+    let begin = (member, client, Arc::new(Mutex::new(chunks)), None);
+    stream::unfold(Some(begin), async |state| {
+        let (member, client, chunks, sent) = state?;
+        drop(sent);
+        // A chunk approaches the request limit, and takes that twice while it is read and encoded.
+        let estimate = 2 * member.limits.request_bytes_max as u64;
+        let reading = Arc::clone(&chunks);
+        let read = move |meter: &dyn mvcc::Meter| reading.lock().next_metered(meter).transpose();
+        match member.admission.read(client, estimate, read).await {
+            Ok((None, _)) => None,
+            Ok((Some(mut chunk), pass)) => {
+                if chunk.header.is_some() {
+                    header::fill(&member, &mut chunk.header);
+                }
+                let chunk = RangeStreamResponse { range_response: Some(chunk) };
+                Some((Ok(chunk), Some((member, client, chunks, Some(pass)))))
+            }
+            Err(status) => Some((Err(status), None)),
+        }
+    })
+}
+
+/// The methods as tonic calls them.
+pub struct Kv(pub Arc<Member>);
+
+impl Kv {
+    fn admit<T>(&self, request: Request<T>) -> Result<(ClientId, T), Status> {
+        guard::check(&self.0, request.metadata().as_ref()).map_err(errors::refused)?;
+        Ok((client_of(&request), request.into_inner()))
+    }
+}
+
+/// The connection that a call came on.
+pub(crate) fn client_of<T>(request: &Request<T>) -> ClientId {
+    request.extensions().get().copied().unwrap_or_default()
+}
+
+#[tonic::async_trait]
+impl KvMethods for Kv {
+    type RangeStreamStream = Pin<Box<dyn Stream<Item = Result<RangeStreamResponse, Status>> + Send>>;
+
+    async fn range(&self, request: Request<RangeRequest>) -> Result<Reply<RangeResponse>, Status> {
+        let (client, request) = self.admit(request)?;
+        range(&self.0, client, request).await.map(|answered| Reply::new(answered.response))
+    }
+
+    async fn range_stream(
+        &self,
+        request: Request<RangeRequest>,
+    ) -> Result<Reply<Self::RangeStreamStream>, Status> {
+        let (client, request) = self.admit(request)?;
+        validate::range_stream(&request).map_err(errors::stream)?;
+        self.0.metrics.keys.ranges.inc();
+        if !request.serializable {
+            self.0.read_point().await.map_err(errors::read_point)?;
+        }
+        let stream = RangeStream::new(self.0.store.clone(), request, self.0.limits.request_bytes_max);
+        Ok(Reply::new(Box::pin(chunks(Arc::clone(&self.0), client, stream))))
+    }
+
+    async fn put(&self, request: Request<PutRequest>) -> Result<Reply<PutResponse>, Status> {
+        let (client, request) = self.admit(request)?;
+        put(&self.0, client, request).await.map(|answered| Reply::new(answered.response))
+    }
+
+    async fn delete_range(
+        &self,
+        request: Request<DeleteRangeRequest>,
+    ) -> Result<Reply<DeleteRangeResponse>, Status> {
+        let (client, request) = self.admit(request)?;
+        delete_range(&self.0, client, request).await.map(|answered| Reply::new(answered.response))
+    }
+
+    async fn txn(&self, request: Request<TxnRequest>) -> Result<Reply<TxnResponse>, Status> {
+        let (client, request) = self.admit(request)?;
+        txn(&self.0, client, request, None).await.map(|answered| Reply::new(answered.response))
+    }
+
+    async fn compact(
+        &self,
+        request: Request<CompactionRequest>,
+    ) -> Result<Reply<CompactionResponse>, Status> {
+        let (client, request) = self.admit(request)?;
+        compact(&self.0, client, request).await.map(Reply::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_range_reads_is_known_before() {
+        let page = RangeRequest { range_end: "z".into(), limit: 1000, ..RangeRequest::default() };
+        let cases = [
+            (RangeRequest { range_end: Vec::new().into(), ..page.clone() }, 1),
+            (RangeRequest { count_only: true, ..page.clone() }, 1),
+            (RangeRequest { limit: 0, ..page.clone() }, 5000),
+            (RangeRequest { revision: 7, ..page.clone() }, i64::MAX),
+            (page, 1001),
+        ];
+        for (request, read) in cases {
+            assert_eq!(keys_of_range(&request, || 5000), read, "{request:?}");
+        }
+    }
+}

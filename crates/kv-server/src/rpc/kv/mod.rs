@@ -1,0 +1,13 @@
+//! The key space: KV's methods, as tonic calls them and as the connection's task does.
+
+mod frame; // gRPC's frame of one message
+
+mod answers; // the memory of what writes answer
+mod large; // ranges that are sent as they are made
+
+mod methods; // each method
+
+mod hot; // the hot methods without tonic
+
+pub(crate) use hot::Hot;
+pub(super) use methods::{Kv, client_of};

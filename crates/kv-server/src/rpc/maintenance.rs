@@ -1,0 +1,224 @@
+//! Maintenance: status, alarms, hashes, leadership. What needs the store's files as a whole is not built yet.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use api::Error;
+use api::etcdserverpb::alarm_request::AlarmAction;
+use api::etcdserverpb::maintenance_server::Maintenance as MaintenanceMethods;
+use api::etcdserverpb::{
+    AlarmMember, AlarmRequest, AlarmResponse, AlarmType, DefragmentRequest, DefragmentResponse,
+    DowngradeInfo, DowngradeRequest, DowngradeResponse, HashKvRequest, HashKvResponse, HashRequest,
+    HashResponse, MoveLeaderRequest, MoveLeaderResponse, SnapshotRequest, SnapshotResponse, StatusRequest,
+    StatusResponse,
+};
+use mvcc::{KvHash, Meter};
+use state_machine::command::Kind;
+use state_machine::{Failure, Response};
+use tonic::{Request, Response as Reply, Status};
+
+use super::kv::client_of;
+use super::{guard, header};
+use crate::admission::ClientId;
+use crate::errors;
+use crate::member::Member;
+use crate::metrics::UnderWay;
+use crate::process::version;
+
+const SERVICE: &str = "etcdserverpb.Maintenance";
+
+/// Active alarms beyond which clients add none. etcd takes any member id and any kind, and so any number of
+/// them. Each is an item that every member keeps in memory and in its catalogue. Seven members have 14 alarms
+/// of the kinds there are.
+const ALARMS_MAX: usize = 100;
+
+/// The methods as tonic calls them.
+pub struct Maintenance(pub Arc<Member>);
+
+fn status(member: &Member) -> Result<StatusResponse, Status> {
+    let raft = member.status();
+    let size = member.store.size();
+    let alarms = member.alarms().map_err(errors::record)?;
+    let no_leader = raft.leader.is_none().then(|| Error::NoLeader.message().to_owned());
+    Ok(StatusResponse {
+        header: header::newest(member),
+        version: version::ETCD.to_owned(),
+        // Clients divide by sizes, and etcd's are never 0: its empty file holds a few pages.
+        db_size: to_i64(size.allocated).max(1),
+        leader: raft.leader.unwrap_or(0),
+        raft_index: raft.commit,
+        raft_term: raft.term,
+        raft_applied_index: raft.applied,
+        errors: no_leader.into_iter().chain(alarms.iter().map(alarm_text)).collect(),
+        db_size_in_use: to_i64(size.in_use).max(1),
+        is_learner: false,
+        storage_version: version::CLUSTER.to_owned(),
+        db_size_quota: member.limits.quota_bytes,
+        downgrade_info: Some(DowngradeInfo::default()),
+    })
+}
+
+fn to_i64(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// An alarm in protobuf's text form, which leaves zeros out.
+fn alarm_text(alarm: &AlarmMember) -> String {
+    let mut parts = Vec::new();
+    if alarm.member_id != 0 {
+        parts.push(format!("memberID:{}", alarm.member_id));
+    }
+    match AlarmType::try_from(alarm.alarm) {
+        Ok(AlarmType::None) => {}
+        Ok(kind) => parts.push(format!("alarm:{}", kind.as_str_name())),
+        Err(_) => parts.push(format!("alarm:{}", alarm.alarm)),
+    }
+    parts.join(" ")
+}
+
+/// Whether a client asks for one more alarm than there may be. Asked before consensus: requests that are
+/// under way at the same time may still pass it. A member that raises its own NOSPACE is not asked.
+fn is_beyond_alarms_max(request: &AlarmRequest, active: &[AlarmMember]) -> bool {
+    let AlarmRequest { action, member_id, alarm } = *request;
+    let is_active = || active.contains(&AlarmMember { member_id, alarm });
+    action == AlarmAction::Activate as i32 && active.len() >= ALARMS_MAX && !is_active()
+}
+
+async fn alarm(member: &Member, request: AlarmRequest) -> Result<AlarmResponse, Status> {
+    if AlarmAction::try_from(request.action).is_err() {
+        return Err(errors::unknown_alarm_action());
+    }
+    if is_beyond_alarms_max(&request, &member.alarms().map_err(errors::record)?) {
+        return Err(errors::refused(Error::TooManyRequests));
+    }
+    match member.propose(Kind::Alarm(request)).await.map_err(Status::from)? {
+        Response::Alarm(mut response) => {
+            header::fill(member, &mut response.header);
+            Ok(response)
+        }
+        other => unreachable!("an alarm request was answered with {other:?}"),
+    }
+}
+
+/// Reads all of history, so not in the calling task, and only few at a time.
+async fn hash(member: &Member, client: ClientId, at: i64) -> Result<KvHash, Status> {
+    let (admission, store) = (&member.admission, member.store.clone());
+    let hash = move |meter: &dyn Meter| store.hash_kv_metered(at, meter).map_err(Failure::from);
+    admission.within(&admission.hashes, client, hash).await
+}
+
+async fn move_leader(member: &Member, target: u64) -> Result<(), Status> {
+    if member.status().leader != Some(member.ids.member) {
+        return Err(errors::refused(Error::NotLeader));
+    }
+    let members = member.members().map_err(errors::record)?;
+    if !members.iter().any(|member| member.id == target && !member.is_learner) {
+        return Err(errors::refused(Error::BadLeaderTransferee));
+    }
+    if target == member.ids.member {
+        return Ok(());
+    }
+    member.raft.transfer_leadership(target).await.map_err(errors::transfer)
+}
+
+impl Maintenance {
+    fn admit<T>(&self, request: Request<T>) -> Result<T, Status> {
+        guard::check(&self.0, request.metadata().as_ref()).map_err(errors::refused)?;
+        Ok(request.into_inner())
+    }
+}
+
+#[tonic::async_trait]
+impl MaintenanceMethods for Maintenance {
+    type SnapshotStream = tokio_stream::Empty<Result<SnapshotResponse, Status>>;
+
+    async fn alarm(&self, request: Request<AlarmRequest>) -> Result<Reply<AlarmResponse>, Status> {
+        alarm(&self.0, self.admit(request)?).await.map(Reply::new)
+    }
+
+    async fn status(&self, request: Request<StatusRequest>) -> Result<Reply<StatusResponse>, Status> {
+        self.admit(request)?;
+        status(&self.0).map(Reply::new)
+    }
+
+    /// Hash of the newest history: equal on members with equal state. etcd hashes its file's buckets here,
+    /// which only bbolt could reproduce.
+    async fn hash(&self, request: Request<HashRequest>) -> Result<Reply<HashResponse>, Status> {
+        let client = client_of(&request);
+        self.admit(request)?;
+        let began = Instant::now();
+        let hashed = hash(&self.0, client, 0).await?;
+        self.0.metrics.disk.hash_seconds.observe(began.elapsed().as_secs_f64());
+        let mut response = HashResponse { header: header::newest(&self.0), hash: hashed.hash };
+        response.header.get_or_insert_default().revision = hashed.revision;
+        Ok(Reply::new(response))
+    }
+
+    async fn hash_kv(&self, request: Request<HashKvRequest>) -> Result<Reply<HashKvResponse>, Status> {
+        let client = client_of(&request);
+        let request = self.admit(request)?;
+        let began = Instant::now();
+        let hashed = hash(&self.0, client, request.revision).await?;
+        self.0.metrics.disk.hash_revision_seconds.observe(began.elapsed().as_secs_f64());
+        let mut response = HashKvResponse {
+            header: header::newest(&self.0),
+            hash: hashed.hash,
+            compact_revision: hashed.compact_revision,
+            hash_revision: hashed.hash_revision,
+        };
+        response.header.get_or_insert_default().revision = hashed.revision;
+        Ok(Reply::new(response))
+    }
+
+    async fn move_leader(
+        &self,
+        request: Request<MoveLeaderRequest>,
+    ) -> Result<Reply<MoveLeaderResponse>, Status> {
+        let request = self.admit(request)?;
+        move_leader(&self.0, request.target_id).await?;
+        Ok(Reply::new(MoveLeaderResponse { header: None }))
+    }
+
+    /// Space comes back by itself here; the call returns when everything of that kind that is pending is
+    /// done. Reads and writes go on meanwhile. As etcd's, the answer has no header.
+    async fn defragment(
+        &self,
+        request: Request<DefragmentRequest>,
+    ) -> Result<Reply<DefragmentResponse>, Status> {
+        self.admit(request)?;
+        let disk = &self.0.metrics.disk;
+        let began = Instant::now();
+        let _running = UnderWay::new(&disk.defragments_running);
+        if !self.0.checkpoints.defragment().await {
+            return Err(errors::refused(Error::Stopped));
+        }
+        disk.defragment_seconds.observe(began.elapsed().as_secs_f64());
+        Ok(Reply::new(DefragmentResponse { header: None }))
+    }
+
+    async fn snapshot(&self, _: Request<SnapshotRequest>) -> Result<Reply<Self::SnapshotStream>, Status> {
+        Err(errors::not_built(SERVICE, "Snapshot"))
+    }
+
+    async fn downgrade(&self, _: Request<DowngradeRequest>) -> Result<Reply<DowngradeResponse>, Status> {
+        Err(errors::not_built(SERVICE, "Downgrade"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alarm_reads_as_protobuf_text() {
+        for (member_id, alarm, text) in [
+            (42, 1, "memberID:42 alarm:NOSPACE"),
+            (u64::MAX, 2, "memberID:18446744073709551615 alarm:CORRUPT"),
+            (0, 1, "alarm:NOSPACE"),
+            (7, 0, "memberID:7"),
+            (7, 9, "memberID:7 alarm:9"),
+        ] {
+            assert_eq!(alarm_text(&AlarmMember { member_id, alarm }), text);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The services: etcd's gRPC methods over one [`crate::member::Member`].
+//!
+//! ```text
+//!   net/http2 ──hot unary──▶ Hot ───────────────────────┐
+//!      └───anything else──▶ Grpc ──▶ kv, maintenance, cluster, health ──▶ Member
+//!                              └──▶ unbuilt: names what is not there
+//! ```
+//!
+//! Order of checks in every method, as clients see it by which error comes first: the message can be decoded,
+//! the client's metadata, quota, validation, consensus or read.
+
+mod metadata; // look-ups in the headers of a request
+
+mod deadline; // when a client wants an answer no more
+mod guard; // what a client's metadata asks for
+mod header; // who answers
+
+mod cluster; // members
+mod health; // the health service
+mod kv; // the key space
+mod maintenance; // status, alarms, hashes, leadership
+mod unbuilt; // methods that are not built yet
+
+mod routes; // which service answers
+
+mod counted; // calls counted by method and code
+
+pub(crate) use counted::{CountedHot, CountedServices};
+pub(crate) use kv::Hot;
+pub(crate) use routes::Grpc;

@@ -1,0 +1,99 @@
+//! Every call that is not hot, and the hot methods once more for calls that only tonic can read.
+
+use std::convert::Infallible;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use api::etcdserverpb::cluster_server::ClusterServer;
+use api::etcdserverpb::kv_server::KvServer;
+use api::etcdserverpb::maintenance_server::MaintenanceServer;
+use api::health::health_server::HealthServer;
+use http::{HeaderMap, Request, Response};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::service::Routes;
+use tower::Service;
+
+use super::{cluster, deadline, health, kv, maintenance, unbuilt};
+use crate::admission::ClientId;
+use crate::errors::{self, Reading};
+use crate::member::Member;
+use crate::net::client_port::PerConnection;
+
+/// Everything that is not hot, and the hot methods once more for calls that only tonic can read.
+#[derive(Clone)]
+pub struct Grpc {
+    routes: Routes,
+    client: ClientId,
+}
+
+impl PerConnection for Grpc {
+    fn of(&self, client: ClientId) -> Self {
+        Grpc { routes: self.routes.clone(), client }
+    }
+}
+
+impl Grpc {
+    pub fn new(member: Arc<Member>) -> Self {
+        let bytes_max = member.limits.message_bytes_max();
+        let kv = KvServer::new(kv::Kv(Arc::clone(&member))).max_decoding_message_size(bytes_max);
+        let maintenance = maintenance::Maintenance(Arc::clone(&member));
+        let maintenance = MaintenanceServer::new(maintenance).max_decoding_message_size(bytes_max);
+        let cluster = ClusterServer::new(cluster::Cluster(Arc::clone(&member)));
+        let health = HealthServer::new(health::Health(member)).max_decoding_message_size(bytes_max);
+        let routes = Routes::new(kv)
+            .add_service(maintenance)
+            .add_service(cluster.max_decoding_message_size(bytes_max))
+            .add_service(health);
+        Grpc { routes: routes.prepare(), client: ClientId::default() }
+    }
+}
+
+impl Service<Request<Body>> for Grpc {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(())) // Nothing is held between calls.
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        request.extensions_mut().insert(self.client);
+        let path = request.uri().path();
+        if let Err(status) = unbuilt::check(path) {
+            return Box::pin(async move { Ok(status.into_http()) });
+        }
+        let reading = reading(path);
+        let deadline = match deadline::of(request.headers()) {
+            Ok(deadline) => deadline,
+            Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
+        };
+        let answer = self.routes.call(request);
+        Box::pin(async move {
+            let answer = pin!(async { answer.await.map_err(|never| match never {}) });
+            let response = match deadline::within(deadline, answer).await {
+                Ok(response) => response,
+                Err(status) => return Ok(status.into_http()),
+            };
+            let response = translated(response.headers(), reading).map_or(response, Status::into_http);
+            Ok(response.map(|body| deadline::limited(body, deadline)))
+        })
+    }
+}
+
+/// Methods that answer with a stream read their request as one message of a stream.
+fn reading(path: &str) -> Reading {
+    match path {
+        "/etcdserverpb.KV/RangeStream" | "/grpc.health.v1.Health/Watch" => Reading::Stream,
+        _ => Reading::Unary,
+    }
+}
+
+/// An error that tonic made before a method was reached, in the words of etcd's own server. It stands in the
+/// headers, where a call that went well has none.
+fn translated(headers: &HeaderMap, reading: Reading) -> Option<Status> {
+    let status = Status::from_header_map(headers)?;
+    errors::as_grpc_go(&status, reading)
+}

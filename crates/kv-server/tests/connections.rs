@@ -1,0 +1,397 @@
+//! What one client, or a few, can do to a member through its connections.
+//!
+//! `SERVER_UNDER_TEST=<path>` runs the same attacks against another build of the server.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
+
+mod common;
+
+use std::future::poll_fn;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::{PutRequest, RangeRequest};
+use api::health::HealthCheckRequest;
+use api::health::health_client::HealthClient;
+use bytes::Bytes;
+use common::{Cluster, Member, SERVER, get, put};
+use futures_util::future::join_all;
+use h2::client::SendRequest;
+use tonic::Code;
+
+/// A lone member, ready, below a limit of open files if one is given.
+fn member(open_files_max: Option<u32>) -> Cluster {
+    let mut cluster = Cluster::new(1);
+    let server = std::env::var("SERVER_UNDER_TEST").unwrap_or_else(|_| SERVER.to_owned());
+    let member = &mut cluster.members[0];
+    member.program = match open_files_max {
+        None => vec![server],
+        Some(limit) => {
+            let script = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
+            vec!["/bin/sh".to_owned(), "-c".to_owned(), script, server]
+        }
+    };
+    member.extra = vec!["--snapshot-count=2".to_owned()];
+    member.launch();
+    member.wait_ready();
+    cluster
+}
+
+fn dial(member: &Member) -> TcpStream {
+    TcpStream::connect(("127.0.0.1", member.client_port)).unwrap()
+}
+
+/// Connections that send `bytes` and then nothing.
+fn silent(member: &Member, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
+    (0..count)
+        .map(|_| {
+            let mut stream = dial(member);
+            stream.write_all(bytes).unwrap();
+            stream
+        })
+        .collect()
+}
+
+/// How long the member keeps `stream` open, up to `patience`.
+fn closed_after(stream: &mut TcpStream, patience: Duration) -> Option<Duration> {
+    let began = Instant::now();
+    stream.set_read_timeout(Some(patience)).unwrap();
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return Some(began.elapsed()),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
+                return Some(began.elapsed());
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+fn resident_mib(member: &Member) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", member.running().pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+}
+
+/// Processor time that the member has used, in hundredths of a second.
+fn cpu_ticks(member: &Member) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", member.running().pid())).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+/// An HTTP/2 connection whose streams start with a window of `window` bytes, without gRPC on top.
+async fn http2(member: &Member, window: u32) -> SendRequest<Bytes> {
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", member.client_port)).await.unwrap();
+    let (requests, connection) = h2::client::Builder::new()
+        .initial_window_size(window)
+        .initial_max_send_streams(1000)
+        .handshake(stream)
+        .await
+        .unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    requests
+}
+
+fn request(path: &str) -> http::Request<()> {
+    http::Request::post(format!("http://member{path}"))
+        .header("content-type", "application/grpc")
+        .body(())
+        .unwrap()
+}
+
+fn framed(message: &impl prost::Message) -> Bytes {
+    let length = (message.encoded_len() as u32).to_be_bytes();
+    [&[0][..], &length, &message.encode_to_vec()].concat().into()
+}
+
+#[tokio::test]
+async fn a_full_descriptor_table_makes_connections_wait_and_fails_no_file() {
+    let mut cluster = member(Some(200));
+    let member = &cluster.members[0];
+    let mut kv = member.kv().await;
+    let idle = silent(member, 260, b"");
+    for number in 0..5 {
+        kv.put(put(&format!("k{number}"), "v")).await.expect("a connection that was there goes on");
+    }
+    // By now each two puts have made a checkpoint due, which opens files.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    kv.put(put("k5", "v")).await.expect("the member goes on");
+    drop(idle);
+    assert_eq!(member.get("k4").await.as_deref(), Some("v"), "and there is room again");
+    cluster.members[0].process.take().unwrap().terminate();
+}
+
+#[test]
+fn a_partial_preface_costs_nothing_and_is_closed() {
+    let cluster = member(None);
+    let member = &cluster.members[0];
+    let mut streams = silent(member, 400, b"PR");
+    let before = cpu_ticks(member);
+    std::thread::sleep(Duration::from_secs(2));
+    let ticks = cpu_ticks(member) - before;
+    assert!(ticks <= 6, "{ticks} hundredths of a second in two seconds");
+    let last = streams.last_mut().unwrap();
+    assert!(closed_after(last, Duration::from_secs(7)).is_some(), "still open");
+}
+
+#[test]
+fn an_http1_head_that_does_not_end_is_closed() {
+    let cluster = member(None);
+    let member = &cluster.members[0];
+    let mut slow = dial(member);
+    slow.write_all(b"GET /health HTTP/1.1\r\nX: ").unwrap();
+    let mut large = dial(member);
+    large.write_all(b"GET /health HTTP/1.1\r\nX: ").unwrap();
+    // The member may close before all of it is written.
+    drop(large.write_all(&vec![b'x'; 1 << 20]));
+    assert!(closed_after(&mut large, Duration::from_secs(2)).is_some(), "a head of a megabyte is read");
+    assert!(closed_after(&mut slow, Duration::from_secs(13)).is_some(), "still open");
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_in_a_frame_of_its_own_is_answered_and_not_reset() {
+    let cluster = member(None);
+    let mut requests = http2(&cluster.members[0], 65_535).await;
+    let range = framed(&RangeRequest { key: "k".into(), ..RangeRequest::default() });
+    for _ in 0..3 {
+        requests = requests.ready().await.unwrap();
+        let (answer, mut body) = requests.send_request(request("/etcdserverpb.KV/Range"), false).unwrap();
+        body.send_data(range.clone(), false).unwrap();
+        let mut answer =
+            tokio::time::timeout(Duration::from_secs(5), answer).await.unwrap().unwrap().into_body();
+        while let Some(part) = answer.data().await {
+            drop(part.unwrap());
+        }
+        assert_eq!(answer.trailers().await.unwrap().unwrap()["grpc-status"], "0");
+        // Once another call is answered, a reset of this stream would have arrived.
+        requests = requests.ready().await.unwrap();
+        let (second, mut second_body) =
+            requests.send_request(request("/etcdserverpb.KV/Range"), false).unwrap();
+        second_body.send_data(range.clone(), true).unwrap();
+        second.await.unwrap();
+        let reset = poll_fn(|context| Poll::Ready(body.poll_reset(context))).await;
+        assert!(reset.is_pending(), "the member reset the stream: {reset:?}");
+        body.send_data(Bytes::new(), true).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn bodies_that_never_end_hold_a_bounded_amount_of_memory() {
+    let cluster = member(None);
+    let member = &cluster.members[0];
+    let before = resident_mib(member);
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        let mut requests = http2(member, 65_535).await;
+        for _ in 0..100 {
+            requests = requests.ready().await.unwrap();
+            let (answer, mut body) = requests.send_request(request("/etcdserverpb.KV/Put"), false).unwrap();
+            let bytes = [&[0, 0, 0x18, 0, 0][..], &vec![7; (3 << 19) - 100]].concat();
+            body.send_data(bytes.into(), false).unwrap();
+            open.push((answer, body));
+        }
+        open.push((
+            requests.send_request(request("/none"), true).unwrap().0,
+            requests.send_request(request("/none"), true).unwrap().1,
+        ));
+        std::mem::forget(requests);
+    }
+    let mut most = 0;
+    for _ in 0..30 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        most = most.max(resident_mib(member) - before);
+    }
+    assert!(most <= 250, "600 MiB of incomplete bodies hold {most} MiB");
+    assert!(most >= 50, "the attack did not reach the member");
+    member.put("a", "1").await;
+}
+
+#[tokio::test]
+async fn answers_that_nobody_takes_hold_a_bounded_amount_of_memory() {
+    let cluster = member(None);
+    let member = &cluster.members[0];
+    member
+        .kv()
+        .await
+        .put(PutRequest { key: "k".into(), value: vec![1; 60 << 10].into(), ..PutRequest::default() })
+        .await
+        .unwrap();
+    let before = resident_mib(member);
+    let range = framed(&RangeRequest { key: "k".into(), ..RangeRequest::default() });
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        let mut requests = http2(member, 0).await;
+        for _ in 0..1000 {
+            let Ok(Ok(ready)) = tokio::time::timeout(Duration::from_secs(1), requests.clone().ready()).await
+            else {
+                break;
+            };
+            requests = ready;
+            let Ok((answer, mut body)) = requests.send_request(request("/etcdserverpb.KV/Range"), false)
+            else {
+                break;
+            };
+            drop(body.send_data(range.clone(), true));
+            held.push((answer, body));
+        }
+    }
+    let mut most = 0;
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        most = most.max(resident_mib(member).saturating_sub(before));
+    }
+    assert!(most <= 80, "3,000 ranges of 60 KiB that are not read hold {most} MiB");
+    member.put("a", "1").await;
+}
+
+#[tokio::test]
+async fn streamed_ranges_that_are_not_read_hold_a_bounded_amount_of_memory() {
+    let cluster = member(None);
+    let member = &cluster.members[0];
+    let mut kv = member.kv().await;
+    for number in 0..8 {
+        let value = vec![number; 1 << 20].into();
+        kv.put(PutRequest { key: vec![b'k', number].into(), value, ..PutRequest::default() }).await.unwrap();
+    }
+    let before = resident_mib(member);
+    let all = framed(&RangeRequest { key: "k".into(), range_end: "l".into(), ..RangeRequest::default() });
+    let mut requests = http2(member, 0).await;
+    let mut held = Vec::new();
+    for _ in 0..400 {
+        requests = requests.ready().await.unwrap();
+        let path = request("/etcdserverpb.KV/RangeStream");
+        let (answer, mut body) = requests.send_request(path, false).unwrap();
+        body.send_data(all.clone(), true).unwrap();
+        held.push((answer, body));
+    }
+    let mut most = 0;
+    for _ in 0..30 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        most = most.max(resident_mib(member).saturating_sub(before));
+    }
+    assert!(most <= 250, "400 streamed ranges that are not read hold {most} MiB");
+    assert!(most >= 10, "the attack did not reach the member");
+    member.put("a", "1").await;
+}
+
+/// Sends `flood` again and again for `time`. When the member closes the connection, the next one follows
+/// after [`REDIAL_AFTER`]: what is measured is the cost of frames, not of new connections.
+fn flood(port: u16, flood: &dyn Fn(u32) -> Vec<u8>, time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+        let mut answers = [0; 1 << 16];
+        for round in 0.. {
+            if Instant::now() > end {
+                return;
+            }
+            drop(stream.read(&mut answers)); // A pong that is not read would stop the flood.
+            match stream.write(&out) {
+                Ok(count) => drop(out.drain(..count)),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(_) => break,
+            }
+            if out.is_empty() {
+                out = flood(round);
+            }
+        }
+        std::thread::sleep(REDIAL_AFTER);
+    }
+}
+
+const REDIAL_AFTER: Duration = Duration::from_millis(50);
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+#[test]
+fn floods_of_frames_cost_a_bounded_share_of_a_processor() {
+    // :method POST, :scheme http, :path /etcdserverpb.KV/Range, :authority a
+    let headers = [&[0x83, 0x86, 0x44, 22][..], b"/etcdserverpb.KV/Range", &[0x41, 1, b'a']].concat();
+    let resets = move |round: u32| {
+        let pair = |at| {
+            let stream = (round * 500 + at) * 2 + 1;
+            [frame(1, 4, stream, &headers), frame(3, 0, stream, &8u32.to_be_bytes())].concat()
+        };
+        (0..500).flat_map(pair).collect::<Vec<u8>>()
+    };
+    let pings = |_| frame(6, 0, 0, &[7; 8]).repeat(500);
+    let settings = |_| frame(4, 0, 0, &[0, 4, 0, 1, 0, 0]).repeat(500);
+    let window_updates = |_| frame(8, 0, 0, &[0, 0, 0, 1]).repeat(500);
+    type Flood<'a> = (&'a str, &'a dyn Fn(u32) -> Vec<u8>);
+    let floods: [Flood<'_>; 4] = [
+        ("resets", &resets),
+        ("pings", &pings),
+        ("settings", &settings),
+        ("window updates", &window_updates),
+    ];
+    let cluster = member(None);
+    let member = &cluster.members[0];
+    let mut shares = Vec::new();
+    for (name, bytes) in floods {
+        let before = cpu_ticks(member);
+        flood(member.client_port, bytes, Duration::from_secs(3));
+        shares.push((name, (cpu_ticks(member) - before) / 3));
+    }
+    assert!(shares.iter().all(|(_, percent)| *percent <= 40), "percent of a processor: {shares:?}");
+}
+
+/// Ranges with deadlines of 200 ms, one after the other, until `end`. Returns how many failed otherwise than
+/// by it.
+async fn ranges(mut kv: KvClient<tonic::transport::Channel>, end: Instant) -> u32 {
+    let mut failed = 0;
+    while Instant::now() < end {
+        let answer = tokio::time::timeout(Duration::from_millis(200), kv.range(get("a"))).await;
+        failed += u32::from(matches!(answer, Ok(Err(_))));
+    }
+    failed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_whose_deadlines_pass_in_a_stall_keeps_its_connection() {
+    let cluster = member(None);
+    let member = &cluster.members[0];
+    member.put("a", "1").await;
+    let channel = member.channel().await;
+    let end = Instant::now() + Duration::from_secs(5);
+    let callers: Vec<_> =
+        (0..100).map(|_| tokio::spawn(ranges(KvClient::new(channel.clone()), end))).collect();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    member.running().pause();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    member.running().resume();
+    let failed: u32 = join_all(callers).await.into_iter().map(Result::unwrap).sum();
+    assert_eq!(failed, 0, "calls that a closed connection ended");
+}
+
+#[tokio::test]
+async fn open_streams_end_with_unavailable_when_the_member_stops() {
+    let mut cluster = member(None);
+    let member = &cluster.members[0];
+    let mut health = HealthClient::new(member.channel().await);
+    let mut watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+    assert!(watch.message().await.unwrap().is_some());
+    let idle = silent(member, 5, b"PRI * HT");
+    let began = Instant::now();
+    let process = cluster.members[0].process.take().unwrap();
+    process.terminate();
+    let status =
+        tokio::time::timeout(Duration::from_secs(5), watch.message()).await.expect("it ends").unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, "etcdserver: server stopped"));
+    let (status, said) = tokio::task::spawn_blocking(|| process.wait_end()).await.unwrap();
+    assert!(status.success(), "{said}");
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}\n{said}", began.elapsed());
+    drop(idle);
+}

@@ -1,0 +1,136 @@
+//! Deadlines of clients: the server ends the call itself, and does not do later what no client waits for.
+//!
+//! The calls are made on h2 directly, since tonic's client ends a call with a deadline by itself.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use api::etcdserverpb::{HashKvRequest, RangeRequest};
+use bytes::{BufMut, BytesMut};
+use common::{Cluster, Member, PATIENCE, http, put};
+use prost::Message;
+use tokio::time::timeout;
+
+/// The program under test, if it is not the one built with this test: an older one is measured so.
+fn started(size: usize) -> Cluster {
+    let mut cluster = Cluster::new(size);
+    if let Ok(program) = std::env::var("KV_SERVER_UNDER_TEST") {
+        cluster.members.iter_mut().for_each(|member| member.program = vec![program.clone()]);
+    }
+    cluster.start();
+    cluster
+}
+
+/// Code and text of the status that a call ends with.
+async fn status(member: &Member, path: &str, grpc_timeout: &str, message: &impl Message) -> (String, String) {
+    let socket = tokio::net::TcpStream::connect(("127.0.0.1", member.client_port));
+    let socket = socket.await.expect("a ready member can be dialled");
+    let (client, connection) = h2::client::handshake(socket).await.expect("HTTP/2 is spoken");
+    tokio::spawn(connection);
+    let call = http::Request::post(format!("http://localhost{path}"))
+        .header("content-type", "application/grpc")
+        .header("grpc-timeout", grpc_timeout)
+        .body(())
+        .expect("a request");
+    let mut client = client.ready().await.expect("a connection that is open");
+    let (answer, mut stream) = client.send_request(call, false).expect("a stream");
+    let mut frame = BytesMut::new();
+    frame.put_u8(0);
+    frame.put_u32(message.encoded_len() as u32);
+    message.encode(&mut frame).expect("a buffer grows");
+    stream.send_data(frame.freeze(), true).expect("an open stream");
+    let answer = timeout(PATIENCE, answer).await.expect("in time").expect("headers");
+    let (parts, mut body) = answer.into_parts();
+    let mut headers = parts.headers;
+    if !headers.contains_key("grpc-status") {
+        while let Some(data) = timeout(PATIENCE, body.data()).await.expect("in time") {
+            let bytes = data.expect("an orderly stream").len();
+            body.flow_control().release_capacity(bytes).expect("an open stream");
+        }
+        headers = body.trailers().await.expect("an orderly end").expect("trailers");
+    }
+    let text = |name| headers.get(name).map_or("", |value| value.to_str().expect("text")).to_owned();
+    (text("grpc-status"), text("grpc-message").replace("%20", " "))
+}
+
+fn exceeded() -> (String, String) {
+    ("4".to_owned(), "context deadline exceeded".to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_of_call_ends_at_its_deadline() {
+    let cluster = started(3);
+    let member = &cluster.members[0];
+    member.put("a", "1").await;
+    cluster.members[1..].iter().for_each(|other| other.running().pause());
+    let range = RangeRequest { key: "a".into(), ..RangeRequest::default() };
+    let began = Instant::now();
+    let calls = [
+        ("a put", status(member, "/etcdserverpb.KV/Put", "300m", &put("b", "2")).await),
+        ("a linearizable range", status(member, "/etcdserverpb.KV/Range", "300m", &range).await),
+        ("a stream", status(member, "/etcdserverpb.KV/RangeStream", "300m", &range).await),
+        (
+            "a stream that never ends",
+            status(member, "/grpc.health.v1.Health/Watch", "300m", &HashKvRequest::default()).await,
+        ),
+    ];
+    let took = began.elapsed();
+    cluster.members[1..].iter().for_each(|other| other.running().resume());
+    for (call, ended) in calls {
+        assert_eq!(ended, exceeded(), "{call}");
+    }
+    assert!(took < Duration::from_secs(4), "{took:?} for four calls of 300 ms");
+    let malformed = status(member, "/etcdserverpb.KV/Put", "5x", &put("b", "2")).await;
+    assert_eq!(malformed.0, "13", "{}", malformed.1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_whose_deadline_passed_unproposed_is_never_applied() {
+    let cluster = started(3);
+    let leader = cluster.members[0].leader().await;
+    let mut ids = Vec::new();
+    for member in &cluster.members {
+        ids.push(member.id().await);
+    }
+    // The others sleep, the leader among them: what this one is asked to put waits for a leader.
+    let awake = ids.iter().position(|id| *id != leader).expect("three members, one leader");
+    let others =
+        || cluster.members.iter().enumerate().filter(|(at, _)| *at != awake).map(|(_, member)| member);
+    others().for_each(|other| other.running().pause());
+    let member = &cluster.members[awake];
+    let deadline = Instant::now() + PATIENCE;
+    while member.leader().await != 0 {
+        assert!(Instant::now() < deadline, "a leader that sleeps is noticed");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let second = Duration::from_secs(1);
+    let late = timeout(second, status(member, "/etcdserverpb.KV/Put", "200m", &put("late", "1"))).await;
+    // This one goes away before its deadline.
+    let gone = timeout(second, status(member, "/etcdserverpb.KV/Put", "1H", &put("gone", "1"))).await;
+    let ended = |code: &str| {
+        let metrics = http(member.client_port, "GET /metrics");
+        let is_series = |line: &&str| {
+            line.starts_with("grpc_server_handled_total{")
+                && line.contains("\"Put\"")
+                && line.contains(&format!("\"{code}\""))
+        };
+        metrics.lines().find(is_series).expect("each series from the start").ends_with(" 1")
+    };
+    assert!(ended("DeadlineExceeded"));
+    let deadline = Instant::now() + PATIENCE;
+    while !ended("Canceled") {
+        assert!(Instant::now() < deadline, "a call goes on whose client has gone");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    others().for_each(|other| other.running().resume());
+    let deadline = Instant::now() + PATIENCE;
+    while member.kv().await.put(put("after", "1")).await.is_err() {
+        assert!(Instant::now() < deadline, "a leader is elected");
+    }
+    for key in ["late", "gone"] {
+        assert_eq!(member.get(key).await, None, "{key}: applied although no client waited for it any more");
+    }
+    assert_eq!(late.expect("an answer at the deadline"), exceeded());
+    assert!(gone.is_err(), "there is no leader");
+}

@@ -1,0 +1,305 @@
+//! The command line. Names, defaults and places are those of etcd's `benchmark`; additional flags follow
+//! them.
+
+pub mod go; // values in the syntax of Go's flag library
+mod help; // examples of each command
+pub mod measure; // `suite` and `compare`
+pub mod outputs; // files of a report
+pub mod steps; // several rates
+
+use crate::client::endpoint::Endpoint;
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use measure::{CompareFlags, SuiteFlags};
+use outputs::{ReportFlags, is_standard_output};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+use steps::StepFlags;
+
+/// Measures any etcd-compatible server with put, range and txn requests, as etcd's own `benchmark` does.
+#[derive(Debug, Parser)]
+#[command(name = "loadgen", version, long_version = VERSION, args_override_self = true)]
+#[command(after_help = help::ROOT)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+impl Cli {
+    /// Parses the arguments of this process; exits with a message if they are invalid.
+    pub fn from_process() -> Self {
+        Self::read(std::env::args_os().collect()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// Parses arguments, the name of the program first.
+    pub fn read(arguments: Vec<OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::described();
+        let matches = command.try_get_matches_from_mut(go::plain_switches(arguments, &Self::switches()))?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+
+    /// The command line as `--help` shows it: commands that send nothing hide the flags of endpoints.
+    pub fn described() -> clap::Command {
+        let root = Self::command();
+        let global: Vec<_> = root.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
+        ["report", "completion"].into_iter().fold(root, |root, name| {
+            // An argument of the command replaces the global one that it would inherit.
+            let hidden = global.iter().map(|arg| arg.clone().hide(true));
+            root.mut_subcommand(name, |command| command.args(hidden))
+        })
+    }
+
+    /// The names of all boolean flags.
+    fn switches() -> Vec<String> {
+        let root = Self::command();
+        let commands = std::iter::once(&root).chain(root.get_subcommands());
+        let all = commands.flat_map(|command| command.get_arguments());
+        let switches = all.filter(|arg| matches!(arg.get_action(), ArgAction::SetTrue));
+        switches.filter_map(|arg| arg.get_long().map(str::to_owned)).collect()
+    }
+}
+
+/// Target, commit and date come from the build script in `deploy/version`.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\nGit SHA: ",
+    env!("BUILD_COMMIT"),
+    "\nBuild Date: ",
+    env!("BUILD_DATE"),
+    "\nTarget: ",
+    env!("BUILD_TARGET")
+);
+
+/// Flags of every command.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Where to, how, and what is made of it")]
+pub struct Global {
+    /// Servers, comma separated; every connection object spreads its calls over all of them in turn
+    #[arg(long, global = true, value_delimiter = ',', default_value = "127.0.0.1:2379")]
+    pub endpoints: Vec<Endpoint>,
+    /// Connection objects, each with one HTTP/2 connection per endpoint
+    #[arg(long, global = true, default_value_t = 1)]
+    pub conns: usize,
+    /// Callers, each with one request in flight; caller i uses connection object i mod conns
+    #[arg(long, global = true, default_value_t = 1)]
+    pub clients: usize,
+    /// Send only to the endpoint that leads, found by asking each
+    #[arg(long, global = true)]
+    pub target_leader: bool,
+    /// Print numbers with all their digits
+    #[arg(long, global = true)]
+    pub precise: bool,
+    /// Print the figures of each second as well
+    #[arg(long, global = true)]
+    pub sample: bool,
+    /// Give up when no connection can be had for so long (0: ten seconds)
+    #[arg(long, global = true, default_value = "0s", value_parser = go::duration)]
+    pub dial_timeout: Duration,
+    /// A call without an answer for so long has failed (0: wait forever)
+    #[arg(long, global = true, default_value = "0s", value_parser = go::duration)]
+    pub request_timeout: Duration,
+    /// Worker threads (0: half the processors, one at least)
+    #[arg(long, global = true, default_value_t = 0)]
+    pub threads: usize,
+    /// Write the figures as JSON to a file, or to standard output instead of the report with -
+    #[arg(long, global = true, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+    /// Exit with a failure when more calls than this failed
+    #[arg(long, global = true, default_value_t = 0)]
+    pub max_errors: u64,
+    /// Processes whose time, memory and writes belong to the servers; without it, /metrics of each endpoint
+    /// is read
+    #[arg(long, global = true, value_delimiter = ',', value_name = "PID,…")]
+    pub server_pids: Vec<u32>,
+    #[command(flatten)]
+    pub security: Security,
+    #[command(flatten)]
+    pub refused: Refused,
+}
+
+impl Global {
+    /// If so, nothing else may be printed there.
+    pub fn is_json_on_stdout(&self) -> bool {
+        self.json.as_deref().is_some_and(is_standard_output)
+    }
+}
+
+/// TLS and authentication. Names are those of etcd's `benchmark` and `etcdctl`.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "TLS and users")]
+pub struct Security {
+    /// Believe servers whose certificates lead to one in this file
+    #[arg(long, global = true, value_name = "FILE")]
+    pub cacert: Option<PathBuf>,
+    /// Show this certificate to servers that ask for one; needs --key
+    #[arg(long, global = true, value_name = "FILE")]
+    pub cert: Option<PathBuf>,
+    /// The private key of --cert
+    #[arg(long = "key", global = true, value_name = "FILE")]
+    pub private_key: Option<PathBuf>,
+    /// Encrypt, but believe any certificate
+    #[arg(long, global = true)]
+    pub insecure_skip_tls_verify: bool,
+    /// Plain text to endpoints without a scheme, unless a TLS file is given; --insecure-transport=false wants
+    /// TLS
+    #[arg(long, global = true, default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true)]
+    pub insecure_transport: bool,
+    /// Authenticate first; the password is asked for if it is given neither here nor by --password
+    #[arg(long, global = true, value_name = "NAME[:PASSWORD]")]
+    pub user: Option<String>,
+    /// The password of --user
+    #[arg(long, global = true, requires = "user", value_name = "PASSWORD")]
+    pub password: Option<String>,
+}
+
+/// Flags of etcd's tool that are parsed in order to be refused with the reason.
+#[derive(Args, Debug)]
+pub struct Refused {
+    #[arg(long, global = true, hide = true, default_value = "0s", value_parser = go::duration)]
+    pub auto_sync_interval: Duration,
+    #[arg(long, global = true, hide = true)]
+    pub report_perfdash: bool,
+}
+
+/// How many requests are sent, and at what rate: the same for all single runs.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "What is sent")]
+pub struct Sending {
+    /// Requests in all
+    #[arg(long, default_value_t = 10_000)]
+    pub total: u64,
+    /// Requests per second at most (0: no limit)
+    #[arg(long, default_value_t = 0)]
+    pub rate: u64,
+    /// Send at --rate whatever the server does; latency counts from the intended moment
+    #[arg(long)]
+    pub open_loop: bool,
+    #[command(flatten)]
+    pub steps: StepFlags,
+}
+
+/// What is written: the same for `put` and `txn-put`.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "What is sent")]
+pub struct Writing {
+    /// Bytes of each key
+    #[arg(long, default_value_t = 8)]
+    pub key_size: usize,
+    /// Bytes of each value
+    #[arg(long, default_value_t = 8)]
+    pub val_size: usize,
+    /// A random value for each key instead of one for all: nothing repeats that a server could compress
+    #[arg(long)]
+    pub random_values: bool,
+    /// Numbers that keys are made of; the default of etcd's tool writes one single key
+    #[arg(long, default_value_t = 1)]
+    pub key_space_size: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write keys
+    #[command(after_help = help::PUT)]
+    Put(PutFlags),
+    /// Read a key or a range
+    #[command(after_help = help::RANGE)]
+    Range(RangeFlags),
+    /// Write keys several at a time, in transactions
+    #[command(after_help = help::TXN_PUT)]
+    TxnPut(TxnPutFlags),
+    /// Replay published measurements on one system
+    #[command(after_help = help::SUITE)]
+    Suite(SuiteFlags),
+    /// Replay published measurements on two systems side by side
+    #[command(after_help = help::COMPARE)]
+    Compare(CompareFlags),
+    /// Make HTML, CSV or Markdown of a result that was kept as JSON
+    #[command(after_help = help::REPORT)]
+    Report(ReportFlags),
+    /// Print a completion script for a shell
+    #[command(after_help = help::COMPLETION)]
+    Completion { shell: clap_complete::Shell },
+}
+
+impl Command {
+    /// Whether the command sends requests to --endpoints.
+    pub fn sends_to_endpoints(&self) -> bool {
+        match self {
+            Command::Put(_) | Command::Range(_) | Command::TxnPut(_) => true,
+            Command::Suite(flags) => flags.program.is_none(),
+            Command::Compare(_) | Command::Report(_) | Command::Completion { .. } => false,
+        }
+    }
+}
+
+/// Flags of `put`.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "What is sent")]
+pub struct PutFlags {
+    #[command(flatten)]
+    pub writing: Writing,
+    #[command(flatten)]
+    pub sending: Sending,
+    /// Keys in order instead of at random
+    #[arg(long)]
+    pub sequential_keys: bool,
+    /// Compact the history so often (0: never)
+    #[arg(long, default_value = "0s", value_parser = go::duration)]
+    pub compact_interval: Duration,
+    /// Revisions that a compaction leaves
+    #[arg(long, default_value_t = 1000)]
+    pub compact_index_delta: i64,
+    /// Print the hash of the key space afterwards
+    #[arg(long)]
+    pub check_hashkv: bool,
+}
+
+/// Flags of `range`.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "What is sent")]
+pub struct RangeFlags {
+    /// First key
+    #[arg(required_unless_present = "prefix", default_value = "", hide_default_value = true)]
+    pub key: String,
+    /// Key after the last one
+    #[arg(default_value = "", hide_default_value = true)]
+    pub end: String,
+    #[command(flatten)]
+    pub sending: Sending,
+    /// l: linearizable, s: serializable
+    #[arg(long, default_value = "l", value_parser = ["l", "s"])]
+    pub consistency: String,
+    /// Keys in each answer at most (0: no limit)
+    #[arg(long, default_value_t = 0)]
+    pub limit: i64,
+    /// Ask for the number of keys only
+    #[arg(long)]
+    pub count_only: bool,
+    /// Ask for keys without values
+    #[arg(long)]
+    pub keys_only: bool,
+    /// All keys that begin with KEY
+    #[arg(long)]
+    pub prefix: bool,
+    /// Use RangeStream and read it to its end
+    #[arg(long)]
+    pub stream: bool,
+    #[arg(long, hide = true)]
+    pub paginate: bool,
+}
+
+/// Flags of `txn-put`.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "What is sent")]
+pub struct TxnPutFlags {
+    #[command(flatten)]
+    pub writing: Writing,
+    /// Puts in each transaction
+    #[arg(long, default_value_t = 1)]
+    pub txn_ops: usize,
+    #[command(flatten)]
+    pub sending: Sending,
+}

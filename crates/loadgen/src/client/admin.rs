@@ -1,0 +1,208 @@
+//! Rare calls outside of the load, through tonic: status, hash, compaction, single keys, authentication.
+
+use crate::client::access::TOKEN;
+use crate::client::dial;
+use crate::client::endpoint::Endpoint;
+use api::etcdserverpb::auth_client::AuthClient;
+use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::maintenance_client::MaintenanceClient;
+use api::etcdserverpb::{
+    AuthenticateRequest, CompactionRequest, HashKvRequest, PutRequest, RangeRequest, RangeResponse,
+    StatusRequest, StatusResponse,
+};
+use bytes::Bytes;
+use hyper_util::rt::TokioIo;
+use std::time::Duration;
+use tonic::Response;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport;
+
+/// A server that answers Status more slowly cannot be measured.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a server was refused, or a call to it failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("endpoint {endpoint}: {reason}")]
+    Unreachable { endpoint: Endpoint, reason: String },
+    #[error("endpoint {endpoint}: {call}: {}: {}", status.code(), status.message())]
+    Call { endpoint: Endpoint, call: &'static str, status: Box<tonic::Status> },
+    #[error("endpoints {first} and {second} belong to different clusters")]
+    MixedClusters { first: Endpoint, second: Endpoint },
+    #[error("none of the endpoints leads its cluster")]
+    NoLeader,
+}
+
+/// A member's status.
+#[derive(Clone, Debug)]
+pub struct Member {
+    pub endpoint: Endpoint,
+    pub status: StatusResponse,
+}
+
+impl Member {
+    pub fn leads(&self) -> bool {
+        let id = self.status.header.as_ref().map_or(0, |header| header.member_id);
+        id != 0 && id == self.status.leader
+    }
+
+    fn cluster_id(&self) -> u64 {
+        self.status.header.as_ref().map_or(0, |header| header.cluster_id)
+    }
+}
+
+/// The status of every endpoint; refuses endpoints of different clusters.
+pub async fn survey(endpoints: &[Endpoint]) -> Result<Vec<Member>, Error> {
+    let mut members: Vec<Member> = Vec::with_capacity(endpoints.len());
+    for endpoint in endpoints {
+        let member =
+            Member { endpoint: endpoint.clone(), status: Client::connect(endpoint).await?.status().await? };
+        if let Some(first) = members.first().filter(|first| first.cluster_id() != member.cluster_id()) {
+            return Err(Error::MixedClusters { first: first.endpoint.clone(), second: endpoint.clone() });
+        }
+        members.push(member);
+    }
+    Ok(members)
+}
+
+/// The endpoint of the leader.
+pub fn leader(members: &[Member]) -> Result<&Endpoint, Error> {
+    members.iter().find(|member| member.leads()).map(|member| &member.endpoint).ok_or(Error::NoLeader)
+}
+
+/// One endpoint, for rare calls.
+pub struct Client {
+    endpoint: Endpoint,
+    channel: Channel,
+}
+
+impl Client {
+    pub async fn connect(endpoint: &Endpoint) -> Result<Self, Error> {
+        Ok(Self { endpoint: endpoint.clone(), channel: channel(endpoint).await? })
+    }
+
+    pub async fn status(&self) -> Result<StatusResponse, Error> {
+        self.reply("Status", self.maintenance().status(StatusRequest {}).await)
+    }
+
+    /// The hash of the key space at its newest revision.
+    pub async fn hash_kv(&self) -> Result<u32, Error> {
+        let reply = self.maintenance().hash_kv(HashKvRequest { revision: 0 }).await;
+        self.reply("HashKV", reply).map(|reply| reply.hash)
+    }
+
+    pub async fn put(&self, key: Bytes, value: Bytes) -> Result<(), Error> {
+        let request = PutRequest { key, value, ..Default::default() };
+        self.reply("Put", self.kv().put(request).await).map(drop)
+    }
+
+    /// The key's value now, or `None` if there is no such key.
+    pub async fn get(&self, key: Bytes) -> Result<Option<Bytes>, Error> {
+        let reply = self.range(RangeRequest { key, ..Default::default() }).await?;
+        Ok(reply.kvs.into_iter().next().map(|kv| kv.value))
+    }
+
+    /// The number of keys in the store.
+    pub async fn count_keys(&self) -> Result<i64, Error> {
+        let key = Bytes::from_static(b"\0");
+        let range_end = key.clone();
+        let all = RangeRequest { key, range_end, count_only: true, ..Default::default() };
+        self.range(all).await.map(|reply| reply.count)
+    }
+
+    /// Drops history older than `delta` revisions. A store that is already compacted there is no error: it
+    /// may not have been written since the compaction before this one.
+    pub async fn compact(&self, delta: i64) -> Result<(), Error> {
+        let newest =
+            self.range(RangeRequest { key: Bytes::from_static(b"foo"), ..Default::default() }).await?;
+        let revision = (newest.header.map_or(0, |header| header.revision) - delta).max(0);
+        match self.kv().compact(CompactionRequest { revision, physical: false }).await {
+            Err(status) if status.message() == api::Error::Compacted.message() => Ok(()),
+            result => self.reply("Compact", result).map(drop),
+        }
+    }
+
+    /// The token of a user, for all later calls.
+    pub async fn authenticate(&self, name: &str, password: &str) -> Result<String, Error> {
+        let request = AuthenticateRequest { name: name.into(), password: password.into() };
+        let reply = AuthClient::new(self.channel.clone()).authenticate(request).await;
+        self.reply("Authenticate", reply).map(|reply| reply.token)
+    }
+
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Error> {
+        self.reply("Range", self.kv().range(request).await)
+    }
+
+    fn kv(&self) -> KvClient<Channel> {
+        KvClient::new(self.channel.clone())
+    }
+
+    fn maintenance(&self) -> MaintenanceClient<Channel> {
+        MaintenanceClient::new(self.channel.clone())
+    }
+
+    fn reply<T>(&self, call: &'static str, result: Result<Response<T>, tonic::Status>) -> Result<T, Error> {
+        result.map(Response::into_inner).map_err(|status| failed(&self.endpoint, call, status))
+    }
+}
+
+/// A channel whose calls carry the endpoint's token.
+type Channel = InterceptedService<transport::Channel, AddToken>;
+
+#[derive(Clone)]
+struct AddToken(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for AddToken {
+    fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, tonic::Status> {
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert(TOKEN, token.clone());
+        }
+        Ok(request)
+    }
+}
+
+async fn channel(endpoint: &Endpoint) -> Result<Channel, Error> {
+    let unreachable = |reason: String| Error::Unreachable { endpoint: endpoint.clone(), reason };
+    let token = endpoint.token().map(MetadataValue::try_from).transpose();
+    let token = token.map_err(|_| unreachable("the token it gave is no header".into()))?;
+    // The connector does TLS, so tonic must not see an https address.
+    let address = format!("http://{}", endpoint.authority());
+    let channel = transport::Channel::from_shared(address).map_err(|error| unreachable(error.to_string()))?;
+    let to = endpoint.clone();
+    let connector = tower::service_fn(move |_| {
+        let to = to.clone();
+        async move { dial::connect(&to, dial::HTTP2).await.map(TokioIo::new) }
+    });
+    let channel = channel.connect_timeout(TIMEOUT).timeout(TIMEOUT).connect_with_connector(connector).await;
+    let channel = channel.map_err(|error| unreachable(innermost(&error)))?;
+    Ok(InterceptedService::new(channel, AddToken(token)))
+}
+
+fn failed(endpoint: &Endpoint, call: &'static str, status: tonic::Status) -> Error {
+    match std::error::Error::source(&status) {
+        // No reply arrived.
+        Some(source) => {
+            let source = innermost(source);
+            // A TLS 1.3 server refuses a client after the handshake by closing the connection.
+            let reason = match endpoint.tls() {
+                Some(_) => format!(
+                    "no answer inside TLS ({source}); does it want a client certificate (--cert, --key)?"
+                ),
+                None => format!("speaks no gRPC ({source})"),
+            };
+            Error::Unreachable { endpoint: endpoint.clone(), reason }
+        }
+        None => Error::Call { endpoint: endpoint.clone(), call, status: Box::new(status) },
+    }
+}
+
+/// The text of the innermost error: the outer ones only say that something failed.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}

@@ -1,0 +1,122 @@
+//! One call in flight: a state machine of a few hundred bytes that its worker polls.
+//!
+//! ```text
+//!   sent ──headers──▶ body ──data …, trailers──▶ answer
+//!     └──headers that end the stream──▶ failure
+//! ```
+
+use crate::client::failure::Failure;
+use crate::client::reply::{Answer, Reply, verdict};
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::client::ResponseFuture;
+use http::{Response, StatusCode};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+/// How many messages a reply may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replies {
+    One,
+    Many,
+}
+
+/// A request that a link has sent.
+pub struct Call {
+    pub position: u64,
+    /// The link that carries it.
+    pub link: u32,
+    /// The time from which its latency counts.
+    pub clock_from: Instant,
+    /// The time at which the link took it.
+    pub sent_at: Instant,
+    /// The request, if an observer needs the keys that it wrote; else empty.
+    pub request: Bytes,
+    stage: Stage,
+    reply: Reply,
+}
+
+enum Stage {
+    Sent(ResponseFuture),
+    Body { stream: RecvStream, data_is_over: bool },
+}
+
+impl Call {
+    pub fn new(
+        position: u64,
+        link: u32,
+        clock_from: Instant,
+        sent_at: Instant,
+        request: Bytes,
+        response: ResponseFuture,
+    ) -> Self {
+        let stage = Stage::Sent(response);
+        Self { position, link, clock_from, sent_at, request, stage, reply: Reply::new() }
+    }
+
+    /// Reads the reply as far as it has arrived.
+    pub fn poll(&mut self, replies: Replies, context: &mut Context<'_>) -> Poll<Result<Answer, Failure>> {
+        if let Stage::Sent(response) = &mut self.stage {
+            let response = match ready!(Pin::new(response).poll(context)) {
+                Ok(response) => response,
+                Err(error) => return Poll::Ready(Err(broken(&error))),
+            };
+            self.stage = match body_of(response) {
+                Ok(stream) => Stage::Body { stream, data_is_over: false },
+                Err(failure) => return Poll::Ready(Err(failure)),
+            };
+        }
+        let Stage::Body { stream, data_is_over } = &mut self.stage else {
+            unreachable!("headers lead to a body or out of here");
+        };
+        let read = ready!(read_to_end(stream, data_is_over, &mut self.reply, context));
+        Poll::Ready(read.and_then(|()| match replies {
+            Replies::One => self.reply.finish(),
+            Replies::Many => Ok(self.reply.finish_stream()),
+        }))
+    }
+}
+
+/// Ready when the trailers have arrived or reading failed.
+fn read_to_end(
+    stream: &mut RecvStream,
+    data_is_over: &mut bool,
+    reply: &mut Reply,
+    context: &mut Context<'_>,
+) -> Poll<Result<(), Failure>> {
+    while !*data_is_over {
+        match ready!(stream.poll_data(context)) {
+            Some(Ok(piece)) => {
+                reply.push(&piece);
+                // Fails only on a stream that has ended, which needs no window.
+                let _ = stream.flow_control().release_capacity(piece.len());
+            }
+            Some(Err(error)) => return Poll::Ready(Err(broken(&error))),
+            None => *data_is_over = true,
+        }
+    }
+    Poll::Ready(match ready!(stream.poll_trailers(context)) {
+        Ok(Some(trailers)) => verdict(&trailers),
+        Ok(None) => Err(Failure::protocol("reply ended without trailers")),
+        Err(error) => Err(broken(&error)),
+    })
+}
+
+/// The body that follows the headers, or the failure that the headers report.
+fn body_of(response: Response<RecvStream>) -> Result<RecvStream, Failure> {
+    if response.status() != StatusCode::OK {
+        return Err(Failure::unavailable(format!("HTTP status {}", response.status().as_u16())));
+    }
+    if response.body().is_end_stream() {
+        verdict(response.headers())?;
+        return Err(Failure::protocol("reply says OK and holds no message"));
+    }
+    Ok(response.into_body())
+}
+
+/// The stream or its connection ended before the reply: the server may have executed the request.
+fn broken(error: &h2::Error) -> Failure {
+    Failure::unavailable(format!("connection: {error}"))
+}

@@ -1,0 +1,53 @@
+//! Failed calls: a gRPC code and a message, from the server or from this client.
+
+use std::fmt;
+
+/// A failed call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub code: Code,
+    pub message: String,
+}
+
+/// gRPC's status codes by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Code(pub u16);
+
+impl Code {
+    pub const OK: Code = Code(0);
+    pub const UNKNOWN: Code = Code(2);
+    pub const DEADLINE_EXCEEDED: Code = Code(4);
+    pub const INTERNAL: Code = Code(13);
+    pub const UNAVAILABLE: Code = Code(14);
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match api::CODE_NAMES.get(usize::from(self.0)) {
+            Some(name) => formatter.write_str(name),
+            None => write!(formatter, "Code({})", self.0),
+        }
+    }
+}
+
+impl Failure {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// The connection broke during the call: whether the server executed it is unknown.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(Code::UNAVAILABLE, message)
+    }
+
+    /// The server broke the protocol.
+    pub fn protocol(message: impl Into<String>) -> Self {
+        Self::new(Code::INTERNAL, message)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.code, self.message)
+    }
+}

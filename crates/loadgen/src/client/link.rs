@@ -1,0 +1,179 @@
+//! One HTTP/2 connection to one endpoint, which dials again after it broke.
+//!
+//! ```text
+//!   dialing ──▶ open ──server's settings──▶ up ──broke──▶ resting ──a while──▶ dialing …
+//!      └──failed───┴──────────────────────────────────────▲
+//! ```
+//!
+//! * Windows are far larger than what the callers can have in flight, so flow control never stalls a small
+//!   reply, and the server's small DATA frames never draw the connection's frame budget down.
+//! * Nothing is sent before the server's MAX_CONCURRENT_STREAMS has arrived, or the first burst would be
+//!   refused. Calls beyond that limit wait at the worker, not inside h2.
+//! * Headers are the same for each call of a link, so after the first call HPACK sends most of them as one
+//!   byte each.
+//!
+//! Must not depend on callers: the worker knows which caller waits for which link.
+
+use crate::client::access::TOKEN;
+use crate::client::dial::{self, Stream};
+use crate::client::endpoint::Endpoint;
+use crate::stats::progress::Counters;
+use bytes::Bytes;
+use h2::client::{Connection, ResponseFuture, SendRequest};
+use http::{HeaderValue, Method, Request, Version, header};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// A caller has one reply in flight; the largest that etcd sends by default is far below this.
+const STREAM_WINDOW_BYTES: u32 = 16 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
+/// Between a failed dial and the next: short enough to notice a restart, long enough not to flood a dead
+/// host.
+const REST: Duration = Duration::from_millis(200);
+/// A handshake that takes longer is a failed one.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection, and what is needed to open it again.
+pub struct Link {
+    endpoint: Endpoint,
+    request: Request<()>,
+    state: State,
+    /// Why it went down the last time.
+    reason: String,
+    counters: Arc<Counters>,
+    /// Calls that were sent and have not ended.
+    in_flight: usize,
+}
+
+type Opened = (SendRequest<Bytes>, Connection<Stream, Bytes>);
+
+enum State {
+    Dialing { since: Instant, opening: Pin<Box<dyn Future<Output = Result<Opened, String>>>> },
+    Open { sender: SendRequest<Bytes>, connection: Box<Connection<Stream, Bytes>>, settled: bool },
+    Resting { until: Instant },
+}
+
+/// The change that a poll of a link found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    Nothing,
+    CameUp,
+    WentDown,
+}
+
+impl Link {
+    /// A link that will carry calls of the method at `path` and add its bytes to `counters`.
+    pub fn new(endpoint: Endpoint, path: &'static str, counters: Arc<Counters>) -> Result<Self, http::Error> {
+        let mut request = Request::builder()
+            .method(Method::POST)
+            .version(Version::HTTP_2)
+            .uri(format!("{}{path}", endpoint.url()))
+            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
+            .header(header::TE, HeaderValue::from_static("trailers"));
+        if let Some(token) = endpoint.token() {
+            request = request.header(TOKEN, token);
+        }
+        let request = request.body(())?;
+        let state = State::Resting { until: Instant::now() };
+        Ok(Self { endpoint, request, state, reason: String::new(), counters, in_flight: 0 })
+    }
+
+    pub fn is_up(&self) -> bool {
+        matches!(self.state, State::Open { settled: true, .. })
+    }
+
+    /// Whether the server takes one more call now. A link that is down takes none.
+    pub fn has_room(&self) -> bool {
+        match &self.state {
+            State::Open { sender, settled: true, .. } => self.in_flight < sender.current_max_send_streams(),
+            State::Open { .. } | State::Dialing { .. } | State::Resting { .. } => false,
+        }
+    }
+
+    /// A call that was sent has succeeded or failed.
+    pub fn call_ended(&mut self) {
+        assert!(self.in_flight > 0, "a call ends once");
+        self.in_flight -= 1;
+    }
+
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Why the link is not up.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Reads, writes, opens and closes as far as possible without waiting.
+    pub fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> Change {
+        match &mut self.state {
+            State::Open { connection, sender, settled } => {
+                match Pin::new(connection.as_mut()).poll(context) {
+                    Poll::Pending if !*settled && sender.current_max_send_streams() > 0 => {
+                        *settled = true;
+                        Change::CameUp
+                    }
+                    Poll::Pending => Change::Nothing,
+                    Poll::Ready(Ok(())) => self.went_down("server closed the connection".into(), now),
+                    Poll::Ready(Err(error)) => self.went_down(error.to_string(), now),
+                }
+            }
+            State::Dialing { since, opening } => match opening.as_mut().poll(context) {
+                Poll::Pending if now - *since > DIAL_TIMEOUT => {
+                    self.went_down(format!("no connection within {DIAL_TIMEOUT:?}"), now)
+                }
+                Poll::Pending => Change::Nothing,
+                Poll::Ready(Err(reason)) => self.went_down(reason, now),
+                Poll::Ready(Ok((sender, connection))) => {
+                    self.state = State::Open { sender, connection: Box::new(connection), settled: false };
+                    // The first poll writes the preface and registers the connection's waker.
+                    self.poll(now, context)
+                }
+            },
+            State::Resting { until } if now < *until => Change::Nothing,
+            State::Resting { .. } => {
+                let opening = Box::pin(open(self.endpoint.clone(), self.counters.clone()));
+                self.state = State::Dialing { since: now, opening };
+                self.poll(now, context)
+            }
+        }
+    }
+
+    /// Starts a call. The link must be polled afterwards to put it on the wire.
+    pub fn send(&mut self, frame: Bytes, context: &mut Context<'_>) -> Result<ResponseFuture, h2::Error> {
+        let State::Open { sender, settled: true, .. } = &mut self.state else {
+            panic!("the worker sends on links that are up");
+        };
+        if sender.poll_ready(context)?.is_pending() {
+            // The server has lowered its limit. h2 queues a call beyond it, but only for a handle that has
+            // queued none yet.
+            *sender = sender.clone();
+        }
+        let (response, mut stream) = sender.send_request(self.request.clone(), false)?;
+        stream.send_data(frame, true)?;
+        self.in_flight += 1;
+        Ok(response)
+    }
+
+    fn went_down(&mut self, reason: String, now: Instant) -> Change {
+        self.reason = reason;
+        self.state = State::Resting { until: now + REST };
+        Change::WentDown
+    }
+}
+
+async fn open(endpoint: Endpoint, counters: Arc<Counters>) -> Result<Opened, String> {
+    let stream = dial::connect(&endpoint, dial::HTTP2).await.map_err(|error| error.to_string())?;
+    h2::client::Builder::new()
+        .initial_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .enable_push(false)
+        .initial_max_send_streams(0) // until the server's settings arrive
+        .handshake(dial::counted(stream, counters))
+        .await
+        .map_err(|error| format!("HTTP/2 handshake: {error}"))
+}

@@ -1,0 +1,167 @@
+//! Suites measured: each row on one or two systems, in turn.
+//!
+//! ```text
+//!   per row:  start A, start B ─▶ warm up both ─▶ A B, A B, … rounds ─▶ read back ─▶ medians ─▶ kill both
+//! ```
+//!
+//! * The speed of a machine drifts. Only figures taken in turn can be divided by each other, so rounds
+//!   alternate and figures are medians.
+//! * Every process of a comparison is a child of this one and ends with it. No other process is touched.
+//! * Errors and lost writes of either side are part of the result.
+//! * A row that fails is reported, and the next one is measured: a comparison of hours runs unattended.
+//! * A row has a budget of seconds. The row says what the budget cut: requests of a run, rounds, warm-up
+//!   runs.
+
+mod plan; // what is measured, and the receiver of its progress
+
+mod cluster; // processes of one program
+mod side; // one system on one row
+
+mod load; // the workload of a row
+mod measure; // one run and its cost
+mod samples; // processor time and memory over time
+
+mod findings; // notices that a run's figures need
+mod read_back; // whether the store holds what it acknowledged
+mod row; // all rounds of one row
+
+mod find_rate; // search for the highest rate within a limit
+pub mod steps; // one load at several rates
+
+pub use cluster::Program;
+pub use find_rate::Slo;
+pub use plan::{Monitor, Origin, Plan, Step, Subject};
+
+use crate::server::machine;
+use bench_report::model::{
+    FORMAT, Notice, Placement, Report, RowResult, RowSpec, Setup, SideResult, SuiteResult,
+};
+use bench_report::suite::Row;
+use std::time::Instant;
+
+/// An empty report of this plan, or why the plan is invalid.
+pub fn report(plan: &Plan, command: String) -> Result<Report, String> {
+    plan.check()?;
+    let local = plan.subjects.iter().any(|subject| matches!(subject.origin, Origin::Program(_)));
+    let mut machine = machine::describe();
+    machine.disk = local.then(|| machine::disk(&plan.data_dir));
+    let rows = plan.suites.iter().flat_map(|suite| &suite.rows);
+    Ok(Report {
+        format: FORMAT,
+        title: plan.title.clone(),
+        command,
+        loadgen: env!("CARGO_PKG_VERSION").into(),
+        commit: machine::commit(),
+        started_unix_seconds: machine::unix_seconds(),
+        took_seconds: 0.0,
+        machine,
+        setup: Setup {
+            members: plan.members.or(rows.map(|row| row.spec.members).max()).unwrap_or(1),
+            rounds: plan.rounds.unwrap_or(bench_report::suite::ROUNDS),
+            scale: plan.scale,
+            run_seconds_max: plan.row_seconds,
+            threads: plan.threads,
+            placement: if local { Placement::FreshLocal } else { Placement::Existing },
+        },
+        sides: plan.subjects.iter().map(side::describe).collect(),
+        suites: Vec::new(),
+        notices: notices(plan),
+        partial: None,
+    })
+}
+
+fn notices(plan: &Plan) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    if plan.scale != 1.0 {
+        notices.push(Notice::remark(format!(
+            "Totals are the published ones times {}; no row has fewer requests than clients.",
+            plan.scale
+        )));
+    }
+    if let Some(seconds) = plan.row_seconds {
+        notices.push(Notice::remark(format!(
+            "Each row was given {seconds} s of measuring, all sides and rounds together; \
+             rows that would have taken longer say what was cut."
+        )));
+    }
+    if plan.subjects.iter().any(|subject| matches!(subject.origin, Origin::Program(_))) {
+        notices.push(Notice::remark(
+            "Client and servers shared one machine: rates are the machine's as much as \
+             the server's; CPU per request and ratios say more.",
+        ));
+    }
+    if plan.subjects.iter().any(|subject| matches!(subject.origin, Origin::Endpoints(_))) {
+        notices.push(Notice::remark(
+            "Clusters that were running already tell CPU and memory only if they serve /metrics, \
+             and never the bytes they write; their keys were not counted.",
+        ));
+    }
+    notices
+}
+
+/// Measures all rows. Completed rounds stay in `report` if this future is dropped.
+pub async fn run(plan: &Plan, report: &mut Report, monitor: &mut dyn Monitor) {
+    let begin = Instant::now();
+    let rows = plan.suites.iter().map(|suite| suite.rows.len()).sum();
+    let mut row_number = 0;
+    let mut without_gateway = vec![None; plan.subjects.len()];
+    for suite in &plan.suites {
+        report.suites.push(SuiteResult {
+            id: suite.id.clone(),
+            title: suite.title.clone(),
+            about: suite.about.clone(),
+            source_url: suite.source_url.clone(),
+            rows: Vec::new(),
+        });
+        for row in &suite.rows {
+            row_number += 1;
+            let mut row = row.scaled(plan.scale, plan.rounds);
+            row.spec.members = plan.members.unwrap_or(row.spec.members);
+            let known = measured_before(report, &row.spec);
+            let result = empty_result(&row, report.sides.len());
+            report.suites.last_mut().expect("pushed above").rows.push(result);
+            match known {
+                Some((place, sides)) => {
+                    let result = report.last_row();
+                    result.sides = sides;
+                    result.notices.push(Notice::remark(format!("The same load as {place}, measured once.")));
+                }
+                None => {
+                    let step = Step {
+                        suite: &suite.id,
+                        row: &row.id,
+                        side: "",
+                        round: 0,
+                        rounds: 0,
+                        row_number,
+                        rows,
+                    };
+                    row::measure(plan, &row, report, &mut without_gateway, monitor, step).await;
+                }
+            }
+            report.took_seconds = begin.elapsed().as_secs_f64();
+        }
+    }
+}
+
+/// The result of a row that sent the same, if there is one.
+fn measured_before(report: &Report, spec: &RowSpec) -> Option<(String, Vec<SideResult>)> {
+    let same =
+        |other: &RowSpec| RowSpec { sweep: None, ..other.clone() } == RowSpec { sweep: None, ..spec.clone() };
+    let rows = report.suites.iter().flat_map(|suite| suite.rows.iter().map(move |row| (suite, row)));
+    let mut measured = rows.filter(|(_, row)| row.sides.iter().all(|side| side.median.is_some()));
+    let (suite, row) = measured.find(|(_, row)| same(&row.spec))?;
+    Some((format!("{}/{}", suite.id, row.id), row.sides.clone()))
+}
+
+fn empty_result(row: &Row, sides: usize) -> RowResult {
+    RowResult {
+        id: row.id.clone(),
+        title: row.title.clone(),
+        spec: row.spec.clone(),
+        command: row.command(),
+        published: row.published.clone(),
+        sides: vec![SideResult::default(); sides],
+        notices: Vec::new(),
+    }
+}

@@ -1,0 +1,4 @@
+//! The output of one run.
+
+pub mod summary; // the figures
+pub mod text; // their text on a terminal

@@ -1,0 +1,247 @@
+//! The figures of one run, computed as etcd's tool computes them.
+
+use crate::run::Measurement;
+use crate::run::recorder::Tally;
+use bench_report::model::ErrorGroup;
+use serde::Serialize;
+
+/// The percentiles that reports show.
+pub const PERCENTS: [f64; 8] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
+/// Longest bar of the histogram, in characters.
+pub const BAR_MAX: u64 = 40;
+const BUCKETS: usize = 10;
+
+/// Figures of one run. Times in seconds unless the name says otherwise.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    pub planned: u64,
+    pub succeeded: u64,
+    pub failed: u64,
+    /// Why the run ended early, if it did.
+    pub partial: Option<String>,
+    pub total_seconds: f64,
+    pub slowest_seconds: f64,
+    pub fastest_seconds: f64,
+    pub average_seconds: f64,
+    pub stddev_seconds: f64,
+    pub requests_per_second: f64,
+    pub percentiles: Vec<Percentile>,
+    pub histogram: Vec<Bucket>,
+    pub reply_bytes: u64,
+    pub client_cpu_micros_per_request: f64,
+    pub errors: Vec<ErrorGroup>,
+    pub timeline: Vec<Sample>,
+}
+
+/// `percent` of the requests took at most about `seconds`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Percentile {
+    pub percent: f64,
+    pub seconds: f64,
+}
+
+/// Requests above the limit before and up to this one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Bucket {
+    pub limit_seconds: f64,
+    pub count: u64,
+}
+
+/// Requests that began in one second of Unix time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Sample {
+    pub unix_second: u64,
+    pub count: u64,
+    pub least_ns: u64,
+    pub mean_ns: u64,
+    pub greatest_ns: u64,
+}
+
+impl Summary {
+    pub fn of(measurement: &Measurement) -> Self {
+        let tally = &measurement.tally;
+        let succeeded = tally.succeeded_len();
+        let of_any = |figure: f64| if succeeded == 0 { 0.0 } else { figure };
+        Self {
+            planned: measurement.planned,
+            succeeded,
+            failed: tally.failed_len(),
+            partial: measurement.partial.clone(),
+            total_seconds: measurement.wall.as_secs_f64(),
+            slowest_seconds: tally.slowest_ns as f64 / 1e9,
+            fastest_seconds: tally.fastest_ns() as f64 / 1e9,
+            average_seconds: tally.mean_ns / 1e9,
+            stddev_seconds: of_any(tally.stddev_ns() / 1e9),
+            requests_per_second: of_any(measurement.per_second()),
+            percentiles: percentiles(tally),
+            histogram: histogram(tally),
+            reply_bytes: tally.body_bytes,
+            client_cpu_micros_per_request: of_any(measurement.client_cpu_micros()),
+            errors: errors(tally),
+            timeline: timeline(tally),
+        }
+    }
+
+    /// The value at `percent`, if there were enough requests.
+    pub fn percentile(&self, percent: f64) -> Option<f64> {
+        self.percentiles
+            .iter()
+            .find(|percentile| percentile.percent == percent)
+            .map(|percentile| percentile.seconds)
+    }
+}
+
+/// For each percent p the first sorted value whose index i satisfies i · 100 / n ≥ p; each index serves one
+/// percent at most. Percentiles that need more requests are left out.
+fn percentiles(tally: &Tally) -> Vec<Percentile> {
+    let count = tally.succeeded_len();
+    let mut found = Vec::new();
+    let mut index = 0;
+    for percent in PERCENTS {
+        let reached = |index: u64| index as f64 * 100.0 / count as f64 >= percent;
+        // The formula's rounding decides, so search around the estimate.
+        index = index.max(((percent * count as f64 / 100.0) as u64).saturating_sub(1));
+        while index < count && !reached(index) {
+            index += 1;
+        }
+        if index >= count {
+            break;
+        }
+        found.push(Percentile { percent, seconds: value_at(tally, index) as f64 / 1e9 });
+        index += 1;
+    }
+    found
+}
+
+/// The value at an index of the sorted latencies, in nanoseconds.
+fn value_at(tally: &Tally, index: u64) -> u64 {
+    let mut seen = 0;
+    for step in tally.latencies_ns.iter_recorded() {
+        seen += step.count_since_last_iteration();
+        if seen > index {
+            return step.value_iterated_to().clamp(tally.fastest_ns(), tally.slowest_ns);
+        }
+    }
+    tally.slowest_ns
+}
+
+/// Eleven limits from the fastest to the slowest; a value counts at the first limit that is not below it.
+fn histogram(tally: &Tally) -> Vec<Bucket> {
+    if tally.succeeded_len() == 0 {
+        return Vec::new();
+    }
+    let (fastest, slowest) = (tally.fastest_ns() as f64, tally.slowest_ns as f64);
+    let step = (slowest - fastest) / BUCKETS as f64;
+    let limit = |index: usize| if index == BUCKETS { slowest } else { fastest + step * index as f64 };
+    let mut buckets: Vec<_> =
+        (0..=BUCKETS).map(|index| Bucket { limit_seconds: limit(index) / 1e9, count: 0 }).collect();
+    let mut index = 0;
+    for recorded in tally.latencies_ns.iter_recorded() {
+        // The bottom of the recorded step: rounded down, the fastest value falls to its own limit.
+        let value = tally.latencies_ns.lowest_equivalent(recorded.value_iterated_to());
+        let value = (value as f64).clamp(fastest, slowest);
+        while index < BUCKETS && value > limit(index) {
+            index += 1;
+        }
+        buckets[index].count += recorded.count_since_last_iteration();
+    }
+    buckets
+}
+
+fn errors(tally: &Tally) -> Vec<ErrorGroup> {
+    let groups = tally.failures.iter().map(|(code, failures)| ErrorGroup {
+        code: code.to_string(),
+        count: failures.count,
+        sample: failures.sample.clone(),
+    });
+    groups.collect()
+}
+
+/// Every second from the first to the last; those in which no request began are zero.
+fn timeline(tally: &Tally) -> Vec<Sample> {
+    let seconds = &tally.seconds;
+    let (Some((&first, _)), Some((&last, _))) = (seconds.first_key_value(), seconds.last_key_value()) else {
+        return Vec::new();
+    };
+    let sample = |unix_second| match seconds.get(&unix_second) {
+        None => Sample { unix_second, count: 0, least_ns: 0, mean_ns: 0, greatest_ns: 0 },
+        Some(second) => Sample {
+            unix_second,
+            count: second.count,
+            least_ns: second.least_ns,
+            mean_ns: second.sum_ns / second.count,
+            greatest_ns: second.greatest_ns,
+        },
+    };
+    (first..=last).map(sample).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn tally(latencies_us: impl IntoIterator<Item = u64>) -> Tally {
+        let mut tally = Tally::new();
+        for latency in latencies_us {
+            tally.succeeded(5, Duration::from_micros(latency), 0);
+        }
+        tally
+    }
+
+    fn close(actual: f64, expected: f64) -> bool {
+        (actual - expected).abs() <= expected * 1e-3
+    }
+
+    #[test]
+    fn percentiles_are_the_first_index_at_or_above_the_percent() {
+        // (n, [expected value in µs per percent]) for the values 1, 2, … n: index i holds i + 1.
+        for (count, expected) in [
+            (1000, &[101.0, 251.0, 501.0, 751.0, 901.0, 951.0, 991.0, 1000.0][..]),
+            (100, &[11.0, 26.0, 51.0, 76.0, 91.0, 96.0, 100.0]),
+            (10, &[2.0, 4.0, 6.0, 9.0, 10.0]),
+            (2, &[2.0]),
+            (1, &[]),
+            (0, &[]),
+        ] {
+            let actual = percentiles(&tally(1..=count));
+            let percents: Vec<_> = actual.iter().map(|percentile| percentile.percent).collect();
+            assert_eq!(percents, PERCENTS[..expected.len()], "{count} values");
+            for (percentile, expected) in actual.iter().zip(expected) {
+                assert!(
+                    close(percentile.seconds, expected / 1e6),
+                    "{count} values: {percentile:?} {expected}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_histogram_counts_every_value_once_at_the_first_limit_not_below_it() {
+        let buckets = histogram(&tally([100, 200, 200, 290, 300, 1100]));
+        let counts: Vec<_> = buckets.iter().map(|bucket| bucket.count).collect();
+        assert_eq!(counts, [1, 2, 2, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert!(close(buckets[0].limit_seconds, 100e-6) && close(buckets[10].limit_seconds, 1100e-6));
+        assert!(histogram(&Tally::new()).is_empty());
+    }
+
+    #[test]
+    fn one_value_makes_a_histogram_of_one() {
+        let buckets = histogram(&tally([500]));
+        assert_eq!(buckets.iter().map(|bucket| bucket.count).sum::<u64>(), 1);
+        assert_eq!(buckets[0].count, 1);
+    }
+
+    #[test]
+    fn seconds_without_requests_are_zero_rows() {
+        let mut tally = Tally::new();
+        tally.succeeded(10, Duration::from_micros(4), 0);
+        tally.succeeded(10, Duration::from_micros(8), 0);
+        tally.succeeded(12, Duration::from_micros(1), 0);
+        let rows: Vec<_> = timeline(&tally)
+            .iter()
+            .map(|sample| (sample.unix_second, sample.count, sample.mean_ns, sample.greatest_ns))
+            .collect();
+        assert_eq!(rows, [(10, 2, 6_000, 8_000), (11, 0, 0, 0), (12, 1, 1_000, 1_000)]);
+    }
+}

@@ -1,0 +1,258 @@
+//! The text of one run: etcd's layout exactly, followed by additional lines.
+
+use crate::output::summary::{BAR_MAX, Sample, Summary};
+use crate::server::ServerFigures;
+use std::error::Error;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// Optional parts of the text.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Print the fewest digits that read back as the same number, without an exponent, instead of four decimals.
+    pub precise: bool,
+    /// Print the figures of each second after the distribution.
+    pub timeline: bool,
+}
+
+/// The text of a report.
+pub fn text(summary: &Summary, server: Option<&ServerFigures>, options: Options) -> String {
+    let mut out = String::new();
+    if let Some(reason) = &summary.partial {
+        let done = summary.succeeded + summary.failed;
+        line(&mut out, format_args!("\nPartial: {done} of {} requests ({reason})", summary.planned));
+    }
+    if summary.succeeded > 0 {
+        append_summary(&mut out, summary, options);
+        append_histogram(&mut out, summary, options);
+        append_distribution(&mut out, summary, options);
+        if options.timeline {
+            append_timeline(&mut out, &summary.timeline);
+        }
+    }
+    append_errors(&mut out, summary);
+    if summary.succeeded > 0 {
+        let cpu = summary.client_cpu_micros_per_request;
+        line(&mut out, format_args!("\nClient:\n  CPU:\t{cpu:.1} µs per request."));
+    }
+    if let Some(server) = server.filter(|_| summary.succeeded > 0) {
+        append_server(&mut out, server, summary.succeeded);
+    }
+    out
+}
+
+/// An error and its causes in one line.
+pub fn chain(error: &dyn Error) -> String {
+    let causes = std::iter::successors(Some(error), |cause| (*cause).source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn append_summary(out: &mut String, summary: &Summary, options: Options) {
+    line(out, format_args!("\nSummary:"));
+    for (name, seconds) in [
+        ("Total", summary.total_seconds),
+        ("Slowest", summary.slowest_seconds),
+        ("Fastest", summary.fastest_seconds),
+        ("Average", summary.average_seconds),
+        ("Stddev", summary.stddev_seconds),
+    ] {
+        line(out, format_args!("  {name}:\t{} secs.", options.show(seconds)));
+    }
+    line(out, format_args!("  Requests/sec:\t{}", options.show(summary.requests_per_second)));
+}
+
+fn append_histogram(out: &mut String, summary: &Summary, options: Options) {
+    line(out, format_args!("\nResponse time histogram:"));
+    let most = summary.histogram.iter().map(|bucket| bucket.count).max().unwrap_or(0);
+    for bucket in &summary.histogram {
+        let bar = (bucket.count * BAR_MAX).checked_div(most).unwrap_or(0);
+        let bar = "∎".repeat(bar as usize);
+        line(out, format_args!("  {} [{}]\t|{bar}", options.show(bucket.limit_seconds), bucket.count));
+    }
+}
+
+fn append_distribution(out: &mut String, summary: &Summary, options: Options) {
+    line(out, format_args!("\nLatency distribution:"));
+    for percentile in summary.percentiles.iter().filter(|percentile| percentile.seconds > 0.0) {
+        line(out, format_args!("  {}% in {} secs.", percentile.percent, options.show(percentile.seconds)));
+    }
+    line(out, format_args!("  max in {} secs.", options.show(summary.slowest_seconds)));
+}
+
+/// The header names milliseconds, the cells have units, as in etcd's tool.
+fn append_timeline(out: &mut String, timeline: &[Sample]) {
+    line(out, format_args!("\nSample in one second (unix latency throughput):"));
+    line(out, format_args!("UNIX-SECOND,MIN-LATENCY-MS,AVG-LATENCY-MS,MAX-LATENCY-MS,AVG-THROUGHPUT"));
+    for sample in timeline {
+        let [least, mean, greatest] =
+            [sample.least_ns, sample.mean_ns, sample.greatest_ns].map(Duration::from_nanos);
+        line(out, format_args!("{},{least:?},{mean:?},{greatest:?},{}", sample.unix_second, sample.count));
+    }
+}
+
+fn append_errors(out: &mut String, summary: &Summary) {
+    if summary.errors.is_empty() {
+        return;
+    }
+    line(out, format_args!("\nError distribution:"));
+    for group in &summary.errors {
+        line(out, format_args!("  [{}]\t{}: {}", group.count, group.code, group.sample));
+    }
+}
+
+fn append_server(out: &mut String, server: &ServerFigures, requests: u64) {
+    line(out, format_args!("\nServer:"));
+    let cpu = server.cpu_seconds() * 1e6 / requests as f64;
+    line(out, format_args!("  CPU:\t{cpu:.1} µs per request, all processes."));
+    if let Some(written) = server.bytes_written() {
+        let written = written as f64 / requests as f64;
+        line(out, format_args!("  Written:\t{written:.0} bytes per request, all processes."));
+    }
+    for process in &server.processes {
+        let cpu = process.cpu_seconds * 1e6 / requests as f64;
+        let rss = process.resident_bytes as f64 / 1e6;
+        line(out, format_args!("  {}:\t{cpu:.1} µs per request, RSS {rss:.0} MB.", process.name));
+    }
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    writeln!(out, "{text}").expect("a String grows");
+}
+
+impl Options {
+    fn show(self, number: f64) -> String {
+        if self.precise { number.to_string() } else { format!("{number:.4}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::failure::{Code, Failure};
+    use crate::run::Measurement;
+    use crate::run::recorder::Tally;
+    use crate::server::ProcessFigures;
+
+    const SHORT: Options = Options { precise: false, timeline: false };
+
+    fn measurement() -> Measurement {
+        let mut tally = Tally::new();
+        for latency in 1..=1000 {
+            let latency = Duration::from_micros(latency);
+            tally.succeeded(1_700_000_000, latency, 28);
+        }
+        Measurement {
+            tally,
+            wall: Duration::from_millis(500),
+            client_cpu: Duration::from_millis(12),
+            planned: 1000,
+            ..Measurement::default()
+        }
+    }
+
+    const GOLDEN: &str = "
+Summary:
+  Total:\t0.5000 secs.
+  Slowest:\t0.0010 secs.
+  Fastest:\t0.0000 secs.
+  Average:\t0.0005 secs.
+  Stddev:\t0.0003 secs.
+  Requests/sec:\t2000.0000
+
+Response time histogram:
+  0.0000 [1]\t|
+  0.0001 [99]\t|∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎
+  0.0002 [100]\t|∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎
+  0.0003 [100]\t|∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎
+  0.0004 [100]\t|∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎
+  0.0005 [100]\t|∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎
+  0.0006 [100]\t|∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎
+  0.0007 [100]\t|∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎
+  0.0008 [100]\t|∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎
+  0.0009 [100]\t|∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎
+  0.0010 [100]\t|∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎
+
+Latency distribution:
+  10% in 0.0001 secs.
+  25% in 0.0003 secs.
+  50% in 0.0005 secs.
+  75% in 0.0008 secs.
+  90% in 0.0009 secs.
+  95% in 0.0010 secs.
+  99% in 0.0010 secs.
+  99.9% in 0.0010 secs.
+  max in 0.0010 secs.
+
+Client:
+  CPU:\t12.0 µs per request.
+";
+
+    #[test]
+    fn the_layout_is_etcds_followed_by_additional_lines() {
+        assert_eq!(text(&Summary::of(&measurement()), None, SHORT), GOLDEN);
+    }
+
+    #[test]
+    fn errors_follow_the_distribution_grouped_by_code() {
+        let mut measurement = measurement();
+        for _ in 0..3 {
+            measurement.tally.failed(&Failure::unavailable("etcdserver: no leader"));
+        }
+        measurement.tally.failed(&Failure::new(Code(8), "etcdserver: too many requests"));
+        let text = text(&Summary::of(&measurement), None, SHORT);
+        let expected = "\nError distribution:\n  [1]\tResourceExhausted: etcdserver: too many requests\n  \
+                        [3]\tUnavailable: etcdserver: no leader\n\nClient:\n";
+        assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn without_any_success_only_the_errors_are_shown() {
+        let mut measurement = Measurement { tally: Tally::new(), ..measurement() };
+        measurement.tally.failed(&Failure::unavailable("etcdserver: no leader"));
+        let text = text(&Summary::of(&measurement), None, SHORT);
+        assert_eq!(text, "\nError distribution:\n  [1]\tUnavailable: etcdserver: no leader\n");
+    }
+
+    #[test]
+    fn a_partial_run_says_so_first() {
+        let measurement = Measurement { planned: 5000, partial: Some("interrupted".into()), ..measurement() };
+        let text = text(&Summary::of(&measurement), None, SHORT);
+        assert!(text.starts_with("\nPartial: 1000 of 5000 requests (interrupted)\n\nSummary:\n"), "{text}");
+    }
+
+    #[test]
+    fn each_second_is_a_line_of_the_sample() {
+        let options = Options { timeline: true, ..SHORT };
+        let text = text(&Summary::of(&measurement()), None, options);
+        let expected = "\nSample in one second (unix latency throughput):\n\
+                        UNIX-SECOND,MIN-LATENCY-MS,AVG-LATENCY-MS,MAX-LATENCY-MS,AVG-THROUGHPUT\n\
+                        1700000000,1µs,500.5µs,1ms,1000\n";
+        assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn the_servers_part_is_per_request() {
+        let process = |name: &str| ProcessFigures {
+            name: name.into(),
+            cpu_seconds: 0.02,
+            resident_bytes: 30_000_000,
+            resident_peak_bytes: Some(40_000_000),
+            bytes_written: Some(150_000),
+        };
+        let server = ServerFigures { processes: vec![process("a"), process("b")] };
+        let text = text(&Summary::of(&measurement()), Some(&server), SHORT);
+        let expected = "\nServer:\n  CPU:\t40.0 µs per request, all processes.\n  \
+                        Written:\t300 bytes per request, all processes.\n  \
+                        a:\t20.0 µs per request, RSS 30 MB.\n  b:\t20.0 µs per request, RSS 30 MB.\n";
+        assert!(text.ends_with(expected), "{text}");
+    }
+
+    #[test]
+    fn full_precision_prints_the_shortest_digits_that_read_back() {
+        for (number, expected) in
+            [(0.0, "0"), (0.0166, "0.0166"), (3625.2074, "3625.2074"), (0.00001234, "0.00001234")]
+        {
+            assert_eq!(Options { precise: true, ..SHORT }.show(number), expected);
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The load over HTTP/1.1 with JSON: `POST /v3/kv/put` and `/v3/kv/range` of etcd's gateway.
+//!
+//! One connection per caller with one request at a time, as in the tools of the published measurements. One
+//! task per caller: it is made for hundreds of callers, not thousands.
+
+use crate::client::dial;
+use crate::client::endpoint::Endpoint;
+use crate::client::failure::{Code, Failure};
+use crate::client::http1::{Http1, Http1Reply};
+use crate::run::recorder::{Start, Tally};
+use crate::run::schedule::{Schedule, Turn};
+use crate::stats::progress::{Control, Counters};
+use crate::workload::frame::PREFIX_BYTES;
+use crate::workload::{Source, Workload};
+use api::etcdserverpb::{PutRequest, RangeRequest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::Full;
+use prost::Message;
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A gateway that answers more slowly cannot be measured.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A connection that takes longer to open has failed.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// A connection that takes longer to become ready after a reply is replaced.
+const READY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Between a broken connection and the next attempt.
+const REST: Duration = Duration::from_millis(200);
+/// The interval between checks whether the run was stopped.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The callers of one worker, connected.
+pub struct Gateway {
+    conns: Vec<Conn>,
+    shared: Rc<Shared>,
+}
+
+/// State that all callers of a worker share.
+struct Shared {
+    workload: Workload,
+    source: RefCell<Source>,
+    request_timeout: Option<Duration>,
+    tally: RefCell<Tally>,
+    control: Arc<Control>,
+    counters: Arc<Counters>,
+}
+
+struct Conn {
+    endpoint: Endpoint,
+    http: Http1,
+}
+
+/// Whether the server has a gateway; the error says why not.
+pub async fn probe(endpoint: &Endpoint) -> Result<(), String> {
+    let asked = async {
+        let workload = Workload::Range(RangeRequest { key: "foo".into(), ..Default::default() });
+        let request = http_request(&workload, endpoint, &workload.source(0).request(0));
+        open(endpoint, &Arc::default()).await?.call(request).await
+    };
+    match tokio::time::timeout(PROBE_TIMEOUT, asked).await {
+        Err(_) => Err(format!("no answer to POST /v3/kv/range within {PROBE_TIMEOUT:?}")),
+        Ok(Err(error)) => Err(format!("POST /v3/kv/range: {error}")),
+        Ok(Ok(reply)) if reply.status == StatusCode::OK => Ok(()),
+        Ok(Ok(reply)) => Err(format!("POST /v3/kv/range answers with status {}", reply.status.as_u16())),
+    }
+}
+
+impl Gateway {
+    /// Opens a connection for each caller, to the endpoints in turn.
+    pub async fn connect(
+        endpoints: &[Endpoint],
+        callers: usize,
+        workload: Workload,
+        source: Source,
+        request_timeout: Option<Duration>,
+        control: Arc<Control>,
+        counters: Arc<Counters>,
+    ) -> Result<Self, String> {
+        let mut conns = Vec::with_capacity(callers);
+        for caller in 0..callers {
+            let endpoint = &endpoints[caller % endpoints.len()];
+            let http = open(endpoint, &counters).await;
+            let http = http.map_err(|error| format!("endpoint {endpoint}: {error}"))?;
+            conns.push(Conn { endpoint: endpoint.clone(), http });
+        }
+        let shared = Rc::new(Shared {
+            source: RefCell::new(source),
+            request_timeout,
+            workload,
+            tally: RefCell::new(Tally::new()),
+            control,
+            counters,
+        });
+        Ok(Self { conns, shared })
+    }
+
+    /// Sends and receives until the schedule is used up or the run is stopped.
+    pub async fn run(self, schedule: Arc<Schedule>, start: Instant) -> io::Result<Tally> {
+        let start = Start::new(start);
+        let callers = tokio::task::LocalSet::new();
+        for conn in self.conns {
+            callers.spawn_local(self.shared.clone().drive(conn, schedule.clone(), start));
+        }
+        let control = self.shared.control.clone();
+        tokio::select! {
+            () = callers => {}
+            () = async {
+                while !control.is_stopped() {
+                    tokio::time::sleep(LOOK).await;
+                }
+            } => {}
+        }
+        Ok(self.shared.tally.take())
+    }
+}
+
+impl Shared {
+    /// One caller, from its first turn to the last.
+    async fn drive(self: Rc<Self>, mut conn: Conn, schedule: Arc<Schedule>, start: Start) {
+        while let Some(turn) = schedule.take(Instant::now()) {
+            if let Some(due) = turn.due {
+                tokio::time::sleep_until(due.into()).await;
+            }
+            let sent_at = Instant::now();
+            let frame = self.source.borrow_mut().request(turn.position);
+            let request = http_request(&self.workload, &conn.endpoint, &frame);
+            let reply = within(self.request_timeout, conn.http.call(request)).await;
+            let now = Instant::now();
+            let reusable = reply.is_ok() && conn.http.is_reusable(READY_TIMEOUT).await;
+            self.record(turn, sent_at, now, reply, start);
+            if !reusable && !self.reopen(&mut conn).await {
+                return;
+            }
+        }
+    }
+
+    fn record(
+        &self,
+        turn: Turn,
+        sent_at: Instant,
+        now: Instant,
+        reply: Result<Http1Reply, Failure>,
+        start: Start,
+    ) {
+        let mut tally = self.tally.borrow_mut();
+        let failure = match reply {
+            Ok(reply) if reply.status == StatusCode::OK => {
+                let sample = start.sample(turn.counts_from(sent_at), sent_at, now, reply.body.len() as u64);
+                tally.record(&sample);
+                return self.counters.add_answered(sample.latency.as_nanos() as u64);
+            }
+            Ok(reply) => refusal(&reply),
+            Err(failure) => failure,
+        };
+        tally.failed_at(turn.position, &failure);
+        self.counters.add_failed();
+    }
+
+    /// A new connection in place of one that ended; false when the run is over before there is one.
+    async fn reopen(&self, conn: &mut Conn) -> bool {
+        while !self.control.is_stopped() {
+            match open(&conn.endpoint, &self.counters).await {
+                Ok(opened) => {
+                    conn.http = opened;
+                    return true;
+                }
+                Err(_) => tokio::time::sleep(REST).await,
+            }
+        }
+        false
+    }
+}
+
+/// The gateway's error body: gRPC's code and message as JSON.
+fn refusal(reply: &Http1Reply) -> Failure {
+    let said: Option<serde_json::Value> = serde_json::from_slice(&reply.body).ok();
+    let field = |name: &str| said.as_ref().and_then(|said| said.get(name));
+    let code = field("code").and_then(serde_json::Value::as_u64).and_then(|code| u16::try_from(code).ok());
+    let message = field("message").and_then(serde_json::Value::as_str);
+    let status = format!("HTTP status {}", reply.status.as_u16());
+    Failure::new(code.map_or(Code::UNKNOWN, Code), message.map_or(status, str::to_owned))
+}
+
+/// The HTTP form of a gRPC frame.
+fn http_request(workload: &Workload, endpoint: &Endpoint, frame: &Bytes) -> Request<Full<Bytes>> {
+    let message = frame.slice(PREFIX_BYTES..);
+    let (path, body) = match workload {
+        Workload::Put(_) | Workload::TxnPut { .. } => {
+            let put = PutRequest::decode(message).expect("our own frame of one put");
+            let (key, value) = (STANDARD.encode(&put.key), STANDARD.encode(&put.value));
+            ("/v3/kv/put", format!(r#"{{"key":"{key}","value":"{value}"}}"#))
+        }
+        Workload::Range(_) | Workload::RangeStream(_) => {
+            let range = RangeRequest::decode(message).expect("our own frame of one range");
+            let (key, serializable) = (STANDARD.encode(&range.key), range.serializable);
+            ("/v3/kv/range", format!(r#"{{"key":"{key}","serializable":{serializable}}}"#))
+        }
+    };
+    let request = Request::post(path).header(header::HOST, endpoint.authority());
+    let request = request.header(header::CONTENT_TYPE, "application/json").body(body.into());
+    request.expect("an authority is a valid header")
+}
+
+async fn open(endpoint: &Endpoint, counters: &Arc<Counters>) -> io::Result<Http1> {
+    let opening = async {
+        let stream = dial::connect(endpoint, dial::HTTP1).await?;
+        Http1::open(dial::counted(stream, counters.clone())).await
+    };
+    tokio::time::timeout(DIAL_TIMEOUT, opening).await?
+}
+
+async fn within<T>(
+    timeout: Option<Duration>,
+    call: impl Future<Output = io::Result<T>>,
+) -> Result<T, Failure> {
+    let broken = |error| Failure::unavailable(format!("connection: {error}"));
+    let Some(timeout) = timeout else { return call.await.map_err(broken) };
+    match tokio::time::timeout(timeout, call).await {
+        Ok(reply) => reply.map_err(broken),
+        Err(_) => Err(Failure::new(Code::DEADLINE_EXCEEDED, format!("no answer within {timeout:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::Plan;
+    use crate::workload::Writes;
+    use crate::workload::keys::Order;
+    use bench_report::model::Protocol;
+    use bench_report::model::Values;
+    use std::io::{Read, Write};
+
+    /// Answers every request with the same bytes; returns the requests that it received.
+    fn server(answer: &'static str) -> (Endpoint, Arc<std::sync::Mutex<Vec<String>>>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string().parse().unwrap();
+        let requests = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let kept = requests.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, kept) = (stream.unwrap(), kept.clone());
+                std::thread::spawn(move || {
+                    let mut buffer = [0; 4096];
+                    while let Ok(length @ 1..) = stream.read(&mut buffer) {
+                        kept.lock().unwrap().push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+                        if stream.write_all(answer.as_bytes()).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        (endpoint, requests)
+    }
+
+    fn plan(endpoint: Endpoint) -> Plan {
+        let writes = Writes {
+            key_bytes: 2,
+            value_bytes: 3,
+            key_space: 9,
+            order: Order::Sequential,
+            values: Values::Same,
+            seed: 1,
+        };
+        Plan {
+            protocol: Protocol::HttpJson,
+            conns: 3,
+            clients: 3,
+            ..Plan::new(endpoint, Workload::Put(writes), 30)
+        }
+    }
+
+    #[test]
+    fn every_request_is_a_post_with_base64_and_counts_once() {
+        for answer in [
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n",
+        ] {
+            let (endpoint, requests) = server(answer);
+            let measurement = plan(endpoint.clone()).measure().unwrap();
+            assert_eq!((measurement.tally.succeeded_len(), measurement.tally.failed_len()), (30, 0));
+            assert_eq!(measurement.tally.body_bytes, 60);
+            let requests = requests.lock().unwrap();
+            assert_eq!(requests.len(), 30);
+            let head = format!("POST /v3/kv/put HTTP/1.1\r\nHost: {endpoint}\r\n");
+            assert!(requests[0].starts_with(&head), "{}", requests[0]);
+            assert!(requests.iter().any(|request| request.contains(r#"{"key":"AgA=","value":""#)));
+        }
+    }
+
+    #[test]
+    fn a_refusal_counts_by_its_grpc_code() {
+        let answer =
+            "HTTP/1.1 503 Unavailable\r\nContent-Length: 34\r\n\r\n{\"code\":14,\"message\":\"no leader.\"}";
+        let (endpoint, _) = server(answer);
+        let measurement = plan(endpoint).measure().unwrap();
+        let failures = &measurement.tally.failures[&Code::UNAVAILABLE];
+        assert_eq!((failures.count, failures.sample.as_str()), (30, "no leader."));
+    }
+
+    #[test]
+    fn a_request_without_an_answer_in_time_is_a_failure() {
+        let (endpoint, _) = server("");
+        let request_timeout = Some(Duration::from_millis(20));
+        let run = Plan { request_timeout, total: 6, ..plan(endpoint) }.start().unwrap();
+        let begin = Instant::now();
+        while !run.progress().finished && begin.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(run.progress().finished, "the run waits for answers that never come");
+        assert_eq!(run.finish().unwrap().tally.failures[&Code::DEADLINE_EXCEEDED].count, 6);
+    }
+
+    #[tokio::test]
+    async fn a_server_without_a_gateway_says_so() {
+        let (endpoint, _) = server("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(probe(&endpoint).await, Err("POST /v3/kv/range answers with status 404".into()));
+        let (endpoint, _) = server("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+        assert_eq!(probe(&endpoint).await, Ok(()));
+    }
+}

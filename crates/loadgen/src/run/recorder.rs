@@ -1,0 +1,365 @@
+//! Results of a run: one tally per worker, written without locks, merged at the end.
+//!
+//! * Latencies are kept in a histogram of three significant digits over nanoseconds; sums, least and greatest
+//!   are exact.
+//! * A failed call counts by its code and never as a latency.
+//! * *Latency* counts from the time at which a request should have been sent, *service time* from the time at
+//!   which a connection took it. In a closed loop with room on the connections both are equal.
+
+use crate::client::failure::{Code, Failure};
+use crate::stats::slices::Slices;
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Failed positions beyond this are only counted.
+const FAILED_POSITIONS_MAX: usize = 1 << 20;
+
+/// Results of a run, or of one worker's part of it.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    pub latencies_ns: Histogram<u64>,
+    /// From the time at which a connection took the request.
+    pub services_ns: Histogram<u64>,
+    /// Requests that were sent later than they should have been.
+    pub delayed: u64,
+    pub slices: Slices,
+    pub lateness: Lateness,
+    /// Mean and sum of squared distances from it, updated as values come (Welford): no loss of digits when
+    /// summed.
+    pub mean_ns: f64,
+    squares_ns: f64,
+    fastest_ns: u64,
+    pub slowest_ns: u64,
+    pub body_bytes: u64,
+    /// By the second of Unix time in which the request began.
+    pub seconds: BTreeMap<u64, Second>,
+    pub failures: BTreeMap<Code, Failures>,
+    /// Positions whose call failed, as far as they are kept.
+    failed_positions: Vec<u64>,
+}
+
+/// One answered call.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Second of Unix time in which the latency began to count.
+    pub unix_second: u64,
+    /// The same moment, after the start of the run.
+    pub began: Duration,
+    pub latency: Duration,
+    pub service: Duration,
+    pub body_bytes: u64,
+}
+
+/// The start of a run, by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    at: Instant,
+    /// Since the Unix epoch.
+    unix: Duration,
+}
+
+/// How well the load generator itself kept an intended pace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lateness {
+    /// Turns for which a caller waited.
+    pub kept: u64,
+    /// Of those, sent more than [`Lateness::SLACK`] after their moment, though a caller was free.
+    pub late: u64,
+    pub late_most_ns: u64,
+    /// Turns that found every caller busy at their moment: they were sent when one became free.
+    pub behind: u64,
+    pub behind_most_ns: u64,
+}
+
+/// Requests that began in one second of wall time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Second {
+    pub count: u64,
+    pub least_ns: u64,
+    pub sum_ns: u64,
+    pub greatest_ns: u64,
+}
+
+/// Failed calls of one code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failures {
+    pub count: u64,
+    /// The first message seen.
+    pub sample: String,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tally {
+    pub fn new() -> Self {
+        Self {
+            latencies_ns: Histogram::new(3).expect("three digits are within the histogram's range"),
+            services_ns: Histogram::new(3).expect("three digits are within the histogram's range"),
+            delayed: 0,
+            slices: Slices::default(),
+            lateness: Lateness::default(),
+            mean_ns: 0.0,
+            squares_ns: 0.0,
+            fastest_ns: u64::MAX,
+            slowest_ns: 0,
+            body_bytes: 0,
+            seconds: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            failed_positions: Vec::new(),
+        }
+    }
+
+    /// Counts one answered call that was sent when it should have been, at the start of the run.
+    pub fn succeeded(&mut self, unix_second: u64, latency: Duration, body_bytes: u64) {
+        let began = Duration::ZERO;
+        self.record(&Sample { unix_second, began, latency, service: latency, body_bytes });
+    }
+
+    /// Counts one answered call.
+    pub fn record(&mut self, sample: &Sample) {
+        let (latency_ns, service_ns) = (nanos(sample.latency), nanos(sample.service));
+        self.latencies_ns.record(latency_ns).expect("a histogram of this kind resizes itself");
+        self.services_ns.record(service_ns).expect("a histogram of this kind resizes itself");
+        self.delayed += u64::from(service_ns < latency_ns);
+        let distance = latency_ns as f64 - self.mean_ns;
+        self.mean_ns += distance / self.latencies_ns.len() as f64;
+        self.squares_ns += distance * (latency_ns as f64 - self.mean_ns);
+        self.fastest_ns = self.fastest_ns.min(latency_ns);
+        self.slowest_ns = self.slowest_ns.max(latency_ns);
+        self.body_bytes += sample.body_bytes;
+        self.seconds.entry(sample.unix_second).or_insert(Second::EMPTY).merge(&Second::of(latency_ns));
+        self.slices.add(sample.began, latency_ns);
+    }
+
+    /// A waiting caller sent the request of a turn this long after its intended time.
+    pub fn kept_pace(&mut self, late: Duration) {
+        self.lateness.kept += 1;
+        self.lateness.late += u64::from(late > Lateness::SLACK);
+        self.lateness.late_most_ns = self.lateness.late_most_ns.max(nanos(late));
+    }
+
+    /// A caller took a turn this long after its intended time.
+    pub fn fell_behind(&mut self, behind: Duration) {
+        self.lateness.behind += 1;
+        self.lateness.behind_most_ns = self.lateness.behind_most_ns.max(nanos(behind));
+    }
+
+    /// Counts one failed call.
+    pub fn failed(&mut self, failure: &Failure) {
+        let entry = self.failures.entry(failure.code);
+        entry.or_insert_with(|| Failures { count: 0, sample: failure.message.clone() }).count += 1;
+    }
+
+    /// Counts the failed call of a position.
+    pub fn failed_at(&mut self, position: u64, failure: &Failure) {
+        self.failed(failure);
+        if self.failed_positions.len() < FAILED_POSITIONS_MAX {
+            self.failed_positions.push(position);
+        }
+    }
+
+    /// Adds another worker's results to these.
+    pub fn merge(&mut self, other: &Tally) {
+        let (ours, theirs) = (self.succeeded_len() as f64, other.succeeded_len() as f64);
+        if theirs > 0.0 {
+            let distance = other.mean_ns - self.mean_ns;
+            self.squares_ns += other.squares_ns + distance * distance * ours * theirs / (ours + theirs);
+            self.mean_ns += distance * theirs / (ours + theirs);
+        }
+        self.latencies_ns.add(&other.latencies_ns).expect("both histograms resize themselves");
+        self.services_ns.add(&other.services_ns).expect("both histograms resize themselves");
+        self.delayed += other.delayed;
+        self.slices.merge(&other.slices);
+        self.lateness.merge(&other.lateness);
+        self.fastest_ns = self.fastest_ns.min(other.fastest_ns);
+        self.slowest_ns = self.slowest_ns.max(other.slowest_ns);
+        self.body_bytes += other.body_bytes;
+        for (&second, values) in &other.seconds {
+            self.seconds.entry(second).or_insert(Second::EMPTY).merge(values);
+        }
+        self.failed_positions.extend(&other.failed_positions);
+        for (&code, failures) in &other.failures {
+            let empty = || Failures { count: 0, sample: failures.sample.clone() };
+            self.failures.entry(code).or_insert_with(empty).count += failures.count;
+        }
+    }
+
+    pub fn succeeded_len(&self) -> u64 {
+        self.latencies_ns.len()
+    }
+
+    pub fn failed_len(&self) -> u64 {
+        self.failures.values().map(|failures| failures.count).sum()
+    }
+
+    /// Of the whole population, as etcd's tool computes it.
+    pub fn stddev_ns(&self) -> f64 {
+        (self.squares_ns / self.succeeded_len() as f64).sqrt()
+    }
+
+    /// Least latency; 0 when nothing succeeded.
+    pub fn fastest_ns(&self) -> u64 {
+        if self.succeeded_len() == 0 { 0 } else { self.fastest_ns }
+    }
+
+    /// The positions of failed calls in the run; `None` if there were too many to keep.
+    pub fn failed_positions(&self) -> Option<&[u64]> {
+        (self.failed_positions.len() as u64 == self.failed_len()).then_some(&self.failed_positions)
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Start {
+    /// The start of a run that began at `at`, a moment ago.
+    pub fn new(at: Instant) -> Self {
+        let since_start = at.elapsed();
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self { at, unix: unix.saturating_sub(since_start) }
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.at.elapsed()
+    }
+
+    /// A call whose latency counts from `clock_from`, handed to its connection at `sent_at` and answered at
+    /// `now`.
+    pub fn sample(&self, clock_from: Instant, sent_at: Instant, now: Instant, body_bytes: u64) -> Sample {
+        let began = clock_from.saturating_duration_since(self.at);
+        Sample {
+            unix_second: (self.unix + began).as_secs(),
+            began,
+            latency: now - clock_from,
+            service: now - sent_at,
+            body_bytes,
+        }
+    }
+}
+
+impl Lateness {
+    /// A smaller delay does not count: a reply takes tens of microseconds to read.
+    pub const SLACK: Duration = Duration::from_millis(1);
+
+    fn merge(&mut self, other: &Lateness) {
+        self.kept += other.kept;
+        self.late += other.late;
+        self.late_most_ns = self.late_most_ns.max(other.late_most_ns);
+        self.behind += other.behind;
+        self.behind_most_ns = self.behind_most_ns.max(other.behind_most_ns);
+    }
+}
+
+impl Second {
+    pub const EMPTY: Second = Second { count: 0, least_ns: u64::MAX, sum_ns: 0, greatest_ns: 0 };
+
+    fn of(latency_ns: u64) -> Self {
+        Self { count: 1, least_ns: latency_ns, sum_ns: latency_ns, greatest_ns: latency_ns }
+    }
+
+    fn merge(&mut self, other: &Second) {
+        self.count += other.count;
+        self.least_ns = self.least_ns.min(other.least_ns);
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+        self.greatest_ns = self.greatest_ns.max(other.greatest_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(latencies_ms: &[u64]) -> Tally {
+        let mut tally = Tally::new();
+        for &latency in latencies_ms {
+            tally.succeeded(1000 + latency / 10, Duration::from_millis(latency), 10);
+        }
+        tally
+    }
+
+    #[test]
+    fn merging_parts_equals_recording_the_whole() {
+        let whole = tally(&[1, 2, 3, 40, 50, 600]);
+        let mut merged = tally(&[1, 40, 600]);
+        merged.merge(&tally(&[2, 3, 50]));
+        merged.merge(&Tally::new());
+        assert_eq!(merged.latencies_ns, whole.latencies_ns);
+        assert!((merged.mean_ns - whole.mean_ns).abs() < 1.0);
+        assert!((merged.stddev_ns() - whole.stddev_ns()).abs() < 1.0);
+        assert_eq!((merged.fastest_ns(), merged.slowest_ns), (1_000_000, 600_000_000));
+        assert_eq!((merged.seconds, merged.body_bytes), (whole.seconds, 60));
+    }
+
+    #[test]
+    fn mean_and_deviation_are_those_of_the_population() {
+        let tally = tally(&[2, 4, 4, 4, 5, 5, 7, 9]);
+        assert!((tally.mean_ns - 5e6).abs() < 1e-3);
+        assert!((tally.stddev_ns() - 2e6).abs() < 1e-3);
+    }
+
+    #[test]
+    fn service_time_is_recorded_separately_from_latency() {
+        let mut tally = Tally::new();
+        let sample = Sample {
+            unix_second: 1,
+            began: Duration::ZERO,
+            latency: Duration::from_millis(500),
+            service: Duration::from_millis(2),
+            body_bytes: 0,
+        };
+        tally.record(&sample);
+        tally.record(&Sample { latency: sample.service, ..sample });
+        assert_eq!(tally.delayed, 1);
+        assert!(tally.latencies_ns.max() >= 499_000_000 && tally.services_ns.max() < 3_000_000);
+    }
+
+    #[test]
+    fn a_late_generator_is_distinguished_from_busy_callers() {
+        let mut tally = Tally::new();
+        tally.kept_pace(Duration::from_micros(80));
+        tally.kept_pace(Duration::from_millis(3));
+        tally.fell_behind(Duration::from_millis(40));
+        let mut merged = Tally::new();
+        merged.merge(&tally);
+        let lateness =
+            Lateness { kept: 2, late: 1, late_most_ns: 3_000_000, behind: 1, behind_most_ns: 40_000_000 };
+        assert_eq!(merged.lateness, lateness);
+    }
+
+    #[test]
+    fn failures_are_grouped_by_code_with_the_first_message() {
+        let mut tally = Tally::new();
+        tally.failed(&Failure::unavailable("etcdserver: no leader"));
+        tally.failed(&Failure::unavailable("etcdserver: leader changed"));
+        let mut other = Tally::new();
+        other.failed(&Failure::new(Code(8), "etcdserver: mvcc: database space exceeded"));
+        tally.merge(&other);
+        let grouped: Vec<_> = tally
+            .failures
+            .iter()
+            .map(|(code, failures)| format!("{code} {} {}", failures.count, failures.sample))
+            .collect();
+        assert_eq!(
+            grouped,
+            [
+                "ResourceExhausted 1 etcdserver: mvcc: database space exceeded",
+                "Unavailable 2 etcdserver: no leader"
+            ]
+        );
+        assert_eq!((tally.failed_len(), tally.succeeded_len(), tally.fastest_ns()), (3, 0, 0));
+    }
+
+    #[test]
+    fn seconds_hold_the_requests_that_began_in_them() {
+        let tally = tally(&[1, 3, 12]);
+        let first = Second { count: 2, least_ns: 1_000_000, sum_ns: 4_000_000, greatest_ns: 3_000_000 };
+        assert_eq!(tally.seconds.get(&1000), Some(&first));
+        assert_eq!(tally.seconds.get(&1001).map(|second| second.count), Some(1));
+    }
+}

@@ -1,0 +1,174 @@
+//! When requests are sent: assigns turns until the total is reached.
+//!
+//! * Closed loop: a caller takes its next turn when its previous request is answered; with a rate, turns are
+//!   spaced by a token bucket of one token shared by all callers, and waiting for it is outside the measured
+//!   time.
+//! * Open loop: turn i is due at `start + i / rate` even if the server stalls, and its latency counts from
+//!   then.
+//!
+//! Must not depend on requests, connections or results. Time is an argument.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// The pace of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// As fast as replies arrive.
+    Unlimited,
+    /// At most so many per second; latency counts from the sending.
+    AtMost(f64),
+    /// So many per second; latency counts from the intended time of sending.
+    Open(f64),
+}
+
+/// Turns of one run, shared by all workers.
+#[derive(Debug)]
+pub struct Schedule {
+    total: u64,
+    taken: AtomicU64,
+    pace: Pace,
+    start: Instant,
+    /// No turns are assigned after this time, even if some are left.
+    until: Option<Instant>,
+    /// Nanoseconds after `start` at which the bucket holds a token again.
+    token_at: AtomicU64,
+}
+
+/// The right to send one request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Turn {
+    /// 0, 1, 2, … without gaps over all workers.
+    pub position: u64,
+    /// Not before this moment; `None` means at once.
+    pub due: Option<Instant>,
+    /// Latency counts from `due` instead of the moment of sending.
+    pub from_due: bool,
+}
+
+impl Turn {
+    /// The moment that latency counts from, for a caller that could send at `since`.
+    pub fn counts_from(&self, since: Instant) -> Instant {
+        self.due.filter(|_| self.from_due).unwrap_or(since)
+    }
+}
+
+impl Schedule {
+    /// `start` is the moment that an open loop counts from.
+    pub fn new(total: u64, pace: Pace, start: Instant) -> Self {
+        Self { total, taken: AtomicU64::new(0), pace, start, until: None, token_at: AtomicU64::new(0) }
+    }
+
+    /// Ends the schedule at a moment, if one is given, where the total would take longer.
+    pub fn until(self, until: Option<Instant>) -> Self {
+        Self { until, ..self }
+    }
+
+    /// The next turn, or `None` when all were taken.
+    pub fn take(&self, now: Instant) -> Option<Turn> {
+        // Checked first, so that idle callers do not increase the counter.
+        if self.taken.load(Relaxed) >= self.total || self.until.is_some_and(|until| now >= until) {
+            return None;
+        }
+        let position = self.taken.fetch_add(1, Relaxed);
+        if position >= self.total {
+            return None;
+        }
+        let (due, from_due) = match self.pace {
+            Pace::Unlimited => (None, false),
+            Pace::AtMost(per_second) => (self.reserve_token(per_second, now), false),
+            Pace::Open(per_second) => {
+                let offset = Duration::from_secs_f64(position as f64 / per_second);
+                (Some(self.start + offset), true)
+            }
+        };
+        Some(Turn { position, due, from_due })
+    }
+
+    /// Takes the current token, or the next one that is not reserved.
+    fn reserve_token(&self, per_second: f64, now: Instant) -> Option<Instant> {
+        let interval_ns = (1e9 / per_second) as u64;
+        let now_ns = now.saturating_duration_since(self.start).as_nanos() as u64;
+        // Unused tokens beyond the first are lost: the bucket holds one.
+        let next = |token_at: u64| Some(token_at.max(now_ns) + interval_ns);
+        let token_at = self.token_at.fetch_update(Relaxed, Relaxed, next).expect("next is never None");
+        (token_at > now_ns).then(|| self.start + Duration::from_nanos(token_at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn millis(start: Instant, turn: Turn) -> Option<u128> {
+        turn.due.map(|due| (due - start).as_millis())
+    }
+
+    #[test]
+    fn turns_are_numbered_without_gaps_and_end_at_the_total() {
+        let start = Instant::now();
+        let schedule = Schedule::new(3, Pace::Unlimited, start);
+        let positions: Vec<_> =
+            std::iter::from_fn(|| schedule.take(start)).map(|turn| turn.position).collect();
+        assert_eq!(positions, [0, 1, 2]);
+        assert_eq!(schedule.take(start), None);
+    }
+
+    #[test]
+    fn a_limited_rate_spaces_turns_evenly_and_starts_at_once() {
+        let start = Instant::now();
+        let schedule = Schedule::new(4, Pace::AtMost(100.0), start);
+        let dues: Vec<_> =
+            std::iter::from_fn(|| schedule.take(start)).map(|turn| millis(start, turn)).collect();
+        assert_eq!(dues, [None, Some(10), Some(20), Some(30)]);
+    }
+
+    #[test]
+    fn unused_tokens_do_not_accumulate() {
+        let start = Instant::now();
+        let schedule = Schedule::new(10, Pace::AtMost(100.0), start);
+        let late = start + Duration::from_secs(5);
+        let dues: Vec<_> = (0..3).map(|_| millis(start, schedule.take(late).expect("ten turns"))).collect();
+        assert_eq!(dues, [None, Some(5010), Some(5020)]);
+    }
+
+    #[test]
+    fn turns_of_an_open_loop_are_due_by_the_clock_and_not_by_replies() {
+        let start = Instant::now();
+        let schedule = Schedule::new(10, Pace::Open(1000.0), start);
+        let late = start + Duration::from_secs(5);
+        for position in 0..5 {
+            let turn = schedule.take(late).expect("ten turns");
+            assert_eq!(turn.due, Some(start + Duration::from_millis(position)));
+            assert!(turn.from_due);
+        }
+    }
+
+    #[test]
+    fn a_schedule_ends_at_its_time_limit_even_if_turns_are_left() {
+        let start = Instant::now();
+        let until = start + Duration::from_secs(1);
+        let schedule = Schedule::new(10, Pace::Unlimited, start).until(Some(until));
+        assert!(schedule.take(start).is_some());
+        assert_eq!(schedule.take(until), None);
+    }
+
+    #[test]
+    fn threads_share_one_rate() {
+        let start = Instant::now();
+        let schedule = Schedule::new(400, Pace::AtMost(1000.0), start);
+        let mut dues: Vec<u128> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let turns = std::iter::from_fn(|| schedule.take(start));
+                        turns.map(|turn| millis(start, turn).unwrap_or(0)).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
+        });
+        dues.sort_unstable();
+        assert_eq!(dues, (0..400).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,471 @@
+//! One worker: one thread, one task, all its connections and callers.
+//!
+//! ```text
+//!   epoll ─▶ ready links: read ─▶ their callers: record, next request ─▶ links again: write ─▶ epoll
+//! ```
+//!
+//! * One request in flight per caller. Caller i sends through connection object i mod conns; each of those
+//!   holds one link per endpoint and gives its calls to them in turn.
+//! * A poll of the worker visits everything that is ready once and then returns to epoll, so a busy
+//!   connection waits for the others. Replies to many callers are read with one system call, and their
+//!   next requests are written with one.
+//! * A server limits how many calls a connection may have open. Callers beyond that wait here, first come,
+//!   first served, and their latency includes the wait.
+//! * One call costs: 1 allocation and copy of the request, 2 clock readings, no task, no timer, no contended
+//!   lock.
+
+use crate::client::call::{Call, Replies};
+use crate::client::failure::{Code, Failure};
+use crate::client::link::{Change, Link};
+use crate::client::reply::Answer;
+use crate::run::ready::ReadyQueue;
+use crate::run::recorder::{Start, Tally};
+use crate::run::schedule::{Schedule, Turn};
+use crate::run::timer::Timer;
+use crate::stats::progress::{Control, Counters};
+use crate::workload::Source;
+use bytes::Bytes;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::time::{Interval, MissedTickBehavior};
+
+/// The interval of checks that no event triggers: a stop, an overdue call, a link that may dial again.
+const HOUSEKEEPING: Duration = Duration::from_millis(50);
+/// Rounds of reading and writing before the worker returns to epoll. Callers answered in the first round
+/// send in the second; a third handles what arrived meanwhile.
+const ROUNDS_MAX: usize = 3;
+
+/// Called for each acknowledged write and for each failed call.
+pub trait Observer: Send + Sync {
+    /// The server answered the write of `key` with success at `revision`.
+    fn acknowledged(&self, position: u64, key: Bytes, revision: i64);
+
+    /// A call failed. The server may have executed it, unless the failure says otherwise.
+    fn failed(&self, position: u64, failure: &Failure);
+}
+
+/// The connections, callers and settings of one worker.
+pub struct Setup {
+    /// `endpoints_len` links for each connection object, one object after the other.
+    pub links: Vec<Link>,
+    pub endpoints_len: usize,
+    pub callers: usize,
+    pub source: Source,
+    pub replies: Replies,
+    pub request_timeout: Option<Duration>,
+    /// How long callers wait for a link before the run is given up.
+    pub patience: Duration,
+    pub control: Arc<Control>,
+    pub counters: Arc<Counters>,
+    pub observer: Option<Arc<dyn Observer>>,
+}
+
+/// See the module's head.
+pub struct Worker {
+    setup: Setup,
+    /// Which link of each connection object gets the next call.
+    cursors: Vec<usize>,
+    callers: Vec<Caller>,
+    /// Slots: the links, then the callers.
+    ready: ReadyQueue,
+    waiting: BinaryHeap<Reverse<(Instant, u32)>>,
+    stranded: Vec<u32>,
+    /// For each link, the callers that wait for room. A caller that timed out may still be in it.
+    queues: Vec<VecDeque<u32>>,
+    /// Callers that are not done.
+    active: usize,
+    tally: Tally,
+}
+
+enum Caller {
+    /// Wants a turn.
+    Free,
+    /// Its turn is not due yet.
+    Early(Turn),
+    /// No link of its connection object is up.
+    Stranded {
+        turn: Turn,
+        since: Instant,
+    },
+    /// Its link has as many calls open as the server allows.
+    Queued {
+        turn: Turn,
+        since: Instant,
+        link: u32,
+    },
+    Calling(Call),
+    /// No turns are left.
+    Done,
+}
+
+/// Whether a caller can make progress without waiting.
+enum Next {
+    Again,
+    Wait,
+}
+
+/// State of a worker during a run.
+struct Running {
+    schedule: Arc<Schedule>,
+    start: Start,
+    timer: Timer,
+    housekeeping: Interval,
+}
+
+impl Worker {
+    pub fn new(setup: Setup) -> Self {
+        assert!(setup.links.len().is_multiple_of(setup.endpoints_len), "each object has a link per endpoint");
+        let conns = setup.links.len() / setup.endpoints_len;
+        Self {
+            ready: ReadyQueue::new(setup.links.len() + setup.callers),
+            // Objects begin at different endpoints, or the first calls of a run would all go to the same one.
+            cursors: (0..conns).collect(),
+            callers: (0..setup.callers).map(|_| Caller::Free).collect(),
+            waiting: BinaryHeap::new(),
+            stranded: Vec::new(),
+            queues: setup.links.iter().map(|_| VecDeque::new()).collect(),
+            active: setup.callers,
+            tally: Tally::new(),
+            setup,
+        }
+    }
+
+    /// Opens all links. The first that cannot be opened ends it.
+    pub async fn connect(&mut self) -> Result<(), String> {
+        for slot in 0..self.setup.links.len() {
+            self.ready.push(slot as u32);
+        }
+        let deadline = Box::pin(tokio::time::sleep(self.setup.patience));
+        tokio::select! {
+            result = std::future::poll_fn(|context| self.poll_connect(context)) => result,
+            () = deadline => Err("not all connections could be opened in time".into()),
+        }
+    }
+
+    fn poll_connect(&mut self, context: &mut Context<'_>) -> Poll<Result<(), String>> {
+        self.ready.begin(context.waker());
+        let mut batch = Vec::new();
+        self.ready.take(&mut batch);
+        for slot in batch {
+            let link = &mut self.setup.links[slot as usize];
+            let mut context = Context::from_waker(self.ready.waker(slot));
+            if link.poll(Instant::now(), &mut context) == Change::WentDown {
+                return Poll::Ready(Err(format!("endpoint {}: {}", link.endpoint(), link.reason())));
+            }
+        }
+        if self.ready.end() {
+            context.waker().wake_by_ref();
+        }
+        if self.setup.links.iter().all(Link::is_up) { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    /// Sends and receives until the schedule is used up or the run is stopped.
+    pub async fn run(mut self, schedule: Arc<Schedule>, start: Instant) -> io::Result<Tally> {
+        let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
+        housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let start = Start::new(start);
+        let timer = Timer::new()?;
+        let mut running = Running { schedule, start, timer, housekeeping };
+        for slot in 0..self.setup.links.len() + self.setup.callers {
+            self.ready.push(slot as u32);
+        }
+        let turns = std::future::poll_fn(|context| self.poll_run(&mut running, context));
+        // tokio's cooperative budget would only delay this task, the only one of its runtime.
+        tokio::task::unconstrained(turns).await?;
+        Ok(self.tally)
+    }
+
+    fn poll_run(&mut self, running: &mut Running, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.ready.begin(context.waker());
+        if running.housekeeping.poll_tick(context).is_ready() {
+            self.check_periodically(running);
+            // Registers for the next tick.
+            let _ = running.housekeeping.poll_tick(context);
+        }
+        if let Err(error) = self.wake_early(running, context) {
+            return Poll::Ready(Err(error));
+        }
+        let mut batch = Vec::new();
+        for _ in 0..ROUNDS_MAX {
+            self.ready.take(&mut batch);
+            if batch.is_empty() {
+                break;
+            }
+            for slot in batch.drain(..) {
+                self.visit(slot, running);
+            }
+        }
+        let more = self.ready.end();
+        if self.active == 0 || self.setup.control.is_stopped() {
+            return Poll::Ready(Ok(()));
+        }
+        if more {
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    fn visit(&mut self, slot: u32, running: &mut Running) {
+        let links = self.setup.links.len();
+        match (slot as usize).checked_sub(links) {
+            Some(caller) => self.drive(caller, running),
+            None => self.poll_link(slot as usize),
+        }
+    }
+
+    fn poll_link(&mut self, index: usize) {
+        let mut context = Context::from_waker(self.ready.waker(index as u32));
+        match self.setup.links[index].poll(Instant::now(), &mut context) {
+            Change::Nothing => {}
+            // h2 fails the calls in flight; callers in the queue choose another link.
+            Change::WentDown => self.queues[index].drain(..).for_each(|slot| self.ready.push(slot)),
+            Change::CameUp => self.wake_stranded(),
+        }
+    }
+
+    /// Advances one caller as far as possible.
+    fn drive(&mut self, caller: usize, running: &mut Running) {
+        let mut now = Instant::now();
+        loop {
+            let state = std::mem::replace(&mut self.callers[caller], Caller::Done);
+            let (state, next) = self.step(caller, state, &mut now, running);
+            self.callers[caller] = state;
+            match next {
+                Next::Again => {}
+                Next::Wait => return,
+            }
+        }
+    }
+
+    fn step(
+        &mut self,
+        caller: usize,
+        state: Caller,
+        now: &mut Instant,
+        running: &mut Running,
+    ) -> (Caller, Next) {
+        match state {
+            Caller::Calling(mut call) => {
+                let mut context = Context::from_waker(self.ready.waker(self.slot(caller)));
+                match call.poll(self.setup.replies, &mut context) {
+                    Poll::Pending => (Caller::Calling(call), Next::Wait),
+                    Poll::Ready(result) => {
+                        *now = Instant::now();
+                        self.call_ended(call.link);
+                        self.record(&call, result, *now, running);
+                        (Caller::Free, Next::Again)
+                    }
+                }
+            }
+            Caller::Free => match running.schedule.take(*now) {
+                None => {
+                    self.active -= 1;
+                    (Caller::Done, Next::Wait)
+                }
+                Some(turn) => match turn.due {
+                    Some(due) if due > *now => {
+                        self.waiting.push(Reverse((due, self.slot(caller))));
+                        (Caller::Early(turn), Next::Wait)
+                    }
+                    Some(due) => {
+                        self.tally.fell_behind(*now - due);
+                        self.begin(caller, turn, *now)
+                    }
+                    None => self.begin(caller, turn, *now),
+                },
+            },
+            Caller::Early(turn) if turn.due.is_some_and(|due| due > *now) => {
+                (Caller::Early(turn), Next::Wait)
+            }
+            Caller::Early(turn) => {
+                self.tally.kept_pace(turn.due.map_or(Duration::ZERO, |due| *now - due));
+                self.begin(caller, turn, *now)
+            }
+            Caller::Stranded { turn, since } => self.begin(caller, turn, since),
+            Caller::Queued { turn, since, link } => self.leave_queue(caller, turn, since, link),
+            Caller::Done => (Caller::Done, Next::Wait),
+        }
+    }
+
+    /// Sends the request of a turn that was due at `since`, or queues it for a link.
+    fn begin(&mut self, caller: usize, turn: Turn, since: Instant) -> (Caller, Next) {
+        let Some(link) = self.next_link(caller) else {
+            self.stranded.push(self.slot(caller));
+            return (Caller::Stranded { turn, since }, Next::Wait);
+        };
+        if !self.queues[link].is_empty() || !self.setup.links[link].has_room() {
+            let slot = self.slot(caller);
+            self.queues[link].push_back(slot);
+            return (Caller::Queued { turn, since, link: link as u32 }, Next::Wait);
+        }
+        self.send(caller, turn, since, since, link)
+    }
+
+    /// A caller in the queue of a link was woken: there is room, or the link is gone.
+    fn leave_queue(&mut self, caller: usize, turn: Turn, since: Instant, link: u32) -> (Caller, Next) {
+        let index = link as usize;
+        if !self.setup.links[index].is_up() {
+            return self.begin(caller, turn, since);
+        }
+        if !self.setup.links[index].has_room() {
+            let slot = self.slot(caller);
+            self.queues[index].push_front(slot);
+            return (Caller::Queued { turn, since, link }, Next::Wait);
+        }
+        self.send(caller, turn, since, Instant::now(), index)
+    }
+
+    fn send(
+        &mut self,
+        caller: usize,
+        turn: Turn,
+        since: Instant,
+        now: Instant,
+        index: usize,
+    ) -> (Caller, Next) {
+        let request = self.setup.source.request(turn.position);
+        let kept = if self.setup.observer.is_some() { request.clone() } else { Bytes::new() };
+        let mut context = Context::from_waker(self.ready.waker(index as u32));
+        match self.setup.links[index].send(request, &mut context) {
+            Ok(response) => {
+                let clock_from = turn.counts_from(since);
+                let call = Call::new(turn.position, index as u32, clock_from, now, kept, response);
+                (Caller::Calling(call), Next::Again)
+            }
+            Err(error) => {
+                let endpoint = self.setup.links[index].endpoint();
+                let failure = Failure::unavailable(format!("send to {endpoint}: {error}"));
+                self.record_failure(turn.position, &failure);
+                // Polling the link detects that it ended; until then this caller must not retry.
+                self.ready.push(index as u32);
+                self.ready.push(self.slot(caller));
+                (Caller::Free, Next::Wait)
+            }
+        }
+    }
+
+    /// A call on a link ended: the first caller in its queue may send.
+    fn call_ended(&mut self, link: u32) {
+        self.setup.links[link as usize].call_ended();
+        while let Some(slot) = self.queues[link as usize].pop_front() {
+            // Skips callers that timed out.
+            if matches!(self.caller(slot), Caller::Queued { link: its, .. } if *its == link) {
+                self.ready.push(slot);
+                return;
+            }
+        }
+    }
+
+    /// The next link in turn that is up, of the connection object that `caller` uses.
+    fn next_link(&mut self, caller: usize) -> Option<usize> {
+        let endpoints = self.setup.endpoints_len;
+        let conn = caller % self.cursors.len();
+        let cursor = &mut self.cursors[conn];
+        for _ in 0..endpoints {
+            let index = conn * endpoints + *cursor % endpoints;
+            *cursor += 1;
+            if self.setup.links[index].is_up() {
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    fn record(&mut self, call: &Call, result: Result<Answer, Failure>, now: Instant, running: &Running) {
+        let answer = match result {
+            Ok(answer) => answer,
+            Err(failure) => return self.record_failure(call.position, &failure),
+        };
+        let sample = running.start.sample(call.clock_from, call.sent_at, now, answer.body_bytes);
+        self.tally.record(&sample);
+        self.setup.counters.add_answered(sample.latency.as_nanos() as u64);
+        if let Some(observer) = &self.setup.observer {
+            for (key, _) in self.setup.source.pairs_of(&call.request) {
+                observer.acknowledged(call.position, key, answer.revision);
+            }
+        }
+    }
+
+    fn record_failure(&mut self, position: u64, failure: &Failure) {
+        self.tally.failed_at(position, failure);
+        self.setup.counters.add_failed();
+        if let Some(observer) = &self.setup.observer {
+            observer.failed(position, failure);
+        }
+    }
+
+    /// Readies the callers whose turn is due and sets the timer for the next one.
+    fn wake_early(&mut self, running: &mut Running, context: &mut Context<'_>) -> io::Result<()> {
+        while let Some(&Reverse((due, slot))) = self.waiting.peek() {
+            if running.timer.poll_due(due, Instant::now(), context)?.is_pending() {
+                break;
+            }
+            self.waiting.pop();
+            self.ready.push(slot);
+        }
+        Ok(())
+    }
+
+    fn wake_stranded(&mut self) {
+        for slot in self.stranded.drain(..) {
+            self.ready.push(slot);
+        }
+    }
+
+    /// Periodic checks: links that may dial, overdue calls, unreachable endpoints.
+    fn check_periodically(&mut self, running: &Running) {
+        let now = Instant::now();
+        for (slot, link) in self.setup.links.iter().enumerate() {
+            if !link.is_up() {
+                self.ready.push(slot as u32);
+            }
+        }
+        if let Some(timeout) = self.setup.request_timeout {
+            self.fail_overdue(now, timeout);
+        }
+        let stranded_for = self.stranded.iter().filter_map(|&slot| match self.caller(slot) {
+            Caller::Stranded { since, .. } => Some(now - *since),
+            _ => None,
+        });
+        if stranded_for.max().is_some_and(|longest| longest > self.setup.patience) {
+            let link = self.setup.links.iter().find(|link| !link.is_up());
+            let reason =
+                link.map_or_else(String::new, |link| format!("{}: {}", link.endpoint(), link.reason()));
+            let patience = self.setup.patience;
+            let elapsed = running.start.elapsed().as_secs();
+            self.setup
+                .control
+                .stop(format!("no endpoint answered for {patience:?} at {elapsed} s ({reason})"));
+        }
+    }
+
+    fn fail_overdue(&mut self, now: Instant, timeout: Duration) {
+        for index in 0..self.callers.len() {
+            let (position, link) = match &self.callers[index] {
+                Caller::Calling(call) if now - call.sent_at > timeout => (call.position, Some(call.link)),
+                Caller::Queued { turn, since, .. } if now - *since > timeout => (turn.position, None),
+                _ => continue,
+            };
+            // Dropping the call resets its stream.
+            self.callers[index] = Caller::Free;
+            if let Some(link) = link {
+                self.call_ended(link);
+            }
+            let failure = Failure::new(Code::DEADLINE_EXCEEDED, format!("no answer within {timeout:?}"));
+            self.record_failure(position, &failure);
+            self.ready.push(self.slot(index));
+        }
+    }
+
+    fn slot(&self, caller: usize) -> u32 {
+        (self.setup.links.len() + caller) as u32
+    }
+
+    fn caller(&self, slot: u32) -> &Caller {
+        &self.callers[slot as usize - self.setup.links.len()]
+    }
+}

@@ -1,0 +1,21 @@
+//! Counters of one server, from either source.
+
+use crate::client::endpoint::Endpoint;
+
+/// The counters of one server at one moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Counters {
+    pub cpu_seconds: f64,
+    pub resident_bytes: u64,
+    pub resident_peak_bytes: Option<u64>,
+    pub bytes_written: Option<u64>,
+}
+
+/// Why a server's counters could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("read /proc/{pid}")]
+    Proc { pid: u32, source: procfs::ProcError },
+    #[error("read http://{endpoint}/metrics: {reason}")]
+    Metrics { endpoint: Endpoint, reason: String },
+}

@@ -1,0 +1,155 @@
+//! Resource use of the servers during a run: CPU time, memory, bytes written.
+//!
+//! Two sources: `/proc` of local processes with known ids, or the counters that a server exports at
+//! `/metrics`, which lack the bytes written. Figures are the difference of two readings; memory is that of
+//! the later one.
+
+mod counters; // what both sources provide
+pub mod machine; // the machine that a report names
+mod metrics; // counters over HTTP
+mod procfs; // counters of the kernel
+
+use counters::Counters;
+pub use counters::Error;
+pub use metrics::{ServerMetrics, server_metrics};
+pub use procfs::{machine_cpu_seconds, usage};
+
+use crate::client::endpoint::Endpoint;
+use serde::Serialize;
+
+/// Where the counters of one server come from.
+#[derive(Clone, Debug)]
+pub enum Probe {
+    /// A process on this machine.
+    Process { name: String, pid: u32 },
+    /// A server that shows its counters at `/metrics`.
+    Metrics(Endpoint),
+}
+
+/// The counters of all servers at one moment.
+#[derive(Clone, Debug)]
+pub struct Reading(Vec<Counters>);
+
+/// Resource use of the servers between two readings.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerFigures {
+    pub processes: Vec<ProcessFigures>,
+}
+
+/// Resource use of one server.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProcessFigures {
+    pub name: String,
+    pub cpu_seconds: f64,
+    /// At the later reading.
+    pub resident_bytes: u64,
+    /// The most since the process began.
+    pub resident_peak_bytes: Option<u64>,
+    /// To storage, as the kernel accounts it to the process.
+    pub bytes_written: Option<u64>,
+}
+
+/// Reads the counters of all servers.
+pub async fn read(probes: &[Probe]) -> Result<Reading, Error> {
+    let mut counters = Vec::with_capacity(probes.len());
+    for probe in probes {
+        counters.push(match probe {
+            Probe::Process { pid, .. } => procfs::counters(*pid)?,
+            Probe::Metrics(endpoint) => metrics::counters(endpoint).await?,
+        });
+    }
+    Ok(Reading(counters))
+}
+
+/// The resource use between two readings of `probes`.
+pub fn spent(probes: &[Probe], earlier: &Reading, later: &Reading) -> ServerFigures {
+    assert_eq!(earlier.0.len(), later.0.len(), "readings of the same servers");
+    let processes = probes.iter().zip(earlier.0.iter().zip(&later.0)).map(|(probe, (earlier, later))| {
+        let written = earlier.bytes_written.zip(later.bytes_written);
+        ProcessFigures {
+            name: probe.name(),
+            cpu_seconds: later.cpu_seconds - earlier.cpu_seconds,
+            resident_bytes: later.resident_bytes,
+            resident_peak_bytes: later.resident_peak_bytes,
+            bytes_written: written.map(|(earlier, later)| later.saturating_sub(earlier)),
+        }
+    });
+    ServerFigures { processes: processes.collect() }
+}
+
+impl Reading {
+    /// Of the largest server.
+    pub fn resident_bytes_max(&self) -> u64 {
+        self.0.iter().map(|counters| counters.resident_bytes).max().unwrap_or(0)
+    }
+}
+
+impl Probe {
+    pub fn name(&self) -> String {
+        match self {
+            Probe::Process { name, .. } => name.clone(),
+            Probe::Metrics(endpoint) => endpoint.to_string(),
+        }
+    }
+}
+
+impl ServerFigures {
+    /// Adds the later resource use of the same servers.
+    pub fn merge(&mut self, later: &ServerFigures) {
+        assert_eq!(self.processes.len(), later.processes.len(), "figures of the same servers");
+        for (ours, theirs) in self.processes.iter_mut().zip(&later.processes) {
+            ours.cpu_seconds += theirs.cpu_seconds;
+            ours.resident_bytes = theirs.resident_bytes;
+            ours.resident_peak_bytes = theirs.resident_peak_bytes;
+            ours.bytes_written = ours.bytes_written.zip(theirs.bytes_written).map(|(a, b)| a + b);
+        }
+    }
+
+    /// Of all servers together.
+    pub fn cpu_seconds(&self) -> f64 {
+        self.processes.iter().map(|process| process.cpu_seconds).sum()
+    }
+
+    /// Of all servers together; `None` if one of them has no such counter.
+    pub fn bytes_written(&self) -> Option<u64> {
+        self.processes.iter().map(|process| process.bytes_written).sum()
+    }
+
+    /// The highest peak of any server since it started, where known.
+    pub fn resident_peak_bytes_max(&self) -> Option<u64> {
+        self.processes.iter().filter_map(|process| process.resident_peak_bytes).max()
+    }
+
+    /// Of the largest server.
+    pub fn resident_bytes_max(&self) -> u64 {
+        self.processes.iter().map(|process| process.resident_bytes).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_use_of_a_running_process_is_measured() {
+        let probes = [Probe::Process { name: "self".into(), pid: std::process::id() }];
+        let earlier = read(&probes).await.unwrap();
+        let begin = std::time::Instant::now();
+        let mut sum = 0_u64;
+        while begin.elapsed() < std::time::Duration::from_millis(60) {
+            sum = sum.wrapping_add(std::hint::black_box(sum) | 1);
+        }
+        let later = read(&probes).await.unwrap();
+        let figures = spent(&probes, &earlier, &later);
+        assert!(figures.cpu_seconds() > 0.0 && figures.cpu_seconds() < 10.0, "{figures:?}");
+        assert!(figures.resident_bytes_max() > 1_000_000, "{figures:?}");
+        assert!(figures.bytes_written().is_some(), "{figures:?}");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_does_not_exist_is_named() {
+        let probes = [Probe::Process { name: "none".into(), pid: u32::MAX - 1 }];
+        let error = read(&probes).await.unwrap_err();
+        assert_eq!(error.to_string(), "read /proc/4294967294");
+    }
+}

@@ -1,0 +1,127 @@
+//! A logarithmic histogram of latencies with eight buckets per doubling, for uses in which an HDR histogram
+//! would be too large. Percentiles are at most an eighth too high.
+
+use std::time::Duration;
+
+/// Steps of the scale: from about a microsecond to more than an hour.
+pub const STEPS: usize = 256;
+const STEPS_PER_DOUBLING: u64 = 8;
+/// Nanoseconds are counted in units of this, so that finding the step needs no division.
+const UNIT_BITS: u32 = 10;
+
+/// How many values fell on each step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counts([u32; STEPS]);
+
+/// The step that a latency falls on; the last one takes everything above.
+pub fn step_of(latency_ns: u64) -> usize {
+    let units = latency_ns >> UNIT_BITS;
+    if units < STEPS_PER_DOUBLING {
+        return units as usize;
+    }
+    let doubling = units.ilog2() - STEPS_PER_DOUBLING.ilog2();
+    let within = (units >> doubling) - STEPS_PER_DOUBLING;
+    ((u64::from(doubling) + 1) * STEPS_PER_DOUBLING + within).min(STEPS as u64 - 1) as usize
+}
+
+/// The least latency that lies above a step.
+fn end_ns(step: usize) -> u64 {
+    let next = step as u64 + 1;
+    if next < 2 * STEPS_PER_DOUBLING {
+        return next << UNIT_BITS;
+    }
+    let doubling = next / STEPS_PER_DOUBLING - 1;
+    let within = next % STEPS_PER_DOUBLING;
+    ((STEPS_PER_DOUBLING + within) << doubling) << UNIT_BITS
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self([0; STEPS])
+    }
+}
+
+impl Counts {
+    /// From a count per step.
+    pub fn of(counts: [u32; STEPS]) -> Self {
+        Self(counts)
+    }
+
+    pub fn add(&mut self, latency_ns: u64) {
+        let count = &mut self.0[step_of(latency_ns)];
+        *count = count.saturating_add(1);
+    }
+
+    pub fn merge(&mut self, other: &Counts) {
+        for (ours, theirs) in self.0.iter_mut().zip(&other.0) {
+            *ours = ours.saturating_add(*theirs);
+        }
+    }
+
+    /// The counts since `earlier`.
+    pub fn since(&self, earlier: &Counts) -> Counts {
+        let mut counts = self.clone();
+        for (ours, theirs) in counts.0.iter_mut().zip(&earlier.0) {
+            *ours = ours.saturating_sub(*theirs);
+        }
+        counts
+    }
+
+    /// The latency that `percent` of all values stay below; `None` when nothing was counted.
+    pub fn percentile(&self, percent: f64) -> Option<Duration> {
+        let total: u64 = self.0.iter().map(|&count| u64::from(count)).sum();
+        let wanted = ((total as f64 * percent / 100.0).ceil() as u64).clamp(1, total.max(1));
+        let mut seen = 0;
+        for (step, &count) in self.0.iter().enumerate() {
+            seen += u64::from(count);
+            if total > 0 && seen >= wanted {
+                return Some(Duration::from_nanos(end_ns(step)));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_latency_lies_on_its_step_and_steps_are_an_eighth_wide() {
+        let mut latency = 1_u64;
+        while latency < 4_000_000_000_000 {
+            let step = step_of(latency);
+            assert!(latency < end_ns(step), "{latency} ns, step {step}");
+            assert!(step == 0 || latency >= end_ns(step - 1), "{latency} ns, step {step}");
+            if latency > 1 << 14 {
+                assert!(end_ns(step) as f64 <= latency as f64 * 1.126, "{latency} ns, step {step}");
+            }
+            latency += latency / 37 + 1;
+        }
+        assert_eq!(step_of(u64::MAX), STEPS - 1);
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_values_within_a_step() {
+        let mut counts = Counts::default();
+        assert_eq!(counts.percentile(50.0), None);
+        for millis in 1..=1000 {
+            counts.add(millis * 1_000_000);
+        }
+        for (percent, millis) in [(50.0, 500.0), (99.0, 990.0), (100.0, 1000.0)] {
+            let found = counts.percentile(percent).unwrap().as_secs_f64() * 1e3;
+            assert!(found >= millis && found <= millis * 1.13, "p{percent}: {found}");
+        }
+    }
+
+    #[test]
+    fn later_counts_are_the_difference() {
+        let mut earlier = Counts::default();
+        earlier.add(1_000_000);
+        let mut later = earlier.clone();
+        later.add(64_000_000);
+        assert!(later.since(&earlier).percentile(1.0).unwrap() > Duration::from_millis(60));
+        earlier.merge(&later.since(&earlier));
+        assert_eq!(earlier, later);
+    }
+}

@@ -1,0 +1,5 @@
+//! Statistics that threads share or merge. Uses nothing else of this crate.
+
+pub mod histogram; // coarse latency counts
+pub mod progress; // counters of a run in progress
+pub mod slices; // latencies over time

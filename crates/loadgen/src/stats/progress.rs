@@ -1,0 +1,98 @@
+//! State that the threads of a run share: the request to stop, and the progress.
+
+use crate::stats::histogram::{self, Counts};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+/// Stops a run before its end.
+#[derive(Debug, Default)]
+pub struct Control {
+    stopped: AtomicBool,
+    reason: Mutex<Option<String>>,
+}
+
+impl Control {
+    /// Ends the run within 50 ms and keeps its results so far. The first reason stays.
+    pub fn stop(&self, reason: impl Into<String>) {
+        let mut kept = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get_or_insert_with(|| reason.into());
+        drop(kept);
+        self.stopped.store(true, Relaxed);
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Relaxed)
+    }
+
+    /// Why the run was stopped, if it was.
+    pub fn reason(&self) -> Option<String> {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The progress of one worker. Aligned so that no two workers write to one cache line.
+///
+/// Only that worker writes, so plain stores suffice.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Counters {
+    answered: AtomicU64,
+    failed: AtomicU64,
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+    latencies: [AtomicU32; histogram::STEPS],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            answered: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
+            latencies: [const { AtomicU32::new(0) }; histogram::STEPS],
+        }
+    }
+}
+
+impl Counters {
+    pub fn add_answered(&self, latency_ns: u64) {
+        add(&self.answered, 1);
+        let step = &self.latencies[histogram::step_of(latency_ns)];
+        step.store(step.load(Relaxed).saturating_add(1), Relaxed);
+    }
+
+    pub fn add_failed(&self) {
+        add(&self.failed, 1);
+    }
+
+    pub fn add_sent(&self, bytes: usize) {
+        add(&self.sent_bytes, bytes as u64);
+    }
+
+    pub fn add_received(&self, bytes: usize) {
+        add(&self.received_bytes, bytes as u64);
+    }
+
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Relaxed)
+    }
+
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Relaxed)
+    }
+
+    /// Sent and received by the worker's connections.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.sent_bytes.load(Relaxed), self.received_bytes.load(Relaxed))
+    }
+
+    /// Latencies so far, coarsely.
+    pub fn latencies(&self) -> Counts {
+        Counts::of(std::array::from_fn(|step| self.latencies[step].load(Relaxed)))
+    }
+}
+
+fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Relaxed) + more, Relaxed);
+}

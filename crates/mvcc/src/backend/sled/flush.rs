@@ -1,0 +1,63 @@
+//! Waits for sled's flush, and detects a write that failed on one of sled's threads.
+//!
+//!   flush ─▶ one of sled's threads waits for the log ─▶ done
+//!     └─ not done within a period: a small write, which returns sled's error if there is one, and wakes the waiting flush
+//!
+//! sled writes a batch in two parts, on two of its threads. If the first part fails, that thread stores an
+//! error for later calls and wakes no waiting thread, so a flush would wait for ever. The next write finds
+//! the error and wakes them all.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Flushes `catalogue` to its file. After each `period` of waiting it writes to `key`, which has no other
+/// use.
+pub(super) fn flush(catalogue: &sled::Db, key: &[u8], period: Duration) -> sled::Result<()> {
+    let waker_state = Arc::new(FlushWaker::default());
+    let waker = Waker::from(Arc::clone(&waker_state));
+    let mut flushed = pin!(catalogue.flush_async());
+    let mut attempts: u64 = 0;
+    loop {
+        if let Poll::Ready(written) = flushed.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return written.map(|_bytes| ());
+        }
+        if !waker_state.wait_timeout(period) {
+            attempts += 1;
+            // The value must change: sled does not write an equal one.
+            let value = attempts.to_le_bytes();
+            if catalogue.get(key)?.is_some_and(|found| found == value) {
+                catalogue.remove(key)?;
+            } else {
+                catalogue.insert(key, &value)?;
+            }
+        }
+    }
+}
+
+/// Wakes the thread that waits for the flush.
+#[derive(Default)]
+struct FlushWaker {
+    is_woken: Mutex<bool>,
+    rings: Condvar,
+}
+
+impl FlushWaker {
+    fn wait_timeout(&self, period: Duration) -> bool {
+        let mut is_woken = self.is_woken.lock();
+        if !*is_woken {
+            self.rings.wait_for(&mut is_woken, period);
+        }
+        std::mem::take(&mut *is_woken)
+    }
+}
+
+impl Wake for FlushWaker {
+    fn wake(self: Arc<Self>) {
+        *self.is_woken.lock() = true;
+        self.rings.notify_one();
+    }
+}

@@ -1,0 +1,79 @@
+//! The cache of decoded blocks, bounded in bytes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::decoded::Decoded;
+use super::files::BlockLocation;
+use super::sealed::Block;
+use crate::error::Result;
+
+/// Decoded blocks that were read or written recently.
+pub(crate) struct BlockCache {
+    blocks: Cache<(u64, u64, u64), Arc<Decoded>, ByWeight>,
+}
+
+#[derive(Clone)]
+struct ByWeight;
+
+impl Weighter<(u64, u64, u64), Arc<Decoded>> for ByWeight {
+    fn weight(&self, _place: &(u64, u64, u64), block: &Arc<Decoded>) -> u64 {
+        block.weight() as u64
+    }
+}
+
+impl BlockCache {
+    /// `block_bytes` is the usual size of a block. It sizes the cache's tables, not its limit.
+    pub fn new(cache_bytes: u64, block_bytes: usize) -> Self {
+        let blocks = cache_bytes as usize / block_bytes.max(1) + 1;
+        BlockCache { blocks: Cache::with_weighter(blocks, cache_bytes, ByWeight) }
+    }
+
+    /// Whether blocks of `raw_bytes` in total usually stay in the cache. Each takes a little more than its
+    /// raw bytes.
+    pub fn fits(&self, raw_bytes: u64) -> bool {
+        raw_bytes <= self.blocks.capacity() / 4 * 3
+    }
+
+    /// The block's records, from memory if possible.
+    pub fn load(&self, block: &Block) -> Result<Arc<Decoded>> {
+        let Some(location) = block.location() else { return block.load() };
+        assert!(location.bytes > 0, "a stored block takes bytes");
+        let name = location.name();
+        if let Some(decoded) = self.blocks.get(&name) {
+            return Ok(decoded);
+        }
+        let decoded = block.load()?;
+        self.blocks.insert(name, decoded.clone());
+        Ok(decoded)
+    }
+
+    /// As `load`, but a block that is not in the cache is not added. For scans, which would evict blocks in
+    /// use.
+    pub fn load_without_caching(&self, block: &Block) -> Result<Arc<Decoded>> {
+        self.get(block).map_or_else(|| block.load(), Ok)
+    }
+
+    /// As `load_without_caching`, without the offsets of the records.
+    pub fn load_raw_without_caching(&self, block: &Block) -> Result<Bytes> {
+        self.get(block).map_or_else(|| block.load_raw(), |decoded| Ok(decoded.raw().clone()))
+    }
+
+    /// The block if it is in the cache.
+    fn get(&self, block: &Block) -> Option<Arc<Decoded>> {
+        block.location().and_then(|location| self.blocks.get(&location.name()))
+    }
+
+    /// Adds a block that was just written: the newest records are the most likely to be read.
+    pub fn insert(&self, location: &BlockLocation, decoded: Arc<Decoded>) {
+        self.blocks.insert(location.name(), decoded);
+    }
+
+    /// Removes a block that was rewritten.
+    pub fn remove(&self, location: &BlockLocation) {
+        self.blocks.remove(&location.name());
+    }
+}

@@ -1,0 +1,387 @@
+//! Block files: appending frames, syncing them, and removing files that are no longer used.
+//!
+//!   file header │ frame │ frame │ frame │ … leftover of a crash, overwritten
+//!   └ magic 8, version u32, number u64, crc u32
+//!
+//! * A frame is written once, at `end`, which only grows. Bytes that the catalogue refers to are never
+//!   overwritten.
+//! * A file is removed when none of its blocks is in use and it is not the current file. Its number is not
+//!   used again while the store is open, so (number, offset) always means the same block.
+//! * Frames are buffered and written together. `sync` writes the rest of the buffer and syncs every file
+//!   written to.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use crate::backend::{Backend, BlockFile};
+use crate::cursor::{Cursor, stamped};
+use crate::error::{Error, Result};
+
+/// The first bytes of every block file.
+const MAGIC: &[u8; 8] = b"mvccblks";
+/// Version of the file format, frames included. Files of other versions are refused.
+const VERSION: u32 = 1;
+/// Where the first frame begins.
+pub(crate) const HEADER_BYTES: u64 = 24;
+/// Bytes buffered for one write: enough to make the system call cheap, and few enough for the processor's
+/// cache.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Where a stored block is. It holds the file open, so the block stays readable after the file is removed.
+#[derive(Clone)]
+pub(crate) struct BlockLocation {
+    /// Generation of the store. File numbers begin at 1 again in a received store.
+    generation: u64,
+    pub number: u64,
+    pub offset: u64,
+    pub bytes: u32,
+    file: Arc<dyn BlockFile>,
+}
+
+impl BlockLocation {
+    /// Identifies the location among all that this process has used.
+    pub fn name(&self) -> (u64, u64, u64) {
+        (self.generation, self.number, self.offset)
+    }
+
+    /// Identifies the file among all that this process has used.
+    pub fn file_name(&self) -> (u64, u64) {
+        (self.generation, self.number)
+    }
+
+    /// The stored bytes, unchecked.
+    pub fn read(&self) -> Result<Vec<u8>> {
+        let mut stored = vec![0; self.bytes as usize];
+        match self.file.read_at(&mut stored, self.offset) {
+            Ok(()) => Ok(stored),
+            Err(source) if source.kind() == std::io::ErrorKind::UnexpectedEof => {
+                Err(self.damaged("the file is cut"))
+            }
+            Err(source) => Err(refused("read", &*self.file, source)),
+        }
+    }
+
+    /// The error for damaged bytes at this location.
+    pub fn damaged(&self, what: &'static str) -> Error {
+        Error::Corrupt { file: self.file.name(), offset: self.offset, what }
+    }
+}
+
+/// All block files of a store, and the one that is appended to.
+pub(crate) struct BlockFiles {
+    files: BTreeMap<u64, Usage>,
+    /// Number of the file that is appended to, if any.
+    current: Option<u64>,
+    buffer: Vec<u8>,
+    /// Files written to since the last sync.
+    unsynced: Vec<u64>,
+    next_number: u64,
+    file_bytes: u64,
+    generation: u64,
+}
+
+/// A file in use, with the number of its blocks.
+struct Usage {
+    file: Arc<dyn BlockFile>,
+    /// Where the next frame goes. Includes buffered frames.
+    end: u64,
+    /// Blocks in use.
+    blocks: usize,
+}
+
+impl BlockFiles {
+    /// `file_bytes`: size after which a new file is begun. `generation`: stores that this process installed
+    /// before.
+    pub fn new(file_bytes: u64, generation: u64) -> Self {
+        BlockFiles {
+            files: BTreeMap::new(),
+            current: None,
+            buffer: Vec::new(),
+            unsynced: Vec::new(),
+            next_number: 1,
+            file_bytes,
+            generation,
+        }
+    }
+
+    /// Registers a block of the catalogue.
+    pub fn adopt(
+        &mut self,
+        backend: &mut dyn Backend,
+        number: u64,
+        offset: u64,
+        bytes: u32,
+    ) -> Result<BlockLocation> {
+        let usage = match self.files.entry(number) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let file = backend.open_file(number)?;
+                check_header(&*file, number)?;
+                new.insert(Usage { file, end: HEADER_BYTES, blocks: 0 })
+            }
+        };
+        // Numbers only grow. Otherwise a cached block could be mistaken for another one at the same location.
+        self.next_number = self.next_number.max(number.saturating_add(1));
+        usage.blocks += 1;
+        usage.end = usage.end.max(offset.saturating_add(u64::from(bytes)));
+        Ok(BlockLocation { generation: self.generation, number, offset, bytes, file: usage.file.clone() })
+    }
+
+    /// Removes what a crash left: files without a block, and bytes after the last block of the newest file.
+    /// That file is appended to from now on. Called after all blocks were adopted.
+    pub fn clean(&mut self, backend: &mut dyn Backend) -> Result<()> {
+        for number in backend.files()? {
+            self.next_number = self.next_number.max(number.saturating_add(1));
+            // No entry refers to the file. A crash came between the sync of its blocks and the update for
+            // them, or between the update that freed the file and its removal.
+            if !self.files.contains_key(&number) {
+                backend.remove_file(number)?;
+            }
+        }
+        if let Some((&number, usage)) = self.files.last_key_value() {
+            let file = &*usage.file;
+            // Truncated, so that the next frame is not followed by the rest of an old one.
+            file.truncate(usage.end).map_err(|source| refused("truncate", file, source))?;
+            self.current = Some(number);
+            self.unsynced.push(number);
+        }
+        Ok(())
+    }
+
+    /// Appends a stored block. It counts as used at once, and is durable after `sync`.
+    pub fn append(&mut self, backend: &mut dyn Backend, frame: &[u8]) -> Result<BlockLocation> {
+        let number = self.file_with_room(backend, frame.len() as u64)?;
+        let usage = self.files.get_mut(&number).expect("the current file is known");
+        let bytes = u32::try_from(frame.len()).expect("a block is far below 4 GiB");
+        assert!(usage.end >= HEADER_BYTES && !frame.is_empty(), "frames follow the header");
+        let (generation, offset) = (self.generation, usage.end);
+        let location = BlockLocation { generation, number, offset, bytes, file: usage.file.clone() };
+        usage.end += frame.len() as u64;
+        usage.blocks += 1;
+        // Buffered: a checkpoint of 130 blocks takes eight system calls.
+        self.buffer.extend_from_slice(frame);
+        if self.buffer.len() >= WRITE_BYTES {
+            self.write_buffer()?;
+        }
+        Ok(location)
+    }
+
+    /// Makes every appended block durable.
+    pub fn sync(&mut self) -> Result<()> {
+        self.write_buffer()?;
+        assert!(self.buffer.is_empty(), "a sync writes the whole buffer");
+        for number in self.unsynced.drain(..) {
+            // A file that was emptied and removed meanwhile need not be synced.
+            let Some(usage) = self.files.get(&number) else { continue };
+            if !cfg!(feature = "mutant-unsynced-blocks") {
+                usage.file.sync().map_err(|source| refused("sync", &*usage.file, source))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Releases a block that neither memory nor the durable catalogue refers to.
+    pub fn release(&mut self, location: &BlockLocation) {
+        let usage = self.files.get_mut(&location.number).expect("a block in use keeps its file");
+        usage.blocks = usage.blocks.checked_sub(1).expect("every block is released once");
+    }
+
+    /// Removes the files without a block in use.
+    pub fn remove_unused(&mut self, backend: &mut dyn Backend) -> Result<()> {
+        let is_unused = |(number, usage): (&u64, &Usage)| {
+            (usage.blocks == 0 && Some(*number) != self.current).then_some(*number)
+        };
+        let unused: Vec<u64> = self.files.iter().filter_map(is_unused).collect();
+        for number in unused {
+            // No entry of the catalogue refers to the file. Readers that hold a location in it keep it open.
+            backend.remove_file(number)?;
+            self.files.remove(&number);
+        }
+        Ok(())
+    }
+
+    /// Number of each file, and its bytes after the header.
+    pub fn sizes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.files.iter().map(|(number, usage)| (*number, usage.end - HEADER_BYTES))
+    }
+
+    /// Ends appending to this file. If it is the current one, the next block begins another file.
+    pub fn close(&mut self, number: u64) -> Result<()> {
+        assert!(self.files.contains_key(&number), "a file that is not there");
+        if self.current == Some(number) {
+            self.write_buffer()?;
+            self.current = None;
+        }
+        Ok(())
+    }
+
+    /// Bytes of all files.
+    pub fn allocated(&self) -> u64 {
+        self.files.values().map(|usage| usage.end).sum()
+    }
+
+    /// Number of the file to append to. Begins a new file if the current one is full.
+    fn file_with_room(&mut self, backend: &mut dyn Backend, frame_bytes: u64) -> Result<u64> {
+        if let Some(number) = self.current {
+            let end = self.files[&number].end;
+            if end == HEADER_BYTES || end + frame_bytes <= self.file_bytes {
+                return Ok(number);
+            }
+        }
+        self.write_buffer()?;
+        let number = self.next_number;
+        assert!(!self.files.contains_key(&number), "a number names one file for good");
+        let file = backend.create_file(number)?;
+        self.next_number += 1;
+        self.files.insert(number, Usage { file, end: HEADER_BYTES, blocks: 0 });
+        self.current = Some(number);
+        self.buffer.extend_from_slice(&header(number));
+        Ok(number)
+    }
+
+    /// Writes the buffer at the offset that its frames were given. After a failed write the caller poisons
+    /// the maintainer; the next start finds these bytes after the last block and truncates them.
+    fn write_buffer(&mut self) -> Result<()> {
+        let Some(number) = self.current.filter(|_| !self.buffer.is_empty()) else { return Ok(()) };
+        let Usage { file, end, .. } = &self.files[&number];
+        let start = end - self.buffer_bytes_of(*end);
+        file.write_at(&self.buffer, start).map_err(|source| refused("write", &**file, source))?;
+        self.buffer.clear();
+        if self.unsynced.last() != Some(&number) {
+            self.unsynced.push(number);
+        }
+        Ok(())
+    }
+
+    /// Bytes of the buffer, which ends at `end`.
+    fn buffer_bytes_of(&self, end: u64) -> u64 {
+        let buffered = self.buffer.len() as u64;
+        assert!(buffered <= end, "a buffer larger than its file");
+        buffered
+    }
+}
+
+/// The header of block file `number`. It contains the number, so a file that was renamed or copied over
+/// another one is detected.
+fn header(number: u64) -> Vec<u8> {
+    stamped(MAGIC, VERSION, &[number])
+}
+
+/// Checks the header of block file `number`, once per start. Frames have checksums of their own.
+fn check_header(file: &dyn BlockFile, number: u64) -> Result<()> {
+    let mut found = vec![0; HEADER_BYTES as usize];
+    let damaged = |what| Error::Corrupt { file: file.name(), offset: 0, what };
+    match file.read_at(&mut found, 0) {
+        Ok(()) => check_header_bytes(&found, number).map_err(damaged),
+        Err(source) if source.kind() == std::io::ErrorKind::UnexpectedEof => {
+            Err(damaged("the file is shorter than its header"))
+        }
+        Err(source) => Err(refused("read", file, source)),
+    }
+}
+
+/// Checks the first bytes of block file `number`. The error says what is wrong with them.
+pub(crate) fn check_header_bytes(found: &[u8], number: u64) -> Result<(), &'static str> {
+    if found.len() < HEADER_BYTES as usize {
+        return Err("the file is shorter than its header");
+    }
+    if found == header(number) {
+        return Ok(());
+    }
+    let mut cursor = Cursor::new(found);
+    let is_ours = cursor.take(MAGIC.len()) == Some(MAGIC.as_slice());
+    let version = cursor.u32_le();
+    let is_intact = crc32c::crc32c(&found[..20]).to_le_bytes() == found[20..];
+    Err(match (is_intact, is_ours) {
+        (false, _) => "the file header's checksum does not match",
+        (true, false) => "not a block file",
+        (true, true) if version != Some(VERSION) => "a version of the format that this program does not know",
+        (true, true) => "a block file under the number of another",
+    })
+}
+
+/// The error for a failed operation of the file system.
+fn refused(attempt: &'static str, file: &dyn BlockFile, source: std::io::Error) -> Error {
+    Error::Io { attempt, path: file.name().into(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::MemoryBackend;
+
+    /// Appends `count` frames of 100 bytes to files of 300.
+    fn fill(files: &mut BlockFiles, disk: &mut MemoryBackend, count: u8) -> Vec<BlockLocation> {
+        (0..count).map(|number| files.append(disk, &[number; 100]).unwrap()).collect()
+    }
+
+    #[test]
+    fn frames_are_cut_into_files_and_read_back() {
+        let (mut disk, mut files) = (MemoryBackend::new(), BlockFiles::new(300, 0));
+        let locations = fill(&mut files, &mut disk, 7);
+        files.sync().unwrap();
+        assert_eq!(
+            locations.iter().map(|location| location.number).collect::<Vec<_>>(),
+            [1, 1, 2, 2, 3, 3, 4]
+        );
+        for (number, location) in locations.iter().enumerate() {
+            assert_eq!(location.read().unwrap(), [number as u8; 100]);
+        }
+        let expected: u64 =
+            disk.files().unwrap().iter().map(|n| disk.open_file(*n).unwrap().bytes().unwrap()).sum();
+        assert_eq!(files.allocated(), expected);
+    }
+
+    #[test]
+    fn a_file_is_removed_with_its_last_block_and_stays_readable() {
+        let (mut disk, mut files) = (MemoryBackend::new(), BlockFiles::new(300, 0));
+        let locations = fill(&mut files, &mut disk, 6);
+        files.sync().unwrap();
+        files.release(&locations[0]);
+        files.remove_unused(&mut disk).unwrap();
+        assert_eq!(disk.files().unwrap(), [1, 2, 3], "one block of the first file is in use");
+        files.release(&locations[1]);
+        files.release(&locations[4]);
+        files.release(&locations[5]);
+        files.remove_unused(&mut disk).unwrap();
+        assert_eq!(disk.files().unwrap(), [2, 3], "the current file stays, empty as it is");
+        assert_eq!(locations[1].read().unwrap(), [1; 100]);
+    }
+
+    #[test]
+    fn leftovers_of_a_crash_are_truncated_and_overwritten() {
+        let (mut disk, mut files) = (MemoryBackend::new(), BlockFiles::new(300, 0));
+        let locations = fill(&mut files, &mut disk, 5);
+        files.sync().unwrap();
+
+        // The catalogue has only the first block of file 2.
+        let mut reopened = BlockFiles::new(300, 0);
+        for location in &locations[..3] {
+            reopened.adopt(&mut disk, location.number, location.offset, location.bytes).unwrap();
+        }
+        reopened.clean(&mut disk).unwrap();
+        assert_eq!(disk.files().unwrap(), [1, 2]);
+        assert_eq!(disk.open_file(2).unwrap().bytes().unwrap(), HEADER_BYTES + 100);
+        let location = reopened.append(&mut disk, &[9; 100]).unwrap();
+        assert_eq!((location.number, location.offset), (2, HEADER_BYTES + 100));
+        assert_eq!(fill(&mut reopened, &mut disk, 1)[0].number, 4, "a number is not used twice");
+    }
+
+    #[test]
+    fn a_header_that_is_not_exactly_right_is_refused() {
+        let mut disk = MemoryBackend::new();
+        let file = disk.create_file(1).unwrap();
+        assert!(check_header(&*file, 1).is_err(), "empty");
+        file.write_at(&header(1), 0).unwrap();
+        assert!(check_header(&*file, 1).is_ok());
+        assert!(check_header(&*file, 2).is_err(), "another file's");
+        for position in 0..HEADER_BYTES {
+            let mut byte = [0];
+            file.read_at(&mut byte, position).unwrap();
+            file.write_at(&[byte[0] ^ 4], position).unwrap();
+            assert!(check_header(&*file, 1).is_err(), "byte {position}");
+            file.write_at(&byte, position).unwrap();
+        }
+    }
+}

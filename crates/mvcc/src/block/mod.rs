@@ -1,0 +1,31 @@
+//! Blocks: runs of records that are stored, checksummed and cached together.
+//!
+//!   OpenBlock ──seal──▶ Decoded ──codec──▶ frame in a block file
+//!                          ▲                  │
+//!                          └──── BlockCache ◀─┘ when a read needs a block that is not in memory
+//!
+//! * Records of a block ascend in revision, and so do blocks.
+//! * A sealed block never changes. Compaction writes new blocks.
+
+mod record; // one change of one key
+
+mod builder; // the block that the writer fills
+mod decoded; // a sealed block in memory
+
+pub(crate) mod codec; // the stored form of a block
+mod dead_list; // superseded records of a block
+mod files; // block files: append, sync, remove
+
+mod cache; // decoded blocks for readers
+mod sealed; // a sealed block, in memory or in a file
+mod table; // which block holds a revision
+
+pub(crate) use builder::OpenBlock;
+pub(crate) use cache::BlockCache;
+pub(crate) use codec::Identity;
+pub(crate) use dead_list::DeadList;
+pub(crate) use decoded::Decoded;
+pub(crate) use files::{BlockFiles, BlockLocation, HEADER_BYTES, check_header_bytes};
+pub(crate) use record::{Body, Record};
+pub(crate) use sealed::{Block, Content, live_records};
+pub(crate) use table::BlockTable;

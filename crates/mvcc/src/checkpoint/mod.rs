@@ -1,0 +1,13 @@
+//! Checkpoints: how the state becomes durable, and how it is read back at a start.
+
+pub(crate) mod catalogue; // entries of the catalogue
+mod durable; // the durable side of a store
+mod writer; // writes checkpoints
+
+mod index_builder; // rebuilds the index from records
+mod recovery; // reads a store back
+
+pub(crate) use catalogue::{BlockEntry, Digest, Entry, Marks, block_entry, crc_of, item_entry};
+pub(crate) use durable::{DurableState, StoredItem};
+pub(crate) use recovery::{RecoveredStore, load};
+pub(crate) use writer::CheckpointWriter;

@@ -1,0 +1,102 @@
+//! Writes checkpoints.
+//!
+//!   persist:  take (lock) ─▶ compress and append blocks ─▶ sync files ─▶ catalogue, one atomic update ─▶ swap (lock)
+//!
+//! * The catalogue refers only to blocks that are synced. Bytes that a crash before the update leaves in a
+//!   file are not part of the store.
+//! * Marks, items and blocks of one checkpoint become durable in one update. So the durable applied index
+//!   always matches the durable data.
+//! * The lock is held twice for a moment: to take the pending checkpoint, and to swap pointers. Sealed blocks
+//!   are read without it, because they do not change.
+
+use std::sync::Arc;
+
+use super::catalogue::Marks;
+use super::durable::DurableState;
+use crate::block::{Block, Content};
+use crate::error::Result;
+use crate::revision::Revision;
+use crate::store::{LockPurpose, PendingCheckpoint, Shared, State};
+use crate::types::Persisted;
+
+/// Writes the checkpoints of one store. The caller makes sure that nothing is written after an error.
+pub(crate) struct CheckpointWriter {
+    pub shared: Arc<Shared>,
+    pub durable: DurableState,
+}
+
+impl CheckpointWriter {
+    /// As `Maintainer::persist`.
+    pub fn persist(&mut self) -> Result<Persisted> {
+        if cfg!(feature = "mutant-early-checkpoint") {
+            let state = self.shared.state.read(LockPurpose::Checkpoint);
+            if state.applied.index % 2 == 1 && self.differs(&state) {
+                let (applied, revision) = (state.applied, state.revision);
+                return Ok(Persisted { applied, revision, blocks: 0, bytes_written: 0 });
+            }
+        }
+        let Some(checkpoint) = self.take_pending() else { return Ok(self.persisted(0, 0)) };
+        let first_new = Revision::first_of(self.durable.marks.revision + 1);
+        // Only blocks up to the checkpoint's revision: the writer may have sealed more.
+        let (from, sealed) = self.blocks_to_store(first_new, checkpoint.revision);
+        let (stored, bytes_written) = self.durable.store(&sealed)?;
+        let raw_bytes: usize = sealed.iter().map(|block| block.identity.raw_bytes as usize).sum();
+        self.durable.written.records += raw_bytes as u64;
+        self.durable.written.checkpoints += bytes_written;
+        assert_eq!(stored.len(), sealed.len(), "every block of the checkpoint is stored");
+        // The catalogue must not refer to bytes that a power cut can remove.
+        self.durable.files.sync()?;
+        self.durable.write_entries(&checkpoint, &stored)?;
+
+        for (old, new) in sealed.iter().zip(&stored) {
+            if let (Content::Memory(decoded), Content::Stored(location)) = (&old.content, &new.content) {
+                self.shared.cache.insert(location, decoded.clone());
+            }
+        }
+        // The writer has continued without waiting until here.
+        let (blocks, stored_bytes) = (stored.len(), self.durable.allocated());
+        let mut state = self.shared.state.write(LockPurpose::Checkpoint);
+        debug_assert!(state.block_table.len() >= from + blocks, "the writer only appends");
+        state.block_table.replace(from..from + blocks, stored);
+        state.unpersisted_bytes =
+            state.unpersisted_bytes.checked_sub(raw_bytes).expect("sealed blocks were counted");
+        state.stored_bytes = stored_bytes;
+        drop(state);
+        Ok(self.persisted(blocks, bytes_written))
+    }
+
+    /// The newest possible checkpoint, if it differs from the durable one.
+    fn take_pending(&self) -> Option<PendingCheckpoint> {
+        let mut state = self.shared.state.write(LockPurpose::Checkpoint);
+        if state.is_inside_entry {
+            state.is_checkpoint_requested = true;
+        } else if self.differs(&state) {
+            state.take_checkpoint();
+        }
+        state.pending.take()
+    }
+
+    /// Whether the state has anything that the last checkpoint does not have.
+    fn differs(&self, state: &State) -> bool {
+        let durable = &self.durable.marks;
+        let (applied, revision) = (state.applied, state.revision);
+        (applied, revision, state.compact_revision)
+            != (durable.applied, durable.revision, durable.compact_revision)
+            || !state.items_changed.is_empty()
+            || state.pending.is_some()
+    }
+
+    /// Sealed blocks of a checkpoint up to `revision`, and the position of the first.
+    fn blocks_to_store(&self, first_new: Revision, revision: i64) -> (usize, Vec<Arc<Block>>) {
+        let state = self.shared.state.read(LockPurpose::Checkpoint);
+        let from = state.block_table.position_from(first_new);
+        let newer = state.block_table.iter_from(from);
+        (from, newer.take_while(|block| block.identity.last.main <= revision).cloned().collect())
+    }
+
+    /// The result of `persist`.
+    fn persisted(&self, blocks: usize, bytes_written: u64) -> Persisted {
+        let Marks { applied, revision, .. } = self.durable.marks;
+        Persisted { applied, revision, blocks, bytes_written }
+    }
+}

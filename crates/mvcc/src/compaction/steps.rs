@@ -1,0 +1,160 @@
+//! The phases of a compaction.
+//!
+//!   Idle ─▶ Hashing ─▶ Pruning ─▶ Sweeping ─▶ Idle ─▶ Reclaim ─▶ Idle
+//!           (as etcd)  index      blocks             files with holes
+//!
+//! A compaction begins when its compact revision is durable. So it changes only stored blocks, and no read
+//! can need dropped records after a crash.
+
+use super::reclaim::{Reclaim, SpaceLimit};
+use super::sweep::{Dropped, Sweep};
+
+use crate::checkpoint::CheckpointWriter;
+use crate::error::Result;
+use crate::index::Next;
+use crate::store::{HashPass, LockPurpose, REMEMBERED, Shared, State};
+use crate::types::CompactProgress;
+
+/// Blocks hashed or swept in one step: some 4 MiB read, and at most as much written.
+const BLOCKS_PER_STEP: usize = 64;
+/// Physical compaction of one store.
+#[derive(Default)]
+pub(crate) struct Compaction {
+    phase: Phase,
+}
+
+#[derive(Default)]
+enum Phase {
+    #[default]
+    Idle,
+    /// The hash that etcd computes when it compacts, before records are removed.
+    Hashing {
+        target: i64,
+        pass: HashPass,
+    },
+    Pruning {
+        target: i64,
+        from: Box<[u8]>,
+        dropped: Dropped,
+    },
+    Sweeping {
+        target: i64,
+        sweep: Sweep,
+    },
+    /// Nothing is left to drop, but files have holes.
+    Reclaim(Reclaim),
+}
+
+impl Compaction {
+    /// `Maintainer::compact_step`; `bound` limits the space that files may take.
+    pub fn step(
+        &mut self,
+        checkpoints: &mut CheckpointWriter,
+        keys_max: usize,
+        bound: SpaceLimit,
+    ) -> Result<CompactProgress> {
+        let shared = checkpoints.shared.clone();
+        let phase = std::mem::take(&mut self.phase);
+        self.phase = match phase {
+            Phase::Idle => match Self::begin(checkpoints, &shared)? {
+                Some(next) => next,
+                None => match Reclaim::begin(&mut checkpoints.durable, &shared, bound)? {
+                    Some(reclaim) => Phase::Reclaim(reclaim),
+                    None => return Ok(Self::idle_or_waiting(checkpoints, &shared)),
+                },
+            },
+            Phase::Hashing { target, mut pass } => {
+                if pass.step(&shared, BLOCKS_PER_STEP)? {
+                    remember(&shared, pass);
+                    Self::pruning(target, &shared)
+                } else {
+                    Phase::Hashing { target, pass }
+                }
+            }
+            Phase::Pruning { target, from, mut dropped } => {
+                let mut state = shared.state.write(LockPurpose::Prune);
+                if shared.pins.any_below(target) {
+                    drop(state);
+                    self.phase = Phase::Pruning { target, from, dropped };
+                    return Ok(CompactProgress::Waiting);
+                }
+                let State { index, block_table, .. } = &mut *state;
+                let next =
+                    index.prune(&from, target, keys_max, |revision| dropped.add(revision, block_table));
+                drop(state);
+                match next {
+                    Next::From(from) => Phase::Pruning { target, from, dropped },
+                    Next::End => Phase::Sweeping { target, sweep: Sweep::new(dropped) },
+                }
+            }
+            Phase::Sweeping { target, mut sweep } => {
+                if sweep.step(&mut checkpoints.durable, &shared, target)? {
+                    return Ok(CompactProgress::Finished { revision: target });
+                }
+                Phase::Sweeping { target, sweep }
+            }
+            Phase::Reclaim(mut reclaim) => match reclaim.step(&mut checkpoints.durable, &shared)? {
+                true => Phase::Idle,
+                false => Phase::Reclaim(reclaim),
+            },
+        };
+        Ok(CompactProgress::More)
+    }
+
+    /// The first phase of the newest compaction, if that is durable.
+    fn begin(checkpoints: &mut CheckpointWriter, shared: &Shared) -> Result<Option<Phase>> {
+        // Read together: a compaction that is applied in between comes next.
+        let (target, before) = {
+            let state = shared.state.read(LockPurpose::Rewrite);
+            (state.compact_revision, state.compact_revision_before)
+        };
+        if target <= checkpoints.durable.marks.compacted {
+            return Ok(None);
+        }
+        // A compact revision only in memory would be lost in a crash. Then reads could ask for records that
+        // are gone.
+        if checkpoints.durable.marks.compact_revision < target {
+            checkpoints.persist()?;
+        }
+        if checkpoints.durable.marks.compact_revision < target {
+            return Ok(None);
+        }
+        assert!(
+            target <= checkpoints.durable.marks.revision,
+            "what is compacted is older than the checkpoint"
+        );
+        // An interrupted or skipped compaction leaves a state that etcd would not hash.
+        Ok(Some(match before {
+            Some(before) if before == checkpoints.durable.marks.compacted => {
+                Phase::Hashing { target, pass: HashPass::of_compaction(target, before) }
+            }
+            Some(_) | None => Self::pruning(target, shared),
+        }))
+    }
+
+    /// Prunes the index from its first key on.
+    fn pruning(target: i64, shared: &Shared) -> Phase {
+        let dropped = Dropped::new(shared.options.dropped_max);
+        Phase::Pruning { target, from: Box::default(), dropped }
+    }
+
+    /// `Waiting` if a compaction is left that cannot become durable inside an entry.
+    fn idle_or_waiting(checkpoints: &CheckpointWriter, shared: &Shared) -> CompactProgress {
+        if shared.state.published().compact_revision() > checkpoints.durable.marks.compacted {
+            CompactProgress::Waiting
+        } else {
+            CompactProgress::Idle
+        }
+    }
+}
+
+/// Keeps the hash for `Store::hash_kv`. Members compare the states at the end of a compaction, which are
+/// physically gone later.
+fn remember(shared: &Shared, pass: HashPass) {
+    let revision = shared.state.published().revision();
+    let mut hashes = shared.hashes.lock();
+    hashes.push_back(pass.finish(revision));
+    if hashes.len() > REMEMBERED {
+        hashes.pop_front();
+    }
+}

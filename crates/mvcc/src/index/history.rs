@@ -1,0 +1,490 @@
+//! The revisions of one key, without values.
+//!
+//!   generation 1: put put put delete │ generation 2: put put │ …
+//!
+//! * Revisions ascend within and across generations.
+//! * Only the last generation may be live. A tombstone ends a generation and is its last revision.
+//! * Compaction removes the oldest revisions first: the newest part of a history always remains.
+//!
+//! Most keys of most stores have one record. They take 24 bytes and no allocation (`Single`); other histories
+//! are boxed. The n-th revision of a generation has version `first_version + n`, so versions are not stored.
+//!
+//! Example: put@2 put@4 delete@7 put@9 gives the generations {2 4 7†} and {9}. A read at 5 sees the put of 4
+//! with create revision 2 and version 2. A read at 8 sees nothing. A read at 9 sees version 1, created at 9.
+//! A compaction at 8 removes the first generation, and the history is a `Single` again.
+
+use std::num::NonZeroU32;
+
+use crate::revision::Revision;
+
+/// The history of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum History {
+    /// One put and nothing else. `version` is non-zero so that the enum needs no tag.
+    Single {
+        modified: i64,
+        created: i64,
+        sub: u32,
+        version: NonZeroU32,
+    },
+    Many(Box<Generations>),
+}
+
+/// A put, as visible at some revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Visible {
+    pub revision: Revision,
+    pub create: i64,
+    pub version: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Generations {
+    /// Ended generations, oldest first.
+    ended: Vec<Generation>,
+    /// The newest generation. It has ended too if its key is deleted.
+    last: Generation,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Generation {
+    created: i64,
+    /// Version of `revisions[0]`; more than 1 after compaction removed older puts.
+    first_version: i64,
+    /// Puts, then a tombstone if `ended`. Never empty.
+    revisions: Vec<Revision>,
+    ended: bool,
+}
+
+impl History {
+    /// A history that begins with this put. Older puts may have been compacted.
+    pub fn with_put(put: Visible) -> Self {
+        match (u32::try_from(put.revision.sub), narrow(put.version)) {
+            (Ok(sub), Some(version)) => {
+                History::Single { modified: put.revision.main, created: put.create, sub, version }
+            }
+            _ => History::Many(Box::new(Generations { ended: Vec::new(), last: Generation::with_put(put) })),
+        }
+    }
+
+    /// A history that begins with a tombstone, because its puts were compacted.
+    pub fn with_tombstone(at: Revision) -> Self {
+        let last = Generation { created: at.main, first_version: 1, revisions: vec![at], ended: true };
+        History::Many(Box::new(Generations { ended: Vec::new(), last }))
+    }
+
+    /// The put that is visible at main revision `at`.
+    pub fn at(&self, at: i64) -> Option<Visible> {
+        match self {
+            History::Single { modified, created, sub, version } if *modified <= at => Some(Visible {
+                revision: Revision { main: *modified, sub: i64::from(*sub) },
+                create: *created,
+                version: i64::from(version.get()),
+            }),
+            History::Single { .. } => None,
+            History::Many(generations) => generations.at(at),
+        }
+    }
+
+    /// The put that is visible in the newest state.
+    pub fn newest(&self) -> Option<Visible> {
+        self.at(i64::MAX)
+    }
+
+    /// Whether a tombstone is among the changes of main revision `at`.
+    pub fn is_deleted_at(&self, at: i64) -> bool {
+        match self {
+            History::Single { .. } => false,
+            History::Many(generations) => {
+                let mut all = generations.ended.iter().chain([&generations.last]);
+                all.any(|generation| generation.ended && generation.newest().main == at)
+            }
+        }
+    }
+
+    /// Whether the newest record is a put.
+    pub fn is_live(&self) -> bool {
+        match self {
+            History::Single { .. } => true,
+            History::Many(generations) => !generations.last.ended,
+        }
+    }
+
+    /// Whether it has, or had, more than one record.
+    pub fn is_many(&self) -> bool {
+        matches!(self, History::Many(_))
+    }
+
+    /// Generations before the newest one.
+    pub fn ended(&self) -> usize {
+        match self {
+            History::Single { .. } => 0,
+            History::Many(generations) => generations.ended.len(),
+        }
+    }
+
+    /// Records that it refers to.
+    #[cfg(test)]
+    pub fn records(&self) -> usize {
+        match self {
+            History::Single { .. } => 1,
+            History::Many(generations) => {
+                let all = generations.ended.iter().chain([&generations.last]);
+                all.map(|generation| generation.revisions.len()).sum()
+            }
+        }
+    }
+
+    /// Revision of the newest record, tombstones included.
+    pub fn last_revision(&self) -> Revision {
+        match self {
+            History::Single { modified, sub, .. } => Revision { main: *modified, sub: i64::from(*sub) },
+            History::Many(generations) => generations.last.newest(),
+        }
+    }
+
+    /// What a put at `revision` creates: the next version of a live key, or a new generation.
+    pub fn next_put(&self, revision: Revision) -> Visible {
+        match self.newest() {
+            Some(newest) => Visible { revision, create: newest.create, version: newest.version + 1 },
+            None => Visible { revision, create: revision.main, version: 1 },
+        }
+    }
+
+    /// Appends a put. One that does not continue the last generation begins another.
+    pub fn push_put(&mut self, put: Visible) {
+        let generations = self.generations_after(put.revision);
+        if generations.last.ended {
+            let mut ended = std::mem::replace(&mut generations.last, Generation::with_put(put));
+            // An ended generation never grows.
+            ended.revisions.shrink_to_fit();
+            generations.ended.push(ended);
+        } else {
+            let newest = generations.last.visible(generations.last.revisions.len() - 1);
+            assert_eq!(
+                (put.create, put.version),
+                (newest.create, newest.version + 1),
+                "a put out of sequence"
+            );
+            generations.last.revisions.push(put.revision);
+        }
+    }
+
+    /// Appends a tombstone.
+    pub fn push_tombstone(&mut self, at: Revision) {
+        let generations = self.generations_after(at);
+        assert!(!generations.last.ended, "a deleted key deleted again");
+        generations.last.revisions.push(at);
+        generations.last.ended = true;
+    }
+
+    /// Removes what is not visible at any main revision ≥ `at`, except a tombstone at exactly `at`: a watch
+    /// that begins there must still report it. Calls `dropped` with the removed revisions, ascending. Returns
+    /// whether anything is left.
+    pub fn prune(&mut self, at: i64, dropped: &mut impl FnMut(Revision)) -> bool {
+        let History::Many(generations) = self else { return true };
+        // A generation is removed as a whole if the next one begins at or before `at`. A key can be deleted,
+        // put and deleted again in one request; keeping the first tombstone could leave two tombstones in a
+        // row.
+        let begins_of_next = generations.ended.iter().chain([&generations.last]).skip(1);
+        let succeeded = begins_of_next.take_while(|next| next.revisions[0].main <= at).count();
+        // Oldest first, so that `dropped` gets the key's revisions in order.
+        for generation in generations.ended.drain(..succeeded) {
+            generation.revisions.into_iter().for_each(&mut *dropped);
+        }
+        generations.ended.retain_mut(|generation| generation.prune(at, dropped));
+        generations.ended.shrink_to_fit();
+        if !generations.last.prune(at, dropped) {
+            match generations.ended.pop() {
+                Some(newest) => generations.last = newest,
+                None => return false,
+            }
+        }
+        if let Some(single) = generations.as_single() {
+            *self = single;
+        }
+        true
+    }
+
+    /// Whether it contains a record at `revision`.
+    pub fn contains(&self, revision: Revision) -> bool {
+        match self {
+            History::Single { .. } => self.last_revision() == revision,
+            History::Many(generations) => generations.contains(revision),
+        }
+    }
+
+    /// The boxed form, to append a record at `next`.
+    fn generations_after(&mut self, next: Revision) -> &mut Generations {
+        assert!(next > self.last_revision(), "history runs backward");
+        if let History::Single { .. } = self {
+            let only = self.newest().expect("a single put is always visible");
+            let mut last = Generation::with_put(only);
+            // Exact, because most keys have two records before the next compaction.
+            last.revisions.reserve_exact(1);
+            *self = History::Many(Box::new(Generations { ended: Vec::new(), last }));
+        }
+        match self {
+            History::Many(generations) => generations,
+            History::Single { .. } => unreachable!("boxed above"),
+        }
+    }
+}
+
+impl Generations {
+    /// As `History::at`: the newest generation that begins by `at` decides.
+    fn at(&self, at: i64) -> Option<Visible> {
+        // Most reads want the newest generation.
+        if self.last.revisions[0].main <= at {
+            return self.last.at(at);
+        }
+        self.ended.iter().rev().find(|generation| generation.revisions[0].main <= at)?.at(at)
+    }
+
+    /// As `History::contains`: only the newest generation that begins at or before `revision` can contain it.
+    fn contains(&self, revision: Revision) -> bool {
+        let begun = self.ended.partition_point(|generation| generation.revisions[0] <= revision);
+        let generation = match self.last.revisions[0] <= revision {
+            true => Some(&self.last),
+            false => begun.checked_sub(1).map(|newest| &self.ended[newest]),
+        };
+        generation.is_some_and(|generation| generation.revisions.binary_search(&revision).is_ok())
+    }
+
+    /// The `Single` form, if one put is left and its version fits.
+    fn as_single(&self) -> Option<History> {
+        let lone = self.ended.is_empty() && !self.last.ended && self.last.revisions.len() == 1;
+        let put = lone.then(|| self.last.visible(0))?;
+        Some(History::with_put(put)).filter(|history| matches!(history, History::Single { .. }))
+    }
+}
+
+impl Generation {
+    /// A generation whose first known put is this one.
+    fn with_put(put: Visible) -> Self {
+        Generation {
+            created: put.create,
+            first_version: put.version,
+            revisions: vec![put.revision],
+            ended: false,
+        }
+    }
+
+    /// Its last record, tombstone or put.
+    fn newest(&self) -> Revision {
+        *self.revisions.last().expect("a generation has at least one revision")
+    }
+
+    /// The newest put at or before `at`, unless the generation has ended by then.
+    fn at(&self, at: i64) -> Option<Visible> {
+        let seen = self.revisions.partition_point(|revision| revision.main <= at);
+        let is_tombstone = self.ended && seen == self.revisions.len();
+        if seen == 0 || is_tombstone { None } else { Some(self.visible(seen - 1)) }
+    }
+
+    /// The put at a position. Its version follows from the distance to the first one.
+    fn visible(&self, position: usize) -> Visible {
+        debug_assert!(!self.ended || position + 1 < self.revisions.len(), "a tombstone is not visible");
+        Visible {
+            revision: self.revisions[position],
+            create: self.created,
+            version: self.first_version + position as i64,
+        }
+    }
+
+    /// As `History::prune`, for one generation.
+    fn prune(&mut self, at: i64, dropped: &mut impl FnMut(Revision)) -> bool {
+        if self.ended && self.newest().main < at {
+            self.revisions.drain(..).for_each(dropped);
+            return false;
+        }
+        // The newest revision at or below `at` stays, whether put or tombstone: it is visible there.
+        let superseded = self.revisions.partition_point(|revision| revision.main <= at).saturating_sub(1);
+        if superseded > 0 {
+            self.revisions.drain(..superseded).for_each(dropped);
+            self.revisions.shrink_to_fit();
+            self.first_version += superseded as i64;
+        }
+        assert!(!self.revisions.is_empty(), "a generation keeps at least its newest revision");
+        true
+    }
+}
+
+/// A version in four bytes. `None` after four billion puts without a delete; such a key takes the boxed form.
+fn narrow(version: i64) -> Option<NonZeroU32> {
+    NonZeroU32::new(u32::try_from(version).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn revision(main: i64) -> Revision {
+        Revision::first_of(main)
+    }
+
+    /// Builds a history from puts (positive) and deletes (negative) at main revisions.
+    fn history(changes: &[i64]) -> History {
+        let first = Visible { revision: revision(changes[0]), create: changes[0], version: 1 };
+        let mut history = History::with_put(first);
+        for &change in &changes[1..] {
+            if change > 0 {
+                let put = history.next_put(revision(change));
+                history.push_put(put);
+            } else {
+                history.push_tombstone(revision(-change));
+            }
+        }
+        history
+    }
+
+    /// Mod revision, create revision and version that are visible at `at`.
+    fn seen(history: &History, at: i64) -> Option<(i64, i64, i64)> {
+        history.at(at).map(|visible| (visible.revision.main, visible.create, visible.version))
+    }
+
+    #[test]
+    fn a_single_put_takes_24_bytes() {
+        assert_eq!(size_of::<History>(), 24);
+        assert!(matches!(history(&[2]), History::Single { .. }));
+    }
+
+    #[test]
+    fn every_revision_sees_its_own_version() {
+        let history = history(&[2, 4, 5, -7, 9, 10]);
+        for (at, expected) in [
+            (1, None),
+            (2, Some((2, 2, 1))),
+            (3, Some((2, 2, 1))),
+            (4, Some((4, 2, 2))),
+            (6, Some((5, 2, 3))),
+            (7, None),
+            (8, None),
+            (9, Some((9, 9, 1))),
+            (100, Some((10, 9, 2))),
+        ] {
+            assert_eq!(seen(&history, at), expected, "at {at}");
+        }
+        assert!(history.is_live());
+    }
+
+    #[test]
+    fn pruning_keeps_what_a_reader_at_the_revision_sees() {
+        for (changes, at, dropped_expected) in [
+            (vec![2, 4, 5, -7, 9, 10], 4, vec![2]),
+            (vec![2, 4, 5, -7, 9, 10], 6, vec![2, 4]),
+            (vec![2, 4, 5, -7, 9, 10], 7, vec![2, 4, 5]), // the tombstone exactly there stays
+            (vec![2, 4, 5, -7, 9, 10], 8, vec![2, 4, 5, 7]),
+            (vec![2, 4, 5, -7, 9, 10], 10, vec![2, 4, 5, 7, 9]),
+            (vec![2], 100, vec![]),
+            (vec![2, 3], 1, vec![]),
+        ] {
+            let before = history(&changes);
+            let mut after = before.clone();
+            let mut dropped = Vec::new();
+            assert!(after.prune(at, &mut |revision| dropped.push(revision)));
+            assert_eq!(
+                dropped,
+                dropped_expected.into_iter().map(revision).collect::<Vec<_>>(),
+                "{changes:?} at {at}"
+            );
+            for change in &changes {
+                let revision = revision(change.abs());
+                assert!(before.contains(revision) && !before.contains(revision.next()), "{changes:?}");
+                assert_eq!(after.contains(revision), !dropped.contains(&revision), "{changes:?} at {at}");
+            }
+            for reader in at..12 {
+                assert_eq!(
+                    before.at(reader),
+                    after.at(reader),
+                    "{changes:?} pruned at {at}, read at {reader}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_deleted_before_the_revision_is_gone() {
+        let mut history = history(&[2, -3, 4, -6]);
+        let mut dropped = Vec::new();
+        assert!(!history.prune(7, &mut |revision| dropped.push(revision)));
+        assert_eq!(dropped.len(), 4);
+    }
+
+    #[test]
+    fn pruning_to_one_put_returns_to_the_small_form_with_its_version() {
+        let mut history = history(&[2, 4, 5]);
+        assert!(history.prune(5, &mut drop));
+        assert!(matches!(history, History::Single { .. }));
+        assert_eq!(seen(&history, 5), Some((5, 2, 3)));
+        let next = history.next_put(revision(8));
+        history.push_put(next);
+        assert_eq!(seen(&history, 8), Some((8, 2, 4)));
+    }
+
+    #[test]
+    fn a_version_beyond_32_bits_survives() {
+        let version = i64::from(u32::MAX) + 1;
+        let mut history = History::with_put(Visible { revision: revision(9), create: 2, version });
+        assert!(matches!(history, History::Many(_)));
+        let next = history.next_put(revision(10));
+        history.push_put(next);
+        assert!(history.prune(10, &mut drop));
+        assert_eq!(seen(&history, 10), Some((10, 2, version + 1)));
+    }
+
+    #[test]
+    fn a_tombstone_alone_hides_the_key_until_it_is_put_again() {
+        let mut history = History::with_tombstone(revision(5));
+        assert!(!history.is_live());
+        assert_eq!(seen(&history, 5), None);
+        let put = history.next_put(revision(6));
+        history.push_put(put);
+        assert_eq!(seen(&history, 6), Some((6, 6, 1)));
+        assert!(history.prune(6, &mut drop));
+        assert!(matches!(history, History::Single { .. }));
+    }
+
+    #[test]
+    fn a_tombstone_is_found_at_its_own_revision_only() {
+        let history = history(&[2, 4, -7, 9]);
+        let found: Vec<i64> = (0..12).filter(|at| history.is_deleted_at(*at)).collect();
+        assert_eq!(found, [7]);
+    }
+
+    #[test]
+    fn a_delete_and_a_put_of_one_request_are_both_kept_in_order() {
+        let mut history = history(&[2]);
+        history.push_tombstone(Revision { main: 3, sub: 0 });
+        let put = history.next_put(Revision { main: 3, sub: 1 });
+        history.push_put(put);
+        assert_eq!(seen(&history, 3), Some((3, 3, 1)));
+        assert!(history.prune(3, &mut drop));
+        assert_eq!(seen(&history, 3), Some((3, 3, 1)));
+    }
+
+    #[test]
+    fn a_key_deleted_put_and_deleted_by_one_request_keeps_one_tombstone() {
+        let mut history = history(&[2]);
+        history.push_tombstone(Revision { main: 3, sub: 0 });
+        let put = history.next_put(Revision { main: 3, sub: 1 });
+        history.push_put(put);
+        history.push_tombstone(Revision { main: 3, sub: 2 });
+        let mut dropped = Vec::new();
+        assert!(history.prune(3, &mut |revision| dropped.push(revision)));
+        assert_eq!(dropped, [revision(2), Revision { main: 3, sub: 0 }, Revision { main: 3, sub: 1 }]);
+        assert_eq!((seen(&history, 3), history.last_revision().sub), (None, 2));
+    }
+
+    #[test]
+    #[should_panic(expected = "history runs backward")]
+    fn a_record_older_than_the_newest_is_our_bug() {
+        history(&[5, 4]);
+    }
+
+    #[test]
+    #[should_panic(expected = "deleted again")]
+    fn deleting_twice_is_our_bug() {
+        history(&[5, -6, -7]);
+    }
+}

@@ -1,0 +1,14 @@
+//! The key index: every key with its history, in memory. Values are in blocks.
+//!
+//! The owner holds the lock and bounds the work per call.
+
+mod history; // the revisions of one key
+
+mod leaf; // a packed run of keys
+mod stats; // memory that the index takes
+mod tree; // all keys in order
+mod walk; // bounded walks over keys
+
+pub(crate) use history::{History, Visible};
+pub(crate) use tree::{Index, Next};
+pub(crate) use walk::Walk;

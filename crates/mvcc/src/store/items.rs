@@ -1,0 +1,78 @@
+//! Values without versions, by key: members, alarms and the like.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+
+use bytes::Bytes;
+
+/// Bytes of memory of an item without its key and value: in the newest state, in the durable one and as a
+/// pending change, each in a tree, and two allocations.
+const MEMORY_BYTES: u64 = 384;
+/// Bytes of an entry in the catalogue without key and value: a prefix and a checksum.
+const ENTRY_BYTES: u64 = 5;
+
+/// The items of a store. Reads go to the map.
+#[derive(Debug, Default)]
+pub(crate) struct Items {
+    map: BTreeMap<Bytes, Bytes>,
+    /// Bytes of all keys and values.
+    bytes: u64,
+}
+
+impl Items {
+    /// Sets or removes one item.
+    pub fn set(&mut self, key: Bytes, value: Option<Bytes>) {
+        let key_bytes = key.len();
+        let old = match value {
+            Some(value) => {
+                self.bytes += (key_bytes + value.len()) as u64;
+                self.map.insert(key, value)
+            }
+            None => self.map.remove(&key),
+        };
+        self.bytes -= old.map_or(0, |old| (key_bytes + old.len()) as u64);
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> u64 {
+        self.bytes + MEMORY_BYTES * self.map.len() as u64
+    }
+
+    /// Bytes of their entries in the catalogue.
+    pub fn stored_bytes(&self) -> u64 {
+        self.bytes + ENTRY_BYTES * self.map.len() as u64
+    }
+}
+
+impl Deref for Items {
+    type Target = BTreeMap<Bytes, Bytes>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.map
+    }
+}
+
+impl FromIterator<(Bytes, Bytes)> for Items {
+    fn from_iter<I: IntoIterator<Item = (Bytes, Bytes)>>(items: I) -> Self {
+        let mut all = Items::default();
+        items.into_iter().for_each(|(key, value)| all.set(key, Some(value)));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_those_of_the_items_that_are_there() {
+        let mut items = Items::from_iter([(Bytes::from("ab"), Bytes::from("1")), ("c".into(), "".into())]);
+        assert_eq!((items.bytes, items.len()), (4, 2));
+        items.set("ab".into(), Some("12345".into()));
+        items.set("c".into(), None);
+        items.set("absent".into(), None);
+        assert_eq!((items.bytes, items.stored_bytes()), (7, 12));
+        items.set("ab".into(), None);
+        assert_eq!((items.bytes, items.memory_bytes()), (0, 0));
+    }
+}

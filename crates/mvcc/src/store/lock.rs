@@ -1,0 +1,268 @@
+//! The lock of the state, statistics that are read without it, and a measurement of how long it is held.
+//!
+//!   write ─▶ WriteGuard ─drop─▶ publish statistics ─▶ unlock ─▶ measure
+//!   statistics: revision, compact revision, sizes         atomics, read without the lock
+//!
+//! Invariants:
+//! - Every exclusive hold publishes the statistics before it ends. A thread that reads a published revision
+//!   and then takes the lock finds the state at that revision or a later one.
+//! - `revision` and `compact_revision` never decrease. Sizes are approximate: each is correct by itself.
+//! - The measurement affects no result. Without a clock in the options no time is read.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::state::State;
+use crate::types::Size;
+
+/// What the lock is held for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockPurpose {
+    /// A key, an item or a few numbers are read.
+    Lookup,
+    /// Keys of a range are found or counted.
+    Walk,
+    /// A request changes keys.
+    Change,
+    /// An entry ends, and a checkpoint may become pending.
+    EndEntry,
+    /// A checkpoint is taken, or its blocks are swapped.
+    Checkpoint,
+    /// History is removed from the index.
+    Prune,
+    /// Rewritten blocks replace old ones, or blocks are chosen for that.
+    Rewrite,
+    /// Records are looked up for a hash.
+    Hash,
+    /// The blocks of a checkpoint are pinned, or a received store is installed.
+    Transfer,
+}
+
+impl LockPurpose {
+    pub const ALL: [LockPurpose; 9] = [
+        LockPurpose::Lookup,
+        LockPurpose::Walk,
+        LockPurpose::Change,
+        LockPurpose::EndEntry,
+        LockPurpose::Checkpoint,
+        LockPurpose::Prune,
+        LockPurpose::Rewrite,
+        LockPurpose::Hash,
+        LockPurpose::Transfer,
+    ];
+}
+
+/// The state behind its lock.
+pub(crate) struct StateLock {
+    state: RwLock<State>,
+    published: PublishedStats,
+    trace: LockTrace,
+}
+
+/// Statistics that every request needs and that must not wait for the writer.
+#[derive(Default)]
+pub(crate) struct PublishedStats {
+    revision: AtomicI64,
+    compact_revision: AtomicI64,
+    allocated_bytes: AtomicU64,
+    in_use_bytes: AtomicU64,
+    memory_bytes: AtomicU64,
+    raw_bytes: AtomicU64,
+    record_bytes: AtomicU64,
+    bytes_at_risk: AtomicUsize,
+}
+
+impl PublishedStats {
+    /// The newest published main revision.
+    pub fn revision(&self) -> i64 {
+        self.revision.load(Ordering::Acquire)
+    }
+
+    pub fn compact_revision(&self) -> i64 {
+        self.compact_revision.load(Ordering::Acquire)
+    }
+
+    pub fn size(&self) -> Size {
+        let allocated = self.allocated_bytes.load(Ordering::Relaxed);
+        let in_use = self.in_use_bytes.load(Ordering::Relaxed).min(allocated);
+        Size { allocated, in_use, memory: self.memory_bytes.load(Ordering::Relaxed).min(allocated) }
+    }
+
+    /// Raw bytes of all sealed blocks.
+    pub fn raw_bytes(&self) -> u64 {
+        self.raw_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Raw bytes of a record on average.
+    pub fn record_bytes(&self) -> u64 {
+        self.record_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Raw bytes that no checkpoint holds.
+    pub fn bytes_at_risk(&self) -> usize {
+        self.bytes_at_risk.load(Ordering::Relaxed)
+    }
+
+    fn publish(&self, state: &State) {
+        let Size { allocated, in_use, memory } = state.size();
+        self.allocated_bytes.store(allocated, Ordering::Relaxed);
+        self.in_use_bytes.store(in_use, Ordering::Relaxed);
+        self.memory_bytes.store(memory, Ordering::Relaxed);
+        // The mean takes a division, so it is not computed for every put.
+        if self.raw_bytes.load(Ordering::Relaxed) != state.block_table.raw_bytes() {
+            self.raw_bytes.store(state.block_table.raw_bytes(), Ordering::Relaxed);
+            self.record_bytes.store(state.block_table.record_bytes(), Ordering::Relaxed);
+        }
+        self.bytes_at_risk.store(state.bytes_at_risk(), Ordering::Relaxed);
+        self.compact_revision.store(state.compact_revision, Ordering::Release);
+        self.revision.store(state.revision, Ordering::Release);
+    }
+}
+
+impl StateLock {
+    pub fn new(state: State, clock: Option<fn() -> Duration>) -> Self {
+        let published = PublishedStats::default();
+        published.publish(&state);
+        StateLock {
+            state: RwLock::new(state),
+            published,
+            trace: LockTrace { clock, purposes: Default::default() },
+        }
+    }
+
+    /// The statistics, without the lock.
+    pub fn published(&self) -> &PublishedStats {
+        &self.published
+    }
+
+    /// Shared access, for a bounded step.
+    pub fn read(&self, purpose: LockPurpose) -> ReadGuard<'_> {
+        let guard = self.state.read();
+        ReadGuard { timer: self.trace.begin(purpose), guard: Some(guard) }
+    }
+
+    /// Exclusive access, for a bounded step.
+    pub fn write(&self, purpose: LockPurpose) -> WriteGuard<'_> {
+        let guard = self.state.write();
+        WriteGuard { timer: self.trace.begin(purpose), published: &self.published, guard: Some(guard) }
+    }
+
+    /// Statistics of this purpose since the store was opened; empty without a clock.
+    pub fn lock_stats(&self, purpose: LockPurpose) -> LockStats {
+        let PurposeTrace { count, longest } = &self.trace.purposes[purpose as usize];
+        let longest = Duration::from_nanos(longest.load(Ordering::Relaxed));
+        LockStats { count: count.load(Ordering::Relaxed), longest }
+    }
+}
+
+/// Shared access to the state.
+pub(crate) struct ReadGuard<'l> {
+    timer: Timer<'l>,
+    guard: Option<RwLockReadGuard<'l, State>>,
+}
+
+impl Deref for ReadGuard<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.guard.as_ref().expect("present until the drop")
+    }
+}
+
+impl Drop for ReadGuard<'_> {
+    fn drop(&mut self) {
+        drop(self.guard.take());
+        self.timer.end();
+    }
+}
+
+/// Exclusive access to the state.
+pub(crate) struct WriteGuard<'l> {
+    timer: Timer<'l>,
+    published: &'l PublishedStats,
+    guard: Option<RwLockWriteGuard<'l, State>>,
+}
+
+impl WriteGuard<'_> {
+    /// Unlocks, and hands the lock to a waiting thread. Otherwise a writer that continues would take the lock
+    /// again before a reader has woken up.
+    pub fn unlock_fairly(mut self) {
+        self.published.publish(&self);
+        if let Some(guard) = self.guard.take() {
+            RwLockWriteGuard::unlock_fair(guard);
+        }
+    }
+}
+
+impl Deref for WriteGuard<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.guard.as_ref().expect("present until the drop")
+    }
+}
+
+impl DerefMut for WriteGuard<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.guard.as_mut().expect("present until the drop")
+    }
+}
+
+impl Drop for WriteGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(guard) = self.guard.take() {
+            self.published.publish(&guard);
+            drop(guard);
+        }
+        self.timer.end();
+    }
+}
+
+/// How often the lock was held for one purpose, and the longest hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockStats {
+    pub count: u64,
+    pub longest: Duration,
+}
+
+/// Measurements by purpose.
+struct LockTrace {
+    clock: Option<fn() -> Duration>,
+    purposes: [PurposeTrace; LockPurpose::ALL.len()],
+}
+
+#[derive(Default)]
+struct PurposeTrace {
+    count: AtomicU64,
+    /// In nanoseconds.
+    longest: AtomicU64,
+}
+
+impl LockTrace {
+    fn begin(&self, purpose: LockPurpose) -> Timer<'_> {
+        let began = self.clock.map(|clock| (clock, clock()));
+        Timer { began, purposes: &self.purposes[purpose as usize] }
+    }
+}
+
+/// Measures one hold.
+struct Timer<'l> {
+    began: Option<(fn() -> Duration, Duration)>,
+    purposes: &'l PurposeTrace,
+}
+
+impl Timer<'_> {
+    fn end(&mut self) {
+        let Some((clock, began)) = self.began.take() else { return };
+        let held = clock().saturating_sub(began).as_nanos();
+        let held = u64::try_from(held).unwrap_or(u64::MAX);
+        // Most holds are shorter than the longest one, so they cost one load.
+        if held > self.purposes.longest.load(Ordering::Relaxed) {
+            self.purposes.longest.fetch_max(held, Ordering::Relaxed);
+        }
+        self.purposes.count.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,269 @@
+//! A range that is resolved once and then read in parts, however large it is.
+//!
+//!   index ──under the lock, 1000 keys at a time──▶ revisions ──each block once──▶ locations ──visit──▶ any part, repeatedly
+//!           revision, block: 16 bytes per key                  block, offset, size: 12
+//!
+//! * The result set is fixed when the range is resolved. It references the blocks, so later writes,
+//!   compactions and installs cannot change it.
+//! * Stored blocks are not kept in memory: each is read when it is needed and dropped before the next one.
+//!   The cache is used but not filled, because a large range would evict blocks in use.
+//! * A visit reads each block once, in the order of revisions.
+//! * A block is read again with its checksum verified, so the offsets stay valid.
+//!
+//! While it exists, block files that compaction has emptied keep their space.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::lock::LockPurpose;
+use super::range_read::{Counting, RangeRead, missing_record};
+use super::reader::Store;
+use super::shared::Shared;
+use super::state::{KEYS_PER_HOLD, Source, resolve_revision};
+use crate::block::{BlockLocation, Body, Record};
+use crate::error::{Error, Result};
+use crate::meter::Meter;
+use crate::range::KeyRange;
+use crate::revision::Revision;
+use crate::types::{Fetch, KeyValueRef, RangeOptions};
+
+/// A range at one revision.
+pub struct PinnedRange {
+    shared: Arc<Shared>,
+    /// One per pair, in key order.
+    locations: Vec<PairLocation>,
+    /// Blocks in revision order, each once, then single records of the open block.
+    sources: Vec<Source>,
+    /// Keys of the range. The limit does not apply.
+    pub count: i64,
+    /// The store's newest revision when the range was resolved.
+    pub revision: i64,
+}
+
+/// Where a pair is, and the size that the caller computed.
+#[derive(Clone, Copy, Default)]
+struct PairLocation {
+    source: u32,
+    /// Offset of the record in the raw bytes of its source.
+    offset: u32,
+    size: u32,
+}
+
+impl Store {
+    /// Resolves `range` at revision `at` (≤ 0: the newest), with at most `limit` pairs (0: all). `measure`
+    /// computes the size of each pair. `meter` is asked between steps whether to continue.
+    ///
+    /// Errors: as `range_metered`.
+    pub fn pin_range(
+        &self,
+        range: &KeyRange,
+        at: i64,
+        limit: usize,
+        meter: &dyn Meter,
+        measure: impl FnMut(&KeyValueRef<'_>) -> u32,
+    ) -> Result<PinnedRange> {
+        let found = loop {
+            match self.find(range, at, limit, meter) {
+                // As in `range`: a store was installed in between.
+                Err(Error::Compacted { .. }) if at <= 0 => {}
+                other => break other?,
+            }
+        };
+        found.measured(Arc::clone(&self.shared), meter, measure)
+    }
+
+    /// Finds the records of a range, in bounded holds of the lock. No block is read.
+    fn find(&self, range: &KeyRange, at: i64, limit: usize, meter: &dyn Meter) -> Result<FoundRange> {
+        let options = RangeOptions { limit, fetch: Fetch::Full };
+        let mut state = self.shared.state.read(LockPurpose::Walk);
+        let revision = state.revision;
+        let at = resolve_revision(at, revision, state.compact_revision)?;
+        let mut read = RangeRead::new(range, at, &options, Counting::First).metered(meter);
+        let mut found = FoundRange { revision, ..FoundRange::default() };
+        let mut pin = self.shared.pins.pin(at, &state);
+        loop {
+            read.walk(&state, KEYS_PER_HOLD)?;
+            drop(state);
+            read.collect()?;
+            if let Some(count) = read.counted().filter(|_| found.records.capacity() == 0) {
+                // Reserved exactly: a growing vector would take twice the memory for a moment.
+                let keys = usize::try_from(count).expect("keys fit in memory");
+                found.records.reserve_exact(if limit > 0 { keys.min(limit) } else { keys });
+            }
+            read.take_found().for_each(|(revision, source)| found.push(revision, source));
+            if read.is_done() {
+                found.count = read.count;
+                found.sort_sources();
+                return Ok(found);
+            }
+            state = self.shared.state.read(LockPurpose::Walk);
+            pin.check(&state)?;
+        }
+    }
+}
+
+impl PinnedRange {
+    /// Number of pairs.
+    pub fn len(&self) -> usize {
+        self.locations.len()
+    }
+
+    /// Whether there are no pairs.
+    pub fn is_empty(&self) -> bool {
+        self.locations.is_empty()
+    }
+
+    /// Block files that it keeps open.
+    pub fn files(&self) -> usize {
+        let locations = self.sources.iter().filter_map(|source| source.block()?.location());
+        locations.map(BlockLocation::file_name).collect::<BTreeSet<_>>().len()
+    }
+
+    /// The sizes of these pairs. Pairs are numbered in key order from 0.
+    pub fn sizes(&self, numbers: Range<usize>) -> impl Iterator<Item = u32> {
+        self.locations[numbers].iter().map(|location| location.size)
+    }
+
+    /// Reads these pairs and calls `visitor` with each and its number, in the order of their blocks.
+    ///
+    /// Errors: `Corrupt` or `Io` if a cold block cannot be read. The pairs visited before are correct.
+    pub fn visit(
+        &self,
+        numbers: Range<usize>,
+        mut visitor: impl FnMut(usize, &KeyValueRef<'_>),
+    ) -> Result<()> {
+        assert!(numbers.end <= self.len(), "pairs that were not found");
+        let source = |number: &u32| self.locations[*number as usize].source;
+        for together in in_order(numbers, source).chunk_by(|left, right| source(left) == source(right)) {
+            let source = &self.sources[source(&together[0]) as usize];
+            let (base, raw) = self.raw(source)?;
+            for number in together {
+                let number = *number as usize;
+                let record = Record::decode(base, &raw[self.locations[number].offset as usize..]);
+                let (record, _) = record.expect("decoded once already");
+                visitor(number, &pair(&record).expect("measured as a pair"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The encoded records of a source, and the main revision to decode them against.
+    fn raw(&self, source: &Source) -> Result<(i64, Bytes)> {
+        match source {
+            Source::Sealed(block) => {
+                Ok((block.identity.first.main, self.shared.cache.load_raw_without_caching(block)?))
+            }
+            Source::Open { base, record } => Ok((*base, record.clone())),
+        }
+    }
+}
+
+/// Numbers sorted by their source.
+fn in_order(numbers: Range<usize>, source: impl Fn(&u32) -> u32) -> Vec<u32> {
+    let mut order: Vec<u32> = numbers.map(|number| number as u32).collect();
+    order.sort_unstable_by_key(source);
+    order
+}
+
+/// A put record as a pair; `None` for a tombstone.
+fn pair<'r>(record: &Record<'r>) -> Option<KeyValueRef<'r>> {
+    let Body::Put { create, version, lease, value } = record.body else { return None };
+    let (key, mod_revision) = (record.key, record.revision.main);
+    Some(KeyValueRef { key, value, create_revision: create, mod_revision, version, lease })
+}
+
+/// The records of a range by revision, before their blocks were read.
+#[derive(Default)]
+struct FoundRange {
+    records: Vec<RecordRef>,
+    sources: Vec<Source>,
+    /// Numbers of sources by address, which is unique while the block is referenced. The map's order is not
+    /// used.
+    numbers: HashMap<usize, u32, BuildHasherDefault<DefaultHasher>>,
+    count: i64,
+    revision: i64,
+}
+
+/// 16 bytes. Dropped when the range is resolved.
+#[derive(Clone, Copy)]
+struct RecordRef {
+    main: i64,
+    /// 32 bits: one request changes fewer than four billion keys.
+    sub: u32,
+    source: u32,
+}
+
+impl FoundRange {
+    /// Adds the next record in key order.
+    fn push(&mut self, revision: Revision, source: Source) {
+        let next = u32::try_from(self.sources.len()).expect("fewer sources than keys, fewer than 2^32 keys");
+        let number = match source.block().map(|block| Arc::as_ptr(block).addr()) {
+            Some(address) => *self.numbers.entry(address).or_insert(next),
+            None => next,
+        };
+        if number == next {
+            self.sources.push(source);
+        }
+        let sub = u32::try_from(revision.sub).expect("fewer than 2^32 changes in one request");
+        self.records.push(RecordRef { main: revision.main, sub, source: number });
+    }
+
+    /// Renumbers the sources, so that a visit reads files from start to end.
+    fn sort_sources(&mut self) {
+        let mut sources: Vec<(usize, Source)> = self.sources.drain(..).enumerate().collect();
+        sources.sort_by_key(|(_, source)| source.block().map_or(Revision::MAX, |block| block.identity.first));
+        let mut renumbered = vec![0; sources.len()];
+        for (number, (met, _)) in sources.iter().enumerate() {
+            renumbered[*met] = number as u32;
+        }
+        for record in &mut self.records {
+            record.source = renumbered[record.source as usize];
+        }
+        self.sources = sources.into_iter().map(|(_, source)| source).collect();
+    }
+
+    /// Reads every record to determine its offset and size.
+    fn measured(
+        self,
+        shared: Arc<Shared>,
+        meter: &dyn Meter,
+        mut measure: impl FnMut(&KeyValueRef<'_>) -> u32,
+    ) -> Result<PinnedRange> {
+        let FoundRange { records, sources, count, revision, .. } = self;
+        assert!(u32::try_from(records.len()).is_ok(), "fewer than 2^32 keys");
+        let mut locations = vec![PairLocation::default(); records.len()];
+        let source = |number: &u32| records[*number as usize].source;
+        let order = in_order(0..records.len(), source);
+        for together in order.chunk_by(|left, right| source(left) == source(right)) {
+            meter.check()?;
+            let source = source(&together[0]);
+            let mut location =
+                |number: &u32, offset, record: &Record<'_>, missing_record: &dyn Fn() -> Error| {
+                    let size = measure(&pair(record).ok_or_else(missing_record)?);
+                    locations[*number as usize] = PairLocation { source, offset, size };
+                    Ok::<(), Error>(())
+                };
+            match &sources[source as usize] {
+                Source::Sealed(block) => {
+                    let decoded = shared.cache.load_without_caching(block)?;
+                    for number in together {
+                        let RecordRef { main, sub, .. } = records[*number as usize];
+                        let found = decoded.find_with_offset(Revision { main, sub: i64::from(sub) });
+                        let (offset, record) = found.ok_or_else(|| block.lacks_record())?;
+                        location(number, offset, &record, &|| block.lacks_record())?;
+                    }
+                }
+                Source::Open { base, record } => {
+                    assert!(together.len() == 1, "a record of the open block is a source of its own");
+                    let (record, _) = Record::decode(*base, record).expect("encoded by this process");
+                    location(&together[0], 0, &record, &missing_record)?;
+                }
+            }
+        }
+        Ok(PinnedRange { shared, locations, sources, count, revision })
+    }
+}

@@ -1,0 +1,74 @@
+//! Revisions that reads in progress still need.
+//!
+//! A read that needs several holds of the lock pins its revision before it releases the lock for the first
+//! time. A compaction takes effect at once for later reads, and prunes the index only when no older revision
+//! is pinned. So a read in progress neither fails nor restarts because of a compaction.
+//!
+//! Invariants:
+//! - A pin is taken under the lock, at a revision that is not compacted. So every compaction above it is
+//!   applied later.
+//! - Pins of newer reads do not delay a compaction: no read begins below the compact revision.
+//!
+//! An installed store has the same history up to the pinned revision, or has compacted it. Only then a read
+//! in progress fails.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+
+use super::state::{State, check_not_compacted};
+use crate::error::Result;
+
+/// Pinned revisions, each with the number of its pins. Its lock is taken after the store's lock, never before
+/// it.
+#[derive(Default)]
+pub(crate) struct Pins {
+    counts: Mutex<BTreeMap<i64, usize>>,
+}
+
+/// Keeps the history at one revision in the index.
+pub(super) struct Pin<'p> {
+    pins: &'p Pins,
+    at: i64,
+    /// The generation of the store in which the revision was last found readable.
+    generation: u64,
+}
+
+impl Pins {
+    /// Pins `at`, which must be readable in `state`.
+    pub(super) fn pin(&self, at: i64, state: &State) -> Pin<'_> {
+        assert!(at >= state.compact_revision, "a compacted revision is pinned");
+        *self.counts.lock().entry(at).or_default() += 1;
+        Pin { pins: self, at, generation: state.generation }
+    }
+
+    /// Whether a read in progress needs history below `revision`.
+    pub fn any_below(&self, revision: i64) -> bool {
+        self.counts.lock().first_key_value().is_some_and(|(at, _)| *at < revision)
+    }
+}
+
+impl Pin<'_> {
+    /// Must be called under each later hold of the lock, before the index is read.
+    ///
+    /// Errors: `Compacted` if an installed store has compacted the revision.
+    pub fn check(&mut self, state: &State) -> Result<()> {
+        if state.generation != self.generation {
+            check_not_compacted(self.at, state.compact_revision)?;
+            self.generation = state.generation;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        let mut counts = self.pins.counts.lock();
+        if let Some(count) = counts.get_mut(&self.at) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.at);
+            }
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! Reads a range: first finds the records under the lock, then loads them without it.
+//!
+//!   lock ─ up to 1000 keys: index → revision → block ─ unlock ─ lock ─ … ─ unlock ─ load 64 Ki keys, block by block ─ lock ─ …
+//!
+//! * A range is read at one revision, fixed at the start. The writer may continue: newer records are not
+//!   visible there.
+//! * A read of more than one hold pins its revision (`pins`), and a compaction above it waits before it
+//!   prunes the index.
+//! * What one hold finds is consistent: a record in the index is in the block that the block table returns
+//!   for it. Blocks do not change, so the record can be loaded later.
+//! * Blocks are ordered by revision, not by key. The keys of one block are loaded together, so that each
+//!   block is decoded once.
+//! * Pairs are slices of a block if they are most of it. Otherwise they are copied: a pair that keeps 64 KiB
+//!   in memory would make a response a hundred times its size.
+//! * An installed store has the same history up to that revision, or has compacted it. The read continues in
+//!   the new index, with the blocks that it found in the old one.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use super::counts::Counts;
+use super::state::{BYTES_PER_HOLD, KEYS_PER_HOLD, Source, State};
+use crate::block::{Block, BlockCache, Body, Decoded, Record};
+use crate::error::{Error, Result};
+use crate::index::{Visible, Walk};
+use crate::meter::Meter;
+use crate::range::KeyRange;
+use crate::revision::Revision;
+use crate::types::{Fetch, KeyValue, RangeOptions};
+
+/// Pairs loaded together: their locations take 4 MiB, and a range over all keys decodes each block once per
+/// that many.
+const PAIRS_PER_LOAD: usize = 64 << 10;
+
+/// Whether a read counts all keys of its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counting {
+    /// No. The count is the number of pairs.
+    Skip,
+    /// Before the walk if a limit may end the walk early. Otherwise the walk counts.
+    Limited,
+    /// Always before the walk, for a caller that reserves memory.
+    First,
+}
+
+/// What a range read reads.
+#[derive(Clone, Copy)]
+pub(super) struct RangeQuery<'a> {
+    pub range: &'a KeyRange,
+    /// ≤ 0: the newest revision.
+    pub at: i64,
+    pub options: &'a RangeOptions,
+    pub counting: Counting,
+    /// The revision of a request in progress that reads its own changes. Other reads see the published
+    /// revision.
+    pub own: Option<i64>,
+    /// May end the read between two steps.
+    pub meter: &'a dyn Meter,
+}
+
+/// A range read in progress.
+pub(super) struct RangeRead<'m> {
+    /// The part that is not counted yet.
+    to_count: Option<KeyRange>,
+    /// A known count of a range that contains this one. Then `to_count` is the difference, and is subtracted.
+    known: Option<(i64, KeyRange)>,
+    /// The part that is not walked yet; `None` at the end.
+    rest: Option<KeyRange>,
+    at: i64,
+    /// Maximum number of pairs.
+    limit: usize,
+    /// Pairs found so far.
+    taken: usize,
+    fetch: Fetch,
+    /// Records that are found and not loaded yet, in key order; all after those in `kvs`.
+    found: Vec<(Revision, Source)>,
+    /// Keys without values from the last walk; all after those in `kvs`.
+    keys: KeysOnly,
+    pub kvs: Vec<KeyValue>,
+    pub count: i64,
+    counting: Counting,
+    meter: &'m dyn Meter,
+}
+
+impl<'m> RangeRead<'m> {
+    /// A new read. The caller has resolved and checked `at`.
+    pub fn new(range: &KeyRange, at: i64, options: &RangeOptions, counting: Counting) -> Self {
+        let limit = match (options.fetch, options.limit) {
+            (Fetch::CountOnly, _) => 0,
+            (Fetch::Full | Fetch::KeysOnly, 0) => usize::MAX,
+            (Fetch::Full | Fetch::KeysOnly, limit) => limit,
+        };
+        let is_counted_first = match counting {
+            Counting::Skip => false,
+            Counting::Limited => limit < usize::MAX,
+            Counting::First => true,
+        };
+        let range = (!range.is_empty()).then_some(range);
+        RangeRead {
+            to_count: range.filter(|_| is_counted_first).cloned(),
+            known: None,
+            rest: range.filter(|_| limit > 0).cloned(),
+            at,
+            limit,
+            taken: 0,
+            fetch: options.fetch,
+            found: Vec::new(),
+            keys: KeysOnly::default(),
+            kvs: Vec::new(),
+            count: 0,
+            counting: if is_counted_first { Counting::First } else { counting },
+            meter: &(),
+        }
+    }
+
+    /// Calls `meter` between steps. It may end the read.
+    pub fn metered(mut self, meter: &'m dyn Meter) -> Self {
+        self.meter = meter;
+        self
+    }
+
+    /// Uses a known count, if there is one. Not for a request that reads its own changes.
+    pub fn use_known_count(&mut self, counts: &Counts) {
+        let Some(range) = &self.to_count else { return };
+        if let Some((count, before)) = counts.find(range, self.at) {
+            let range = self.to_count.replace(before).expect("present");
+            self.known = Some((count, range));
+        }
+    }
+
+    /// Whether the end of the range or the limit is reached.
+    pub fn is_done(&self) -> bool {
+        self.rest.is_none() && self.to_count.is_none()
+    }
+
+    /// The number of keys in the range, once it is known before the walk.
+    pub fn counted(&self) -> Option<i64> {
+        (self.counting == Counting::First && self.to_count.is_none()).then_some(self.count)
+    }
+
+    /// Whether the found records should be loaded before the walk continues.
+    pub fn must_load(&self) -> bool {
+        self.is_done() || self.found.len() >= PAIRS_PER_LOAD
+    }
+
+    /// Counts, then walks, in about `steps` steps. The caller makes sure that the revision is still in the
+    /// index.
+    ///
+    /// `collect` must follow, without the lock. Then keys without values are complete, and full pairs are
+    /// still to be loaded.
+    pub fn walk(&mut self, state: &State, mut steps: usize) -> Result<()> {
+        self.meter.check()?;
+        if !self.is_counted_after(state, &mut steps) {
+            return Ok(());
+        }
+        let Some(rest) = self.rest.take() else { return Ok(()) };
+        let is_counted = self.counting == Counting::First;
+        let outcome = state.index.visit_at(&rest, self.at, &mut steps, |key, visible| {
+            self.taken += 1;
+            self.count += i64::from(!is_counted);
+            match self.fetch {
+                Fetch::Full => match state.locate(visible.revision) {
+                    Some(source) => self.found.push((visible.revision, source)),
+                    None => return ControlFlow::Break(WalkEnd::MissingRecord),
+                },
+                Fetch::KeysOnly => self.keys.push(key, visible),
+                Fetch::CountOnly => unreachable!("its limit is 0"),
+            }
+            // Checked here, because the next key may be far away.
+            if self.taken == self.limit {
+                ControlFlow::Break(WalkEnd::Full)
+            } else if self.keys.bytes.len() >= BYTES_PER_HOLD {
+                ControlFlow::Break(WalkEnd::BytesFull([key, &[0]].concat().into()))
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        assert!(self.taken <= self.limit, "more pairs than were asked for");
+        match outcome {
+            Walk::Paused(key) => self.rest = Some(rest.resumed_at(key)),
+            // The smallest key after the last one. The range may end before it.
+            Walk::Stopped(WalkEnd::BytesFull(key)) => {
+                self.rest = rest.is_before_end(&key).then(|| rest.resumed_at(key))
+            }
+            Walk::Stopped(WalkEnd::MissingRecord) => return Err(missing_record()),
+            Walk::Stopped(WalkEnd::Full) | Walk::Done => {}
+        }
+        Ok(())
+    }
+
+    /// Collects the results of a walk, without the lock: growing a large vector takes milliseconds.
+    pub fn collect(&mut self) -> Result<()> {
+        let keys = std::mem::take(&mut self.keys);
+        let (pairs, bytes) = keys.memory();
+        keys.finish(&mut self.kvs);
+        if !self.is_done() && self.fetch == Fetch::Full {
+            self.found.reserve(KEYS_PER_HOLD);
+        }
+        self.meter.hold(pairs, bytes)
+    }
+
+    /// Continues the count. Returns whether it is complete.
+    fn is_counted_after(&mut self, state: &State, steps: &mut usize) -> bool {
+        let Some(range) = self.to_count.take() else { return true };
+        let mut count = 0;
+        let counted = state.index.count_at(&range, self.at, steps, &mut count);
+        match (counted, self.known.take()) {
+            (Walk::Paused(key), None) => {
+                self.count += count as i64;
+                self.to_count = Some(range.resumed_at(key));
+                false
+            }
+            // The known count is of a range that begins too far away to be useful.
+            (Walk::Paused(_), Some((_, range))) => {
+                self.to_count = Some(range);
+                false
+            }
+            (Walk::Done | Walk::Stopped(()), None) => {
+                self.count += count as i64;
+                true
+            }
+            (Walk::Done | Walk::Stopped(()), Some((known, _))) => {
+                self.count = known - count as i64;
+                true
+            }
+        }
+    }
+
+    /// Takes the records found since the last call, in key order, for a caller that stores them in another
+    /// form.
+    pub fn take_found(&mut self) -> impl Iterator<Item = (Revision, Source)> {
+        self.found.drain(..)
+    }
+
+    /// Loads the found records.
+    pub fn load(&mut self, cache: &BlockCache) -> Result<()> {
+        let found = std::mem::take(&mut self.found);
+        // Block by block. Records of the open block are last.
+        let block = |number: &usize| found[*number].1.block();
+        let mut order: Vec<usize> = (0..found.len()).collect();
+        order.sort_by_key(|number| block(number).map_or(Revision::MAX, |block| block.identity.first));
+        let mut pairs: Vec<Option<KeyValue>> = Vec::new();
+        pairs.resize_with(found.len(), || None);
+        for numbers in order.chunk_by(|left, right| match (block(left), block(right)) {
+            (Some(left), Some(right)) => Arc::ptr_eq(left, right),
+            _ => false,
+        }) {
+            let bytes = load_together(&found, numbers, &mut pairs, cache)?;
+            self.meter.hold(numbers.len() as u64, bytes)?;
+        }
+        self.kvs.extend(pairs.into_iter().map(|pair| pair.expect("every place belongs to one block")));
+        debug_assert!(self.kvs.is_sorted_by(|left, right| left.key < right.key), "pairs come in key order");
+        Ok(())
+    }
+}
+
+/// Why a walk ended before the end of its range.
+enum WalkEnd {
+    /// The limit is reached.
+    Full,
+    /// Enough bytes for one hold of the lock. Continue at this key.
+    BytesFull(Bytes),
+    /// No block has a revision that is in the index.
+    MissingRecord,
+}
+
+/// Finds one key at revision `at`.
+pub(super) fn find_one(state: &State, key: &[u8], at: i64) -> Result<Option<(Revision, Source)>> {
+    let Some(visible) = state.index.get(key).and_then(|history| history.at(at)) else { return Ok(None) };
+    let source = state.locate(visible.revision).ok_or_else(missing_record)?;
+    Ok(Some((visible.revision, source)))
+}
+
+/// Loads the pairs of one source: a record of the open block, or records of one sealed block. Returns the
+/// bytes that they take in memory, and once more encoded.
+fn load_together(
+    found: &[(Revision, Source)],
+    numbers: &[usize],
+    pairs: &mut [Option<KeyValue>],
+    cache: &BlockCache,
+) -> Result<u64> {
+    let block = match &found[numbers[0]].1 {
+        Source::Open { .. } => {
+            let (revision, source) = &found[numbers[0]];
+            pairs[numbers[0]] = load(*revision, source, cache)?;
+            return pairs[numbers[0]].as_ref().map(|pair| 2 * pair_bytes(pair)).ok_or_else(missing_record);
+        }
+        Source::Sealed(block) => block,
+    };
+    let decoded = cache.load(block)?;
+    let mut bytes = 0;
+    for number in numbers {
+        let Some(pair) = sealed_pair(found[*number].0, block, &decoded)? else {
+            return Err(missing_record());
+        };
+        bytes += pair.key.len() + pair.value.len();
+        pairs[*number] = Some(pair);
+    }
+    if bytes < decoded.raw().len() / 2 {
+        let mut copy = BytesMut::with_capacity(bytes);
+        for number in numbers {
+            let pair = pairs[*number].as_mut().expect("set above");
+            for part in [&mut pair.key, &mut pair.value] {
+                copy.extend_from_slice(part);
+                *part = copy.split().freeze();
+            }
+        }
+        return Ok(2 * bytes as u64);
+    }
+    Ok((bytes + decoded.raw().len()) as u64) // Slices keep the whole block.
+}
+
+/// Bytes of key and value.
+pub(super) fn pair_bytes(pair: &KeyValue) -> u64 {
+    (pair.key.len() + pair.value.len()) as u64
+}
+
+/// The pair at `revision`; `None` if its block does not have it.
+pub(super) fn load(revision: Revision, source: &Source, cache: &BlockCache) -> Result<Option<KeyValue>> {
+    match source {
+        Source::Open { base, record: bytes } => {
+            let (record, _) = Record::decode(*base, bytes).expect("encoded by this process");
+            pair(&record, bytes).map(Some).ok_or_else(missing_record)
+        }
+        Source::Sealed(block) => {
+            let decoded = cache.load(block)?;
+            sealed_pair(revision, block, &decoded)
+        }
+    }
+}
+
+/// As `load`, from a loaded block.
+fn sealed_pair(revision: Revision, block: &Block, decoded: &Decoded) -> Result<Option<KeyValue>> {
+    let Some(record) = decoded.find(revision) else { return Ok(None) };
+    assert_eq!(record.revision, revision, "a table that points at another record");
+    pair(&record, decoded.raw()).map(Some).ok_or_else(|| block.lacks_record())
+}
+
+/// A put record as slices of `bytes`; `None` for a tombstone.
+fn pair(record: &Record<'_>, bytes: &Bytes) -> Option<KeyValue> {
+    let Body::Put { create, version, lease, value } = record.body else { return None };
+    Some(KeyValue {
+        key: bytes.slice_ref(record.key),
+        value: bytes.slice_ref(value),
+        create_revision: create,
+        mod_revision: record.revision.main,
+        version,
+        lease,
+    })
+}
+
+/// Keys without values, in one buffer that the pairs share.
+#[derive(Default)]
+struct KeysOnly {
+    bytes: Vec<u8>,
+    keys: Vec<(usize, Visible)>,
+}
+
+impl KeysOnly {
+    /// Adds a key: one copy into the shared buffer, no allocation of its own.
+    fn push(&mut self, key: &[u8], visible: Visible) {
+        self.bytes.extend_from_slice(key);
+        self.keys.push((self.bytes.len(), visible));
+    }
+
+    /// Number of keys, and the bytes that they take here and encoded.
+    fn memory(&self) -> (u64, u64) {
+        (self.keys.len() as u64, 2 * self.bytes.len() as u64)
+    }
+
+    /// Appends all pairs. The last of them frees the shared buffer.
+    fn finish(self, kvs: &mut Vec<KeyValue>) {
+        let bytes = Bytes::from(self.bytes);
+        let mut start = 0;
+        // The buffer becomes shared without a copy. Each key is a slice of it.
+        kvs.extend(self.keys.into_iter().map(|(end, visible)| {
+            let key = bytes.slice(start..end);
+            start = end;
+            KeyValue {
+                key,
+                value: Bytes::new(),
+                create_revision: visible.create,
+                mod_revision: visible.revision.main,
+                version: visible.version,
+                lease: 0,
+            }
+        }));
+    }
+}
+
+/// The index and the blocks disagree: memory is damaged, or a block that passed its checksum.
+pub(super) fn missing_record() -> Error {
+    Error::Corrupt { file: "index".into(), offset: 0, what: "a revision of the index is in no block" }
+}

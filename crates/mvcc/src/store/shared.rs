@@ -1,0 +1,27 @@
+//! What the handles of one store share.
+//!
+//! Lock order: the state's lock, then that of `pins`. The state's lock and that of `hashes` are never held
+//! together. The cache has locks of its own, and is not used under the state's lock.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+use super::counts::Counts;
+use super::lock::StateLock;
+use super::pins::Pins;
+use crate::block::BlockCache;
+use crate::types::{KvHash, Options};
+
+/// State that all handles share.
+pub(crate) struct Shared {
+    pub state: StateLock,
+    pub cache: BlockCache,
+    /// Hashes of finished compactions, newest last.
+    pub hashes: Mutex<VecDeque<KvHash>>,
+    /// Recent counts of ranges.
+    pub counts: Counts,
+    /// Revisions that reads in progress still need.
+    pub pins: Pins,
+    pub options: Options,
+}

@@ -1,0 +1,228 @@
+//! The state of the store, behind one lock.
+//!
+//! No hold is longer than some hundred microseconds, and no disk is read or written under it:
+//! * The writer holds it exclusively for at most `Options::changes_per_hold` changes of a request.
+//! * Readers hold it shared for at most a thousand keys or leaves of the index.
+//! * The maintainer holds it exclusively to take a checkpoint, to swap blocks that it has written, or to
+//!   prune a bounded number of keys.
+//!
+//! A request that changes many keys releases the lock in between. Then its records are in the index and in
+//! the blocks, while `revision` is still the one before. Concurrent operations:
+//! * Reads use a main revision ≤ `revision`, and each history says what was visible there. A leaf's number of
+//!   live keys is used only if the leaf has no newer record (`index::walk`).
+//! * No checkpoint is taken: the first change sets `is_inside_entry`. Blocks that the request has sealed have
+//!   a newer last revision than any checkpoint.
+//! * A compaction prunes and sweeps up to a compact revision ≤ `revision`, and only blocks of a checkpoint.
+//! * A hash ends before the first record above its revision.
+//! * The apply thread installs a received store, so never inside a request.
+//!
+//! Sealed blocks with `last.main` ≤ the revision of the last durable checkpoint are stored. All others are in
+//! memory.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use std::sync::Arc;
+
+use super::items::Items;
+use crate::block::{Block, BlockTable, Body, Decoded, OpenBlock, Record};
+use crate::error::{Error, Result};
+use crate::index::Index;
+use crate::range::KeyRange;
+use crate::revision::Revision;
+use crate::types::{Applied, Size};
+
+use crate::index::Walk;
+
+/// Keys read under one hold of the lock: some 100 µs, the longest that a range delays a write.
+pub(super) const KEYS_PER_HOLD: usize = 1000;
+/// Bytes of keys and values that a request copies under one hold of the lock: some 100 µs.
+pub(super) const BYTES_PER_HOLD: usize = 256 << 10;
+
+/// Everything that changes. `revision` and `applied` may be ahead of the durable marks.
+pub(crate) struct State {
+    pub index: Index,
+    pub block_table: BlockTable,
+    pub open: OpenBlock,
+    /// Raw bytes after which the open block is sealed.
+    pub block_bytes: usize,
+    /// Newest main revision that readers see. Records of the next one belong to a request in progress.
+    pub revision: i64,
+    pub compact_revision: i64,
+    /// The compact revision before the newest compaction; unknown if that was before a restart.
+    pub compact_revision_before: Option<i64>,
+    pub applied: Applied,
+    pub items: Items,
+    /// Items that were set, or removed (`None`), since the last checkpoint was taken.
+    pub items_changed: BTreeMap<Bytes, Option<Bytes>>,
+    /// Whether the current entry has changed something. Then no checkpoint can be taken.
+    pub is_inside_entry: bool,
+    /// `persist` was called inside an entry: the end of the entry makes a checkpoint.
+    pub is_checkpoint_requested: bool,
+    /// A checkpoint that the maintainer has not taken yet.
+    pub pending: Option<PendingCheckpoint>,
+    /// Raw bytes of sealed blocks that are not stored yet, and the part of them that is in no pending
+    /// checkpoint.
+    pub unpersisted_bytes: usize,
+    pub bytes_since_checkpoint: usize,
+    /// Bytes of block files, after the maintainer's last change.
+    pub stored_bytes: u64,
+    /// Number of stores that were installed since this one was opened.
+    pub generation: u64,
+}
+
+/// What one checkpoint makes durable, in addition to the blocks up to its revision.
+#[derive(Debug)]
+pub(crate) struct PendingCheckpoint {
+    pub applied: Applied,
+    pub revision: i64,
+    pub compact_revision: i64,
+    pub items: BTreeMap<Bytes, Option<Bytes>>,
+}
+
+/// Where a record is. Found under the lock, read without it.
+pub(super) enum Source {
+    /// A record of the open block, to be decoded against the block's base.
+    Open {
+        base: i64,
+        record: Bytes,
+    },
+    Sealed(Arc<Block>),
+}
+
+impl Source {
+    /// The sealed block that holds the record.
+    pub fn block(&self) -> Option<&Arc<Block>> {
+        match self {
+            Source::Sealed(block) => Some(block),
+            Source::Open { .. } => None,
+        }
+    }
+}
+
+/// The revision that a request asks for: ≤ 0 is `newest`.
+pub(super) fn resolve_revision(at: i64, newest: i64, compacted: i64) -> Result<i64> {
+    let resolved = if at <= 0 { newest } else { at };
+    if resolved > newest {
+        return Err(Error::FutureRevision { requested: at, current: newest });
+    }
+    check_not_compacted(resolved, compacted)?;
+    Ok(resolved)
+}
+
+/// Refuses revisions below the compact revision. At that revision all keys are still readable.
+pub(super) fn check_not_compacted(at: i64, compacted: i64) -> Result<()> {
+    if at < compacted { Err(Error::Compacted { requested: at, compacted }) } else { Ok(()) }
+}
+
+impl State {
+    /// Records a put. The caller publishes `revision.main` when the request ends.
+    pub fn put(&mut self, revision: Revision, key: &[u8], value: &[u8], lease: i64) {
+        // The index first, because it determines the version that the record stores.
+        let put = self.index.put(key, revision);
+        assert_eq!(put.revision, revision, "the index records the given revision");
+        let body = Body::Put { create: put.create, version: put.version, lease, value };
+        self.append(&Record { revision, key, body });
+    }
+
+    /// Deletes keys of `range` in key order, as the changes from `first` on, at most `keys_max`. Returns how
+    /// many were deleted, and where to continue.
+    pub fn delete_some(&mut self, range: &KeyRange, first: Revision, keys_max: usize) -> (usize, Walk) {
+        let (mut keys, mut ends) = (Vec::new(), Vec::new());
+        let walk = self.index.delete_live(range, first, &mut KEYS_PER_HOLD.clone(), |key| {
+            keys.extend_from_slice(key);
+            ends.push(keys.len());
+            ends.len() < keys_max && keys.len() < BYTES_PER_HOLD
+        });
+        let (mut revision, mut start) = (first, 0);
+        for end in &ends {
+            self.append(&Record { revision, key: &keys[start..*end], body: Body::Tombstone });
+            (revision, start) = (revision.next(), *end);
+        }
+        (ends.len(), walk)
+    }
+
+    /// Where the record at `revision` is; `None` if it does not exist.
+    pub(super) fn locate(&self, revision: Revision) -> Option<Source> {
+        // The open block first: recent records are read most often.
+        if let Some((base, record)) = self.open.find(revision) {
+            return Some(Source::Open { base, record });
+        }
+        self.block_table.find(revision).map(|block| Source::Sealed(block.clone()))
+    }
+
+    /// Raw bytes that are only in memory and in the log.
+    pub fn bytes_at_risk(&self) -> usize {
+        self.unpersisted_bytes + self.open.raw_bytes()
+    }
+
+    /// Space that the store takes on disk and in memory.
+    pub fn size(&self) -> Size {
+        let (_, live_bytes) = self.block_table.bytes();
+        let named_bytes = self.block_table.entry_bytes() + self.items.stored_bytes();
+        let stored = self.stored_bytes + named_bytes + self.bytes_at_risk() as u64;
+        let live = live_bytes + named_bytes + self.open.raw_bytes() as u64;
+        let memory = self.memory_bytes();
+        let allocated = stored.max(memory);
+        Size { allocated, in_use: live.max(memory).min(allocated), memory }
+    }
+
+    /// Bytes of memory that grow with what clients store: the index, the block table, items, and raw records
+    /// that no checkpoint has stored. The block cache has a bound of its own and is not counted.
+    fn memory_bytes(&self) -> u64 {
+        let locations = self.block_table.memory_bytes();
+        self.index.memory_bytes() + locations + self.items.memory_bytes() + self.bytes_at_risk() as u64
+    }
+
+    /// Whether a checkpoint was requested, or has `bytes` to store.
+    pub fn is_checkpoint_due(&self, bytes: usize) -> bool {
+        self.is_checkpoint_requested || self.bytes_since_checkpoint + self.open.raw_bytes() >= bytes
+    }
+
+    /// Seals the open block and makes the present state the pending checkpoint. It replaces one that was not
+    /// taken yet.
+    pub fn take_checkpoint(&mut self) {
+        assert!(!self.is_inside_entry, "a checkpoint is a state between two entries");
+        if !self.open.is_empty() {
+            self.seal();
+        }
+        if let Some(waiting) = &self.pending {
+            assert!(
+                waiting.revision <= self.revision && waiting.applied <= self.applied,
+                "checkpoints go forward"
+            );
+        }
+        // The items of the replaced checkpoint still have to be written.
+        let mut items = self.pending.take().map(|waiting| waiting.items).unwrap_or_default();
+        items.append(&mut self.items_changed);
+        let (applied, revision) = (self.applied, self.revision);
+        self.pending =
+            Some(PendingCheckpoint { applied, revision, compact_revision: self.compact_revision, items });
+        self.bytes_since_checkpoint = 0;
+        self.is_checkpoint_requested = false;
+    }
+
+    /// Adds a record of the request in progress to the open block. Seals the block when it is full.
+    fn append(&mut self, record: &Record<'_>) {
+        assert_eq!(record.revision.main, self.revision + 1, "changes belong to the request in progress");
+        // No checkpoint from the first change to the end of the entry.
+        self.is_inside_entry = true;
+        self.open.append(record, self.block_bytes);
+        if self.open.raw_bytes() >= self.block_bytes {
+            self.seal();
+        }
+    }
+
+    /// Seals the open block. It stays in memory until a checkpoint has stored it.
+    fn seal(&mut self) {
+        let sealed: Decoded = std::mem::take(&mut self.open).sealed();
+        assert!(sealed.last().main <= self.revision + 1, "a block beyond the request in progress");
+        self.unpersisted_bytes += sealed.raw().len();
+        self.bytes_since_checkpoint += sealed.raw().len();
+        assert!(
+            self.bytes_since_checkpoint <= self.unpersisted_bytes,
+            "what no cut covers is not persisted either"
+        );
+        self.block_table.push(Arc::new(Block::in_memory(sealed)));
+    }
+}

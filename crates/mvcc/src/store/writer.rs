@@ -1,0 +1,242 @@
+//! The writer: makes the changes of requests, and ends entries.
+//!
+//!   begin ─▶ put · delete_range · range … ─▶ finish      one request, one main revision
+//!   … ─▶ end_entry                                       one entry of the log, one or more requests
+//!
+//! * A request writes at the revision after the published one, and publishes it at the end. Readers see all
+//!   of a request or nothing. So a large request can release the lock between bounded numbers of changes.
+//! * A request that reads holds the lock like a reader: in bounded steps, and not while a block is loaded.
+//! * Checkpoints are made only at the end of an entry, so that the applied index matches the data.
+//!
+//! A put costs one copy of the value into the open block and one update of the index, and no disk operation.
+//!
+//! Each request of an entry has a main revision of its own and is visible as soon as it is finished. So
+//! readers may see half an entry, but a restart never does. etcd does the same, because it applies commands
+//! one by one.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::lock::{LockPurpose, WriteGuard};
+use super::range_read::{Counting, RangeQuery, find_one};
+use super::reader::Store;
+use super::shared::Shared;
+use super::state::{BYTES_PER_HOLD, State};
+use crate::error::{Error, Result};
+use crate::index::Walk;
+use crate::range::KeyRange;
+use crate::revision::Revision;
+use crate::types::{Applied, Deleted, KeyValue, Pressure, Previous, RangeOptions, RangeResult};
+
+/// Maximum size of an item with its key: sled keeps it in its pages.
+pub const ITEM_BYTES_MAX: usize = 64 << 10;
+/// Maximum size of an item's key: sled keeps hundreds of keys in one page.
+pub const ITEM_KEY_BYTES_MAX: usize = 256;
+
+/// There is one per store, owned by the apply loop.
+pub struct Writer {
+    pub(crate) store: Store,
+}
+
+impl Writer {
+    /// A reader's handle of the same store.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Begins a request. Its changes share one main revision and become visible together.
+    pub fn begin(&mut self) -> RevisionWriter<'_> {
+        let shared = &self.store.shared;
+        let base = shared.state.published().revision();
+        RevisionWriter { shared, guard: RefCell::new(None), held: (0, 0), base, sub: 0 }
+    }
+
+    /// Logical compaction, effective at once: reads below `revision` fail from now on.
+    /// `Maintainer::compact_step` frees the space.
+    ///
+    /// Errors: `Compacted` if `revision` ≤ the compact revision, `FutureRevision` above the newest.
+    pub fn compact(&mut self, revision: i64) -> Result<()> {
+        let mut state = self.store.shared.state.write(LockPurpose::EndEntry);
+        if revision <= state.compact_revision {
+            return Err(Error::Compacted { requested: revision, compacted: state.compact_revision });
+        }
+        if revision > state.revision {
+            return Err(Error::FutureRevision { requested: revision, current: state.revision });
+        }
+        state.compact_revision_before = Some(state.compact_revision);
+        state.compact_revision = revision;
+        state.is_inside_entry = true;
+        Ok(())
+    }
+
+    /// Sets or removes an item. Key and value together take at most `ITEM_BYTES_MAX`, the key
+    /// `ITEM_KEY_BYTES_MAX`.
+    pub fn set_item(&mut self, key: &[u8], value: Option<&[u8]>) {
+        assert!(key.len() <= ITEM_KEY_BYTES_MAX, "an item's key beyond its limit");
+        assert!(key.len() + value.map_or(0, <[u8]>::len) <= ITEM_BYTES_MAX, "an item beyond its limit");
+        let (key, value) = (Bytes::copy_from_slice(key), value.map(Bytes::copy_from_slice));
+        let mut state = self.store.shared.state.write(LockPurpose::EndEntry);
+        state.is_inside_entry = true;
+        state.items.set(key.clone(), value.clone());
+        state.items_changed.insert(key, value);
+    }
+
+    /// Ends one entry of the replicated log. Only here a checkpoint can become pending.
+    pub fn end_entry(&mut self, applied: Applied) -> Result<Pressure> {
+        let shared = &self.store.shared;
+        let mut state = shared.state.write(LockPurpose::EndEntry);
+        assert!(applied >= state.applied, "entries are applied in order");
+        assert!(state.revision >= state.compact_revision, "nothing beyond the newest is compacted");
+        state.applied = applied;
+        state.is_inside_entry = false;
+        if state.is_checkpoint_due(shared.options.checkpoint_due_bytes) {
+            state.take_checkpoint();
+        }
+        Ok(if state.bytes_at_risk() >= shared.options.checkpoint_full_bytes {
+            Pressure::Full
+        } else if state.pending.is_some() {
+            Pressure::Due
+        } else {
+            Pressure::Calm
+        })
+    }
+}
+
+/// The changes of one request. They become visible together, at `finish` or on drop. They cannot be undone.
+pub struct RevisionWriter<'w> {
+    shared: &'w Arc<Shared>,
+    /// Kept between changes, until the hold is full or the request reads.
+    guard: RefCell<Option<WriteGuard<'w>>>,
+    /// Changes under this hold, and the bytes copied for them.
+    held: (usize, usize),
+    /// The main revision before this request.
+    base: i64,
+    /// Sub revision of the next change.
+    sub: i64,
+}
+
+impl<'w> RevisionWriter<'w> {
+    /// The current main revision; one more after the first change.
+    pub fn revision(&self) -> i64 {
+        self.base + i64::from(self.sub > 0)
+    }
+
+    /// As `Store::range`, with the changes made so far.
+    pub fn range(&self, range: &KeyRange, at: i64, options: &RangeOptions) -> Result<RangeResult> {
+        self.read(range, at, options, Counting::Limited)
+    }
+
+    /// As `Store::page_metered`, with the changes made so far.
+    pub fn page(&self, range: &KeyRange, at: i64, options: &RangeOptions) -> Result<RangeResult> {
+        self.read(range, at, options, Counting::Skip)
+    }
+
+    fn read(
+        &self,
+        range: &KeyRange,
+        at: i64,
+        options: &RangeOptions,
+        counting: Counting,
+    ) -> Result<RangeResult> {
+        drop(self.guard.take());
+        self.shared.range(RangeQuery { range, at, options, counting, own: Some(self.revision()), meter: &() })
+    }
+
+    /// The newest value of one key, with the changes made so far.
+    pub fn get(&self, key: &[u8]) -> Result<Option<KeyValue>> {
+        let found = match &*self.guard.borrow() {
+            Some(state) => find_one(state, key, self.revision())?,
+            None => find_one(&self.shared.state.read(LockPurpose::Lookup), key, self.revision())?,
+        };
+        if found.as_ref().is_some_and(|(_, source)| source.block().is_some()) {
+            // The block may have to be read from the disk.
+            drop(self.guard.take());
+        }
+        self.shared.load_one(found)
+    }
+
+    /// Puts `value`, and returns the main revision of the change.
+    pub fn put(&mut self, key: &[u8], value: &[u8], lease: i64) -> i64 {
+        assert!(!key.is_empty(), "the empty key does not exist");
+        let revision = self.next_revision();
+        self.locked().put(revision, key, value, lease);
+        self.count_changes(1, key.len() + value.len());
+        revision.main
+    }
+
+    /// Deletes every key of `range`, in key order. Without such a key nothing changes.
+    pub fn delete_range(&mut self, range: &KeyRange, previous: Previous) -> Result<Deleted> {
+        let previous = match previous {
+            Previous::Return => self.range(range, 0, &RangeOptions::default())?.kvs,
+            // No block is read.
+            Previous::Skip => Vec::new(),
+        };
+        let (mut count, mut rest) = (0, range.clone());
+        loop {
+            let first = self.next_revision();
+            let keys_max = self.shared.options.changes_per_hold;
+            let (deleted, walk) = self.locked().delete_some(&rest, first, keys_max);
+            count += deleted;
+            self.count_changes(deleted, 0);
+            let Walk::Paused(next) = walk else {
+                if deleted == 0 {
+                    self.release();
+                }
+                break;
+            };
+            self.release();
+            rest = rest.resumed_at(next);
+        }
+        Ok(Deleted { count: count as i64, previous })
+    }
+
+    /// Publishes the changes, and returns the store's main revision after them.
+    pub fn finish(self) -> i64 {
+        self.revision()
+    }
+
+    fn next_revision(&self) -> Revision {
+        Revision { main: self.base + 1, sub: self.sub }
+    }
+
+    /// The state, under the lock. The changes are published at the end of the request.
+    fn locked(&mut self) -> &mut State {
+        let shared = self.shared;
+        let state = self.guard.get_mut().get_or_insert_with(|| shared.state.write(LockPurpose::Change));
+        assert_eq!(state.revision, self.base, "one writer at a time");
+        state
+    }
+
+    fn count_changes(&mut self, changes: usize, bytes: usize) {
+        self.sub += changes as i64;
+        self.held = (self.held.0 + changes, self.held.1 + bytes);
+        assert!(self.sub <= i64::from(u32::MAX), "fewer than 2^32 changes in one request");
+        if self.held.0 >= self.shared.options.changes_per_hold || self.held.1 >= BYTES_PER_HOLD {
+            self.release();
+        }
+    }
+
+    /// Releases the lock to waiting threads.
+    fn release(&mut self) {
+        self.held = (0, 0);
+        if let Some(guard) = self.guard.take() {
+            guard.unlock_fairly();
+        }
+    }
+}
+
+impl Drop for RevisionWriter<'_> {
+    /// Publishes the changes. A request that is dropped without `finish` ends with the changes so far: the
+    /// log has its command, so every member does the same.
+    fn drop(&mut self) {
+        if self.sub > 0 {
+            let revision = self.revision();
+            let shared = self.shared;
+            let state = self.guard.get_mut().get_or_insert_with(|| shared.state.write(LockPurpose::Change));
+            assert!(revision > state.revision, "a request is published once");
+            state.revision = revision;
+        }
+    }
+}

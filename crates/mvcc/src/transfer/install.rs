@@ -1,0 +1,73 @@
+//! Installs a received store: it replaces the state while readers are active.
+//!
+//!   check ─▶ swap slots (backend) ─▶ read it back, rebuild the index ─▶ exchange the state (lock)
+//!
+//! * Handles stay valid and then read the new store. A read in progress continues with the blocks that it
+//!   holds and with the new index: history up to its revision is the same in both, or it is compacted and the
+//!   read fails.
+//! * Readers use the old state until the new one is ready. The lock is held for the exchange only.
+//! * Applied index, revision and compact revision never decrease.
+//! * Changes that were not persisted are lost with the old state, also those of an unfinished entry. The
+//!   caller stops the writer meanwhile, and invalidates whatever was derived from the old state.
+
+use std::mem;
+
+use super::staging::Staged;
+use crate::checkpoint;
+use crate::error::{Error, Result};
+use crate::maintainer::Maintainer;
+use crate::store::{LockPurpose, State};
+use crate::types::Applied;
+
+impl Maintainer {
+    /// Replaces this store durably by a received one, and returns its position.
+    ///
+    /// The caller makes sure that the log is no longer needed for the old state: a restart may find either
+    /// store from now on.
+    ///
+    /// Errors: `Refused` if the received store is behind the present state; then nothing was changed. Other
+    /// errors poison the maintainer: the process stops, and the next start finds one of the two stores.
+    pub fn install(&mut self, staged: Staged) -> Result<Applied> {
+        if is_behind(&staged, &self.checkpoints.shared.state.read(LockPurpose::Transfer)) {
+            let reason = "it is behind the present state";
+            return Err(Error::Refused { attempt: "install a received store", reason });
+        }
+        self.guarded(|maintainer| maintainer.try_install(staged))
+    }
+
+    fn try_install(&mut self, staged: Staged) -> Result<Applied> {
+        let generation = self.checkpoints.shared.state.read(LockPurpose::Transfer).generation + 1;
+        self.checkpoints.durable.backend.replace(staged.backend)?;
+        // The interrupted compaction was one of the old store. That of the new one is resumed from its marks.
+        self.compaction = Default::default();
+        let loaded = checkpoint::load(
+            &mut *self.checkpoints.durable.backend,
+            &self.checkpoints.shared.options,
+            generation,
+        )?;
+        self.checkpoints.durable.adopt(loaded.files, loaded.marks, loaded.items);
+
+        let (mut state, new) = (self.checkpoints.shared.state.write(LockPurpose::Transfer), loaded.state);
+        assert!(new.applied >= state.applied, "the writer rests while a store is installed");
+        assert!(new.revision >= state.revision, "no reader sees the revision go back");
+        assert!(
+            new.compact_revision >= state.compact_revision,
+            "no compacted revision becomes readable again"
+        );
+        assert_eq!(new.generation, state.generation + 1, "one install at a time");
+        let old = mem::replace(&mut *state, new);
+        drop(state);
+        // They are of states of the old store. etcd drops them as well.
+        self.checkpoints.shared.hashes.lock().clear();
+        // Dropping an index of a million keys takes time, so it happens without the lock.
+        drop(old);
+        Ok(self.checkpoints.durable.marks.applied)
+    }
+}
+
+/// Whether the install would revert something that readers have seen.
+fn is_behind(staged: &Staged, state: &State) -> bool {
+    staged.applied() < state.applied
+        || staged.revision() < state.revision
+        || staged.compact_revision() < state.compact_revision
+}

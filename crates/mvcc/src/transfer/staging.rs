@@ -1,0 +1,237 @@
+//! Receives a checkpoint into a slot of its own.
+//!
+//!   begin ─▶ add chunk · add chunk … ─▶ finish ─▶ Staged ─▶ Maintainer::install
+//!
+//! * Everything received is checked: chunks, entries, frames and records as they arrive, and the whole by the
+//!   digests in the marks. A store is complete only after the last of these checks.
+//! * Memory is bounded by one chunk, one block and some entries of the catalogue. Blocks are written as they
+//!   arrive.
+//! * The store is valid when `finish` has synced it and written its marker. A crash before leaves a slot to
+//!   be discarded, a crash after it a store that can be installed.
+//! * After an error nothing more is accepted.
+
+use super::stream::{ChunkReader, Kind, Part};
+use crate::backend::{Backend, Update};
+use crate::block::{Block, BlockFiles, Content, codec};
+use crate::checkpoint::{BlockEntry, Digest, Entry, Marks, catalogue, crc_of};
+use crate::error::{Error, Result};
+use crate::revision::Revision;
+use crate::types::{Applied, Options};
+
+/// Bytes of catalogue entries in one update: few syncs, and little memory.
+const UPDATE_BYTES: usize = 1 << 20;
+/// Bytes of blocks between syncs. A gigabyte synced at the end would delay the syncs of the log on the same
+/// disk.
+const SYNC_BYTES: usize = 128 << 10;
+
+/// A checkpoint that is being received.
+pub struct Staging {
+    backend: Box<dyn Backend>,
+    files: BlockFiles,
+    chunks: ChunkReader,
+    /// The sender's marks, from the first part.
+    marks: Option<Marks>,
+    /// Digests of the sender's entries.
+    received: Digests,
+    /// Digests of the entries written here. Items are the same, blocks have other locations.
+    written: Digests,
+    /// The last record so far.
+    last: Option<Revision>,
+    update: Update,
+    update_bytes: usize,
+    /// Bytes of blocks since the last sync.
+    unsynced_bytes: usize,
+    is_ended: bool,
+    has_failed: bool,
+}
+
+#[derive(Default)]
+struct Digests {
+    blocks: Digest,
+    items: Digest,
+}
+
+/// A store that was received completely, checked and synced, and can be installed.
+pub struct Staged {
+    pub(crate) backend: Box<dyn Backend>,
+    applied: Applied,
+    revision: i64,
+    compact_revision: i64,
+}
+
+impl Staged {
+    /// Its position in the log.
+    pub fn applied(&self) -> Applied {
+        self.applied
+    }
+
+    /// Its main revision.
+    pub fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    pub(crate) fn compact_revision(&self) -> i64 {
+        self.compact_revision
+    }
+}
+
+impl Staging {
+    /// Begins to receive into `backend`, which must be empty.
+    ///
+    /// Errors: `Refused` if it is not empty, or those of the backend.
+    pub fn begin(mut backend: Box<dyn Backend>, options: &Options) -> Result<Self> {
+        if !backend.catalogue()?.is_empty() || !backend.files()?.is_empty() {
+            return Err(Error::Refused { attempt: "receive a store", reason: "its place is not empty" });
+        }
+        Ok(Staging {
+            backend,
+            files: BlockFiles::new(options.block_file_bytes, 0),
+            chunks: ChunkReader::default(),
+            marks: None,
+            received: Digests::default(),
+            written: Digests::default(),
+            last: None,
+            update: Update::default(),
+            update_bytes: 0,
+            unsynced_bytes: 0,
+            is_ended: false,
+            has_failed: false,
+        })
+    }
+
+    /// Accepts the next chunk of the stream, in order.
+    ///
+    /// Errors: `Corrupt` if it is not what was sent, `Io` or `Catalogue` if the disk fails. Every later call
+    /// returns `Poisoned`.
+    pub fn add(&mut self, chunk: &[u8]) -> Result<()> {
+        if self.has_failed {
+            return Err(Error::Poisoned);
+        }
+        let added = self.try_add(chunk);
+        self.has_failed = added.is_err();
+        added
+    }
+
+    /// Checks the whole after the last chunk, makes everything durable, and writes the completion marker.
+    ///
+    /// Errors: as `add`; a stream that has not ended is `Corrupt`.
+    pub fn finish(mut self) -> Result<Staged> {
+        if self.has_failed {
+            return Err(Error::Poisoned);
+        }
+        let Some(theirs) = self.marks.filter(|_| self.is_ended) else {
+            return Err(self.chunks.damaged("the stream is cut"));
+        };
+        // The received entries must be those that the sender's marks count.
+        if (theirs.blocks, theirs.items) != (self.received.blocks, self.received.items) {
+            return Err(self.chunks.damaged("parts are missing or of another checkpoint"));
+        }
+        assert_eq!(self.written.items, theirs.items, "items are written as they came");
+        let marks = Marks { blocks: self.written.blocks, ..theirs };
+        // As for any checkpoint, the marks are written last, after everything that they cover is synced.
+        if !cfg!(feature = "mutant-unsynced-staging") {
+            self.files.sync()?;
+        }
+        self.write_update()?;
+        assert!(self.update.puts.is_empty() && self.chunks.is_empty(), "everything received is written");
+        self.backend.update(Update { puts: vec![marks.entry()], removals: Vec::new() })?;
+        self.backend.complete(marks.applied)?;
+        let Marks { applied, revision, compact_revision, .. } = marks;
+        Ok(Staged { backend: self.backend, applied, revision, compact_revision })
+    }
+
+    /// `add` without its handling of errors.
+    fn try_add(&mut self, chunk: &[u8]) -> Result<()> {
+        self.chunks.add(chunk)?;
+        // All parts that the chunk has completed.
+        while let Some(part) = self.chunks.part()? {
+            if self.is_ended {
+                return Err(self.chunks.damaged("a part behind the end"));
+            }
+            self.add_part(&part)?;
+        }
+        if self.is_ended && !self.chunks.is_empty() {
+            return Err(self.chunks.damaged("bytes behind the end"));
+        }
+        if self.update_bytes >= UPDATE_BYTES {
+            self.write_update()?;
+        }
+        Ok(())
+    }
+
+    /// One part. The order is: marks first and once, then items and blocks.
+    fn add_part(&mut self, part: &Part) -> Result<()> {
+        if part.kind == Kind::End {
+            self.is_ended = true;
+            return Ok(());
+        }
+        let entry = catalogue::read(&part.key, &part.value)?;
+        match (part.kind, entry, self.marks) {
+            (Kind::Entry, Entry::Marks(marks), None) => {
+                self.marks = Some(marks);
+                Ok(())
+            }
+            (Kind::Entry, Entry::Item(_, _), Some(_)) => {
+                let crc = crc_of(&part.value);
+                self.received.items.add(crc);
+                self.written.items.add(crc);
+                self.put((part.key.to_vec(), part.value.to_vec()));
+                Ok(())
+            }
+            (Kind::Block, Entry::Block(entry), Some(marks)) => {
+                self.received.blocks.add(crc_of(&part.value));
+                self.add_block(entry, &part.frame, &marks)
+            }
+            (
+                Kind::Entry | Kind::Block | Kind::End,
+                Entry::Marks(_) | Entry::Item(..) | Entry::Block(_),
+                _,
+            ) => Err(self.chunks.damaged("a part in the wrong place")),
+        }
+    }
+
+    /// Checks a block down to its records and appends its frame unchanged. Its entry gets this member's file
+    /// and offset.
+    fn add_block(&mut self, entry: BlockEntry, stored: &[u8], marks: &Marks) -> Result<()> {
+        let BlockEntry { identity, dead, .. } = entry;
+        // The same check as at a start.
+        if self.last >= Some(identity.first) || identity.last.main > marks.revision {
+            return Err(self.chunks.damaged("blocks overlap, or reach beyond the newest revision"));
+        }
+        let decoded = codec::load(stored, identity).map_err(|what| self.chunks.damaged(what))?;
+        // A dead record that does not exist would stop every start of this store.
+        if dead.unpack().into_iter().any(|revision| decoded.find(revision).is_none()) {
+            return Err(self.chunks.damaged("the catalogue lists a dead record that is not there"));
+        }
+        assert!(identity.records > dead.len(), "the entry was checked for a live record");
+        let location = self.files.append(&mut *self.backend, stored)?;
+        self.unsynced_bytes += stored.len();
+        if self.unsynced_bytes >= SYNC_BYTES {
+            self.unsynced_bytes = 0;
+            self.files.sync()?;
+        }
+        let block = Block { identity, content: Content::Stored(location.clone()), dead };
+        let entry = catalogue::block_entry(&block, &location);
+        self.written.blocks.add(crc_of(&entry.1));
+        self.last = Some(identity.last);
+        self.put(entry);
+        Ok(())
+    }
+
+    /// Queues an entry for the catalogue.
+    fn put(&mut self, entry: (Vec<u8>, Vec<u8>)) {
+        self.update_bytes += entry.0.len() + entry.1.len();
+        self.update.puts.push(entry);
+    }
+
+    /// Writes the queued entries. They may refer to blocks that are not synced: without marks it is not a
+    /// store.
+    fn write_update(&mut self) -> Result<()> {
+        self.update_bytes = 0;
+        self.backend.update(std::mem::take(&mut self.update))
+    }
+}
+
+#[cfg(test)]
+#[path = "staging_tests.rs"]
+mod tests;

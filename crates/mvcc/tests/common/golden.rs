@@ -1,0 +1,67 @@
+//! Golden scripts: files of commands, each block followed by the output that it gave.
+//!
+//!   # a comment
+//!   a command
+//!   another command
+//!   ---
+//!   the output of both
+//!
+//! A blank line ends the output. `UPDATE_SCRIPTS=1` in the environment rewrites the files with the present
+//! output. A new script is a file with commands and a line `---` after each block.
+#![allow(clippy::disallowed_methods, reason = "tests read and rewrite their own files")]
+
+use std::fs;
+use std::path::Path;
+
+/// Runs every script in `dir`. `new` makes the function that executes the commands of one script.
+pub fn run_all<R: FnMut(&str) -> String>(dir: &Path, new: impl Fn() -> R) {
+    let is_update = std::env::var_os("UPDATE_SCRIPTS").is_some();
+    let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "no scripts in {}", dir.display());
+    let mut failures = Vec::new();
+    for path in paths {
+        let expected = fs::read_to_string(&path).unwrap();
+        let actual = executed(&expected, new());
+        if actual == expected {
+            continue;
+        }
+        if is_update {
+            fs::write(&path, actual).unwrap();
+            continue;
+        }
+        let mut lines = expected.lines().zip(actual.lines()).enumerate();
+        let (number, (wanted, got)) =
+            lines.find(|(_, (wanted, got))| wanted != got).unwrap_or((0, ("", "the lengths differ")));
+        failures.push(format!("{}:{}\n  expected: {wanted}\n  got:      {got}", path.display(), number + 1));
+    }
+    assert!(failures.is_empty(), "UPDATE_SCRIPTS=1 accepts the present output\n{}", failures.join("\n"));
+}
+
+/// The script with the output that its commands give now.
+fn executed(script: &str, mut run: impl FnMut(&str) -> String) -> String {
+    let (mut result, mut output) = (String::new(), String::new());
+    let mut lines = script.lines();
+    while let Some(line) = lines.next() {
+        result.push_str(line);
+        result.push('\n');
+        if line == "---" {
+            lines.by_ref().take_while(|line| !line.is_empty()).for_each(drop);
+            result.push_str(if output.is_empty() { "ok\n" } else { &output });
+            result.push('\n');
+            output.clear();
+        } else if !line.is_empty() && !line.starts_with('#') {
+            let lines = run(line);
+            assert!(!lines.contains("\n\n"), "output with a blank line: {lines:?}");
+            if !lines.is_empty() {
+                output.push_str(lines.trim_end());
+                output.push('\n');
+            }
+        }
+    }
+    assert!(output.is_empty(), "the last block has no line ---");
+    result.truncate(result.trim_end().len());
+    result.push('\n');
+    result
+}

@@ -1,0 +1,98 @@
+//! What goes into the Raft core and what comes out of it: plain values, so that both can be written down and replayed.
+//!
+//! * Everything that chance or time decides is an event or part of the [`Setup`]; so a list of events is a test, and the
+//!   list of a failed run replays it.
+//! * An event says what happened outside; it never asks for an answer in place.
+//! * Effects are collected per turn. Their order does not matter except where the types enforce it: what promises
+//!   durability is not among [`Effects::send`] but inside a [`PersistJob`].
+
+use bytes::Bytes;
+
+use super::inquiry::Confirmation;
+use crate::log::{Durable, PersistJob};
+use crate::wire::{Outbound, SnapshotOffer, SnapshotOutcome};
+use crate::{EmptyLog, Position, StoreState};
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// One tick of the clock passed.
+    Tick,
+    /// A peer's bytes arrived.
+    Message { from: u64, bytes: Bytes },
+    /// A sync covered everything up to this job.
+    Durable(Durable),
+    /// The state machine has applied everything up to this index.
+    Applied { index: u64 },
+    /// A message to this peer was lost, or the way to it.
+    Unreachable { peer: u64 },
+    /// The state machine's store has made everything up to here durable.
+    Checkpointed { at: Position },
+    /// A stream that a [`SnapshotOffer`] asked for has ended.
+    SnapshotReported { peer: u64, outcome: SnapshotOutcome },
+    /// Leadership should go to this voter.
+    TransferLeader { to: u64 },
+    /// A read round begins; `context` names it for ever.
+    ReadIndex { context: Bytes },
+    /// The other members have answered this one, whose log was empty; see [`crate::Inquiry`].
+    Confirmed(Confirmation),
+}
+
+/// A committed entry, in the order of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    pub at: Position,
+    pub payload: Payload,
+}
+
+/// What a committed entry holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// Nothing: a new leader's first entry.
+    Empty,
+    /// The bytes of a batch of commands.
+    Batch(Bytes),
+    /// Not an entry: a staged snapshot becomes the machine's state, in place of the entries up to here.
+    Install,
+}
+
+/// What must be done, in any order but for what the types enforce.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// May leave at once: a leader's entries, heartbeats, requests for votes that promise nothing yet.
+    pub send: Vec<Outbound>,
+    /// For the disk, in this order. What it makes true is said by the messages inside.
+    pub persist: Vec<PersistJob>,
+    /// For the machine, in this order, each once.
+    pub committed: Vec<Committed>,
+    /// Read rounds that a quorum confirmed, with the index that must be applied before the reads.
+    pub confirmed: Vec<(Bytes, u64)>,
+    /// Followers that need the state; the process streams it to them.
+    pub snapshots: Vec<SnapshotOffer>,
+    /// Snapshots that came and will not be installed: what was staged for them is of no use.
+    pub snapshots_ignored: Vec<Position>,
+    /// A member needs a snapshot at or behind this index, and the newest checkpoint is older.
+    pub checkpoint_wanted: Option<u64>,
+    /// More is waiting: turn again without waiting for events.
+    pub more: bool,
+}
+
+/// How a core is set up. Everything that chance decides comes in here.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub id: u64,
+    /// Between two heartbeats of a leader.
+    pub heartbeat_ticks: u32,
+    /// A leader that hears no quorum for this long steps down; a follower trusts its leader for this long.
+    pub election_ticks: u32,
+    /// Where the election timeout is drawn from, not below `election_ticks`; a range of one leaves no chance.
+    pub timeout_ticks: std::ops::Range<u32>,
+    /// Committed entries that may be with the apply step at a time.
+    pub apply_bytes_max: usize,
+    /// The longest entry that may be proposed; it bounds what is on its way to a follower.
+    pub entry_bytes_max: usize,
+    /// See [`crate::Config::catch_up_entries`].
+    pub catch_up_entries: u64,
+    pub store: StoreState,
+    pub empty_log: EmptyLog,
+}

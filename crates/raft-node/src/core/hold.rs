@@ -1,0 +1,83 @@
+//! A member whose log was empty at its start takes no part in Raft until the others have confirmed it, and votes once
+//! its log holds what it may have acknowledged before. [`crate::Inquiry`] says when that is.
+//!
+//! | state | messages of peers | votes and candidacies |
+//! |---|---|---|
+//! | unconfirmed | dropped as if lost | none |
+//! | catching up | handled, except requests for votes and orders to campaign | none |
+//! | neither | handled | as usual |
+//!
+//! Nothing of an unconfirmed member is durable: after a restart its log is empty again, and it asks again. The position
+//! that it catches up to is written with its term, and is kept.
+
+use raft::eraftpb::{Message, MessageType};
+
+use super::Core;
+use super::inquiry::{Confirmation, PeerState};
+use super::state::position;
+use crate::Role;
+use crate::types::NUMBER_MAX;
+
+impl Core {
+    /// Whether this member must neither vote nor campaign.
+    pub fn is_held(&self) -> bool {
+        let log = &self.raw.raft.raft_log;
+        let lacks_entries =
+            |until: crate::Position| log.last_term() <= until.term && log.last_index() < until.index;
+        self.is_unconfirmed || self.raw.store().state.catch_up.is_some_and(lacks_entries)
+    }
+
+    /// Whether this member waits for [`crate::Event::Confirmed`].
+    pub fn is_unconfirmed(&self) -> bool {
+        self.is_unconfirmed
+    }
+
+    /// The answer to member `asker`, whose log is empty. As leader, this member forgets what `asker` acknowledged: it
+    /// would otherwise ignore that entries have to be sent again from the first.
+    pub fn answer_member(&mut self, asker: u64) -> PeerState {
+        let is_leader = self.role() == Role::Leader;
+        let is_other = is_leader && asker != self.raw.raft.id;
+        if let Some(progress) = self.raw.raft.mut_prs().get_mut(asker).filter(|_| is_other) {
+            progress.matched = 0;
+            progress.become_probe();
+        }
+        PeerState { term: self.term(), last_index: self.last_index(), is_leader, is_held: self.is_held() }
+    }
+
+    pub(super) fn confirm(&mut self, confirmation: Confirmation) {
+        if !self.is_unconfirmed {
+            return;
+        }
+        match confirmation {
+            Confirmation::New => {}
+            Confirmation::CatchUp { until } if until.term == 0 || until.term >= NUMBER_MAX => {
+                tracing::warn!(term = until.term, "a confirmation was refused: no cluster reaches this term");
+                return;
+            }
+            Confirmation::CatchUp { until } => {
+                self.raw.mut_store().state.catch_up = Some(until).filter(|until| until.index > 0);
+                let raft = &mut self.raw.raft;
+                raft.become_follower(until.term, raft::INVALID_ID);
+                // It may have voted in this term before. Its vote is its own, so that no other member gets it.
+                raft.vote = raft.id;
+            }
+        }
+        self.is_unconfirmed = false;
+        tracing::info!(?confirmation, "the other members confirmed this one");
+    }
+
+    /// Whether a held member drops the message. A snapshot among them is released.
+    pub(super) fn holds_back(&mut self, message: &Message) -> bool {
+        use MessageType::{MsgRequestPreVote, MsgRequestVote, MsgTimeoutNow};
+        let asks_for_election =
+            matches!(message.msg_type, MsgRequestVote | MsgRequestPreVote | MsgTimeoutNow);
+        let drops = self.is_unconfirmed || (asks_for_election && self.is_held());
+        if let Some(snapshot) = message.snapshot.as_ref().filter(|_| drops) {
+            self.ignore_snapshot(position(snapshot));
+        }
+        drops
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! When a member with an empty log may vote.
+//!
+//! An empty log belongs to a new member, or to one that lost its disk. The latter may have voted, and may have
+//! acknowledged entries that are committed, so it must not take part as if it were new. It asks the other members:
+//!
+//! ```text
+//!   empty log ──▶ unconfirmed ──answers──┬──▶ New      votes at once
+//!                                        └──▶ CatchUp  takes entries; votes once its log reaches the position
+//! ```
+//!
+//! A member that is unconfirmed handles no message of Raft: it neither votes nor acknowledges entries. An
+//! acknowledgement is as dangerous as a vote: with it, a leader of an earlier term could commit an entry where the
+//! same member has acknowledged another one before.
+//!
+//! The answers confirm a member when:
+//!
+//! - a majority of the other members answered, none of them held itself. Each leader that this member had voted for,
+//!   and each entry committed with its acknowledgement, is known to one of them. The highest term of the answers is
+//!   the first in which this member takes part, and it does not vote in that term.
+//! - with an odd number of members, the leader of that term is among them. Its log holds every entry that was committed
+//!   with this member's acknowledgement, so votes wait until the log here reaches the end of the leader's. With an
+//!   even number each majority that this member belongs to meets each other such majority in a further member.
+//! - or no answer has any term, and a majority of all members, this one included, have empty logs: a first start.
+//!
+//! The proofs and what remains possible are in docs/decisions/0034.
+
+use std::collections::BTreeMap;
+
+use crate::Position;
+use crate::types::NUMBER_MAX;
+
+/// What a member answers to one whose log is empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerState {
+    pub term: u64,
+    pub last_index: u64,
+    /// It leads in `term`.
+    pub is_leader: bool,
+    /// It does not vote itself: its own log was empty, and is not confirmed or not caught up.
+    pub is_held: bool,
+}
+
+/// What the answers say of a member with an empty log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Confirmation {
+    /// It has never taken part.
+    New,
+    /// It may have taken part in terms up to `until.term`. It votes in later terms, once its log reaches `until.index`
+    /// or holds an entry of a later term.
+    CatchUp { until: Position },
+}
+
+/// The answers of the other members so far. A later answer of the same member replaces its earlier one.
+#[derive(Clone, Debug)]
+pub struct Inquiry {
+    members: usize,
+    answers: BTreeMap<u64, PeerState>,
+}
+
+impl Inquiry {
+    /// An inquiry in a cluster of `members`, the one that asks included.
+    pub fn new(members: usize) -> Inquiry {
+        assert!(members > 1, "a lone member has no one to ask");
+        Inquiry { members, answers: BTreeMap::new() }
+    }
+
+    /// Notes an answer. It must have been given after this member started. One with a term that no cluster reaches is
+    /// ignored.
+    pub fn note(&mut self, peer: u64, answer: PeerState) {
+        if answer.term < NUMBER_MAX {
+            self.answers.insert(peer, answer);
+        }
+    }
+
+    /// Members that have answered.
+    pub fn answers(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// What the answers so far amount to, if they suffice.
+    pub fn confirmation(&self) -> Option<Confirmation> {
+        let majority_of = |count: usize| count / 2 + 1;
+        if self.answers.values().all(|answer| answer.term == 0) {
+            let empty = 1 + self.answers.len();
+            return (empty >= majority_of(self.members)).then_some(Confirmation::New);
+        }
+        let voting = || self.answers.values().filter(|answer| !answer.is_held);
+        if voting().count() < majority_of(self.members - 1) {
+            return None;
+        }
+        let term = voting().map(|answer| answer.term).max()?;
+        let index = if self.members.is_multiple_of(2) {
+            0
+        } else {
+            voting().find(|answer| answer.is_leader && answer.term == term)?.last_index
+        };
+        Some(Confirmation::CatchUp { until: Position { index, term } })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty(is_held: bool) -> PeerState {
+        PeerState { term: 0, last_index: 0, is_leader: false, is_held }
+    }
+
+    fn follower(term: u64, last_index: u64) -> PeerState {
+        PeerState { term, last_index, is_leader: false, is_held: false }
+    }
+
+    fn leader(term: u64, last_index: u64) -> PeerState {
+        PeerState { is_leader: true, ..follower(term, last_index) }
+    }
+
+    fn held(term: u64, last_index: u64) -> PeerState {
+        PeerState { is_held: true, ..follower(term, last_index) }
+    }
+
+    fn catch_up(term: u64, index: u64) -> Option<Confirmation> {
+        Some(Confirmation::CatchUp { until: Position { index, term } })
+    }
+
+    #[test]
+    fn answers_confirm_a_member_or_leave_it_held() {
+        let new = Some(Confirmation::New);
+        let cases: &[(usize, &[PeerState], Option<Confirmation>, &str)] = &[
+            (3, &[], None, "no answer"),
+            (3, &[empty(true)], new, "two empty logs of three"),
+            (5, &[empty(true)], None, "two empty logs of five"),
+            (5, &[empty(true), empty(false)], new, "three empty logs of five"),
+            (2, &[], None, "alone of two"),
+            (2, &[empty(true)], new, "both of two"),
+            (4, &[empty(true)], None, "two empty logs of four"),
+            (3, &[leader(1, 5)], None, "the leader alone"),
+            (3, &[follower(1, 5)], None, "one follower alone"),
+            (3, &[follower(1, 5), empty(true)], None, "a held member has no memory"),
+            (3, &[leader(1, 5), held(1, 5)], None, "nor has one that is not caught up"),
+            (3, &[follower(1, 5), follower(1, 4)], None, "no leader: its log is not known"),
+            (3, &[leader(1, 5), follower(2, 4)], None, "the leader of an earlier term"),
+            (3, &[leader(2, 5), follower(1, 9)], catch_up(2, 5), "the leader's log counts"),
+            (3, &[leader(2, 5), empty(false)], catch_up(2, 5), "a confirmed member with an empty log"),
+            (5, &[leader(2, 5), follower(2, 5)], None, "two of four others"),
+            (5, &[leader(2, 5), follower(2, 5), follower(1, 1)], catch_up(2, 5), "three of four others"),
+            (2, &[follower(7, 5)], catch_up(7, 0), "the other of two"),
+            (4, &[follower(7, 5), follower(6, 9)], catch_up(7, 0), "two of three others"),
+            (4, &[follower(7, 5)], None, "one of three others"),
+        ];
+        for (members, answers, wanted, name) in cases {
+            let mut inquiry = Inquiry::new(*members);
+            for (answer, peer) in answers.iter().zip(2..) {
+                inquiry.note(peer, *answer);
+            }
+            assert_eq!(inquiry.confirmation(), *wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_later_answer_replaces_an_earlier_one() {
+        let mut inquiry = Inquiry::new(5);
+        inquiry.note(2, empty(true));
+        inquiry.note(2, empty(true));
+        assert_eq!(inquiry.confirmation(), None, "one member answered twice");
+        inquiry.note(2, leader(3, 9));
+        inquiry.note(3, follower(3, 9));
+        inquiry.note(4, empty(true));
+        assert_eq!(inquiry.confirmation(), None);
+        inquiry.note(4, follower(3, 1));
+        assert_eq!(inquiry.confirmation(), catch_up(3, 9));
+        inquiry.note(5, leader(u64::MAX, 9));
+        assert_eq!(inquiry.confirmation(), catch_up(3, 9), "a forged term");
+    }
+}

@@ -1,0 +1,110 @@
+//! ReadIndex requests of followers, answered without a heartbeat round where the request itself proves a majority.
+//!
+//! A leader may answer with its commit index if, at some moment after the reader asked, no other leader could have
+//! committed an entry that this one does not know. raft-rs confirms that by a heartbeat round. With two or three voters
+//! the request confirms it as well:
+//!
+//! * A leader of a later term has the votes of a majority. This leader and the follower are a majority themselves. So one
+//!   of them voted for the later leader, durably, and knew of its term from then on.
+//! * The follower sent the request to the leader that it followed in its own term, after its readers had asked it. So it
+//!   had not voted in a later term. This member led that term and still leads, so it had not either.
+//! * Hence no later leader had been elected when the request was sent. What was committed by then is known here, because
+//!   this leader has committed in its own term.
+//!
+//! It does not matter how late the request arrives, or whether the follower was restarted meanwhile. With more than three
+//! voters the two are no majority, and the request takes a heartbeat round. So does a read on the leader.
+
+use raft::eraftpb::{Message, MessageType};
+
+use super::Core;
+use crate::Role;
+
+impl Core {
+    /// Whether a request that arrived from `peer` proves by itself that this leader may answer it. One that another member
+    /// relays does not: it takes a heartbeat round.
+    pub(super) fn read_request_is_proof(&self, peer: u64, request: &Message) -> bool {
+        let voters = self.voters();
+        let majority = 2 * 2 > voters.len() || cfg!(feature = "mutant-minority-reads");
+        self.role() == Role::Leader
+            && majority
+            && peer == request.from
+            && voters.contains(&peer)
+            && (self.raw.raft.commit_to_current_term() || cfg!(feature = "mutant-unsettled-reads"))
+    }
+
+    /// The answer: the commit index of now, under the name that the follower gave its request.
+    pub(super) fn answer_read_request(&mut self, request: Message) {
+        assert_eq!(self.role(), Role::Leader, "an answer without proof");
+        self.answers.push(Message {
+            msg_type: MessageType::MsgReadIndexResp,
+            from: self.raw.raft.id,
+            to: request.from,
+            term: self.term(),
+            index: self.commit(),
+            entries: request.entries,
+            ..Message::default()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use raft::eraftpb::Entry;
+
+    use super::*;
+    use crate::core::event::Event;
+    use crate::core::tests::{Bench, bench};
+    use crate::wire::{Outbound, decode};
+
+    fn from_peer(msg_type: MessageType, term: u64) -> Message {
+        Message { msg_type, from: 2, to: 1, term, ..Message::default() }
+    }
+
+    fn request() -> Message {
+        let name = Entry { data: Bytes::from_static(b"name"), ..Entry::default() };
+        Message { entries: vec![name].into(), ..from_peer(MessageType::MsgReadIndex, 0) }
+    }
+
+    /// The message and everything that follows from it, syncs included.
+    fn tell(bench: &mut Bench, message: Message) {
+        let effects = bench.hear(message);
+        if !effects.persist.is_empty() {
+            bench.sync(effects.persist);
+        }
+        bench.settle();
+    }
+
+    /// The index and the name in the only message, if there is one.
+    fn answer(sent: Vec<Outbound>) -> Option<(u64, Bytes)> {
+        let sent: Vec<_> =
+            sent.into_iter().map(|message| decode(1, message.to, message.bytes).unwrap()).collect();
+        let [answer] = &sent[..] else { return None };
+        assert_eq!((answer.msg_type, answer.to), (MessageType::MsgReadIndexResp, 2));
+        Some((answer.index, answer.entries[0].data.clone()))
+    }
+
+    #[test]
+    fn a_leader_answers_once_it_has_committed_in_its_term() {
+        let mut bench = bench(&[1, 2, 3], 1 << 20);
+        assert_eq!(answer(bench.hear(request()).send), None, "a follower that knows no leader");
+        (0..11).for_each(|_| bench.core.handle(Event::Tick).unwrap());
+        bench.settle();
+        bench.core.handle(Event::Tick).unwrap();
+        tell(&mut bench, from_peer(MessageType::MsgRequestPreVoteResponse, 1));
+        tell(&mut bench, from_peer(MessageType::MsgRequestVoteResponse, 1));
+        assert_eq!((bench.core.role(), bench.core.commit()), (Role::Leader, 0));
+        assert_eq!(answer(bench.hear(request()).send), None, "it does not know yet what is committed");
+        tell(&mut bench, Message { index: 1, ..from_peer(MessageType::MsgAppendResponse, 1) });
+        assert_eq!(answer(bench.hear(request()).send), Some((1, Bytes::from_static(b"name"))));
+        let of_a_stranger = Message { from: 9, ..request() };
+        assert_eq!(answer(bench.hear(of_a_stranger.clone()).send), None);
+        // Relayed by a member, the stranger's is refused, and another member's takes a round of heartbeats.
+        for (from, sent) in [(9, 0), (3, 2)] {
+            let bytes = crate::wire::encode(&Message { from, ..of_a_stranger.clone() });
+            bench.core.handle(Event::Message { from: 2, bytes }).unwrap();
+            let lanes: Vec<_> = bench.core.turn().unwrap().send.iter().map(|message| message.lane).collect();
+            assert_eq!(lanes, vec![crate::Lane::Urgent; sent], "from {from}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What the core of one member knows, and queries that change nothing.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use raft::eraftpb::{HardState, Message};
+use raft::{RawNode, StateRole};
+
+use super::disk_stall::DiskStall;
+use super::logger::logger;
+use super::raft_config::raft_config;
+use super::snapshots::Snapshots;
+use super::validate::{Refusals, TermBudget};
+use crate::core::event::Setup;
+use crate::log::LogStore;
+use crate::types::{EmptyLog, Fatal, Role, StoreState};
+
+/// The core of one member. Its owner feeds it with [`Core::handle`] and carries out what [`Core::turn`] asks for.
+pub(crate) struct Core {
+    pub(in crate::core) raw: RawNode<LogStore>,
+    /// Numbers of the jobs handed out and not yet durable.
+    pub(in crate::core) unsynced: VecDeque<u64>,
+    /// The newest ready's number, whether or not it needed a job.
+    pub(in crate::core) newest: u64,
+    /// The newest job that carries a new term or vote, while it is not durable.
+    pub(in crate::core) vote_unsynced: Option<u64>,
+    /// Hard state or membership changed since the last job.
+    pub(in crate::core) state_due: bool,
+    /// Batches that followers sent to this leader, waiting for the disk.
+    pub(in crate::core) forwarded: Vec<Bytes>,
+    pub(in crate::core) forwarded_bytes: usize,
+    /// To ReadIndex requests of followers, for the next turn to send.
+    pub(in crate::core) answers: Vec<Message>,
+    /// Last index that is committed and synced here.
+    pub(in crate::core) stable: u64,
+    /// Last index handed out for applying.
+    pub(in crate::core) handed: u64,
+    /// (index, bytes) of what was handed out and is not yet applied.
+    pub(in crate::core) applying: VecDeque<(u64, usize)>,
+    pub(in crate::core) applying_bytes: usize,
+    pub(in crate::core) apply_bytes_max: usize,
+    pub(in crate::core) election_ticks: u32,
+    pub(in crate::core) snapshots: Snapshots,
+    pub(in crate::core) disk: DiskStall,
+    /// Ticks since this member last knew a leader.
+    pub(in crate::core) leaderless_ticks: u32,
+    pub(in crate::core) refusals: Refusals,
+    pub(in crate::core) term_budget: TermBudget,
+    /// The log was empty at the start, and the other members have not confirmed this one yet.
+    pub(in crate::core) is_unconfirmed: bool,
+}
+
+impl Core {
+    /// Builds the core over a log; `applied` is where the state machine stands. A lost store
+    /// counts as having applied nothing but what the log no longer holds.
+    pub fn new(setup: &Setup, mut store: LogStore, applied: u64) -> Result<Core, Fatal> {
+        assert!(setup.apply_bytes_max > 0, "nothing could ever be applied");
+        assert!(
+            setup.timeout_ticks.start >= setup.election_ticks,
+            "an election before the leader's time is up"
+        );
+        let applied = match setup.store {
+            StoreState::Whole => applied,
+            StoreState::Lost => store.start().index,
+        };
+        assert!(applied >= store.start().index, "a machine at {applied}, before the log's first entry");
+        // What the machine holds was committed, even if the commit index of that time was never synced.
+        // A log without any state yet: the membership it was told must become durable with the first job.
+        let fresh = store.state.hard == HardState::default();
+        store.state.hard = crate::log::restarted(store.state.hard.clone(), applied);
+        let voters = store.state.conf.voters.clone();
+        if setup.store == StoreState::Lost && voters == [setup.id] {
+            return Err(Fatal::new("nobody else has the state that this member's store has lost"));
+        }
+        let is_unconfirmed = begins_unconfirmed(setup, !fresh, &voters);
+        let raw = RawNode::new(&raft_config(setup, applied), store, &logger())
+            .map_err(|error| Fatal::new(format!("build the Raft core: {error}")))?;
+        let mut core = Core {
+            raw,
+            unsynced: VecDeque::new(),
+            newest: 0,
+            vote_unsynced: None,
+            state_due: fresh,
+            forwarded: Vec::new(),
+            forwarded_bytes: 0,
+            answers: Vec::new(),
+            stable: applied,
+            handed: applied,
+            applying: VecDeque::new(),
+            applying_bytes: 0,
+            apply_bytes_max: setup.apply_bytes_max,
+            election_ticks: setup.election_ticks,
+            snapshots: Snapshots::new(setup.catch_up_entries, setup.store),
+            disk: DiskStall::default(),
+            leaderless_ticks: 0,
+            refusals: Refusals::default(),
+            term_budget: TermBudget::default(),
+            is_unconfirmed,
+        };
+        if voters == [setup.id] {
+            // There is no other voter to wait for.
+            core.step(|raw| raw.campaign());
+        }
+        Ok(core)
+    }
+
+    /// What this member is in the current term; a pre-candidate, who only asks whether it should stand, counts as
+    /// candidate.
+    pub fn role(&self) -> Role {
+        match self.raw.raft.state {
+            StateRole::Leader => Role::Leader,
+            StateRole::Follower => Role::Follower,
+            StateRole::Candidate | StateRole::PreCandidate => Role::Candidate,
+        }
+    }
+
+    /// The leader of [`Core::term`] as far as this member knows: itself, another, or none yet.
+    pub fn leader(&self) -> Option<u64> {
+        Some(self.raw.raft.leader_id).filter(|id| *id != raft::INVALID_ID)
+    }
+
+    pub fn term(&self) -> u64 {
+        self.raw.raft.term
+    }
+
+    /// The commit index as this member knows it. Its own log may not be synced that far: see `stable`.
+    pub fn commit(&self) -> u64 {
+        self.raw.raft.raft_log.committed
+    }
+
+    pub fn last_index(&self) -> u64 {
+        self.raw.raft.raft_log.last_index()
+    }
+
+    pub fn voters(&self) -> &[u64] {
+        &self.raw.store().state.conf.voters
+    }
+
+    /// Term of an entry that is in the log, for checks of the log's laws.
+    pub fn term_at(&self, index: u64) -> Option<u64> {
+        let log = &self.raw.raft.raft_log;
+        let range = log.first_index().saturating_sub(1)..=log.last_index();
+        // raft-rs says 0 of what is outside.
+        log.term(index).ok().filter(|_| range.contains(&index))
+    }
+
+    /// A refusal of raft-rs here concerns one message only; what waits for an effect of it has a timeout.
+    pub(in crate::core) fn step(&mut self, action: impl FnOnce(&mut RawNode<LogStore>) -> raft::Result<()>) {
+        if let Err(error) = action(&mut self.raw) {
+            tracing::debug!(target: "raft", %error, "message refused");
+        }
+    }
+}
+
+/// Whether a core begins unconfirmed. A lone voter has no one to ask, and no one else depends on it.
+fn begins_unconfirmed(setup: &Setup, has_state: bool, voters: &[u64]) -> bool {
+    !cfg!(feature = "mutant-wiped-member-votes")
+        && setup.empty_log == EmptyLog::Unconfirmed
+        && !has_state
+        && voters != [setup.id]
+}

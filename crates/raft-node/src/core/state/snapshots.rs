@@ -1,0 +1,100 @@
+//! What a core remembers about snapshots on their way to others and to itself.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use raft::eraftpb::Snapshot;
+
+use crate::types::{Position, StoreState};
+use crate::wire::SnapshotOffer;
+
+/// A follower that is being brought up.
+pub(in crate::core) struct Hold {
+    /// It will ask for what follows this entry.
+    pub index: u64,
+    /// Counts down once the stream is through.
+    pub ticks_left: Option<u32>,
+}
+
+/// What a core remembers about snapshots.
+///
+/// A snapshot on its way through a follower is in one of these places at a time, from top to bottom:
+///
+/// ```text
+///   accepted ──ready──▶ restarting ──durable──▶ install_due ──turn──▶ installing ──Applied──▶ gone
+///   within (store lost) ──stable reaches it───▶ install_due
+/// ```
+pub(in crate::core) struct Snapshots {
+    pub catch_up_entries: u64,
+    /// Whether the machine holds what the log says it applied.
+    pub store: StoreState,
+    /// Followers with a stream under way or just finished.
+    pub holds: BTreeMap<u64, Hold>,
+    /// Members that asked for the state because their store is lost, with the ticks until that is forgotten.
+    pub storeless: BTreeMap<u64, u32>,
+    /// A checkpoint or the end of a hold may allow to trim.
+    pub trim_due: bool,
+    /// There may be more to trim, at the next tick.
+    pub trim_again: bool,
+    /// Taken over by raft-rs; its ready comes next.
+    pub accepted: Option<Position>,
+    /// Restarts of the log on their way to the disk, with the numbers of their jobs.
+    pub restarting: VecDeque<(u64, Position)>,
+    /// To be handed out when its turn comes: the log has been restarted, or reaches it.
+    pub install_due: Option<Position>,
+    /// Staged for a lost store; the log is not yet known to be committed and synced up to it.
+    pub within: Option<Position>,
+    /// Handed out and not yet done.
+    pub installing: Option<Position>,
+    /// Ticks until a lost store is asked for again.
+    pub ask_in: u32,
+    /// For the next turn.
+    pub wanted: Option<u64>,
+    pub ignored: Vec<Position>,
+    pub offers: Vec<SnapshotOffer>,
+}
+
+impl Snapshots {
+    pub fn new(catch_up_entries: u64, store: StoreState) -> Self {
+        Snapshots {
+            catch_up_entries,
+            store,
+            holds: BTreeMap::new(),
+            storeless: BTreeMap::new(),
+            trim_due: false,
+            trim_again: false,
+            accepted: None,
+            restarting: VecDeque::new(),
+            install_due: None,
+            within: None,
+            installing: None,
+            ask_in: 0,
+            wanted: None,
+            ignored: Vec::new(),
+            offers: Vec::new(),
+        }
+    }
+
+    /// Whether this very snapshot is: it came twice.
+    pub fn is_on_its_way(&self, at: Position) -> bool {
+        let known = [self.accepted, self.install_due, self.within, self.installing];
+        known.contains(&Some(at)) || self.restarting.iter().any(|(_, restart)| *restart == at)
+    }
+
+    /// Whether a snapshot is on its way into the log or the machine.
+    pub fn under_way(&self) -> bool {
+        self.within.is_some() || self.is_decided()
+    }
+
+    /// Whether one of them is certain to be installed, unless a newer one overtakes it.
+    pub fn is_decided(&self) -> bool {
+        self.accepted.is_some()
+            || !self.restarting.is_empty()
+            || self.install_due.is_some()
+            || self.installing.is_some()
+    }
+}
+
+pub(in crate::core) fn position(snapshot: &Snapshot) -> Position {
+    let metadata = snapshot.get_metadata();
+    Position { index: metadata.index, term: metadata.term }
+}

@@ -1,0 +1,215 @@
+//! Events in, effects out: the entrances of the core.
+//!
+//! An event is handled at once. Its effects are collected by the next turn, so that many events share one message to each
+//! follower and one job for the disk. Messages of peers are validated before raft-rs sees them.
+
+use bytes::Bytes;
+use raft::eraftpb::{Entry, Message, MessageType};
+
+use super::Core;
+use super::event::{Effects, Event};
+use super::state::{View, position, validate};
+use crate::wire::{Batch, Malformed, decode, encode_all};
+use crate::{Fatal, Limits, Role};
+
+/// Readies in one turn. More are taken in the next one, after the inbox had its say.
+const READIES_PER_TURN: usize = 8;
+
+/// Why a batch was not taken. It was not proposed and may be proposed again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refused {
+    /// No leader is known; an election may be under way.
+    NoLeader,
+    /// The previous turn's entries are not synced yet, or leadership is moving, or too much is uncommitted.
+    Busy,
+}
+
+impl Core {
+    /// Takes in one event. Its effects come with the next [`Core::turn`]: many events share one turn, and so one message
+    /// to each follower and one job for the disk.
+    ///
+    /// An error means that this member's own disk, log or machine cannot be trusted any more. What a peer does wrong is
+    /// never an error here: it is dropped.
+    pub fn handle(&mut self, event: Event) -> Result<(), Fatal> {
+        match event {
+            Event::Tick => self.tick(),
+            Event::Message { from, bytes } => self.receive(from, bytes),
+            Event::Durable(durable) => self.durable(durable.number),
+            Event::Applied { index } => self.applied(index),
+            Event::Unreachable { peer } => self.raw.report_unreachable(peer),
+            Event::TransferLeader { to } => self.raw.transfer_leader(to),
+            Event::Checkpointed { at } => self.checkpointed(at),
+            Event::SnapshotReported { peer, outcome } => self.snapshot_reported(peer, outcome),
+            Event::ReadIndex { context } => self.raw.read_index(context.to_vec()),
+            Event::Confirmed(confirmation) => self.confirm(confirmation),
+        }
+        self.raw.store().take_failure().map_or(Ok(()), Err)
+    }
+
+    /// Proposes batches as entries of their own, in one step. On a follower they leave for the leader.
+    pub fn propose(&mut self, batches: &[Bytes]) -> Result<(), Refused> {
+        assert!(!batches.is_empty(), "nothing to propose");
+        self.ready_for_proposals()?;
+        let entry = |data: &Bytes| Entry { data: data.clone(), ..Entry::default() };
+        let entries: Vec<Entry> = batches.iter().map(entry).collect();
+        let from = self.raw.raft.id;
+        let message = Message {
+            msg_type: MessageType::MsgPropose,
+            from,
+            entries: entries.into(),
+            ..Message::default()
+        };
+        self.raw.step(message).map_err(|_| Refused::Busy)
+    }
+
+    /// Whether a proposal would be taken now. While a leader's entries are being synced the next ones wait, so
+    /// that batches grow with the load; a follower forwards at any time.
+    pub fn ready_for_proposals(&self) -> Result<(), Refused> {
+        match self.role() {
+            _ if self.leader().is_none() => Err(Refused::NoLeader),
+            Role::Leader if !self.unsynced.is_empty() || self.raw.raft.lead_transferee.is_some() => {
+                Err(Refused::Busy)
+            }
+            Role::Leader | Role::Follower | Role::Candidate => Ok(()),
+        }
+    }
+
+    /// Whether a read round begun now can be answered at all.
+    pub fn ready_for_reads(&self) -> bool {
+        match self.role() {
+            // A leader knows what is committed only after committing in its own term (Raft thesis 6.4).
+            Role::Leader => self.raw.raft.commit_to_current_term(),
+            Role::Follower => self.leader().is_some(),
+            Role::Candidate => false,
+        }
+    }
+
+    /// Collects everything that the events since the last turn call for.
+    ///
+    /// Installs come before readies: an entry behind a snapshot must not be handed out before it. Trimming comes last, so
+    /// that it can ride along with a job of this turn.
+    pub fn turn(&mut self) -> Result<Effects, Fatal> {
+        let mut effects = Effects::default();
+        effects.send.extend(encode_all(std::mem::take(&mut self.answers)));
+        self.propose_forwarded();
+        self.hand_out_installs(&mut effects);
+        for _ in 0..READIES_PER_TURN {
+            if !self.raw.has_ready() {
+                break;
+            }
+            self.take_ready(&mut effects)?;
+        }
+        effects.more = self.raw.has_ready();
+        assert!(self.stable <= self.commit(), "only what is committed is handed out");
+        self.hand_out_more(&mut effects)?;
+        self.ask_for_snapshot(&mut effects);
+        self.trim(&mut effects);
+        self.collect_snapshots(&mut effects);
+        effects.more |= self.install_may_follow();
+        self.raw.store().take_failure().map_or(Ok(effects), Err)
+    }
+
+    /// Takes in a peer's message. One that is malformed, or that claims what no honest member would, is dropped as if it
+    /// had been lost: nothing that a peer sends ends this member.
+    fn receive(&mut self, from: u64, bytes: Bytes) {
+        let id = self.raw.raft.id;
+        match decode(from, id, bytes) {
+            Ok(message) => match self.validate(from, &message) {
+                Ok(()) if self.holds_back(&message) => {}
+                Ok(()) => self.receive_valid(from, message),
+                Err(reason) => self.refuse(from, reason, Some(message)),
+            },
+            Err(Malformed(what)) => self.refuse(from, what, None),
+        }
+    }
+
+    fn validate(&self, from: u64, message: &Message) -> Result<(), &'static str> {
+        let raft = &self.raw.raft;
+        let view = View {
+            id: raft.id,
+            role: self.role(),
+            leader: self.leader(),
+            term: raft.term,
+            commit: self.commit(),
+            last: self.last_index(),
+            term_room: self.term_budget.room,
+            reads_pending: raft.pending_read_count(),
+            is_member: &|id| raft.prs().get(id).is_some(),
+            term_at: &|index| self.term_at(index),
+        };
+        validate(&view, from, message)
+    }
+
+    fn refuse(&mut self, from: u64, reason: &str, message: Option<Message>) {
+        self.refusals.note(from, reason, self.election_ticks);
+        if message.as_ref().is_some_and(|message| message.term > self.term()) {
+            self.term_budget.note_behind();
+        }
+        if let Some(snapshot) = message.as_ref().and_then(|message| message.snapshot.as_ref()) {
+            self.ignore_snapshot(position(snapshot)); // What is staged for it may go.
+        }
+    }
+
+    fn receive_valid(&mut self, from: u64, message: Message) {
+        let term = self.term();
+        match message.msg_type {
+            MessageType::MsgPropose => self.receive_proposal(from, message),
+            MessageType::MsgReadIndex if self.read_request_is_proof(from, &message) => {
+                self.answer_read_request(message);
+            }
+            MessageType::MsgSnapshot => self.receive_snapshot(message),
+            MessageType::MsgAppendResponse if message.request_snapshot != 0 => {
+                self.snapshot_requested(&message);
+            }
+            MessageType::MsgTimeoutNow if !self.may_campaign() => {
+                tracing::warn!(
+                    peer = from,
+                    "leadership is not taken: this member waits for its disk or its state"
+                );
+            }
+            _ => self.step(|raw| raw.step(message)),
+        }
+        self.term_budget.spend(self.term() - term);
+    }
+
+    /// A leader keeps a forwarded batch until the disk is free; any other member passes it on.
+    ///
+    /// Passing on may go in a circle for a moment, when two members each take the other for the leader. It ends with the
+    /// election, or with the proposers' patience; a member that knows no leader drops the batch.
+    fn receive_proposal(&mut self, from: u64, message: Message) {
+        for entry in &message.entries {
+            // What every member will have to apply must be sound before it enters the log: unpacked for this, and thrown away.
+            let is_sound = || Batch::parse(&entry.data).and_then(|batch| batch.commands()).is_ok();
+            if !is_sound() {
+                return self.refuse(from, "a proposal that is no batch of commands", None);
+            }
+        }
+        if self.role() != Role::Leader {
+            return self.step(|raw| raw.step(message));
+        }
+        let bytes: usize = message.entries.iter().map(|entry| entry.data.len()).sum();
+        if self.forwarded_bytes + bytes > Limits::UNCOMMITTED_BYTES_MAX as usize {
+            return self.refuse(from, "a proposal, while too many wait", None);
+        }
+        self.forwarded_bytes += bytes;
+        self.forwarded.extend(message.entries.into_iter().map(|entry| entry.data));
+    }
+
+    /// Batches of followers go into the log in one step, as soon as the disk is free.
+    fn propose_forwarded(&mut self) {
+        if self.forwarded.is_empty() {
+            return;
+        }
+        let batches = std::mem::take(&mut self.forwarded);
+        match self.propose(&batches) {
+            // Without a leader no member can take them; their proposers wait with a timeout, not for this member.
+            Ok(()) | Err(Refused::NoLeader) => self.forwarded_bytes = 0,
+            Err(Refused::Busy) => self.forwarded = batches,
+        }
+        assert_eq!(
+            self.forwarded.is_empty(),
+            self.forwarded_bytes == 0,
+            "kept batches and their bytes disagree"
+        );
+    }
+}

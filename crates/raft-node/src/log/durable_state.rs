@@ -1,0 +1,115 @@
+//! The durable Raft state beside the entries: what this member voted, what it knows committed, and who votes.
+//!
+//! ```text
+//!   version 1 │ term │ vote │ commit │ voters │ learners │ voters outgoing │ learners next │ auto leave (1 byte)
+//!     1 byte    numbers as in `codec`; a list is its length, then its node ids
+//!   version 2: as 1, then │ catch-up term │ catch-up index
+//! ```
+//!
+//! * Version 2 is written by a member that once started with an empty log in a cluster that had begun before: see
+//!   [`crate::Inquiry`].
+//!
+//! * Term and vote are what must never be forgotten: a member that voted twice in a term could elect two leaders. They are
+//!   synced before a vote is heard of.
+//! * Written whole each time: the latest one in the log is the truth.
+//! * `commit` is a hint that shortens a restart. It may lag behind what was committed; it never exceeds the log.
+//! * The membership fields are those of joint consensus, so that a later change of members needs no new layout.
+
+use bytes::Bytes;
+use raft::eraftpb::{ConfState, HardState};
+
+use crate::Position;
+use crate::wire::{Cursor, Malformed, conf, put_conf, put_number};
+
+const VERSION: u8 = 1;
+/// With the position that votes wait for.
+const VERSION_CATCH_UP: u8 = 2;
+
+/// Raft's hard state and membership, as the log keeps them.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct DurableState {
+    pub hard: HardState,
+    pub conf: ConfState,
+    /// The member votes once its log reaches this index, or holds an entry of a later term.
+    pub catch_up: Option<Position>,
+}
+
+impl DurableState {
+    pub fn encode(&self) -> Vec<u8> {
+        assert!(!self.conf.voters.is_empty() && !self.conf.voters.contains(&0), "a cluster without voters");
+        assert!(self.hard.vote == 0 || self.hard.term > 0, "a vote in no term");
+        let mut out = vec![if self.catch_up.is_some() { VERSION_CATCH_UP } else { VERSION }];
+        let vote = if cfg!(feature = "mutant-forgotten-vote") { 0 } else { self.hard.vote };
+        [self.hard.term, vote, self.hard.commit].into_iter().for_each(|n| put_number(&mut out, n));
+        put_conf(&mut out, &self.conf);
+        if let Some(until) = self.catch_up {
+            [until.term, until.index].into_iter().for_each(|n| put_number(&mut out, n));
+        }
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<DurableState, Malformed> {
+        let mut cursor = Cursor::new(Bytes::copy_from_slice(bytes));
+        let version = cursor.byte("state version")?;
+        if ![VERSION, VERSION_CATCH_UP].contains(&version) {
+            return Err(Malformed("state version"));
+        }
+        let mut state = DurableState::default();
+        state.hard.term = cursor.number("term")?;
+        state.hard.vote = cursor.number("vote")?;
+        state.hard.commit = cursor.number("commit")?;
+        state.conf = conf(&mut cursor)?;
+        if version == VERSION_CATCH_UP {
+            let (term, index) = (cursor.number("catch-up term")?, cursor.number("catch-up index")?);
+            state.catch_up = Some(Position { index, term });
+        }
+        cursor.end("state tail")?;
+        Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> DurableState {
+        let hard = HardState { term: 300, vote: 2, commit: 7, ..HardState::default() };
+        let conf = ConfState {
+            voters: vec![1, 2, 3],
+            learners: vec![200],
+            auto_leave: true,
+            ..ConfState::default()
+        };
+        DurableState { hard, conf, catch_up: None }
+    }
+
+    #[test]
+    fn the_layout_is_frozen() {
+        assert_eq!(sample().encode(), [1, 0xac, 2, 2, 7, 3, 1, 2, 3, 1, 0xc8, 1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_state_is_read_as_it_was_written() {
+        let lone = ConfState { voters: vec![u64::MAX], ..ConfState::default() };
+        let behind = DurableState { catch_up: Some(Position { index: 300, term: 5 }), ..sample() };
+        assert_eq!(behind.encode()[..1], [2]);
+        assert_eq!(behind.encode()[15..], [5, 0xac, 2]);
+        for state in [sample(), behind, DurableState { conf: lone, ..DurableState::default() }] {
+            assert_eq!(DurableState::decode(&state.encode()), Ok(state));
+        }
+    }
+
+    #[test]
+    fn damaged_states_are_refused() {
+        let good = sample().encode();
+        for length in 0..good.len() {
+            assert!(DurableState::decode(&good[..length]).is_err(), "cut at {length}");
+        }
+        for (at, byte) in [(0, 2), (0, 3), (good.len() - 1, 2), (5, 200)] {
+            let mut bad = good.clone();
+            bad[at] = byte;
+            assert!(DurableState::decode(&bad).is_err(), "byte {at}");
+        }
+        assert!(DurableState::decode(&[&good[..], &[0]].concat()).is_err());
+    }
+}

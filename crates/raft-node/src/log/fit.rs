@@ -1,0 +1,222 @@
+//! Which state a member goes on from: the store beside its log, and a store that it received. Pure decisions, made by the
+//! process and by the simulator with the same functions.
+//!
+//! | store | log begins | decision |
+//! |---|---|---|
+//! | reaches the log's start | anywhere | [`StoreChoice::Present`] |
+//! | ends before the log's start S | S | [`StoreChoice::Received`], if a whole store was received that the log holds |
+//! | damaged, or ends before S | at 0 | [`StoreChoice::FromLog`]: the log holds everything |
+//! | damaged, or ends before S | later | [`StoreChoice::FromLeader`]; [`StoreChoice::Refused`] for a lone member |
+//!
+//! * A log holds a state if it holds the entry that the state ends with: the same index and the same term. The index alone does
+//!   not do: the log of a deposed leader may hold another entry at that index, and would go on from a state it never led to.
+//! * A received store is used only together with a log that holds it: restarting the log is what decides an install, so a
+//!   crash before it leaves the old state, one after it the new.
+
+use crate::Position;
+
+/// The log's entries, as far as a store must fit them.
+#[derive(Clone, Copy)]
+pub struct LogSpan<'t> {
+    /// The entry before the first one kept; 0 if the log holds everything.
+    pub start: u64,
+    pub last: u64,
+    /// The term of an entry from `start` to `last`.
+    pub term: &'t dyn Fn(u64) -> Option<u64>,
+}
+
+impl LogSpan<'_> {
+    /// Whether the log goes on from the state at this position.
+    #[must_use]
+    pub fn holds(&self, at: Position) -> bool {
+        let inside = (self.start..=self.last).contains(&at.index);
+        inside && (cfg!(feature = "mutant-staged-by-index") || (self.term)(at.index) == Some(at.term))
+    }
+}
+
+/// The store beside the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFound {
+    /// It is whole, and reaches so far.
+    Whole(Position),
+    /// It cannot be read, or is not there: damage, or a replacement that was cut short.
+    Unusable,
+}
+
+/// What a member starts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreChoice {
+    /// The store that is there. What was received is discarded.
+    Present,
+    /// The received store takes its place.
+    Received,
+    /// An empty store; the log is applied from its beginning.
+    FromLog,
+    /// An empty store until the leader has sent a snapshot.
+    FromLeader,
+    /// Nothing is left to build a state from.
+    Refused,
+}
+
+/// Chooses the store that belongs to a log. `received` is the store that was received wholly, if there is one; `others` is
+/// the number of other members.
+#[must_use]
+pub fn choose_store(
+    log: LogSpan<'_>,
+    found: StoreFound,
+    received: Option<Position>,
+    others: usize,
+) -> StoreChoice {
+    match found {
+        StoreFound::Whole(at) if at.index >= log.start => StoreChoice::Present,
+        StoreFound::Whole(_) | StoreFound::Unusable => match received {
+            Some(at) if log.holds(at) => StoreChoice::Received,
+            Some(_) | None if log.start == 0 => StoreChoice::FromLog,
+            Some(_) | None if others > 0 => StoreChoice::FromLeader,
+            Some(_) | None => StoreChoice::Refused,
+        },
+    }
+}
+
+/// The one place of a member for a store that it receives.
+///
+/// ```text
+///            begin            finish             take
+///   empty ───────▶ partial ────────▶ received ───────▶ empty
+///     ▲               │ ended
+///     └───────────────┘
+/// ```
+///
+/// * One store at a time. A new stream replaces one that is not whole, but never a store that waits for Raft's decision.
+/// * A store is found by index and term.
+///
+/// `P` ends a stream that is replaced, `R` is a received store.
+#[derive(Debug)]
+pub struct ReceiveSlot<P, R> {
+    content: Content<P, R>,
+    streams: u64,
+}
+
+#[derive(Debug)]
+enum Content<P, R> {
+    Empty,
+    Partial(StreamNumber, P),
+    Received(Position, R),
+}
+
+/// Names one stream of one slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamNumber(u64);
+
+impl<P, R> Default for ReceiveSlot<P, R> {
+    fn default() -> Self {
+        ReceiveSlot { content: Content::Empty, streams: 0 }
+    }
+}
+
+impl<P, R> ReceiveSlot<P, R> {
+    /// A stream begins. Returns its number and the stream that it replaces; None if a whole store has the place.
+    pub fn begin(&mut self, stream: P) -> Option<(StreamNumber, Option<P>)> {
+        if let Content::Received(..) = self.content {
+            return None;
+        }
+        self.streams += 1;
+        let number = StreamNumber(self.streams);
+        match std::mem::replace(&mut self.content, Content::Partial(number, stream)) {
+            Content::Partial(_, replaced) => Some((number, Some(replaced))),
+            Content::Empty | Content::Received(..) => Some((number, None)),
+        }
+    }
+
+    /// Whether the stream still has the place.
+    pub fn is_current(&self, stream: StreamNumber) -> bool {
+        matches!(&self.content, Content::Partial(number, _) if *number == stream)
+    }
+
+    /// The stream ended without a whole store. Nothing changes if another has taken its place.
+    pub fn end(&mut self, stream: StreamNumber) {
+        if self.is_current(stream) {
+            self.content = Content::Empty;
+        }
+    }
+
+    /// The stream brought a whole store that reaches `at`. Gives it back if another stream has taken the place.
+    pub fn finish(&mut self, stream: StreamNumber, at: Position, store: R) -> Result<(), R> {
+        if !self.is_current(stream) {
+            return Err(store);
+        }
+        self.content = Content::Received(at, store);
+        Ok(())
+    }
+
+    /// Whether the store at this position waits.
+    pub fn holds(&self, wanted: Position) -> bool {
+        matches!(&self.content, Content::Received(at, _) if *at == wanted)
+    }
+
+    /// Takes out the store at this position, to install or to remove it.
+    pub fn take(&mut self, wanted: Position) -> Option<R> {
+        if !self.holds(wanted) {
+            return None;
+        }
+        match std::mem::replace(&mut self.content, Content::Empty) {
+            Content::Received(_, store) => Some(store),
+            Content::Empty | Content::Partial(..) => unreachable!("it holds a store"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(index: u64, term: u64) -> Position {
+        Position { index, term }
+    }
+
+    #[test]
+    fn the_store_is_chosen_by_index_and_term() {
+        use StoreChoice::{FromLeader, FromLog, Present, Received, Refused};
+        let whole = |index| StoreFound::Whole(at(index, 1));
+        let damaged = StoreFound::Unusable;
+        // The log holds entries of term 1 up to 7 and of term 2 from 8 on.
+        let term = |index| Some(if index < 8 { 1 } else { 2 });
+        for (start, last, found, received, others, wanted) in [
+            (3, 9, whole(5), Some(at(9, 2)), 2, Present),
+            (0, 9, whole(0), None, 0, Present),
+            (9, 9, whole(5), Some(at(9, 2)), 2, Received),
+            (6, 9, whole(5), Some(at(7, 1)), 0, Received),
+            (6, 9, damaged, Some(at(8, 2)), 2, Received),
+            (6, 9, whole(5), Some(at(8, 1)), 2, FromLeader), // another entry than the log's
+            (6, 9, whole(5), Some(at(9, 3)), 0, Refused),
+            (6, 9, whole(5), Some(at(10, 2)), 2, FromLeader), // beyond the log's end
+            (6, 9, whole(5), Some(at(5, 1)), 2, FromLeader),  // before its start
+            (6, 9, damaged, None, 2, FromLeader),
+            (6, 9, damaged, None, 0, Refused),
+            (0, 9, damaged, None, 2, FromLog),
+            (0, 9, damaged, Some(at(9, 1)), 0, FromLog),
+        ] {
+            let log = LogSpan { start, last, term: &term };
+            let chosen = choose_store(log, found, received, others);
+            assert_eq!(chosen, wanted, "log {start}..={last}, {found:?}, {received:?}, {others} others");
+        }
+    }
+
+    #[test]
+    fn a_slot_holds_one_store_and_finds_it_by_index_and_term() {
+        let mut slot = ReceiveSlot::default();
+        let (one, replaced) = slot.begin("one").unwrap();
+        assert_eq!(replaced, None);
+        let (two, replaced) = slot.begin("two").unwrap();
+        assert_eq!(replaced, Some("one"));
+        slot.end(one); // too late to matter
+        assert_eq!(slot.finish(one, at(9, 2), "old"), Err("old"));
+        assert_eq!(slot.finish(two, at(9, 2), "store"), Ok(()));
+        assert!(slot.begin("three").is_none(), "a whole store keeps its place");
+        assert!(slot.take(at(9, 1)).is_none() && slot.take(at(8, 2)).is_none());
+        assert_eq!(slot.take(at(9, 2)), Some("store"));
+        let (four, _) = slot.begin("four").unwrap();
+        slot.end(four);
+        assert!(slot.begin("five").unwrap().1.is_none());
+    }
+}

@@ -1,0 +1,92 @@
+//! The log as a member finds it at its start, and whether it goes with the machine and the cluster that it is meant for.
+//!
+//! What is compared before anything runs, and what a difference means:
+//!
+//! | found | so |
+//! |---|---|
+//! | the machine ends before the log begins, its store whole | entries in between are gone: refused |
+//! | the same, its store lost | the leader is asked for the state; see [`crate::StoreState`] |
+//! | the machine or the commit index ends behind the log's end | synced entries were lost: refused, since this member has acknowledged them |
+//! | the log holds another entry where the machine ends | the log and the store contradict each other: refused |
+//! | another membership in the log than in the configuration | another cluster's log: refused |
+//! | a log without state and with entries | not written by this crate: refused |
+//! | the commit index lags behind the machine | fine: it is a hint, and the machine knows better |
+
+use raft::eraftpb::ConfState;
+use wal::{Fs, LogIndex, Reader, Recovery, Wal};
+
+use super::durable_state::DurableState;
+use crate::{Fatal, Position, StoreState};
+
+/// The log as a node finds it at its start.
+pub struct Found<F: Fs> {
+    pub reader: Reader<F>,
+    /// The bytes last put as state, if any were.
+    pub state: Option<Vec<u8>>,
+    pub start: wal::Position,
+    pub last: wal::Position,
+}
+
+impl<F: Fs> Found<F> {
+    /// A log that was just created: nothing is in it yet.
+    pub fn created(wal: &Wal<F>) -> Self {
+        let last = wal.last();
+        Found { reader: wal.reader(), state: None, start: last, last }
+    }
+
+    /// A log that was opened again.
+    pub fn opened(wal: &Wal<F>, recovery: Recovery) -> Self {
+        let Recovery { state, start, last, .. } = recovery;
+        Found { reader: wal.reader(), state, start, last }
+    }
+}
+
+/// The durable state to begin with: what the log holds, or a new member's first.
+pub(crate) fn durable_state<F: Fs>(
+    voters: &[u64],
+    found: &Found<F>,
+    applied: Position,
+    store: StoreState,
+) -> Result<DurableState, Fatal> {
+    // Replaying needs every entry after the applied one.
+    let start = found.start.index.0;
+    if applied.index < start && store == StoreState::Whole {
+        return Err(Fatal::new(format!(
+            "the log begins after entry {start}, but the state machine ends at {}",
+            applied.index
+        )));
+    }
+    let held = found.reader.term(LogIndex(applied.index)).map(|term| term.0);
+    if store == StoreState::Whole && applied.index > 0 && held.is_some_and(|term| term != applied.term) {
+        return Err(Fatal::new(format!(
+            "the state machine ends with entry {} of term {}, but the log holds one of term {}",
+            applied.index,
+            applied.term,
+            held.unwrap_or_default()
+        )));
+    }
+    let mut conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
+    conf.voters.sort_unstable();
+    let Some(bytes) = &found.state else {
+        if found.last.index.0 != 0 {
+            return Err(Fatal::new(format!("the log ends at {} but holds no Raft state", found.last.index)));
+        }
+        return Ok(DurableState { conf, ..DurableState::default() });
+    };
+    let state = DurableState::decode(bytes).map_err(|error| Fatal::new(error.to_string()))?;
+    if state.conf != conf {
+        let (has, told) = (&state.conf.voters, &conf.voters);
+        return Err(Fatal::new(format!("the log belongs to a cluster of {has:?}, not of {told:?}")));
+    }
+    let last = found.last.index.0;
+    if state.hard.commit > last || applied.index > last {
+        let known = state.hard.commit.max(applied.index);
+        return Err(Fatal::new(format!(
+            "entry {known} was committed, but the log ends at {last}: entries are lost"
+        )));
+    }
+    Ok(state)
+}
+
+#[cfg(test)]
+mod tests;

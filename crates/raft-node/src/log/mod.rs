@@ -1,0 +1,18 @@
+//! The log of a member: what must be durable, what raft-rs reads, and what a start finds.
+
+mod durable_state; // votes, commit and membership on disk
+
+mod persist; // what must be on disk, and the promises that depend on it
+mod store; // the log as raft-rs reads it
+
+mod fit; // which store a log goes on from
+mod found; // the log at the start, and whether it belongs here
+
+pub use fit::{LogSpan, ReceiveSlot, StoreChoice, StoreFound, StreamNumber, choose_store};
+pub use found::Found;
+pub use persist::{Durable, PersistJob, Persisted, Receipt, Released, persist};
+
+pub(crate) use durable_state::DurableState;
+pub(crate) use found::durable_state;
+pub(crate) use persist::Restart;
+pub(crate) use store::{Archive, LogStore, restarted};

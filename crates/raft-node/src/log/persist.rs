@@ -1,0 +1,343 @@
+//! Making things durable, and the promises that depend on it.
+//!
+//! ```text
+//!   Core ──▶ PersistJob { entries, state, promises } ──persist──▶ Receipt ─release──▶ Durable ──▶ back to the Core
+//!                              one sync for all waiting jobs          └────▶ promises ──▶ Transport
+//! ```
+//!
+//! * Promises (a vote, an acknowledgement of entries) can be taken out of a receipt only, and only a successful
+//!   sync makes receipts. Sending one too early does not compile.
+//! * The Core must hear of the sync before any answer to a promise can reach it: a candidate whose votes come in
+//!   first would lead with a log that it still believes unsynced. So: hand `Durable` in, then send the promises.
+//!
+//! The order within a group, and what a crash between two steps leaves:
+//!
+//! | step | a crash before it |
+//! |---|---|
+//! | restart of the log, if a snapshot came | the old log, whole |
+//! | entries and states of all jobs, one write, one sync | a prefix of them, nothing of which was promised |
+//! | release of old segments | they go with the next release |
+//! | receipt: promises may leave | no peer was answered; Raft asks again |
+//!
+//! A failed step ends the log's life, and with it the member's.
+//!
+//! Knows nothing of threads: the driver's log thread and the simulator call the same function.
+
+use raft::eraftpb::Entry;
+use wal::{Fs, LogIndex, Term, Wal};
+
+use crate::Position;
+use crate::wire::{Outbound, entry_kind};
+
+/// What one turn of the Core wants on disk, and what may be said once it is there.
+///
+/// Entries come with a state if the state changed: a vote is as much a promise as an entry. A job may hold promises
+/// only; then it just keeps its place in the queue, behind the sync that those promises need.
+#[derive(Debug)]
+pub struct PersistJob {
+    pub(crate) number: u64,
+    /// Comes before the entries.
+    pub(crate) restart: Option<Restart>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) state: Option<Vec<u8>>,
+    pub(crate) promises: Vec<Outbound>,
+    /// Whole segments of entries below this index may go, after everything else.
+    pub(crate) release: Option<u64>,
+}
+
+impl PersistJob {
+    pub(crate) fn empty(number: u64) -> Self {
+        PersistJob {
+            number,
+            restart: None,
+            entries: Vec::new(),
+            state: None,
+            promises: Vec::new(),
+            release: None,
+        }
+    }
+
+    fn is_for_nothing(&self) -> bool {
+        self.restart.is_none()
+            && self.entries.is_empty()
+            && self.state.is_none()
+            && self.promises.is_empty()
+            && self.release.is_none()
+    }
+}
+
+/// The log begins anew behind a snapshot. Its state is that of a log without entries: the job's own may name a commit
+/// that only the entries behind it hold.
+#[derive(Debug)]
+pub(crate) struct Restart {
+    pub at: Position,
+    pub state: Vec<u8>,
+}
+
+/// Everything up to one turn's job is on disk. Only [`Receipt::release`] makes one.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Durable {
+    pub(crate) number: u64,
+}
+
+/// Proof of a sync that covered some jobs.
+#[derive(Debug)]
+#[must_use = "a receipt holds messages that others wait for"]
+pub struct Receipt {
+    durable: Durable,
+    promises: Vec<Outbound>,
+}
+
+impl Receipt {
+    /// Both parts, for an owner that carries them out in this order in one step.
+    pub fn redeem(self) -> (Durable, Vec<Outbound>) {
+        (self.durable, self.promises)
+    }
+
+    /// Gives out, in the order in which they must be carried out, what the Core must hear and what the Transport must send.
+    pub fn release(self, mut carry_out: impl FnMut(Released)) {
+        let Receipt { durable, promises } = self;
+        if cfg!(feature = "mutant-late-durable") {
+            promises.into_iter().for_each(|promise| carry_out(Released::Promise(promise)));
+            return carry_out(Released::Durable(durable));
+        }
+        carry_out(Released::Durable(durable));
+        promises.into_iter().for_each(|promise| carry_out(Released::Promise(promise)));
+    }
+}
+
+/// What a sync releases, see [`Receipt::release`].
+#[derive(Debug)]
+pub enum Released {
+    /// For the Core, before it can hear any answer to a promise.
+    Durable(Durable),
+    /// For the Transport.
+    Promise(Outbound),
+}
+
+/// What one group of jobs cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Persisted {
+    /// Raft entries in the group.
+    pub entries: usize,
+    /// Bytes written to the log; 0 when nothing needed writing.
+    pub bytes: u64,
+}
+
+/// Appends all `jobs` and makes them durable with one sync. After an error the log is poisoned, and the jobs'
+/// promises are gone: nothing was promised.
+pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receipt, Persisted), wal::Error> {
+    let last = jobs.last().expect("somebody waits, or nobody calls");
+    let mut receipt = Receipt { durable: Durable { number: last.number }, promises: Vec::new() };
+    let mut persisted = Persisted::default();
+    let (mut number_before, mut release) = (0, None);
+    let releases_first = cfg!(feature = "mutant-release-before-sync");
+    if releases_first {
+        wal.sync()?;
+    }
+    for job in jobs {
+        // A job that only releases may come after the one of its turn.
+        assert!(job.number >= number_before, "jobs are persisted in the order of their turns");
+        number_before = job.number;
+        assert!(!job.is_for_nothing(), "a job for nothing");
+        if let Some(Restart { at, state }) = &job.restart {
+            // Durable by itself. What this group held before it is older than the snapshot, and so is its promise.
+            wal.restart_at((*at).into(), state)?;
+            persisted.entries = 0;
+        }
+        persisted.entries += job.entries.len();
+        if cfg!(feature = "mutant-state-before-entries") {
+            job.state.iter().for_each(|state| wal.put_state(state));
+        }
+        for entry in &job.entries {
+            if cfg!(feature = "mutant-kept-conflicts") && entry.index <= wal.last().index.0 {
+                continue;
+            }
+            wal.append(wal::Entry {
+                index: LogIndex(entry.index),
+                term: Term(entry.term),
+                kind: entry_kind(entry),
+                payload: &entry.data,
+            });
+        }
+        // After its entries: a state must never name a commit that the log before it does not hold.
+        if let Some(state) = job.state.as_ref().filter(|_| !cfg!(feature = "mutant-state-before-entries")) {
+            wal.put_state(state);
+        }
+        receipt.promises.extend(job.promises);
+        release = job.release.or(release);
+    }
+    persisted.bytes = if releases_first { 0 } else { wal.sync()?.bytes };
+    let took_bytes = persisted.bytes > 0 || releases_first;
+    assert!(took_bytes || persisted.entries == 0, "entries that took no bytes");
+    assert_eq!(receipt.durable.number, number_before, "the receipt covers all jobs");
+    if let Some(index) = release {
+        // Last: a segment goes when nothing depends on it any more.
+        wal.release_before(LogIndex(index))?;
+    }
+    Ok((receipt, persisted))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bytes::Bytes;
+    use wal::Options;
+    use wal::testing::{Crash, Fault, SimFs};
+
+    use super::*;
+    use crate::Lane;
+
+    const OPTIONS: Options = Options { segment_bytes: 1 << 20, salt: [7; 16] };
+
+    fn log() -> (SimFs, Wal<SimFs>) {
+        let disk = SimFs::new();
+        let wal =
+            Wal::create(disk.clone(), Path::new("/log"), b"", wal::Position::default(), OPTIONS).unwrap();
+        (disk, wal)
+    }
+
+    fn job(number: u64, indexes: std::ops::RangeInclusive<u64>, promise: Option<u64>) -> PersistJob {
+        let entry =
+            |index| Entry { index, term: 1, data: Bytes::from(vec![index as u8; 9]), ..Entry::default() };
+        let outbound = |to| Outbound { to, lane: Lane::Bulk, bytes: Bytes::from_static(b"promise") };
+        PersistJob {
+            number,
+            entries: indexes.map(entry).collect(),
+            state: Some(format!("state {number}").into_bytes()),
+            promises: promise.into_iter().map(outbound).collect(),
+            ..PersistJob::empty(number)
+        }
+    }
+
+    /// What a power cut right now would leave: the last index and the state.
+    fn left_on(disk: &SimFs) -> (u64, Option<Vec<u8>>) {
+        let disk = disk.crashed(Crash::Synced, &mut || false);
+        let (_, recovery) = Wal::open(disk, Path::new("/log"), OPTIONS).unwrap();
+        (recovery.last.index.0, recovery.state)
+    }
+
+    #[test]
+    fn all_jobs_are_durable_when_the_receipt_is_there() {
+        let (disk, mut wal) = log();
+        let (receipt, persisted) =
+            persist(&mut wal, vec![job(3, 1..=2, Some(8)), job(5, 3..=3, Some(9))]).unwrap();
+        assert_eq!(left_on(&disk), (3, Some(b"state 5".to_vec())));
+        assert_eq!(persisted.entries, 3);
+        assert!(persisted.bytes > 27);
+        let (durable, promises) = receipt.redeem();
+        assert_eq!(durable, Durable { number: 5 }, "the newest job stands for all before it");
+        assert_eq!(promises.iter().map(|promise| promise.to).collect::<Vec<_>>(), [8, 9]);
+    }
+
+    #[test]
+    fn a_group_costs_one_sync_however_many_jobs_it_holds() {
+        let calls = |jobs: Vec<PersistJob>| {
+            let (disk, mut wal) = log();
+            let before = disk.calls();
+            drop(persist(&mut wal, jobs).unwrap().0);
+            disk.calls() - before
+        };
+        let many = (1..=20).map(|number| job(number, number..=number, None)).collect();
+        assert_eq!(calls(many), calls(vec![job(1, 1..=1, None)]));
+    }
+
+    #[test]
+    fn promises_alone_need_no_disk() {
+        let (disk, mut wal) = log();
+        let before = disk.calls();
+        let only_promises = PersistJob { state: None, entries: Vec::new(), ..job(1, 1..=1, Some(8)) };
+        let (receipt, persisted) = persist(&mut wal, vec![only_promises]).unwrap();
+        assert_eq!((disk.calls(), persisted), (before, Persisted::default()));
+        assert_eq!(receipt.redeem().1.len(), 1);
+    }
+
+    #[test]
+    fn after_a_failed_sync_nothing_is_promised_ever_again() {
+        let (disk, mut wal) = log();
+        disk.fail_at(disk.calls(), Fault::InputOutput);
+        assert!(persist(&mut wal, vec![job(1, 1..=1, Some(8))]).is_err());
+        assert!(
+            persist(&mut wal, vec![job(2, 2..=2, Some(8))]).is_err(),
+            "the disk works again, the log does not"
+        );
+        assert_eq!(left_on(&disk), (0, None));
+    }
+
+    #[test]
+    fn a_replaced_entry_is_replaced_on_disk() {
+        let (disk, mut wal) = log();
+        drop(persist(&mut wal, vec![job(1, 1..=5, None)]).unwrap().0);
+        drop(persist(&mut wal, vec![job(2, 3..=3, None)]).unwrap().0);
+        assert_eq!(left_on(&disk).0, 3);
+    }
+
+    #[test]
+    fn the_core_hears_of_a_sync_before_its_promises_leave() {
+        let (_, mut wal) = log();
+        let mut released = Vec::new();
+        let jobs = vec![job(1, 1..=1, Some(8)), job(2, 2..=2, Some(9))];
+        persist(&mut wal, jobs).unwrap().0.release(|step| {
+            released.push(match step {
+                Released::Durable(durable) => ("durable", durable.number),
+                Released::Promise(promise) => ("promise to", promise.to),
+            });
+        });
+        assert_eq!(released, [("durable", 2), ("promise to", 8), ("promise to", 9)]);
+    }
+
+    #[test]
+    fn a_torn_group_keeps_no_state_without_the_entries_before_it() {
+        let mut states = 0;
+        for kept in 0..12 {
+            let (disk, mut wal) = log();
+            disk.fail_at(disk.calls() + 1, Fault::Stop); // The write goes through, its sync does not.
+            assert!(persist(&mut wal, vec![job(1, 1..=60, None)]).is_err());
+            let mut sectors = 0;
+            let disk = disk.crashed(Crash::Torn, &mut || {
+                sectors += 1;
+                sectors <= kept
+            });
+            let (_, recovery) = Wal::open(disk, Path::new("/log"), OPTIONS).unwrap();
+            let last = recovery.last.index.0;
+            assert!(
+                recovery.state.is_none() || last == 60,
+                "{kept} sectors: a state, and entries up to {last}"
+            );
+            states += usize::from(recovery.state.is_some());
+        }
+        assert!(states > 0, "the last sectors hold the state");
+    }
+
+    #[test]
+    fn segments_are_released_after_the_sync_that_allows_it() {
+        let disk = SimFs::new();
+        let options = Options { segment_bytes: 8 << 10, ..OPTIONS };
+        let dir = Path::new("/log");
+        let mut wal = Wal::create(disk.clone(), dir, b"", wal::Position::default(), options).unwrap();
+        for number in 1..=20 {
+            drop(persist(&mut wal, vec![job(number, 20 * number - 19..=20 * number, None)]).unwrap().0);
+        }
+        let mut released = 0;
+        // `wal` is used up by the first failure, so each attempt begins with the log as the disk has it now.
+        drop(wal);
+        for call in 0..12 {
+            let disk = disk.crashed(Crash::Kill, &mut || true);
+            let (mut wal, _) = Wal::open(disk.clone(), dir, options).unwrap();
+            disk.fail_at(disk.calls() + call, Fault::Stop);
+            let release = PersistJob { release: Some(300), ..job(21, 401..=401, None) };
+            drop(persist(&mut wal, vec![release]));
+            let (_, left) = Wal::open(disk.crashed(Crash::Kill, &mut || true), dir, options).unwrap();
+            assert!(left.start.index.0 == 0 || left.last.index.0 == 401, "stopped at call {call}: {left:?}");
+            released += usize::from(left.start.index.0 > 0);
+        }
+        assert!(released > 0, "segments were released");
+    }
+
+    #[test]
+    #[should_panic(expected = "in the order of their turns")]
+    fn jobs_out_of_order_are_a_bug() {
+        let _ = persist(&mut log().1, vec![job(2, 1..=1, None), job(1, 2..=2, None)]);
+    }
+}

@@ -1,0 +1,385 @@
+//! The apply step: committed entries into the state machine, outcomes out, read points when their time has come.
+//!
+//! * Entries come in log order, each once, without gaps; the first is the one after what the machine had applied.
+//! * An install stands for all entries up to its position; what waits for one of them waits for it.
+//! * A proposer is answered after its command, and all of an entry's after the whole entry: one wake-up for all.
+//! * A read point is given out when the machine has applied its index, never before.
+//! * The outcome of a command reaches only the member where it was proposed, and only if its proposer still waits: the
+//!   machine is told so, and may save itself the work of an answer.
+//! * A batch whose commands cannot be taken out is applied as an entry without commands: its bytes are equal on every
+//!   member, and so is what they do with it. Its proposers get no outcome.
+//! * A machine that fails is fatal: a member that skipped a command would differ from the others from then on.
+//!
+//! Knows nothing of threads: a member's driver, its apply thread and the simulator call the same function.
+
+use std::collections::BTreeMap;
+
+use crate::wire::{Batch, Commands};
+use crate::{Answer, Fatal, Position, StateMachine};
+
+/// Commands and bytes of an entry that is applied where it is at hand, if the machine calls all of them brief: about as
+/// many as are applied in the time that a thread takes to wake up.
+const BRIEF_COMMANDS_MAX: usize = 4;
+const BRIEF_BYTES_MAX: usize = 16 << 10;
+/// Jobs of a turn that are looked at whether they are brief: an entry and its readers.
+const BRIEF_JOBS_MAX: usize = 2;
+
+/// Carries out the jobs of a turn that are brief, and returns those for the apply thread. `apply` gives back a job that is not
+/// brief; the jobs after it wait with it, so that the order stays.
+pub fn apply_brief_first<J, E>(
+    jobs: Vec<J>,
+    mut apply: impl FnMut(J) -> Result<Option<J>, E>,
+) -> Result<Vec<J>, E> {
+    let mut rest = Vec::new();
+    let are_few = jobs.len() <= BRIEF_JOBS_MAX;
+    for job in jobs {
+        if are_few && rest.is_empty() {
+            rest.extend(apply(job)?);
+        } else {
+            rest.push(job);
+        }
+    }
+    Ok(rest)
+}
+
+/// One step, made by [`crate::Node::turn`].
+#[derive(Debug)]
+pub struct ApplyJob<P, R> {
+    kind: Kind<P, R>,
+}
+
+#[derive(Debug)]
+enum Kind<P, R> {
+    Entry {
+        at: Position,
+        content: Option<Content<P>>,
+    },
+    Reads {
+        index: u64,
+        readers: Vec<R>,
+    },
+    /// A staged snapshot becomes the machine's state.
+    Install {
+        at: Position,
+    },
+}
+
+#[derive(Debug)]
+struct Content<P> {
+    batch: Batch,
+    /// This member's proposers, in the order of the commands; None for those whose time was up.
+    replies: Option<Vec<Option<P>>>,
+}
+
+impl<P, R> ApplyJob<P, R> {
+    pub(super) fn empty(at: Position) -> Self {
+        ApplyJob { kind: Kind::Entry { at, content: None } }
+    }
+
+    pub(crate) fn batch(at: Position, batch: Batch, replies: Option<Vec<Option<P>>>) -> Self {
+        if let Some(replies) = &replies {
+            assert_eq!(replies.len(), batch.count, "a batch came back with other commands than it left with");
+        }
+        ApplyJob { kind: Kind::Entry { at, content: Some(Content { batch, replies }) } }
+    }
+
+    pub(super) fn install(at: Position) -> Self {
+        ApplyJob { kind: Kind::Install { at } }
+    }
+
+    pub(super) fn reads(index: u64, readers: Vec<R>) -> Self {
+        ApplyJob { kind: Kind::Reads { index, readers } }
+    }
+}
+
+/// What one step brought.
+#[derive(Debug)]
+pub struct Done<P, R, O> {
+    /// How far the machine is now, if the step moved it: an entry was applied, or a snapshot installed.
+    pub entry: Option<Position>,
+    /// Commands in it.
+    pub commands: usize,
+    /// Proposers and their outcomes, in the order of the commands.
+    pub answered: Vec<(P, O)>,
+    /// Proposers that waited for an entry whose batch is malformed: none of its commands was applied.
+    pub unanswered: Vec<P>,
+    /// Readers that may read now.
+    pub readable: Vec<R>,
+}
+
+/// The state machine, and the readers that wait for it.
+///
+/// Commits that are not applied yet live with the core; here is only what the step at hand needs, and readers whose
+/// index lies ahead. Their number is bounded where readers enter.
+pub struct Applier<S: StateMachine, R> {
+    machine: S,
+    /// Moves only when a whole entry is in the machine.
+    applied: Position,
+    /// Readers by the index they wait for.
+    waiting: BTreeMap<u64, Vec<R>>,
+}
+
+impl<S: StateMachine, R> Applier<S, R> {
+    pub fn new(machine: S) -> Self {
+        let applied = machine.applied();
+        Applier { machine, applied, waiting: BTreeMap::new() }
+    }
+
+    /// The last entry whose commands are all in the machine.
+    pub fn applied(&self) -> Position {
+        self.applied
+    }
+
+    pub fn machine(&self) -> &S {
+        &self.machine
+    }
+
+    /// Whether `job` is next and takes microseconds: readers, or an entry of a few commands that the machine calls brief.
+    pub fn is_brief<P>(&self, job: &ApplyJob<P, R>) -> bool {
+        match &job.kind {
+            Kind::Reads { .. } => true,
+            Kind::Entry { at, content: Some(Content { batch, .. }) } => {
+                (at.index == self.applied.index + 1 || cfg!(feature = "mutant-brief-out-of-order"))
+                    && batch.count <= BRIEF_COMMANDS_MAX
+                    && batch.bytes() <= BRIEF_BYTES_MAX
+                    && batch
+                        .commands()
+                        .is_ok_and(|commands| commands.iter().all(|c| self.machine.is_brief(&c)))
+            }
+            // The end of any entry may wait for room in the machine's store.
+            Kind::Entry { content: None, .. } | Kind::Install { .. } => false,
+        }
+    }
+
+    pub fn apply<P>(&mut self, job: ApplyJob<P, R>) -> Result<Done<P, R, S::Outcome>, Fatal> {
+        let mut done = Done {
+            entry: None,
+            commands: 0,
+            answered: Vec::new(),
+            unanswered: Vec::new(),
+            readable: Vec::new(),
+        };
+        match job.kind {
+            Kind::Entry { at, content } => {
+                self.entry(at, content, &mut done)?;
+                done.entry = Some(at);
+                self.release(&mut done.readable);
+            }
+            Kind::Install { at } => {
+                assert!(at.index >= self.applied.index, "an install at {} goes back", at.index);
+                self.machine.install(at)?;
+                self.applied = at;
+                done.entry = Some(at);
+                self.release(&mut done.readable);
+            }
+            Kind::Reads { index, readers }
+                if index <= self.applied.index || cfg!(feature = "mutant-early-reads") =>
+            {
+                done.readable = readers;
+            }
+            Kind::Reads { index, readers } => self.waiting.entry(index).or_default().extend(readers),
+        }
+        Ok(done)
+    }
+
+    /// Applies one entry, with or without commands.
+    fn entry<P>(
+        &mut self,
+        at: Position,
+        content: Option<Content<P>>,
+        done: &mut Done<P, R, S::Outcome>,
+    ) -> Result<(), Fatal> {
+        assert_eq!(at.index, self.applied.index + 1, "entries are applied without gaps");
+        assert!(at.term >= self.applied.term, "terms never go back along the log");
+        if let Some(Content { batch, replies }) = content {
+            match batch.commands() {
+                Ok(commands) => {
+                    done.commands = batch.count;
+                    self.commands(at, &commands, replies, &mut done.answered)?;
+                }
+                Err(error) => {
+                    tracing::warn!(index = at.index, %error, "a malformed batch is applied as an empty entry");
+                    done.unanswered.extend(replies.into_iter().flatten().flatten());
+                }
+            }
+        }
+        self.machine.end_entry(at)?;
+        // Only now: should the machine fail inside the entry, the entry was not applied.
+        self.applied = at;
+        Ok(())
+    }
+
+    /// Applies the commands of a batch in order and pairs outcomes with those who wait for them.
+    fn commands<P>(
+        &mut self,
+        at: Position,
+        commands: &Commands,
+        replies: Option<Vec<Option<P>>>,
+        answered: &mut Vec<(P, S::Outcome)>,
+    ) -> Result<(), Fatal> {
+        let mut replies = replies.map(Vec::into_iter);
+        for command in commands.iter() {
+            let reply = replies.as_mut().and_then(|replies| replies.next().flatten());
+            let answer = if reply.is_some() { Answer::Wanted } else { Answer::Unwanted };
+            let outcome = self.machine.apply(at, &command, answer)?;
+            assert_eq!(outcome.is_some(), reply.is_some(), "an outcome exactly when it is wanted");
+            answered.extend(reply.zip(outcome));
+        }
+        Ok(())
+    }
+
+    /// Gives out the readers whose index is applied now. By index and not by arrival: a later reader whose round was
+    /// confirmed at an earlier index need not wait for the others.
+    fn release(&mut self, readable: &mut Vec<R>) {
+        while let Some(first) = self.waiting.first_entry().filter(|first| *first.key() <= self.applied.index)
+        {
+            readable.extend(first.remove());
+        }
+        assert!(self.waiting.keys().all(|index| *index > self.applied.index), "a reader was forgotten");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::wire::{BatchBuilder, BatchId};
+
+    /// Writes down what it is told, and refuses the command "die".
+    #[derive(Default)]
+    struct Scribe {
+        lines: Vec<String>,
+        applied: Position,
+    }
+
+    impl StateMachine for Scribe {
+        type Outcome = String;
+
+        fn applied(&self) -> Position {
+            self.applied
+        }
+
+        fn apply(&mut self, at: Position, command: &Bytes, answer: Answer) -> Result<Option<String>, Fatal> {
+            let command = String::from_utf8(command.to_vec()).unwrap();
+            if command == "die" {
+                return Err(Fatal::new("apply die"));
+            }
+            self.lines.push(format!("{}:{command}", at.index));
+            Ok((answer == Answer::Wanted).then(|| command.to_uppercase()))
+        }
+
+        fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
+            self.lines.push(format!("{}.", at.index));
+            self.applied = at;
+            Ok(())
+        }
+
+        fn install(&mut self, at: Position) -> Result<(), Fatal> {
+            self.lines = vec![format!("={}", at.index)];
+            self.applied = at;
+            Ok(())
+        }
+    }
+
+    type Job = ApplyJob<&'static str, &'static str>;
+
+    fn applier() -> Applier<Scribe, &'static str> {
+        Applier::new(Scribe::default())
+    }
+
+    fn at(index: u64) -> Position {
+        Position { index, term: 1 }
+    }
+
+    fn entry(index: u64, commands: &[&str], replies: Option<&[Option<&'static str>]>) -> Job {
+        let mut builder = BatchBuilder::new(BatchId { proposer: 1, nonce: 1, sequence: index }, 0);
+        commands.iter().for_each(|command| builder.push(command.as_bytes()));
+        let batch = Batch::parse(&builder.finish()).unwrap();
+        ApplyJob::batch(at(index), batch, replies.map(<[_]>::to_vec))
+    }
+
+    #[test]
+    fn an_entry_answers_those_who_wait_for_it() {
+        let mut applier = applier();
+        let done = applier.apply(entry(1, &["a", "b", "c"], Some(&[Some("x"), None, Some("z")]))).unwrap();
+        assert_eq!(done.answered, [("x", "A".to_string()), ("z", "C".to_string())]);
+        assert_eq!((done.entry, done.commands), (Some(at(1)), 3));
+        let done = applier.apply(entry(2, &["d"], None)).unwrap();
+        assert!(done.answered.is_empty());
+        assert!(applier.apply(Job::empty(at(3))).unwrap().answered.is_empty());
+        assert_eq!(applier.machine().lines, ["1:a", "1:b", "1:c", "1.", "2:d", "2.", "3."]);
+        assert_eq!(applier.applied(), at(3));
+    }
+
+    #[test]
+    fn a_malformed_batch_is_an_entry_without_commands() {
+        let mut applier = applier();
+        let mut builder = BatchBuilder::new(BatchId { proposer: 1, nonce: 1, sequence: 1 }, 0);
+        builder.push(b"a");
+        let sound = builder.finish();
+        let mut packed = sound.to_vec();
+        packed[0] = 2; // LZ4 that is none.
+        for (index, payload) in [(1, sound.slice(..sound.len() - 1)), (2, packed.into())] {
+            let batch = Batch::parse(&payload).unwrap();
+            let done = applier.apply(ApplyJob::batch(at(index), batch, Some(vec![Some("x")]))).unwrap();
+            assert_eq!((done.entry, done.commands), (Some(at(index)), 0));
+            assert_eq!((done.answered, done.unanswered), (Vec::new(), vec!["x"]));
+        }
+        applier.apply(entry(3, &["b"], None)).unwrap();
+        assert_eq!(applier.machine().lines, ["1.", "2.", "3:b", "3."]);
+    }
+
+    #[test]
+    fn a_read_waits_until_its_index_is_applied() {
+        let mut applier = applier();
+        assert_eq!(applier.apply(Job::reads(0, vec!["now"])).unwrap().readable, ["now"]);
+        assert!(applier.apply(Job::reads(2, vec!["later"])).unwrap().readable.is_empty());
+        assert!(applier.apply(Job::reads(1, vec!["sooner"])).unwrap().readable.is_empty());
+        assert_eq!(applier.apply(Job::empty(at(1))).unwrap().readable, ["sooner"]);
+        assert_eq!(applier.apply(Job::empty(at(2))).unwrap().readable, ["later"]);
+        assert_eq!(applier.apply(Job::reads(2, vec!["again"])).unwrap().readable, ["again"]);
+    }
+
+    #[test]
+    fn an_install_stands_for_all_entries_up_to_it() {
+        let mut applier = applier();
+        applier.apply(Job::empty(at(1))).unwrap();
+        assert!(applier.apply(Job::reads(5, vec!["inside"])).unwrap().readable.is_empty());
+        assert!(applier.apply(Job::reads(8, vec!["behind"])).unwrap().readable.is_empty());
+        let done = applier.apply(Job::install(at(7))).unwrap();
+        assert_eq!((done.entry, done.readable), (Some(at(7)), vec!["inside"]));
+        assert_eq!(applier.apply(Job::empty(at(8))).unwrap().readable, ["behind"]);
+        assert_eq!(applier.machine().lines, ["=7", "8."]);
+    }
+
+    #[test]
+    #[should_panic(expected = "goes back")]
+    fn an_install_of_older_state_is_a_bug() {
+        let mut applier = applier();
+        applier.apply(Job::install(at(7))).unwrap();
+        let _ = applier.apply(Job::install(at(6)));
+    }
+
+    #[test]
+    fn a_machine_that_cannot_go_on_answers_nobody() {
+        let mut applier = applier();
+        let failed = applier.apply(entry(1, &["a", "die"], Some(&[Some("x"), Some("y")])));
+        assert_eq!(failed.err(), Some(Fatal::new("apply die")));
+        assert_eq!(applier.applied(), Position::default());
+    }
+
+    #[test]
+    #[should_panic(expected = "without gaps")]
+    fn a_gap_is_a_bug() {
+        let _ = applier().apply(Job::empty(at(2)));
+    }
+
+    #[test]
+    fn replay_goes_on_after_what_the_machine_holds() {
+        let machine = Scribe { applied: at(41), ..Scribe::default() };
+        let mut applier: Applier<_, &str> = Applier::new(machine);
+        applier.apply(Job::empty(at(42))).unwrap();
+        assert_eq!(applier.machine().lines, ["42."]);
+    }
+}

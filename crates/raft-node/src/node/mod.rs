@@ -1,0 +1,10 @@
+//! The core together with those who wait for it: proposals, reads, and the machine.
+
+mod apply; // committed entries into the state machine
+mod proposals; // from arrival to batch to answer
+mod reads; // rounds that confirm linearizable reads
+
+mod turn; // one turn of all of them
+
+pub use apply::{Applier, ApplyJob, Done, apply_brief_first};
+pub use turn::{Gauges, Node, NodeSetup, Turn};

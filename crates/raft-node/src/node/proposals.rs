@@ -1,0 +1,487 @@
+//! Proposals of this member from their arrival to their answer.
+//!
+//! ```text
+//!   offer ──▶ waiting ──batch──▶ prepared ──sent──▶ in flight ──take──▶ answered by the apply step
+//!                │                   │                   │
+//!                └───────────────────┴── expire ─────────┘
+//! ```
+//!
+//! * All that wait when the loop turns become one batch, up to `batch_bytes_max`.
+//! * A batch that Raft refused stays prepared, with the same name, and goes first next time.
+//! * A batch is sent once. If it is lost on the way to the leader, its proposals expire.
+//! * Two batches of one member may commit in the other order, or only the later one, if the earlier was lost on the way: so a
+//!   batch is found by its name, never by its turn.
+//! * An entry may come back after all its proposers have timed out. It is applied without an answer.
+//! * Expiry costs one look per batch and tick: arrival order is time order.
+//!
+//! `P` is what answers a proposer; this file never looks into it. Bounds on count and bytes are the entrance's
+//! (see [`crate::Handle`]), which must refuse before anything is queued.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use crate::wire::{Batch, BatchBuilder, BatchId, COMMAND_OVERHEAD};
+
+/// Ticks since the member started.
+pub(super) type Ticks = u64;
+
+/// A command that is in no batch yet.
+struct Waiting<P> {
+    command: Bytes,
+    reply: P,
+    since: Ticks,
+}
+
+/// A batch under way: who asked for its commands, in their order.
+struct Flight<P> {
+    /// None where the proposer was told already that its time was up.
+    replies: Vec<Option<P>>,
+    since: Vec<Ticks>,
+    /// Replies before this one have expired.
+    expired: usize,
+    /// When it left; see [`Proposals::sent_within`].
+    sent: Ticks,
+}
+
+/// A batch that Raft has not taken yet: it has a name, but no other member has seen it.
+struct Prepared<P> {
+    id: BatchId,
+    bytes: Bytes,
+    flight: Flight<P>,
+}
+
+/// A proposal whose time is up.
+pub(super) struct Expired<P> {
+    pub reply: P,
+    pub since: Ticks,
+    /// False if the command never left this member: then it will never be applied.
+    pub sent: bool,
+}
+
+pub(super) struct Proposals<P> {
+    // The name of this run's batches but for the sequence.
+    id: u64,
+    nonce: u64,
+    /// Never used twice in a run: a batch that was refused keeps its own.
+    next_sequence: u64,
+    batch_bytes_max: usize,
+    /// In the order of arrival.
+    waiting: VecDeque<Waiting<P>>,
+    /// At most one: the next batch is not built before this one has left, so that it can take in more.
+    prepared: Option<Prepared<P>>,
+    /// By sequence; a few as a rule, since a leader has one batch on its disk at a time. Entries commit in this order on one leader, but a batch may be lost and the next one not.
+    in_flight: BTreeMap<u64, Flight<P>>,
+}
+
+impl<P> Proposals<P> {
+    pub fn new(id: u64, nonce: u64, batch_bytes_max: usize) -> Self {
+        Proposals {
+            id,
+            nonce,
+            next_sequence: 1,
+            batch_bytes_max,
+            waiting: VecDeque::new(),
+            prepared: None,
+            in_flight: BTreeMap::new(),
+        }
+    }
+
+    /// Queues a command. `reply` answers its proposer, once.
+    pub fn offer(&mut self, command: Bytes, reply: P, now: Ticks) {
+        debug_assert!(self.waiting.back().is_none_or(|last| last.since <= now), "time went back");
+        self.waiting.push_back(Waiting { command, reply, since: now });
+    }
+
+    /// Drops the commands whose proposers have gone, if they are in no batch yet: they will never be applied.
+    pub fn withdraw(&mut self, is_gone: impl Fn(&P) -> bool) {
+        self.waiting.retain(|waiting| !is_gone(&waiting.reply));
+    }
+
+    /// Whether a batch could be proposed.
+    pub fn is_waiting(&self) -> bool {
+        self.prepared.is_some() || !self.waiting.is_empty()
+    }
+
+    /// The batch to propose next, built if none is prepared. None when no command waits.
+    pub fn batch(&mut self) -> Option<Bytes> {
+        if self.prepared.is_none() && !self.waiting.is_empty() {
+            self.prepared = Some(self.prepare());
+        }
+        self.prepared.as_ref().map(|prepared| prepared.bytes.clone())
+    }
+
+    /// Copies the commands of those who wait longest into a batch with a new name.
+    fn prepare(&mut self) -> Prepared<P> {
+        let id = BatchId { proposer: self.id, nonce: self.nonce, sequence: self.next_sequence };
+        self.next_sequence += 1;
+        let (count, bytes) = self.fitting();
+        let mut builder = BatchBuilder::new(id, bytes);
+        let mut flight = Flight {
+            replies: Vec::with_capacity(count),
+            since: Vec::with_capacity(count),
+            expired: 0,
+            sent: 0,
+        };
+        for waiting in self.waiting.drain(..count) {
+            builder.push(&waiting.command);
+            flight.replies.push(Some(waiting.reply));
+            flight.since.push(waiting.since);
+        }
+        Prepared { id, bytes: builder.finish(), flight }
+    }
+
+    /// How many of those who wait fit into one batch, at least one, and the bytes they take.
+    fn fitting(&self) -> (usize, usize) {
+        let (mut count, mut bytes) = (0, 0);
+        for waiting in &self.waiting {
+            let with_this = bytes + waiting.command.len() + COMMAND_OVERHEAD;
+            if count > 0 && with_this > self.batch_bytes_max {
+                break;
+            }
+            (count, bytes) = (count + 1, with_this);
+        }
+        assert!(count > 0, "a batch holds at least one command");
+        (count, bytes)
+    }
+
+    /// The prepared batch was taken by Raft. Returns how many commands it holds, and its bytes.
+    pub fn sent(&mut self, now: Ticks) -> (usize, usize) {
+        let mut prepared = self.prepared.take().expect("only a prepared batch can be sent");
+        prepared.flight.sent = now;
+        assert!(!prepared.flight.is_spent(), "a batch that nobody waits for");
+        let size = (prepared.flight.replies.len(), prepared.bytes.len());
+        let before = self.in_flight.insert(prepared.id.sequence, prepared.flight);
+        assert!(before.is_none(), "a batch is sent once");
+        size
+    }
+
+    /// Whether a batch that was sent during this tick is still under way.
+    pub fn sent_within(&self, now: Ticks) -> bool {
+        self.in_flight.last_key_value().is_some_and(|(_, flight)| flight.sent == now)
+    }
+
+    /// The proposers of a committed batch, in the order of its commands; None if it is not of this run of this
+    /// member, or was answered before.
+    ///
+    /// A batch of an earlier run may come back long after a restart: its name shows that, and no proposer is answered. One with
+    /// this name and another number of commands was made elsewhere: the proposers go on waiting for theirs.
+    pub fn take(&mut self, id: BatchId, commands: usize) -> Option<Vec<Option<P>>> {
+        if (id.proposer, id.nonce) != (self.id, self.nonce) {
+            return None;
+        }
+        self.in_flight.get(&id.sequence).filter(|flight| flight.replies.len() == commands)?;
+        self.in_flight.remove(&id.sequence).map(|flight| flight.replies)
+    }
+
+    /// Takes out every proposal that arrived before `deadline`.
+    ///
+    /// One that never left this member is withdrawn for good; the proposer may try again without fear of a second effect.
+    /// One that left may still be applied, and its proposer is told no more than that it took too long.
+    pub fn expire(&mut self, deadline: Ticks) -> Vec<Expired<P>> {
+        debug_assert!(
+            self.waiting.iter().is_sorted_by_key(|waiting| waiting.since),
+            "arrival order is time order"
+        );
+        let mut expired = Vec::new();
+        while self.waiting.front().is_some_and(|first| first.since < deadline) {
+            let Waiting { reply, since, .. } = self.waiting.pop_front().expect("looked at just now");
+            expired.push(Expired { reply, since, sent: false });
+        }
+        self.prepared =
+            self.prepared.take().and_then(|prepared| prepared.without_expired(deadline, &mut expired));
+        for flight in self.in_flight.values_mut() {
+            flight.expire(deadline, true, &mut expired);
+        }
+        self.in_flight.retain(|_, flight| !flight.is_spent());
+        expired
+    }
+
+    /// Takes out all proposers that still wait, to be answered that the member stops.
+    pub fn drain(&mut self) -> impl Iterator<Item = P> {
+        let waiting = std::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.reply);
+        let prepared = self.prepared.take().into_iter().map(|prepared| prepared.flight);
+        let in_flight = std::mem::take(&mut self.in_flight).into_values();
+        waiting.chain(prepared.chain(in_flight).flat_map(|flight| flight.replies.into_iter().flatten()))
+    }
+}
+
+impl<P> Prepared<P> {
+    /// Leaves out the commands whose proposers run out of time: they are told that theirs never left this member, so
+    /// it must never leave. No other member has seen the batch yet, so it keeps its name. None if nothing remains.
+    fn without_expired(mut self, deadline: Ticks, expired: &mut Vec<Expired<P>>) -> Option<Self> {
+        self.flight.expire(deadline, false, expired);
+        let gone = std::mem::take(&mut self.flight.expired);
+        if gone == 0 {
+            return Some(self);
+        }
+        self.flight.replies.drain(..gone);
+        self.flight.since.drain(..gone);
+        if self.flight.replies.is_empty() {
+            return None;
+        }
+        let batch = Batch::parse(&self.bytes).and_then(|batch| batch.commands());
+        let commands = batch.expect("this member built it");
+        let mut builder = BatchBuilder::new(self.id, self.bytes.len());
+        commands.iter().skip(gone).for_each(|command| builder.push(&command));
+        self.bytes = builder.finish();
+        Some(self)
+    }
+}
+
+impl<P> Flight<P> {
+    /// Takes out the replies of those who came before `deadline`; they are the first ones.
+    fn expire(&mut self, deadline: Ticks, sent: bool, expired: &mut Vec<Expired<P>>) {
+        while self.since.get(self.expired).is_some_and(|since| *since < deadline) {
+            let reply = self.replies[self.expired].take().expect("each reply expires once");
+            expired.push(Expired { reply, since: self.since[self.expired], sent });
+            self.expired += 1;
+        }
+    }
+
+    /// Whether no proposer waits for a command of this batch any more. It may still be applied.
+    fn is_spent(&self) -> bool {
+        assert!(
+            self.expired <= self.replies.len() && self.since.len() == self.replies.len(),
+            "replies went missing"
+        );
+        self.expired == self.replies.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MEMBER: u64 = 7;
+    const NONCE: u64 = 99;
+
+    fn proposals(batch_bytes_max: usize) -> Proposals<&'static str> {
+        Proposals::new(MEMBER, NONCE, batch_bytes_max)
+    }
+
+    fn offer(proposals: &mut Proposals<&'static str>, names: &[&'static str], now: Ticks) {
+        names.iter().for_each(|name| proposals.offer(Bytes::from_static(name.as_bytes()), name, now));
+    }
+
+    fn commands(bytes: &Bytes) -> (BatchId, Vec<String>) {
+        let batch = crate::wire::Batch::parse(bytes).unwrap();
+        (batch.id, batch.commands().unwrap().iter().map(|c| String::from_utf8(c.to_vec()).unwrap()).collect())
+    }
+
+    #[test]
+    fn all_that_wait_become_one_batch() {
+        let mut p = proposals(1 << 20);
+        assert_eq!(p.batch(), None);
+        offer(&mut p, &["a", "b", "c"], 0);
+        let (id, names) = commands(&p.batch().unwrap());
+        assert_eq!(names, ["a", "b", "c"]);
+        assert_eq!(id, BatchId { proposer: MEMBER, nonce: NONCE, sequence: 1 });
+        assert_eq!(p.sent(0).0, 3);
+        assert_eq!(p.batch(), None);
+        assert_eq!(p.take(id, 2), None, "another batch of this name");
+        assert_eq!(p.take(id, 3), Some(vec![Some("a"), Some("b"), Some("c")]));
+        assert_eq!(p.take(id, 3), None, "answered once");
+    }
+
+    #[test]
+    fn a_batch_is_bounded_but_a_long_command_travels_alone() {
+        let mut p = proposals(10);
+        offer(&mut p, &["aa", "bb", "a long command", "cc"], 0);
+        let mut sizes = Vec::new();
+        while let Some(bytes) = p.batch() {
+            sizes.push(commands(&bytes).1.len());
+            p.sent(0);
+        }
+        assert_eq!(sizes, [1, 1, 1, 1]);
+        let mut p = proposals(12);
+        offer(&mut p, &["aa", "bb", "a long command", "cc"], 0);
+        assert_eq!(commands(&p.batch().unwrap()).1, ["aa", "bb"]);
+    }
+
+    #[test]
+    fn a_refused_batch_keeps_its_name_and_goes_first() {
+        let mut p = proposals(1 << 20);
+        offer(&mut p, &["a"], 0);
+        let first = p.batch().unwrap();
+        offer(&mut p, &["b"], 0);
+        assert_eq!(p.batch().unwrap(), first);
+        p.sent(0);
+        assert_eq!(
+            commands(&p.batch().unwrap()),
+            (BatchId { proposer: MEMBER, nonce: NONCE, sequence: 2 }, vec!["b".into()])
+        );
+    }
+
+    #[test]
+    fn a_batch_of_another_member_or_an_earlier_run_answers_nobody() {
+        let mut p = proposals(1 << 20);
+        offer(&mut p, &["a"], 0);
+        let (id, _) = commands(&p.batch().unwrap());
+        p.sent(0);
+        for other in
+            [BatchId { proposer: 8, ..id }, BatchId { nonce: 98, ..id }, BatchId { sequence: 2, ..id }]
+        {
+            assert_eq!(p.take(other, 1), None, "{other:?}");
+        }
+        assert!(p.take(id, 1).is_some());
+    }
+
+    #[test]
+    fn proposals_expire_in_order_wherever_they_are() {
+        let mut p = proposals(1 << 20);
+        offer(&mut p, &["flying"], 0);
+        p.batch().unwrap();
+        p.sent(0);
+        offer(&mut p, &["young"], 5);
+        offer(&mut p, &["younger"], 6);
+        let mut expire = |deadline| -> Vec<(&str, bool)> {
+            p.expire(deadline).into_iter().map(|e| (e.reply, e.sent)).collect()
+        };
+        assert_eq!(expire(0), []);
+        assert_eq!(expire(1), [("flying", true)]);
+        assert_eq!(expire(6), [("young", false)]);
+        assert_eq!(expire(6), []);
+        assert_eq!(expire(7), [("younger", false)]);
+    }
+
+    #[test]
+    fn a_partly_expired_batch_still_answers_the_others() {
+        let mut p = proposals(1 << 20);
+        offer(&mut p, &["old"], 0);
+        offer(&mut p, &["new"], 9);
+        let (id, _) = commands(&p.batch().unwrap());
+        p.sent(9);
+        let expired = p.expire(5);
+        assert_eq!(expired.len(), 1);
+        assert_eq!((expired[0].reply, expired[0].since), ("old", 0));
+        assert_eq!(p.take(id, 2), Some(vec![None, Some("new")]));
+    }
+
+    #[test]
+    fn a_command_whose_proposer_has_gone_is_not_proposed() {
+        let mut p = proposals(1 << 20);
+        offer(&mut p, &["a", "gone", "b"], 0);
+        p.withdraw(|reply| *reply == "gone");
+        assert_eq!(commands(&p.batch().unwrap()).1, ["a", "b"]);
+        p.sent(0);
+        offer(&mut p, &["gone"], 0);
+        p.withdraw(|reply| *reply == "gone");
+        assert_eq!(p.batch(), None);
+    }
+
+    #[test]
+    fn a_prepared_batch_that_nobody_waits_for_is_never_sent() {
+        let mut p = proposals(1 << 20);
+        offer(&mut p, &["a"], 0);
+        p.batch().unwrap();
+        let expired = p.expire(1);
+        assert!(!expired[0].sent, "it never left, so it will never be applied");
+        assert_eq!(p.batch(), None);
+    }
+
+    #[test]
+    fn a_prepared_batch_leaves_without_those_whose_time_was_up() {
+        let mut p = proposals(1 << 20);
+        offer(&mut p, &["old"], 0);
+        offer(&mut p, &["new"], 9);
+        let before = commands(&p.batch().unwrap()).0;
+        assert!(!p.expire(5)[0].sent, "told that it never left");
+        let (id, names) = commands(&p.batch().unwrap());
+        assert_eq!((id, names), (before, vec!["new".to_owned()]));
+        p.sent(9);
+        assert_eq!(p.take(id, 1), Some(vec![Some("new")]));
+    }
+
+    #[test]
+    fn everybody_is_found_when_the_member_stops() {
+        let mut p = proposals(5);
+        offer(&mut p, &["a", "b", "c"], 0);
+        p.batch().unwrap();
+        p.sent(0);
+        p.batch().unwrap();
+        let mut left: Vec<_> = p.drain().collect();
+        left.sort_unstable();
+        assert_eq!(left, ["a", "b", "c"]);
+        assert_eq!(p.batch(), None);
+    }
+
+    /// One thing that can happen to proposals.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Offer(usize),
+        Prepare,
+        Send,
+        Commit(usize),
+        Tick,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            5 => (0usize..30).prop_map(Step::Offer),
+            2 => Just(Step::Prepare),
+            3 => Just(Step::Send),
+            3 => (0usize..4).prop_map(Step::Commit),
+            2 => Just(Step::Tick),
+        ]
+    }
+
+    const PATIENCE: Ticks = 6;
+
+    proptest! {
+        /// Whatever happens: each proposer is told once, commands leave in the order they came, each at most once,
+        /// and "it never left" is only said of a command that never did and never will.
+        #[test]
+        fn every_proposer_is_told_once(steps in prop::collection::vec(step(), 1..150)) {
+            let mut proposals: Proposals<u32> = Proposals::new(MEMBER, NONCE, 60);
+            let (mut now, mut offered) = (0, 0);
+            let (mut told, mut left, mut never_left) = (Vec::new(), Vec::new(), Vec::new());
+            let mut under_way: Vec<(BatchId, Vec<u32>)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Offer(length) => {
+                        let mut command = offered.to_string().into_bytes();
+                        command.resize(command.len() + length, b' ');
+                        proposals.offer(command.into(), offered, now);
+                        offered += 1;
+                    }
+                    Step::Prepare => drop(proposals.batch()),
+                    Step::Send => {
+                        let Some(bytes) = proposals.batch() else { continue };
+                        let (id, names) = commands(&bytes);
+                        let names: Vec<u32> = names.iter().map(|name| name.trim_end().parse().unwrap()).collect();
+                        prop_assert_eq!(proposals.sent(now).0, names.len());
+                        left.extend(names.iter().copied());
+                        under_way.push((id, names));
+                    }
+                    Step::Commit(at) if at < under_way.len() => {
+                        let (id, names) = under_way.remove(at);
+                        let replies = proposals.take(id, names.len()).unwrap_or_default();
+                        prop_assert!(replies.is_empty() || replies.len() == names.len());
+                        for (reply, name) in replies.into_iter().zip(names) {
+                            prop_assert!(reply.is_none_or(|reply| reply == name), "another's outcome");
+                            told.extend(reply);
+                        }
+                    }
+                    Step::Commit(_) => {}
+                    Step::Tick => {
+                        now += 1;
+                        for expired in proposals.expire(now.saturating_sub(PATIENCE)) {
+                            if !expired.sent {
+                                never_left.push(expired.reply);
+                            }
+                            told.push(expired.reply);
+                        }
+                    }
+                }
+            }
+            told.extend(proposals.drain());
+            told.sort_unstable();
+            prop_assert_eq!(told, (0..offered).collect::<Vec<_>>());
+            prop_assert!(left.is_sorted_by(|a, b| a < b), "order of arrival, each once: {:?}", left);
+            prop_assert!(never_left.iter().all(|name| !left.contains(name)), "{:?} left after all", never_left);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Who applies: the apply thread, or the driver if it takes no longer than to wake that thread.
+//!
+//! ```text
+//!   driver ──brief, next, nobody applies──▶ Applier ──▶ replies
+//!      └─else─▶ mailbox ─▶ apply thread ──────┘
+//! ```
+//!
+//! * One at a time, and each entry only as the next one: what waits in the mailbox cannot be overtaken, since the entry behind
+//!   it is not the next.
+//! * The driver never waits for the applier: if the thread has it, the thread goes on with what is new as well.
+//! * A step that fails or panics takes the machine with it: nothing is applied to what it left.
+//! * What was applied is published before another thread can apply: it never goes back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use super::driver::LocalJob;
+use super::replies::{Completion, ProposeReply, ReadReply, Replies};
+use super::shared::Shared;
+use crate::node::{Applier, Done};
+use crate::{Fatal, ProposeError, StateMachine};
+
+type LocalDone<O> = Done<ProposeReply<O>, ReadReply, O>;
+
+/// The machine, shared by those who may apply.
+pub(super) struct Applying<S: StateMachine> {
+    /// None once a step failed, or the apply thread has ended.
+    applier: Mutex<Option<Applier<S, ReadReply>>>,
+    shared: Arc<Shared<S::Outcome>>,
+    replies: Replies<S::Outcome>,
+}
+
+impl<S: StateMachine> Applying<S> {
+    pub fn new(
+        applier: Applier<S, ReadReply>,
+        shared: Arc<Shared<S::Outcome>>,
+        replies: Replies<S::Outcome>,
+    ) -> Self {
+        Applying { applier: Mutex::new(Some(applier)), shared, replies }
+    }
+
+    /// The apply thread's way: waits until no other thread applies. Nothing happens once the machine is gone.
+    pub fn apply(&self, job: LocalJob<S::Outcome>) -> Result<(), Fatal> {
+        let mut place = self.applier.lock();
+        if let Some(applier) = place.take() {
+            let done = self.step(applier, &mut place, job)?;
+            drop(place);
+            self.answer(done);
+        }
+        Ok(())
+    }
+
+    /// The driver's way: applies what is brief and next, and gives back what is for the thread.
+    pub fn apply_brief(&self, job: LocalJob<S::Outcome>) -> Result<Option<LocalJob<S::Outcome>>, Fatal> {
+        let Some(mut place) = self.applier.try_lock() else { return Ok(Some(job)) };
+        let Some(applier) = place.take_if(|applier| applier.is_brief(&job)) else { return Ok(Some(job)) };
+        let done = self.step(applier, &mut place, job)?;
+        drop(place);
+        self.answer(done);
+        Ok(None)
+    }
+
+    /// Nothing is applied any more: the machine ends here, with the thread that calls this.
+    pub fn end(&self) {
+        drop(self.applier.lock().take());
+    }
+
+    /// One step; the machine gets its place back if it went well.
+    fn step(
+        &self,
+        mut applier: Applier<S, ReadReply>,
+        place: &mut Option<Applier<S, ReadReply>>,
+        job: LocalJob<S::Outcome>,
+    ) -> Result<LocalDone<S::Outcome>, Fatal> {
+        let started = Instant::now();
+        let done = applier.apply(job)?;
+        if done.entry.is_some() {
+            self.shared.applied.store(applier.applied().index, Ordering::SeqCst);
+            self.shared.observer.entry_applied(done.commands, started.elapsed());
+        }
+        *place = Some(applier);
+        Ok(done)
+    }
+
+    /// Answers of an entry wait for its last command, not for other entries: a proposer of a small entry is not held up by
+    /// the large one behind it.
+    fn answer(&self, done: LocalDone<S::Outcome>) {
+        if self.shared.has_failed() {
+            return; // The log may have failed: nothing more is acknowledged.
+        }
+        let applied = self.shared.applied.load(Ordering::SeqCst);
+        let answered =
+            done.answered.into_iter().map(|(reply, outcome)| Completion::Proposal(reply, Ok(outcome)));
+        let unanswered = done.unanswered.into_iter().map(|reply| {
+            // Its batch was replaced on its way by bytes of another member; whether it commits as well is not known.
+            Completion::Proposal(reply, Err(ProposeError::Timeout))
+        });
+        let readable = done.readable.into_iter().map(|reply| Completion::Read(reply, Ok(applied)));
+        self.replies.complete(answered.chain(unanswered).chain(readable).collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use bytes::Bytes;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::node::ApplyJob;
+    use crate::runtime::replies::{Occupancy, Reply, replies};
+    use crate::wire::{Batch, BatchBuilder, BatchId};
+    use crate::{Answer, Limits, Position};
+
+    /// Echoes commands, and calls those brief that begin so. "slow" says that it has begun and waits for a word; "die" fails.
+    struct Echo {
+        applied: Position,
+        begun: mpsc::Sender<()>,
+        word: mpsc::Receiver<()>,
+    }
+
+    impl StateMachine for Echo {
+        type Outcome = Bytes;
+
+        fn applied(&self) -> Position {
+            self.applied
+        }
+
+        fn apply(&mut self, _at: Position, command: &Bytes, answer: Answer) -> Result<Option<Bytes>, Fatal> {
+            if command.ends_with(b"die") {
+                return Err(Fatal::new("apply die"));
+            }
+            if command == "slow" {
+                self.begun.send(()).unwrap();
+                self.word.recv().unwrap();
+            }
+            Ok((answer == Answer::Wanted).then(|| command.clone()))
+        }
+
+        fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
+            self.applied = at;
+            Ok(())
+        }
+
+        fn is_brief(&self, command: &Bytes) -> bool {
+            command.starts_with(b"brief")
+        }
+
+        fn install(&mut self, _at: Position) -> Result<(), Fatal> {
+            unreachable!("no snapshots here")
+        }
+    }
+
+    type Answered = oneshot::Receiver<Result<Bytes, ProposeError>>;
+
+    /// Entry `index` with these commands, and where its first proposer is answered.
+    fn entry(index: u64, commands: &[&str]) -> (LocalJob<Bytes>, Answered) {
+        let mut builder = BatchBuilder::new(BatchId { proposer: 1, nonce: 1, sequence: index }, 0);
+        commands.iter().for_each(|command| builder.push(command.as_bytes()));
+        let batch = Batch::parse(&builder.finish()).unwrap();
+        let (to, answered) = oneshot::channel();
+        let permit = Arc::new(Occupancy::default()).admit(1, 1, 1).unwrap();
+        let mut waiting = vec![Some(Reply { to, permit })];
+        waiting.resize_with(commands.len(), || None);
+        (ApplyJob::batch(Position { index, term: 1 }, batch, Some(waiting)), answered)
+    }
+
+    fn applying() -> (Applying<Echo>, mpsc::Receiver<()>, mpsc::Sender<()>) {
+        let ((begun, begins), (go, word)) = (mpsc::channel(), mpsc::channel());
+        let machine = Echo { applied: Position::default(), begun, word };
+        let shared = Shared::new(1, Limits::default(), Arc::new(()), Box::new(|_| {}));
+        (Applying::new(Applier::new(machine), Arc::new(shared), replies().0), begins, go)
+    }
+
+    #[test]
+    fn only_what_is_brief_and_next_is_applied_at_once() {
+        let cases: [(u64, &[&str], bool); 6] = [
+            (1, &["brief"], true),
+            (1, &["brief", "brief", "brief", "brief"], true),
+            (1, &["brief"; 5], false), // many
+            (1, &["brief", "long"], false),
+            (2, &["brief"], false), // the first is missing
+            (1, &[&"brief".repeat(4000)], false),
+        ];
+        for (index, commands, at_once) in cases {
+            let (applying, ..) = applying();
+            let (job, mut answered) = entry(index, commands);
+            let left = applying.apply_brief(job).unwrap();
+            assert_eq!(left.is_none(), at_once, "entry {index}: {} commands", commands.len());
+            assert_eq!(applying.shared.applied.load(Ordering::SeqCst), u64::from(at_once));
+            assert_eq!(answered.try_recv().is_ok(), at_once);
+            if let Some(job) = left.filter(|_| index == 1) {
+                applying.apply(job).unwrap();
+                assert_eq!(answered.try_recv().unwrap().unwrap(), commands[0], "the thread's way");
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_long_step_and_nothing_overtakes_it() {
+        let (applying, begins, go) = applying();
+        std::thread::scope(|scope| {
+            scope.spawn(|| applying.apply(entry(1, &["slow"]).0).unwrap());
+            begins.recv().unwrap();
+            let (job, mut answered) = entry(2, &["brief"]);
+            let job = applying.apply_brief(job).unwrap().expect("another one applies");
+            go.send(()).unwrap();
+            applying.apply(job).unwrap(); // waits for the first
+            assert_eq!(answered.try_recv().unwrap().unwrap(), "brief");
+        });
+    }
+
+    #[test]
+    fn nothing_is_applied_behind_a_failure() {
+        let (applying, ..) = applying();
+        assert_eq!(applying.apply_brief(entry(1, &["brief die"]).0).err(), Some(Fatal::new("apply die")));
+        assert!(applying.apply_brief(entry(2, &["brief"]).0).unwrap().is_some());
+        applying.apply(entry(1, &["brief"]).0).unwrap();
+        assert_eq!(applying.shared.applied.load(Ordering::SeqCst), 0);
+    }
+}

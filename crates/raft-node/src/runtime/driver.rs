@@ -1,0 +1,377 @@
+//! The driver: the loop around a node, as a task of the process's runtime.
+//!
+//! ```text
+//!   driver, a task   inbox ─▶ node.turn ─▶ transport · log thread · apply thread   waits for the inbox or the next tick
+//!                                        └▶ state machine, if brief ─▶ replies
+//!   log thread       persist jobs ─▶ one sync ─▶ driver, then the promises         waits for the disk
+//!   apply thread     committed entries ─▶ state machine ─▶ replies                 waits for the state machine
+//! ```
+//!
+//! * Only the driver touches the node. A turn never waits: what must wait for a disk is handed to a thread (`threads.rs`).
+//!   What takes the state machine less time than a thread to wake is applied in the turn (`applying.rs`).
+//! * A task and no thread, so that it can live where the peers' sockets are served: a message that comes in is handled, and
+//!   what it calls for leaves, without a switch from thread to thread.
+//! * Woken, it lets all other tasks in the runtime's queue go first: what they put in meanwhile shares the turn.
+//! * A turn handles everything that waits, up to [`INPUTS_PER_TURN`], before it lets time pass, and at most
+//!   [`TICKS_PER_TURN`] ticks: a member that was kept from the processor must see the heartbeats that came meanwhile
+//!   before it doubts its leader.
+//! * Mailboxes between driver and threads need no bound of their own. To the log thread: a leader holds proposals while a
+//!   sync is under way, a follower gets at most 64 messages of 1 MiB ahead of its acknowledgements. To the apply
+//!   thread: the core hands out at most `apply_bytes_max`. Back to the driver: one note for each of these.
+//! * How a member ends: the inbox closes; the driver takes what is in it, turns once more, and closes the other two
+//!   mailboxes; those threads finish what they have. The log thread then ends the log in good order. Requests
+//!   that still wait are answered that the member stops. A driver that is dropped halfway closes the mailboxes as well.
+//! * A driver or a thread that fails or panics takes the member down through [`Shared::fail`], once.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tokio::time::Sleep;
+
+use super::mailbox::{Mailbox, Taken};
+use super::replies::{Completion, ProposeReply, ReadReply, Replies};
+use super::shared::{Input, Shared, inbox_cost};
+use crate::core::Event;
+use crate::log::PersistJob;
+use crate::node::{ApplyJob, apply_brief_first};
+use crate::node::{Node, Turn};
+use crate::{Fatal, ProposeError, ReadError, Role, TransferError, Transport};
+
+/// See the module's head.
+const TICKS_PER_TURN: u32 = 2;
+
+/// Inputs that a turn takes in; the rest follows in the next one, after the ticks that are due. At some microseconds each,
+/// heartbeats leave in time however many small messages a peer sends. A thousand clients with all their requests fit.
+const INPUTS_PER_TURN: usize = 8192;
+
+pub(super) type LocalNode<O> = Node<ProposeReply<O>, ReadReply>;
+pub(super) type LocalJob<O> = ApplyJob<ProposeReply<O>, ReadReply>;
+
+/// Turns time into ticks.
+///
+/// Two ticks after a long pause, not one for each that was missed: the heartbeats that arrived meanwhile are in the inbox,
+/// and a burst of ticks before they are heard would start an election for nothing.
+///
+/// The only clock of a member, and the only place where one is read. Ticks keep their rhythm: a turn that comes late
+/// does not push the following ticks back, so a busy member's heartbeats do not slow down little by little.
+#[derive(Debug)]
+pub(super) struct TickClock {
+    tick: Duration,
+    /// When the next tick is due; the driver waits no longer than that.
+    next: Instant,
+}
+
+impl TickClock {
+    pub fn new(tick: Duration, now: Instant) -> Self {
+        assert!(!tick.is_zero(), "a tick takes time");
+        TickClock { tick, next: now + tick }
+    }
+
+    /// How many ticks to deliver now, and how late the first of them is. A pause longer than that many ticks is
+    /// forgotten: it was this member that stood still, not its leader.
+    pub fn due(&mut self, now: Instant) -> (u32, Duration) {
+        let late = now.saturating_duration_since(self.next);
+        let mut ticks = 0;
+        while self.next <= now && ticks < TICKS_PER_TURN {
+            self.next += self.tick;
+            ticks += 1;
+        }
+        if self.next <= now {
+            self.next = now + self.tick;
+        }
+        assert!(self.next > now, "the next tick lies ahead");
+        (ticks, late)
+    }
+}
+
+/// See [`crate::runtime::applying::Applying::apply_brief`].
+type ApplyBrief<O> = Box<dyn Fn(LocalJob<O>) -> Result<Option<LocalJob<O>>, Fatal> + Send + Sync>;
+
+/// Whether the driver goes on after a turn.
+#[derive(PartialEq, Eq)]
+enum Going {
+    On,
+    Ended,
+}
+
+/// A request to move leadership that is under way.
+struct Transfer {
+    ticks_left: u32,
+    reply: oneshot::Sender<Result<(), TransferError>>,
+}
+
+/// Where the driver sends what a turn calls for. When this is dropped, the threads that wait for the driver finish what
+/// they have, and end.
+pub(super) struct Outlets<O> {
+    pub shared: Arc<Shared<O>>,
+    pub log: Arc<Mailbox<PersistJob>>,
+    pub apply: Arc<Mailbox<LocalJob<O>>>,
+    /// Applies a job here and now if that takes no time to speak of, and gives it back if not.
+    pub apply_brief: ApplyBrief<O>,
+    pub replies: Replies<O>,
+    pub transport: Arc<dyn Transport>,
+}
+
+impl<O> Drop for Outlets<O> {
+    fn drop(&mut self) {
+        self.log.close();
+        self.apply.close();
+        self.shared.inbox.close();
+    }
+}
+
+/// The loop around a member's node: [`Driver::run`] is to be spawned on the runtime that serves the peers.
+pub struct Driver<O> {
+    /// Only the driver has access to the node.
+    node: LocalNode<O>,
+    outlets: Outlets<O>,
+    clock: TickClock,
+    /// Ticks that a transfer of leadership may take.
+    transfer_ticks: u32,
+    /// Requests under way; usually none, and one at a stop.
+    transfers: Vec<Transfer>,
+    /// Who led after the last turn, to tell the observer of a change.
+    leader: Option<u64>,
+}
+
+impl<O: Send + 'static> Driver<O> {
+    pub(super) fn new(
+        node: LocalNode<O>,
+        outlets: Outlets<O>,
+        clock: TickClock,
+        transfer_ticks: u32,
+    ) -> Self {
+        Driver { node, outlets, clock, transfer_ticks, transfers: Vec::new(), leader: None }
+    }
+
+    /// Runs until the member stops or fails. The runtime needs its timer.
+    pub async fn run(self) {
+        let shared = self.outlets.shared.clone();
+        let mut driving = pin!(self.drive());
+        let caught = poll_fn(|context| {
+            // raft-rs panics on what must never be, such as a conflict below the commit index.
+            catch_unwind(AssertUnwindSafe(|| driving.as_mut().poll(context)))
+                .unwrap_or_else(|panic| Poll::Ready(Err(Fatal::panicked("the driver", &*panic))))
+        });
+        if let Err(fatal) = caught.await {
+            shared.fail(fatal);
+        }
+    }
+
+    /// Turns until the inbox is closed, then answers all requests that wait.
+    async fn drive(mut self) -> Result<(), Fatal> {
+        let result = self.turns().await;
+        let Driver { node, outlets, .. } = self;
+        let replies = outlets.replies.clone();
+        drop(outlets); // Nothing comes in behind what is told now.
+        let (proposers, readers) = node.stop();
+        let stopped = |reply| Completion::Proposal(reply, Err(ProposeError::Stopped));
+        let unread = |reply| Completion::Read(reply, Err(ReadError::Stopped));
+        replies.complete(proposers.into_iter().map(stopped).chain(readers.into_iter().map(unread)).collect());
+        result
+    }
+
+    /// The loop: take what waits, let time pass, turn, carry out.
+    ///
+    /// One wake-up serves all that came meanwhile, so the batches and rounds of a turn grow with the load by
+    /// themselves. With one client a put costs three turns: the command, the sync, and the acknowledgement that commits it.
+    async fn turns(&mut self) -> Result<(), Fatal> {
+        let mut inputs = Vec::new();
+        let mut again = true; // A lone voter has work before anybody says anything.
+        let mut alarm = pin!(tokio::time::sleep_until(self.clock.next.into()));
+        loop {
+            if !again {
+                self.woken(alarm.as_mut()).await;
+            }
+            tokio::task::yield_now().await;
+            let taken = self.outlets.shared.inbox.take(&mut inputs);
+            let mut rest = inputs.drain(..);
+            loop {
+                for input in rest.by_ref().take(INPUTS_PER_TURN) {
+                    self.input(input)?;
+                }
+                if self.turn(&mut again)? == Going::Ended {
+                    return Ok(());
+                }
+                if rest.len() == 0 {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            drop(rest);
+            if taken == Taken::Closed {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One turn: the ticks that are due, the node's decisions, and what follows from them.
+    fn turn(&mut self, again: &mut bool) -> Result<Going, Fatal> {
+        self.tick()?;
+        self.note_applied()?;
+        // A deadline that passed, or a connection that broke: what was not proposed must not be.
+        self.node.withdraw(|reply| reply.to.is_closed());
+        let turn = self.node.turn()?;
+        *again = turn.more;
+        if self.outlets.shared.has_failed() {
+            return Ok(Going::Ended); // Another thread failed and said so: nothing more leaves.
+        }
+        self.perform(turn)?;
+        self.note_gauges();
+        if self.node.is_starved() {
+            // Read again after raising the flag: the apply thread may have finished in between.
+            self.outlets.shared.wants_applied.store(true, Ordering::SeqCst);
+            *again |= self.outlets.shared.applied.load(Ordering::SeqCst) > self.node.applied();
+        }
+        Ok(Going::On)
+    }
+
+    /// Returns when there is something in the inbox, or the next tick is due.
+    async fn woken(&mut self, mut alarm: Pin<&mut Sleep>) {
+        let next = self.clock.next.into();
+        if alarm.deadline() != next {
+            alarm.as_mut().reset(next);
+        }
+        poll_fn(|context| {
+            let filled = self.outlets.shared.inbox.poll_filled(context);
+            if filled.is_ready() { filled } else { alarm.as_mut().poll(context) }
+        })
+        .await;
+    }
+
+    /// Sorts one input. Nothing is decided here: the node collects, and the turn decides.
+    fn input(&mut self, input: Input<O>) -> Result<(), Fatal> {
+        match input {
+            Input::Event(event) => {
+                if let Event::Message { bytes, .. } = &event {
+                    self.outlets.shared.inbox_bytes.fetch_sub(inbox_cost(bytes), Ordering::Relaxed);
+                }
+                self.node.handle(event)?;
+            }
+            Input::Propose { command, reply } => self.node.offer(command, reply),
+            Input::Read { reply } => self.node.ask(reply),
+            // The one that asked may have gone.
+            Input::AnswerMember { asker, reply } => drop(reply.send(self.node.answer_member(asker))),
+            Input::HandOver { to, reply } => self.hand_over(to, reply)?,
+        }
+        Ok(())
+    }
+
+    /// Delivers the ticks that are due.
+    fn tick(&mut self) -> Result<(), Fatal> {
+        let (ticks, late) = self.clock.due(Instant::now());
+        if late > self.clock.tick {
+            self.outlets.shared.observer.tick_late(late);
+        }
+        for _ in 0..ticks {
+            self.node.handle(Event::Tick)?;
+            for transfer in &mut self.transfers {
+                transfer.ticks_left = transfer.ticks_left.saturating_sub(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// How far the apply thread has come, read once per turn: a message for each entry would wake this thread for
+    /// nothing. Only when entries wait for room does the apply thread wake it, see `wants_applied`.
+    fn note_applied(&mut self) -> Result<(), Fatal> {
+        let applied = self.outlets.shared.applied.load(Ordering::SeqCst);
+        assert!(applied >= self.node.applied(), "the machine went back");
+        if applied > self.node.applied() {
+            self.node.handle(Event::Applied { index: applied })?;
+        }
+        Ok(())
+    }
+
+    /// Peers first: their disks work while ours does. Answers last: an answered task wakes up on another thread, and would
+    /// take the processor from what others wait for.
+    fn perform(&mut self, turn: Turn<ProposeReply<O>, ReadReply>) -> Result<(), Fatal> {
+        for message in turn.send {
+            self.outlets.transport.send(message.to, message.lane, message.bytes);
+        }
+        for offer in turn.snapshots {
+            self.outlets.transport.send_snapshot(offer);
+        }
+        self.outlets.log.put_all(turn.persist);
+        self.apply(turn.apply)?;
+        let observer = &self.outlets.shared.observer;
+        turn.snapshots_ignored.into_iter().for_each(|at| observer.snapshot_ignored(at));
+        turn.checkpoint_wanted.into_iter().for_each(|index| observer.checkpoint_wanted(index));
+        if let Some((commands, bytes)) = turn.batch {
+            observer.batch_proposed(commands, bytes);
+        }
+        if !turn.proposals_failed.is_empty() {
+            observer.proposals_failed(turn.proposals_failed.len());
+        }
+        if !turn.reads_failed.is_empty() {
+            observer.read_points_failed(turn.reads_failed.len());
+        }
+        let failed =
+            turn.proposals_failed.into_iter().map(|(reply, why)| Completion::Proposal(reply, Err(why)));
+        let unread = turn.reads_failed.into_iter().map(|(reply, why)| Completion::Read(reply, Err(why)));
+        let applied = self.node.applied();
+        let readable = turn.readable.into_iter().map(|reply| Completion::Read(reply, Ok(applied)));
+        self.outlets.replies.complete(failed.chain(unread).chain(readable).collect());
+        Ok(())
+    }
+
+    /// What is brief is applied here, unless there is much of it; the rest is the apply thread's.
+    fn apply(&self, jobs: Vec<LocalJob<O>>) -> Result<(), Fatal> {
+        let rest = apply_brief_first(jobs, &self.outlets.apply_brief)?;
+        self.outlets.apply.put_all(rest);
+        Ok(())
+    }
+
+    /// Publishes what others may read, and tells those who wait for leadership to move.
+    fn note_gauges(&mut self) {
+        let gauges = self.node.gauges();
+        self.outlets.shared.publish(gauges);
+        self.outlets.shared.publish_unconfirmed(self.node.is_unconfirmed());
+        if gauges.leader != self.leader {
+            tracing::info!(leader = gauges.leader, term = gauges.term, "leader changed");
+            self.leader = gauges.leader;
+            self.outlets.shared.observer.leader_changed(gauges.leader);
+        }
+        let moved = gauges.leader.is_some() && gauges.role != Role::Leader;
+        for transfer in self.transfers.extract_if(.., |transfer| moved || transfer.ticks_left == 0) {
+            // The one that asked may have gone.
+            let _ = transfer.reply.send(if moved { Ok(()) } else { Err(TransferError::Timeout) });
+        }
+    }
+
+    /// Begins to move leadership. Raft gives up by itself after an election timeout; the request is answered after two.
+    fn hand_over(
+        &mut self,
+        to: Option<u64>,
+        reply: oneshot::Sender<Result<(), TransferError>>,
+    ) -> Result<(), Fatal> {
+        let heir = match to {
+            _ if self.node.gauges().role != Role::Leader => {
+                let answer = if to.is_none() { Ok(()) } else { Err(TransferError::NotLeader) };
+                let _ = reply.send(answer); // As above.
+                return Ok(());
+            }
+            Some(to) => {
+                Some(to).filter(|to| *to != self.outlets.shared.id && self.node.voters().contains(to))
+            }
+            None => self.node.most_caught_up(),
+        };
+        let Some(heir) = heir else {
+            let _ = reply.send(Err(TransferError::NoCandidate)); // As above.
+            return Ok(());
+        };
+        tracing::info!(to = heir, "handing over leadership");
+        self.node.handle(Event::TransferLeader { to: heir })?;
+        self.transfers.push(Transfer { ticks_left: self.transfer_ticks, reply });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! The face that others see: cheap to clone, callable from any thread.
+//!
+//! | call | waits for | refused when |
+//! |---|---|---|
+//! | `propose` | the command's outcome on this member | too many or too many bytes wait; too much is committed and not applied |
+//! | `read_point` | a quorum's word, then the machine | too many readers wait |
+//! | `receive` | nothing | too many bytes of peers wait: the message is dropped |
+//! | `checkpointed`, `report_…` | nothing | never: they are few and small |
+//! | `transfer_leadership` | another leader | this member does not lead, or no other member can take over |
+//!
+//! Nothing here waits for a lock longer than it takes to push on a queue; bounds are checked before anything is
+//! queued, so that a refusal costs nothing to anybody else.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::replies::Reply;
+use super::shared::{Input, Shared, Status, inbox_cost};
+use crate::core::Event;
+use crate::core::{Confirmation, PeerState};
+use crate::wire::is_snapshot;
+use crate::{Position, ProposeError, ReadError, SnapshotOutcome, TransferError};
+
+/// Peers' messages up to this size are still let in when the inbox is over its bound, up to twice the bound: what
+/// keeps a leader in office must not be lost behind what it is asked to store.
+const SMALL_MESSAGE_BYTES: usize = 1024;
+
+/// One member, as the rest of the process uses it.
+pub struct Handle<O> {
+    pub(super) shared: Arc<Shared<O>>,
+}
+
+impl<O> Clone for Handle<O> {
+    fn clone(&self) -> Self {
+        Handle { shared: self.shared.clone() }
+    }
+}
+
+impl<O: Send + 'static> Handle<O> {
+    /// Replicates `command` and returns its outcome once it was applied on this member.
+    ///
+    /// May be called on any member. Dropping the future withdraws the command if it is in no batch yet; otherwise it may be on
+    /// its way to other members. An error other than those that say so does not mean that it was not applied.
+    pub async fn propose(&self, command: Bytes) -> Result<O, ProposeError> {
+        let shared = &self.shared;
+        let limits = &shared.limits;
+        if command.len() > limits.command_bytes_max {
+            return Err(ProposeError::TooLarge { bytes: command.len(), bytes_max: limits.command_bytes_max });
+        }
+        let status = shared.status();
+        if status.commit.saturating_sub(status.applied) > limits.unapplied_entries_max {
+            return Err(ProposeError::TooManyRequests);
+        }
+        let permit = shared
+            .proposals
+            .admit(command.len(), limits.proposals_max, limits.proposal_bytes_max)
+            .ok_or(ProposeError::TooManyRequests)?;
+        let (to, told) = oneshot::channel();
+        let input = Input::Propose { command, reply: Reply { to, permit } };
+        shared.inbox.put(input).map_err(|_| ProposeError::Stopped)?;
+        // A member that stops or fails drops the reply unanswered.
+        told.await.unwrap_or(Err(ProposeError::Stopped))
+    }
+
+    /// Waits until this member has applied everything that was committed, anywhere, when the call began, and
+    /// returns an index up to which that is so. A read of the state machine made afterwards is linearizable.
+    pub async fn read_point(&self) -> Result<u64, ReadError> {
+        let permit =
+            self.shared.reads.admit(0, self.shared.limits.reads_max, 0).ok_or(ReadError::TooManyRequests)?;
+        let (to, told) = oneshot::channel();
+        let input = Input::Read { reply: Reply { to, permit } };
+        self.shared.inbox.put(input).map_err(|_| ReadError::Stopped)?;
+        told.await.unwrap_or(Err(ReadError::Stopped))
+    }
+
+    /// The gauges, without disturbing the driver.
+    pub fn status(&self) -> Status {
+        self.shared.status()
+    }
+
+    /// Hands in bytes that peer `from` sent. Never blocks; a malformed message is dropped, and so is any when too
+    /// many bytes wait already.
+    pub fn receive(&self, from: u64, message: Bytes) {
+        let bytes = inbox_cost(&message);
+        let bytes_max = match bytes {
+            0..=SMALL_MESSAGE_BYTES => 2 * self.shared.limits.inbox_bytes_max,
+            _ => self.shared.limits.inbox_bytes_max,
+        };
+        // Its stream is over: it would not be sent again, and what was staged for it would lie there for ever.
+        let must = is_snapshot(&message);
+        if self.shared.inbox_bytes.fetch_add(bytes, Ordering::Relaxed) > bytes_max && !must {
+            self.shared.inbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            tracing::debug!(peer = from, bytes, "message dropped: the inbox is full");
+            return;
+        }
+        // A stopped member needs no messages.
+        let _ = self.shared.inbox.put(Input::Event(Event::Message { from, bytes: message }));
+    }
+
+    /// Asks the driver for what member `asker`, whose log is empty, is answered; see [`crate::Inquiry`]. Read by the driver and
+    /// not from the gauges: the answer must know all that this member has said to others. A stopped member does not answer.
+    pub fn answer_member(&self, asker: u64) -> oneshot::Receiver<PeerState> {
+        let (reply, answer) = oneshot::channel();
+        let _ = self.shared.inbox.put(Input::AnswerMember { asker, reply });
+        answer
+    }
+
+    /// The other members have answered this one, whose log was empty at its start.
+    pub fn confirm(&self, confirmation: Confirmation) {
+        let _ = self.shared.inbox.put(Input::Event(Event::Confirmed(confirmation)));
+    }
+
+    /// The transport lost a message to `peer`, or the way to it.
+    pub fn report_unreachable(&self, peer: u64) {
+        let _ = self.shared.inbox.put(Input::Event(Event::Unreachable { peer }));
+    }
+
+    /// The machine's store holds everything up to `at` durably: the log before it is needed for followers only.
+    ///
+    /// Durably means that a power cut right now would leave it there. Said too early, entries go that the next start would
+    /// need; said late or never, the log only grows.
+    pub fn checkpointed(&self, at: Position) {
+        let _ = self.shared.inbox.put(Input::Event(Event::Checkpointed { at }));
+    }
+
+    /// The stream of a snapshot to `peer` has ended; owed for each [`crate::Transport::send_snapshot`].
+    pub fn report_snapshot(&self, peer: u64, outcome: SnapshotOutcome) {
+        let _ = self.shared.inbox.put(Input::Event(Event::SnapshotReported { peer, outcome }));
+    }
+
+    /// Asks `to` to take over and waits until this member follows another. Proposals wait meanwhile.
+    pub async fn transfer_leadership(&self, to: u64) -> Result<(), TransferError> {
+        self.move_leadership(Some(to)).await
+    }
+
+    /// Gives leadership to the voter whose log is furthest. `Ok` at once when this member does not lead.
+    pub async fn hand_over(&self) -> Result<(), TransferError> {
+        self.move_leadership(None).await
+    }
+
+    async fn move_leadership(&self, to: Option<u64>) -> Result<(), TransferError> {
+        let (reply, told) = oneshot::channel();
+        self.shared.inbox.put(Input::HandOver { to, reply }).map_err(|_| TransferError::Stopped)?;
+        told.await.unwrap_or(Err(TransferError::Stopped))
+    }
+
+    /// Stops the threads after what is being written; waiting callers get `Stopped`. Returns at once, see
+    /// [`crate::Threads::join`].
+    pub fn stop(&self) {
+        self.shared.inbox.close();
+    }
+}

@@ -1,0 +1,20 @@
+//! Threads, tasks, clocks and queues around a node.
+
+mod inbox; // the queue to the driver
+mod mailbox; // the queues to the threads
+mod replies; // answers to those who wait
+mod shared; // what threads and handles share
+
+mod driver; // the loop around a node
+
+mod applying; // by whom committed entries are applied
+mod threads; // log and apply
+
+mod handle; // propose, read, receive, status
+mod start; // brings a member up from its log
+
+pub use driver::Driver;
+pub use handle::Handle;
+pub use replies::Pump;
+pub use shared::Status;
+pub use start::{Log, Started, Threads, start};

@@ -1,0 +1,200 @@
+//! Answers on their way back to those who wait on the async runtime.
+//!
+//! ```text
+//!   driver, apply thread ──one answer──▶ its waiter
+//!                        └─many at once─▶ channel ──▶ Pump (a task of the runtime) ──▶ their waiters
+//! ```
+//!
+//! * Waking a task from outside its runtime costs a lock and often a system call; from inside, a push on a queue. So
+//!   the answers of one entry cross the border together, and the pump hands them out on the other side.
+//! * A permit is taken before anything is queued and given back when the answer is out, or when its holder is dropped: so
+//!   what waits is counted exactly, through every way that a wait can end.
+//! * The channel has no bound of its own: each waiter has a permit, and permits are bounded.
+//! * A waiter that went away is no error; its answer is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{ProposeError, ReadError};
+
+/// How many wait, and with how many bytes; shared by the entrance and all permits.
+#[derive(Debug, Default)]
+pub(super) struct Occupancy {
+    /// Permits out.
+    count: AtomicUsize,
+    /// Their bytes.
+    bytes: AtomicUsize,
+}
+
+impl Occupancy {
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Admits one with `bytes`, unless that would exceed a bound. One alone is always within the bound on bytes.
+    pub fn admit(self: &Arc<Self>, bytes: usize, count_max: usize, bytes_max: usize) -> Option<Permit> {
+        let count_before = self.count.fetch_add(1, Ordering::Relaxed);
+        let bytes_before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        // Made first, so that a refusal gives back what was just taken.
+        let permit = Permit { bytes, of: self.clone() };
+        let fits = count_before < count_max && (bytes_before == 0 || bytes_before + bytes <= bytes_max);
+        fits.then_some(permit)
+    }
+}
+
+/// The right to wait; dropping it makes room.
+#[derive(Debug)]
+pub(super) struct Permit {
+    bytes: usize,
+    of: Arc<Occupancy>,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let count = self.of.count.fetch_sub(1, Ordering::Relaxed);
+        let bytes = self.of.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        debug_assert!(count > 0 && bytes >= self.bytes, "more permits given back than were taken");
+    }
+}
+
+/// Where one waiter is told.
+#[derive(Debug)]
+pub(super) struct Reply<T> {
+    pub to: oneshot::Sender<T>,
+    /// Held until the answer is out: it counts as waiting until then.
+    pub permit: Permit,
+}
+
+impl<T> Reply<T> {
+    fn complete(self, answer: T) {
+        let _ = self.to.send(answer);
+        drop(self.permit);
+    }
+}
+
+pub(super) type ProposeReply<O> = Reply<Result<O, ProposeError>>;
+pub(super) type ReadReply = Reply<Result<u64, ReadError>>;
+
+/// One answer and where it goes.
+pub(super) enum Completion<O> {
+    Proposal(ProposeReply<O>, Result<O, ProposeError>),
+    Read(ReadReply, Result<u64, ReadError>),
+}
+
+impl<O> Completion<O> {
+    fn complete(self) {
+        match self {
+            Completion::Proposal(reply, outcome) => reply.complete(outcome),
+            Completion::Read(reply, index) => reply.complete(index),
+        }
+    }
+}
+
+/// The threads' end.
+pub(super) struct Replies<O> {
+    to_pump: mpsc::UnboundedSender<Vec<Completion<O>>>,
+}
+
+impl<O> Clone for Replies<O> {
+    fn clone(&self) -> Self {
+        Replies { to_pump: self.to_pump.clone() }
+    }
+}
+
+impl<O> Replies<O> {
+    pub fn complete(&self, mut completions: Vec<Completion<O>>) {
+        if completions.len() <= 1 {
+            return completions.drain(..).for_each(Completion::complete);
+        }
+        // Without a pump (its runtime is gone) the waiters may be gone, but permits must still be given back.
+        if let Err(unsent) = self.to_pump.send(completions) {
+            unsent.0.into_iter().for_each(Completion::complete);
+        }
+    }
+}
+
+/// The runtime's end: spawn [`Pump::run`] there. Without it no waiter is ever answered whose
+/// answer came together with others.
+pub struct Pump<O> {
+    from_threads: mpsc::UnboundedReceiver<Vec<Completion<O>>>,
+}
+
+impl<O: Send + 'static> Pump<O> {
+    /// Runs until the member has stopped.
+    pub async fn run(mut self) {
+        while let Some(completions) = self.from_threads.recv().await {
+            completions.into_iter().for_each(Completion::complete);
+        }
+    }
+}
+
+pub(super) fn replies<O>() -> (Replies<O>, Pump<O>) {
+    let (to_pump, from_threads) = mpsc::unbounded_channel();
+    (Replies { to_pump }, Pump { from_threads })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiter(
+        occupancy: &Arc<Occupancy>,
+    ) -> (ProposeReply<u32>, oneshot::Receiver<Result<u32, ProposeError>>) {
+        let (to, from) = oneshot::channel();
+        (Reply { to, permit: occupancy.admit(10, 100, 1000).unwrap() }, from)
+    }
+
+    #[tokio::test]
+    async fn one_answer_goes_straight_and_many_through_the_pump() {
+        let occupancy = Arc::new(Occupancy::default());
+        let (replies, pump) = replies();
+        let (first, told_first) = waiter(&occupancy);
+        replies.complete(vec![Completion::Proposal(first, Ok(1))]);
+        assert_eq!(told_first.await, Ok(Ok(1)));
+
+        let (mut told, mut completions) = (Vec::new(), Vec::new());
+        for i in 0..3 {
+            let (reply, from) = waiter(&occupancy);
+            completions.push(Completion::Proposal(reply, Ok(i)));
+            told.push(from);
+        }
+        replies.complete(completions);
+        assert_eq!(occupancy.count(), 3, "still waiting: the pump does not run yet");
+        drop(replies);
+        pump.run().await;
+        for (i, from) in (0..).zip(told) {
+            assert_eq!(from.await, Ok(Ok(i)));
+        }
+        assert_eq!(occupancy.count(), 0);
+    }
+
+    #[tokio::test]
+    async fn answers_are_given_even_when_the_pump_is_gone() {
+        let occupancy = Arc::new(Occupancy::default());
+        let (replies, pump) = replies();
+        drop(pump);
+        let ((a, told_a), (b, told_b)) = (waiter(&occupancy), waiter(&occupancy));
+        drop(told_a);
+        replies.complete(vec![
+            Completion::Proposal(a, Ok(1)),
+            Completion::Proposal(b, Err(ProposeError::Stopped)),
+        ]);
+        assert_eq!(told_b.await, Ok(Err(ProposeError::Stopped)));
+        assert_eq!(occupancy.count(), 0);
+    }
+
+    #[test]
+    fn a_full_house_refuses_and_gives_back_what_it_took() {
+        let occupancy = Arc::new(Occupancy::default());
+        let big = occupancy.admit(5_000, 2, 100).expect("one alone is always admitted");
+        assert!(occupancy.admit(1, 2, 100).is_none(), "too many bytes");
+        drop(big);
+        let kept: Vec<_> = (0..2).map(|_| occupancy.admit(1, 2, 100).unwrap()).collect();
+        assert!(occupancy.admit(1, 2, 100).is_none(), "too many");
+        assert_eq!(occupancy.count(), 2);
+        drop(kept);
+        assert_eq!((occupancy.count(), occupancy.bytes.load(Ordering::Relaxed)), (0, 0));
+    }
+}

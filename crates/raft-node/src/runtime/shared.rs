@@ -1,0 +1,193 @@
+//! What a member's threads and handles share: mailboxes, gauges, and the end.
+//!
+//! | what | written by | read by |
+//! |---|---|---|
+//! | inbox | handles, log thread, apply thread | driver |
+//! | role, leader, term, commit, last index | driver, after each turn | handles |
+//! | applied | the thread that applies, after each entry | driver, handles |
+//! | proposals, reads: who waits | handles take permits, answers give them back | handles |
+//! | failed | the first thread in trouble | all, before anything is acknowledged |
+//!
+//! * Gauges are written by one thread each and read by all without a lock.
+//! * The first fatal error is reported once; from then on nothing is acknowledged and every thread ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+
+use tokio::sync::oneshot;
+
+use super::inbox::Inbox;
+use super::replies::{Occupancy, ProposeReply, ReadReply};
+use crate::core::Event;
+use crate::core::PeerState;
+use crate::node::Gauges;
+use crate::{Fatal, Limits, Observer, Role, TransferError};
+
+/// A reading of the member's gauges; each is right, but they may be of slightly different moments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Status {
+    pub id: u64,
+    pub role: Role,
+    /// None while no leader is known.
+    pub leader: Option<u64>,
+    pub term: u64,
+    pub commit: u64,
+    pub applied: u64,
+    pub last_index: u64,
+    /// The log was empty at the start, and the member takes no part until [`crate::Handle::confirm`].
+    pub is_unconfirmed: bool,
+    /// Proposals of this member that have no answer yet.
+    pub proposals_pending: usize,
+}
+
+/// What reaches the driver.
+pub(super) enum Input<O> {
+    Event(Event),
+    Propose {
+        command: bytes::Bytes,
+        reply: ProposeReply<O>,
+    },
+    Read {
+        reply: ReadReply,
+    },
+    /// A member with an empty log asks.
+    AnswerMember {
+        asker: u64,
+        reply: oneshot::Sender<PeerState>,
+    },
+    /// Leadership should move: to a certain voter, or to the best one.
+    HandOver {
+        to: Option<u64>,
+        reply: oneshot::Sender<Result<(), TransferError>>,
+    },
+}
+
+/// What a peer's message takes in the inbox: its bytes, and its place in the queue. Without the latter, messages of no
+/// bytes would come in without number.
+pub(super) fn inbox_cost(message: &bytes::Bytes) -> usize {
+    const PLACE_BYTES: usize = 128;
+    message.len() + PLACE_BYTES
+}
+
+/// One per member; every thread and every handle holds it.
+pub(super) struct Shared<O> {
+    pub id: u64,
+    pub limits: Limits,
+    pub inbox: Inbox<Input<O>>,
+    /// Bytes of peers' messages in the inbox.
+    pub inbox_bytes: AtomicUsize,
+    /// Proposals and their bytes between entrance and answer.
+    pub proposals: Arc<Occupancy>,
+    /// Readers between entrance and answer.
+    pub reads: Arc<Occupancy>,
+    pub observer: Arc<dyn Observer>,
+    /// Written by the thread that applies.
+    pub applied: AtomicU64,
+    /// The driver has entries that wait for room in the apply thread.
+    pub wants_applied: AtomicBool,
+    /// The process's last word on this member; called once.
+    on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
+    /// Set before anybody is told, so that no answer overtakes the failure.
+    failed: AtomicBool,
+    // Gauges: what the driver saw last.
+    role: AtomicU8,
+    leader: AtomicU64,
+    term: AtomicU64,
+    commit: AtomicU64,
+    last_index: AtomicU64,
+    is_unconfirmed: AtomicBool,
+}
+
+impl<O> Shared<O> {
+    pub fn new(
+        id: u64,
+        limits: Limits,
+        observer: Arc<dyn Observer>,
+        on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
+    ) -> Self {
+        Shared {
+            id,
+            limits,
+            inbox: Inbox::new(),
+            inbox_bytes: AtomicUsize::new(0),
+            proposals: Arc::default(),
+            reads: Arc::default(),
+            observer,
+            applied: AtomicU64::new(0),
+            wants_applied: AtomicBool::new(false),
+            on_fatal,
+            failed: AtomicBool::new(false),
+            role: AtomicU8::new(role_code(Role::Follower)),
+            leader: AtomicU64::new(0),
+            term: AtomicU64::new(0),
+            commit: AtomicU64::new(0),
+            last_index: AtomicU64::new(0),
+            is_unconfirmed: AtomicBool::new(false),
+        }
+    }
+
+    /// The member cannot go on. Reports the first cause and stops all threads.
+    pub fn fail(&self, fatal: Fatal) {
+        if !self.failed.swap(true, Ordering::SeqCst) {
+            // The process says it where the error ends.
+            tracing::debug!(error = %fatal, "the member stops");
+            (self.on_fatal)(fatal);
+        }
+        self.inbox.close();
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
+    }
+
+    /// Called by the driver after each turn. The stores are not one atomic step: a reader may see the new term with the
+    /// old leader, and must not conclude anything from the pair.
+    pub fn publish(&self, gauges: Gauges) {
+        debug_assert!(gauges.commit <= gauges.last_index, "committed beyond the log's end");
+        debug_assert!(
+            gauges.role != Role::Leader || gauges.leader == Some(self.id),
+            "a leader follows itself"
+        );
+        self.role.store(role_code(gauges.role), Ordering::Relaxed);
+        self.leader.store(gauges.leader.unwrap_or(0), Ordering::Relaxed);
+        self.term.store(gauges.term, Ordering::Relaxed);
+        self.commit.store(gauges.commit, Ordering::Relaxed);
+        self.last_index.store(gauges.last_index, Ordering::Relaxed);
+    }
+
+    /// Called as [`Shared::publish`] is.
+    pub fn publish_unconfirmed(&self, is_unconfirmed: bool) {
+        self.is_unconfirmed.store(is_unconfirmed, Ordering::Relaxed);
+    }
+
+    pub fn status(&self) -> Status {
+        let read = |gauge: &AtomicU64| gauge.load(Ordering::Relaxed);
+        Status {
+            id: self.id,
+            role: role_of(self.role.load(Ordering::Relaxed)),
+            leader: Some(read(&self.leader)).filter(|id| *id != 0),
+            term: read(&self.term),
+            commit: read(&self.commit),
+            applied: read(&self.applied),
+            last_index: read(&self.last_index),
+            is_unconfirmed: self.is_unconfirmed.load(Ordering::Relaxed),
+            proposals_pending: self.proposals.count(),
+        }
+    }
+}
+
+fn role_code(role: Role) -> u8 {
+    match role {
+        Role::Follower => 0,
+        Role::Candidate => 1,
+        Role::Leader => 2,
+    }
+}
+
+fn role_of(code: u8) -> Role {
+    match code {
+        0 => Role::Follower,
+        1 => Role::Candidate,
+        _ => Role::Leader,
+    }
+}

@@ -1,0 +1,224 @@
+//! Brings a member up: log read back, node built, threads started, and the two tasks that the process is to spawn.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use wal::{Fs, Recovery, Wal};
+
+use super::applying::Applying;
+use super::driver::{Driver, Outlets, TickClock};
+use super::mailbox::Mailbox;
+use super::replies::{Pump, replies};
+use super::shared::Shared;
+use super::threads::{run_apply, run_log};
+use crate::core::Setup;
+use crate::log::Found;
+use crate::node::Applier;
+use crate::node::{Node, NodeSetup};
+use crate::{Config, Fatal, Handle, Observer, StartError, StateMachine, Transport};
+
+/// A read round without an answer is begun again after this long, as etcd does.
+const READ_RETRY: Duration = Duration::from_millis(500);
+
+/// An opened log together with what opening it found.
+///
+/// The process opens or creates the log, because identity and directory are the process's affair. From
+/// then on the log belongs to the member's log thread, and others read through its reader.
+pub struct Log<F: Fs> {
+    wal: Wal<F>,
+    found: Found<F>,
+}
+
+impl<F: Fs> Log<F> {
+    /// A log that was just created: nothing is in it yet.
+    pub fn created(wal: Wal<F>) -> Self {
+        let found = Found::created(&wal);
+        Log { wal, found }
+    }
+
+    /// A log that was opened again.
+    pub fn opened(wal: Wal<F>, recovery: Recovery) -> Self {
+        let found = Found::opened(&wal, recovery);
+        Log { wal, found }
+    }
+}
+
+/// The member's threads: log and apply.
+pub struct Threads {
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    /// Waits until both have ended, which they do when the driver has: after [`Handle::stop`] or a fatal error. Blocks the
+    /// thread, so it must not be one that the driver needs.
+    pub fn join(self) {
+        for handle in self.handles {
+            // A panic was caught and reported inside.
+            let _ = handle.join();
+        }
+    }
+}
+
+/// A member that runs as soon as its two tasks are spawned.
+pub struct Started<O> {
+    /// Its face.
+    pub handle: Handle<O>,
+    /// To be run where peers are served.
+    pub driver: Driver<O>,
+    /// To be run where clients are served.
+    pub pump: Pump<O>,
+    pub threads: Threads,
+}
+
+/// Starts the member's threads and returns at once; when its tasks run it joins its cluster, or elects itself if it is alone.
+///
+/// `on_fatal` is called at most once, from the driver or one of the threads.
+pub fn start<S: StateMachine, F: Fs>(
+    config: Config,
+    log: Log<F>,
+    state_machine: S,
+    transport: Arc<dyn Transport>,
+    on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
+    observer: Arc<dyn Observer>,
+) -> Result<Started<S::Outcome>, StartError> {
+    check(&config)?;
+    let config = Config { limits: config.limits.clone().within_log(), ..config };
+    // What the machine holds must come from this log: replay begins right behind it.
+    let applied = state_machine.applied();
+    let Log { wal, found } = log;
+    let last = found.last.index.0;
+    if applied.index > last {
+        return Err(StartError::AppliedBeyondLog { applied: applied.index, last });
+    }
+    let node = Node::open(&node_setup(&config), &config.voters, found, applied)
+        .map_err(|fatal| StartError::State { reason: fatal.what })?;
+
+    let shared = Arc::new(Shared::new(config.id, config.limits.clone(), observer, on_fatal));
+    shared.applied.store(applied.index, Ordering::SeqCst);
+    shared.publish(node.gauges());
+    shared.publish_unconfirmed(node.is_unconfirmed());
+    let (replies, pump) = replies();
+    let jobs = (Arc::new(Mailbox::new()), Arc::new(Mailbox::new()));
+    let applying = Arc::new(Applying::new(Applier::new(state_machine), shared.clone(), replies.clone()));
+    let for_driver = applying.clone();
+    let outlets = Outlets {
+        shared: shared.clone(),
+        log: jobs.0.clone(),
+        apply: jobs.1.clone(),
+        apply_brief: Box::new(move |job| for_driver.apply_brief(job)),
+        replies,
+        transport: transport.clone(),
+    };
+    let clock = TickClock::new(config.tick, Instant::now());
+    // Made first: should a thread not start, it goes, and takes those down that wait for it.
+    let driver = Driver::new(node, outlets, clock, 2 * config.election_ticks);
+
+    let for_log = shared.clone();
+    let for_apply = shared.clone();
+    let mut threads = Spawner { shared: &shared, handles: Vec::new() };
+    threads.spawn("raft-log", move || run_log(wal, &jobs.0, &for_log, &*transport))?;
+    threads.spawn("raft-apply", move || run_apply(&applying, &jobs.1, &for_apply))?;
+    let handles = threads.handles;
+    Ok(Started { handle: Handle { shared }, driver, pump, threads: Threads { handles } })
+}
+
+/// Starts threads that report how they end.
+struct Spawner<'a, O> {
+    shared: &'a Arc<Shared<O>>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl<O: Send + 'static> Spawner<'_, O> {
+    fn spawn(
+        &mut self,
+        name: &'static str,
+        body: impl FnOnce() -> Result<(), Fatal> + Send + 'static,
+    ) -> Result<(), StartError> {
+        let shared = self.shared.clone();
+        let guarded = move || match catch_unwind(AssertUnwindSafe(body)) {
+            Ok(Ok(())) => {}
+            Ok(Err(fatal)) => shared.fail(fatal),
+            Err(panic) => shared.fail(Fatal::panicked(name, &*panic)),
+        };
+        let spawned = std::thread::Builder::new().name(name.into()).spawn(guarded);
+        let handle = spawned.map_err(|source| StartError::Thread { name, source })?;
+        self.handles.push(handle);
+        Ok(())
+    }
+}
+
+/// Refuses what could never work, before anything is opened.
+fn check(config: &Config) -> Result<(), StartError> {
+    let refuse = |reason: String| Err(StartError::Config { reason });
+    let mut voters = config.voters.clone();
+    voters.sort_unstable();
+    voters.dedup();
+    if config.id == 0 || !voters.contains(&config.id) {
+        return refuse(format!("member {} is not among the voters {:?}", config.id, config.voters));
+    }
+    if voters.len() != config.voters.len() || voters[0] == 0 {
+        return refuse(format!("the voters {:?} are not distinct members", config.voters));
+    }
+    if config.tick.is_zero() || config.heartbeat_ticks == 0 {
+        return refuse("a heartbeat needs time".into());
+    }
+    if config.election_ticks <= config.heartbeat_ticks {
+        return refuse(format!(
+            "an election timeout of {} ticks must exceed the heartbeat interval of {}",
+            config.election_ticks, config.heartbeat_ticks
+        ));
+    }
+    Ok(())
+}
+
+/// The part of `election_ticks..2 * election_ticks` that this member alone draws its timeouts from.
+///
+/// Members that stand for election in the same tick split the votes, and the cluster waits for a whole timeout more. With
+/// shares that do not meet, only the scheduler can bring two of them together. Too few ticks for that: all share them.
+fn own_share(config: &Config) -> std::ops::Range<u32> {
+    let voters = u32::try_from(config.voters.len()).unwrap_or(u32::MAX);
+    let below = config.voters.iter().filter(|voter| **voter < config.id).count();
+    let rank = u32::try_from(below).unwrap_or(u32::MAX);
+    let all = config.election_ticks;
+    if all < voters {
+        return all..2 * all;
+    }
+    let border =
+        |rank: u32| all + u32::try_from(u64::from(all) * u64::from(rank) / u64::from(voters)).unwrap_or(all);
+    border(rank)..border(rank + 1)
+}
+
+/// Times become ticks here, once; beyond this point nothing knows how long a tick is, but for the driver's clock.
+fn node_setup(config: &Config) -> NodeSetup {
+    let limits = &config.limits;
+    NodeSetup {
+        core: Setup {
+            id: config.id,
+            heartbeat_ticks: config.heartbeat_ticks,
+            election_ticks: config.election_ticks,
+            timeout_ticks: own_share(config),
+            apply_bytes_max: limits.apply_bytes_max,
+            entry_bytes_max: limits.entry_bytes_max(),
+            catch_up_entries: config.catch_up_entries,
+            store: config.store,
+            empty_log: config.empty_log,
+        },
+        boot_nonce: config.boot_nonce,
+        batch_bytes_max: limits.batch_bytes_max,
+        cache_bytes_max: limits.cache_bytes_max,
+        request_timeout_ticks: ticks(limits.request_timeout, config.tick),
+        read_retry_ticks: ticks(READ_RETRY, config.tick),
+    }
+}
+
+fn ticks(time: Duration, tick: Duration) -> u64 {
+    assert!(!tick.is_zero(), "a tick takes time");
+    let ticks = time.as_nanos().div_ceil(tick.as_nanos());
+    u64::try_from(ticks).unwrap_or(u64::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! Plain values that several parts of the crate use.
+
+use wal::{LogIndex, Term};
+
+/// No cluster reaches this term, or this index, by itself: at a million a second it takes 146,000 years. Below it no
+/// sum in raft-rs or here overflows.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
+
+/// A place in the log.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+pub struct Position {
+    pub index: u64,
+    pub term: u64,
+}
+
+/// The log's own positions have types for index and term; this crate counts as raft-rs does.
+impl From<wal::Position> for Position {
+    fn from(at: wal::Position) -> Self {
+        Position { index: at.index.0, term: at.term.0 }
+    }
+}
+
+impl From<Position> for wal::Position {
+    fn from(at: Position) -> Self {
+        wal::Position { index: LogIndex(at.index), term: Term(at.term) }
+    }
+}
+
+/// Whether a caller on this member waits for the outcome of a command.
+///
+/// It must not influence the machine's state: the same command is `Wanted` on one member only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    Wanted,
+    Unwanted,
+}
+
+/// The member cannot go on: its state is no longer known to be right. The process should end.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct Fatal {
+    /// The attempt and the object, with the cause in words.
+    pub what: String,
+}
+
+impl Fatal {
+    pub fn new(what: impl Into<String>) -> Self {
+        Fatal { what: what.into() }
+    }
+
+    /// What is left to say of a panic.
+    pub(crate) fn panicked(who: &str, panic: &(dyn std::any::Any + Send)) -> Self {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let said = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words");
+        Fatal::new(format!("{who} panicked: {said}"))
+    }
+}
+
+/// What this member does in Raft.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    Follower,
+    Candidate,
+    Leader,
+}
+
+/// What a log without Raft state says of its member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EmptyLog {
+    /// The member is new: for clusters whose disks are known never to be replaced, as in tests.
+    New,
+    /// The member is new or has lost its disk. It takes no part until the others have confirmed it: see
+    /// [`crate::Inquiry`].
+    Unconfirmed,
+}
+
+/// Whether the machine still has the state that the log says it applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoreState {
+    Whole,
+    /// The log begins behind an entry that the machine does not hold: its store was lost or damaged. The member keeps
+    /// its vote and its log, and asks the leader for the state; until an install it applies nothing and does not lead.
+    Lost,
+}
+
+/// Two lanes to every peer, so that a heartbeat never waits behind a megabyte of entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Lane {
+    /// Small and time-critical: heartbeats, votes, read points, and their answers.
+    Urgent,
+    /// Log entries, their acknowledgements, and forwarded proposals.
+    Bulk,
+}

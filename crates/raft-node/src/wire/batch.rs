@@ -1,0 +1,325 @@
+//! A batch: the commands that waited together, as the payload of one log entry.
+//!
+//! ```text
+//!   1 │ proposer u64 │ boot nonce u64 │ sequence u64 │ count u32 │ { length u32 │ command } × count
+//!   2 │ proposer u64 │ boot nonce u64 │ sequence u64 │ count u32 │ bytes when unpacked u32 │ LZ4 of the same
+//!   └ version, 1 byte                little-endian, 29 bytes in all        command: opaque bytes
+//! ```
+//!
+//! * (proposer, nonce, sequence) names a batch for ever: no later run of a member uses an earlier run's nonce.
+//!   The member that made a batch recognises it so when it applies it, under any leader, and answers its own clients.
+//! * A batch is one entry: its commands commit together or not at all, and are applied one after another. It promises no more than
+//!   that; each command has an outcome of its own.
+//! * A large batch is packed by the member that makes it, if that saves an eighth. Packed it travels, is logged and waits to be
+//!   applied; it is unpacked where its commands are needed, into one buffer that they share.
+//! * A command is copied into the batch; applying slices the entry, or what was unpacked of it.
+//! * An entry without payload holds no batch: a new leader appends one.
+
+use bytes::Bytes;
+use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
+
+use super::codec::Malformed;
+
+/// Before the commands, or before what is said about how they are packed.
+pub(crate) const HEADER_BYTES: usize = 29;
+/// Commands as they are.
+const PLAIN: u8 = 1;
+/// Commands as one LZ4 block.
+const PACKED: u8 = 2;
+/// The length of the unpacked commands, between header and LZ4 block.
+const LENGTH_BYTES: usize = 4;
+/// What a command costs in a batch beyond its own bytes.
+pub(crate) const COMMAND_OVERHEAD: usize = 4;
+/// Smaller batches stay plain: a page is the least that the disk writes.
+const PACKED_FROM_BYTES: usize = 1024;
+/// No LZ4 block of n bytes unpacks to more than 255 n: what announces more is refused before memory is asked for.
+const LZ4_FACTOR_MAX: usize = 255;
+
+/// Which batch this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct BatchId {
+    pub proposer: u64,
+    pub nonce: u64,
+    pub sequence: u64,
+}
+
+/// A batch being filled.
+pub(crate) struct BatchBuilder {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl BatchBuilder {
+    /// Begins a batch; `capacity` is what its commands will take, so that the buffer never moves.
+    pub fn new(id: BatchId, capacity: usize) -> Self {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + capacity);
+        bytes.push(PLAIN);
+        for number in [id.proposer, id.nonce, id.sequence] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend_from_slice(&0u32.to_le_bytes());
+        debug_assert_eq!(bytes.len(), HEADER_BYTES);
+        BatchBuilder { bytes, count: 0 }
+    }
+
+    /// Adds a command: the only copy of it on its way into the log's buffer.
+    pub fn push(&mut self, command: &[u8]) {
+        assert!(
+            self.bytes.len() + command.len() < wal::PAYLOAD_BYTES_MAX,
+            "a batch that the log would not take"
+        );
+        let length = u32::try_from(command.len()).expect("a command is bounded well below 4 GiB");
+        self.bytes.extend_from_slice(&length.to_le_bytes());
+        self.bytes.extend_from_slice(command);
+        self.count += 1;
+    }
+
+    /// Writes the count, now that it is known, closes the batch, and packs it if that is worth it.
+    pub fn finish(mut self) -> Bytes {
+        assert!(self.count > 0, "a batch holds at least one command");
+        assert!(
+            self.bytes.len() >= HEADER_BYTES + self.count as usize * COMMAND_OVERHEAD,
+            "a command went missing"
+        );
+        self.bytes[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&self.count.to_le_bytes());
+        packed(&self.bytes).unwrap_or(self.bytes).into()
+    }
+}
+
+/// The same batch with its commands packed; `None` if that saves less than an eighth of them.
+fn packed(plain: &[u8]) -> Option<Vec<u8>> {
+    let (header, commands) = plain.split_at(HEADER_BYTES);
+    if commands.len() < PACKED_FROM_BYTES {
+        return None;
+    }
+    let mut block = vec![0; get_maximum_output_size(commands.len())];
+    let block_bytes = compress_into(commands, &mut block).expect("a buffer for the worst case");
+    if block_bytes + LENGTH_BYTES > commands.len() / 8 * 7 {
+        return None;
+    }
+    // What is kept in the log's cache should not drag the large buffer along.
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + LENGTH_BYTES + block_bytes);
+    bytes.push(PACKED);
+    bytes.extend_from_slice(&header[1..]);
+    bytes.extend_from_slice(&u32::try_from(commands.len()).expect("less than a log entry").to_le_bytes());
+    bytes.extend_from_slice(&block[..block_bytes]);
+    Some(bytes)
+}
+
+/// A batch read back: its name is known, its commands are still to be taken out.
+#[derive(Clone, Debug)]
+pub(crate) struct Batch {
+    pub id: BatchId,
+    /// Commands that it claims to hold, at least one; [`Batch::commands`] holds it to that.
+    pub count: usize,
+    body: Body,
+}
+
+#[derive(Clone, Debug)]
+enum Body {
+    Plain(Bytes),
+    Packed { unpacked_bytes: usize, block: Bytes },
+}
+
+/// The commands of a batch. Made only by [`Batch::commands`], which has checked every length.
+#[derive(Clone, Debug)]
+pub(crate) struct Commands {
+    count: usize,
+    bytes: Bytes,
+}
+
+impl Batch {
+    /// Bytes of its commands, as they are once unpacked.
+    pub fn bytes(&self) -> usize {
+        match &self.body {
+            Body::Plain(bytes) => bytes.len(),
+            Body::Packed { unpacked_bytes, .. } => *unpacked_bytes,
+        }
+    }
+
+    /// Reads the header. Costs the same whatever the batch holds.
+    pub fn parse(payload: &Bytes) -> Result<Batch, Malformed> {
+        if payload.len() < HEADER_BYTES {
+            return Err(Malformed("batch header"));
+        }
+        let number = |at: usize| u64::from_le_bytes(payload[at..at + 8].try_into().expect("eight bytes"));
+        let id = BatchId { proposer: number(1), nonce: number(9), sequence: number(17) };
+        let count = length_at(payload, HEADER_BYTES - 4);
+        let body = match payload[0] {
+            PLAIN => Body::Plain(payload.slice(HEADER_BYTES..)),
+            PACKED if payload.len() >= HEADER_BYTES + LENGTH_BYTES => Body::Packed {
+                unpacked_bytes: length_at(payload, HEADER_BYTES),
+                block: payload.slice(HEADER_BYTES + LENGTH_BYTES..),
+            },
+            _ => return Err(Malformed("batch header")),
+        };
+        if count == 0 {
+            return Err(Malformed("batch count"));
+        }
+        Ok(Batch { id, count, body })
+    }
+
+    /// Unpacks the commands if they are packed, and checks every length: going through them afterwards cannot fail.
+    pub fn commands(&self) -> Result<Commands, Malformed> {
+        let bytes = match &self.body {
+            Body::Plain(bytes) => bytes.clone(),
+            Body::Packed { unpacked_bytes, block } => unpacked(*unpacked_bytes, block)?,
+        };
+        let mut rest = &bytes[..];
+        for _ in 0..self.count {
+            if rest.len() < COMMAND_OVERHEAD || rest.len() - COMMAND_OVERHEAD < length_at(rest, 0) {
+                return Err(Malformed("batch command"));
+            }
+            rest = &rest[COMMAND_OVERHEAD + length_at(rest, 0)..];
+        }
+        if !rest.is_empty() {
+            return Err(Malformed("batch count"));
+        }
+        Ok(Commands { count: self.count, bytes })
+    }
+}
+
+/// The commands of a packed batch. No more memory is asked for than a batch may take, and than the block can fill.
+fn unpacked(bytes: usize, block: &[u8]) -> Result<Bytes, Malformed> {
+    if bytes > wal::PAYLOAD_BYTES_MAX.min(block.len().saturating_mul(LZ4_FACTOR_MAX)) {
+        return Err(Malformed("length of a packed batch"));
+    }
+    let mut commands = vec![0; bytes];
+    match decompress_into(block, &mut commands) {
+        Ok(filled) if filled == bytes => Ok(commands.into()),
+        _ => Err(Malformed("packed batch")),
+    }
+}
+
+impl Commands {
+    /// The commands in order, each sharing one buffer with the others.
+    pub fn iter(&self) -> impl Iterator<Item = Bytes> + '_ {
+        let mut at = 0;
+        (0..self.count).map(move |_| {
+            let from = at + COMMAND_OVERHEAD;
+            at = from + length_at(&self.bytes, at);
+            self.bytes.slice(from..at)
+        })
+    }
+}
+
+fn length_at(bytes: &[u8], at: usize) -> usize {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes")) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ID: BatchId = BatchId { proposer: 3, nonce: 0x0102_0304_0506_0708, sequence: 9 };
+
+    fn batch(commands: &[&[u8]]) -> Bytes {
+        let mut builder = BatchBuilder::new(ID, 0);
+        commands.iter().for_each(|command| builder.push(command));
+        builder.finish()
+    }
+
+    fn read(payload: Bytes) -> Result<Vec<Bytes>, Malformed> {
+        Ok(Batch::parse(&payload)?.commands()?.iter().collect())
+    }
+
+    /// A thousand bytes and more that pack well.
+    fn dull() -> [&'static [u8]; 3] {
+        [&[b'a'; 900], b"", &[b'b'; 300]]
+    }
+
+    #[test]
+    fn the_layout_is_frozen() {
+        let expected = [
+            &[1][..],
+            &[3, 0, 0, 0, 0, 0, 0, 0],
+            &[8, 7, 6, 5, 4, 3, 2, 1],
+            &[9, 0, 0, 0, 0, 0, 0, 0],
+            &[2, 0, 0, 0],
+            &[2, 0, 0, 0, b'a', b'b'],
+            &[0, 0, 0, 0],
+        ];
+        assert_eq!(batch(&[b"ab", b""]), expected.concat());
+    }
+
+    /// How a block is made is the encoder's affair; that this one can be read for ever is ours: five literals, 1,199 bytes
+    /// that repeat what lies one byte back, five literals.
+    #[test]
+    fn the_layout_of_a_packed_batch_is_frozen() {
+        let name = &batch(&[b""])[1..25];
+        let block = [b"\x5f\xb5\x04\0\0z\x01\0", &[255; 4][..], &[160], b"\x50zzzzz"].concat();
+        let payload = [&[2], name, &[1, 0, 0, 0], &[0xb9, 0x04, 0, 0], &block].concat();
+        assert_eq!(read(payload.into()), Ok(vec![Bytes::from(vec![b'z'; 1205])]));
+    }
+
+    #[test]
+    fn a_batch_is_packed_only_where_that_saves_something() {
+        let noise: Vec<u8> =
+            (0..4096u64).map(|i| (i.pow(3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8).collect();
+        for (commands, version) in [
+            (vec![&[b'a'; 100][..]], PLAIN),
+            (dull().to_vec(), PACKED),
+            (vec![&noise[..]], PLAIN),
+            (vec![&noise[..], &[0; 2048][..]], PACKED),
+        ] {
+            let payload = batch(&commands);
+            let bytes: usize = commands.iter().map(|command| command.len()).sum();
+            assert_eq!(payload[0], version, "{bytes} bytes");
+            assert_eq!(payload.len() < bytes, version == PACKED, "{bytes} bytes");
+            assert_eq!(read(payload).unwrap(), commands);
+        }
+    }
+
+    #[test]
+    fn a_batch_cut_anywhere_is_refused() {
+        for whole in [batch(&[b"one", b"", b"three"]), batch(&dull())] {
+            for length in 0..whole.len() {
+                assert!(read(whole.slice(..length)).is_err(), "cut at {length}");
+            }
+            let mut longer = whole.to_vec();
+            longer.push(0);
+            assert!(read(longer.into()).is_err());
+        }
+    }
+
+    #[test]
+    fn unknown_versions_and_empty_batches_are_refused() {
+        let mut other = batch(&[b"x"]).to_vec();
+        other[0] = 3;
+        assert_eq!(read(other.into()), Err(Malformed("batch header")));
+        let empty = &batch(&[b""])[..HEADER_BYTES - 4];
+        let empty = [empty, &[0, 0, 0, 0]].concat();
+        assert_eq!(read(empty.into()), Err(Malformed("batch count")));
+    }
+
+    #[test]
+    fn a_length_that_no_block_could_fill_is_refused() {
+        let mut payload = batch(&dull()).to_vec();
+        payload[HEADER_BYTES..HEADER_BYTES + LENGTH_BYTES].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(read(payload.into()), Err(Malformed("length of a packed batch")));
+    }
+
+    proptest! {
+        #[test]
+        fn commands_come_back_in_order(
+            commands in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..20),
+            repeated in 1..80usize,
+        ) {
+            let slices: Vec<&[u8]> = commands.iter().map(Vec::as_slice).cycle().take(commands.len() * repeated).collect();
+            let payload = batch(&slices);
+            prop_assert_eq!(Batch::parse(&payload).unwrap().id, ID);
+            prop_assert_eq!(read(payload).unwrap(), slices);
+        }
+
+        #[test]
+        fn garbage_is_refused_without_panic(garbage in prop::collection::vec(any::<u8>(), 0..80), version in PLAIN..=PACKED) {
+            let mut bytes = garbage;
+            if let Some(first) = bytes.first_mut() { *first = version; }
+            if let Ok(parsed) = Batch::parse(&bytes.into()) {
+                prop_assert!(parsed.commands().map_or(true, |commands| commands.iter().count() == parsed.count));
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Numbers and byte strings, as this crate's own encodings write them.
+//!
+//! * A number is a LEB128 varint: seven bits a byte, lowest first, at most ten bytes, no padding.
+//! * A byte string is its length as a varint, then its bytes. Reading one copies nothing: it shares the buffer.
+//! * One value has one spelling: two members that write the same message write the same bytes, and what was read can be
+//!   compared by its bytes.
+//! * Reading is total: any bytes give a value or an error, never a panic, and nothing is allocated on the word of
+//!   a length that the buffer does not hold.
+
+use bytes::{Buf, Bytes};
+
+/// Bytes that are not what they should be, and in which respect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("malformed {0}")]
+pub struct Malformed(pub &'static str);
+
+pub(crate) fn put_number(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_number(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Reads from the front of a buffer.
+pub(crate) struct Cursor {
+    rest: Bytes,
+}
+
+impl Cursor {
+    pub fn new(bytes: Bytes) -> Self {
+        Cursor { rest: bytes }
+    }
+
+    pub fn byte(&mut self, what: &'static str) -> Result<u8, Malformed> {
+        if self.rest.is_empty() {
+            return Err(Malformed(what));
+        }
+        Ok(self.rest.get_u8())
+    }
+
+    pub fn number(&mut self, what: &'static str) -> Result<u64, Malformed> {
+        let mut value = 0u64;
+        for shift in (0..70).step_by(7) {
+            let byte = self.byte(what)?;
+            // The tenth byte may carry only the top bit; a zero that ends a longer number is padding.
+            if (shift == 63 && byte > 1) || (shift > 0 && byte == 0) {
+                return Err(Malformed(what));
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Malformed(what))
+    }
+
+    /// A count of things that take at least `each` bytes: never more than the buffer could hold.
+    pub fn count(&mut self, each: usize, what: &'static str) -> Result<usize, Malformed> {
+        let count = self.number(what)?;
+        if count > (self.rest.len() / each.max(1)) as u64 {
+            return Err(Malformed(what));
+        }
+        Ok(count as usize)
+    }
+
+    pub fn bytes(&mut self, bytes_max: usize, what: &'static str) -> Result<Bytes, Malformed> {
+        let length = self.number(what)?;
+        if length > self.rest.len() as u64 || length > bytes_max as u64 {
+            return Err(Malformed(what));
+        }
+        Ok(self.rest.split_to(length as usize))
+    }
+
+    /// Everything must have been read.
+    pub fn end(self, what: &'static str) -> Result<(), Malformed> {
+        if self.rest.is_empty() { Ok(()) } else { Err(Malformed(what)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number_of(bytes: &[u8]) -> Result<u64, Malformed> {
+        let mut cursor = Cursor::new(Bytes::copy_from_slice(bytes));
+        let value = cursor.number("number")?;
+        cursor.end("tail")?;
+        Ok(value)
+    }
+
+    #[test]
+    fn a_number_is_read_as_it_was_written() {
+        for value in [0, 1, 127, 128, 300, 1 << 20, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+            let mut out = Vec::new();
+            put_number(&mut out, value);
+            assert_eq!(number_of(&out), Ok(value));
+        }
+    }
+
+    #[test]
+    fn a_number_has_one_spelling_only() {
+        let padded: &[&[u8]] = &[&[0x80, 0x00], &[0xff, 0x80, 0x00]];
+        let too_long = [0xff; 10];
+        let eleven = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01];
+        for bytes in padded.iter().copied().chain([&too_long[..], &eleven[..], &[0x80][..], &[][..]]) {
+            assert_eq!(number_of(bytes), Err(Malformed("number")), "{bytes:02x?}");
+        }
+        assert_eq!(number_of(&[1, 1]), Err(Malformed("tail")));
+    }
+
+    #[test]
+    fn a_length_is_not_believed_beyond_the_buffer() {
+        let mut out = Vec::new();
+        put_bytes(&mut out, b"abc");
+        assert_eq!(Cursor::new(out.clone().into()).bytes(3, "bytes"), Ok(Bytes::from_static(b"abc")));
+        assert_eq!(Cursor::new(out.clone().into()).bytes(2, "bytes"), Err(Malformed("bytes")));
+        out.truncate(3);
+        assert_eq!(Cursor::new(out.into()).bytes(3, "bytes"), Err(Malformed("bytes")));
+        assert_eq!(Cursor::new(vec![9, 0, 0].into()).count(1, "count"), Err(Malformed("count")));
+        assert_eq!(Cursor::new(vec![2, 0, 0].into()).count(1, "count"), Ok(2));
+    }
+}

@@ -1,0 +1,40 @@
+//! A membership, as the durable state and the messages of snapshots write it.
+//!
+//! ```text
+//!   voters │ learners │ voters outgoing │ learners next │ auto leave (1 byte)
+//!   a list is its length, then its node ids: numbers as in `codec`
+//! ```
+
+use raft::eraftpb::ConfState;
+
+use super::codec::{Cursor, Malformed, put_number};
+
+pub(crate) fn put_conf(out: &mut Vec<u8>, conf: &ConfState) {
+    let ConfState { voters, learners, voters_outgoing, learners_next, auto_leave, .. } = conf;
+    for list in [voters, learners, voters_outgoing, learners_next] {
+        put_number(out, list.len() as u64);
+        list.iter().for_each(|id| put_number(out, *id));
+    }
+    out.push(u8::from(*auto_leave));
+}
+
+pub(crate) fn conf(cursor: &mut Cursor) -> Result<ConfState, Malformed> {
+    let mut conf = ConfState {
+        voters: ids(cursor)?,
+        learners: ids(cursor)?,
+        voters_outgoing: ids(cursor)?,
+        learners_next: ids(cursor)?,
+        ..ConfState::default()
+    };
+    conf.auto_leave = match cursor.byte("auto leave")? {
+        0 => false,
+        1 => true,
+        _ => return Err(Malformed("auto leave")),
+    };
+    Ok(conf)
+}
+
+fn ids(cursor: &mut Cursor) -> Result<Vec<u64>, Malformed> {
+    let count = cursor.count(1, "member count")?;
+    (0..count).map(|_| cursor.number("member")).collect()
+}

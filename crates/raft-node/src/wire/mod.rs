@@ -1,0 +1,23 @@
+//! Encodings: what is written into the log, and what members send to each other.
+
+mod codec; // numbers and byte strings
+
+mod batch; // many commands as one entry
+mod membership; // who votes
+mod message; // Raft messages
+
+mod snapshot_offer; // what a leader offers to a follower that needs its state
+
+#[doc(hidden)]
+pub use message::fuzzed_message;
+pub use message::{Outbound, is_snapshot, snapshot_position};
+pub use snapshot_offer::{SnapshotOffer, SnapshotOutcome};
+
+pub(crate) use batch::{Batch, BatchBuilder, BatchId, COMMAND_OVERHEAD, Commands, HEADER_BYTES};
+pub(crate) use codec::{Cursor, Malformed, put_number};
+pub(crate) use membership::{conf, put_conf};
+#[cfg(test)]
+pub(crate) use message::encode;
+pub(crate) use message::{
+    CONTEXT_BYTES_MAX, MESSAGE_BYTES_MAX, decode, encode_all, entry_kind, entry_type, written,
+};

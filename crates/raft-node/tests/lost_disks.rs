@@ -1,0 +1,96 @@
+//! Members that lost their disks, and first starts: when a member with an empty log votes.
+#![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
+
+mod common;
+
+use common::{Cluster, agree};
+use raft_node::{EmptyLog, Event, Inquiry, Role};
+
+/// Member 1 leads. It and member 2 have entries that member 3 lacks; then member 2 loses its disk, and member 1 is away.
+fn wiped() -> Cluster {
+    let mut cluster = Cluster::new(3);
+    cluster.elect();
+    cluster.write(1, 5);
+    cluster.member(3).up = false;
+    cluster.write(1, 5);
+    assert_eq!(cluster.lines(1).len(), 10, "members 1 and 2 committed them");
+    cluster.wipe(2);
+    cluster.member(1).up = false;
+    cluster.member(3).up = true;
+    cluster
+}
+
+#[test]
+fn a_wiped_member_elects_no_leader_without_the_entries_it_acknowledged() {
+    let mut cluster = wiped();
+    for _ in 0..20 {
+        cluster.pass(5);
+        cluster.inquire(2);
+        assert_ne!(cluster.gauges(3).role, Role::Leader, "member 3 lacks committed entries");
+    }
+    assert!(cluster.members[&2].node.is_unconfirmed(), "one of two others is no majority of them");
+    cluster.member(1).up = true;
+    cluster.pass(60);
+    assert!(cluster.inquire(2));
+    cluster.pass(60);
+    cluster.offer(1, "and on");
+    cluster.pass(2);
+    agree(&cluster, 11);
+    assert!(!cluster.members[&2].node.is_held());
+}
+
+#[test]
+fn a_wiped_member_that_is_confirmed_votes_when_it_has_caught_up() {
+    let mut cluster = wiped();
+    cluster.member(1).up = true;
+    cluster.pass(60);
+    assert_eq!(cluster.gauges(1).role, Role::Leader, "it has all entries");
+    cluster.isolate(&[3]);
+    // The leader's entries do not arrive; member 3 answers, but cannot help the leader.
+    cluster.cut.extend([(1, 2)]);
+    cluster.cut.retain(|pair| !matches!(pair, (2, 3) | (3, 2)));
+    let answers = [1, 3].map(|id| (id, cluster.member(id).node.answer_member(2)));
+    let mut inquiry = Inquiry::new(3);
+    answers.into_iter().for_each(|(id, answer)| inquiry.note(id, answer));
+    let confirmation = inquiry.confirmation().unwrap();
+    cluster.member(2).node.handle(Event::Confirmed(confirmation)).unwrap();
+    cluster.member(1).up = false;
+    cluster.pass(100);
+    assert!(cluster.members[&2].node.is_held());
+    assert_ne!(cluster.gauges(3).role, Role::Leader, "it may still lack entries");
+    cluster.heal();
+    cluster.member(1).up = true;
+    cluster.pass(60);
+    assert!(!cluster.members[&2].node.is_held());
+    cluster.member(1).up = false;
+    cluster.pass(60);
+    assert!((2..=3).any(|id| cluster.gauges(id).role == Role::Leader), "it votes again");
+}
+
+#[test]
+fn a_wiped_member_follows_the_leader_that_it_followed_before() {
+    let mut cluster = Cluster::new(3);
+    cluster.elect();
+    cluster.write(1, 5);
+    cluster.wipe(2);
+    assert!(cluster.inquire(2));
+    cluster.pass(10);
+    assert_eq!(cluster.gauges(1).role, Role::Leader, "no election was needed");
+    agree(&cluster, 5);
+}
+
+#[test]
+fn three_new_members_elect_as_soon_as_two_of_them_have_answered() {
+    let mut cluster = Cluster::begin(3, EmptyLog::Unconfirmed);
+    cluster.member(3).up = false;
+    cluster.pass(60);
+    assert!((1..=3).all(|id| cluster.gauges(id).term == 0), "none of them was asked yet");
+    assert!(cluster.inquire(1) && cluster.inquire(2), "two empty logs of three");
+    let leader = cluster.elect();
+    cluster.write(leader, 3);
+    cluster.member(3).up = true;
+    assert!(cluster.inquire(3), "the others know all that was committed");
+    cluster.pass(10);
+    assert_eq!(cluster.gauges(leader).role, Role::Leader, "a late member costs no election");
+    agree(&cluster, 3);
+}

@@ -1,0 +1,115 @@
+//! The replicated store of one member, watched: what it applied must be what every other member applied, and what the
+//! oracle makes of it.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bytes::Bytes;
+use mvcc::{Applied, Backend, Maintainer, Options, Pressure, Staged, Store};
+use raft_node::{Answer, Fatal, Position, ReceiveSlot, causes};
+use state_machine::{Genesis, Outcome};
+
+use crate::oracle::Truth;
+use crate::panics::lock;
+
+#[derive(Clone, Default)]
+pub(crate) struct SharedTruth(Arc<Mutex<Truth>>);
+
+impl SharedTruth {
+    pub fn get(&self) -> MutexGuard<'_, Truth> {
+        lock(&self.0)
+    }
+}
+
+/// What the store's own thread owns in a real member.
+pub(crate) struct Vault {
+    pub maintainer: Maintainer,
+    /// The store that is being received, or waits for its install; the bytes of a partial one are with the member.
+    pub slot: ReceiveSlot<(), Staged>,
+}
+
+pub(crate) type SharedVault = Arc<Mutex<Vault>>;
+
+pub(crate) struct Machine {
+    machine: state_machine::StateMachine,
+    vault: SharedVault,
+    truth: SharedTruth,
+    /// Commands of the entry being applied.
+    commands: usize,
+    pub installs: u64,
+    /// After the newest entry.
+    pub pressure: Pressure,
+}
+
+impl Machine {
+    /// Opens the store as its last checkpoint left it.
+    pub fn open(
+        backend: Box<dyn Backend>,
+        options: Options,
+        truth: SharedTruth,
+    ) -> mvcc::Result<(Machine, Store, SharedVault)> {
+        let (writer, store, maintainer) = mvcc::open(backend, options)?;
+        let machine = state_machine::StateMachine::new(writer, &Genesis::default())
+            .expect("a store without members has none that cannot be read");
+        let vault = Arc::new(Mutex::new(Vault { maintainer, slot: ReceiveSlot::default() }));
+        let pressure = Pressure::Calm;
+        Ok((
+            Machine { machine, vault: vault.clone(), truth, commands: 0, installs: 0, pressure },
+            store,
+            vault,
+        ))
+    }
+}
+
+/// Room in the store that an entry of brief commands is sure to find enough, with the small stores of the simulator.
+const BRIEF_ROOM_BYTES: usize = 24 << 10;
+
+fn applied(at: Position) -> Applied {
+    Applied { index: at.index, term: at.term }
+}
+
+impl raft_node::StateMachine for Machine {
+    type Outcome = Outcome;
+
+    fn applied(&self) -> Position {
+        let Applied { index, term } = self.machine.applied();
+        Position { index, term }
+    }
+
+    fn apply(&mut self, at: Position, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
+        let wanted = match answer {
+            Answer::Wanted => state_machine::Answer::Wanted,
+            Answer::Unwanted => state_machine::Answer::Unwanted,
+        };
+        let outcome =
+            self.machine.apply(applied(at), command, wanted).map_err(|e| Fatal::new(e.to_string()))?;
+        let store = self.machine.store();
+        let after = (store.revision(), store.compact_revision());
+        self.truth.get().command(at, self.commands, command, after).map_err(Fatal::new)?;
+        self.commands += 1;
+        Ok(outcome)
+    }
+
+    fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
+        self.pressure = self.machine.end_entry(applied(at)).map_err(|error| Fatal::new(error.to_string()))?;
+        let commands = std::mem::take(&mut self.commands);
+        self.truth.get().entry(at, commands, self.machine.store()).map_err(Fatal::new)
+    }
+
+    fn is_brief(&self, command: &Bytes) -> bool {
+        let store = self.machine.store();
+        store.has_room(BRIEF_ROOM_BYTES) && state_machine::is_brief(command, store.fits_in_cache())
+    }
+
+    fn install(&mut self, at: Position) -> Result<(), Fatal> {
+        let mut vault = lock(&self.vault);
+        let staged = vault
+            .slot
+            .take(at)
+            .ok_or_else(|| Fatal::new(format!("install {at:?}: no such store is staged")))?;
+        vault.maintainer.install(staged).map_err(|error| Fatal::new(causes(&error)))?;
+        drop(vault);
+        self.machine.installed().map_err(|error| Fatal::new(error.to_string()))?;
+        (self.pressure, self.installs) = (Pressure::Calm, self.installs + 1);
+        self.truth.get().state(at.index, self.machine.store()).map_err(Fatal::new)
+    }
+}

@@ -1,0 +1,13 @@
+//! One member: the real code, on disks that survive it.
+
+mod store_disk; // the disk under a store
+
+mod machine; // the replicated store, watched
+mod site; // one member and its disks
+
+mod receiving; // the store of another member on its way to this one
+mod start; // how it comes up
+
+pub(crate) use machine::SharedTruth;
+pub(crate) use site::{Clock, Job, LocalDone, LocalTurn, Site, Sloth, Trouble};
+pub(crate) use store_disk::StoreDisk;

@@ -1,0 +1,370 @@
+//! One member and what it runs on: disks that survive it, and, while it is up, the real code.
+//!
+//! What a disk error ends is told apart from a breach: after an injected error the member stops, as the process
+//! would, and is started again later; any other failure is a finding.
+
+use std::collections::VecDeque;
+
+use mvcc::{CompactProgress, Pressure, Staging, Store};
+use raft_node::{
+    Applier, ApplyJob, Done, Event, Fatal, Gauges, Inquiry, Node, PersistJob, Position, Released, Role,
+    StreamNumber, Turn, causes, persist,
+};
+use state_machine::Outcome;
+use wal::testing::{Crash, Fault, SimFs};
+use wal::{LogIndex, Reader, Wal};
+
+use super::machine::{Machine, SharedVault};
+use super::store_disk::StoreDisk;
+use crate::chance::Chance;
+use crate::count::Count;
+use crate::oracle::Breach;
+use crate::panics::{lock, quietly};
+use crate::plan::{Flaw, Temper};
+use crate::requests::RequestId;
+
+pub(crate) type Job = ApplyJob<RequestId, RequestId>;
+type LocalNode = Node<RequestId, RequestId>;
+pub(crate) type LocalTurn = Turn<RequestId, RequestId>;
+pub(crate) type LocalDone = Done<RequestId, RequestId, Outcome>;
+
+/// Why a member cannot go on.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The disk of this member failed, as it was told to: the member stops.
+    Disk(u64),
+    Breach(Breach),
+}
+
+impl<T: Into<Breach>> From<T> for Trouble {
+    fn from(breach: T) -> Trouble {
+        Trouble::Breach(breach.into())
+    }
+}
+
+/// How a member's clock runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    /// A tick takes so many thousandths of what it should.
+    pub stretch: u64,
+    pub until: u64,
+}
+
+/// How a member's log disk behaves beyond its usual few milliseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sloth {
+    /// Longest sync until then.
+    pub sync_max: u64,
+    pub until: u64,
+    /// No sync ends before this.
+    pub stalled_until: u64,
+}
+
+pub(crate) struct Site {
+    pub id: u64,
+    /// Counts starts; what belongs to an earlier run is ignored.
+    pub boots: u64,
+    pub up: Option<Up>,
+    /// Until when the member stands still.
+    pub paused_until: u64,
+    pub clock: Clock,
+    pub sloth: Sloth,
+    /// What the member said of itself last, in this run.
+    pub seen: Option<Gauges>,
+    pub disk: SimFs,
+    pub store_disk: StoreDisk,
+    pub temper: Temper,
+    /// What is synced, also while the member is down.
+    pub synced: Option<Reader<SimFs>>,
+    /// Until when the log's disk and the store's disk are full.
+    pub log_full_until: u64,
+    pub store_full_until: u64,
+    /// Until when the store's disk stands still.
+    pub store_stalled_until: u64,
+    /// It was killed between two writes of the log: no group is torn.
+    pub tail_is_whole: bool,
+    /// It crashes as soon as something waits for its disk.
+    pub doomed: bool,
+    /// One of its disks was told to fail.
+    pub armed: bool,
+    /// Its store was wiped and is not replaced yet.
+    pub wiped: bool,
+    /// Its disks were wiped, and it does not have again what the old log held up to this index.
+    pub lost_log: Option<u64>,
+    /// Logs that were wiped: what they held had been acknowledged.
+    wiped_logs: Vec<Reader<SimFs>>,
+    flaw: Flaw,
+    /// The disk before its newest sync, if it will forget that.
+    forgetful: Option<SimFs>,
+}
+
+/// A running member.
+pub(crate) struct Up {
+    pub node: LocalNode,
+    pub store: Store,
+    /// Waiting for the disk.
+    pub jobs: Vec<PersistJob>,
+    /// Released by a sync, for a log thread that was interrupted.
+    pub released: VecDeque<Released>,
+    /// Waiting for the machine.
+    pub work: VecDeque<Job>,
+    pub wal: Wal<SimFs>,
+    pub applier: Applier<Machine, RequestId>,
+    pub vault: SharedVault,
+    /// A store being received, and the number of its stream.
+    pub staging: Option<(u64, StreamNumber, Staging)>,
+    /// What the others have answered, while they have to confirm this one.
+    pub inquiry: Option<Inquiry>,
+}
+
+impl Site {
+    pub fn new(id: u64, flaw: Flaw, temper: &Temper) -> Site {
+        Site {
+            id,
+            boots: 0,
+            up: None,
+            paused_until: 0,
+            clock: Clock { stretch: 1000, until: 0 },
+            sloth: Sloth::default(),
+            seen: None,
+            disk: SimFs::new(),
+            store_disk: StoreDisk::default(),
+            temper: temper.clone(),
+            synced: None,
+            log_full_until: 0,
+            store_full_until: 0,
+            store_stalled_until: 0,
+            tail_is_whole: false,
+            doomed: false,
+            armed: false,
+            wiped: false,
+            lost_log: None,
+            wiped_logs: Vec::new(),
+            flaw,
+            forgetful: None,
+        }
+    }
+
+    /// The process or the machine dies, perhaps in the middle of writing. Returns how.
+    pub fn crash(&mut self, chance: &mut Chance) -> Vec<Count> {
+        let Some(mut up) = self.up.take() else { return Vec::new() };
+        let mut counts = Vec::new();
+        self.tail_is_whole = false;
+        let is_writing = !up.jobs.is_empty();
+        if !up.jobs.is_empty() && chance.per_mille(800) {
+            self.disk.fail_at(self.disk.calls() + chance.within(0, 4), Fault::Stop);
+            // It may have got through, but it was not reported.
+            let _ = persist(&mut up.wal, std::mem::take(&mut up.jobs));
+            counts.push(Count::CrashesInWrite);
+        }
+        if chance.per_mille(300) {
+            self.store_disk.fail_after(chance.within(0, 12), Fault::Stop);
+            let maintainer = &mut lock(&up.vault).maintainer;
+            let _ = maintainer.persist();
+            let _ = maintainer.compact_step(4);
+            counts.push(Count::CrashesInCheckpoint);
+        }
+        if let Some(before) = self.forgetful.take() {
+            self.disk = before;
+            return counts;
+        }
+        let crash = *chance.pick(&Crash::ALL);
+        self.tail_is_whole = crash == Crash::Kill && !is_writing;
+        // The two disks have write caches of their own.
+        let of_store = if crash == Crash::Kill { crash } else { *chance.pick(&Crash::ALL[1..]) };
+        self.after_crash(crash, of_store, chance);
+        counts.push(match crash {
+            Crash::Kill => Count::Kills,
+            Crash::Synced => Count::PowerCuts,
+            Crash::Subset => Count::PowerCutsSubset,
+            Crash::Torn => Count::PowerCutsTorn,
+        });
+        counts
+    }
+
+    /// The process ended because its disk failed; the kernel goes on.
+    pub fn stop_failed(&mut self, chance: &mut Chance) {
+        (self.up, self.tail_is_whole) = (None, false);
+        self.after_crash(Crash::Kill, Crash::Kill, chance);
+    }
+
+    fn after_crash(&mut self, of_log: Crash, of_store: Crash, chance: &mut Chance) {
+        self.disk = self.disk.crashed(of_log, &mut || chance.per_mille(500));
+        self.store_disk = self.store_disk.crashed(of_store, &mut || chance.per_mille(500));
+        (self.paused_until, self.armed) = (0, false);
+    }
+
+    /// What is full now refuses writes, in this run of the member and in those that begin meanwhile.
+    pub fn fill_disks(&mut self, now: u64) {
+        if self.log_full_until > now {
+            self.armed = true;
+            self.disk.fail_from(self.disk.calls(), Fault::NoSpace);
+        }
+        if self.store_full_until > now {
+            self.armed = true;
+            self.store_disk.fill();
+        }
+    }
+
+    /// From now on both disks work.
+    pub fn disarm(&mut self) {
+        self.armed = false;
+        (self.log_full_until, self.store_full_until, self.store_stalled_until) = (0, 0, 0);
+        self.disk.heal();
+        self.disk.fail_at(u64::MAX, Fault::InputOutput);
+        self.store_disk.disarm();
+    }
+
+    /// Whether the entry is on this member's disk for good: synced in the log, or trimmed from it behind a checkpoint. What
+    /// a wiped log held counts: it was there when it was acknowledged.
+    pub fn holds(&self, index: u64, term: u64) -> bool {
+        self.synced.iter().chain(&self.wiped_logs).any(|synced| {
+            synced.start().index.0 >= index
+                || synced.term(LogIndex(index)).is_some_and(|found| found.0 == term)
+        })
+    }
+
+    /// Whether it has acknowledged any entry, as far as its log tells.
+    pub fn has_entries(&self) -> bool {
+        self.synced.as_ref().is_some_and(|synced| synced.last().index.0 > 0)
+    }
+
+    /// All disks of a member that is down become empty.
+    pub fn wipe(&mut self) {
+        assert!(self.up.is_none(), "member {} is up", self.id);
+        (self.disk, self.store_disk) = (SimFs::new(), StoreDisk::default());
+        (self.wiped, self.tail_is_whole) = (false, false);
+        if let Some(log) = self.synced.take() {
+            self.lost_log = self.lost_log.max(Some(log.last().index.0));
+            self.wiped_logs.push(log);
+        }
+    }
+
+    /// Whether it lacks what it once acknowledged, log or store.
+    pub fn lacks_data(&self) -> bool {
+        self.wiped || self.lost_log.is_some()
+    }
+
+    pub fn turn(&mut self) -> Result<LocalTurn, Trouble> {
+        self.ask_node(|node| node.turn())
+    }
+
+    pub fn handle(&mut self, event: Event) -> Result<(), Trouble> {
+        self.ask_node(|node| node.handle(event))
+    }
+
+    fn ask_node<T>(&mut self, ask: impl FnOnce(&mut LocalNode) -> Result<T, Fatal>) -> Result<T, Trouble> {
+        let up = self.up.as_mut().expect("only a running member turns");
+        run_step(self.id, self.armed, || ask(&mut up.node))
+    }
+
+    /// Everything that waits for the disk becomes durable.
+    pub fn sync(&mut self) -> Result<(), Trouble> {
+        let up = self.up.as_mut().expect("only a running member syncs");
+        if self.flaw == Flaw::DisksForget {
+            self.forgetful = Some(self.disk.crashed(Crash::Kill, &mut || true));
+        }
+        let jobs = std::mem::take(&mut up.jobs);
+        let (receipt, _) = persist(&mut up.wal, jobs).map_err(|error| self.log_trouble("persist", &error))?;
+        let up = self.up.as_mut().expect("it is up");
+        receipt.release(|released| up.released.push_back(released));
+        Ok(())
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.up.as_ref().is_some_and(|up| up.applier.machine().pressure == Pressure::Full)
+    }
+
+    pub fn apply_next(&mut self) -> Result<Option<LocalDone>, Trouble> {
+        let up = self.up.as_mut().expect("only a running member applies");
+        let Some(job) = up.work.pop_front() else { return Ok(None) };
+        self.apply_job(job).map(Some)
+    }
+
+    pub fn apply_job(&mut self, job: Job) -> Result<LocalDone, Trouble> {
+        let up = self.up.as_mut().expect("only a running member applies");
+        up.applier.apply(job).map_err(|fatal| self.fatal(&fatal))
+    }
+
+    /// Makes the store's state durable and tells how far it reaches.
+    pub fn checkpoint(&mut self) -> Result<Position, Trouble> {
+        let persisted = lock(self.vault()).maintainer.persist();
+        let persisted = persisted.map_err(|error| self.store_trouble("checkpoint", &error))?;
+        Ok(Position { index: persisted.applied.index, term: persisted.applied.term })
+    }
+
+    /// A few steps of physical compaction; true if one was finished.
+    pub fn sweep(&mut self) -> Result<bool, Trouble> {
+        for _ in 0..4 {
+            let step = lock(self.vault()).maintainer.compact_step(4);
+            match step.map_err(|error| self.store_trouble("compact", &error))? {
+                CompactProgress::More => {}
+                CompactProgress::Idle | CompactProgress::Waiting => return Ok(false),
+                CompactProgress::Finished { .. } => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    pub fn vault(&self) -> &SharedVault {
+        &self.up.as_ref().expect("only a running member has its store open").vault
+    }
+
+    /// Whether it believes to lead.
+    pub fn leads(&self) -> bool {
+        self.up.as_ref().is_some_and(|up| up.node.gauges().role == Role::Leader)
+    }
+
+    pub fn applied(&self) -> u64 {
+        self.up.as_ref().map_or(0, |up| up.applier.applied().index)
+    }
+
+    pub fn fatal(&self, fatal: &Fatal) -> Trouble {
+        trouble(self.id, "", fatal)
+    }
+
+    pub fn log_trouble(&self, attempt: &str, error: &wal::Error) -> Trouble {
+        match error {
+            wal::Error::Poisoned => Trouble::Disk(self.id),
+            _ => trouble(self.id, attempt, error),
+        }
+    }
+
+    pub fn store_trouble(&self, attempt: &str, error: &mvcc::Error) -> Trouble {
+        match error {
+            mvcc::Error::Poisoned => Trouble::Disk(self.id),
+            _ => trouble(self.id, attempt, error),
+        }
+    }
+}
+
+/// Runs a step of a node.
+///
+/// raft-rs panics where it cannot say that the log cannot be read. The real driver's thread ends with that panic, and the
+/// member with its thread; so it does here, if one of its disks was told to fail.
+pub(crate) fn run_step<T>(
+    id: u64,
+    armed: bool,
+    step: impl FnOnce() -> Result<T, Fatal>,
+) -> Result<T, Trouble> {
+    if !armed {
+        return step().map_err(|fatal| trouble(id, "", &fatal));
+    }
+    let is_disk = |said: &str| {
+        said.contains("log is temporarily unavailable") || said.contains("LogTemporarilyUnavailable")
+    };
+    match quietly(step) {
+        Ok(answer) => answer.map_err(|fatal| trouble(id, "", &fatal)),
+        Err(said) if is_disk(&said) => Err(Trouble::Disk(id)),
+        Err(said) => Err(format!("member {id} panicked: {said}").into()),
+    }
+}
+
+/// Injected errors bear the numbers that a kernel gives them; nothing else here does.
+fn trouble(id: u64, attempt: &str, error: &dyn std::error::Error) -> Trouble {
+    let text = format!("member {id}: {attempt} {}", causes(error));
+    if text.contains("(os error 5)") || text.contains("(os error 28)") {
+        return Trouble::Disk(id);
+    }
+    text.into()
+}

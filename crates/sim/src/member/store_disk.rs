@@ -1,0 +1,419 @@
+//! The disk under a store, as far as a store sees it: a catalogue that changes atomically, and files that lose what was
+//! not synced.
+//!
+//! * What `update` returned from is there after any crash; a crash within it leaves either side.
+//! * A file's writes since its last sync are kept or lost, each by itself, when the power goes; its name is kept since
+//!   it was created; a name that was removed may come back.
+//! * After a crash a new [`StoreDisk`] takes over: handles of the process that died write to the old one, in vain.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use mvcc::{Applied, Backend, BlockFile, Error, Result, Update};
+use wal::testing::{Crash, Fault};
+
+use crate::panics::lock;
+
+/// A handle to one of the two places on a disk: the store's own, or that of one being received.
+#[derive(Clone, Default)]
+pub(crate) struct StoreDisk {
+    disk: Arc<Mutex<Disk>>,
+    slot: Slot,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+enum Slot {
+    #[default]
+    Home,
+    Incoming,
+}
+
+#[derive(Clone, Default)]
+struct Disk {
+    home: Stored,
+    incoming: Stored,
+    /// Contents by inode; one without a name is still read by who holds it.
+    inodes: BTreeMap<u64, Content>,
+    next_inode: u64,
+    calls: u64,
+    fault: Option<(u64, Fault)>,
+    /// Nothing more can be written, although everything can be read.
+    full: bool,
+    stopped: bool,
+}
+
+/// One store's place on the disk.
+#[derive(Clone, Default)]
+struct Stored {
+    catalogue: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Inodes by the number of the block file.
+    files: BTreeMap<u64, u64>,
+    /// Names removed since the last update of the catalogue: a power cut may bring them back.
+    removed: BTreeMap<u64, u64>,
+    /// Says that the store was received wholly, up to there.
+    mark: Option<Applied>,
+}
+
+#[derive(Clone, Default)]
+struct Content {
+    /// As processes read it.
+    cached: Vec<u8>,
+    /// As a power cut leaves it; empty as long as nothing is unsynced.
+    synced: Vec<u8>,
+    unsynced: Vec<Change>,
+}
+
+#[derive(Clone)]
+enum Change {
+    Write(usize, Vec<u8>),
+    Cut(usize),
+}
+
+impl Change {
+    fn make(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Change::Write(offset, written) => {
+                let end = offset + written.len();
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[*offset..end].copy_from_slice(written);
+            }
+            Change::Cut(length) => bytes.truncate(*length),
+        }
+    }
+}
+
+impl Content {
+    fn change(&mut self, change: Change) {
+        if self.unsynced.is_empty() {
+            self.synced.clone_from(&self.cached);
+        }
+        change.make(&mut self.cached);
+        self.unsynced.push(change);
+    }
+
+    fn sync(&mut self) {
+        self.unsynced.clear();
+        self.synced.clear();
+    }
+
+    fn power_cut(&mut self, chance: &mut dyn FnMut() -> bool) {
+        if self.unsynced.is_empty() {
+            return;
+        }
+        for change in std::mem::take(&mut self.unsynced) {
+            if chance() {
+                change.make(&mut self.synced);
+            }
+        }
+        self.cached = std::mem::take(&mut self.synced);
+    }
+}
+
+impl StoreDisk {
+    /// The disk as the next process finds it.
+    pub fn crashed(&self, crash: Crash, chance: &mut dyn FnMut() -> bool) -> StoreDisk {
+        let mut disk = self.disk().clone();
+        let keep = |change: &mut dyn FnMut() -> bool| match crash {
+            Crash::Kill => true,
+            Crash::Synced => false,
+            Crash::Subset | Crash::Torn => change(),
+        };
+        if crash != Crash::Kill {
+            for stored in [&mut disk.home, &mut disk.incoming] {
+                for (number, inode) in std::mem::take(&mut stored.removed) {
+                    if !keep(chance) {
+                        stored.files.insert(number, inode);
+                    }
+                }
+            }
+            disk.inodes.values_mut().for_each(|content| content.power_cut(&mut || keep(chance)));
+        }
+        let places = [&disk.home, &disk.incoming];
+        let named =
+            places.into_iter().flat_map(|stored| stored.files.values().chain(stored.removed.values()));
+        let named: BTreeSet<u64> = named.copied().collect();
+        disk.inodes.retain(|inode, _| named.contains(inode));
+        (disk.calls, disk.fault, disk.full, disk.stopped) = (0, None, false, false);
+        StoreDisk { disk: Arc::new(Mutex::new(disk)), slot: Slot::Home }
+    }
+
+    /// Lets one of the next calls fail: the one after `calls` more.
+    pub fn fail_after(&self, calls: u64, fault: Fault) {
+        let mut disk = self.disk();
+        disk.fault = Some((disk.calls + calls, fault));
+    }
+
+    /// From now on the disk is full.
+    pub fn fill(&self) {
+        self.disk().full = true;
+    }
+
+    /// An empty place for a store to be received in; what was there before is gone.
+    pub fn incoming(&self) -> StoreDisk {
+        self.disk().incoming = Stored::default();
+        StoreDisk { disk: self.disk.clone(), slot: Slot::Incoming }
+    }
+
+    /// How far the store reaches that was received wholly and not installed.
+    pub fn staged(&self) -> Option<Applied> {
+        self.disk().incoming.mark
+    }
+
+    /// What was received takes the place of the store: also what a start does after a crash.
+    pub fn swap(&self) {
+        let mut disk = self.disk();
+        disk.home = std::mem::take(&mut disk.incoming);
+        disk.home.mark = None;
+    }
+
+    pub fn discard_staged(&self) {
+        self.disk().incoming = Stored::default();
+    }
+
+    /// Nothing fails any more.
+    pub fn disarm(&self) {
+        let mut disk = self.disk();
+        (disk.fault, disk.full) = (None, false);
+    }
+
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        lock(&self.disk)
+    }
+}
+
+impl Disk {
+    fn content(&mut self, inode: u64) -> &mut Content {
+        self.inodes.get_mut(&inode).expect("an inode lives as long as its disk")
+    }
+
+    fn place(&mut self, slot: Slot) -> &mut Stored {
+        match slot {
+            Slot::Home => &mut self.home,
+            Slot::Incoming => &mut self.incoming,
+        }
+    }
+
+    fn call(&mut self) -> io::Result<()> {
+        let call = self.calls;
+        self.calls += 1;
+        if self.stopped {
+            return Err(Fault::Stop.error());
+        }
+        match self.fault {
+            Some((at, fault)) if at == call => {
+                self.stopped = fault == Fault::Stop;
+                Err(fault.error())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A call that needs room on the disk.
+    fn call_to_write(&mut self) -> io::Result<()> {
+        self.call()?;
+        if self.full { Err(Fault::NoSpace.error()) } else { Ok(()) }
+    }
+
+    fn call_for(&mut self, attempt: &'static str) -> Result<()> {
+        let called = match attempt {
+            "update" | "create" | "mark" => self.call_to_write(),
+            _ => self.call(),
+        };
+        called.map_err(|source| Error::Io { attempt, path: "simulated disk".into(), source })
+    }
+}
+
+impl StoreDisk {
+    fn handle(&self, number: u64, inode: u64) -> Arc<dyn BlockFile> {
+        Arc::new(DiskFile { disk: self.disk.clone(), number, inode })
+    }
+}
+
+impl Backend for StoreDisk {
+    fn catalogue(&mut self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut disk = self.disk();
+        disk.call_for("read")?;
+        Ok(disk.place(self.slot).catalogue.iter().map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    fn update(&mut self, update: Update) -> Result<()> {
+        let mut disk = self.disk();
+        disk.call_for("update")?;
+        for key in &update.removals {
+            disk.place(self.slot).catalogue.remove(key);
+        }
+        disk.place(self.slot).catalogue.extend(update.puts);
+        disk.place(self.slot).removed.clear();
+        // Done, but the answer is lost: the other half of what a failure may mean.
+        disk.call_for("update")
+    }
+
+    fn files(&mut self) -> Result<Vec<u64>> {
+        let mut disk = self.disk();
+        disk.call_for("list")?;
+        Ok(disk.place(self.slot).files.keys().copied().collect())
+    }
+
+    fn create_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
+        let mut disk = self.disk();
+        disk.call_for("create")?;
+        let inode = disk.next_inode;
+        disk.next_inode += 1;
+        disk.inodes.insert(inode, Content::default());
+        disk.place(self.slot).removed.remove(&number);
+        let older = disk.place(self.slot).files.insert(number, inode);
+        assert!(older.is_none(), "block file {number} exists");
+        Ok(self.handle(number, inode))
+    }
+
+    fn open_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
+        let mut disk = self.disk();
+        disk.call_for("open")?;
+        match disk.place(self.slot).files.get(&number) {
+            Some(inode) => Ok(self.handle(number, *inode)),
+            None => Err(Error::Corrupt { file: name(number), offset: 0, what: "the file is missing" }),
+        }
+    }
+
+    fn remove_file(&mut self, number: u64) -> Result<()> {
+        let mut disk = self.disk();
+        disk.call_for("remove")?;
+        if let Some(inode) = disk.place(self.slot).files.remove(&number) {
+            disk.place(self.slot).removed.insert(number, inode);
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, applied: Applied) -> Result<()> {
+        let mut disk = self.disk();
+        disk.call_for("mark")?;
+        disk.place(self.slot).mark = Some(applied);
+        disk.call_for("mark")
+    }
+
+    fn replace(&mut self, incoming: Box<dyn Backend>) -> Result<()> {
+        drop(incoming);
+        self.disk().call_for("swap")?;
+        self.swap();
+        self.disk().call_for("swap")
+    }
+}
+
+struct DiskFile {
+    disk: Arc<Mutex<Disk>>,
+    number: u64,
+    inode: u64,
+}
+
+impl DiskFile {
+    /// One call to the disk, on the file's content.
+    fn call<T>(&self, work: impl FnOnce(&mut Content) -> io::Result<T>) -> io::Result<T> {
+        let mut disk = lock(&self.disk);
+        disk.call()?;
+        work(disk.content(self.inode))
+    }
+}
+
+impl BlockFile for DiskFile {
+    fn name(&self) -> String {
+        name(self.number)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut disk = lock(&self.disk);
+        // Reads do not count as calls: readers would make a fault come at another write.
+        let stored = disk.content(self.inode).cached.get(offset as usize..offset as usize + buffer.len());
+        buffer.copy_from_slice(stored.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let offset = offset as usize;
+        let written = {
+            let mut disk = lock(&self.disk);
+            disk.call_to_write().map(|()| {
+                disk.content(self.inode).change(Change::Write(offset, bytes.to_vec()));
+            })
+        };
+        if written.is_err() {
+            // Half of it arrives.
+            let half = bytes[..bytes.len() / 2].to_vec();
+            lock(&self.disk).content(self.inode).change(Change::Write(offset, half));
+        }
+        written
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.call(|content| {
+            content.sync();
+            Ok(())
+        })
+    }
+
+    fn truncate(&self, bytes: u64) -> io::Result<()> {
+        self.call(|content| {
+            content.change(Change::Cut(bytes as usize));
+            Ok(())
+        })
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(lock(&self.disk).content(self.inode).cached.len() as u64)
+    }
+}
+
+fn name(number: u64) -> String {
+    format!("block file {number} (simulated)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_power_cut_keeps_what_was_synced_and_chance_decides_on_the_rest() {
+        let mut disk = StoreDisk::default();
+        let file = disk.create_file(1).expect("nothing fails");
+        file.write_at(b"kept", 0).expect("nothing fails");
+        file.sync().expect("nothing fails");
+        file.write_at(b"LOST", 2).expect("nothing fails");
+        let read = |disk: StoreDisk| {
+            let file = disk.clone().open_file(1).expect("its name is durable");
+            let mut buffer = vec![0; file.bytes().expect("nothing fails") as usize];
+            file.read_at(&mut buffer, 0).expect("it is that long");
+            buffer
+        };
+        assert_eq!(read(disk.crashed(Crash::Synced, &mut || true)), b"kept");
+        assert_eq!(read(disk.crashed(Crash::Subset, &mut || true)), b"keLOST");
+        assert_eq!(read(disk.crashed(Crash::Kill, &mut || false)), b"keLOST");
+    }
+
+    #[test]
+    fn an_update_that_failed_may_have_happened() {
+        for (calls, is_there) in [(0, false), (1, true)] {
+            let mut disk = StoreDisk::default();
+            disk.fail_after(calls, Fault::Stop);
+            let update = Update { puts: vec![(b"k".to_vec(), b"v".to_vec())], removals: vec![] };
+            assert!(disk.update(update).is_err());
+            assert!(disk.files().is_err(), "a stopped process does nothing more");
+            let mut next = disk.crashed(Crash::Synced, &mut || true);
+            assert_eq!(!next.catalogue().expect("nothing fails").is_empty(), is_there);
+        }
+    }
+
+    #[test]
+    fn a_removed_file_may_come_back_until_the_next_update() {
+        let mut disk = StoreDisk::default();
+        let file = disk.create_file(1).expect("nothing fails");
+        disk.remove_file(1).expect("nothing fails");
+        assert_eq!(file.bytes().expect("who holds it reads it"), 0);
+        let files =
+            |disk: &StoreDisk| disk.crashed(Crash::Synced, &mut || true).files().expect("nothing fails");
+        assert_eq!(files(&disk), [1]);
+        disk.update(Update::default()).expect("nothing fails");
+        assert!(files(&disk).is_empty());
+    }
+}

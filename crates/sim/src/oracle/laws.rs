@@ -1,0 +1,339 @@
+//! What must never happen, and the truth that it is held against.
+//!
+//! * One leader per term (election safety); a leader holds every entry that any member applied (leader completeness).
+//! * Two logs that agree on an entry agree on all before it (log matching).
+//! * All members that applied an index applied the same commands and came to the same revision and the same state hash, and that
+//!   is what the oracle comes to (state machine safety).
+//! * A command is committed once: clients give each a number that only the oracle reads.
+//! * What was acknowledged is synced on a quorum (durability), and was answered as the oracle answers.
+//! * Terms, commit index, applied index and revisions never go back on a running member.
+//!
+//! What clients may see is in `clients`; that the cluster serves again after it healed is in `verdict`.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use mvcc::Store;
+use raft_node::{Gauges, Position, Role};
+use state_machine::command;
+
+use super::model::{Model, Summary};
+use crate::chance::fold;
+
+/// A law that was broken, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breach(pub String);
+
+impl<T: Into<String>> From<T> for Breach {
+    fn from(text: T) -> Breach {
+        Breach(text.into())
+    }
+}
+
+/// Every so many entries all members' state hashes are compared: a hash reads the whole store.
+const HASH_EVERY: u64 = 32;
+
+/// A command that was applied, and what the oracle says to it.
+#[derive(Debug)]
+struct Command {
+    digest: u64,
+    answer: Summary,
+    /// Revision and compact revision after it.
+    after: (i64, i64),
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    term: u64,
+    commands: Vec<Command>,
+    /// True when the first member to apply it was done with it.
+    is_whole: bool,
+    /// Revision and compact revision at its end.
+    after: (i64, i64),
+    hash: Option<u32>,
+}
+
+/// What the first member to get there did; all others must do the same.
+#[derive(Debug, Default)]
+pub(crate) struct Truth {
+    /// From index 1 on.
+    entries: Vec<Entry>,
+    /// Where each command was applied first, by its digest: no two commands have the same bytes.
+    places: BTreeMap<u64, (u64, usize)>,
+    pub model: Model,
+    pub hashes: u64,
+    pub compactions: u64,
+}
+
+impl Truth {
+    /// A command, the `ordinal`-th of the entry at `at`, was applied and left a member at these revisions.
+    pub fn command(
+        &mut self,
+        at: Position,
+        ordinal: usize,
+        bytes: &Bytes,
+        after: (i64, i64),
+    ) -> Result<(), String> {
+        let digest = fold(0, bytes);
+        let entry = self.entry_at(at)?;
+        if let Some(known) = entry.commands.get(ordinal) {
+            return match known.digest == digest && known.after == after {
+                true => Ok(()),
+                false => Err(format!(
+                    "command {ordinal} of entry {at:?} left one member at {:?}, another at {after:?}",
+                    known.after
+                )),
+            };
+        }
+        if entry.is_whole {
+            return Err(format!("entry {at:?} has a command {ordinal} on one member only"));
+        }
+        if let Some((index, before)) = self.places.insert(digest, (at.index, ordinal)) {
+            return Err(format!(
+                "a command was committed twice: as command {before} of entry {index}, and as {ordinal} of {at:?}"
+            ));
+        }
+        let kind = command::decode(bytes).map_err(|error| error.to_string())?;
+        let compacted = self.model.compact_revision;
+        let answer = self.model.apply(&kind)?;
+        let foretold = (self.model.revision, self.model.compact_revision);
+        if foretold != after {
+            return Err(format!("{kind:?} left the store at {after:?}, the oracle at {foretold:?}"));
+        }
+        self.compactions += u64::from(compacted != self.model.compact_revision);
+        self.entry_at(at)?.commands.push(Command { digest, answer, after });
+        Ok(())
+    }
+
+    /// A member finished the entry at `at`, which held so many commands.
+    pub fn entry(&mut self, at: Position, commands: usize, store: &Store) -> Result<(), String> {
+        let after = (store.revision(), store.compact_revision());
+        let entry = self.entry_at(at)?;
+        if entry.commands.len() != commands || (entry.is_whole && entry.after != after) {
+            return Err(format!(
+                "entry {at:?} is {entry:?}, and another with {commands} commands at {after:?}"
+            ));
+        }
+        (entry.is_whole, entry.after) = (true, after);
+        if at.index.is_multiple_of(HASH_EVERY) { self.state(at.index, store) } else { Ok(()) }
+    }
+
+    /// The whole state of a member that stands at `index` is that of all others when they stood there.
+    pub fn state(&mut self, index: u64, store: &Store) -> Result<(), String> {
+        let Some(entry) = (index as usize).checked_sub(1).and_then(|at| self.entries.get_mut(at)) else {
+            return if index == 0 {
+                Ok(())
+            } else {
+                Err(format!("a store stands at {index}, which nobody applied"))
+            };
+        };
+        let after = (store.revision(), store.compact_revision());
+        if entry.after != after {
+            return Err(format!("a store at entry {index} is at {after:?}, not at {:?}", entry.after));
+        }
+        let found = store.hash_kv(0).map_err(|error| format!("hash at entry {index}: {error}"))?;
+        if (found.hash_revision, found.compact_revision) != after {
+            return Ok(()); // One that is remembered from a compaction, as etcd does.
+        }
+        self.hashes += 1;
+        match entry.hash.replace(found.hash) {
+            Some(known) if known != found.hash => {
+                Err(format!("state hash {:08x} and {known:08x} at entry {index}", found.hash))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn entry_at(&mut self, at: Position) -> Result<&mut Entry, String> {
+        let (known, place) = (self.entries.len(), at.index as usize - 1);
+        if place > known {
+            return Err(format!("entry {at:?} was applied, though nobody applied {}", known + 1));
+        }
+        if place == known {
+            self.entries.push(Entry { term: at.term, ..Entry::default() });
+        }
+        let entry = &mut self.entries[place];
+        if entry.term != at.term {
+            return Err(format!("entry {} is of term {} and of term {}", at.index, entry.term, at.term));
+        }
+        Ok(entry)
+    }
+
+    pub fn last(&self) -> Position {
+        Position { index: self.entries.len() as u64, term: self.entries.last().map_or(0, |entry| entry.term) }
+    }
+
+    /// Whether a command of the entry is this one and was to be answered like this.
+    pub fn answers(&self, index: u64, digest: u64, answer: &Summary) -> Result<(), String> {
+        let commands = &self.entries[index as usize - 1].commands;
+        if commands.iter().any(|command| command.digest == digest && command.answer == *answer) {
+            return Ok(());
+        }
+        let foretold: Vec<_> = commands.iter().filter(|c| c.digest == digest).map(|c| &c.answer).collect();
+        Err(format!("a command of entry {index} was answered {answer:?}; the oracle says {foretold:?}"))
+    }
+}
+
+/// What is known of the elections, and of each member's own history.
+#[derive(Debug, Default)]
+pub(crate) struct Elections {
+    leaders: BTreeMap<u64, u64>,
+}
+
+impl Elections {
+    /// Looks at a member after its turn. True if it leads a term that no member was seen to lead before.
+    pub fn observe(&mut self, id: u64, gauges: Gauges) -> Result<bool, Breach> {
+        if gauges.role != Role::Leader {
+            return Ok(false);
+        }
+        match self.leaders.insert(gauges.term, id) {
+            Some(other) if other != id => {
+                Err(format!("members {other} and {id} both led term {}", gauges.term).into())
+            }
+            other => Ok(other.is_none()),
+        }
+    }
+
+    /// Whether no member was ever seen to lead a later term. A leader of an older one, elected by votes that came late, need
+    /// not hold what has been committed since.
+    pub fn is_newest(&self, term: u64) -> bool {
+        self.leaders.last_key_value().is_none_or(|(newest, _)| *newest <= term)
+    }
+
+    pub fn count(&self) -> usize {
+        self.leaders.len()
+    }
+}
+
+/// What a member said of itself the last time; it may only go on from there.
+pub(crate) fn goes_on(before: Option<Gauges>, now: Gauges) -> Result<(), Breach> {
+    let Some(before) = before else { return Ok(()) };
+    if now.term < before.term || now.commit < before.commit {
+        return Err(format!("a member went back from {before:?} to {now:?}").into());
+    }
+    if now.commit > now.last_index {
+        return Err(format!("a member knows more committed than it has: {now:?}").into());
+    }
+    Ok(())
+}
+
+/// Entries compared in one check: the newest ones, where logs differ.
+const COMPARED_MAX: u64 = 64;
+
+/// Two logs, each given as "term at index": from the newest entry on which they agree, they agree downwards. What one of
+/// them has trimmed is not compared.
+pub(crate) fn logs_match(
+    last: u64,
+    one: impl Fn(u64) -> Option<u64>,
+    other: impl Fn(u64) -> Option<u64>,
+) -> Result<(), Breach> {
+    let mut agreed = false;
+    for index in (last.saturating_sub(COMPARED_MAX) + 1..=last).rev() {
+        let (Some(one), Some(other)) = (one(index), other(index)) else { return Ok(()) };
+        if agreed && one != other {
+            return Err(format!("two logs agree on entry {} but not on {index}", index + 1).into());
+        }
+        agreed |= one == other;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use api::etcdserverpb::{CompactionRequest, PutRequest};
+    use state_machine::command::Kind;
+
+    use super::*;
+
+    fn at(index: u64, term: u64) -> Position {
+        Position { index, term }
+    }
+
+    fn put(key: &str, value: &str) -> Bytes {
+        let (key, value) = (Bytes::copy_from_slice(key.as_bytes()), Bytes::copy_from_slice(value.as_bytes()));
+        command::encode(Kind::Put(PutRequest { key, value, ..PutRequest::default() }))
+    }
+
+    #[test]
+    fn members_that_applied_different_commands_are_caught() {
+        for (position, command, after) in [
+            (at(1, 2), put("a", "1"), (2, -1)),
+            (at(1, 1), put("a", "2"), (2, -1)),
+            (at(1, 1), put("a", "1"), (3, -1)),
+        ] {
+            let mut truth = Truth::default();
+            truth.command(at(1, 1), 0, &put("a", "1"), (2, -1)).unwrap();
+            truth.command(at(1, 1), 0, &put("a", "1"), (2, -1)).unwrap();
+            assert!(truth.command(position, 0, &command, after).is_err(), "{position:?} {after:?}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_is_committed_twice_is_caught() {
+        for second in [(at(1, 1), 1), (at(2, 1), 0)] {
+            let mut truth = Truth::default();
+            truth.command(at(1, 1), 0, &put("a", "1"), (2, -1)).unwrap();
+            if second.0.index == 2 {
+                truth.entries[0].is_whole = true;
+            }
+            let error = truth.command(second.0, second.1, &put("a", "1"), (3, -1)).unwrap_err();
+            assert!(error.contains("committed twice"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_revision_that_the_oracle_does_not_come_to_is_caught() {
+        let mut truth = Truth::default();
+        assert!(truth.command(at(1, 1), 0, &put("a", "1"), (3, -1)).is_err(), "one put is one revision");
+        let mut truth = Truth::default();
+        let compact = command::encode(Kind::Compact(CompactionRequest { revision: 1, physical: false }));
+        truth.command(at(1, 1), 0, &compact, (1, 1)).unwrap();
+        assert!(truth.command(at(2, 1), 0, &compact, (1, 2)).is_err(), "a compaction that was refused");
+    }
+
+    #[test]
+    fn an_entry_that_nobody_could_know_is_caught() {
+        assert!(Truth::default().command(at(2, 1), 0, &put("a", "1"), (2, -1)).is_err());
+    }
+
+    #[test]
+    fn an_answer_is_held_against_the_command_and_the_oracle() {
+        let mut truth = Truth::default();
+        truth.command(at(1, 1), 0, &put("a", "1"), (2, -1)).unwrap();
+        let digest = fold(0, &put("a", "1"));
+        truth.answers(1, digest, &vec![1, 2]).unwrap();
+        assert!(truth.answers(1, digest, &vec![1, 3]).is_err());
+        assert!(truth.answers(1, fold(0, &put("b", "1")), &vec![1, 2]).is_err());
+    }
+
+    #[test]
+    fn two_leaders_of_one_term_are_caught() {
+        let mut elections = Elections::default();
+        let gauges = |term| Gauges { role: Role::Leader, leader: None, term, commit: 0, last_index: 0 };
+        assert!(elections.observe(1, gauges(5)).unwrap());
+        assert!(!elections.observe(1, gauges(5)).unwrap());
+        elections.observe(2, gauges(6)).unwrap();
+        assert!(elections.is_newest(6) && !elections.is_newest(5));
+        assert!(elections.observe(2, gauges(5)).is_err());
+    }
+
+    #[test]
+    fn a_member_that_goes_back_is_caught() {
+        let gauges =
+            |term, commit| Gauges { role: Role::Follower, leader: None, term, commit, last_index: 9 };
+        goes_on(Some(gauges(5, 7)), gauges(5, 8)).unwrap();
+        assert!(goes_on(Some(gauges(5, 7)), gauges(4, 8)).is_err());
+        assert!(goes_on(Some(gauges(5, 7)), gauges(6, 6)).is_err());
+        assert!(goes_on(Some(gauges(5, 7)), gauges(6, 10)).is_err());
+    }
+
+    #[test]
+    fn logs_that_agree_above_a_difference_are_caught() {
+        let log = |terms: &'static [u64]| {
+            move |index: u64| terms.get(index as usize - 1).copied().filter(|term| *term > 0)
+        };
+        assert!(logs_match(3, log(&[1, 1, 2]), log(&[1, 1, 3])).is_ok());
+        assert!(logs_match(3, log(&[1, 1, 2]), log(&[1, 2, 2])).is_err());
+        assert!(logs_match(3, log(&[0, 1, 2]), log(&[7, 1, 2])).is_ok(), "trimmed");
+    }
+}

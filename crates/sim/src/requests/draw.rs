@@ -1,0 +1,145 @@
+//! What clients ask for: puts, deletes, transactions, compactions, and reads of all sorts.
+//!
+//! Requests are such as pass the checks before consensus: what they are refused for afterwards (a compacted revision, one
+//! in the future) is part of the story.
+
+use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::{
+    CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
+use bytes::Bytes;
+use state_machine::command::Kind;
+
+use crate::chance::{Chance, mix};
+use crate::plan::Temper;
+
+/// What a member is asked for.
+pub(crate) enum Ask {
+    Write(Kind),
+    /// Waits for a read point.
+    Read(RangeRequest),
+    /// Answered from the member's store at once.
+    Serializable(RangeRequest),
+}
+
+/// Draws requests from chance. `id` makes values unique; `newest` is the newest revision that any client was told of.
+pub(crate) struct Draw<'a> {
+    pub temper: &'a Temper,
+    pub chance: &'a mut Chance,
+    pub id: u64,
+    pub newest: i64,
+}
+
+impl Draw<'_> {
+    pub fn ask(mut self) -> Ask {
+        match self.chance.within(0, 100) {
+            0..42 => Ask::Write(Kind::Put(self.put())),
+            42..50 => Ask::Write(Kind::DeleteRange(self.delete())),
+            50..64 => Ask::Write(Kind::Txn(self.txn())),
+            64..67 => Ask::Write(Kind::Compact(self.compaction())),
+            67..90 => Ask::Read(self.range()),
+            _ => Ask::Serializable(self.range()),
+        }
+    }
+
+    fn key(&mut self) -> Bytes {
+        key(self.chance.within(0, self.temper.keys))
+    }
+
+    fn put(&mut self) -> PutRequest {
+        // Sizes differ, so that groups, segments, batches and blocks do as well.
+        let size = self.chance.within(8, self.temper.value_bytes_max) as usize;
+        PutRequest { key: self.key(), value: value(self.id, size), ..PutRequest::default() }
+    }
+
+    fn delete(&mut self) -> DeleteRangeRequest {
+        let (key, range_end) = self.keys();
+        DeleteRangeRequest { key, range_end, prev_kv: false }
+    }
+
+    /// One key, or some neighbours.
+    fn keys(&mut self) -> (Bytes, Bytes) {
+        let from = self.chance.within(0, self.temper.keys);
+        if self.chance.per_mille(700) {
+            return (key(from), Bytes::new());
+        }
+        (key(from), key(from + self.chance.within(1, 4)))
+    }
+
+    /// Mostly the newest; else an older one, which may be compacted, or one that is not written yet.
+    fn revision(&mut self) -> i64 {
+        match self.chance.within(0, 10) {
+            0..6 => 0,
+            6..9 => (self.newest - self.chance.within(0, 60) as i64).max(0),
+            _ => self.newest + self.chance.within(0, 4) as i64,
+        }
+    }
+
+    fn range(&mut self) -> RangeRequest {
+        let (key, range_end) = self.keys();
+        RangeRequest { key, range_end, revision: self.revision(), ..RangeRequest::default() }
+    }
+
+    fn compaction(&mut self) -> CompactionRequest {
+        // Not at 0, although that is allowed: from then on etcd, and this store as well, answers a question for the
+        // newest hash with that of revision 0.
+        let revision = (self.newest - self.chance.within(0, 40) as i64).max(1);
+        CompactionRequest { revision, physical: false }
+    }
+
+    fn txn(&mut self) -> TxnRequest {
+        let count = self.chance.within(0, 3);
+        let compare = (0..count).map(|_| self.compare()).collect();
+        // Keys of one branch differ: a revision changes a key once.
+        let first = self.chance.within(0, self.temper.keys);
+        let mut success = vec![self.op(first)];
+        success.push(self.op(first + 1));
+        TxnRequest { compare, success, failure: vec![self.op(first)] }
+    }
+
+    fn compare(&mut self) -> Compare {
+        let results =
+            [CompareResult::Equal, CompareResult::Greater, CompareResult::Less, CompareResult::NotEqual];
+        let revision = (self.newest - self.chance.within(0, 10) as i64).max(0);
+        let (target, union) = match self.chance.within(0, 4) {
+            0 => (CompareTarget::Version, TargetUnion::Version(self.chance.within(0, 4) as i64)),
+            1 => (CompareTarget::Create, TargetUnion::CreateRevision(revision)),
+            2 => (CompareTarget::Mod, TargetUnion::ModRevision(revision)),
+            _ => (CompareTarget::Value, TargetUnion::Value(value(self.id / 2, 8))),
+        };
+        Compare {
+            result: *self.chance.pick(&results) as i32,
+            target: target as i32,
+            key: self.key(),
+            target_union: Some(union),
+            ..Compare::default()
+        }
+    }
+
+    fn op(&mut self, on: u64) -> RequestOp {
+        let request = match self.chance.within(0, 4) {
+            0 => Request::RequestRange(self.range()),
+            1 => Request::RequestDeleteRange(DeleteRangeRequest {
+                key: key(on),
+                ..DeleteRangeRequest::default()
+            }),
+            _ => Request::RequestPut(PutRequest { key: key(on), ..self.put() }),
+        };
+        RequestOp { request: Some(request) }
+    }
+}
+
+fn key(number: u64) -> Bytes {
+    Bytes::from(format!("key{number:02}"))
+}
+
+/// No two requests have the same. Most are noise, or packing would leave little to log, to trim and to stream; some are dull, so that
+/// batches are packed as well.
+fn value(id: u64, size: usize) -> Bytes {
+    if id.is_multiple_of(8) {
+        return Bytes::from(format!("{id:0size$}"));
+    }
+    let noise = (0..).flat_map(|part: u64| mix(id << 16 | part).to_le_bytes());
+    noise.take(size).collect()
+}

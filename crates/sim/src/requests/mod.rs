@@ -1,0 +1,7 @@
+//! Requests of clients, and what came of them.
+
+mod draw; // what is asked for
+
+mod clients; // what came of what was asked for
+
+pub(crate) use clients::{Clients, Handed, RequestId, check_range};

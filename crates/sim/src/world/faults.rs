@@ -1,0 +1,338 @@
+//! What goes wrong: partitions, crashes, pauses, bad weather, bad disks, bad clocks, lost stores; and how everything heals.
+//!
+//! Faults overlap as they come: a member may crash inside a partition while another stands still. Any number of members
+//! may be down at once, all of them included; what was acknowledged must survive that.
+
+use raft_node::{Event, Lane};
+use wal::testing::Fault;
+
+use super::happening::{Absence, Happening, Phase};
+use super::state::World;
+use crate::chance::Chance;
+use crate::count::Count;
+use crate::member::StoreDisk;
+use crate::member::{Clock, Sloth, Trouble};
+use crate::network::{Backlog, Network, Tail, Weather};
+use crate::plan::{MILLISECOND, SECOND, Vice};
+
+impl World {
+    /// One thing goes wrong, or the network heals, and the next one of its kind is planned.
+    pub(super) fn fault(&mut self, number: usize) -> Result<(), Trouble> {
+        if self.phase != Phase::Faults {
+            return Ok(());
+        }
+        let next = self.vices[number].wait();
+        self.after(next, Happening::Fault { vice: number });
+        // Taken out while it is used: everything about this fault is drawn from its own numbers.
+        let vice = self.vices[number].vice;
+        let mut chance = self.vices[number].chance.clone();
+        let went = self.carry_out(vice, &mut chance);
+        self.vices[number].chance = chance;
+        went
+    }
+
+    fn carry_out(&mut self, vice: Vice, chance: &mut Chance) -> Result<(), Trouble> {
+        let victim = chance.within(1, self.plan.members + 1);
+        // Half of what hits one member hits the leader: that is where most can go wrong.
+        let victim = self.leader().filter(|_| chance.per_mille(500)).unwrap_or(victim);
+        match vice {
+            Vice::Partition => self.partition(chance),
+            Vice::Heal => self.network.heal(),
+            Vice::Weather => {
+                self.network.weather = Weather::rough(chance);
+                self.count(Count::Weathers);
+            }
+            // Half of the crashes wait until the member has something to write, and meet it there.
+            Vice::Crash if chance.per_mille(500) => self.site(victim).doomed = true,
+            Vice::Crash => self.crash(victim),
+            Vice::AllDown => {
+                self.count(Count::AllDown);
+                self.ids().for_each(|id| self.crash(id));
+            }
+            Vice::SlowDisk => {
+                let sync_max = chance.within(20 * MILLISECOND, 500 * MILLISECOND);
+                let until = self.now + chance.within(SECOND, 5 * SECOND);
+                self.site(victim).sloth = Sloth { sync_max, until, stalled_until: 0 };
+                self.count(Count::SlowDisks);
+            }
+            Vice::StalledDisk => {
+                self.site(victim).sloth.stalled_until = self.now + chance.within(SECOND / 2, 5 * SECOND);
+                self.count(Count::StalledDisks);
+            }
+            Vice::StalledStore => {
+                self.site(victim).store_stalled_until = self.now + chance.within(SECOND / 2, 5 * SECOND);
+                self.count(Count::StalledStores);
+            }
+            Vice::FailingDisk => self.failing_disk(victim, chance),
+            Vice::FullDisk => self.full_disk(victim, chance),
+            Vice::LostStore => self.lost_store(victim),
+            Vice::LostDisk if chance.per_mille(500) => self.lose_disk_of_majority(chance),
+            Vice::LostDisk => self.lost_disk(victim, &[]),
+            Vice::Pause => {
+                self.site(victim).paused_until = self.now + chance.within(50 * MILLISECOND, 4 * SECOND);
+                self.count(Count::Pauses);
+            }
+            Vice::Clock => self.wrong_clock(victim, chance),
+            Vice::Transfer => return self.move_leadership(victim),
+            Vice::Tails => {
+                // Up to a dozen election timeouts. A spell ends when the next one begins.
+                let messages = *chance.pick(&[0, 5, 30]);
+                self.network.tail = Tail { messages, delay_max: chance.within(SECOND, 12 * SECOND) };
+                self.count(Count::Tails);
+            }
+            Vice::Lane => self.break_lane(victim, chance),
+        }
+        Ok(())
+    }
+
+    /// One direction between the victim and another member stops for one lane.
+    fn break_lane(&mut self, victim: u64, chance: &mut Chance) {
+        let other = chance.within(1, self.plan.members + 1);
+        let (from, to) = if chance.per_mille(500) { (victim, other) } else { (other, victim) };
+        let lane = *chance.pick(&[Lane::Urgent, Lane::Bulk]);
+        let until = self.now + chance.within(50 * MILLISECOND, 8 * SECOND);
+        let backlog = *chance.pick(&[Backlog::Lost, Backlog::Delivered, Backlog::Delivered]);
+        if from != to {
+            self.network.break_lane(from, to, lane, until, backlog);
+            self.count(Count::BrokenLanes);
+        }
+    }
+
+    /// A disk of the member takes nothing more for a while; the member stops and cannot start meanwhile.
+    fn full_disk(&mut self, id: u64, chance: &mut Chance) {
+        let until = self.now + chance.within(SECOND / 2, 6 * SECOND);
+        let is_log = chance.per_mille(500);
+        let now = self.now;
+        let site = self.site(id);
+        *(if is_log { &mut site.log_full_until } else { &mut site.store_full_until }) = until;
+        site.fill_disks(now);
+        self.count(Count::DisksStayFull);
+    }
+
+    fn partition(&mut self, chance: &mut Chance) {
+        // Mostly a shape of its own, sometimes one upon another.
+        if chance.per_mille(700) {
+            self.network.heal();
+        }
+        let ids: Vec<u64> = self.ids().collect();
+        let leader = self.leader();
+        let shape = self.network.partition(&ids, leader, chance);
+        self.count(shape);
+    }
+
+    /// The member dies; its clients hear nothing more, and it comes back after a while.
+    pub(super) fn crash(&mut self, id: u64) {
+        if self.see(id).up.is_none() {
+            return;
+        }
+        let counts = self.sites[id as usize - 1].crash(&mut self.chances.members);
+        counts.into_iter().for_each(|count| self.count(count));
+        self.comes_back(id);
+    }
+
+    /// One of the next calls to one of the member's disks fails, perhaps one of its next start.
+    fn failing_disk(&mut self, id: u64, chance: &mut Chance) {
+        let fault = *chance.pick(&[Fault::InputOutput, Fault::NoSpace]);
+        let calls = chance.within(0, 30);
+        let site = self.site(id);
+        site.armed = true;
+        if calls.is_multiple_of(2) {
+            site.disk.fail_at(site.disk.calls() + calls, fault);
+        } else {
+            site.store_disk.fail_after(calls, fault);
+        }
+        self.tell(|| format!("a disk of member {id} fails after {calls} calls: {fault:?}"));
+        if fault == Fault::NoSpace {
+            self.report.add(Count::DisksFull, 1);
+        } else {
+            self.report.add(Count::DiskErrors, 1);
+        }
+        if chance.per_mille(300) && self.see(id).up.is_some() {
+            // It is the start that meets the error.
+            self.site(id).up = None;
+            self.comes_back(id);
+        }
+    }
+
+    /// A disk failed: the process has ended, and is started again later.
+    pub(super) fn disk_failed(&mut self, id: u64) {
+        self.tell(|| format!("member {id} stops: its disk failed"));
+        self.sites[id as usize - 1].stop_failed(&mut self.chances.members);
+        self.comes_back(id);
+    }
+
+    fn comes_back(&mut self, id: u64) {
+        for request in self.clients.open_at(id) {
+            self.gone(request);
+        }
+        let down = if self.phase == Phase::Faults { 5 * SECOND } else { SECOND / 2 };
+        let down = self.chances.members.within(10 * MILLISECOND, down);
+        self.after(down, Happening::Restart { to: id });
+    }
+
+    /// The store's disk is replaced by an empty one; the log's stays.
+    ///
+    /// Of a minority only: what most members have lost cannot be restored. And of a lone member only while its log begins at the
+    /// beginning, and nothing waits for its disk: that could be a trim, which the crash may still carry out.
+    fn lost_store(&mut self, id: u64) {
+        let wiped = self.lacking_data(id);
+        let site = self.see(id);
+        let begins = site.synced.as_ref().is_some_and(|log| log.start().index.0 == 0);
+        let replays = begins && site.up.as_ref().is_some_and(|up| up.jobs.is_empty());
+        if 2 * (wiped + 1) >= self.plan.members && !(replays && self.plan.members == 1) {
+            return;
+        }
+        self.crash(id);
+        if self.see(id).up.is_none() {
+            let site = self.site(id);
+            (site.store_disk, site.wiped) = (StoreDisk::default(), true);
+            self.count(Count::LostStores);
+        }
+    }
+
+    /// How many members other than this one lack what they once acknowledged.
+    fn lacking_data(&self, id: u64) -> u64 {
+        self.sites.iter().filter(|site| site.lacks_data() && site.id != id).count() as u64
+    }
+
+    /// The disks of log and store are replaced by empty ones. Of a minority only, and in clusters that have begun on all
+    /// members but a minority: two empty logs of three are a first start to all that can be asked.
+    pub(super) fn lost_disk(&mut self, id: u64, unreachable: &[u64]) {
+        let others = self.sites.iter().filter(|site| site.id != id);
+        let empty = others.filter(|site| !site.has_entries()).count() as u64;
+        let is_minority = |count: u64| 2 * count < self.plan.members;
+        if !is_minority(self.lacking_data(id) + 1) || !is_minority(empty + 1) {
+            return;
+        }
+        self.crash(id);
+        if self.see(id).up.is_none() {
+            self.site(id).wipe();
+            self.drop_messages_of(id);
+            self.count(Count::LostDisks);
+            self.network.heal();
+            self.isolate(unreachable);
+        }
+    }
+
+    /// For a while a bare majority commits alone. Then one of it loses its disks, and starts with only those in reach that
+    /// missed all that.
+    fn lose_disk_of_majority(&mut self, chance: &mut Chance) {
+        let Some(leader) = self.leader().filter(|_| self.plan.members > 2) else { return };
+        let start = chance.within(0, self.plan.members);
+        let others = (0..self.plan.members).map(|offset| (start + offset) % self.plan.members + 1);
+        let others: Vec<u64> = others.filter(|id| *id != leader).collect();
+        let (majority, lagging) = others.split_at(self.plan.members as usize / 2);
+        self.network.heal();
+        self.isolate(lagging);
+        let mut unreachable = majority.to_vec();
+        unreachable[0] = leader;
+        let delay = chance.within(200 * MILLISECOND, 2 * SECOND);
+        self.after(delay, Happening::LoseDisk { to: majority[0], unreachable });
+    }
+
+    /// Cuts these members off from all others, and not from each other.
+    fn isolate(&mut self, isolated: &[u64]) {
+        for one in isolated {
+            for other in self.ids().filter(|other| !isolated.contains(other)) {
+                self.network.cut(*one, other);
+                self.network.cut(other, *one);
+            }
+        }
+    }
+
+    fn wrong_clock(&mut self, id: u64, chance: &mut Chance) {
+        let until = self.now + chance.within(SECOND, 8 * SECOND);
+        match chance.within(0, 3) {
+            0 => {
+                self.site(id).clock = Clock { stretch: chance.within(150, 700), until };
+                self.count(Count::FastClocks);
+            }
+            1 => {
+                self.site(id).clock = Clock { stretch: chance.within(2_000, 40_000), until };
+                self.count(Count::SlowClocks);
+            }
+            _ => {
+                let (boot, ticks) = (self.see(id).boots, chance.within(5, 60));
+                self.after(0, Happening::Burst { to: id, boot, ticks });
+                self.count(Count::ClockJumps);
+            }
+        }
+    }
+
+    fn move_leadership(&mut self, to: u64) -> Result<(), Trouble> {
+        let Some(leader) = self.leader() else { return Ok(()) };
+        self.count(Count::Transfers);
+        self.site(leader).handle(Event::TransferLeader { to })?;
+        self.turn(leader)
+    }
+
+    /// The faults end, but for a minority that is missing. The majority has to serve.
+    pub(super) fn reduce(&mut self) -> Result<(), Trouble> {
+        let mut chance = Chance::stream(self.plan.seed, "absent");
+        self.begin(Phase::Reduced);
+        let count = chance.within(1, (self.plan.members - 1) / 2 + 1);
+        // Those that lost data are missing first, then perhaps the leader.
+        let mut order: Vec<u64> = self.ids().filter(|id| self.see(*id).lacks_data()).collect();
+        order.extend(self.leader().filter(|_| chance.per_mille(500)));
+        let start = chance.within(0, self.plan.members);
+        order.extend((0..self.plan.members).map(|offset| (start + offset) % self.plan.members + 1));
+        for id in order {
+            if (self.absent.len() as u64) < count {
+                let absences =
+                    [Absence::Down, Absence::Down, Absence::Isolated, Absence::Deaf, Absence::Mute];
+                self.absent.entry(id).or_insert(*chance.pick(&absences));
+            }
+        }
+        self.count(Count::Reductions);
+        let absent = self.absent.clone();
+        self.tell(|| format!("missing: {absent:?}"));
+        for (id, absence) in absent {
+            if absence == Absence::Down {
+                self.crash(id);
+            }
+            for other in self.ids().filter(|other| *other != id) {
+                if absence != Absence::Mute {
+                    self.network.cut(other, id);
+                }
+                if absence != Absence::Deaf {
+                    self.network.cut(id, other);
+                }
+            }
+        }
+        self.start_all()
+    }
+
+    /// The end of all faults: members that are down come up, and from now on everything works.
+    pub(super) fn heal(&mut self) -> Result<(), Trouble> {
+        if self.phase == Phase::Reduced {
+            self.check_served()?;
+        }
+        self.absent.clear();
+        self.begin(Phase::Calm);
+        self.start_all()
+    }
+
+    /// A phase without faults begins.
+    fn begin(&mut self, phase: Phase) {
+        (self.phase, self.phase_began, self.served) = (phase, self.now, None);
+        self.network = Network::new(self.temper.order);
+        self.deliver_backlog();
+        for id in self.ids() {
+            let site = self.site(id);
+            site.paused_until = 0;
+            site.clock.until = 0;
+            site.sloth = Sloth::default();
+            site.doomed = false;
+            site.disarm();
+        }
+    }
+
+    fn start_all(&mut self) -> Result<(), Trouble> {
+        for id in self.ids() {
+            if self.see(id).up.is_none() && self.absent.get(&id) != Some(&Absence::Down) {
+                self.boot(id)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! Members whose log was empty at their start ask the others, as `peer::confirm` of the process does.
+
+use raft_node::{Event, PeerState};
+
+use super::happening::Happening;
+use super::state::World;
+use crate::count::Count;
+use crate::member::Trouble;
+use crate::plan::{MILLISECOND, SECOND};
+
+impl World {
+    /// All others are asked, and again after a while.
+    pub fn inquire(&mut self, to: u64, boot: u64) -> Result<(), Trouble> {
+        if self.is_away(to, boot) || self.see(to).up.as_ref().is_none_or(|up| up.inquiry.is_none()) {
+            return Ok(());
+        }
+        let pause = self.chances.inquiries.within(20 * MILLISECOND, SECOND);
+        self.after(pause, Happening::Inquire { to, boot });
+        if self.pause_left(to).is_some() {
+            return Ok(());
+        }
+        for peer in self.ids().filter(|peer| *peer != to) {
+            if let Some(delay) = self.passes(to, peer) {
+                self.after(delay, Happening::Asked { to: peer, asker: to, boot });
+            }
+        }
+        Ok(())
+    }
+
+    pub fn asked(&mut self, to: u64, asker: u64, boot: u64) -> Result<(), Trouble> {
+        if let Some(left) = self.pause_left(to) {
+            self.after(left, Happening::Asked { to, asker, boot });
+            return Ok(());
+        }
+        // A connection breaks with the process that opened it.
+        let Some(up) = self.site(to).up.as_mut() else { return Ok(()) };
+        let answer = up.node.answer_member(asker);
+        if let Some(delay) = self.passes(to, asker) {
+            self.after(delay, Happening::Answered { to: asker, boot, peer: to, answer });
+        }
+        self.turn(to)
+    }
+
+    pub fn answered(&mut self, to: u64, boot: u64, peer: u64, answer: PeerState) -> Result<(), Trouble> {
+        if self.is_away(to, boot) {
+            return Ok(());
+        }
+        let up = self.site(to).up.as_mut().expect("it is up");
+        let Some(inquiry) = up.inquiry.as_mut() else { return Ok(()) };
+        inquiry.note(peer, answer);
+        let Some(confirmation) = inquiry.confirmation() else { return Ok(()) };
+        up.inquiry = None;
+        self.count(Count::Confirmed);
+        self.tell(|| format!("member {to}: {confirmation:?}"));
+        self.site(to).handle(Event::Confirmed(confirmation))?;
+        self.turn(to)
+    }
+
+    /// Once a wiped member has again what its old log held, all of it synced, the loss of another one is a single one.
+    pub fn note_caught_up(&mut self, id: u64) {
+        let site = self.see(id);
+        let Some(last) = site.lost_log else { return };
+        let synced = site.synced.as_ref().map(|log| log.last().index.0);
+        let is_back = site.up.as_ref().is_some_and(|up| {
+            !up.node.is_held() && synced == Some(up.node.gauges().last_index) && site.applied() >= last
+        });
+        if is_back {
+            self.site(id).lost_log = None;
+            self.count(Count::CaughtUp);
+        }
+    }
+
+    /// The time that a question or an answer takes, if the way is open.
+    fn passes(&mut self, from: u64, to: u64) -> Option<u64> {
+        let is_open = self.network.reaches(from, to) && self.network.reaches(to, from);
+        let chance = &mut self.chances.inquiries;
+        let delay = chance.within(50, self.network.weather.delay_max + 51);
+        (is_open && !chance.per_mille(self.network.weather.loss)).then_some(delay)
+    }
+}

@@ -1,0 +1,27 @@
+//! Time, and what happens next.
+//!
+//! A queue of happenings, ordered by time and then by when they were planned. Each is carried out on one member,
+//! which then turns; what that calls for is planned in its turn.
+//!
+//! ```text
+//!   faults ──▶ in some seeds: a minority is missing, all else works ──▶ calm ──▶ verdict
+//! ```
+//!
+//! In the second phase the majority must serve; in the third all must serve, and come to one state.
+//!
+//! * `steps` carries happenings out, `faults` makes things go wrong, `verdict` judges.
+//! * A member whose disk fails stops and is started again later; a breach ends the story.
+
+mod happening; // what can happen, and when
+mod state; // everything there is in a story
+
+mod faults; // what goes wrong
+mod inquiries; // of members whose log is empty
+mod steps; // what happens to a member
+mod streams; // snapshots on their way
+mod verdict; // how a story must end
+
+mod run; // plays a story
+
+pub use run::{run, run_traced};
+pub use state::Trace;

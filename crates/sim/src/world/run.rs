@@ -1,0 +1,52 @@
+//! Plays a story: takes what is planned, in order, until it ends.
+
+use std::cmp::Reverse;
+
+use super::state::{Trace, World};
+use crate::count::Report;
+use crate::member::Trouble;
+use crate::oracle::Breach;
+use crate::plan::{Plan, SECOND};
+
+/// Plays a story to its end.
+pub fn run(plan: Plan) -> Result<Report, Breach> {
+    play(plan, None)
+}
+
+/// Plays a story and tells it.
+pub fn run_traced(plan: Plan, trace: Trace) -> Result<Report, Breach> {
+    play(plan, Some(trace))
+}
+
+fn play(plan: Plan, trace: Option<Trace>) -> Result<Report, Breach> {
+    let mut world = World::new(plan, trace);
+    for id in world.ids() {
+        world.guarded(|world| world.boot(id))?;
+    }
+    while let Some(Reverse(next)) = world.queue.pop() {
+        if next.at > world.end {
+            break;
+        }
+        world.now = next.at;
+        world.note(&next.what);
+        world.guarded(|world| world.happen(next.what))?;
+    }
+    world.finish()
+}
+
+impl World {
+    /// Carries something out. If a disk failed on the way, its member stops there and then.
+    fn guarded(&mut self, work: impl FnOnce(&mut World) -> Result<(), Trouble>) -> Result<(), Breach> {
+        match work(self) {
+            Ok(()) => Ok(()),
+            Err(Trouble::Disk(id)) => {
+                self.disk_failed(id);
+                Ok(())
+            }
+            Err(Trouble::Breach(Breach(what))) => {
+                let seconds = self.now as f64 / SECOND as f64;
+                Err(Breach(format!("at {seconds:.3} s: {what}")))
+            }
+        }
+    }
+}

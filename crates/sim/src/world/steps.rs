@@ -1,0 +1,492 @@
+//! What happens to a member, one step at a time, and what must hold after each.
+
+use bytes::Bytes;
+use raft_node::{Event, Outbound, Released, apply_brief_first};
+
+use super::happening::{Absence, Happening, Phase};
+use super::state::World;
+use crate::count::Count;
+use crate::member::{Job, LocalDone, LocalTurn, Site, Trouble};
+use crate::network::Fate;
+use crate::oracle::{goes_on, logs_match};
+use crate::plan::{Flaw, MILLISECOND, SECOND};
+use crate::requests::{Handed, RequestId, check_range};
+
+const TICK: u64 = 100 * MILLISECOND;
+
+/// Before the end clients stop, and all members must catch up.
+const QUIET: u64 = 6 * SECOND;
+/// What a driver takes at most in one turn, independent of its clock.
+const TICKS_PER_TURN: u64 = 2;
+/// How often, of a thousand, the log thread is interrupted between two things that a sync released.
+const INTERRUPTED: u64 = 60;
+/// How often, of a thousand, the apply thread has the machine when the driver would apply a brief entry.
+const APPLYING: u64 = 100;
+/// How often a transport notices, of a thousand, that a message went nowhere.
+const NOTICED: u64 = 300;
+
+impl World {
+    pub fn happen(&mut self, what: Happening) -> Result<(), Trouble> {
+        match what {
+            Happening::Tick { to, boot } => self.tick(to, boot),
+            Happening::Burst { to, boot, ticks } => self.burst(to, boot, ticks),
+            Happening::Deliver { from, to, bytes } => self.deliver(from, to, bytes),
+            Happening::Unreachable { to, boot, peer } if !self.is_away(to, boot) => {
+                self.site(to).handle(Event::Unreachable { peer })?;
+                self.turn(to)
+            }
+            Happening::Unreachable { .. } => Ok(()),
+            Happening::Sync { to, boot } => self.sync(to, boot),
+            Happening::Release { to, boot } => self.release(to, boot),
+            Happening::Apply { to, boot } => self.apply(to, boot),
+            Happening::Maintain { to, boot } => self.maintain(to, boot),
+            Happening::Checkpoint { to, boot } if !self.is_away(to, boot) => {
+                match self.store_stall_left(to) {
+                    Some(left) => {
+                        self.after(left, Happening::Checkpoint { to, boot });
+                        Ok(())
+                    }
+                    None => self.checkpoint(to),
+                }
+            }
+            Happening::Checkpoint { .. } => Ok(()),
+            Happening::Stream { number } => self.stream(number),
+            Happening::Report { to, boot, peer, outcome } if !self.is_away(to, boot) => {
+                self.site(to).handle(Event::SnapshotReported { peer, outcome })?;
+                self.turn(to)
+            }
+            Happening::Report { .. } => Ok(()),
+            Happening::LoseDisk { to, unreachable } => {
+                if self.phase == Phase::Faults {
+                    self.lost_disk(to, &unreachable);
+                }
+                Ok(())
+            }
+            Happening::Inquire { to, boot } => self.inquire(to, boot),
+            Happening::Asked { to, asker, boot } => self.asked(to, asker, boot),
+            Happening::Answered { to, boot, peer, answer } => self.answered(to, boot, peer, answer),
+            Happening::Client { client, member } => self.client(client, member),
+            Happening::Restart { to } if self.see(to).up.is_none() && !self.stays_down(to) => self.boot(to),
+            Happening::Restart { .. } => Ok(()),
+            Happening::Crash { to } => {
+                if self.phase == Phase::Faults {
+                    self.crash(to);
+                }
+                Ok(())
+            }
+            Happening::Fault { vice } => self.fault(vice),
+            Happening::Reduce => self.reduce(),
+            Happening::Heal => self.heal(),
+        }
+    }
+
+    /// True if the member that this was meant for is down, or not the same run of it.
+    pub fn is_away(&self, id: u64, boot: u64) -> bool {
+        let site = self.see(id);
+        site.up.is_none() || site.boots != boot
+    }
+
+    pub fn pause_left(&self, id: u64) -> Option<u64> {
+        self.see(id).paused_until.checked_sub(self.now).filter(|left| *left > 0)
+    }
+
+    /// True if the member is down until the end of the phase.
+    fn stays_down(&self, id: u64) -> bool {
+        self.phase == Phase::Reduced && self.absent.get(&id) == Some(&Absence::Down)
+    }
+
+    /// How long the disk under the member's store still stands still.
+    pub fn store_stall_left(&self, id: u64) -> Option<u64> {
+        self.see(id).store_stalled_until.checked_sub(self.now).filter(|left| *left > 0)
+    }
+
+    pub fn boot(&mut self, id: u64) -> Result<(), Trouble> {
+        let (members, truth) = (self.plan.members, self.truth.clone());
+        let now = self.now;
+        let site = &mut self.sites[id as usize - 1];
+        site.fill_disks(now);
+        let counts = match site.boot(members, &truth, &mut self.chances.members) {
+            Err(Trouble::Disk(id)) => {
+                self.count(Count::FailedStarts);
+                return Err(Trouble::Disk(id));
+            }
+            booted => booted?,
+        };
+        counts.into_iter().for_each(|count| self.count(count));
+        let boot = self.see(id).boots;
+        let first = self.chances.members.within(1, TICK);
+        self.after(first, Happening::Tick { to: id, boot });
+        let first = self.chances.members.within(1, self.temper.maintain_wait_max);
+        self.after(first, Happening::Maintain { to: id, boot });
+        self.turn(id)?;
+        self.inquire(id, boot)
+    }
+
+    fn tick(&mut self, to: u64, boot: u64) -> Result<(), Trouble> {
+        if self.is_away(to, boot) {
+            return Ok(());
+        }
+        // Clocks drift by up to one part in fifty, and more when theirs is out of order.
+        let next = self.chances.members.within(TICK - TICK / 50, TICK + TICK / 50);
+        let clock = self.see(to).clock;
+        let stretch = if clock.until > self.now { clock.stretch } else { 1000 };
+        self.after(next * stretch / 1000, Happening::Tick { to, boot });
+        if self.pause_left(to).is_some() {
+            return Ok(()); // A member that stands still misses ticks.
+        }
+        self.site(to).handle(Event::Tick)?;
+        self.turn(to)?;
+        self.check_logs(to)
+    }
+
+    fn burst(&mut self, to: u64, boot: u64, ticks: u64) -> Result<(), Trouble> {
+        if self.is_away(to, boot) || self.pause_left(to).is_some() {
+            return Ok(());
+        }
+        for _ in 0..ticks.min(TICKS_PER_TURN) {
+            self.site(to).handle(Event::Tick)?;
+        }
+        if ticks > TICKS_PER_TURN {
+            self.after(MILLISECOND, Happening::Burst { to, boot, ticks: ticks - TICKS_PER_TURN });
+        }
+        self.turn(to)
+    }
+
+    fn deliver(&mut self, from: u64, to: u64, bytes: Bytes) -> Result<(), Trouble> {
+        if let Some(left) = self.pause_left(to) {
+            // What came meanwhile is there at once; in order only where connections keep it.
+            let jitter_max = if self.network.is_fifo() { 1 } else { 3 * MILLISECOND };
+            let jitter = self.chances.network.within(0, jitter_max);
+            self.after(left + jitter, Happening::Deliver { from, to, bytes });
+            return Ok(());
+        }
+        if self.see(to).up.is_none() {
+            return Ok(());
+        }
+        self.site(to).handle(Event::Message { from, bytes })?;
+        self.turn(to)
+    }
+
+    fn sync(&mut self, to: u64, boot: u64) -> Result<(), Trouble> {
+        if self.is_away(to, boot) {
+            return Ok(());
+        }
+        let stalled = self.see(to).sloth.stalled_until.saturating_sub(self.now);
+        let left = self.pause_left(to).unwrap_or(0).max(stalled);
+        if left > 0 {
+            self.after(left, Happening::Sync { to, boot });
+            return Ok(());
+        }
+        if self.see(to).up.as_ref().is_some_and(|up| !up.released.is_empty()) {
+            self.after(MILLISECOND, Happening::Sync { to, boot }); // The log thread is not done with the sync before.
+            return Ok(());
+        }
+        let begins = |world: &World| world.see(to).synced.as_ref().map(|log| log.start());
+        let before = begins(self);
+        self.site(to).sync()?;
+        if begins(self) != before {
+            self.count(Count::Trims);
+        }
+        self.release(to, boot)
+    }
+
+    /// What a sync released, in its order. Sometimes the log thread is interrupted on the way, and the driver goes on.
+    fn release(&mut self, to: u64, boot: u64) -> Result<(), Trouble> {
+        if self.is_away(to, boot) {
+            return Ok(());
+        }
+        if let Some(left) = self.pause_left(to) {
+            self.after(left, Happening::Release { to, boot });
+            return Ok(());
+        }
+        while let Some(released) = self.site(to).up.as_mut().and_then(|up| up.released.pop_front()) {
+            match released {
+                Released::Durable(durable) => self.site(to).handle(Event::Durable(durable))?,
+                Released::Promise(message) => self.send(to, vec![message]),
+            }
+            let has_more = self.see(to).up.as_ref().is_some_and(|up| !up.released.is_empty());
+            if has_more && self.chances.members.per_mille(INTERRUPTED) {
+                let pause = self.chances.members.within(10, 4 * MILLISECOND);
+                self.after(pause, Happening::Release { to, boot });
+                break;
+            }
+        }
+        self.turn(to)
+    }
+
+    fn apply(&mut self, to: u64, boot: u64) -> Result<(), Trouble> {
+        if self.is_away(to, boot) {
+            return Ok(());
+        }
+        if let Some(left) = self.pause_left(to) {
+            self.after(left, Happening::Apply { to, boot });
+            return Ok(());
+        }
+        if self.see(to).is_full() {
+            if let Some(left) = self.store_stall_left(to) {
+                self.after(left, Happening::Apply { to, boot });
+                return Ok(());
+            }
+            self.checkpoint(to)?; // As the real one, it waits for that before it goes on.
+        }
+        let installs = |world: &World| world.see(to).up.as_ref().map(|up| up.applier.machine().installs);
+        let before = (self.see(to).applied(), installs(self));
+        let Some(done) = self.site(to).apply_next()? else { return Ok(()) };
+        if !self.see(to).up.as_ref().is_none_or(|up| up.work.is_empty()) {
+            let soon = self.chances.members.within(10, 2 * MILLISECOND);
+            self.after(soon, Happening::Apply { to, boot });
+        }
+        let index = self.see(to).applied();
+        if (index, installs(self)) != before {
+            // The first thing that a member without a store gets is one.
+            self.site(to).wiped = false;
+        }
+        if installs(self) != before.1 {
+            self.count(Count::Installs);
+        }
+        self.answer(to, done)?;
+        self.site(to).handle(Event::Applied { index })?;
+        self.turn(to)
+    }
+
+    /// The store's own thread: a checkpoint, or some compaction.
+    fn maintain(&mut self, to: u64, boot: u64) -> Result<(), Trouble> {
+        if self.is_away(to, boot) {
+            return Ok(());
+        }
+        let next = self.chances.members.within(1, self.temper.maintain_wait_max);
+        self.after(next, Happening::Maintain { to, boot });
+        if self.pause_left(to).is_some() || self.store_stall_left(to).is_some() {
+            return Ok(());
+        }
+        if self.chances.members.per_mille(500) {
+            self.checkpoint(to)?;
+        } else if self.site(to).sweep()? {
+            self.count(Count::Sweeps);
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, id: u64) -> Result<(), Trouble> {
+        let at = self.site(id).checkpoint()?;
+        self.count(Count::Checkpoints);
+        self.site(id).handle(Event::Checkpointed { at })?;
+        self.turn(id)
+    }
+
+    fn answer(&mut self, member: u64, done: LocalDone) -> Result<(), Trouble> {
+        let truth = self.truth.clone();
+        let truth = truth.get();
+        let position = done.entry.unwrap_or_default();
+        for (request, outcome) in done.answered {
+            self.check_prompt(request)?;
+            let client =
+                self.clients.write_answered(request, &outcome, position.index, &truth, &mut self.report)?;
+            self.check_durable(position)?;
+            self.served.get_or_insert(self.now);
+            self.rest(client);
+        }
+        drop(truth);
+        done.readable.into_iter().try_for_each(|request| self.read(member, request))
+    }
+
+    fn read(&mut self, member: u64, request: RequestId) -> Result<(), Trouble> {
+        self.check_prompt(request)?;
+        let store = self.see(member).up.as_ref().expect("only a running member is read").store.clone();
+        let truth = self.truth.clone();
+        let client = self.clients.may_read(request, &store, &truth.get(), &mut self.report)?;
+        self.rest(client);
+        Ok(())
+    }
+
+    fn check_logs(&self, id: u64) -> Result<(), Trouble> {
+        let last = |site: &Site| site.up.as_ref().map(|up| up.node.gauges().last_index);
+        let one = self.see(id);
+        for other in self.sites.iter().filter(|other| other.id != id) {
+            let (Some(last_one), Some(last_other)) = (last(one), last(other)) else { continue };
+            // raft-rs gives 0 for what a log no longer, or not yet, holds.
+            let term = |site: &Site, index| {
+                site.up.as_ref().and_then(|up| up.node.term_at(index)).filter(|term| *term > 0)
+            };
+            logs_match(last_one.min(last_other), |index| term(one, index), |index| term(other, index))?;
+        }
+        Ok(())
+    }
+
+    /// One turn of a member, and another as long as it has more to do.
+    pub fn turn(&mut self, id: u64) -> Result<(), Trouble> {
+        loop {
+            let turn = self.site(id).turn()?;
+            self.observe(id)?;
+            self.note_caught_up(id);
+            let more = turn.more;
+            let applied = self.perform(id, turn)?;
+            if !more && !applied {
+                return Ok(());
+            }
+        }
+    }
+
+    /// What a member says of itself must go on from what it said before, and agree with all others.
+    fn observe(&mut self, id: u64) -> Result<(), Trouble> {
+        let site = &mut self.sites[id as usize - 1];
+        let node = &site.up.as_ref().expect("it turned just now").node;
+        let gauges = node.gauges();
+        goes_on(site.seen.replace(gauges), gauges)?;
+        if self.elections.observe(id, gauges)? {
+            let last = self.truth.get().last();
+            let found = node.term_at(last.index);
+            if last.index > 0 && found != Some(last.term) && self.elections.is_newest(gauges.term) {
+                return Err(format!(
+                    "member {id} leads term {} without entry {last:?}, which was applied: it has {found:?}",
+                    gauges.term
+                )
+                .into());
+            }
+            self.count(Count::Elections);
+            self.tell(|| format!("member {id} leads: {gauges:?}"));
+        }
+        Ok(())
+    }
+
+    /// Carries out what a turn calls for. True if something was applied, of which the node has heard.
+    fn perform(&mut self, id: u64, mut turn: LocalTurn) -> Result<bool, Trouble> {
+        self.send(id, turn.send);
+        for request in
+            turn.proposals_failed.iter().map(|(id, _)| id).chain(turn.reads_failed.iter().map(|(id, _)| id))
+        {
+            self.gone(*request);
+        }
+        turn.readable.into_iter().try_for_each(|request| self.read(id, request))?;
+        let boot = self.see(id).boots;
+        turn.snapshots.into_iter().for_each(|offer| self.begin_stream(id, offer));
+        turn.snapshots_ignored.into_iter().for_each(|at| self.site(id).discard(at));
+        if turn.checkpoint_wanted.is_some() {
+            let soon = self.chances.members.within(MILLISECOND, 20 * MILLISECOND);
+            self.after(soon, Happening::Checkpoint { to: id, boot });
+        }
+        let before = self.see(id).applied();
+        turn.apply = self.apply_brief(id, turn.apply)?;
+        let applied = self.see(id).applied();
+        let up = self.site(id).up.as_mut().expect("it turned just now");
+        let (idle_disk, idle_machine) = (up.jobs.is_empty(), up.work.is_empty());
+        let (syncs, applies) =
+            (!turn.persist.is_empty() && idle_disk, !turn.apply.is_empty() && idle_machine);
+        up.jobs.extend(turn.persist);
+        up.work.extend(turn.apply);
+        if syncs {
+            let sloth = self.see(id).sloth;
+            let slow = if sloth.until > self.now { sloth.sync_max } else { 3 * MILLISECOND };
+            let delay = self.chances.members.within(100, slow);
+            self.after(delay, Happening::Sync { to: id, boot });
+            if std::mem::take(&mut self.site(id).doomed) {
+                self.after(delay / 2, Happening::Crash { to: id });
+            }
+        }
+        if applies {
+            let delay = self.chances.members.within(10, 2 * MILLISECOND);
+            self.after(delay, Happening::Apply { to: id, boot });
+        }
+        if applied != before {
+            self.site(id).handle(Event::Applied { index: applied })?;
+        }
+        Ok(applied != before)
+    }
+
+    /// The driver applies what is brief, as [`apply_brief_first`] decides. Returns what is for the apply thread.
+    fn apply_brief(&mut self, id: u64, jobs: Vec<Job>) -> Result<Vec<Job>, Trouble> {
+        apply_brief_first(jobs, |job| {
+            let up = self.see(id).up.as_ref().expect("it turned just now");
+            if !up.applier.is_brief(&job) || self.chances.members.per_mille(APPLYING) {
+                return Ok(Some(job));
+            }
+            let done = self.site(id).apply_job(job)?;
+            if done.entry.is_some() {
+                self.site(id).wiped = false;
+                self.count(Count::BriefEntries);
+            }
+            self.answer(id, done)?;
+            Ok(None)
+        })
+    }
+
+    fn send(&mut self, from: u64, messages: Vec<Outbound>) {
+        for message in messages {
+            let to = message.to;
+            let fate = self.network.fate(self.now, from, &message, &mut self.chances.network);
+            match fate {
+                Fate::Once(delay) => self.after(delay, Happening::Deliver { from, to, bytes: message.bytes }),
+                Fate::Twice(one, two) => {
+                    self.report.add(Count::MessagesTwice, 1);
+                    self.after(one, Happening::Deliver { from, to, bytes: message.bytes.clone() });
+                    self.after(two, Happening::Deliver { from, to, bytes: message.bytes });
+                }
+                Fate::Lost => self.report.add(Count::MessagesLost, 1),
+                Fate::Cut => {
+                    self.report.add(Count::MessagesLost, 1);
+                    if self.chances.network.per_mille(NOTICED) {
+                        let boot = self.see(from).boots;
+                        self.after(MILLISECOND, Happening::Unreachable { to: from, boot, peer: to });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Some clients know who leads, or led: a member that believes to lead is asked more than others.
+    fn choose_member(&mut self) -> u64 {
+        let present: Vec<u64> = self.ids().filter(|id| !self.absent.contains_key(id)).collect();
+        let leaders: Vec<u64> = present.iter().copied().filter(|id| self.see(*id).leads()).collect();
+        if !leaders.is_empty() && self.chances.clients.per_mille(300) {
+            return *self.chances.clients.pick(&leaders);
+        }
+        *self.chances.clients.pick(&present)
+    }
+
+    fn client(&mut self, client: u64, member: u64) -> Result<(), Trouble> {
+        if self.now + QUIET > self.end {
+            return Ok(()); // The end is near: clients stop.
+        }
+        let member = if member == 0 { self.choose_member() } else { member };
+        if let Some(left) = self.pause_left(member) {
+            // The request waits in a socket, as messages of peers do.
+            let jitter = self.chances.clients.within(0, 3 * MILLISECOND);
+            self.after(left + jitter, Happening::Client { client, member });
+            return Ok(());
+        }
+        if self.see(member).up.is_none() {
+            self.rest(client);
+            return Ok(());
+        }
+        let (request, handed) =
+            self.clients.ask(client, member, self.now, &self.temper, &mut self.chances.clients);
+        if let (Handed::Read, Flaw::ReadsAskNobody) = (&handed, self.plan.flaw) {
+            return self.read(member, request);
+        }
+        let up = self.site(member).up.as_mut().expect("looked at just now");
+        match handed {
+            Handed::Propose(command) => up.node.offer(command, request),
+            Handed::Read => up.node.ask(request),
+            Handed::Serializable(range) => {
+                let store = up.store.clone();
+                check_range(&range, &store, &self.truth.get())?;
+                self.report.add(Count::SerializableReads, 1);
+                self.rest(client);
+                return Ok(());
+            }
+        }
+        self.turn(member)
+    }
+
+    fn rest(&mut self, client: u64) {
+        let delay = self.chances.clients.within(MILLISECOND, self.temper.think_max);
+        self.after(delay, Happening::Client { client, member: 0 });
+    }
+
+    pub fn gone(&mut self, request: RequestId) {
+        if let Some(client) = self.clients.gone(request) {
+            self.report.add(Count::Unanswered, 1);
+            self.rest(client);
+        }
+    }
+}

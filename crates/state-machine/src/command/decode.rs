@@ -1,0 +1,213 @@
+//! Decoder for commands and transactions: total, and iterative for nested messages.
+//!
+//! ```text
+//!   Command { txn }     apply     ─┐
+//!                                  ├─▶ txn: a stack of open transactions, at most TXN_LEVELS_MAX
+//!   TxnRequest          service   ─┘        └─▶ compares, ranges, puts, deletes: prost, which does not recurse there
+//! ```
+//!
+//! * The service and apply decode transactions with the same function and count levels from the same message.
+//!   So a transaction that passes the service is never too deep for apply. (prost counts levels from the
+//!   outermost message, and in the log a transaction is one level deeper.)
+//! * It accepts whatever prost accepts, with the same result. Like prost it copies no keys and no values.
+//! * `TXN_LEVELS_MAX` bounds the recursion of validation, cost, apply, encoding and drop.
+
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::{Compare, RequestOp, TxnRequest};
+use bytes::Bytes;
+use prost::Message;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+
+use api::command::command::Kind;
+
+/// Maximum depth of nested transactions, with the outermost one. etcd bounds nesting only by `--max-txn-ops`:
+/// its default of 128 permits 129 levels, the innermost one empty. A larger `--max-txn-ops` permits longer
+/// lists here, but not deeper nesting, because the recursion must fit into a thread's stack of 2 MiB.
+///
+/// Apply refuses deeper nesting, so this is a property of the log format: members with different values would
+/// diverge.
+pub const TXN_LEVELS_MAX: usize = 129;
+
+/// Why bytes are not a command or a transaction. The same bytes give the same error on every member.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// A nested message does not match its field.
+    #[error("not a command")]
+    Malformed(#[source] prost::DecodeError),
+    /// A field has the wrong wire type, or is longer than its message.
+    #[error("a field that does not fit its message")]
+    Field,
+    /// A kind that this version does not know, proposed by a newer one.
+    #[error("a command of a kind that this version does not know")]
+    UnknownKind,
+    /// More than [`TXN_LEVELS_MAX`] nested transactions.
+    #[error("transactions nested deeper than {TXN_LEVELS_MAX} levels")]
+    TooDeep,
+}
+
+impl From<prost::DecodeError> for DecodeError {
+    fn from(error: prost::DecodeError) -> Self {
+        DecodeError::Malformed(error)
+    }
+}
+
+/// The command in an entry. Its byte fields are slices of `bytes`.
+pub(super) fn command(bytes: Bytes) -> Result<Kind, DecodeError> {
+    let field = last_field(bytes, 6)?.ok_or(DecodeError::UnknownKind)?;
+    Ok(match field.tag {
+        1 => Kind::Put(field.message()?),
+        2 => Kind::DeleteRange(field.message()?),
+        3 => Kind::Txn(nested(field)?),
+        4 => Kind::Compact(field.message()?),
+        5 => Kind::Alarm(field.message()?),
+        _ => Kind::PublishMember(field.message()?),
+    })
+}
+
+/// A transaction as a client sends it. Its byte fields are slices of `bytes`.
+pub(super) fn txn(bytes: Bytes) -> Result<TxnRequest, DecodeError> {
+    nested(Field { tag: 0, first: bytes, more: Vec::new() })
+}
+
+/// The field of a oneof that counts: the last one. Consecutive occurrences are parts of one message, in
+/// order.
+struct Field {
+    tag: u32,
+    first: Bytes,
+    more: Vec<Bytes>,
+}
+
+impl Field {
+    /// The message, of a type that is not recursive.
+    fn message<M: Message + Default>(self) -> Result<M, prost::DecodeError> {
+        let mut message = M::decode(self.first)?;
+        self.more.into_iter().try_for_each(|part| message.merge(part))?;
+        Ok(message)
+    }
+}
+
+/// Reads a message that is a oneof of messages with tags from 1 to `tag_max`. Unknown fields are skipped.
+fn last_field(mut bytes: Bytes, tag_max: u32) -> Result<Option<Field>, DecodeError> {
+    let mut last: Option<Field> = None;
+    while !bytes.is_empty() {
+        let (tag, wire_type) = decode_key(&mut bytes)?;
+        if tag > tag_max {
+            skip_field(wire_type, tag, &mut bytes, DecodeContext::default())?;
+            continue;
+        }
+        let part = message_bytes(&mut bytes, wire_type)?;
+        match &mut last {
+            Some(field) if field.tag == tag => field.more.push(part),
+            Some(_) | None => last = Some(Field { tag, first: part, more: Vec::new() }),
+        }
+    }
+    Ok(last)
+}
+
+/// Reads a length-delimited field.
+fn message_bytes(bytes: &mut Bytes, wire_type: WireType) -> Result<Bytes, DecodeError> {
+    if wire_type != WireType::LengthDelimited {
+        return Err(DecodeError::Field);
+    }
+    let length = usize::try_from(decode_varint(bytes)?).map_err(|_| DecodeError::Field)?;
+    if length > bytes.len() {
+        return Err(DecodeError::Field);
+    }
+    Ok(bytes.split_to(length))
+}
+
+/// One of the two lists of operations.
+#[derive(Clone, Copy)]
+enum Branch {
+    Success,
+    Failure,
+}
+
+/// A transaction that is being read.
+struct Level {
+    txn: TxnRequest,
+    /// The rest of the current part.
+    rest: Bytes,
+    /// Further parts of the same message.
+    parts: std::vec::IntoIter<Bytes>,
+    /// The list of the parent transaction that contains it.
+    of: Branch,
+}
+
+/// The next field of a transaction.
+enum Step {
+    Op(Branch, RequestOp),
+    Enter(Branch, Field),
+    Nothing,
+    End,
+}
+
+impl Level {
+    fn new(field: Field, of: Branch) -> Level {
+        Level { txn: TxnRequest::default(), rest: field.first, parts: field.more.into_iter(), of }
+    }
+
+    fn push(&mut self, branch: Branch, op: RequestOp) {
+        match branch {
+            Branch::Success => self.txn.success.push(op),
+            Branch::Failure => self.txn.failure.push(op),
+        }
+    }
+
+    /// Reads the next field.
+    fn step(&mut self) -> Result<Step, DecodeError> {
+        while self.rest.is_empty() {
+            let Some(part) = self.parts.next() else { return Ok(Step::End) };
+            self.rest = part;
+        }
+        let (tag, wire_type) = decode_key(&mut self.rest)?;
+        match tag {
+            1 => self.txn.compare.push(Compare::decode(message_bytes(&mut self.rest, wire_type)?)?),
+            2 => return op(Branch::Success, message_bytes(&mut self.rest, wire_type)?),
+            3 => return op(Branch::Failure, message_bytes(&mut self.rest, wire_type)?),
+            _ => skip_field(wire_type, tag, &mut self.rest, DecodeContext::default())?,
+        }
+        Ok(Step::Nothing)
+    }
+}
+
+/// Reads an operation; a nested transaction is not read yet.
+fn op(branch: Branch, bytes: Bytes) -> Result<Step, DecodeError> {
+    let Some(field) = last_field(bytes, 4)? else {
+        return Ok(Step::Op(branch, RequestOp { request: None }));
+    };
+    let request = match field.tag {
+        1 => Request::RequestRange(field.message()?),
+        2 => Request::RequestPut(field.message()?),
+        3 => Request::RequestDeleteRange(field.message()?),
+        _ => return Ok(Step::Enter(branch, field)),
+    };
+    Ok(Step::Op(branch, RequestOp { request: Some(request) }))
+}
+
+/// Reads a transaction and everything in it, with a stack on the heap.
+fn nested(field: Field) -> Result<TxnRequest, DecodeError> {
+    let mut around: Vec<Level> = Vec::new();
+    let mut level = Level::new(field, Branch::Success);
+    loop {
+        match level.step()? {
+            Step::Op(branch, op) => level.push(branch, op),
+            Step::Enter(branch, field) => {
+                around.push(std::mem::replace(&mut level, Level::new(field, branch)));
+                if around.len() >= TXN_LEVELS_MAX {
+                    return Err(DecodeError::TooDeep);
+                }
+            }
+            Step::Nothing => {}
+            Step::End => {
+                let Some(outer) = around.pop() else { return Ok(level.txn) };
+                let Level { txn, of, .. } = std::mem::replace(&mut level, outer);
+                level.push(of, RequestOp { request: Some(Request::RequestTxn(txn)) });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "decode_tests.rs"]
+mod tests;

@@ -1,0 +1,77 @@
+//! The replicated command: what a client call becomes inside a log entry, and back.
+//!
+//! * One call is one command. Commands that waited together may share one log entry.
+//! * A command contains everything that apply needs. The proposer adds ids, times and random numbers.
+//! * The bytes are protobuf (`proto/command.proto`): an old log stays readable as long as no field number is
+//!   reused.
+//! * Decoding is total. Apply refuses bytes that are not a command, with the same outcome on every member.
+//!
+//! Encoding a put copies key and value once. Decoding copies neither: they are slices of the entry.
+
+use bytes::Bytes;
+use prost::Message;
+
+use api::command::Command;
+pub use api::command::PublishMember;
+pub use api::command::command::Kind;
+use api::etcdserverpb::TxnRequest;
+
+mod decode;
+
+pub use self::decode::{DecodeError, TXN_LEVELS_MAX};
+
+/// The bytes to propose. Their length is what `--max-request-bytes` limits.
+pub fn encode(kind: Kind) -> Bytes {
+    Bytes::from(Command { kind: Some(kind) }.encode_to_vec())
+}
+
+/// The command in an entry. Its byte fields are slices of `command`.
+pub fn decode(command: &Bytes) -> Result<Kind, DecodeError> {
+    decode::command(command.clone())
+}
+
+/// A transaction as a client sends it, decoded as apply will decode it.
+pub fn decode_txn(message: Bytes) -> Result<TxnRequest, DecodeError> {
+    decode::txn(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::etcdserverpb::PutRequest;
+
+    fn put(key: &'static str, value: &'static str) -> Kind {
+        Kind::Put(PutRequest {
+            key: Bytes::from_static(key.as_bytes()),
+            value: Bytes::from_static(value.as_bytes()),
+            ..PutRequest::default()
+        })
+    }
+
+    #[test]
+    fn the_bytes_of_a_put_are_frozen() {
+        let bytes = encode(put("k", "vv"));
+        assert_eq!(&bytes[..], b"\x0a\x07\x0a\x01k\x12\x02vv");
+    }
+
+    #[test]
+    fn decoding_gives_back_what_was_encoded_without_copying_it() {
+        let bytes = encode(put("key", "value"));
+        let Kind::Put(decoded) = decode(&bytes).unwrap() else { panic!("a put was encoded") };
+        assert_eq!((&decoded.key[..], &decoded.value[..]), (&b"key"[..], &b"value"[..]));
+        let memory = bytes.as_ptr_range();
+        assert!(memory.contains(&decoded.key.as_ptr()) && memory.contains(&decoded.value.as_ptr()));
+    }
+
+    #[test]
+    fn bytes_that_are_no_command_are_refused() {
+        assert!(matches!(decode(&Bytes::from_static(b"\xff\xff")), Err(DecodeError::Malformed(_))));
+    }
+
+    #[test]
+    fn a_kind_from_the_future_is_refused_rather_than_skipped() {
+        // Field 90 with an empty message: well-formed, but unknown to this version.
+        assert!(matches!(decode(&Bytes::from_static(b"\xd2\x05\x00")), Err(DecodeError::UnknownKind)));
+        assert!(matches!(decode(&Bytes::new()), Err(DecodeError::UnknownKind)));
+    }
+}

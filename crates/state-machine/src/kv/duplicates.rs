@@ -1,0 +1,127 @@
+//! The duplicate rule: one revision changes a key at most once.
+//!
+//! Checked before consensus, branch by branch, bottom up. Each level first takes its own deletes, then adds
+//! the puts and deletes of its children in order, and last checks its own puts against all of them:
+//!
+//!   deletes here ──▶ child 1 ──▶ child 2 ──▶ … ──▶ puts here
+//!
+//! etcd's rule is kept with its two gaps, because clients may rely on what it accepts:
+//!
+//! * A child's deletes are compared only with the puts of *later* children. So "child 1 puts k, child 2
+//!   deletes k" is accepted, and the reverse order is not.
+//! * A delete up to the end of the key space has a single zero byte as its end, which is compared literally.
+//!   No key is below it, so that delete never conflicts.
+//!
+//! n operations take O(n log n) per level of nesting, so a large request cannot take long.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::Error;
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::{DeleteRangeRequest, RequestOp};
+
+/// Refuses a branch that changes a key twice.
+pub(super) fn check(branch: &[RequestOp]) -> Result<(), Error> {
+    changes_of(branch).map(drop)
+}
+
+/// What a branch may change, nested branches included.
+#[derive(Default)]
+struct Changes<'a> {
+    puts: BTreeSet<&'a [u8]>,
+    deletes: Deletes<'a>,
+}
+
+fn changes_of(branch: &[RequestOp]) -> Result<Changes<'_>, Error> {
+    let mut changes = Changes::default();
+    for op in branch {
+        if let Some(Request::RequestDeleteRange(request)) = &op.request {
+            changes.deletes.insert(request);
+        }
+    }
+    for op in branch {
+        if let Some(Request::RequestTxn(child)) = &op.request {
+            changes.absorb(changes_of(&child.success)?, changes_of(&child.failure)?)?;
+        }
+    }
+    for op in branch {
+        if let Some(Request::RequestPut(request)) = &op.request {
+            changes.put(&request.key)?;
+        }
+    }
+    Ok(changes)
+}
+
+impl<'a> Changes<'a> {
+    fn put(&mut self, key: &'a [u8]) -> Result<(), Error> {
+        if self.deletes.contains(key) || !self.puts.insert(key) {
+            return Err(Error::DuplicateKey);
+        }
+        Ok(())
+    }
+
+    /// Adds a child. Only one of its branches is executed, so both may put the same key.
+    fn absorb(&mut self, success: Changes<'a>, failure: Changes<'a>) -> Result<(), Error> {
+        for key in &success.puts {
+            self.put(key)?;
+        }
+        for key in failure.puts {
+            if !success.puts.contains(key) {
+                self.put(key)?;
+            }
+        }
+        self.deletes.absorb(success.deletes);
+        self.deletes.absorb(failure.deletes);
+        Ok(())
+    }
+}
+
+/// A set of deleted keys. Ranges are merged: start → end, disjoint, not empty, not adjacent.
+#[derive(Default)]
+struct Deletes<'a> {
+    points: BTreeSet<&'a [u8]>,
+    ranges: BTreeMap<&'a [u8], &'a [u8]>,
+}
+
+impl<'a> Deletes<'a> {
+    fn insert(&mut self, request: &'a DeleteRangeRequest) {
+        if request.range_end.is_empty() {
+            self.points.insert(&request.key);
+        } else {
+            self.insert_range(&request.key, &request.range_end);
+        }
+    }
+
+    fn insert_range(&mut self, mut start: &'a [u8], mut end: &'a [u8]) {
+        if end <= start {
+            return; // Holds no key; a single zero byte, "to the end", falls in here as well.
+        }
+        // Ranges are disjoint, so those that overlap the new one are adjacent, just before its end.
+        while let Some((&other_start, &other_end)) = self.ranges.range(..=end).next_back() {
+            if other_end < start {
+                break;
+            }
+            self.ranges.remove(other_start);
+            start = start.min(other_start);
+            end = end.max(other_end);
+        }
+        assert!(start < end, "merging never makes a range empty");
+        self.ranges.insert(start, end);
+    }
+
+    fn contains(&self, key: &[u8]) -> bool {
+        let in_range = self.ranges.range(..=key).next_back().is_some_and(|(_, end)| key < *end);
+        in_range || self.points.contains(key)
+    }
+
+    fn absorb(&mut self, other: Deletes<'a>) {
+        self.points.extend(other.points);
+        for (start, end) in other.ranges {
+            self.insert_range(start, end);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "duplicates_tests.rs"]
+mod tests;

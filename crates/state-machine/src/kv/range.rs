@@ -1,0 +1,191 @@
+//! Range requests, on any view of the store.
+//!
+//!   fetch in key order ──▶ apply revision filters ──▶ sort ──▶ truncate to the limit ──▶ remove fields not asked for
+//!
+//! * `count` is the number of keys in the range at that revision. Limit and filters do not apply.
+//! * The header has the store's newest revision at read time, not the revision that was read.
+//! * Only a range in key order without filters passes its limit to the store, plus one key to know whether
+//!   there are more. Other ranges read all keys first.
+//!
+//! As in etcd, an order of NONE with a target other than the key fetches the smallest *keys* up to the limit
+//! plus one, sorts those by the target and then truncates. Equal elements keep their key order.
+
+use std::cmp::Ordering;
+
+use api::etcdserverpb::range_request::{SortOrder, SortTarget};
+use api::etcdserverpb::{RangeRequest, RangeResponse};
+use api::mvccpb;
+use mvcc::{Fetch, KeyRange, KeyValue, Meter, RangeOptions, RangeResult, Store};
+
+use super::view::{Metered, View};
+use crate::failure::Failure;
+use crate::outcome::header;
+
+/// Executes a range on the present state of the store. `meter` may end it. Refusals: `Compacted`,
+/// `FutureRev`.
+pub fn range(store: &Store, request: &RangeRequest, meter: &dyn Meter) -> Result<RangeResponse, Failure> {
+    execute(&Metered { store, meter }, request)
+}
+
+pub(super) fn execute<V: View>(view: &V, request: &RangeRequest) -> Result<RangeResponse, Failure> {
+    let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
+    let options = RangeOptions { limit: fetch_limit(request), fetch: fetch(request) };
+    Ok(response(request, &options, view.range(&keys, request.revision, &options)?))
+}
+
+/// As `execute`, for a page: the count is that of the page and one more key.
+pub(super) fn page<V: View>(view: &V, request: &RangeRequest) -> Result<RangeResponse, Failure> {
+    let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
+    let options = RangeOptions { limit: fetch_limit(request), fetch: fetch(request) };
+    Ok(response(request, &options, view.page(&keys, request.revision, &options)?))
+}
+
+/// Makes the response from the fetched pairs.
+fn response(request: &RangeRequest, options: &RangeOptions, fetched: RangeResult) -> RangeResponse {
+    assert!(
+        options.limit == 0 || fetched.kvs.len() <= options.limit,
+        "the store gave more than was asked for"
+    );
+    let mut kvs = fetched.kvs;
+    if has_revision_filters(request) {
+        kvs.retain(|kv| passes_filters(kv, request));
+    }
+    sort(&mut kvs, request);
+    let limit = usize::try_from(request.limit).unwrap_or(0);
+    let more = limit > 0 && kvs.len() > limit;
+    if more {
+        kvs.truncate(limit);
+    }
+    assert!(
+        i64::try_from(kvs.len()).is_ok_and(|keys| keys <= fetched.count),
+        "a count below what is returned"
+    );
+    RangeResponse {
+        header: header(fetched.revision),
+        kvs: kvs.into_iter().map(|kv| blanked(kv, request)).collect(),
+        more,
+        count: fetched.count,
+    }
+}
+
+/// Whether the requested order is the store's, by key. Includes the exception in the module's head.
+pub(super) fn is_default_order(request: &RangeRequest) -> bool {
+    request.sort_order == SortOrder::None as i32
+        || (request.sort_order == SortOrder::Ascend as i32 && request.sort_target == SortTarget::Key as i32)
+}
+
+pub(super) fn has_revision_filters(request: &RangeRequest) -> bool {
+    let filters = [
+        request.min_mod_revision,
+        request.max_mod_revision,
+        request.min_create_revision,
+        request.max_create_revision,
+    ];
+    filters.iter().any(|bound| *bound != 0)
+}
+
+/// Keys that are read for a response, if the range has `keys`. A limit bounds them only if the store applies
+/// it.
+pub fn keys_read(request: &RangeRequest, keys: i64) -> i64 {
+    match i64::try_from(fetch_limit(request)) {
+        Ok(limit) if limit > 0 => keys.min(limit),
+        _ => keys,
+    }
+}
+
+/// The limit for the store; 0 means none.
+fn fetch_limit(request: &RangeRequest) -> usize {
+    let store_may_cut = is_default_order(request) && !has_revision_filters(request);
+    match usize::try_from(request.limit) {
+        Ok(limit) if store_may_cut && limit > 0 => limit.saturating_add(1),
+        _ => 0, // Unlimited, negative, or to be cut only after filtering and sorting.
+    }
+}
+
+/// The parts of pairs that the response needs.
+pub(crate) fn fetch(request: &RangeRequest) -> Fetch {
+    if request.count_only {
+        Fetch::CountOnly
+    } else if request.keys_only && request.sort_target != SortTarget::Value as i32 {
+        Fetch::KeysOnly // Answered from the index alone; sorting by value needs the values.
+    } else {
+        Fetch::Full
+    }
+}
+
+fn passes_filters(kv: &KeyValue, request: &RangeRequest) -> bool {
+    let within =
+        |revision: i64, min: i64, max: i64| (min == 0 || revision >= min) && (max == 0 || revision <= max);
+    within(kv.mod_revision, request.min_mod_revision, request.max_mod_revision)
+        && within(kv.create_revision, request.min_create_revision, request.max_create_revision)
+}
+
+fn sort(kvs: &mut [KeyValue], request: &RangeRequest) {
+    // Both numbers were validated before. Unknown ones sort as the default does.
+    let target = SortTarget::try_from(request.sort_target).unwrap_or(SortTarget::Key);
+    match SortOrder::try_from(request.sort_order).unwrap_or(SortOrder::None) {
+        SortOrder::None | SortOrder::Ascend if target == SortTarget::Key => {} // The store's own order.
+        SortOrder::None | SortOrder::Ascend => kvs.sort_by(|a, b| compare_by(target, a, b)),
+        SortOrder::Descend => kvs.sort_by(|a, b| compare_by(target, b, a)),
+    }
+}
+
+fn compare_by(target: SortTarget, a: &KeyValue, b: &KeyValue) -> Ordering {
+    match target {
+        SortTarget::Key => a.key.cmp(&b.key),
+        SortTarget::Version => a.version.cmp(&b.version),
+        SortTarget::Create => a.create_revision.cmp(&b.create_revision),
+        SortTarget::Mod => a.mod_revision.cmp(&b.mod_revision),
+        SortTarget::Value => a.value.cmp(&b.value),
+    }
+}
+
+fn blanked(kv: KeyValue, request: &RangeRequest) -> mvccpb::KeyValue {
+    let mut wire = wire_kv(kv);
+    if request.keys_only {
+        wire.value.clear();
+        if request.sort_target != SortTarget::Value as i32 {
+            wire.lease = 0; // The index does not hold leases.
+        }
+    }
+    wire
+}
+
+/// A pair as clients see it.
+pub(super) fn wire_kv(kv: KeyValue) -> mvccpb::KeyValue {
+    mvccpb::KeyValue {
+        key: kv.key,
+        create_revision: kv.create_revision,
+        mod_revision: kv.mod_revision,
+        version: kv.version,
+        value: kv.value,
+        lease: kv.lease,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_bounds_what_is_read_only_where_the_store_may_cut() {
+        let descend = SortOrder::Descend as i32;
+        let of_value = (SortOrder::Ascend as i32, SortTarget::Value as i32);
+        // (limit, order and target, a filter, keys in the range, keys read)
+        let cases = [
+            (0, (0, 0), 0, 50, 50),
+            (10, (0, 0), 0, 50, 11),
+            (10, (0, 0), 0, 5, 5),
+            (-1, (0, 0), 0, 50, 50),
+            (i64::MAX, (0, 0), 0, 50, 50),
+            (10, (descend, 0), 0, 50, 50),
+            (10, of_value, 0, 50, 50),
+            (10, (0, 0), 7, 50, 50),
+        ];
+        for (limit, (sort_order, sort_target), min_mod_revision, keys, read) in cases {
+            let request =
+                RangeRequest { limit, sort_order, sort_target, min_mod_revision, ..RangeRequest::default() };
+            assert_eq!(keys_read(&request, keys), read, "{request:?}");
+        }
+    }
+}

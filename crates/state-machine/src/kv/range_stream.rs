@@ -1,0 +1,149 @@
+//! A range in chunks, with bounded memory.
+//!
+//!   10 keys ──▶ 20 ──▶ 40 ──▶ … doubled while a chunk is small in bytes, halved while it is large
+//!
+//! * A chunk is measured as in etcd: with the header, `more` and `count` of its read, although only the last
+//!   chunk has them.
+//! * All chunks are read at one revision: the requested one, or the newest at the first chunk.
+//! * Only the last chunk has header, `more` and `count`. The header's revision is the newest of the first
+//!   read.
+//! * The count is that of the chunks. If the last chunk ends at the limit, it also includes the keys after
+//!   it.
+//! * Nothing is locked between chunks. If a compaction overtakes the stream, it ends with `Compacted`.
+
+use api::etcdserverpb::{RangeRequest, RangeResponse};
+use mvcc::{Meter, Store};
+use prost::Message;
+
+use super::compare::key_after;
+use super::view::Metered;
+use super::{range, validate};
+use crate::failure::Failure;
+use crate::outcome::header;
+
+/// Keys of the first chunk: few, so that it comes early and shows the size of values.
+const FIRST_CHUNK_KEYS: i64 = 10;
+
+/// The chunks of one range request. A refusal or the last chunk ends the iteration.
+pub struct RangeStream {
+    store: Store,
+    /// The request for the next chunk, with its key, limit and revision.
+    request: RangeRequest,
+    chunk_bytes_target: usize,
+    /// Keys still to be sent; `None` for a negative limit, which requests everything in one chunk.
+    keys_left: Option<i64>,
+    keys_sent: i64,
+    header_revision: Option<i64>,
+    finished: bool,
+}
+
+impl RangeStream {
+    /// Begins a stream. The request has passed `validate::range_stream`. Chunks approach
+    /// `chunk_bytes_target`.
+    pub fn new(store: Store, mut request: RangeRequest, chunk_bytes_target: usize) -> Self {
+        assert!(validate::range_stream(&request).is_ok(), "a stream can neither sort nor filter");
+        let keys_left = match request.limit {
+            0 => Some(i64::MAX),
+            limit if limit < 0 => None,
+            limit => Some(limit),
+        };
+        if let Some(left) = keys_left {
+            request.limit = FIRST_CHUNK_KEYS.min(left);
+        }
+        let (keys_sent, header_revision, finished) = (0, None, false);
+        RangeStream { store, request, chunk_bytes_target, keys_left, keys_sent, header_revision, finished }
+    }
+
+    fn chunk(&mut self, meter: &dyn Meter) -> Result<RangeResponse, Failure> {
+        // A full count with every chunk would be quadratic.
+        let read = match self.request.count_only {
+            true => range::range(&self.store, &self.request, meter)?,
+            false => range::page(&Metered { store: &self.store, meter }, &self.request)?,
+        };
+        let newest = read.header.as_ref().map_or(0, |header| header.revision);
+        // etcd stops counting one key beyond the limit.
+        let frame = RangeResponse {
+            header: read.header,
+            more: read.more,
+            count: self.request.limit.saturating_add(1),
+            kvs: Vec::new(),
+        };
+        let header_revision = *self.header_revision.get_or_insert(newest);
+        if self.request.revision <= 0 {
+            self.request.revision = header_revision;
+        }
+        let keys = i64::try_from(read.kvs.len()).expect("a chunk fits in memory");
+        let last = self.keys_left.is_none_or(|left| left == keys) || !read.more;
+        let chunk = if last {
+            let count = self.keys_sent + self.keys_left_to_count(read.count, read.more, keys, meter)?;
+            RangeResponse { header: header(header_revision), kvs: read.kvs, more: read.more, count }
+        } else {
+            RangeResponse { kvs: read.kvs, ..RangeResponse::default() }
+        };
+        self.finished = last;
+        self.keys_sent += keys;
+        if !last {
+            self.advance(&chunk, keys, frame.encoded_len());
+        }
+        Ok(chunk)
+    }
+
+    /// Keys of the last chunk, and all after it if the limit was reached.
+    fn keys_left_to_count(
+        &self,
+        count: i64,
+        more: bool,
+        keys: i64,
+        meter: &dyn Meter,
+    ) -> Result<i64, Failure> {
+        if self.request.count_only {
+            return Ok(count);
+        }
+        if !more {
+            return Ok(keys);
+        }
+        let request = RangeRequest { count_only: true, limit: 0, ..self.request.clone() };
+        Ok(range::range(&self.store, &request, meter)?.count)
+    }
+
+    fn advance(&mut self, chunk: &RangeResponse, keys: i64, frame_bytes: usize) {
+        let last_key = &chunk.kvs.last().expect("a chunk that is not the last holds keys").key;
+        assert!(self.request.key <= *last_key, "a stream went back");
+        self.request.key = key_after(last_key);
+        let left = self.keys_left.map_or(i64::MAX, |left| left - keys);
+        assert!(left > 0, "a stream goes on although the client wants no more");
+        self.keys_left = Some(left);
+        self.request.limit = self.next_chunk_keys(frame_bytes + chunk.encoded_len()).min(left);
+    }
+
+    fn next_chunk_keys(&self, chunk_bytes: usize) -> i64 {
+        let keys = self.request.limit;
+        if chunk_bytes < self.chunk_bytes_target / 2 {
+            keys.saturating_mul(2)
+        } else if chunk_bytes > self.chunk_bytes_target.saturating_mul(2) {
+            (keys / 2).max(1)
+        } else {
+            keys
+        }
+    }
+}
+
+impl RangeStream {
+    /// The next chunk. `meter` may interrupt it; then it can be read again.
+    pub fn next_metered(&mut self, meter: &dyn Meter) -> Option<Result<RangeResponse, Failure>> {
+        if self.finished {
+            return None;
+        }
+        let chunk = self.chunk(meter);
+        self.finished |= matches!(&chunk, Err(Failure::Refused(_) | Failure::Broken(_)));
+        Some(chunk)
+    }
+}
+
+impl Iterator for RangeStream {
+    type Item = Result<RangeResponse, Failure>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_metered(&())
+    }
+}

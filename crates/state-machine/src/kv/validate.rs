@@ -1,0 +1,134 @@
+//! Checks of requests that need no state. They come before consensus.
+//!
+//!   request ──▶ shape (keys, enums, flags, number of operations) ──▶ duplicate rule ──▶ read or write? ──▶ cost
+//!
+//! * The order matters, because a client sees the first error only: compares, then the success branch, then
+//!   the failure branch, depth first. The duplicate rule comes last.
+//! * Pure functions of the request. Apply checks revisions, leases and existing keys.
+
+use api::Error;
+use api::etcdserverpb::range_request::{SortOrder, SortTarget};
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
+
+use super::duplicates;
+use super::range::{has_revision_filters, is_default_order};
+
+/// Bytes of a stored record without key and value, for the quota.
+const RECORD_OVERHEAD_BYTES: u64 = 256;
+
+/// Refuses an empty key and an unknown sort.
+pub fn range(request: &RangeRequest) -> Result<(), Error> {
+    if request.key.is_empty() {
+        return Err(Error::EmptyKey);
+    }
+    let known =
+        SortOrder::try_from(request.sort_order).is_ok() && SortTarget::try_from(request.sort_target).is_ok();
+    if known { Ok(()) } else { Err(Error::InvalidSortOption) }
+}
+
+/// Why a streamed range is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamRefusal {
+    /// Every range is refused for this.
+    Refused(Error),
+    /// Chunks come in key order. Another order would need all of them first.
+    CustomSort,
+    /// A filter may drop whole chunks, so a limit could not be applied while streaming.
+    RevisionFilter,
+}
+
+/// Refuses a streamed range that sorts or filters.
+pub fn range_stream(request: &RangeRequest) -> Result<(), StreamRefusal> {
+    range(request).map_err(StreamRefusal::Refused)?;
+    // Without an order etcd would sort each chunk by the target, and repeat keys.
+    if !is_default_order(request) || request.sort_target != SortTarget::Key as i32 {
+        return Err(StreamRefusal::CustomSort);
+    }
+    if has_revision_filters(request) { Err(StreamRefusal::RevisionFilter) } else { Ok(()) }
+}
+
+/// Refuses an empty key, and a value or lease that the put is to keep.
+pub fn put(request: &PutRequest) -> Result<(), Error> {
+    if request.key.is_empty() {
+        return Err(Error::EmptyKey);
+    }
+    if request.ignore_value && !request.value.is_empty() {
+        return Err(Error::ValueProvided);
+    }
+    if request.ignore_lease && request.lease != 0 {
+        return Err(Error::LeaseProvided);
+    }
+    Ok(())
+}
+
+/// Refuses an empty key.
+pub fn delete_range(request: &DeleteRangeRequest) -> Result<(), Error> {
+    if request.key.is_empty() { Err(Error::EmptyKey) } else { Ok(()) }
+}
+
+/// Refuses too many operations, any operation that would be refused alone, and two changes of one key.
+/// `ops_max` bounds the longest of the three lists; a nested transaction may use the rest.
+pub fn txn(request: &TxnRequest, ops_max: usize) -> Result<(), Error> {
+    txn_shape(request, ops_max)?;
+    duplicates::check(&request.success)?;
+    duplicates::check(&request.failure)
+}
+
+fn txn_shape(request: &TxnRequest, ops_max: usize) -> Result<(), Error> {
+    let ops = request.compare.len().max(request.success.len()).max(request.failure.len());
+    let Some(ops_left) = ops_max.checked_sub(ops) else {
+        return Err(Error::TooManyOps);
+    };
+    if request.compare.iter().any(|compare| compare.key.is_empty()) {
+        return Err(Error::EmptyKey);
+    }
+    branches(request).try_for_each(|op| op_shape(op, ops_left))
+}
+
+fn op_shape(op: &RequestOp, ops_left: usize) -> Result<(), Error> {
+    match &op.request {
+        Some(Request::RequestRange(request)) => range(request),
+        Some(Request::RequestPut(request)) => put(request),
+        Some(Request::RequestDeleteRange(request)) => delete_range(request),
+        Some(Request::RequestTxn(request)) => txn_shape(request, ops_left),
+        None => Err(Error::KeyNotFound),
+    }
+}
+
+/// Whether neither branch can change anything, so that no consensus is needed. A nested transaction always
+/// counts as a write.
+pub fn is_read_only(request: &TxnRequest) -> bool {
+    branches(request).all(|op| matches!(op.request, Some(Request::RequestRange(_))))
+}
+
+/// Whether every operation of both branches is a range that may be served from local state. Compares do not
+/// count: a transaction without operations is serializable.
+pub fn is_serializable(request: &TxnRequest) -> bool {
+    branches(request)
+        .all(|op| matches!(&op.request, Some(Request::RequestRange(range)) if range.serializable))
+}
+
+/// Estimated bytes of a put, for the quota.
+pub fn put_cost(request: &PutRequest) -> u64 {
+    RECORD_OVERHEAD_BYTES + request.key.len() as u64 + request.value.len() as u64
+}
+
+/// Estimated bytes of the larger branch of a transaction. 0 means that neither branch puts anything.
+pub fn txn_cost(request: &TxnRequest) -> u64 {
+    branch_cost(&request.success).max(branch_cost(&request.failure))
+}
+
+fn branch_cost(ops: &[RequestOp]) -> u64 {
+    ops.iter()
+        .map(|op| match &op.request {
+            Some(Request::RequestPut(request)) => put_cost(request),
+            Some(Request::RequestTxn(request)) => txn_cost(request),
+            Some(Request::RequestRange(_) | Request::RequestDeleteRange(_)) | None => 0,
+        })
+        .sum()
+}
+
+fn branches(request: &TxnRequest) -> impl Iterator<Item = &RequestOp> {
+    request.success.iter().chain(&request.failure)
+}

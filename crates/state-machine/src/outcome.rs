@@ -1,0 +1,33 @@
+//! Results of commands.
+
+use api::etcdserverpb::{
+    AlarmResponse, CompactionResponse, DeleteRangeResponse, PutResponse, ResponseHeader, TxnResponse,
+};
+
+/// Whether a client of this member waits for the outcome of a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    Wanted,
+    /// Data that only a response needs is not read: ranges of transactions, previous values.
+    Unwanted,
+}
+
+/// The response to a command that was not refused.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Response {
+    Put(PutResponse),
+    DeleteRange(DeleteRangeResponse),
+    Txn(TxnResponse),
+    Compact(CompactionResponse),
+    Alarm(AlarmResponse),
+    PublishMember,
+}
+
+/// The result of a command, equal on every member.
+pub type Outcome = Result<Response, api::Error>;
+
+/// A response header with the revision. The server adds the ids and the term.
+pub(crate) fn header(revision: i64) -> Option<ResponseHeader> {
+    assert!(revision >= 1, "the empty store is at revision 1");
+    Some(ResponseHeader { revision, ..ResponseHeader::default() })
+}

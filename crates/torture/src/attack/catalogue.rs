@@ -1,0 +1,68 @@
+//! All attacks, by name.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use super::attacks::ground::Ground;
+use super::attacks::{flood, hoard, peers, socket, work};
+use super::preload::Preload;
+
+type Strike = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// One attack: what it needs, and what it does until its end.
+pub struct Attack {
+    pub name: &'static str,
+    pub preload: Preload,
+    /// Where another member must be impersonated.
+    pub members_min: u16,
+    /// `ulimit -n` of the server.
+    pub descriptors_max: Option<u32>,
+    pub quota_bytes: Option<u64>,
+    pub strike: fn(Ground) -> Strike,
+}
+
+const NOTHING: Preload = Preload { keys: 0, value_bytes: 0 };
+
+const fn attack(name: &'static str, strike: fn(Ground) -> Strike) -> Attack {
+    Attack { name, preload: NOTHING, members_min: 1, descriptors_max: None, quota_bytes: None, strike }
+}
+
+pub static ATTACKS: &[Attack] = &[
+    attack("rapid-reset", |ground| Box::pin(flood::rapid_reset(ground))),
+    attack("continuation-flood", |ground| Box::pin(flood::continuation(ground))),
+    attack("empty-data-flood", |ground| Box::pin(flood::empty_data(ground))),
+    attack("ping-flood", |ground| Box::pin(flood::ping(ground))),
+    attack("settings-flood", |ground| Box::pin(flood::settings(ground))),
+    Attack {
+        preload: hoard::WINDOWS_PRELOAD,
+        ..attack("zero-windows", |ground| Box::pin(hoard::zero_windows(ground)))
+    },
+    attack("endless-bodies", |ground| Box::pin(hoard::endless_bodies(ground))),
+    attack("half-open-streams", |ground| Box::pin(hoard::half_open_streams(ground))),
+    Attack {
+        preload: hoard::READERS_PRELOAD,
+        ..attack("stopped-readers", |ground| Box::pin(hoard::stopped_readers(ground)))
+    },
+    attack("stalled-prefaces", |ground| Box::pin(socket::stalled_prefaces(ground))),
+    attack("slow-heads", |ground| Box::pin(socket::slow_heads(ground))),
+    Attack {
+        descriptors_max: Some(socket::DESCRIPTORS_MAX),
+        ..attack("descriptors", |ground| Box::pin(socket::descriptors(ground)))
+    },
+    Attack {
+        quota_bytes: Some(work::KEYS_QUOTA_BYTES),
+        ..attack("maximal-keys", |ground| Box::pin(work::maximal_keys(ground)))
+    },
+    attack("deep-transactions", |ground| Box::pin(work::deep_transactions(ground))),
+    Attack {
+        preload: work::TXN_PRELOAD,
+        ..attack("wide-transactions", |ground| Box::pin(work::wide_transactions(ground)))
+    },
+    Attack {
+        preload: work::HASH_PRELOAD,
+        ..attack("hash-kv-resets", |ground| Box::pin(work::hash_kv(ground)))
+    },
+    attack("large-puts", |ground| Box::pin(work::large_puts(ground))),
+    attack("deadlines-in-stalls", |ground| Box::pin(work::deadlines_in_stalls(ground))),
+    Attack { members_min: 3, ..attack("peer-garbage", |ground| Box::pin(peers::garbage(ground))) },
+];

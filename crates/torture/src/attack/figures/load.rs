@@ -1,0 +1,115 @@
+//! The healthy clients: an open loop of puts and ranges whose latencies show what an attack does to others.
+//!
+//! * A call has its moment, and its latency counts from that moment: a stall delays all calls that were due in it.
+//! * A failed call counts with the latency of its timeout.
+//! * A put refused for lack of quota is an answer: etcd gives the same one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::{PutRequest, RangeRequest};
+use bytes::Bytes;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tonic::Status;
+use tonic::transport::Channel;
+
+use crate::attack::http2::requests;
+use crate::failure::{Attempt, Result};
+
+pub const CLIENTS: u32 = 100;
+/// As a service would: several callers share a connection.
+const CLIENTS_PER_CONNECTION: u32 = 10;
+/// 500 calls a second together: a few percent of what the server can do.
+const CALL_EVERY: Duration = Duration::from_millis(200);
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+const VALUE: &[u8] = &[b'v'; 64];
+
+/// One healthy call.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    pub due: Instant,
+    pub latency: Duration,
+    /// Why it failed.
+    pub failure: Option<String>,
+}
+
+pub struct HealthyLoad {
+    stop: Arc<AtomicBool>,
+    clients: Vec<JoinHandle<Vec<Sample>>>,
+}
+
+impl HealthyLoad {
+    /// Connects to these members in turn and starts. Within a runtime.
+    pub async fn start(ports: &[u16]) -> Result<HealthyLoad> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut clients = Vec::new();
+        let began = Instant::now();
+        for connection in 0..CLIENTS / CLIENTS_PER_CONNECTION {
+            let port = ports[connection as usize % ports.len()];
+            let channel = requests::connect(port, CALL_TIMEOUT).await.or_say("dial")?;
+            for client in 0..CLIENTS_PER_CONNECTION {
+                let number = connection * CLIENTS_PER_CONNECTION + client;
+                // Spread over the interval, so that the load is even.
+                let first = began + CALL_EVERY * number / CLIENTS;
+                let kv = KvClient::new(channel.clone());
+                clients.push(tokio::spawn(call_regularly(kv, number, first, Arc::clone(&stop))));
+            }
+        }
+        Ok(HealthyLoad { stop, clients })
+    }
+
+    /// All calls, in no order.
+    pub async fn finish(self) -> Vec<Sample> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut samples = Vec::new();
+        for client in self.clients {
+            samples
+                .extend(client.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())));
+        }
+        samples
+    }
+}
+
+async fn call_regularly(
+    mut kv: KvClient<Channel>,
+    number: u32,
+    first: Instant,
+    stop: Arc<AtomicBool>,
+) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    let mut due = first;
+    let key = Bytes::from(format!("healthy/{number:03}"));
+    while !stop.load(Ordering::Relaxed) {
+        tokio::time::sleep_until(due).await;
+        let is_put = samples.len() % 2 == 0;
+        let called = async {
+            if is_put {
+                let value = Bytes::from_static(VALUE);
+                kv.put(PutRequest { key: key.clone(), value, ..PutRequest::default() }).await.map(drop)
+            } else {
+                kv.range(RangeRequest { key: key.clone(), ..RangeRequest::default() }).await.map(drop)
+            }
+        };
+        // The endpoint's timeout does not cover the wait for a connection.
+        let answer = tokio::time::timeout(2 * CALL_TIMEOUT, called).await;
+        let answer = answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no connection")));
+        let failure = answer.err().filter(|status| !is_quota(status));
+        let latency = due.elapsed();
+        samples.push(match failure {
+            None => Sample { due, latency, failure: None },
+            Some(status) => {
+                let failure = format!("{:?}: {}", status.code(), status.message());
+                Sample { due, latency: latency.max(CALL_TIMEOUT), failure: Some(failure) }
+            }
+        });
+        due += CALL_EVERY;
+    }
+    samples
+}
+
+fn is_quota(status: &Status) -> bool {
+    status.message().contains("database space exceeded")
+}

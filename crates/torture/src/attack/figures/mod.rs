@@ -1,0 +1,7 @@
+//! What a trial measures and how it is judged.
+
+pub(super) mod load; // healthy clients
+pub(super) mod process; // memory, processor time, descriptors
+
+pub(super) mod outcome; // figures and verdict
+pub(super) mod table; // Markdown

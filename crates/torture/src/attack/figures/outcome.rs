@@ -1,0 +1,278 @@
+//! What an attack did to one program, and the verdict on it.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::load::Sample;
+use super::process::Usage;
+
+/// During an attack the 99th percentile may be so many times that of before,
+const P99_TIMES_MAX: u32 = 5;
+/// … and after it twice; both only above [`Findings::p99_floor`].
+const NORMAL_TIMES_MAX: u32 = 2;
+const RSS_GROWTH_BYTES_MAX: u64 = 256 << 20;
+/// The latencies must be normal again after this time; what is left of an attack is measured then.
+pub const SETTLE_WITHIN: Duration = Duration::from_secs(5);
+/// A window in which the load makes 500 calls: five of them are above the 99th percentile.
+pub const NORMAL_WINDOW: Duration = Duration::from_secs(1);
+const NORMAL_STEP: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    pub p50: Duration,
+    pub p99: Duration,
+}
+
+impl Serialize for Latency {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (millis(self.p50), millis(self.p99)).serialize(serializer)
+    }
+}
+
+pub fn millis(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e4).round() / 10.0
+}
+
+impl Latency {
+    pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Latency {
+        let mut latencies: Vec<Duration> = samples.map(|sample| sample.latency).collect();
+        latencies.sort_unstable();
+        let at = |percent: usize| {
+            latencies.get((latencies.len() * percent / 100).min(latencies.len().saturating_sub(1)))
+        };
+        let at = |percent| at(percent).copied().unwrap_or_default();
+        Latency { p50: at(50), p99: at(99) }
+    }
+}
+
+/// The times of one trial.
+#[derive(Clone, Debug)]
+pub struct Times {
+    pub calm: Instant,
+    pub attack: Instant,
+    pub over: Instant,
+    pub frozen: Vec<(Instant, Instant)>,
+}
+
+impl Times {
+    fn is_before(&self, sample: &Sample) -> bool {
+        (self.calm..self.attack).contains(&sample.due)
+    }
+
+    fn is_during(&self, sample: &Sample) -> bool {
+        let frozen = |(from, to): &(Instant, Instant)| (*from..*to).contains(&sample.due);
+        (self.attack..self.over).contains(&sample.due) && !self.frozen.iter().any(frozen)
+    }
+
+    fn is_after(&self, sample: &Sample) -> bool {
+        sample.due >= self.over
+    }
+}
+
+/// Usage at three moments.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usages {
+    pub before: Usage,
+    pub over: Usage,
+    pub left: Usage,
+    pub rss_bytes_peak: u64,
+}
+
+/// How the healthy clients and the process fared. Latencies are pairs of p50 and p99 in milliseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    pub attack: String,
+    pub program: String,
+    pub members: u16,
+    pub seconds: f64,
+    /// What the attackers got done, and how often the server ended one of their sessions.
+    pub acts: u64,
+    pub breaks: u64,
+    /// How the process ended, and the line of its log that says why.
+    pub ended: Option<String>,
+    pub before: Latency,
+    pub during: Latency,
+    pub after: Latency,
+    pub calls: usize,
+    pub failed: usize,
+    pub failure: Option<String>,
+    pub rss_mib: [u64; 3],
+    pub cpu_percent: u64,
+    pub descriptors: [u64; 2],
+    pub threads: [u64; 2],
+    /// None: not within [`SETTLE_WITHIN`].
+    pub normal_after_seconds: Option<f64>,
+    /// Calls lost after stalls that the attack made.
+    pub lost: u64,
+    /// Empty: passed.
+    pub faults: Vec<String>,
+}
+
+/// What a trial brought, before it is judged.
+pub struct Findings {
+    pub attack: &'static str,
+    pub program: String,
+    pub members: u16,
+    pub samples: Vec<Sample>,
+    /// A 99th percentile below this is good: no client notices, or the machine has other work.
+    pub p99_floor: Duration,
+    pub times: Times,
+    pub usages: Usages,
+    pub acts: u64,
+    pub breaks: u64,
+    pub lost: u64,
+    pub ended: Option<String>,
+}
+
+impl Outcome {
+    pub fn of(findings: Findings) -> Outcome {
+        let Findings { samples, times, usages, .. } = &findings;
+        let latency = |wanted: fn(&Times, &Sample) -> bool| {
+            Latency::of(samples.iter().filter(|sample| wanted(times, sample)))
+        };
+        let struck: Vec<&Sample> = samples.iter().filter(|sample| sample.due >= times.attack).collect();
+        let failed = || struck.iter().filter_map(|sample| sample.failure.as_ref());
+        let seconds = (times.over - times.attack).as_secs_f64();
+        let cpu = usages.over.cpu.saturating_sub(usages.before.cpu);
+        let mib = |bytes: u64| bytes >> 20;
+        let mut outcome = Outcome {
+            attack: findings.attack.to_owned(),
+            program: findings.program.clone(),
+            members: findings.members,
+            seconds,
+            acts: findings.acts,
+            breaks: findings.breaks,
+            ended: findings.ended.clone(),
+            before: latency(Times::is_before),
+            during: latency(Times::is_during),
+            after: latency(Times::is_after),
+            calls: struck.len(),
+            failed: failed().count(),
+            failure: failed().next().cloned(),
+            rss_mib: [usages.before.rss_bytes, usages.rss_bytes_peak, usages.left.rss_bytes].map(mib),
+            cpu_percent: (cpu.as_secs_f64() / seconds.max(0.001) * 100.0).round() as u64,
+            descriptors: [usages.before.descriptors, usages.left.descriptors],
+            threads: [usages.before.threads, usages.left.threads],
+            normal_after_seconds: None,
+            lost: findings.lost,
+            faults: Vec::new(),
+        };
+        outcome.normal_after_seconds = normal_after(samples, times, outcome.before.p99, findings.p99_floor);
+        outcome.faults = outcome.judge(usages, findings.p99_floor);
+        outcome
+    }
+
+    fn judge(&self, usages: &Usages, p99_floor: Duration) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.acts == 0 {
+            faults.push("the attack did nothing".to_owned());
+        }
+        if self.ended.is_some() {
+            faults.push("the process ended".to_owned());
+            return faults;
+        }
+        if self.during.p99 > allowed(self.before.p99, P99_TIMES_MAX, p99_floor) {
+            faults.push("p99 during".to_owned());
+        }
+        if usages.rss_bytes_peak > usages.before.rss_bytes + RSS_GROWTH_BYTES_MAX {
+            faults.push("memory".to_owned());
+        }
+        if self.normal_after_seconds.is_none() {
+            faults.push("not normal in time".to_owned());
+        }
+        if self.lost > 0 {
+            faults.push("lost calls".to_owned());
+        }
+        faults
+    }
+
+    pub fn passed(&self) -> bool {
+        self.faults.is_empty()
+    }
+}
+
+fn allowed(before: Duration, times: u32, floor: Duration) -> Duration {
+    floor.max(before * times)
+}
+
+/// When the first window without failures and with a normal p99 begins, in seconds after the attack.
+fn normal_after(samples: &[Sample], times: &Times, before: Duration, floor: Duration) -> Option<f64> {
+    let steps = SETTLE_WITHIN.as_millis() / NORMAL_STEP.as_millis();
+    (0..=u32::try_from(steps).expect("some tens")).map(|step| NORMAL_STEP * step).find_map(|offset| {
+        let from = times.over + offset;
+        let window = || samples.iter().filter(|sample| (from..from + NORMAL_WINDOW).contains(&sample.due));
+        let is_normal = window().next().is_some()
+            && window().all(|sample| sample.failure.is_none())
+            && Latency::of(window()).p99 <= allowed(before, NORMAL_TIMES_MAX, floor);
+        is_normal.then_some(offset.as_secs_f64())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trial of one second each, 100 calls a second, with these latencies in milliseconds.
+    fn findings(before: u64, during: u64, after: u64) -> Findings {
+        let calm = Instant::now();
+        let (attack, over) = (calm + Duration::from_secs(1), calm + Duration::from_secs(2));
+        let sample = |number: u32| {
+            let due = calm + Duration::from_millis(10) * number;
+            let latency = if due < attack {
+                before
+            } else if due < over {
+                during
+            } else {
+                after
+            };
+            Sample { due, latency: Duration::from_millis(latency), failure: None }
+        };
+        Findings {
+            attack: "test",
+            program: "kv-server".to_owned(),
+            members: 1,
+            samples: (0..900).map(sample).collect(),
+            p99_floor: Duration::from_millis(20),
+            times: Times { calm, attack, over, frozen: Vec::new() },
+            usages: Usages::default(),
+            acts: 1,
+            breaks: 0,
+            lost: 0,
+            ended: None,
+        }
+    }
+
+    #[test]
+    fn each_verdict_can_fail() {
+        type Change = fn(&mut Findings);
+        let cases: [(&str, Change); 6] = [
+            ("", |_| {}),
+            ("the attack did nothing", |f| f.acts = 0),
+            ("the process ended", |f| f.ended = Some("signal 9".to_owned())),
+            ("memory", |f| f.usages.rss_bytes_peak = RSS_GROWTH_BYTES_MAX + 1),
+            ("lost calls", |f| f.lost = 1),
+            ("not normal in time", |f| {
+                let over = f.times.over;
+                let after = f.samples.iter_mut().filter(|sample| sample.due >= over);
+                after.for_each(|sample| sample.failure = Some("lost".to_owned()));
+            }),
+        ];
+        for (fault, change) in cases {
+            let mut findings = findings(10, 49, 10);
+            change(&mut findings);
+            assert_eq!(Outcome::of(findings).faults.join(", "), fault);
+        }
+        assert_eq!(Outcome::of(findings(10, 51, 10)).faults, ["p99 during"]);
+        assert_eq!(Outcome::of(findings(10, 10, 21)).faults, ["not normal in time"]);
+        assert!(Outcome::of(findings(1, 20, 20)).passed(), "below the floor");
+    }
+
+    #[test]
+    fn what_the_attack_itself_stopped_is_not_counted() {
+        let mut findings = findings(10, 900, 10);
+        findings.times.frozen.push((findings.times.attack, findings.times.over));
+        assert!(Outcome::of(findings).passed());
+    }
+}

@@ -1,0 +1,146 @@
+//! A raw HTTP/2 connection for attackers: frames go out as they are, answers are counted.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+use super::frame;
+
+/// A server that does not greet within this time is busy or refuses; the attacker begins again.
+const GREETING_WITHIN: Duration = Duration::from_secs(2);
+
+/// What is done with the server's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Reads everything, acknowledges settings and pings, returns the connection's window.
+    Everything,
+    /// Leaves everything in the socket after the server's first settings.
+    Nothing,
+}
+
+pub struct RawConnection {
+    writer: Arc<Mutex<OwnedWriteHalf>>,
+    reader: Option<JoinHandle<()>>,
+    /// Keeps the socket open when nothing is read.
+    _unread: Option<OwnedReadHalf>,
+    stream: u32,
+}
+
+pub async fn dial(port: u16) -> io::Result<TcpStream> {
+    let dialled =
+        tokio::time::timeout(GREETING_WITHIN, TcpStream::connect((Ipv4Addr::LOCALHOST, port))).await;
+    let stream = dialled.map_err(|_| io::ErrorKind::TimedOut)??;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+impl RawConnection {
+    /// Dials, exchanges preface and settings.
+    pub async fn open(port: u16, settings: &[(u16, u32)], reading: Reading) -> io::Result<RawConnection> {
+        let (mut read, mut write) = dial(port).await?.into_split();
+        let mut greeting = frame::PREFACE.to_vec();
+        frame::put_settings(&mut greeting, settings);
+        write.write_all(&greeting).await?;
+        // An acknowledgement is only allowed once the server's settings are here.
+        let greeted = tokio::time::timeout(GREETING_WITHIN, next_frame(&mut read)).await;
+        let (kind, _, _) = greeted.map_err(|_| io::ErrorKind::TimedOut)??;
+        if kind != frame::SETTINGS {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut acknowledgement = Vec::new();
+        frame::put(&mut acknowledgement, frame::SETTINGS, frame::ACK, 0, &[]);
+        write.write_all(&acknowledgement).await?;
+        let writer = Arc::new(Mutex::new(write));
+        let (reader, unread) = match reading {
+            Reading::Everything => (Some(tokio::spawn(answer(read, Arc::clone(&writer)))), None),
+            Reading::Nothing => (None, Some(read)),
+        };
+        Ok(RawConnection { writer, reader, _unread: unread, stream: 1 })
+    }
+
+    /// Writes bytes as they are; an error once the server has closed the connection.
+    pub async fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        if self.is_closed() {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        self.writer.lock().await.write_all(bytes).await
+    }
+
+    /// Whether the server has closed its side. Unknown, thus false, while nothing is read.
+    pub fn is_closed(&self) -> bool {
+        self.reader.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
+    /// The number of the next stream that a client may open.
+    pub fn next_stream(&mut self) -> u32 {
+        let stream = self.stream;
+        self.stream += 2;
+        stream
+    }
+
+    /// Appends the headers of a call and what is given of its body, without an end; the call's stream.
+    pub fn put_open_call(&mut self, out: &mut Vec<u8>, headers: &[u8], body: &[u8]) -> u32 {
+        let stream = self.next_stream();
+        frame::put(out, frame::HEADERS, frame::END_HEADERS, stream, headers);
+        frame::put_data(out, stream, body, 0);
+        stream
+    }
+
+    /// Appends a whole call.
+    pub fn put_call(&mut self, out: &mut Vec<u8>, headers: &[u8], body: &[u8]) -> u32 {
+        let stream = self.next_stream();
+        frame::put(out, frame::HEADERS, frame::END_HEADERS, stream, headers);
+        frame::put_data(out, stream, body, frame::END_STREAM);
+        stream
+    }
+}
+
+impl Drop for RawConnection {
+    fn drop(&mut self) {
+        if let Some(reader) = &self.reader {
+            reader.abort();
+        }
+    }
+}
+
+/// Type, flags and payload of the next frame.
+async fn next_frame(read: &mut OwnedReadHalf) -> io::Result<(u8, u8, Vec<u8>)> {
+    let mut header = [0; frame::HEADER_BYTES];
+    read.read_exact(&mut header).await?;
+    let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+    let mut payload = vec![0; usize::try_from(length).expect("24 bits")];
+    read.read_exact(&mut payload).await?;
+    Ok((header[3], header[4], payload))
+}
+
+/// Reads until the end and answers as the RFC asks, so that no keepalive closes the connection.
+async fn answer(mut read: OwnedReadHalf, writer: Arc<Mutex<OwnedWriteHalf>>) {
+    while let Ok((kind, flags, payload)) = next_frame(&mut read).await {
+        let mut out = Vec::new();
+        match kind {
+            frame::SETTINGS if flags & frame::ACK == 0 => {
+                frame::put(&mut out, frame::SETTINGS, frame::ACK, 0, &[]);
+            }
+            frame::PING if flags & frame::ACK == 0 => {
+                frame::put(&mut out, frame::PING, frame::ACK, 0, &payload);
+            }
+            frame::DATA if !payload.is_empty() => {
+                let bytes = u32::try_from(payload.len()).expect("24 bits");
+                frame::put_window_update(&mut out, 0, bytes);
+            }
+            // The connection ends; what the attacker still sends is for a new one.
+            frame::GOAWAY => return,
+            _ => {}
+        }
+        if !out.is_empty() && writer.lock().await.write_all(&out).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! HTTP/2, by the rules and against them.
+
+pub(super) mod frame; // its bytes
+
+pub(super) mod connection; // a raw connection
+pub(super) mod requests; // requests as bytes and calls
+pub(super) mod session; // HTTP/2 by the rules

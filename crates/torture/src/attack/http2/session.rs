@@ -1,0 +1,77 @@
+//! An HTTP/2 client that keeps the rules, for attackers whose frames are allowed: flow control is respected.
+
+use std::future::poll_fn;
+use std::io;
+
+use bytes::Bytes;
+use h2::SendStream;
+use h2::client::{ResponseFuture, SendRequest};
+use http::{Method, Request, Version};
+use tokio::task::JoinHandle;
+
+use super::connection::dial;
+
+/// Larger than any answer to an attacker.
+const WINDOW_BYTES: u32 = 64 << 20;
+
+pub struct Session {
+    sender: SendRequest<Bytes>,
+    driver: JoinHandle<()>,
+}
+
+impl Session {
+    pub async fn open(port: u16) -> io::Result<Session> {
+        let mut builder = h2::client::Builder::new();
+        builder.initial_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
+        let (sender, connection) = builder.handshake(dial(port).await?).await.map_err(io::Error::other)?;
+        let driver = tokio::spawn(async move { drop(connection.await) });
+        Ok(Session { sender, driver })
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.driver.is_finished()
+    }
+
+    /// Opens a call once the server takes one more stream.
+    pub async fn call(&mut self, path: &str) -> io::Result<(ResponseFuture, SendStream<Bytes>)> {
+        self.sender = self.sender.clone().ready().await.map_err(io::Error::other)?;
+        let request = Request::builder()
+            .method(Method::POST)
+            .version(Version::HTTP_2)
+            .uri(format!("http://127.0.0.1{path}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(())
+            .map_err(io::Error::other)?;
+        self.sender.send_request(request, false).map_err(io::Error::other)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// Sends a body as the windows allow.
+pub async fn send_body(stream: &mut SendStream<Bytes>, mut body: Bytes, is_last: bool) -> io::Result<()> {
+    while !body.is_empty() {
+        stream.reserve_capacity(body.len());
+        let granted = poll_fn(|context| stream.poll_capacity(context)).await;
+        let granted = granted.ok_or(io::ErrorKind::ConnectionReset)?.map_err(io::Error::other)?;
+        let chunk = body.split_to(granted.min(body.len()));
+        let ends = is_last && body.is_empty();
+        stream.send_data(chunk, ends).map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+/// Reads an answer to its end.
+pub async fn finish(response: ResponseFuture) -> io::Result<()> {
+    let mut body = response.await.map_err(io::Error::other)?.into_body();
+    while let Some(chunk) = body.data().await {
+        let bytes = chunk.map_err(io::Error::other)?.len();
+        body.flow_control().release_capacity(bytes).map_err(io::Error::other)?;
+    }
+    Ok(())
+}

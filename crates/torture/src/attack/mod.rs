@@ -1,0 +1,179 @@
+//! Attacks on a running server, while healthy clients measure what they notice of it.
+//!
+//! ```sh
+//! cargo run --release -p torture -- attack                                    # all attacks on kv-server, 30 s each
+//! cargo run --release -p torture -- attack --etcd interop/bin/etcd            # and on etcd, in turn
+//! cargo run --release -p torture -- attack --only ping-flood --seconds 5
+//! cargo run --release -p torture -- attack --share 0 3 --tries 2              # a third of the attacks, as the gate does
+//! cargo run --release -p torture -- attack --members 3 --only large-puts      # where a quorum matters
+//! ```
+//!
+//! Each attack has a fresh cluster. Its verdict: no process ended; p99 of the healthy calls during the attack at most
+//! five times that of before; resident memory at most 256 MiB more; latencies normal again within 5 s.
+//!
+//! * Loopback only. Everything is bounded in time, number and rate.
+//! * Members are ended by their own handles, also when a trial fails or is interrupted.
+
+mod http2; // HTTP/2, by the rules and against them
+mod target; // the cluster under attack
+
+mod figures; // what healthy clients measure, and the verdict
+mod preload; // what the store holds before
+
+mod attacks; // what attackers do
+mod catalogue; // all attacks, by name
+
+mod trial; // one attack on one program
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::bench::{Bench, say};
+use crate::failure::{Attempt, Failure, Result};
+use catalogue::{ATTACKS, Attack};
+use figures::outcome::Outcome;
+use target::Program;
+use trial::Trial;
+
+/// Below the server and the healthy clients.
+const ATTACKER_NICENESS: i32 = 5;
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Order {
+    pub duration: Duration,
+    pub members: u16,
+    /// Names; empty: all.
+    pub only: Vec<String>,
+    /// The n-th of so many shares of the attacks.
+    pub share: (usize, usize),
+    /// An attack whose verdict is bad is made so often before that counts: other programs on the machine disturb
+    /// latencies. A process that ended is not tried again.
+    pub tries: u32,
+    /// A 99th percentile below this is good.
+    pub p99_floor: Duration,
+    /// A second program, attacked in turn and not judged.
+    pub etcd: Option<PathBuf>,
+    /// Where the outcomes are written as JSON.
+    pub json: Option<PathBuf>,
+}
+
+/// Makes the attacks; whether each verdict on the first program is good.
+pub fn run(bench: &Bench, order: &Order) -> Result<bool> {
+    let attacks = chosen(order)?;
+    raise_descriptor_limit();
+    let programs: Result<Vec<Program>> =
+        std::iter::once(&bench.server).chain(&order.etcd).map(|path| Program::at(path)).collect();
+    let programs = programs?;
+    let calm =
+        Builder::new_multi_thread().worker_threads(2).enable_all().build().or_say("start a runtime")?;
+    let attackers = attackers()?;
+    let outcomes = calm.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt()).or_say("handle SIGINT")?;
+        let mut terminate = signal(SignalKind::terminate()).or_say("handle SIGTERM")?;
+        tokio::select! {
+            outcomes = all(bench, order, &attacks, &programs, &attackers) => outcomes,
+            _ = interrupt.recv() => Err(Failure::new("interrupted")),
+            _ = terminate.recv() => Err(Failure::new("terminated")),
+        }
+    });
+    attackers.shutdown_background();
+    let outcomes = outcomes?;
+    let names: Vec<String> = programs.iter().map(|program| trial::name(program.kind).to_owned()).collect();
+    say(&figures::table::markdown(&names, &outcomes));
+    if let Some(path) = &order.json {
+        let text = serde_json::to_string_pretty(&outcomes).or_say("write JSON")?;
+        std::fs::write(path, text).attempt("write", path)?;
+    }
+    let bad = outcomes.iter().filter(|outcome| outcome.program == names[0] && !outcome.passed()).count();
+    say(&format!("note: {} attacks of {:?}, {bad} with a bad verdict", attacks.len(), order.duration));
+    Ok(bad == 0)
+}
+
+fn chosen(order: &Order) -> Result<Vec<&'static Attack>> {
+    if let Some(unknown) = order.only.iter().find(|name| ATTACKS.iter().all(|attack| attack.name != **name)) {
+        let known: Vec<&str> = ATTACKS.iter().map(|attack| attack.name).collect();
+        return Err(Failure::new(format!("no attack is called {unknown}; there are {}", known.join(", "))));
+    }
+    let (share, shares) = order.share;
+    let wanted = |(number, attack): &(usize, &Attack)| {
+        let named = order.only.is_empty() || order.only.iter().any(|name| name == attack.name);
+        named && number % shares.max(1) == share % shares.max(1)
+    };
+    Ok(ATTACKS.iter().enumerate().filter(wanted).map(|(_, attack)| attack).collect())
+}
+
+/// Thousands of connections, and those of the healthy clients. What the hard limit does not give, attacks do without.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let _unchanged = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+fn attackers() -> Result<Runtime> {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        // Of the calling thread only, as Linux has it.
+        .on_thread_start(|| {
+            let _unchanged = nice(ATTACKER_NICENESS);
+        })
+        .build();
+    runtime.or_say("start a runtime for attackers")
+}
+
+async fn all(
+    bench: &Bench,
+    order: &Order,
+    attacks: &[&'static Attack],
+    programs: &[Program],
+    attackers: &Runtime,
+) -> Result<Vec<Outcome>> {
+    let mut outcomes = Vec::new();
+    for attack in attacks {
+        for program in programs {
+            let trial = Trial {
+                bench,
+                attack,
+                program,
+                members: order.members,
+                duration: order.duration,
+                p99_floor: order.p99_floor,
+                attackers: attackers.handle().clone(),
+            };
+            outcomes.push(tried(&trial, order.tries).await);
+        }
+    }
+    Ok(outcomes)
+}
+
+async fn tried(trial: &Trial<'_>, tries: u32) -> Outcome {
+    let mut left = tries.max(1);
+    loop {
+        left -= 1;
+        // A trial that fails does not keep the other attacks from being made.
+        let outcome = trial.run().await.unwrap_or_else(|failure| trial.failed(&failure));
+        say(&line(&outcome));
+        if outcome.passed() || outcome.ended.is_some() || left == 0 {
+            return outcome;
+        }
+    }
+}
+
+/// Progress.
+fn line(outcome: &Outcome) -> String {
+    let Outcome { attack, program, acts, breaks, before, during, rss_mib, .. } = outcome;
+    let verdict = if outcome.passed() { "ok".to_owned() } else { outcome.faults.join(", ") };
+    let detail = outcome.ended.as_ref().or(outcome.failure.as_ref()).map_or("", String::as_str);
+    format!(
+        "{attack:20} {program:10} {verdict}; p99 {} → {} ms, RSS {rss_mib:?} MiB, failed {}, lost {}, \
+         {acts} acts, {breaks} sessions broken {detail}",
+        figures::outcome::millis(before.p99),
+        figures::outcome::millis(during.p99),
+        outcome.failed,
+        outcome.lost,
+    )
+}

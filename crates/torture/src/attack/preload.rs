@@ -1,0 +1,66 @@
+//! What a store holds before it is attacked.
+
+use std::time::Duration;
+
+use api::etcdserverpb::PutRequest;
+use api::etcdserverpb::kv_client::KvClient;
+use bytes::Bytes;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use tokio::task::JoinSet;
+
+use super::http2::requests;
+use crate::failure::{Attempt, Result};
+
+/// Puts at a time: enough to share syncs, few enough for any limit on concurrent calls.
+const CALLERS: u32 = 32;
+const RETRIES_MAX: u32 = 20;
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Keys `attack/0000000` and following, with values that do not compress.
+#[derive(Clone, Copy, Debug)]
+pub struct Preload {
+    pub keys: u32,
+    pub value_bytes: usize,
+}
+
+pub fn key(number: u32) -> Bytes {
+    Bytes::from(format!("attack/{number:07}"))
+}
+
+pub async fn fill(port: u16, preload: &Preload) -> Result<()> {
+    if preload.keys == 0 {
+        return Ok(());
+    }
+    let channel = requests::connect(port, CALL_TIMEOUT).await.or_say("dial")?;
+    let mut callers = JoinSet::new();
+    let Preload { keys, value_bytes } = *preload;
+    for caller in 0..CALLERS {
+        let mut kv = KvClient::new(channel.clone());
+        callers.spawn(async move {
+            let mut chance = SmallRng::seed_from_u64(u64::from(caller));
+            let mut value = vec![0; value_bytes];
+            for number in (caller..keys).step_by(CALLERS as usize) {
+                chance.fill(&mut value[..]);
+                let value = Bytes::copy_from_slice(&value);
+                let put = PutRequest { key: key(number), value, ..PutRequest::default() };
+                // The channel dials again when the server has closed the connection.
+                let mut answer = kv.put(put.clone()).await;
+                for _ in 0..RETRIES_MAX {
+                    if answer.is_ok() {
+                        break;
+                    }
+                    tokio::time::sleep(RETRY_AFTER).await;
+                    answer = kv.put(put.clone()).await;
+                }
+                answer?;
+            }
+            Ok::<(), tonic::Status>(())
+        });
+    }
+    while let Some(done) = callers.join_next().await {
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())).or_say("preload")?;
+    }
+    Ok(())
+}

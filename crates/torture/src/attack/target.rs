@@ -1,0 +1,132 @@
+//! The cluster under attack: one member or several, of this program or of etcd, each a process.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use api::etcdserverpb::cluster_client::ClusterClient;
+use api::etcdserverpb::maintenance_client::MaintenanceClient;
+use api::etcdserverpb::{MemberListRequest, StatusRequest};
+
+use super::http2::requests;
+use crate::bench::{Bench, Scratch};
+use crate::failure::{Attempt, Failure, Result};
+use crate::member::{Place, Process};
+
+/// The start of a line says what happened.
+const LINE_CHARS_SHOWN: usize = 400;
+/// How both programs mark the line that says why they end. What follows it may be a long backtrace.
+const CAUSES: [&str; 5] =
+    ["\"level\":\"error\"", "\"level\":\"fatal\"", "\"level\":\"panic\"", "panic: ", "panicked at"];
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Which server a program is. Peer ports differ; all else is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    KvServer,
+    Etcd,
+}
+
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub path: PathBuf,
+    pub kind: Kind,
+}
+
+/// How a cluster is started.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub members: u16,
+    pub flags: Vec<String>,
+    /// `ulimit -n` of each member.
+    pub descriptors_max: Option<u32>,
+}
+
+pub struct Target {
+    pub places: Vec<Place>,
+    processes: Vec<Process>,
+    /// Last: it is removed after the processes have ended.
+    _scratch: Scratch,
+}
+
+/// Public ids, as any client may ask for them.
+#[derive(Clone, Debug)]
+pub struct Ids {
+    pub cluster: u64,
+    /// In the order of the members' names.
+    pub members: Vec<u64>,
+    pub leader: u64,
+    pub term: u64,
+}
+
+impl Program {
+    /// Asks the program what it is.
+    pub fn at(path: &Path) -> Result<Program> {
+        let output = std::process::Command::new(path).arg("--version").output().attempt("run", path)?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let kind = match said.lines().next().unwrap_or_default() {
+            first if first.starts_with("etcd Version") => Kind::Etcd,
+            first if first.starts_with("kv-server Version") => Kind::KvServer,
+            other => {
+                let path = path.display();
+                return Err(Failure::new(format!("{path} is neither etcd nor kv-server: {other}")));
+            }
+        };
+        Ok(Program { path: path.to_owned(), kind })
+    }
+}
+
+impl Target {
+    /// Starts the members and waits until all of them serve.
+    pub fn start(bench: &Bench, program: &Program, setup: &Setup) -> Result<Target> {
+        let scratch = bench.directory("attack")?;
+        let ports: Vec<(u16, u16)> = (0..setup.members).map(|number| bench.ports(number)).collect();
+        let url = |(number, (_, peer)): (usize, &(u16, u16))| format!("m{number}=http://127.0.0.1:{peer}");
+        let cluster = ports.iter().enumerate().map(url).collect::<Vec<_>>().join(",");
+        let place = |(number, ports): (usize, &(u16, u16))| Place {
+            name: format!("m{number}"),
+            cluster: cluster.clone(),
+            flags: setup.flags.clone(),
+            descriptors_max: setup.descriptors_max,
+            ..Place::alone(&program.path, scratch.join(&format!("m{number}")), *ports)
+        };
+        let places: Vec<Place> = ports.iter().enumerate().map(place).collect();
+        let started: Result<Vec<Process>> = places.iter().map(|place| place.start(&[])).collect();
+        let processes = started?;
+        processes.iter().try_for_each(Process::wait_ready)?;
+        Ok(Target { places, processes, _scratch: scratch })
+    }
+
+    pub fn client_ports(&self) -> Vec<u16> {
+        self.places.iter().map(|place| place.client_port).collect()
+    }
+
+    pub fn pids(&self) -> Vec<u32> {
+        self.processes.iter().map(Process::id).collect()
+    }
+
+    /// How a member ended, and the last line that says why.
+    pub fn ended(&mut self) -> Option<String> {
+        let ended = self.processes.iter_mut().find_map(|process| process.end_seen())?;
+        let is_cause = |line: &&str| CAUSES.iter().any(|cause| line.contains(cause));
+        let cause = ended.said.lines().rfind(is_cause).or(ended.said.lines().last()).unwrap_or_default();
+        Some(format!("{}: {}", ended.status, cause.chars().take(LINE_CHARS_SHOWN).collect::<String>()))
+    }
+
+    pub async fn ids(&self) -> Result<Ids> {
+        let port = self.places[0].client_port;
+        let channel = requests::connect(port, QUESTION_TIMEOUT).await.or_say("dial")?;
+        let asked = MaintenanceClient::new(channel.clone()).status(StatusRequest::default()).await;
+        let status = asked.or_say("ask for the leader")?.into_inner();
+        let asked = ClusterClient::new(channel).member_list(MemberListRequest::default()).await;
+        let answer = asked.or_say("list the members")?.into_inner();
+        let cluster = answer.header.map(|header| header.cluster_id);
+        let mut members = answer.members;
+        members.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Ids {
+            cluster: cluster.ok_or_else(|| Failure::new("an answer without a header"))?,
+            members: members.into_iter().map(|member| member.id).collect(),
+            leader: status.leader,
+            term: status.raft_term,
+        })
+    }
+}

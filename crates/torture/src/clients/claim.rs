@@ -1,0 +1,228 @@
+//! What clients asked for and were told, held against what a member has.
+//!
+//! Every acknowledged write was told a revision, so nothing has to be searched for: each key must be in a state that the
+//! claims allow, and each revision must hold exactly what it was given for.
+//!
+//! ```text
+//!   baseline (what was once read) ─┐
+//!   claims: asked, perhaps answered ┼─▶ check ─▶ violations
+//!   state now, history by revision ─┘
+//! ```
+//!
+//! * Values are never sent twice, so a value names the request that wrote it.
+//! * An unanswered request may have happened, at any later time, once or never.
+//! * `at` counts what the experiment orders by: bytes of a recording, or nanoseconds. Only the order matters.
+//!
+//! Knows nothing of processes or disks.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+
+/// A change that a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Put {
+        key: Bytes,
+        value: Bytes,
+    },
+    Delete {
+        key: Bytes,
+    },
+    /// Several puts at one revision.
+    Txn {
+        puts: Vec<(Bytes, Bytes)>,
+    },
+}
+
+/// An effect that was asked for.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    pub effect: Effect,
+    pub asked_at: u64,
+    pub answer: Option<Answer>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub at: u64,
+    pub revision: i64,
+}
+
+/// One key as a member has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub value: Bytes,
+    pub created: i64,
+    pub modified: i64,
+    pub version: i64,
+}
+
+/// All keys as a member has them.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    pub revision: i64,
+    pub keys: BTreeMap<Bytes, Found>,
+}
+
+impl Effect {
+    /// The keys with what they become.
+    pub fn writes(&self) -> Vec<(&Bytes, Option<&Bytes>)> {
+        match self {
+            Effect::Put { key, value } => vec![(key, Some(value))],
+            Effect::Delete { key } => vec![(key, None)],
+            Effect::Txn { puts } => puts.iter().map(|(key, value)| (key, Some(value))).collect(),
+        }
+    }
+}
+
+impl Claim {
+    /// What it was told by `cutoff`.
+    fn told(&self, cutoff: u64) -> Option<i64> {
+        self.answer.filter(|answer| answer.at <= cutoff).map(|answer| answer.revision)
+    }
+}
+
+/// What is known of one key.
+#[derive(Default)]
+struct Fate<'a> {
+    /// The newest acknowledged write or delete, with the value.
+    newest: Option<(i64, Option<&'a Bytes>)>,
+    /// Deletes that may have happened: the revision if one was ever told.
+    deletes: Vec<Option<i64>>,
+    /// By value: the revision, if one was ever told, and the claim.
+    puts: HashMap<&'a Bytes, (Option<i64>, usize)>,
+}
+
+/// Everything wrong with `state`, given that all answers up to `cutoff` must hold. `baseline` was read earlier from the
+/// same member or cluster, and holds as well.
+pub fn check(claims: &[Claim], cutoff: u64, baseline: &State, state: &State) -> Vec<String> {
+    let mut violations = Vec::new();
+    let fates = fates(claims, cutoff, baseline);
+    let told = claims.iter().filter_map(|claim| claim.told(cutoff)).max().unwrap_or(1);
+    let promised = told.max(baseline.revision);
+    if state.revision < promised {
+        violations.push(format!("revision {} after {promised} was acknowledged", state.revision));
+    }
+    let asked = i64::try_from(claims.len()).unwrap_or(i64::MAX);
+    if state.revision > baseline.revision.max(1) + asked {
+        violations.push(format!("revision {} after {asked} writes", state.revision));
+    }
+    for (key, fate) in &fates {
+        if let Some(violation) = check_key(fate, state.keys.get(*key), state.revision) {
+            violations.push(format!("key {key:?}: {violation}"));
+        }
+    }
+    let strangers = state.keys.keys().filter(|key| !fates.contains_key(key));
+    violations.extend(strangers.map(|key| format!("key {key:?}: nobody ever wrote it")));
+    violations.extend(check_revisions(&fates, claims, state));
+    violations
+}
+
+fn fates<'a>(claims: &'a [Claim], cutoff: u64, baseline: &'a State) -> HashMap<&'a Bytes, Fate<'a>> {
+    let mut fates: HashMap<&Bytes, Fate<'_>> = HashMap::new();
+    for (key, found) in &baseline.keys {
+        let fate = fates.entry(key).or_default();
+        fate.newest = Some((found.modified, Some(&found.value)));
+        fate.puts.insert(&found.value, (Some(found.modified), usize::MAX));
+    }
+    for (number, claim) in claims.iter().enumerate() {
+        let known = claim.answer.map(|answer| answer.revision);
+        for (key, value) in claim.effect.writes() {
+            let fate = fates.entry(key).or_default();
+            match value {
+                Some(value) => {
+                    let put = fate.puts.entry(value).or_insert((known, number));
+                    put.0 = put.0.or(known);
+                }
+                None => fate.deletes.push(known),
+            }
+            if let Some(revision) = claim.told(cutoff)
+                && fate.newest.is_none_or(|(newest, _)| newest < revision)
+            {
+                fate.newest = Some((revision, value));
+            }
+        }
+    }
+    fates
+}
+
+fn check_key(fate: &Fate<'_>, found: Option<&Found>, revision: i64) -> Option<String> {
+    let Some(found) = found else {
+        let (written, _) = fate.newest.filter(|(_, value)| value.is_some())?;
+        let deleted = |at: &Option<i64>| at.is_none_or(|at| at > written);
+        return match fate.deletes.iter().any(deleted) {
+            true => None,
+            false => Some(format!("the write acknowledged at revision {written} is lost")),
+        };
+    };
+    let Some((told, _)) = fate.puts.get(&found.value) else {
+        return Some(format!("holds {} bytes that nobody wrote to it", found.value.len()));
+    };
+    if let Some(told) = told.filter(|told| *told != found.modified) {
+        return Some(format!("the write acknowledged at revision {told} is found at {}", found.modified));
+    }
+    if found.modified > revision || found.created > found.modified || found.version < 1 {
+        return Some(format!("impossible revisions {found:?} in a store at {revision}"));
+    }
+    match fate.newest {
+        Some((newest, _)) if newest > found.modified => {
+            let modified = found.modified;
+            Some(format!("acknowledged at revision {newest}, but stands at {modified}"))
+        }
+        _ => None,
+    }
+}
+
+/// One revision is one request's, and a txn is there wholly or not at all.
+fn check_revisions(fates: &HashMap<&Bytes, Fate<'_>>, claims: &[Claim], state: &State) -> Vec<String> {
+    let mut violations = Vec::new();
+    let mut owners: HashMap<i64, usize> = HashMap::new();
+    for (key, found) in &state.keys {
+        let owner = fates.get(key).and_then(|fate| fate.puts.get(&found.value)).map(|(_, owner)| *owner);
+        let Some(owner) = owner.filter(|owner| *owner != usize::MAX) else { continue };
+        if *owners.entry(found.modified).or_insert(owner) != owner {
+            violations.push(format!("revision {} holds two requests", found.modified));
+        }
+        for (other, _) in claims[owner].effect.writes() {
+            let later = match state.keys.get(other) {
+                Some(sibling) => sibling.modified >= found.modified,
+                None => fates[other].deletes.iter().any(|at| at.is_none_or(|at| at > found.modified)),
+            };
+            if !later {
+                violations.push(format!("half a txn at revision {}: {other:?} is missing", found.modified));
+            }
+        }
+    }
+    violations
+}
+
+/// What holds of any history, also if members crashed: a write that began after another was answered has the
+/// greater revision, and no two requests were told the same one (but deletes of nothing, which change nothing).
+pub fn check_order(claims: &[Claim]) -> Vec<String> {
+    let mut violations = Vec::new();
+    let answered = || claims.iter().filter_map(|claim| claim.answer.map(|answer| (claim, answer)));
+    let is_delete = |claim: &Claim| matches!(claim.effect, Effect::Delete { .. });
+    let mut by_end: Vec<_> = answered().map(|(_, answer)| (answer.at, answer.revision)).collect();
+    by_end.sort_unstable();
+    let mut by_begin: Vec<_> = answered().collect();
+    by_begin.sort_by_key(|(claim, _)| claim.asked_at);
+    let (mut ended, mut newest) = (by_end.into_iter().peekable(), 0);
+    let mut owners = HashMap::new();
+    for (claim, answer) in by_begin {
+        while let Some((_, revision)) = ended.next_if(|(at, _)| *at < claim.asked_at) {
+            newest = newest.max(revision);
+        }
+        let least = if is_delete(claim) { newest } else { newest + 1 };
+        if answer.revision < least {
+            violations.push(format!("revision {} was given after {newest} had been told", answer.revision));
+        }
+        if !is_delete(claim) && owners.insert(answer.revision, &claim.effect).is_some() {
+            violations.push(format!("revision {} was given twice", answer.revision));
+        }
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! The calls that experiments make. Rare next to a load generator's, so through tonic.
+
+use std::time::Duration;
+
+use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::maintenance_client::MaintenanceClient;
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::{
+    CompactionRequest, DeleteRangeRequest, HashKvRequest, PutRequest, RangeRequest, RequestOp,
+    ResponseHeader, TxnRequest,
+};
+use api::mvccpb::KeyValue;
+use bytes::Bytes;
+use tonic::transport::{Channel, Endpoint};
+
+use super::claim::{Effect, Found, State};
+use crate::failure::{Attempt, Failure, Result};
+
+const MESSAGE_BYTES_MAX: usize = 256 << 20;
+
+/// A connection to one member.
+#[derive(Clone)]
+pub struct Client {
+    kv: KvClient<Channel>,
+    maintenance: MaintenanceClient<Channel>,
+}
+
+impl Client {
+    /// Calls wait for `timeout` at most.
+    pub async fn connect(port: u16, timeout: Duration) -> Result<Client> {
+        let endpoint =
+            Endpoint::from_shared(format!("http://127.0.0.1:{port}")).or_say("a client's address")?;
+        let dialled = endpoint.connect_timeout(timeout).timeout(timeout).connect().await;
+        let channel = dialled.or_say(&format!("dial port {port}"))?;
+        Ok(Client {
+            kv: KvClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+            maintenance: MaintenanceClient::new(channel),
+        })
+    }
+
+    /// Asks for a change and returns its revision.
+    pub async fn make(&mut self, effect: &Effect) -> Result<i64> {
+        match effect {
+            Effect::Put { key, value } => {
+                let answer = self.kv.put(put(key, value)).await.or_say("put")?.into_inner();
+                revision(answer.header)
+            }
+            Effect::Delete { key } => {
+                let request = DeleteRangeRequest { key: key.clone(), ..DeleteRangeRequest::default() };
+                let answer = self.kv.delete_range(request).await.or_say("delete")?.into_inner();
+                revision(answer.header)
+            }
+            Effect::Txn { puts } => {
+                let op = |(key, value): &(Bytes, Bytes)| RequestOp {
+                    request: Some(Request::RequestPut(put(key, value))),
+                };
+                let request = TxnRequest { success: puts.iter().map(op).collect(), ..TxnRequest::default() };
+                let answer = self.kv.txn(request).await.or_say("txn")?.into_inner();
+                revision(answer.header)
+            }
+        }
+    }
+
+    pub async fn compact(&mut self, revision: i64) -> Result<()> {
+        let request = CompactionRequest { revision, physical: false };
+        self.kv.compact(request).await.or_say("compact").map(drop)
+    }
+
+    /// Everything, as of now: linearizable.
+    pub async fn everything(&mut self) -> Result<State> {
+        let request = RangeRequest {
+            key: Bytes::from_static(b"\0"),
+            range_end: Bytes::from_static(b"\0"),
+            ..RangeRequest::default()
+        };
+        let answer = self.kv.range(request).await.or_say("read everything")?.into_inner();
+        let keys = answer.kvs.into_iter().map(|pair| (pair.key.clone(), found(pair)));
+        Ok(State { revision: revision(answer.header)?, keys: keys.collect() })
+    }
+
+    /// One key as it was; `Err(None)`: that is compacted away.
+    pub async fn at(
+        &mut self,
+        key: &Bytes,
+        revision: i64,
+    ) -> std::result::Result<Option<Found>, Option<Failure>> {
+        let request = RangeRequest { key: key.clone(), revision, ..RangeRequest::default() };
+        match self.kv.range(request).await {
+            Ok(answer) => Ok(answer.into_inner().kvs.pop().map(found)),
+            Err(status) if status.message().contains("compacted") => Err(None),
+            Err(status) => {
+                Err(Some(Failure::new(format!("read at revision {revision}: {}", status.message()))))
+            }
+        }
+    }
+
+    /// Hash of all history that is left, and what it speaks of: compact revision and hash revision.
+    pub async fn hash(&mut self, revision: i64) -> Result<(u32, i64, i64)> {
+        let answer = self.maintenance.hash_kv(HashKvRequest { revision }).await.or_say("hash")?.into_inner();
+        Ok((answer.hash, answer.compact_revision, answer.hash_revision))
+    }
+}
+
+fn put(key: &Bytes, value: &Bytes) -> PutRequest {
+    PutRequest { key: key.clone(), value: value.clone(), ..PutRequest::default() }
+}
+
+fn found(pair: KeyValue) -> Found {
+    let KeyValue { value, create_revision: created, mod_revision: modified, version, .. } = pair;
+    Found { value, created, modified, version }
+}
+
+fn revision(header: Option<ResponseHeader>) -> Result<i64> {
+    header.map(|header| header.revision).ok_or_else(|| Failure::new("an answer without a header"))
+}

@@ -1,0 +1,6 @@
+//! Clients, what they were told, and the laws that follow.
+
+pub(crate) mod claim; // what clients were told, and the laws that follow
+pub(crate) mod client; // the calls
+pub(crate) mod history; // one write, read back at its revision
+pub(crate) mod workload; // clients that write and remember

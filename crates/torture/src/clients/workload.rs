@@ -1,0 +1,187 @@
+//! Clients that write, and remember exactly what they asked and were told.
+//!
+//! ```text
+//!   k/…    many keys, overwritten           big/…   few keys, values of up to 256 KiB: checkpoints and new segments
+//!   gone/… put and deleted                  t/…     several keys in one txn
+//!   one client compacts now and then, so that history is dropped while others write
+//! ```
+//!
+//! * Each value is sent once in the whole experiment and begins with who sent it.
+//! * The position of a question is taken before it is sent, that of an answer after it has come.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::claim::{Answer, Claim, Effect};
+use super::client::Client;
+
+/// How long a call may take before its fate counts as unknown.
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+const KEYS: u32 = 400;
+const BIG_KEYS: u32 = 6;
+const BIG_BYTES: std::ops::Range<usize> = 40 << 10..256 << 10;
+const GONE_KEYS: u32 = 40;
+const TXN_KEYS: u32 = 60;
+/// A compaction leaves so much history behind the newest revision.
+const HISTORY: i64 = 150;
+
+/// What the clients of one life of a server do.
+#[derive(Clone)]
+pub struct Workload {
+    pub seed: u64,
+    /// Number of the life: makes values unique.
+    pub life: u64,
+    pub clients: u64,
+    /// Share of writes that are big.
+    pub big: f64,
+    /// Members; a client that is refused goes to the next.
+    pub ports: Vec<u16>,
+    /// What a client whose call failed does.
+    pub after_failure: AfterFailure,
+    pub position: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterFailure {
+    /// The only server is gone.
+    End,
+    /// Another member may answer.
+    Next,
+}
+
+/// A run that goes on until it is told to stop, or until its server is gone.
+pub struct Running {
+    stop: Arc<AtomicBool>,
+    clients: Vec<tokio::task::JoinHandle<Vec<Claim>>>,
+}
+
+impl Workload {
+    /// Must be called within a runtime.
+    pub fn start(&self) -> Running {
+        let stop = Arc::new(AtomicBool::new(false));
+        let newest = Arc::new(AtomicI64::new(0));
+        let clients = (0..self.clients).map(|number| {
+            let (workload, stop, newest) = (self.clone(), Arc::clone(&stop), Arc::clone(&newest));
+            tokio::spawn(Author::new(workload, number, newest).write(stop))
+        });
+        Running { clients: clients.collect(), stop }
+    }
+}
+
+impl Running {
+    pub fn is_over(&self) -> bool {
+        self.clients.iter().all(tokio::task::JoinHandle::is_finished)
+    }
+
+    pub async fn finish(self) -> Vec<Claim> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut claims = Vec::new();
+        for client in self.clients {
+            claims.extend(client.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())));
+        }
+        claims
+    }
+}
+
+/// One client.
+struct Author {
+    workload: Workload,
+    number: u64,
+    sent: u64,
+    chance: SmallRng,
+    newest: Arc<AtomicI64>,
+}
+
+impl Author {
+    fn new(workload: Workload, number: u64, newest: Arc<AtomicI64>) -> Author {
+        let seed = workload.seed ^ workload.life << 20 ^ number << 50;
+        Author { workload, number, sent: 0, chance: SmallRng::seed_from_u64(seed), newest }
+    }
+
+    async fn write(mut self, stop: Arc<AtomicBool>) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        let mut connection: Option<Client> = None;
+        let mut member = self.number as usize;
+        while !stop.load(Ordering::Relaxed) {
+            let Some(client) = &mut connection else {
+                member += 1;
+                let port = self.workload.ports[member % self.workload.ports.len()];
+                connection = Client::connect(port, CALL_TIMEOUT).await.ok();
+                if connection.is_none() {
+                    if self.workload.after_failure == AfterFailure::End {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                continue;
+            };
+            let claim = self.ask(client).await;
+            let failed = claim.answer.is_none();
+            claims.push(claim);
+            if failed && self.workload.after_failure == AfterFailure::End {
+                break;
+            }
+            if failed {
+                connection = None;
+            } else if self.number == 0 && self.sent.is_multiple_of(64) {
+                // It may fail: no client relies on it.
+                let _refused = client.compact(self.newest.load(Ordering::Relaxed) - HISTORY).await;
+            }
+        }
+        claims
+    }
+
+    async fn ask(&mut self, client: &mut Client) -> Claim {
+        let effect = self.effect();
+        let asked_at = (self.workload.position)();
+        let answer = client.make(&effect).await.ok().map(|revision| {
+            self.newest.fetch_max(revision, Ordering::Relaxed);
+            Answer { at: (self.workload.position)(), revision }
+        });
+        Claim { effect, asked_at, answer }
+    }
+
+    fn effect(&mut self) -> Effect {
+        if self.chance.random_bool(self.workload.big) {
+            let bytes = self.chance.random_range(BIG_BYTES);
+            return Effect::Put { key: self.key("big", BIG_KEYS), value: self.value(bytes) };
+        }
+        match self.chance.random_range(0..10) {
+            0 => Effect::Delete { key: self.key("gone", GONE_KEYS) },
+            1 => Effect::Put { key: self.key("gone", GONE_KEYS), value: self.value(100) },
+            2 | 3 => Effect::Txn { puts: self.txn() },
+            _ => {
+                let bytes = self.chance.random_range(0..400);
+                Effect::Put { key: self.key("k", KEYS), value: self.value(bytes) }
+            }
+        }
+    }
+
+    /// Two to four different keys.
+    fn txn(&mut self) -> Vec<(Bytes, Bytes)> {
+        let (first, count) = (self.chance.random_range(0..TXN_KEYS), self.chance.random_range(2..=4));
+        (0..count)
+            .map(|offset| (Bytes::from(format!("t/{}", (first + offset * 7) % TXN_KEYS)), self.value(40)))
+            .collect()
+    }
+
+    fn key(&mut self, class: &str, keys: u32) -> Bytes {
+        Bytes::from(format!("{class}/{}", self.chance.random_range(0..keys)))
+    }
+
+    /// Unique, and as long as asked or a little longer. The rest does not compress well.
+    fn value(&mut self, bytes: usize) -> Bytes {
+        self.sent += 1;
+        let Workload { seed, life, .. } = self.workload;
+        let mut value = format!("{seed:x}.{life}.{}.{};", self.number, self.sent).into_bytes();
+        let own = value.len();
+        value.resize(bytes.max(own), 0);
+        self.chance.fill(&mut value[own..]);
+        Bytes::from(value)
+    }
+}

@@ -1,0 +1,299 @@
+//! A disk that remembers what was synced and what was not, so that a power cut at any point can be played.
+//!
+//! ```text
+//!   write, truncate ─▶ unsynced changes of the file ──sync of the file───────▶ synced bytes
+//!   create, rename, ─▶ unsynced changes of names ─────sync of the directory──▶ synced names
+//!   remove, mkdir
+//! ```
+//!
+//! * A sync that has ended keeps what was written down before it began, and nothing else is ever promised: a file's sync
+//!   does not keep its name, nor `sync_file_range` anything.
+//! * What is unsynced may be kept or lost in any combination ([`Loss`]), and a write in part. Sectors that were not
+//!   written are not changed. A rename is one change: it happened or it did not.
+//! * With nothing lost, the image equals what the process left behind: checked for each recording, so that no way to
+//!   write a file can have passed the recorder by.
+//!
+//! Knows nothing of what the files mean.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use bytes::Bytes;
+
+use super::loss::{Fate, Loss};
+use super::recording::{FileNumber, Operation};
+use crate::failure::{Attempt, Failure, Result};
+
+/// Place of a name: its directory and the name itself.
+type Entry = (Inode, String);
+/// A file or directory for ever; unlike its number, never used again.
+type Inode = usize;
+type Names = BTreeMap<Entry, Inode>;
+
+const ROOT: Inode = 0;
+
+/// See the module's head.
+pub struct Disk {
+    nodes: Vec<Node>,
+    by_number: HashMap<FileNumber, Inode>,
+    /// As the process sees them.
+    names: Names,
+    synced_names: Names,
+    unsynced_names: Vec<(u64, NameChange)>,
+    syncs: HashMap<u64, (Inode, u64)>,
+    /// Operations so far.
+    clock: u64,
+}
+
+#[derive(Default)]
+struct Node {
+    is_directory: bool,
+    synced: Vec<u8>,
+    unsynced: Vec<(u64, Change)>,
+}
+
+/// What a file went through.
+#[derive(Clone, Debug)]
+enum Change {
+    Write { offset: u64, data: Bytes },
+    SetLength(u64),
+    GrowTo(u64),
+}
+
+#[derive(Clone, Debug)]
+struct NameChange {
+    removes: Option<Entry>,
+    inserts: Option<(Entry, Inode)>,
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut Names) {
+        if let Some(entry) = &self.removes {
+            names.remove(entry);
+        }
+        if let Some((entry, node)) = &self.inserts {
+            names.insert(entry.clone(), *node);
+        }
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.removes.iter().chain(self.inserts.iter().map(|(entry, _)| entry))
+    }
+
+    fn concerns(&self, directory: Inode) -> bool {
+        self.entries().any(|entry| entry.0 == directory)
+    }
+}
+
+impl Disk {
+    /// An empty directory that is itself safe.
+    pub fn new() -> Disk {
+        Disk {
+            nodes: vec![Node { is_directory: true, ..Node::default() }],
+            by_number: HashMap::new(),
+            names: Names::new(),
+            synced_names: Names::new(),
+            unsynced_names: Vec::new(),
+            syncs: HashMap::new(),
+            clock: 0,
+        }
+    }
+
+    /// Does what the process did.
+    pub fn play(&mut self, operation: &Operation) -> Result<()> {
+        self.clock += 1;
+        match operation {
+            // A caller that waited for a sync ended with its process.
+            Operation::Start => self.syncs.clear(),
+            Operation::Failed => {}
+            Operation::Open { file, name } => {
+                let node = self.find(name)?;
+                self.by_number.insert(*file, node);
+            }
+            Operation::Create { file, name } => self.make(*file, name, Node::default())?,
+            Operation::MakeDirectory { file, name } => {
+                self.make(*file, name, Node { is_directory: true, ..Node::default() })?;
+            }
+            Operation::Write { file, offset, data } => {
+                self.change(*file, Change::Write { offset: *offset, data: data.clone() })?;
+            }
+            Operation::Truncate { file, length } => self.change(*file, Change::SetLength(*length))?,
+            Operation::Allocate { file, end } => self.change(*file, Change::GrowTo(*end))?,
+            Operation::SyncBegin { file, number } => {
+                let node = self.node(*file)?;
+                self.syncs.insert(*number, (node, self.clock));
+            }
+            Operation::SyncEnd { number } => self.synced(*number)?,
+            Operation::Rename { from, to } => {
+                let (node, removes) = (self.find(from)?, self.entry(from)?);
+                let inserts = Some((self.entry(to)?, node));
+                self.rename(NameChange { removes: Some(removes), inserts });
+            }
+            Operation::Remove { name } => {
+                let removes = Some(self.entry(name)?);
+                self.rename(NameChange { removes, inserts: None });
+            }
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, file: FileNumber, name: &str, node: Node) -> Result<()> {
+        let inode = self.nodes.len();
+        let inserts = Some((self.entry(name)?, inode));
+        self.nodes.push(node);
+        self.by_number.insert(file, inode);
+        self.rename(NameChange { removes: None, inserts });
+        Ok(())
+    }
+
+    fn rename(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.unsynced_names.push((self.clock, change));
+    }
+
+    fn change(&mut self, file: FileNumber, change: Change) -> Result<()> {
+        let node = self.node(file)?;
+        self.nodes[node].unsynced.push((self.clock, change));
+        Ok(())
+    }
+
+    fn synced(&mut self, number: u64) -> Result<()> {
+        let unknown = || Failure::new(format!("sync {number} ended before it began"));
+        let (inode, began) = self.syncs.remove(&number).ok_or_else(unknown)?;
+        let node = &mut self.nodes[inode];
+        if !node.is_directory {
+            let safe = node.unsynced.partition_point(|(at, _)| *at < began);
+            for (_, change) in node.unsynced.drain(..safe) {
+                change.apply(&mut node.synced, &mut Fate::whole());
+            }
+            return Ok(());
+        }
+        let mut left: Vec<(u64, NameChange)> = Vec::new();
+        for (at, change) in std::mem::take(&mut self.unsynced_names) {
+            if at < began && change.concerns(inode) {
+                // What happened earlier to the same names in another directory is overtaken.
+                left.retain(|(_, earlier)| {
+                    !earlier.entries().any(|entry| change.entries().any(|e| e == entry))
+                });
+                change.apply(&mut self.synced_names);
+            } else {
+                left.push((at, change));
+            }
+        }
+        self.unsynced_names = left;
+        Ok(())
+    }
+
+    /// Writes what is left after a power cut right now into the empty directory `into`.
+    pub fn write_image(&self, into: &Path, loss: &mut Loss) -> Result<()> {
+        let mut names = self.synced_names.clone();
+        for (_, change) in &self.unsynced_names {
+            if loss.keeps_name() {
+                change.apply(&mut names);
+            }
+        }
+        self.write_directory(ROOT, into, &names, loss)
+    }
+
+    fn write_directory(&self, directory: Inode, into: &Path, names: &Names, loss: &mut Loss) -> Result<()> {
+        let entries = names.range((directory, String::new())..(directory + 1, String::new()));
+        for ((_, name), inode) in entries {
+            let (path, node) = (into.join(name), &self.nodes[*inode]);
+            if node.is_directory {
+                std::fs::create_dir(&path).attempt("create", &path)?;
+                self.write_directory(*inode, &path, names, loss)?;
+            } else {
+                std::fs::write(&path, node.left(loss)).attempt("write", &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails with the first difference between the disk, nothing lost, and the real directory.
+    pub fn check_equals(&self, real: &Path) -> Result<()> {
+        let mut loss = Loss::nothing();
+        self.check_directory(ROOT, real, &mut loss)
+    }
+
+    fn check_directory(&self, directory: Inode, real: &Path, loss: &mut Loss) -> Result<()> {
+        let entries = self.names.range((directory, String::new())..(directory + 1, String::new()));
+        let ours: BTreeMap<&str, Inode> = entries.map(|((_, name), inode)| (name.as_str(), *inode)).collect();
+        let mut theirs: Vec<String> = Vec::new();
+        for entry in std::fs::read_dir(real).attempt("list", real)? {
+            theirs.push(entry.attempt("list", real)?.file_name().to_string_lossy().into_owned());
+        }
+        theirs.sort();
+        if !theirs.iter().map(String::as_str).eq(ours.keys().copied()) {
+            let (real, ours) = (real.display(), ours.keys());
+            return Err(Failure::new(format!("recorded {ours:?}, but {real} holds {theirs:?}")));
+        }
+        for (name, inode) in ours {
+            let (path, node) = (real.join(name), &self.nodes[inode]);
+            if node.is_directory {
+                self.check_directory(inode, &path, loss)?;
+            } else if std::fs::read(&path).attempt("read", &path)? != node.left(loss) {
+                return Err(Failure::new(format!("{} differs from what was recorded of it", path.display())));
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&self, file: FileNumber) -> Result<Inode> {
+        let unknown = || Failure::new(format!("file {file} was used but never opened"));
+        self.by_number.get(&file).copied().ok_or_else(unknown)
+    }
+
+    fn find(&self, name: &str) -> Result<Inode> {
+        if name.is_empty() {
+            return Ok(ROOT);
+        }
+        let unknown = || Failure::new(format!("\"{name}\" was used but never made"));
+        self.names.get(&self.entry(name)?).copied().ok_or_else(unknown)
+    }
+
+    fn entry(&self, name: &str) -> Result<Entry> {
+        let name = name.trim_end_matches('/');
+        match name.rsplit_once('/') {
+            Some((directory, name)) => Ok((self.find(directory)?, name.to_owned())),
+            None => Ok((ROOT, name.to_owned())),
+        }
+    }
+}
+
+impl Node {
+    /// Its bytes after a crash.
+    fn left(&self, loss: &mut Loss) -> Vec<u8> {
+        let mut bytes = self.synced.clone();
+        let mut fates = loss.fates(self.unsynced.len());
+        for (_, change) in &self.unsynced {
+            change.apply(&mut bytes, &mut fates.next(loss));
+        }
+        bytes
+    }
+}
+
+impl Change {
+    fn apply(&self, bytes: &mut Vec<u8>, fate: &mut Fate<'_>) {
+        if fate.is_lost() {
+            return;
+        }
+        match self {
+            Change::SetLength(length) => bytes.resize(to_usize(*length), 0),
+            Change::GrowTo(end) => bytes.resize(bytes.len().max(to_usize(*end)), 0),
+            Change::Write { offset, data } => {
+                let begin = to_usize(*offset);
+                bytes.resize(bytes.len().max(begin + data.len()), 0);
+                for (from, to) in fate.kept(begin, begin + data.len()) {
+                    bytes[from..to].copy_from_slice(&data[from - begin..to - begin]);
+                }
+            }
+        }
+    }
+}
+
+fn to_usize(number: u64) -> usize {
+    usize::try_from(number).expect("files under test fit into memory")
+}
+
+#[cfg(test)]
+mod tests;

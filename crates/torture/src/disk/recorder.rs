@@ -1,0 +1,69 @@
+//! The recorder, `preload/record.c`: compiled when an experiment needs it, and the environment that switches it on.
+//!
+//! It is C because it stands in for functions of the C library inside a process that is not ours, and nothing in this
+//! workspace may be `unsafe`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::failure::{Attempt, Failure, Result};
+
+const SOURCE: &str = include_str!("../../preload/record.c");
+
+/// A compiled recorder.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    library: PathBuf,
+}
+
+/// What the recorder does beside writing down. Operations are counted from 1 in each life of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interference {
+    None,
+    /// The process is killed instead of doing this operation.
+    KillAt(u64),
+    /// This operation fails with this number.
+    FailAt(u64, i32),
+}
+
+impl Recorder {
+    /// Compiles it with the machine's C compiler.
+    pub fn build(dir: &Path) -> Result<Recorder> {
+        let (source, library) = (dir.join("record.c"), dir.join("record.so"));
+        std::fs::write(&source, SOURCE).attempt("write", &source)?;
+        let compiled = Command::new("cc")
+            .args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"])
+            .args([&library, &source])
+            .args(["-ldl", "-lpthread"])
+            .output()
+            .or_say("run cc, the C compiler")?;
+        if !compiled.status.success() {
+            let said = String::from_utf8_lossy(&compiled.stderr);
+            return Err(Failure::new(format!("compile the recorder: {said}")));
+        }
+        Ok(Recorder { library })
+    }
+
+    /// For a process whose files lie below `root`, which must be an absolute path without links.
+    pub fn environment(
+        &self,
+        root: &Path,
+        log: &Path,
+        interference: Interference,
+    ) -> Vec<(&'static str, String)> {
+        let mut environment = vec![
+            ("LD_PRELOAD", self.library.display().to_string()),
+            ("TORTURE_ROOT", root.display().to_string()),
+            ("TORTURE_LOG", log.display().to_string()),
+        ];
+        match interference {
+            Interference::None => {}
+            Interference::KillAt(number) => environment.push(("TORTURE_KILL_AT", number.to_string())),
+            Interference::FailAt(number, error) => {
+                environment.push(("TORTURE_FAIL_AT", number.to_string()));
+                environment.push(("TORTURE_FAIL_ERRNO", error.to_string()));
+            }
+        }
+        environment
+    }
+}

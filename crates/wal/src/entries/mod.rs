@@ -1,0 +1,11 @@
+//! Entries between their arrival and their way back to readers.
+
+mod catalogue; // where the synced entries are
+
+mod group; // frames that wait for the next sync
+mod reader; // old entries, read back from the segments
+
+pub use reader::Reader;
+
+pub(crate) use catalogue::Catalogue;
+pub(crate) use group::{GROUP_BYTES_MAX, Group};

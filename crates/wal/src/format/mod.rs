@@ -1,0 +1,6 @@
+//! The bytes of a log.
+
+pub(crate) mod frame; // bytes of a frame
+pub(crate) mod walk; // the frames of a segment in order
+
+pub(crate) mod segment; // bytes of a segment's head, names, birth
