@@ -1,15 +1,25 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets and runs each for a while.
 #
-#   fuzz/run.sh SECONDS [TARGET…]
+#   fuzz/run.sh SECONDS [TARGET…]       for that long, from another seed each time
+#   fuzz/run.sh --seed N [TARGET…]      a fixed number of inputs: the same ones for the same seed and commit
 #
 # What libFuzzer finds beyond the small corpus in the tree goes to fuzz/target/corpus, and an input that breaks a law to
 # fuzz/artifacts, with the command that replays it. `cargo fuzz run TARGET` does the same where cargo-fuzz is installed.
 # The flags are those of cargo-fuzz without a sanitizer: there is no unsafe code here for one to look at.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-seconds=$1
-shift
+case $1 in
+    --seed)
+        seed=$2 limits=(-runs=200000 -max_total_time=120) found=target/corpus-of-seed
+        rm -rf "$found"
+        shift 2
+        ;;
+    *)
+        seed=0 limits=(-max_total_time="$1") found=target/corpus
+        shift
+        ;;
+esac
 [[ $# -gt 0 ]] || set -- wal_reader block_reader snapshot_stream peer_message client_request apply_command
 
 host=$(rustc -vV | sed -n 's/^host: //p')
@@ -20,10 +30,9 @@ export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-co
 cargo build --locked --release --target "$host" --bins
 
 for target in "$@"; do
-    mkdir -p "target/corpus/$target" "artifacts/$target" "corpus/$target"
+    mkdir -p "$found/$target" "artifacts/$target" "corpus/$target"
     echo "--- $target"
-    "target/$host/release/$target" -max_total_time="$seconds" -max_len=4096 -rss_limit_mb=1024 -timeout=10 \
-        -print_final_stats=1 -artifact_prefix="artifacts/$target/" "target/corpus/$target" "corpus/$target" 2>&1 |
+    "target/$host/release/$target" "${limits[@]}" -seed="$seed" -max_len=4096 -rss_limit_mb=1024 -timeout=10 \
+        -print_final_stats=1 -artifact_prefix="artifacts/$target/" "$found/$target" "corpus/$target" 2>&1 |
         grep -vE '^#[0-9]+[[:space:]]+(NEW|REDUCE|pulse|RELOAD|INITED|READ)' | tail -30
-    echo "note: $target ran ${seconds} s"
 done

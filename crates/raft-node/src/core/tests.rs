@@ -10,7 +10,7 @@ use super::turn::Refused;
 use super::*;
 use crate::log::{Durable, DurableState, LogStore, PersistJob, persist};
 use crate::wire::{BatchBuilder, BatchId, Outbound, encode_all};
-use crate::{EmptyLog, Lane, Position, StoreState};
+use crate::{EmptyLog, Lane, Position, Role, StoreState};
 
 pub(super) struct Bench {
     pub core: Core,
@@ -250,4 +250,24 @@ fn a_release_waits_for_the_sync_that_is_under_way() {
     assert_eq!(bench.core.term_at(start), Some(1), "the place before the first entry is known");
     bench.core.propose(&[batch(8, 10)]).unwrap();
     assert_eq!(bench.settle().len(), 1);
+}
+
+/// raft-rs panics when a candidate wins while its log is not durable. Requests for votes are sent after the sync, so
+/// such a vote is forged.
+#[test]
+fn a_vote_that_was_not_requested_yet_does_not_elect() {
+    let mut bench = bench(&[1, 2, 3], 1 << 20);
+    let jobs = bench.hear(heartbeat(1)).persist;
+    bench.sync(jobs);
+    let entries = bench.hear(append(1, 0, 0, &[10])).persist;
+    let own_vote = bench.hear(Message { msg_type: MessageType::MsgTimeoutNow, ..heartbeat(1) }).persist;
+    let role_after_a_vote = |bench: &mut Bench| {
+        bench.hear(Message { msg_type: MessageType::MsgRequestVoteResponse, ..heartbeat(2) });
+        bench.core.role()
+    };
+    assert_eq!(role_after_a_vote(&mut bench), Role::Candidate, "entries and vote are not durable");
+    bench.sync(entries);
+    assert_eq!(role_after_a_vote(&mut bench), Role::Candidate, "the vote is not durable");
+    bench.sync(own_vote);
+    assert_eq!(role_after_a_vote(&mut bench), Role::Leader);
 }

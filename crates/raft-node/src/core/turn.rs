@@ -134,6 +134,7 @@ impl Core {
             last: self.last_index(),
             term_room: self.term_budget.room,
             reads_pending: raft.pending_read_count(),
+            is_durable: self.vote_unsynced.is_none() && raft.raft_log.persisted == self.last_index(),
             is_member: &|id| raft.prs().get(id).is_some(),
             term_at: &|index| self.term_at(index),
         };

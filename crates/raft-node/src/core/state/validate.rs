@@ -20,6 +20,7 @@
 //! | a read context of any length | heartbeats that carry it are refused by all followers: the leader is deposed |
 //! | a snapshot that contradicts the log | committed entries are dropped, or the log restarts before its start |
 //! | an order to campaign from a member that does not lead | an election without pre-vote |
+//! | a vote before the request for it was sent | panic: a candidate wins with entries that are not durable |
 //!
 //! What remains possible until peers are authenticated: ARCHITECTURE.md, "Messages that no honest member sends".
 
@@ -52,6 +53,8 @@ pub(in crate::core) struct View<'a> {
     pub term_room: u64,
     /// Read rounds under way, as raft-rs counts them.
     pub reads_pending: usize,
+    /// The log and the own vote are durable. A candidate sends its requests for votes only then.
+    pub is_durable: bool,
     pub is_member: &'a dyn Fn(u64) -> bool,
     /// Term of an entry of the log, or of the place before its first one.
     pub term_at: &'a dyn Fn(u64) -> Option<u64>,
@@ -80,6 +83,9 @@ pub(in crate::core) fn validate(view: &View<'_>, peer: u64, message: &Message) -
         MsgSnapshot => of_leader(view, message).and_then(|()| check_snapshot(view, message)),
         MsgAppendResponse => check_acknowledgement(view, message),
         MsgRequestVote | MsgRequestPreVote => check_candidate(message),
+        MsgRequestVoteResponse => {
+            require(view.role != Role::Candidate || view.is_durable, "a vote that was not requested yet")
+        }
         MsgTimeoutNow | MsgReadIndexResp if !is_own_leader(view, message) => {
             Err("only the leader of this term may say so")
         }

@@ -18,6 +18,7 @@ fn judge(role: Role, peer: u64, message: &Message) -> Result<(), &'static str> {
         last: 8,
         term_room: TERM_LEAP_PER_TICK,
         reads_pending: READS_PENDING_MAX,
+        is_durable: false,
         is_member: &|id| (1..=3).contains(&id),
         term_at: &|index| (index <= 8).then_some(index.div_ceil(2)),
     };
@@ -82,6 +83,8 @@ fn what_honest_members_send_is_taken() {
         (Follower, Message { msg_type: MsgRequestPreVote, ..vote.clone() }),
         (Leader, Message { context: Bytes::from_static(TRANSFER), ..vote }),
         (Follower, from_2(MsgTimeoutNow)),
+        (Follower, from_2(MsgRequestVoteResponse)),
+        (Candidate, Message { term: 8, ..from_2(MsgRequestPreVoteResponse) }),
         (Follower, read(MsgReadIndexResp, b"round")),
         (Follower, read(MsgReadIndex, b"round")),
         (Follower, Message { from: 3, ..read(MsgReadIndex, b"relayed") }),
@@ -179,6 +182,7 @@ fn what_no_honest_voter_sends_is_refused() {
             Message { context: Bytes::from_static(b"why"), ..vote(4, 8) },
             "an unknown reason to campaign",
         ),
+        (Candidate, from_2(MsgRequestVoteResponse), "a vote that was not requested yet"),
         (Follower, Message { from: 3, ..from_2(MsgTimeoutNow) }, "only the leader of this term may say so"),
         (Follower, Message { term: 8, ..from_2(MsgTimeoutNow) }, "only the leader of this term may say so"),
         (
