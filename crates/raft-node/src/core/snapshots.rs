@@ -70,6 +70,10 @@ impl Core {
         }
         assert!(at.index <= self.handed, "a checkpoint at {}, of what was never handed out", at.index);
         self.raw.mut_store().checkpoint = at;
+        // The report that its entries are applied may come later. raft-rs must not look for entries that are trimmed.
+        if at.index > self.raw.raft.raft_log.applied {
+            self.raw.advance_apply_to(at.index);
+        }
         self.snapshots.trim_due = true;
     }
 

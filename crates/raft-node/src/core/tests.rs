@@ -271,3 +271,23 @@ fn a_vote_that_was_not_requested_yet_does_not_elect() {
     bench.sync(own_vote);
     assert_eq!(role_after_a_vote(&mut bench), Role::Leader);
 }
+
+/// Checkpoints are reported by the store thread, applied entries by the apply thread: either may come first. raft-rs looks
+/// at all unapplied entries when it campaigns, and panics if they are trimmed.
+#[test]
+fn a_checkpoint_that_is_reported_before_its_entries_does_not_stop_a_campaign() {
+    let mut bench = bench(&[1, 2, 3], 8 << 20);
+    for index in 0..4 {
+        let commit = Message { commit: index + 1, ..append(1, index, u64::from(index > 0), &[500_000]) };
+        let jobs = bench.hear(commit).persist;
+        bench.sync(jobs);
+    }
+    bench.settle();
+    let at = Position { index: 4, term: 1 };
+    bench.core.handle(Event::Checkpointed { at }).unwrap();
+    bench.settle();
+    assert!(bench.core.raw.store().start().index > 0, "the log is trimmed");
+    bench.hear(Message { msg_type: MessageType::MsgTimeoutNow, ..heartbeat(1) });
+    assert_eq!(bench.core.role(), Role::Candidate);
+    bench.core.handle(Event::Applied { index: 4 }).unwrap();
+}
