@@ -14,7 +14,7 @@ use api::etcdserverpb::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderMap;
-use kv_server::net::http2::{self, Answer, HotMethods, Limits, Room};
+use kv_server::net::http2::{self, Answer, HotMethods, Limits, Methods, NoStreams, Room};
 use prost::Message;
 use std::sync::Arc;
 use std::time::Duration;
@@ -176,6 +176,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     loop {
         let (socket, _) = listener.accept().await?;
         socket.set_nodelay(true)?;
-        tokio::spawn(http2::serve(socket, Echo, services.clone(), limits, Arc::clone(&totals), stop.clone()));
+        let methods = Methods { hot: Echo, streams: NoStreams, services: services.clone() };
+        tokio::spawn(http2::serve(socket, methods, limits, Arc::clone(&totals), stop.clone()));
     }
 }

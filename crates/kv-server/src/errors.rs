@@ -63,7 +63,7 @@ pub fn read(failure: Failure) -> Status {
     match failure {
         Failure::Refused(error) => refused(error),
         // A bounded read is tried again with more memory, so this is a read whose caller has gone.
-        Failure::Interrupted => Status::cancelled("context canceled"),
+        Failure::Interrupted => cancelled(),
         Failure::Broken(error) => {
             tracing::error!(error = &error as &dyn std::error::Error, "read failed");
             Status::internal("etcdserver: the store cannot be read")
@@ -109,6 +109,11 @@ pub fn task(error: &tokio::task::JoinError) -> Status {
 /// The deadline of a client has passed, in Go's words, which etcd lets through.
 pub fn deadline_exceeded() -> Status {
     Status::deadline_exceeded("context deadline exceeded")
+}
+
+/// The client has ended its call, in Go's words.
+pub fn cancelled() -> Status {
+    Status::cancelled("context canceled")
 }
 
 /// A `grpc-timeout` header that is none.

@@ -246,6 +246,7 @@ impl Running {
             Arc::new(Exposition::new(&self.metrics, Box::new(Gauges::new(Arc::clone(member), facts))));
         let services = Services {
             hot: CountedHot::new(Hot::new(Arc::clone(member)), Arc::clone(&self.metrics)),
+            streams: http2::NoStreams,
             grpc: CountedServices::new(Grpc::new(Arc::clone(member)), Arc::clone(&self.metrics)),
             http: http::router(Http { member: Arc::clone(member), exposition }),
             limits: front_limits(&self.settings),

@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use crate::admission::ClientId;
-use crate::net::http2::{self, GrpcService, HotMethods};
+use crate::net::http2::{self, GrpcService, HotMethods, Methods, StreamMethods};
 use crate::net::listen::{self, Permits};
 use crate::net::socket::Socket;
 use crate::process::shutdown::Stop;
@@ -37,8 +37,9 @@ const HTTP2_PREFACE: [u8; 4] = *b"PRI ";
 
 /// What a client can talk to.
 #[derive(Clone)]
-pub struct Services<H, G> {
+pub struct Services<H, T, G> {
     pub hot: H,
+    pub streams: T,
     pub grpc: G,
     pub http: axum::Router,
     pub limits: http2::Limits,
@@ -51,9 +52,14 @@ pub trait PerConnection {
 }
 
 /// Serves every listener until `stop`.
-pub fn serve<H, G>(listeners: Vec<TcpListener>, services: &Services<H, G>, permits: &Permits, stop: &Stop)
-where
+pub fn serve<H, T, G>(
+    listeners: Vec<TcpListener>,
+    services: &Services<H, T, G>,
+    permits: &Permits,
+    stop: &Stop,
+) where
     H: HotMethods + PerConnection + Sync,
+    T: StreamMethods + Sync,
     G: GrpcService + PerConnection + Sync,
 {
     let shared = Shared {
@@ -81,9 +87,9 @@ struct Shared {
     stop: Stop,
 }
 
-async fn connection<H: HotMethods, G: GrpcService>(
+async fn connection<H: HotMethods, T: StreamMethods, G: GrpcService>(
     stream: TcpStream,
-    services: Services<H, G>,
+    services: Services<H, T, G>,
     shared: Shared,
 ) {
     let mut socket = Socket::new(stream);
@@ -94,8 +100,9 @@ async fn connection<H: HotMethods, G: GrpcService>(
     };
     match first {
         Ok(Ok(true)) => {
-            let Services { hot, grpc, limits, .. } = services;
-            http2::serve(socket, hot, grpc, limits, totals, stop.receiver()).await;
+            let Services { hot, streams, grpc, limits, .. } = services;
+            let methods = Methods { hot, streams, services: grpc };
+            http2::serve(socket, methods, limits, totals, stop.receiver()).await;
         }
         Ok(Ok(false)) => {
             let Ok(_permit) = http1_permits.try_acquire() else { return };

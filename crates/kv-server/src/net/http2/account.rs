@@ -28,6 +28,9 @@ const UNSENT_BYTES_MAX: usize = 16 << 20;
 const UNSENT_BYTES_TOTAL: usize = 128 << 20;
 /// An honest client takes this in a moment.
 const UNSENT_BYTES_SHARE: usize = 256 << 10;
+/// Bytes that the streams of a connection send before the tasks of other connections have their turn: some
+/// 100 µs of work.
+const TURN_BYTES_MAX: usize = 256 << 10;
 /// A smaller answer is not counted: 1000 streams of it are a megabyte, and counting costs an allocation.
 const COUNTED_BYTES_MIN: usize = 1 << 10;
 
@@ -44,6 +47,8 @@ pub struct Account {
     bodies: AtomicUsize,
     unsent: AtomicUsize,
     relayed: AtomicUsize,
+    /// Bytes that streams have sent in this turn of the connection's task.
+    sent_in_turn: AtomicUsize,
     /// A call waits for `room`, or the connection to accept one.
     has_waiting: AtomicBool,
     room: Notify,
@@ -57,6 +62,7 @@ impl Account {
             bodies: AtomicUsize::new(0),
             unsent: AtomicUsize::new(0),
             relayed: AtomicUsize::new(0),
+            sent_in_turn: AtomicUsize::new(0),
             has_waiting: AtomicBool::new(false),
             room: Notify::new(),
             seen: Arc::default(),
@@ -112,6 +118,20 @@ impl Account {
     /// Whether unsent answers take much of the memory that all connections have for them.
     pub(super) fn is_short(&self) -> bool {
         self.totals.unsent.load(Relaxed) > UNSENT_BYTES_TOTAL / 2
+    }
+
+    /// To be called when the connection's task begins a turn.
+    pub(super) fn begin_turn(&self) {
+        self.sent_in_turn.store(0, Relaxed);
+    }
+
+    pub(super) fn note_sent_in_turn(&self, bytes: usize) {
+        self.sent_in_turn.fetch_add(bytes, Relaxed);
+    }
+
+    /// Whether streams have to let the tasks of other connections run first.
+    pub(super) fn is_turn_used(&self) -> bool {
+        self.sent_in_turn.load(Relaxed) >= TURN_BYTES_MAX
     }
 
     pub(super) fn relayed(&self) -> usize {

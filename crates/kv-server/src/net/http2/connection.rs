@@ -20,8 +20,9 @@ use super::account::{Account, Totals};
 use super::meter::Metered;
 use super::methods::HotMethods;
 use super::open::{self, OpenCall};
-use super::relay::{self, GrpcService};
+use super::relay::{self, GrpcService, Requests};
 use super::shared::{Limits, Shared};
+use super::streaming::{self, StreamMethods};
 use super::unary;
 
 /// Bytes in flight towards us on one stream: a request is at most 2 MiB, so it never waits for a window
@@ -50,53 +51,82 @@ const FULL_LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// After the last answer of a stopping member: time for the client to read it and to close.
 const LAST_ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
+/// What a connection serves.
+#[derive(Clone)]
+pub struct Methods<H, T, S> {
+    pub hot: H,
+    pub streams: T,
+    pub services: S,
+}
+
+/// What answers a call.
+enum Found<H, T> {
+    Hot(H),
+    Stream(T),
+    Relayed(Requests),
+}
+
+impl<H: HotMethods, T: StreamMethods, S> Methods<H, T, S> {
+    fn find(&self, request: &Request<RecvStream>) -> Found<H::Call, T::Call> {
+        let (path, headers) = (request.uri().path(), request.headers());
+        if let Some(call) = self.hot.find(path, headers) {
+            return Found::Hot(call);
+        }
+        match self.streams.find(path, headers) {
+            Some(call) => Found::Stream(call),
+            None if self.streams.is_relayed(path) => Found::Relayed(Requests::Stream),
+            None => Found::Relayed(Requests::One),
+        }
+    }
+}
+
 /// Serves a connection until the peer closes it, it breaks, or `stop` turns true and the last call is
 /// answered.
-pub async fn serve<I, H, S>(
+pub async fn serve<I, H, T, S>(
     io: I,
-    hot: H,
-    services: S,
+    methods: Methods<H, T, S>,
     limits: Limits,
     totals: Arc<Totals>,
     mut stop: watch::Receiver<bool>,
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send,
     H: HotMethods,
+    T: StreamMethods,
     S: GrpcService,
 {
     let shared = Shared { limits, account: Arc::new(Account::new(totals)), stop: stop.clone() };
     let account = &shared.account;
-    let handshaken = tokio::select! {
-        connection = handshake(io, &shared) => connection,
-        _ = stop.wait_for(|stop| *stop) => return,
-    };
-    let Some(mut connection) = handshaken else { return };
+    let Some(mut connection) = handshake(io, &shared).await else { return };
     let mut keepalive = Keepalive::new(connection.ping_pong(), limits);
     let mut unsent = UnsentProgress::new();
     let mut stall = pin!(sleep(UNSENT_WITHIN));
     let mut calls = FuturesUnordered::new();
+    let mut open_streams = FuturesUnordered::new();
     // When the connection closes if no call is open, once the member stops.
     let mut stops_at = None;
     let mut look_again = None;
     let mut accepted_in_turn = 0;
     loop {
-        let is_idle = calls.is_empty() && account.relayed() == 0;
+        let is_idle = calls.is_empty() && open_streams.is_empty() && account.relayed() == 0;
         account.seen.note_idle(is_idle);
         account.look_again();
-        let room = calls.len() <= limits.streams_max as usize;
+        let room = calls.len() + open_streams.len() <= limits.streams_max as usize;
         let answered = tokio::select! {
             biased;
             accepted = accept(&mut connection, account, room) => {
                 keepalive.seen();
                 match accepted {
                     Accepted::Call(request, respond) => {
-                        match hot.find(request.uri().path(), request.headers()) {
-                            Some(call) => {
-                                let body = request.into_body();
-                                let answer = unary::answer(hot.clone(), call, body, respond, &shared);
-                                calls.push(OpenCall::new(answer));
+                        match methods.find(&request) {
+                            Found::Hot(call) => {
+                                let (hot, body) = (methods.hot.clone(), request.into_body());
+                                calls.push(OpenCall::new(unary::answer(hot, call, body, respond, &shared)));
                             }
-                            None => relay::spawn(services.clone(), request, respond, &shared),
+                            Found::Stream(call) => {
+                                let (streams, body) = (methods.streams.clone(), request.into_body());
+                                open_streams.push(streaming::serve(streams, call, body, respond, &shared));
+                            }
+                            Found::Relayed(kind) => relay::spawn(&methods.services, request, kind, respond, &shared),
                         }
                         accepted_in_turn += 1;
                     }
@@ -106,6 +136,7 @@ pub async fn serve<I, H, S>(
                 false
             }
             Some(()) = calls.next(), if !calls.is_empty() => true,
+            Some(()) = open_streams.next(), if !open_streams.is_empty() => false,
             alive = keepalive.check() => {
                 if !alive { return }
                 false
@@ -159,7 +190,7 @@ fn poll_look_again(
     Poll::Ready(())
 }
 
-/// The connection, once its preface is complete.
+/// The connection, once its preface is complete. None if it is not complete in time, or the member stops.
 async fn handshake<I>(io: I, shared: &Shared) -> Option<Connection<Metered<I>, Bytes>>
 where
     I: AsyncRead + AsyncWrite + Unpin,
@@ -175,7 +206,10 @@ where
         .max_local_error_reset_streams(Some(ERROR_RESETS_MAX))
         .max_send_buffer_size(SEND_BUFFER_BYTES)
         .handshake::<_, Bytes>(io);
-    tokio::time::timeout(HANDSHAKE_WITHIN, handshake).await.ok()?.ok()
+    tokio::select! {
+        handshaken = tokio::time::timeout(HANDSHAKE_WITHIN, handshake) => handshaken.ok()?.ok(),
+        () = shared.stopped() => None,
+    }
 }
 
 /// Streams that a connection accepts before the tasks of other connections have their turn: some 100 µs of
@@ -225,6 +259,7 @@ where
     I: AsyncRead + AsyncWrite + Unpin,
 {
     poll_fn(|context| {
+        account.begin_turn();
         loop {
             if account.seen.take_pings_too_often() {
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);

@@ -102,3 +102,31 @@ impl LongAnswer for Infallible {
         match *self {}
     }
 }
+
+/// No hot methods.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NoHot;
+
+#[cfg(test)]
+impl HotMethods for NoHot {
+    type Call = Infallible;
+    type Long = Infallible;
+
+    fn find(&self, _path: &str, _headers: &HeaderMap) -> Option<Infallible> {
+        None
+    }
+
+    fn deadline(call: &Infallible) -> Option<Instant> {
+        match *call {}
+    }
+
+    async fn call(
+        &self,
+        call: Infallible,
+        _message: Bytes,
+        _room: Room<'_>,
+    ) -> Result<Answer<Infallible>, Status> {
+        match call {}
+    }
+}

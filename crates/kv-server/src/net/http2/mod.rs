@@ -3,6 +3,7 @@
 //! ```text
 //!                      ┌─ hot unary call ──▶ read one message ──▶ HotMethods::call ──▶ headers, message, trailers
 //! accept a stream ─────┤      (a future inside this task: no task, no box per call)
+//!                      ├─ messages both ways ─▶ StreamMethods::serve  (a future inside this task)
 //!                      └─ anything else ───▶ relay to the gRPC services, a task of its own per call
 //! ```
 //!
@@ -34,6 +35,8 @@ mod sending; // one message out, in its time
 mod long; // one message out, made as it is sent
 mod unary; // one message in, one message out
 
+mod streaming; // messages in, messages out
+
 mod open; // a hot call that can be woken for its reset
 mod relay; // the calls that other services answer
 
@@ -41,8 +44,9 @@ mod connection; // the task of a connection
 
 pub(crate) use account::PartRoom;
 pub use account::{Room, Totals};
-pub use connection::serve;
+pub use connection::{Methods, serve};
 pub use grpc::PREFIX_BYTES;
 pub use methods::{Answer, HotMethods, LongAnswer, Part};
 pub use relay::GrpcService;
 pub use shared::Limits;
+pub use streaming::{Border, NoStreams, Replies, Requests, StreamGone, StreamMethods};

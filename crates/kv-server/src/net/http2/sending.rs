@@ -18,35 +18,47 @@ use super::account::{Account, counted};
 pub(super) const AT_ONCE_BYTES_MAX: usize = 64 << 10;
 
 /// Time to send a message: `grace`, and what it takes at `bytes_per_second`.
-struct Pace {
+struct Speed {
     grace: Duration,
     bytes_per_second: u64,
 }
 
 /// The slowest links that etcd's clients are used on.
-const PACE: Pace = Pace { grace: Duration::from_secs(60), bytes_per_second: 64 << 10 };
+const PACE: Speed = Speed { grace: Duration::from_secs(60), bytes_per_second: 64 << 10 };
 /// The largest answer of some 60 MiB has 25 s: others wait 30 s for the memory of answers.
-const PACE_IF_SHORT: Pace = Pace { grace: Duration::from_secs(10), bytes_per_second: 4 << 20 };
+const PACE_IF_SHORT: Speed = Speed { grace: Duration::from_secs(10), bytes_per_second: 4 << 20 };
 /// How often the time is looked at while the client takes nothing.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-impl Pace {
+impl Speed {
     fn allows(&self, bytes: usize) -> Duration {
         self.grace + Duration::from_secs(bytes as u64 / self.bytes_per_second)
     }
 }
 
+/// How long a client may take for a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// By its size. The answer holds admitted memory.
+    Bounded,
+    /// Any time: a stream of messages, of which one waits.
+    OfClient,
+}
+
 /// Sends `data`, counted until it was sent. A client that is too slow has its stream reset.
 pub(super) async fn send_data(
     stream: &mut SendStream<Bytes>,
-    data: Bytes,
+    mut data: Bytes,
+    pace: Pace,
     account: &Arc<Account>,
 ) -> Result<(), h2::Error> {
     let (began, bytes) = (Instant::now(), data.len());
-    let mut data = counted(account, data);
+    if pace == Pace::Bounded {
+        data = counted(account, data);
+    }
     while !data.is_empty() {
-        let pace = if account.is_short() { PACE_IF_SHORT } else { PACE };
-        if began.elapsed() > pace.allows(bytes) {
+        let speed = if account.is_short() { PACE_IF_SHORT } else { PACE };
+        if pace == Pace::Bounded && began.elapsed() > speed.allows(bytes) {
             stream.send_reset(Reason::CANCEL);
             return Err(Reason::CANCEL.into());
         }
@@ -82,7 +94,7 @@ mod tests {
             let (_request, mut respond) = connection.accept().await.unwrap().unwrap();
             tokio::spawn(async move {
                 let mut stream = respond.send_response(http::Response::new(()), false).unwrap();
-                if send_data(&mut stream, vec![0; bytes].into(), &account).await.is_ok() {
+                if send_data(&mut stream, vec![0; bytes].into(), Pace::Bounded, &account).await.is_ok() {
                     stream.send_data(Bytes::new(), true).unwrap();
                 }
                 assert_eq!(account.unsent(), 0, "an answer that was given up holds no memory");

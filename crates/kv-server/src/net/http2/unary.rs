@@ -20,7 +20,7 @@ use super::account::{Account, Body, Room, counted};
 use super::grpc::{PREFIX_BYTES, headers, send_status, trailers};
 use super::long;
 use super::methods::{Answer, HotMethods};
-use super::sending::{AT_ONCE_BYTES_MAX, send_data};
+use super::sending::{AT_ONCE_BYTES_MAX, Pace, send_data};
 use super::shared::Shared;
 use crate::errors;
 
@@ -213,7 +213,7 @@ async fn send_message(
     if message.len() <= AT_ONCE_BYTES_MAX {
         stream.send_data(counted(account, message), false)?;
     } else {
-        Box::pin(send_data(&mut stream, message, account)).await?;
+        Box::pin(send_data(&mut stream, message, Pace::Bounded, account)).await?;
     }
     stream.send_trailers(trailers())
 }

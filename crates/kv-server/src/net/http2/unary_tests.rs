@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tonic::body::Body;
 
 use super::*;
-use crate::net::http2::{Limits, Room, Totals, serve};
+use crate::net::http2::{Limits, Methods, NoStreams, Room, Totals, serve};
 
 /// Two answers of it are below the bound of a connection, twelve above.
 const LARGE_BYTES: usize = 2 << 20;
@@ -105,7 +105,8 @@ async fn serve_with(io: DuplexStream, hot: Scripted, totals: Arc<Totals>) {
         Ok::<_, Infallible>(Response::new(Body::empty()))
     });
     let (_stops, stop) = watch::channel(false);
-    serve(io, hot, services, limits, totals, stop).await;
+    let methods = Methods { hot, streams: NoStreams, services };
+    serve(io, methods, limits, totals, stop).await;
 }
 
 #[tokio::test]

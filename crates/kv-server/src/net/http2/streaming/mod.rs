@@ -1,0 +1,26 @@
+//! Calls whose requests and answers are streams: the client and the server send messages until one of them
+//! ends the call.
+//!
+//! ```text
+//!   DATA frames ──▶ Requests ──one message at a time──▶ StreamMethods::serve ──▶ Replies ──▶ DATA frames
+//! ```
+//!
+//! * A stream may be idle for any time. The number of idle streams is bounded by the stream limit of the
+//!   connection. A message that has begun to arrive has to arrive in its time.
+//! * The end of the requests does not end the call.
+//! * A client's reset ends the call at once, and everything that it holds is dropped.
+//! * When the member stops, the call ends with UNAVAILABLE at once.
+//! * Nothing is given to h2 before the client's window has room for it. A client that does not read costs
+//!   what [`StreamMethods::serve`] holds, and no unsent bytes.
+
+mod replies; // messages out
+mod requests; // messages in
+mod serve; // one call
+
+pub use replies::{Border, Replies, StreamGone};
+pub use requests::Requests;
+pub(super) use serve::serve;
+pub use serve::{NoStreams, StreamMethods};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! One call with a stream of requests and a stream of answers, in the task of its connection.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::HeaderMap;
+use tonic::Status;
+
+use super::super::shared::Shared;
+use super::replies::{Outgoing, Replies};
+use super::requests::Requests;
+use crate::errors;
+
+/// The methods whose calls are streams in both directions.
+pub trait StreamMethods: Clone + Send + 'static {
+    /// One call: its method, and what its headers ask for.
+    type Call: Send;
+
+    /// The call of a path such as `/etcdserverpb.Watch/Watch`, if it is one of these methods.
+    fn find(&self, path: &str, headers: &HeaderMap) -> Option<Self::Call>;
+
+    /// Whether the gRPC services answer this path, and its requests are a stream: such a request may be idle.
+    fn is_relayed(&self, path: &str) -> bool;
+
+    /// Serves a call until it ends by itself, with this status. The future is dropped when the client is gone
+    /// or the member stops.
+    fn serve(
+        &self,
+        call: Self::Call,
+        requests: Requests,
+        replies: Replies,
+    ) -> impl Future<Output = Status> + Send;
+}
+
+/// Serves one call.
+pub(in super::super) async fn serve<T: StreamMethods>(
+    methods: T,
+    call: T::Call,
+    body: RecvStream,
+    respond: SendResponse<Bytes>,
+    shared: &Shared,
+) {
+    let requests = Requests::new(body, &shared.account, shared.limits.message_bytes_max);
+    let outgoing = Outgoing::new(respond);
+    let replies = Replies::new(&outgoing, &shared.account);
+    let ended = {
+        let mut serving = pin!(methods.serve(call, requests, replies));
+        let mut stopped = pin!(shared.stopped());
+        poll_fn(|context| {
+            if outgoing.lock().poll_reset(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            if stopped.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Some(errors::stopped()));
+            }
+            serving.as_mut().poll(context).map(Some)
+        })
+        .await
+    };
+    if let Some(status) = ended {
+        outgoing.lock().end(status);
+    }
+}
+
+/// No such methods.
+#[derive(Clone, Copy, Debug)]
+pub struct NoStreams;
+
+impl StreamMethods for NoStreams {
+    type Call = Infallible;
+
+    fn find(&self, _path: &str, _headers: &HeaderMap) -> Option<Infallible> {
+        None
+    }
+
+    fn is_relayed(&self, _path: &str) -> bool {
+        false
+    }
+
+    async fn serve(&self, call: Infallible, _requests: Requests, _replies: Replies) -> Status {
+        match call {}
+    }
+}
