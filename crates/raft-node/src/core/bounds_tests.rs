@@ -8,22 +8,12 @@ use super::state::{INFLIGHT_BYTES_MAX, inflight_messages_max};
 use super::tests::{Bench, append, batch, bench_of, heartbeat};
 use super::*;
 use crate::wire::Outbound;
-use crate::{EmptyLog, Limits, Position, Role, StoreState};
+use crate::{Limits, Position, Role};
 
 const MIB: usize = 1 << 20;
 
 fn setup(entry_bytes_max: usize) -> Setup {
-    Setup {
-        id: 1,
-        heartbeat_ticks: 1,
-        election_ticks: 10,
-        timeout_ticks: 10..11,
-        apply_bytes_max: 8 * MIB,
-        entry_bytes_max,
-        catch_up_entries: 0,
-        store: StoreState::Whole,
-        empty_log: EmptyLog::New,
-    }
+    Setup { apply_bytes_max: 8 * MIB, entry_bytes_max, ..Setup::of_tests() }
 }
 
 /// A leader of three in term 2; its followers say what the test says.

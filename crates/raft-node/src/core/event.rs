@@ -96,3 +96,21 @@ pub struct Setup {
     pub store: StoreState,
     pub empty_log: EmptyLog,
 }
+
+#[cfg(test)]
+impl Setup {
+    /// Member 1, whose election timeout is always ten ticks.
+    pub(crate) fn of_tests() -> Setup {
+        Setup {
+            id: 1,
+            heartbeat_ticks: 1,
+            election_ticks: 10,
+            timeout_ticks: 10..11,
+            apply_bytes_max: 1 << 20,
+            entry_bytes_max: 1 << 20,
+            catch_up_entries: 0,
+            store: StoreState::Whole,
+            empty_log: EmptyLog::New,
+        }
+    }
+}

@@ -10,7 +10,7 @@ use super::turn::Refused;
 use super::*;
 use crate::log::{Durable, DurableState, LogStore, PersistJob, persist};
 use crate::wire::{BatchBuilder, BatchId, Outbound, encode_all};
-use crate::{EmptyLog, Lane, Position, Role, StoreState};
+use crate::{Lane, Position, Role};
 
 pub(super) struct Bench {
     pub core: Core,
@@ -19,18 +19,7 @@ pub(super) struct Bench {
 
 /// A core alone on the bench; the test plays its peers.
 pub(super) fn bench(voters: &[u64], apply_bytes_max: usize) -> Bench {
-    let setup = Setup {
-        id: 1,
-        heartbeat_ticks: 1,
-        election_ticks: 10,
-        timeout_ticks: 10..11,
-        apply_bytes_max,
-        entry_bytes_max: 1 << 20,
-        catch_up_entries: 0,
-        store: StoreState::Whole,
-        empty_log: EmptyLog::New,
-    };
-    bench_of(voters, &setup, 1 << 20)
+    bench_of(voters, &Setup { apply_bytes_max, ..Setup::of_tests() }, 1 << 20)
 }
 
 pub(super) fn bench_of(voters: &[u64], setup: &Setup, cache_bytes_max: usize) -> Bench {

@@ -4,24 +4,14 @@ use super::*;
 use crate::core::event::{Effects, Event, Setup};
 use crate::core::tests::{Bench, bench_of};
 use crate::wire::{BatchBuilder, BatchId};
-use crate::{EmptyLog, Position, StoreState};
-
-fn setup() -> Setup {
-    Setup {
-        id: 1,
-        heartbeat_ticks: 1,
-        election_ticks: 10,
-        timeout_ticks: 10..11,
-        apply_bytes_max: 1 << 20,
-        entry_bytes_max: 1 << 20,
-        catch_up_entries: 0,
-        store: StoreState::Whole,
-        empty_log: EmptyLog::Unconfirmed,
-    }
-}
+use crate::{EmptyLog, Position};
 
 fn bench() -> Bench {
-    bench_of(&[1, 2, 3], &setup(), 1 << 20)
+    unconfirmed(&[1, 2, 3])
+}
+
+fn unconfirmed(voters: &[u64]) -> Bench {
+    bench_of(voters, &Setup { empty_log: EmptyLog::Unconfirmed, ..Setup::of_tests() }, 1 << 20)
 }
 
 fn from_peer(msg_type: MessageType, term: u64) -> Message {
@@ -153,7 +143,7 @@ fn an_entry_of_a_later_term_ends_the_wait() {
 
 #[test]
 fn it_does_not_vote_in_a_term_in_which_it_may_have_voted() {
-    let mut bench = bench_of(&[1, 2], &setup(), 1 << 20);
+    let mut bench = unconfirmed(&[1, 2]);
     confirm(&mut bench, catch_up(5, 0));
     assert!(!bench.core.is_held(), "of two members the other one has everything");
     assert_eq!(votes(&mut bench, candidacy(MessageType::MsgRequestVote, 5)), 0);
@@ -181,6 +171,6 @@ fn a_forged_term_confirms_nothing() {
 
 #[test]
 fn a_lone_voter_is_never_held() {
-    let bench = bench_of(&[1], &setup(), 1 << 20);
+    let bench = unconfirmed(&[1]);
     assert!(!bench.core.is_held());
 }

@@ -6,7 +6,6 @@ use wal::testing::SimFs;
 use wal::{Options, Wal};
 
 use super::*;
-use crate::EmptyLog;
 use crate::log::persist;
 
 type LoneNode = Node<&'static str, &'static str>;
@@ -22,17 +21,7 @@ fn lone() -> (LoneNode, Wal<SimFs>) {
     )
     .unwrap();
     let setup = NodeSetup {
-        core: Setup {
-            id: 1,
-            heartbeat_ticks: 1,
-            election_ticks: 10,
-            timeout_ticks: 10..11,
-            apply_bytes_max: 1 << 20,
-            entry_bytes_max: 1 << 20,
-            catch_up_entries: 0,
-            store: StoreState::Whole,
-            empty_log: EmptyLog::New,
-        },
+        core: Setup::of_tests(),
         boot_nonce: 5,
         batch_bytes_max: 100,
         cache_bytes_max: 1 << 20,
