@@ -98,7 +98,7 @@ pub async fn serve<I, H, T, S>(
     let account = &shared.account;
     let Some(mut connection) = handshake(io, &shared).await else { return };
     let mut keepalive = Keepalive::new(connection.ping_pong(), limits);
-    let mut unsent = UnsentProgress::new();
+    let mut unsent = UnsentProgress::default();
     let mut stall = pin!(sleep(UNSENT_WITHIN));
     let mut calls = FuturesUnordered::new();
     let mut open_streams = FuturesUnordered::new();
@@ -220,6 +220,7 @@ const STREAMS_PER_TURN: u32 = 32;
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Finds a client that does not take what waits for it.
+#[derive(Default)]
 struct UnsentProgress {
     /// Bytes written when the last period began, and bytes that waited then.
     written: u64,
@@ -227,10 +228,6 @@ struct UnsentProgress {
 }
 
 impl UnsentProgress {
-    fn new() -> UnsentProgress {
-        UnsentProgress { written: 0, unsent: 0 }
-    }
-
     /// To be called once in a period, while something waits. False if less was written in the whole period
     /// than waited at its beginning, and less than [`UNSENT_PROGRESS_MAX`].
     fn check(&mut self, account: &Account) -> bool {

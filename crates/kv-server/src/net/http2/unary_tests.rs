@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use h2::Ping;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{Ping, PingPong, SendStream};
 use http::{HeaderMap, Request, Response};
 use tokio::io::{DuplexStream, duplex};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -88,12 +89,7 @@ impl Drop for Ends {
     }
 }
 
-async fn serve_scripted(io: DuplexStream, hot: Scripted) {
-    serve_with(io, hot, Arc::default()).await;
-}
-
-/// The same where other connections count on `totals` as well.
-async fn serve_with(io: DuplexStream, hot: Scripted, totals: Arc<Totals>) {
+async fn serve_scripted(io: DuplexStream, hot: Scripted, totals: Arc<Totals>) {
     let limits = Limits {
         message_bytes_max: 1 << 20,
         streams_max: 100,
@@ -109,38 +105,67 @@ async fn serve_with(io: DuplexStream, hot: Scripted, totals: Arc<Totals>) {
     serve(io, methods, limits, totals, stop).await;
 }
 
+/// A client of a connection that serves [`Scripted`].
+struct Client {
+    requests: SendRequest<Bytes>,
+    pings: PingPong,
+    /// Lets one call go on with each permit.
+    signal: Arc<Semaphore>,
+    events: mpsc::UnboundedReceiver<&'static str>,
+}
+
+impl Client {
+    /// `totals` counts what other connections hold as well.
+    async fn new(totals: Arc<Totals>) -> Client {
+        let (ours, theirs) = duplex(1 << 20);
+        let (signal, (done, events)) = (Arc::new(Semaphore::new(0)), mpsc::unbounded_channel());
+        let hot = Scripted { signal: Arc::clone(&signal), done };
+        tokio::spawn(serve_scripted(ours, hot, totals));
+        let (requests, mut connection) = h2::client::handshake(theirs).await.unwrap();
+        let pings = connection.ping_pong().unwrap();
+        tokio::spawn(connection);
+        Client { requests, pings, signal, events }
+    }
+
+    /// Sends the headers of a request.
+    async fn call(&self, path: &str) -> (ResponseFuture, SendStream<Bytes>) {
+        let request = Request::post(format!("http://localhost{path}")).body(()).unwrap();
+        self.requests.clone().ready().await.unwrap().send_request(request, false).unwrap()
+    }
+
+    /// Sends a whole request with an empty message.
+    async fn send(&self, path: &str) -> ResponseFuture {
+        let (response, mut body) = self.call(path).await;
+        body.send_data(Bytes::from_static(&[0; PREFIX_BYTES]), true).unwrap();
+        response
+    }
+
+    /// The connection's task has had its turn when it answers a ping.
+    async fn ping(&mut self) {
+        self.pings.ping(Ping::opaque()).await.unwrap();
+    }
+
+    /// The next event, if there is one within ten seconds.
+    async fn event(&mut self) -> Option<&'static str> {
+        timeout(Duration::from_secs(10), self.events.recv()).await.ok().flatten()
+    }
+}
+
 #[tokio::test]
 async fn a_call_goes_on_while_its_client_takes_no_answers_and_a_read_waits_for_room() {
-    let (ours, theirs) = duplex(1 << 20);
-    let (signal, (done, mut events)) = (Arc::new(Semaphore::new(0)), mpsc::unbounded_channel());
-    let hot = Scripted { signal: Arc::clone(&signal), done };
-    let _server = tokio::spawn(serve_scripted(ours, hot));
-    let (client, mut connection) = h2::client::handshake(theirs).await.unwrap();
-    let mut pings = connection.ping_pong().unwrap();
-    tokio::spawn(connection);
-    let mut calls = Vec::new();
-    let mut call = async |path: &str| {
-        let request = Request::post(format!("http://localhost{path}")).body(()).unwrap();
-        let ready = client.clone().ready().await;
-        let (response, mut body) = ready.unwrap().send_request(request, false).unwrap();
-        body.send_data(Bytes::from_static(&[0; PREFIX_BYTES]), true).unwrap();
-        calls.push(response);
-    };
-    call("/reads").await;
-    call("/holds").await;
+    let mut client = Client::new(Arc::default()).await;
+    let mut calls = vec![client.send("/reads").await, client.send("/holds").await];
     for _ in 0..12 {
-        call("/large").await;
+        calls.push(client.send("/large").await);
     }
     for _ in 0..9 {
-        assert_eq!(events.recv().await, Some("large"), "up to the bound of a connection");
+        assert_eq!(client.event().await, Some("large"), "up to the bound of a connection");
     }
-    signal.add_permits(2);
-    let next = timeout(Duration::from_secs(10), events.recv()).await;
-    assert_eq!(next, Ok(Some("held")), "a call stands still, with what it holds");
-    assert_eq!(events.recv().await, Some("ended"));
-    // The connection's task has had its turn when it answers a ping.
-    pings.ping(Ping::opaque()).await.unwrap();
-    let next = events.try_recv();
+    client.signal.add_permits(2);
+    assert_eq!(client.event().await, Some("held"), "a call stands still, with what it holds");
+    assert_eq!(client.event().await, Some("ended"));
+    client.ping().await;
+    let next = client.events.try_recv();
     assert!(next.is_err(), "a read was made, or a call accepted, with nothing taken: {next:?}");
 
     // The client takes its answers.
@@ -154,9 +179,9 @@ async fn a_call_goes_on_while_its_client_takes_no_answers_and_a_read_waits_for_r
         });
     }
     while (large, read) != (3, 1) {
-        match timeout(Duration::from_secs(10), events.recv()).await {
-            Ok(Some("large")) => large += 1,
-            Ok(Some("read")) => read += 1,
+        match client.event().await {
+            Some("large") => large += 1,
+            Some("read") => read += 1,
             other => panic!("{other:?} after {large} large answers and {read} reads"),
         }
     }
@@ -164,31 +189,22 @@ async fn a_call_goes_on_while_its_client_takes_no_answers_and_a_read_waits_for_r
 
 #[tokio::test]
 async fn a_waiting_call_ends_when_its_client_resets_it() {
-    let (ours, theirs) = duplex(1 << 20);
-    let (signal, (done, mut events)) = (Arc::new(Semaphore::new(0)), mpsc::unbounded_channel());
-    let hot = Scripted { signal: Arc::clone(&signal), done };
-    let _server = tokio::spawn(serve_scripted(ours, hot));
-    let (client, mut connection) = h2::client::handshake(theirs).await.unwrap();
-    let mut pings = connection.ping_pong().unwrap();
-    tokio::spawn(connection);
+    let mut client = Client::new(Arc::default()).await;
     let mut calls = Vec::new();
     for _ in 0..3 {
-        let request = Request::post("http://localhost/holds").body(()).unwrap();
-        let (response, mut body) =
-            client.clone().ready().await.unwrap().send_request(request, false).unwrap();
+        let (response, mut body) = client.call("/holds").await;
         body.send_data(Bytes::from_static(&[0; PREFIX_BYTES]), true).unwrap();
         calls.push((response, body));
     }
-    pings.ping(Ping::opaque()).await.unwrap();
+    client.ping().await;
     for _ in 0..2 {
         let (_response, mut body) = calls.remove(1);
         body.send_reset(h2::Reason::CANCEL);
-        let event = timeout(Duration::from_secs(10), events.recv()).await;
-        assert_eq!(event, Ok(Some("ended")), "a call whose client has gone goes on");
-        assert!(events.try_recv().is_err(), "another call ends with it");
+        assert_eq!(client.event().await, Some("ended"), "a call whose client has gone goes on");
+        assert!(client.events.try_recv().is_err(), "another call ends with it");
     }
-    signal.add_permits(1);
-    assert_eq!(events.recv().await, Some("held"), "the call that was not reset is answered");
+    client.signal.add_permits(1);
+    assert_eq!(client.event().await, Some("held"), "the call that was not reset is answered");
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,67 +215,45 @@ async fn a_read_that_waits_for_other_connections_goes_on_when_they_have_taken_th
 
 /// `is_busy`: this connection gets an event after the others have taken their answers.
 async fn go_on_after_other_connections(is_busy: bool) {
-    let (ours, theirs) = duplex(1 << 20);
-    let (signal, (done, mut events)) = (Arc::new(Semaphore::new(0)), mpsc::unbounded_channel());
-    let hot = Scripted { signal: Arc::clone(&signal), done };
     let elsewhere = Arc::new(Account::new(Arc::default()));
-    let _server = tokio::spawn(serve_with(ours, hot, elsewhere.totals()));
-    let (client, mut connection) = h2::client::handshake(theirs).await.unwrap();
-    let mut pings = connection.ping_pong().unwrap();
-    tokio::spawn(connection);
-    let mut calls = Vec::new();
-    let mut call = async |path: &str| {
-        let request = Request::post(format!("http://localhost{path}")).body(()).unwrap();
-        let ready = client.clone().ready().await;
-        let (response, mut body) = ready.unwrap().send_request(request, false).unwrap();
-        body.send_data(Bytes::from_static(&[0; PREFIX_BYTES]), true).unwrap();
-        calls.push(response);
-    };
-    call("/reads").await;
-    call("/large").await;
-    assert_eq!(events.recv().await, Some("large"), "its client does not take it");
+    let mut client = Client::new(elsewhere.totals()).await;
+    let mut calls = vec![client.send("/reads").await, client.send("/large").await];
+    assert_eq!(client.event().await, Some("large"), "its client does not take it");
     let unread_elsewhere = counted(&elsewhere, vec![0; 130 << 20].into());
-    signal.add_permits(1);
-    pings.ping(Ping::opaque()).await.unwrap();
-    assert!(events.try_recv().is_err(), "it waits for room");
+    client.signal.add_permits(1);
+    client.ping().await;
+    assert!(client.events.try_recv().is_err(), "it waits for room");
 
     drop(unread_elsewhere);
     if is_busy {
-        call("/large").await;
+        calls.push(client.send("/large").await);
     }
     let mut done = Vec::new();
     for _ in 0..1 + usize::from(is_busy) {
-        done.extend(timeout(Duration::from_secs(10), events.recv()).await.ok().flatten());
+        done.extend(client.event().await);
     }
     assert!(done.contains(&"read"), "busy: {is_busy}, done: {done:?}");
 }
 
 #[tokio::test]
 async fn large_messages_count_against_their_bound_until_their_calls_end() {
-    let (ours, theirs) = duplex(1 << 20);
-    let (signal, (done, mut events)) = (Arc::new(Semaphore::new(0)), mpsc::unbounded_channel());
-    let hot = Scripted { signal: Arc::clone(&signal), done };
-    let _server = tokio::spawn(serve_scripted(ours, hot));
-    let (client, connection) = h2::client::handshake(theirs).await.unwrap();
-    tokio::spawn(connection);
+    let mut client = Client::new(Arc::default()).await;
     let length = (1 << 20) - PREFIX_BYTES as u32;
     let mut message = vec![0; 1 << 20];
     message[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
     let message = Bytes::from(message);
     let mut calls = Vec::new();
     for _ in 0..50 {
-        let request = Request::post("http://localhost/holds").body(()).unwrap();
-        let (response, mut body) =
-            client.clone().ready().await.unwrap().send_request(request, false).unwrap();
+        let (response, mut body) = client.call("/holds").await;
         body.send_data(message.clone(), true).unwrap();
         calls.push(Box::pin(timeout(Duration::from_secs(60), response)));
     }
     let (response, _, rest) = futures_util::future::select_all(calls).await;
     let response = response.expect("all are held").unwrap();
     assert_eq!(response.headers()["grpc-status"], "8", "50 MiB of messages are held");
-    signal.add_permits(50);
+    client.signal.add_permits(50);
     let mut held = 0;
-    while let Ok(Some(event)) = timeout(Duration::from_secs(10), events.recv()).await {
+    while let Some(event) = client.event().await {
         held += usize::from(event == "held");
         if held == 48 {
             break;
@@ -290,15 +284,9 @@ fn connections_that_hold_requests_leave_some_bytes_to_others() {
 
 #[tokio::test(start_paused = true)]
 async fn the_deadline_of_a_call_covers_its_body() {
-    let (ours, theirs) = duplex(1 << 20);
-    let hot = Scripted { signal: Arc::new(Semaphore::new(0)), done: mpsc::unbounded_channel().0 };
-    let _server = tokio::spawn(serve_scripted(ours, hot));
-    let (client, connection) = h2::client::handshake(theirs).await.unwrap();
-    tokio::spawn(connection);
+    let client = Client::new(Arc::default()).await;
     for (path, seconds, status) in [("/holds", 2, "4"), ("/reads", 60, "4")] {
-        let request = Request::post(format!("http://localhost{path}")).body(()).unwrap();
-        let (response, mut body) =
-            client.clone().ready().await.unwrap().send_request(request, false).unwrap();
+        let (response, mut body) = client.call(path).await;
         body.send_data(Bytes::from_static(&[0; PREFIX_BYTES - 1]), false).unwrap();
         let began = Instant::now();
         let response = response.await.unwrap();
