@@ -9,8 +9,8 @@
 //! | catch-up entries | 5,000 | a follower away for a moment needs no snapshot |
 //! | request timeout | 7 s | an election and some retries fit in: etcd's 5 s and two elections |
 //!
-//! All members should be told the same rhythm. One with a shorter election timeout stands too early, again and again; its
-//! pre-votes are refused while the others hear their leader, so it costs messages and no more.
+//! All members should be told the same rhythm. One with a shorter election timeout stands too early, again
+//! and again; its pre-votes are refused while the others hear their leader, so it costs messages and no more.
 
 use std::time::Duration;
 
@@ -32,11 +32,12 @@ pub struct Config {
     /// Ticks between two heartbeats of a leader; at least 1.
     pub heartbeat_ticks: u32,
     /// A follower that hears no leader for this many ticks, plus a random part of as many again, stands for
-    /// election; the part is drawn from a share that no other voter draws from. Must exceed `heartbeat_ticks`; ten
-    /// times as much is usual.
+    /// election; the part is drawn from a share that no other voter draws from. Must exceed
+    /// `heartbeat_ticks`; ten times as much is usual.
     pub election_ticks: u32,
-    /// Entries kept behind the newest checkpoint for followers that lag a little: sending them is cheaper than a
-    /// snapshot. etcd keeps 5,000. Fewer are kept where they take more than 32 MiB, more as long as their segment holds a newer one.
+    /// Entries kept behind the newest checkpoint for followers that lag a little: sending them is cheaper
+    /// than a snapshot. etcd keeps 5,000. Fewer are kept where they take more than 32 MiB, more as long as
+    /// their segment holds a newer one.
     pub catch_up_entries: u64,
     /// Whether the machine has what the log no longer holds. The process knows: it opened both.
     pub store: StoreState,
@@ -47,35 +48,38 @@ pub struct Config {
 
 /// Bounds on what a member holds in memory and takes from others.
 ///
-/// Bytes are counted and not entries or requests, because a member must stay within its memory whether clients write ten bytes
-/// or a megabyte at a time; where both are bounded, small ones are bounded by their overhead.
+/// Bytes are counted and not entries or requests, because a member must stay within its memory whether
+/// clients write ten bytes or a megabyte at a time; where both are bounded, small ones are bounded by their
+/// overhead.
 ///
-/// At its worst a member holds the inbox, the proposals, the uncommitted entries and the cache at once: with the
-/// defaults about 180 MiB. In ordinary work it is the cache and little else. Bounds, each with what happens when it is reached.
+/// At its worst a member holds the inbox, the proposals, the uncommitted entries and the cache at once: with
+/// the defaults about 180 MiB. In ordinary work it is the cache and little else. Bounds, each with what
+/// happens when it is reached.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Proposals not yet answered, waiting and in flight. More are refused with `TooManyRequests`: with the default, the last
-    /// of them still waits for less than half of `request_timeout` at 20,000 writes per second.
+    /// Proposals not yet answered, waiting and in flight. More are refused with `TooManyRequests`: with the
+    /// default, the last of them still waits for less than half of `request_timeout` at 20,000 writes per
+    /// second.
     pub proposals_max: usize,
     /// Bytes of such proposals. More are refused with `TooManyRequests`. Three members' worth must stay below
     /// [`Limits::UNCOMMITTED_BYTES_MAX`], so that a leader never has to drop what a follower forwarded.
     pub proposal_bytes_max: usize,
-    /// A longer command is refused with `TooLarge`; it bounds an entry together with `batch_bytes_max`. More than
-    /// [`Limits::COMMAND_BYTES_MAX`] counts as that.
+    /// A longer command is refused with `TooLarge`; it bounds an entry together with `batch_bytes_max`. More
+    /// than [`Limits::COMMAND_BYTES_MAX`] counts as that.
     pub command_bytes_max: usize,
-    /// A batch is closed when the next command would exceed this. A larger single command travels alone. More than an
-    /// entry of the log holds counts as that.
+    /// A batch is closed when the next command would exceed this. A larger single command travels alone. More
+    /// than an entry of the log holds counts as that.
     pub batch_bytes_max: usize,
     /// Read points not yet answered. More are refused with `TooManyRequests`.
     pub reads_max: usize,
-    /// Messages from peers not yet handled, in bytes: one window of entries. More are dropped; Raft sends again. Small ones
-    /// and those of snapshots are let in beyond it, see [`crate::Handle::receive`].
+    /// Messages from peers not yet handled, in bytes: one window of entries. More are dropped; Raft sends
+    /// again. Small ones and those of snapshots are let in beyond it, see [`crate::Handle::receive`].
     pub inbox_bytes_max: usize,
     /// Entries kept in memory for followers, in bytes, beyond those not yet applied. Older ones are read from
     /// the log's files.
     pub cache_bytes_max: usize,
-    /// Committed entries handed to the apply thread and not yet applied, in bytes. Beyond it commit goes on, and
-    /// applying catches up later.
+    /// Committed entries handed to the apply thread and not yet applied, in bytes. Beyond it commit goes on,
+    /// and applying catches up later.
     pub apply_bytes_max: usize,
     /// Entries committed and not yet applied here; while there are more, proposals are refused with
     /// `TooManyRequests`, as etcd does.
@@ -85,17 +89,19 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Entries that a leader holds uncommitted: 64 MiB is a second of a fast disk, and four followers' worth of
-    /// `proposal_bytes_max`.
+    /// Entries that a leader holds uncommitted: 64 MiB is a second of a fast disk, and four followers' worth
+    /// of `proposal_bytes_max`.
     pub const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
     /// Entries in one message: large enough that a follower catches up at disk speed, small enough that one
     /// message never occupies a stream for long.
     pub const MESSAGE_BYTES_MAX: u64 = crate::wire::MESSAGE_BYTES_MAX;
 
-    /// The longest command that an entry of the log holds: 16 MiB without the header of its batch and its own length.
+    /// The longest command that an entry of the log holds: 16 MiB without the header of its batch and its own
+    /// length.
     pub const COMMAND_BYTES_MAX: usize = wal::PAYLOAD_BYTES_MAX - HEADER_BYTES - COMMAND_OVERHEAD;
 
-    /// These limits, lowered to what an entry of the log holds: no batch is built that the log would not take.
+    /// These limits, lowered to what an entry of the log holds: no batch is built that the log would not
+    /// take.
     pub(crate) fn within_log(self) -> Limits {
         Limits {
             command_bytes_max: self.command_bytes_max.min(Limits::COMMAND_BYTES_MAX),
@@ -104,7 +110,8 @@ impl Limits {
         }
     }
 
-    /// The longest entry that these limits let into the log: a full batch, or one long command in a batch of its own.
+    /// The longest entry that these limits let into the log: a full batch, or one long command in a batch of
+    /// its own.
     pub(crate) fn entry_bytes_max(&self) -> usize {
         let command = self.command_bytes_max + COMMAND_OVERHEAD;
         HEADER_BYTES + command.max(self.batch_bytes_max)

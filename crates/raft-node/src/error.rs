@@ -6,8 +6,8 @@
 //! | [`StartError`] | the member cannot be brought up; nothing has been changed on its disk |
 //! | [`crate::Fatal`] | the member must end: its state is no longer known to be right |
 
-/// Why a proposal was not answered with its outcome. Only `TooManyRequests`, `TooLarge` and `NoLeader` say that
-/// the command was certainly not applied; after any other it may have been, or may still be.
+/// Why a proposal was not answered with its outcome. Only `TooManyRequests`, `TooLarge` and `NoLeader` say
+/// that the command was certainly not applied; after any other it may have been, or may still be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ProposeError {
     #[error("too many proposals are waiting")]
@@ -19,10 +19,12 @@ pub enum ProposeError {
     NoLeader,
     #[error("the proposal was not applied in time")]
     Timeout,
-    /// Not applied in time, and a leader was elected so soon after the proposal that the old one probably lost it.
+    /// Not applied in time, and a leader was elected so soon after the proposal that the old one probably
+    /// lost it.
     #[error("the proposal was not applied in time, probably because the leader failed")]
     TimeoutLeaderFail,
-    /// Not applied in time, and this member lost touch with the leader, or as leader with a quorum, meanwhile.
+    /// Not applied in time, and this member lost touch with the leader, or as leader with a quorum,
+    /// meanwhile.
     #[error("the proposal was not applied in time, probably because the connection was lost")]
     TimeoutConnectionLost,
     #[error("the member is stopping")]

@@ -1,16 +1,19 @@
-//! Replication: commands in, the same commands out on every member, in one order, once each is durable on a quorum.
+//! Replication: commands in, the same commands out on every member, in one order, once each is durable on a
+//! quorum.
 //!
 //! ```text
 //!   Handle ──▶ inbox ──▶ driver ──events──▶ Core ──effects──▶ send now ─────────▶ Transport
-//!                                            (pure)        ├─▶ persist job ─▶ log thread ─receipt─▶ Transport, driver
-//!                                                          └─▶ committed ───▶ apply thread ─▶ StateMachine ─▶ replies
+//!                                            (pure)        ├─▶ persist job ─▶ log thread ─▶ driver, peers
+//!                                                          └─▶ committed ─▶ apply thread ─▶ machine, replies
 //! ```
 //!
 //! * The only user of raft-rs: none of its types appears in this crate's interface.
-//! * A message that promises durability leaves only after the sync it promises: it sits inside the persist job,
-//!   and the receipt of a successful sync is the only door out.
-//! * A proposal is answered only after its command was applied here; a read point only when everything up to it was.
-//! * After a failed write, sync or apply nothing more is acknowledged: `on_fatal` is called and the threads end.
+//! * A message that promises durability leaves only after the sync it promises: it sits inside the persist
+//!   job, and the receipt of a successful sync is the only door out.
+//! * A proposal is answered only after its command was applied here; a read point only when everything up to
+//!   it was.
+//! * After a failed write, sync or apply nothing more is acknowledged: `on_fatal` is called and the threads
+//!   end.
 //!
 //! The life of a command, with what each step waits for:
 //!
@@ -18,16 +21,16 @@
 //! 2. The driver's next turn makes one entry of all that wait; on a follower the batch leaves for the leader.
 //! 3. The entry leaves for the followers at once and goes to the log thread: the disks work at the same time.
 //! 4. A quorum's acknowledgements commit it, this member's own sync among them or not.
-//! 5. When it is committed and synced here, its commands go to the machine, in order: by the apply thread or, if they are few and
-//!    brief and nothing else waits, by the driver.
+//! 5. When it is committed and synced here, its commands go to the machine, in order: by the apply thread or,
+//!    if they are few and brief and nothing else waits, by the driver.
 //! 6. The outcomes of the whole entry cross to the async runtime together and wake those who wait.
 //!
-//! A linearizable read takes the short way: one round of heartbeats for all that wait, the index it confirms, and a wait for
-//! step 5 to have reached that index.
+//! A linearizable read takes the short way: one round of heartbeats for all that wait, the index it confirms,
+//! and a wait for step 5 to have reached that index.
 //!
-//! What is kept where: the log on disk from its start on, its newest entries in memory; the machine's state with the
-//! process; the log's start follows the machine's checkpoints. A member that needs an entry from before the start gets the
-//! state instead (`core/snapshots.rs`).
+//! What is kept where: the log on disk from its start on, its newest entries in memory; the machine's state
+//! with the process; the log's start follows the machine's checkpoints. A member that needs an entry from
+//! before the start gets the state instead (`core/snapshots.rs`).
 //!
 //! Knows nothing of what a command means, of sockets, or of members' addresses.
 

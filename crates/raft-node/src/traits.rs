@@ -1,14 +1,16 @@
-//! What the process supplies: the machine that commands drive, the way to other members, an eye on the figures.
+//! What the process supplies: the machine that commands drive, the way to other members, an eye on the
+//! figures.
 //!
 //! | trait | called from | may |
 //! |---|---|---|
-//! | [`StateMachine`] | the apply thread | compute, and wait for its own disk; everything behind it waits too |
+//! | [`StateMachine`] | the apply thread | compute, and wait for its own disk; later entries wait too |
 //! | the same | the driver, for brief commands | compute for microseconds |
 //! | [`Transport`] | the driver and the log thread | queue, and drop what finds no room |
 //! | [`Observer`] | the driver and both threads | count |
 //!
-//! The driver is a task of the process's runtime, and the threads are this crate's own. None of the three may wait for the
-//! network or for a reply of this crate; only the state machine may wait for the disk, and then everything behind it waits too.
+//! The driver is a task of the process's runtime, and the threads are this crate's own. None of the three may
+//! wait for the network or for a reply of this crate; only the state machine may wait for the disk, and then
+//! everything behind it waits too.
 
 use std::time::Duration;
 
@@ -19,11 +21,11 @@ use crate::wire::SnapshotOffer;
 
 /// The replicated machine: a pure function of the commands, in log order.
 ///
-/// Two members that have applied the same entries are in the same state, bit for bit, whatever else happened to them: that is
-/// what makes a checkpoint of one a snapshot for another. So no clock, no chance, no order of a hash map may get in.
+/// Two members that have applied the same entries are in the same state, bit for bit: that is what makes a
+/// checkpoint of one a snapshot for another. So no clock, no chance, no order of a hash map may get in.
 ///
-/// Its own durability is its own affair, with one duty: what [`StateMachine::applied`] says at the next start must be
-/// exactly what its state holds. The entries behind that are applied again.
+/// Its own durability is its own affair, with one duty: what [`StateMachine::applied`] says at the next start
+/// must be exactly what its state holds. The entries behind that are applied again.
 pub trait StateMachine: Send + 'static {
     /// What a proposer receives for its command, refusals included.
     type Outcome: Send + 'static;
@@ -46,31 +48,34 @@ pub trait StateMachine: Send + 'static {
     /// The border of an entry: a state between two commands of one entry is never made durable.
     fn end_entry(&mut self, at: Position) -> Result<(), Fatal>;
 
-    /// Whether `command`, in an entry of no more than 16 KiB, is applied within microseconds and the end of its entry
-    /// cannot wait. An entry of a few such commands is applied by the driver itself, if it is next and no other thread applies:
-    /// waking the apply thread, and being woken by it, takes longer.
+    /// Whether `command`, in an entry of no more than 16 KiB, is applied within microseconds and the end of
+    /// its entry cannot wait. An entry of a few such commands is applied by the driver itself, if it is next
+    /// and no other thread applies: waking the apply thread, and being woken by it, takes longer.
     fn is_brief(&self, _command: &Bytes) -> bool {
         false
     }
 
-    /// The staged snapshot becomes the machine's state, in place of everything applied so far; the next entry is the
-    /// one after `at`. The log has been restarted by now, durably: there is no way back, only on, after a crash as well.
+    /// The staged snapshot becomes the machine's state, in place of everything applied so far; the next entry
+    /// is the one after `at`. The log has been restarted by now, durably: there is no way back, only on,
+    /// after a crash as well.
     ///
-    /// The snapshot is the one whose message came in by [`crate::Handle::receive`] with exactly this position.
+    /// The snapshot is the one whose message came in by [`crate::Handle::receive`] with exactly this
+    /// position.
     fn install(&mut self, at: Position) -> Result<(), Fatal>;
 }
 
 /// The way to the other members.
 ///
-/// Messages may be lost and may overtake each other; Raft copes. A forwarded proposal must not be delivered twice
-/// (a stream that never replays, such as one TCP connection, keeps that promise by itself).
+/// Messages may be lost and may overtake each other; Raft copes. A forwarded proposal must not be delivered
+/// twice (a stream that never replays, such as one TCP connection, keeps that promise by itself).
 pub trait Transport: Send + Sync + 'static {
     /// Queues `message` for `to` and returns at once. When the queue is full the message is dropped and
     /// [`crate::Handle::report_unreachable`] is owed.
     fn send(&self, to: u64, lane: Lane, message: Bytes);
 
-    /// Begins to stream the machine's newest checkpoint to `offer.to` and returns at once. When the stream has ended,
-    /// or could not begin, [`crate::Handle::report_snapshot`] is owed: without it the follower gets nothing more.
+    /// Begins to stream the machine's newest checkpoint to `offer.to` and returns at once. When the stream
+    /// has ended, or could not begin, [`crate::Handle::report_snapshot`] is owed: without it the follower
+    /// gets nothing more.
     fn send_snapshot(&self, offer: SnapshotOffer);
 }
 
@@ -98,7 +103,8 @@ pub trait Observer: Send + Sync + 'static {
     fn tick_late(&self, _late: Duration) {}
     /// A follower needs a checkpoint at or behind `index`; the newest one is older. Make one soon.
     fn checkpoint_wanted(&self, _index: u64) {}
-    /// The snapshot at this position, whose message came in, will not be installed: what is staged for it may go.
+    /// The snapshot at this position, whose message came in, will not be installed: what is staged for it may
+    /// go.
     fn snapshot_ignored(&self, _at: Position) {}
 }
 

@@ -2,8 +2,8 @@
 
 use wal::{LogIndex, Term};
 
-/// No cluster reaches this term, or this index, by itself: at a million a second it takes 146,000 years. Below it no
-/// sum in raft-rs or here overflows.
+/// No cluster reaches this term, or this index, by itself: at a million a second it takes 146,000 years.
+/// Below it no sum in raft-rs or here overflows.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
 /// A place in the log.
@@ -78,8 +78,9 @@ pub enum EmptyLog {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreState {
     Whole,
-    /// The log begins behind an entry that the machine does not hold: its store was lost or damaged. The member keeps
-    /// its vote and its log, and asks the leader for the state; until an install it applies nothing and does not lead.
+    /// The log begins behind an entry that the machine does not hold: its store was lost or damaged. The
+    /// member keeps its vote and its log, and asks the leader for the state; until an install it applies
+    /// nothing and does not lead.
     Lost,
 }
 

@@ -379,7 +379,8 @@ fn a_proposal_of_a_leader_without_its_followers_blames_the_connection() {
     assert!(matches!(failed[0].1, ProposeError::Timeout | ProposeError::TimeoutConnectionLost), "{failed:?}");
 }
 
-/// It cannot know whether its log lost entries or whether the sender is no leader. A forged heartbeat must not stop it.
+/// It cannot know whether its log lost entries or whether the sender is no leader. A forged heartbeat must
+/// not stop it.
 #[test]
 fn a_heartbeat_with_a_commit_index_beyond_the_log_is_refused() {
     let mut cluster = Cluster::new(3);

@@ -6,7 +6,8 @@ mod common;
 use common::{Cluster, agree};
 use raft_node::{EmptyLog, Event, Inquiry, Role};
 
-/// Member 1 leads. It and member 2 have entries that member 3 lacks; then member 2 loses its disk, and member 1 is away.
+/// Member 1 leads. It and member 2 have entries that member 3 lacks; then member 2 loses its disk, and member
+/// 1 is away.
 fn wiped() -> Cluster {
     let mut cluster = Cluster::new(3);
     cluster.elect();

@@ -1,4 +1,5 @@
-//! Raft snapshots, told as stories: logs that are trimmed, followers that are brought up, stores that are lost.
+//! Raft snapshots, told as stories: logs that are trimmed, followers that are brought up, stores that are
+//! lost.
 #![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
 
 mod common;
@@ -26,7 +27,7 @@ fn offered() -> Cluster {
     cluster
 }
 
-/// In a moment everybody has this many lines, and it took one install to bring member 3 there.
+/// Soon all members have this many lines, and member 3 got there by one install.
 #[track_caller]
 fn brought_up(cluster: &mut Cluster, count: usize) {
     cluster.pass(5);

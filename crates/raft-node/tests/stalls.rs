@@ -40,7 +40,7 @@ fn a_leader_whose_disk_stalls_hands_over_within_two_election_timeouts() {
 fn a_leader_that_finds_no_heir_steps_down_within_two_election_timeouts() {
     let mut cluster = Cluster::new(3);
     cluster.elect();
-    // Everybody's disk stands still, heartbeats flow: nobody has what a new leader needs.
+    // All disks stall and heartbeats are delivered: no member may campaign.
     for id in 1..=3 {
         cluster.member(id).syncs = false;
     }

@@ -5,12 +5,12 @@
 //!            └── no room: forgotten here, read again from the log by hand_out_more
 //! ```
 //!
-//! * `applied ≤ handed ≤ stable ≤ commit`, each of them only growing. What lies between `applied` and `handed` is with the
-//!   apply thread, at most `apply_bytes_max` of it and one entry more; what lies between `handed` and `stable` is in the
-//!   log and waits for room there.
+//! * `applied ≤ handed ≤ stable ≤ commit`, each of them only growing. What lies between `applied` and
+//!   `handed` is with the apply thread, at most `apply_bytes_max` of it and one entry more; what lies between
+//!   `handed` and `stable` is in the log and waits for room there.
 //! * `handed` moves one entry at a time, except over what a snapshot brings.
-//! * raft-rs gives each committed entry once and forgets it. Keeping what finds no room would be a second copy of the log
-//!   in memory; so it is dropped here and read again, from the cache as a rule.
+//! * raft-rs gives each committed entry once and forgets it. Keeping what finds no room would be a second
+//!   copy of the log in memory; so it is dropped here and read again, from the cache as a rule.
 //! * While the store is lost nothing is handed out; `stable` goes on, so that the log's cache can be emptied.
 
 use raft::eraftpb::{Entry, EntryType};
@@ -29,8 +29,8 @@ impl Core {
         self.may_hand_out() && self.handed < self.stable
     }
 
-    /// Hands out what raft-rs just gave, as far as there is room and nothing older waits. raft-rs gives each entry
-    /// once; what finds no room here is read from the log again by [`Core::hand_out_more`].
+    /// Hands out what raft-rs just gave, as far as there is room and nothing older waits. raft-rs gives each
+    /// entry once; what finds no room here is read from the log again by [`Core::hand_out_more`].
     pub(super) fn hand_out(&mut self, committed: Vec<Entry>, effects: &mut Effects) -> Result<(), Fatal> {
         let Some(last) = committed.last() else { return Ok(()) };
         assert!(last.index > self.stable, "entry {} was committed before", last.index);
@@ -83,7 +83,8 @@ impl Core {
         Ok(())
     }
 
-    /// Hands out an install instead of the entries up to `at`: the machine takes over the state that they led to.
+    /// Hands out an install instead of the entries up to `at`: the machine takes over the state that they led
+    /// to.
     pub(super) fn hand_out_install(&mut self, at: Position, effects: &mut Effects) {
         assert!(at.index >= self.handed, "an install at {} behind {} entries", at.index, self.handed);
         self.stable = self.stable.max(at.index);
@@ -99,8 +100,8 @@ impl Core {
         self.applying.push_back((index, bytes));
     }
 
-    /// Makes room for more. raft-rs wants to know as well: a member with unapplied changes of membership must not
-    /// stand for election.
+    /// Makes room for more. raft-rs wants to know as well: a member with unapplied changes of membership must
+    /// not stand for election.
     pub(super) fn applied(&mut self, index: u64) {
         assert!(index <= self.handed, "entry {index} was applied before it was handed out");
         assert!(self.handed <= self.stable, "handed out before it was committed and synced");

@@ -1,4 +1,5 @@
-//! What a core holds in memory is bounded by bytes: however long an entry is, and however slow the others are.
+//! What a core holds in memory is bounded by bytes: however long an entry is, and however slow the others
+//! are.
 
 use raft::Storage as _;
 use raft::eraftpb::{EntryType, Message, MessageType};

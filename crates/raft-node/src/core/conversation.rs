@@ -1,9 +1,9 @@
 //! For fuzzers: any sequence of messages and local events, played to a core with a log.
 //!
-//! Laws: no panic, no fatal error; the commit index never goes back; what was committed keeps its term; a member that
-//! is not confirmed sends and writes nothing. The input is
-//! read as a program, one operation after another. Numbers of messages lie near those of the core, or near the limits of
-//! their type: random ones would almost all be refused for the same reason.
+//! Laws: no panic, no fatal error; the commit index never goes back; what was committed keeps its term; a
+//! member that is not confirmed sends and writes nothing. The input is read as a program, one operation after
+//! another. Numbers of messages lie near those of the core, or near the limits of their type: random ones
+//! would almost all be refused for the same reason.
 
 use std::path::Path;
 
@@ -50,7 +50,8 @@ struct Stage {
 }
 
 impl Stage {
-    /// A follower of member 2 in term 3 with some entries, a member whose store is lost, or one that is not confirmed.
+    /// A follower of member 2 in term 3 with some entries, a member whose store is lost, or one that is not
+    /// confirmed.
     fn new(kind: u8) -> Stage {
         let setup = Setup {
             id: ID,

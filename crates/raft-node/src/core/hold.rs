@@ -1,5 +1,5 @@
-//! A member whose log was empty at its start takes no part in Raft until the others have confirmed it, and votes once
-//! its log holds what it may have acknowledged before. [`crate::Inquiry`] says when that is.
+//! A member whose log was empty at its start takes no part in Raft until the others have confirmed it, and
+//! votes once its log holds what it may have acknowledged before. [`crate::Inquiry`] says when that is.
 //!
 //! | state | messages of peers | votes and candidacies |
 //! |---|---|---|
@@ -7,8 +7,8 @@
 //! | catching up | handled, except requests for votes and orders to campaign | none |
 //! | neither | handled | as usual |
 //!
-//! Nothing of an unconfirmed member is durable: after a restart its log is empty again, and it asks again. The position
-//! that it catches up to is written with its term, and is kept.
+//! Nothing of an unconfirmed member is durable: after a restart its log is empty again, and it asks again.
+//! The position that it catches up to is written with its term, and is kept.
 
 use raft::eraftpb::{Message, MessageType};
 
@@ -32,8 +32,8 @@ impl Core {
         self.is_unconfirmed
     }
 
-    /// The answer to member `asker`, whose log is empty. As leader, this member forgets what `asker` acknowledged: it
-    /// would otherwise ignore that entries have to be sent again from the first.
+    /// The answer to member `asker`, whose log is empty. As leader, this member forgets what `asker`
+    /// acknowledged: it would otherwise ignore that entries have to be sent again from the first.
     pub fn answer_member(&mut self, asker: u64) -> PeerState {
         let is_leader = self.role() == Role::Leader;
         let is_other = is_leader && asker != self.raw.raft.id;
@@ -58,7 +58,8 @@ impl Core {
                 self.raw.mut_store().state.catch_up = Some(until).filter(|until| until.index > 0);
                 let raft = &mut self.raw.raft;
                 raft.become_follower(until.term, raft::INVALID_ID);
-                // It may have voted in this term before. Its vote is its own, so that no other member gets it.
+                // It may have voted in this term before. Its vote is its own, so that no other member gets
+                // it.
                 raft.vote = raft.id;
             }
         }

@@ -1,26 +1,29 @@
 //! When a member with an empty log may vote.
 //!
-//! An empty log belongs to a new member, or to one that lost its disk. The latter may have voted, and may have
-//! acknowledged entries that are committed, so it must not take part as if it were new. It asks the other members:
+//! An empty log belongs to a new member, or to one that lost its disk. The latter may have voted, and may
+//! have acknowledged entries that are committed, so it must not take part as if it were new. It asks the
+//! other members:
 //!
 //! ```text
 //!   empty log ──▶ unconfirmed ──answers──┬──▶ New      votes at once
-//!                                        └──▶ CatchUp  takes entries; votes once its log reaches the position
+//!                                        └──▶ CatchUp  takes entries, votes once its log reaches a position
 //! ```
 //!
 //! A member that is unconfirmed handles no message of Raft: it neither votes nor acknowledges entries. An
-//! acknowledgement is as dangerous as a vote: with it, a leader of an earlier term could commit an entry where the
-//! same member has acknowledged another one before.
+//! acknowledgement is as dangerous as a vote: with it, a leader of an earlier term could commit an entry
+//! where the same member has acknowledged another one before.
 //!
 //! The answers confirm a member when:
 //!
-//! - a majority of the other members answered, none of them held itself. Each leader that this member had voted for,
-//!   and each entry committed with its acknowledgement, is known to one of them. The highest term of the answers is
-//!   the first in which this member takes part, and it does not vote in that term.
-//! - with an odd number of members, the leader of that term is among them. Its log holds every entry that was committed
-//!   with this member's acknowledgement, so votes wait until the log here reaches the end of the leader's. With an
-//!   even number each majority that this member belongs to meets each other such majority in a further member.
-//! - or no answer has any term, and a majority of all members, this one included, have empty logs: a first start.
+//! - a majority of the other members answered, none of them held itself. Each leader that this member had
+//!   voted for, and each entry committed with its acknowledgement, is known to one of them. The highest term
+//!   of the answers is the first in which this member takes part, and it does not vote in that term.
+//! - with an odd number of members, the leader of that term is among them. Its log holds every entry that was
+//!   committed with this member's acknowledgement, so votes wait until the log here reaches the end of the
+//!   leader's. With an even number each majority that this member belongs to meets each other such majority
+//!   in a further member.
+//! - or no answer has any term, and a majority of all members, this one included, have empty logs: a first
+//!   start.
 //!
 //! The proofs and what remains possible are in docs/decisions/0034.
 
@@ -45,8 +48,8 @@ pub struct PeerState {
 pub enum Confirmation {
     /// It has never taken part.
     New,
-    /// It may have taken part in terms up to `until.term`. It votes in later terms, once its log reaches `until.index`
-    /// or holds an entry of a later term.
+    /// It may have taken part in terms up to `until.term`. It votes in later terms, once its log reaches
+    /// `until.index` or holds an entry of a later term.
     CatchUp { until: Position },
 }
 
@@ -64,8 +67,8 @@ impl Inquiry {
         Inquiry { members, answers: BTreeMap::new() }
     }
 
-    /// Notes an answer. It must have been given after this member started. One with a term that no cluster reaches is
-    /// ignored.
+    /// Notes an answer. It must have been given after this member started. One with a term that no cluster
+    /// reaches is ignored.
     pub fn note(&mut self, peer: u64, answer: PeerState) {
         if answer.term < NUMBER_MAX {
             self.answers.insert(peer, answer);

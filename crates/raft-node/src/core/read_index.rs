@@ -1,18 +1,21 @@
-//! ReadIndex requests of followers, answered without a heartbeat round where the request itself proves a majority.
+//! ReadIndex requests of followers, answered without a heartbeat round where the request itself proves a
+//! majority.
 //!
-//! A leader may answer with its commit index if, at some moment after the reader asked, no other leader could have
-//! committed an entry that this one does not know. raft-rs confirms that by a heartbeat round. With two or three voters
-//! the request confirms it as well:
+//! A leader may answer with its commit index if, at some moment after the reader asked, no other leader could
+//! have committed an entry that this one does not know. raft-rs confirms that by a heartbeat round. With two
+//! or three voters the request confirms it as well:
 //!
-//! * A leader of a later term has the votes of a majority. This leader and the follower are a majority themselves. So one
-//!   of them voted for the later leader, durably, and knew of its term from then on.
-//! * The follower sent the request to the leader that it followed in its own term, after its readers had asked it. So it
-//!   had not voted in a later term. This member led that term and still leads, so it had not either.
-//! * Hence no later leader had been elected when the request was sent. What was committed by then is known here, because
-//!   this leader has committed in its own term.
+//! * A leader of a later term has the votes of a majority. This leader and the follower are a majority
+//!   themselves. So one of them voted for the later leader, durably, and knew of its term from then on.
+//! * The follower sent the request to the leader that it followed in its own term, after its readers had
+//!   asked it. So it had not voted in a later term. This member led that term and still leads, so it had not
+//!   either.
+//! * Hence no later leader had been elected when the request was sent. What was committed by then is known
+//!   here, because this leader has committed in its own term.
 //!
-//! It does not matter how late the request arrives, or whether the follower was restarted meanwhile. With more than three
-//! voters the two are no majority, and the request takes a heartbeat round. So does a read on the leader.
+//! It does not matter how late the request arrives, or whether the follower was restarted meanwhile. With
+//! more than three voters the two are no majority, and the request takes a heartbeat round. So does a read on
+//! the leader.
 
 use raft::eraftpb::{Message, MessageType};
 
@@ -20,8 +23,8 @@ use super::Core;
 use crate::Role;
 
 impl Core {
-    /// Whether a request that arrived from `peer` proves by itself that this leader may answer it. One that another member
-    /// relays does not: it takes a heartbeat round.
+    /// Whether a request that arrived from `peer` proves by itself that this leader may answer it. One that
+    /// another member relays does not: it takes a heartbeat round.
     pub(super) fn read_request_is_proof(&self, peer: u64, request: &Message) -> bool {
         let voters = self.voters();
         let majority = 2 * 2 > voters.len() || cfg!(feature = "mutant-minority-reads");

@@ -1,4 +1,5 @@
-//! raft-rs' asynchronous ready: what leaves now, what goes to the disk first, and what the disk has confirmed.
+//! raft-rs' asynchronous ready: what leaves now, what goes to the disk first, and what the disk has
+//! confirmed.
 //!
 //! ```text
 //!   ready ─┬─ messages of a leader ────────────────▶ send, or offers of snapshots
@@ -30,9 +31,10 @@ use crate::wire::encode_all;
 impl Core {
     /// One round of raft-rs' asynchronous ready.
     ///
-    /// The order is its contract: everything in the ready is taken, the log store holds the entries, and only then is
-    /// the ready advanced. That the entries are on disk is reported later, by [`crate::Event::Durable`] of the job's
-    /// number; readies in between are allowed, and one that needs no job is persisted as soon as all before it are.
+    /// The order is its contract: everything in the ready is taken, the log store holds the entries, and only
+    /// then is the ready advanced. That the entries are on disk is reported later, by
+    /// [`crate::Event::Durable`] of the job's number; readies in between are allowed, and one that needs no
+    /// job is persisted as soon as all before it are.
     pub(super) fn take_ready(&mut self, effects: &mut Effects) -> Result<(), Fatal> {
         let mut ready = self.raw.ready();
         let number = ready.number();
@@ -78,14 +80,16 @@ impl Core {
 
     /// The log begins anew behind a snapshot: in memory now, on disk with job `number`.
     ///
-    /// In between, raft-rs sees a log that starts at the snapshot, while the log thread still has the old one. Nothing
-    /// asks the files meanwhile: what follows the snapshot is in the store's cache until it is synced.
+    /// In between, raft-rs sees a log that starts at the snapshot, while the log thread still has the old
+    /// one. Nothing asks the files meanwhile: what follows the snapshot is in the store's cache until it is
+    /// synced.
     fn restart(&mut self, number: u64, snapshot: &raft::eraftpb::Snapshot) -> Restart {
         let at = super::state::position(snapshot);
         self.begin_restart(number, at);
         let store = self.raw.mut_store();
         store.restore(at);
-        // What the new log knows committed when there is nothing in it yet. A later commit comes with its entries.
+        // What the new log knows committed when there is nothing in it yet. A later commit comes with its
+        // entries.
         let mut state = store.state.clone();
         assert!(state.hard.commit >= at.index, "a snapshot of what is not committed");
         state.hard.commit = at.index;
@@ -103,10 +107,10 @@ impl Core {
         }
     }
 
-    /// raft-rs holds back everything that a follower or candidate says until all before it is synced. Some of it says
-    /// nothing about this member's disk, and readers and writers wait for it: what is forwarded for others, and the
-    /// answer to a heartbeat, which only says that this member was in the leader's term when it came. That must not
-    /// be said of a term that a crash could take back.
+    /// raft-rs holds back everything that a follower or candidate says until all before it is synced. Some of
+    /// it says nothing about this member's disk, and readers and writers wait for it: what is forwarded for
+    /// others, and the answer to a heartbeat, which only says that this member was in the leader's term when
+    /// it came. That must not be said of a term that a crash could take back.
     fn promises_durability(&self, message: &Message) -> bool {
         match message.msg_type {
             _ if cfg!(feature = "mutant-early-promises") => false,
@@ -118,8 +122,8 @@ impl Core {
         }
     }
 
-    /// A sync covered the job `number` and all before it. This is where a leader counts its own copy of an entry, and
-    /// where a lone voter commits.
+    /// A sync covered the job `number` and all before it. This is where a leader counts its own copy of an
+    /// entry, and where a lone voter commits.
     pub(super) fn durable(&mut self, number: u64) {
         assert!(self.unsynced.contains(&number), "a sync of job {number}, which is not under way");
         while self.unsynced.front().is_some_and(|first| *first <= number) {

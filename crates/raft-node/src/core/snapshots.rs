@@ -1,7 +1,7 @@
 //! Raft snapshots: a leader's offers, a follower's installs, and what of the log may go.
 //!
 //! ```text
-//!   leader    needs an entry that is gone ──▶ raft-rs: MsgSnapshot ──▶ offer ──▶ the process streams its checkpoint
+//!   leader    needs an entry that is gone ──▶ raft-rs: MsgSnapshot ──▶ offer ──▶ process streams it
 //!             asked by a member whose store is lost ─────────────────▶ offer          └─▶ SnapshotReported
 //!   follower  MsgSnapshot, its state staged ─┬─ accepted ─▶ log restarts ──sync──▶ install ──▶ Applied
 //!                                            ├─ store lost, log reaches it ──────▶ install
@@ -9,15 +9,18 @@
 //!   both      Checkpointed ──▶ trim: whole segments that checkpoint and catch-up entries do not need
 //! ```
 //!
-//! * A snapshot is the leader's newest durable checkpoint, as it is; this file deals in positions and never sees data.
-//! * The restart of the log is the commit point of an install: the machine is told only after it is durable, and until
-//!   the machine has done it this member does not stand for election.
-//! * A snapshot is either installed or ignored, each exactly once; one that a newer one overtakes counts as ignored.
-//! * A member whose store is lost keeps its log, its vote and its acknowledgements. Any checkpoint within its log will
-//!   do: the machine takes the state over and goes on with the entries behind it, and the log needs no restart. It asks
-//!   by itself, beside raft-rs, whose own request would stop the member from taking entries meanwhile.
-//! * While a follower is being brought up, the entries behind its snapshot stay: otherwise a busy leader would trim them
-//!   before it is done, and begin again for ever.
+//! * A snapshot is the leader's newest durable checkpoint, as it is; this file deals in positions and never
+//!   sees data.
+//! * The restart of the log is the commit point of an install: the machine is told only after it is durable,
+//!   and until the machine has done it this member does not stand for election.
+//! * A snapshot is either installed or ignored, each exactly once; one that a newer one overtakes counts as
+//!   ignored.
+//! * A member whose store is lost keeps its log, its vote and its acknowledgements. Any checkpoint within its
+//!   log will do: the machine takes the state over and goes on with the entries behind it, and the log needs
+//!   no restart. It asks by itself, beside raft-rs, whose own request would stop the member from taking
+//!   entries meanwhile.
+//! * While a follower is being brought up, the entries behind its snapshot stay: otherwise a busy leader
+//!   would trim them before it is done, and begin again for ever.
 
 use raft::eraftpb::{ConfState, Message, MessageType};
 use raft::{ProgressState, SnapshotStatus};
@@ -29,26 +32,28 @@ use crate::log::PersistJob;
 use crate::wire::{SnapshotOffer, SnapshotOutcome, encode_all};
 use crate::{Position, Role, StoreState};
 
-/// Entries behind a snapshot are kept for this many election timeouts after it was sent: time to install it and to ask
-/// for the first of them.
+/// Entries behind a snapshot are kept for this many election timeouts after it was sent: time to install it
+/// and to ask for the first of them.
 ///
-/// Longer would keep the log of a follower that died right after its stream; shorter, and a large store would be asked for
-/// twice. Ten seconds with the usual rhythm.
+/// Longer would keep the log of a follower that died right after its stream; shorter, and a large store would
+/// be asked for twice. Ten seconds with the usual rhythm.
 const HOLD_TIMEOUTS: u32 = 10;
 
-/// Of catch-up entries no more than this is kept: an entry may hold a thousand puts or a megabyte, and five thousand of those would
-/// be the disk of a small member. A follower that lags by more gets a snapshot, which is hardly dearer.
+/// Of catch-up entries no more than this is kept: an entry may hold a thousand puts or a megabyte, and five
+/// thousand of those would be the disk of a small member. A follower that lags by more gets a snapshot, which
+/// is hardly dearer.
 const CATCH_UP_BYTES_MAX: u64 = 32 << 20;
 
-/// A hold keeps no more of the log than this. Past it the hold is let go; the follower gets a newer snapshot, whose stream
-/// takes the place of the one under way. At its pace of 8 MiB per second, a stream of 17 minutes: a leader that writes
-/// faster than that for so long would not be caught up with anyway.
+/// A hold keeps no more of the log than this. Past it the hold is let go; the follower gets a newer snapshot,
+/// whose stream takes the place of the one under way. At its pace of 8 MiB per second, a stream of 17
+/// minutes: a leader that writes faster than that for so long would not be caught up with anyway.
 const HOLD_BYTES_MAX: u64 = if cfg!(test) { 1 << 20 } else { 8 << 30 };
 
-/// A member that asked for the state is taken for one without a store for this many election timeouts. It asks in each.
+/// A member that asked for the state is taken for one without a store for this many election timeouts. It
+/// asks in each.
 const STORELESS_TIMEOUTS: u32 = 3;
 
-/// Whether two memberships are the same, in whatever order they are written.
+/// Whether two memberships are the same. Their order does not matter.
 fn same_members(a: &ConfState, b: &ConfState) -> bool {
     let sorted = |conf: &ConfState| {
         let lists = [&conf.voters, &conf.learners, &conf.voters_outgoing, &conf.learners_next];
@@ -70,14 +75,16 @@ impl Core {
         }
         assert!(at.index <= self.handed, "a checkpoint at {}, of what was never handed out", at.index);
         self.raw.mut_store().checkpoint = at;
-        // The report that its entries are applied may come later. raft-rs must not look for entries that are trimmed.
+        // The report that its entries are applied may come later. raft-rs must not look for entries that are
+        // trimmed.
         if at.index > self.raw.raft.raft_log.applied {
             self.raw.advance_apply_to(at.index);
         }
         self.snapshots.trim_due = true;
     }
 
-    /// Takes raft-rs' snapshots out of its messages. They are no messages yet: the process writes the state behind them.
+    /// Takes raft-rs' snapshots out of its messages. They are no messages yet: the process writes the state
+    /// behind them.
     pub(super) fn offer_snapshots(&mut self, messages: Vec<Message>, effects: &mut Effects) -> Vec<Message> {
         let (snapshots, messages): (Vec<_>, Vec<_>) =
             messages.into_iter().partition(|message| message.msg_type == MessageType::MsgSnapshot);
@@ -90,7 +97,8 @@ impl Core {
         messages
     }
 
-    /// From here on the entries behind the offer stay in the log, until the stream is reported and some time beyond.
+    /// From here on the entries behind the offer stay in the log, until the stream is reported and some time
+    /// beyond.
     fn offer(&mut self, message: Message) -> SnapshotOffer {
         let at = position(message.get_snapshot());
         self.snapshots.holds.insert(message.to, Hold { index: at.index, ticks_left: None });
@@ -117,7 +125,8 @@ impl Core {
         self.raw.report_snapshot(peer, status);
     }
 
-    /// A member asks for the state, because its store is lost. Any checkpoint that its log can go on from will do.
+    /// A member asks for the state, because its store is lost. Any checkpoint that its log can go on from
+    /// will do.
     pub(super) fn snapshot_requested(&mut self, message: &Message) {
         let streaming = self.snapshots.holds.get(&message.from).is_some_and(|hold| hold.ticks_left.is_none());
         let led = self.role() == Role::Leader && message.term == self.term();
@@ -146,10 +155,11 @@ impl Core {
 
     /// Lets go of whole segments that neither a restart nor a follower that lags a little needs.
     ///
-    /// One border a tick, so that the disk is never busy with removing for long: ten segments a second with the usual
-    /// rhythm, faster than any log grows.
+    /// One border a tick, so that the disk is never busy with removing for long: ten segments a second with
+    /// the usual rhythm, faster than any log grows.
     ///
-    /// The store forgets them first, in memory, and the log thread removes them later: what is about to go is not read any more.
+    /// The store forgets them first, in memory, and the log thread removes them later: what is about to go is
+    /// not read any more.
     pub(super) fn trim(&mut self, effects: &mut Effects) {
         // A job of its own has the number of the last ready, which must not be that of a job under way.
         if effects.persist.is_empty() && !self.unsynced.is_empty() {
@@ -254,9 +264,10 @@ impl Core {
 
     /// A snapshot's state is staged; raft-rs decides whether it is of use.
     ///
-    /// It is, if this member follows the sender, has not committed as much, and does not have the entry in its log: then
-    /// the log restarts. If it has the entry, its own log leads there, and only a machine without a store has any use for
-    /// the state. Every other snapshot is stale, or of another cluster's making.
+    /// It is, if this member follows the sender, has not committed as much, and does not have the entry in
+    /// its log: then the log restarts. If it has the entry, its own log leads there, and only a machine
+    /// without a store has any use for the state. Every other snapshot is stale, or of another cluster's
+    /// making.
     pub(super) fn receive_snapshot(&mut self, message: Message) {
         let (from, at) = (message.from, position(message.get_snapshot()));
         let conf = message.get_snapshot().get_metadata().get_conf_state();
@@ -265,7 +276,8 @@ impl Core {
             return self.ignore_snapshot(at);
         }
         if at.term > message.term {
-            // Its leader was deposed while it streamed, and its state went on. In which term it speaks is not its to say.
+            // Its leader was deposed while it streamed, and its state went on. In which term it speaks is not
+            // its to say.
             return self.ignore_snapshot(at);
         }
         let overtaken = self.snapshots.accepted;
@@ -291,8 +303,9 @@ impl Core {
         }
     }
 
-    /// Whether a lost store can begin with `at` and go on with this log: the log holds that very entry, knows it committed,
-    /// and everything behind it. The sender's term does not matter: what is committed stays committed, whoever says so.
+    /// Whether a lost store can begin with `at` and go on with this log: the log holds that very entry, knows
+    /// it committed, and everything after it. The sender's term does not matter: what is committed stays
+    /// committed.
     fn fills_the_log(&self, at: Position) -> bool {
         let snapshots = &self.snapshots;
         snapshots.store == StoreState::Lost
@@ -302,8 +315,9 @@ impl Core {
             && at.index >= self.raw.store().start().index
     }
 
-    /// raft-rs' ready holds a snapshot: the log restarts with job `number`. What was committed before and has found no
-    /// room is part of the snapshot, and its entries are gone from the log: nothing is owed any more.
+    /// raft-rs' ready holds a snapshot: the log restarts with job `number`. What was committed before and has
+    /// found no room is part of the snapshot, and its entries are gone from the log: nothing is owed any
+    /// more.
     pub(super) fn begin_restart(&mut self, number: u64, at: Position) {
         assert!(at.index >= self.handed, "a snapshot at {}, behind the machine at {}", at.index, self.handed);
         let accepted = self.snapshots.accepted.take();
@@ -317,7 +331,8 @@ impl Core {
         self.stable = self.handed;
     }
 
-    /// Restarts of the log up to job `number` are durable. Only the newest is worth an install, and only if none follows.
+    /// Restarts of the log up to job `number` are durable. Only the newest is worth an install, and only if
+    /// none follows.
     pub(super) fn restarted(&mut self, number: u64) {
         let mut durable = None;
         while let Some((_, at)) = self.snapshots.restarting.front().filter(|(job, _)| *job <= number) {
@@ -364,10 +379,11 @@ impl Core {
         }
     }
 
-    /// Asks the leader for the state, once in an election timeout, while the store is lost and none is on its way.
+    /// Asks the leader for the state, once in an election timeout, while the store is lost and none is on its
+    /// way.
     ///
-    /// The least index that is of use is where the log starts: it goes on from there by itself. So a busy leader's newest
-    /// checkpoint will do, although it always lags behind what this member has in its log.
+    /// The least index that is of use is where the log starts: it goes on from there by itself. So a busy
+    /// leader's newest checkpoint will do, although it always lags behind what this member has in its log.
     ///
     /// A reject of nothing, as far as raft-rs is concerned, and the leader's core keeps it from raft-rs.
     pub(super) fn ask_for_snapshot(&mut self, effects: &mut Effects) {

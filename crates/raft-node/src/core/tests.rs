@@ -241,8 +241,8 @@ fn a_release_waits_for_the_sync_that_is_under_way() {
     assert_eq!(bench.settle().len(), 1);
 }
 
-/// raft-rs panics when a candidate wins while its log is not durable. Requests for votes are sent after the sync, so
-/// such a vote is forged.
+/// raft-rs panics when a candidate wins while its log is not durable. Requests for votes are sent after the
+/// sync, so such a vote is forged.
 #[test]
 fn a_vote_that_was_not_requested_yet_does_not_elect() {
     let mut bench = bench(&[1, 2, 3], 1 << 20);
@@ -261,8 +261,8 @@ fn a_vote_that_was_not_requested_yet_does_not_elect() {
     assert_eq!(role_after_a_vote(&mut bench), Role::Leader);
 }
 
-/// Checkpoints are reported by the store thread, applied entries by the apply thread: either may come first. raft-rs looks
-/// at all unapplied entries when it campaigns, and panics if they are trimmed.
+/// Checkpoints are reported by the store thread, applied entries by the apply thread: either may come first.
+/// raft-rs looks at all unapplied entries when it campaigns, and panics if they are trimmed.
 #[test]
 fn a_checkpoint_that_is_reported_before_its_entries_does_not_stop_a_campaign() {
     let mut bench = bench(&[1, 2, 3], 8 << 20);

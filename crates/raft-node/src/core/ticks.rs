@@ -4,19 +4,24 @@
 //!   a job waits for the disk ──election timeout──▶ hand leadership over ──half of one more──▶ step down
 //! ```
 //!
-//! * A leader whose disk stands still keeps its followers in line by its heartbeats, while nothing that clients wait for
-//!   can be synced here. Another member serves them better; it is asked first, since a transfer costs no election.
-//! * A member that waits for its disk, for its state, or to be confirmed does not stand for election. It hears and votes, and its trust in
-//!   a silent leader ends as that of others does, or they could not win its vote.
-//! * A member whose store is lost stands in the end, if no other member is elected: it may be the only one with entries that
-//!   are committed. It leads to replicate them and hands over to a member that has its state.
+//! * A leader whose disk stands still keeps its followers in line by its heartbeats, while nothing that
+//!   clients wait for can be synced here. Another member serves them better; it is asked first, since a
+//!   transfer costs no election.
+//! * A member that waits for its disk, for its state, or to be confirmed does not stand for election. It
+//!   hears and votes, and its trust in a silent leader ends as that of others does, or they could not win its
+//!   vote.
+//! * A member whose store is lost stands in the end, if no other member is elected: it may be the only one
+//!   with entries that are committed. It leads to replicate them and hands over to a member that has its
+//!   state.
 //! * The oldest job counts, since jobs become durable in order: as long as it waits, so do all.
-//! * Counted in ticks of a job's own waiting: a busy disk that finishes one job after another is no stalled disk.
+//! * Counted in ticks of a job's own waiting: a busy disk that finishes one job after another is no stalled
+//!   disk.
 
 use raft::{INVALID_ID, StateRole};
 
-/// A member whose store is lost stands for election when it has known no leader for this many election timeouts. A member
-/// that has its state is elected within three; if none was, the entries that this one acknowledged are missing elsewhere.
+/// A member whose store is lost stands for election when it has known no leader for this many election
+/// timeouts. A member that has its state is elected within three; if none was, the entries that this one
+/// acknowledged are missing elsewhere.
 const STORELESS_STANDS_AFTER: u32 = 5;
 
 use super::Core;
@@ -48,8 +53,8 @@ impl Core {
         }
     }
 
-    /// Whether this member stands although its store is lost: the others seem to lack what only its log has. It leads to
-    /// replicate that, and hands over.
+    /// Whether this member stands although its store is lost: the others seem to lack what only its log has.
+    /// It leads to replicate that, and hands over.
     fn must_stand(&self) -> bool {
         self.disk.ticks < self.election_ticks
             && !self.is_held()
@@ -57,8 +62,8 @@ impl Core {
             && self.leaderless_ticks >= STORELESS_STANDS_AFTER * self.election_ticks
     }
 
-    /// A leader without its store serves no client here. It hands over to the first member that has its state and all entries;
-    /// raft-rs gives a transfer up after an election timeout, and then the next one begins.
+    /// A leader without its store serves no client here. It hands over to the first member that has its state
+    /// and all entries; raft-rs gives a transfer up after an election timeout, and then the next one begins.
     fn hand_over_if_storeless(&mut self) {
         if !self.waits_for_a_store() || self.raw.raft.lead_transferee.is_some() {
             return;
@@ -79,7 +84,8 @@ impl Core {
         self.has_its_state() && !self.is_held() && self.disk.ticks < self.election_ticks
     }
 
-    /// What a leader does whose disk has kept it waiting. A lone voter keeps leadership: no other member could lead.
+    /// What a leader does whose disk has kept it waiting. A lone voter keeps leadership: no other member
+    /// could lead.
     fn give_up_if_stalled(&mut self, waited: u32) {
         if self.voters().len() == 1 || waited < self.election_ticks {
             return;
@@ -100,8 +106,8 @@ impl Core {
         }
     }
 
-    /// The other voter whose log is furthest, as far as this leader knows. None that asked for the state lately: it would
-    /// not take over.
+    /// The other voter whose log is furthest, as far as this leader knows. None that asked for the state
+    /// lately: it would not take over.
     pub fn most_caught_up(&self) -> Option<u64> {
         let this = self.raw.raft.id;
         let progress =
@@ -114,9 +120,10 @@ impl Core {
 
     /// A follower's tick without the election at its end.
     ///
-    /// raft-rs refuses its vote to others while it has heard its leader within an election timeout, and it measures that
-    /// by ticks: a member whose ticks stopped would refuse for ever. So the time goes on, and when a follower that may
-    /// stand would have stood for certain, this one just stops believing in its leader.
+    /// raft-rs refuses its vote to others while it has heard its leader within an election timeout, and it
+    /// measures that by ticks: a member whose ticks stopped would refuse for ever. So the time goes on, and
+    /// when a follower that may stand would have stood for certain, this one just stops believing in its
+    /// leader.
     fn tick_quietly(&mut self) {
         let raft = &mut self.raw.raft;
         raft.election_elapsed += 1;

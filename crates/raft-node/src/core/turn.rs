@@ -1,7 +1,8 @@
 //! Events in, effects out: the entrances of the core.
 //!
-//! An event is handled at once. Its effects are collected by the next turn, so that many events share one message to each
-//! follower and one job for the disk. Messages of peers are validated before raft-rs sees them.
+//! An event is handled at once. Its effects are collected by the next turn, so that many events share one
+//! message to each follower and one job for the disk. Messages of peers are validated before raft-rs sees
+//! them.
 
 use bytes::Bytes;
 use raft::eraftpb::{Entry, Message, MessageType};
@@ -25,11 +26,11 @@ pub(crate) enum Refused {
 }
 
 impl Core {
-    /// Takes in one event. Its effects come with the next [`Core::turn`]: many events share one turn, and so one message
-    /// to each follower and one job for the disk.
+    /// Takes in one event. Its effects come with the next [`Core::turn`]: many events share one turn, and so
+    /// one message to each follower and one job for the disk.
     ///
-    /// An error means that this member's own disk, log or machine cannot be trusted any more. What a peer does wrong is
-    /// never an error here: it is dropped.
+    /// An error means that this member's own disk, log or machine cannot be trusted any more. What a peer
+    /// does wrong is never an error here: it is dropped.
     pub fn handle(&mut self, event: Event) -> Result<(), Fatal> {
         match event {
             Event::Tick => self.tick(),
@@ -62,8 +63,8 @@ impl Core {
         self.raw.step(message).map_err(|_| Refused::Busy)
     }
 
-    /// Whether a proposal would be taken now. While a leader's entries are being synced the next ones wait, so
-    /// that batches grow with the load; a follower forwards at any time.
+    /// Whether a proposal would be taken now. While a leader's entries are being synced the next ones wait,
+    /// so that batches grow with the load; a follower forwards at any time.
     pub fn ready_for_proposals(&self) -> Result<(), Refused> {
         match self.role() {
             _ if self.leader().is_none() => Err(Refused::NoLeader),
@@ -86,8 +87,8 @@ impl Core {
 
     /// Collects everything that the events since the last turn call for.
     ///
-    /// Installs come before readies: an entry behind a snapshot must not be handed out before it. Trimming comes last, so
-    /// that it can ride along with a job of this turn.
+    /// Installs come before readies: an entry behind a snapshot must not be handed out before it. Trimming
+    /// comes last, so that it can ride along with a job of this turn.
     pub fn turn(&mut self) -> Result<Effects, Fatal> {
         let mut effects = Effects::default();
         effects.send.extend(encode_all(std::mem::take(&mut self.answers)));
@@ -109,8 +110,8 @@ impl Core {
         self.raw.store().take_failure().map_or(Ok(effects), Err)
     }
 
-    /// Takes in a peer's message. One that is malformed, or that claims what no honest member would, is dropped as if it
-    /// had been lost: nothing that a peer sends ends this member.
+    /// Takes in a peer's message. One that is malformed, or that claims what no honest member would, is
+    /// dropped as if it had been lost: nothing that a peer sends ends this member.
     fn receive(&mut self, from: u64, bytes: Bytes) {
         let id = self.raw.raft.id;
         match decode(from, id, bytes) {
@@ -175,11 +176,13 @@ impl Core {
 
     /// A leader keeps a forwarded batch until the disk is free; any other member passes it on.
     ///
-    /// Passing on may go in a circle for a moment, when two members each take the other for the leader. It ends with the
-    /// election, or with the proposers' patience; a member that knows no leader drops the batch.
+    /// Passing on may go in a circle for a moment, when two members each take the other for the leader. It
+    /// ends with the election, or with the proposers' patience; a member that knows no leader drops the
+    /// batch.
     fn receive_proposal(&mut self, from: u64, message: Message) {
         for entry in &message.entries {
-            // What every member will have to apply must be sound before it enters the log: unpacked for this, and thrown away.
+            // What every member will have to apply must be sound before it enters the log: unpacked for this,
+            // and thrown away.
             let is_sound = || Batch::parse(&entry.data).and_then(|batch| batch.commands()).is_ok();
             if !is_sound() {
                 return self.refuse(from, "a proposal that is no batch of commands", None);
@@ -203,7 +206,8 @@ impl Core {
         }
         let batches = std::mem::take(&mut self.forwarded);
         match self.propose(&batches) {
-            // Without a leader no member can take them; their proposers wait with a timeout, not for this member.
+            // Without a leader no member can take them; their proposers wait with a timeout, not for this
+            // member.
             Ok(()) | Err(Refused::NoLeader) => self.forwarded_bytes = 0,
             Err(Refused::Busy) => self.forwarded = batches,
         }

@@ -1,19 +1,21 @@
 //! The durable Raft state beside the entries: what this member voted, what it knows committed, and who votes.
 //!
 //! ```text
-//!   version 1 │ term │ vote │ commit │ voters │ learners │ voters outgoing │ learners next │ auto leave (1 byte)
-//!     1 byte    numbers as in `codec`; a list is its length, then its node ids
+//!   version 1 │ term │ vote │ commit │ voters │ learners │ voters outgoing │ learners next │ auto leave
+//!     1 byte    numbers as in `codec`; a list is its length, then its node ids               1 byte
 //!   version 2: as 1, then │ catch-up term │ catch-up index
 //! ```
 //!
-//! * Version 2 is written by a member that once started with an empty log in a cluster that had begun before: see
-//!   [`crate::Inquiry`].
+//! * Version 2 is written by a member that once started with an empty log in a cluster that had begun before:
+//!   see [`crate::Inquiry`].
 //!
-//! * Term and vote are what must never be forgotten: a member that voted twice in a term could elect two leaders. They are
-//!   synced before a vote is heard of.
+//! * Term and vote are what must never be forgotten: a member that voted twice in a term could elect two
+//!   leaders. They are synced before a vote is heard of.
 //! * Written whole each time: the latest one in the log is the truth.
-//! * `commit` is a hint that shortens a restart. It may lag behind what was committed; it never exceeds the log.
-//! * The membership fields are those of joint consensus, so that a later change of members needs no new layout.
+//! * `commit` is a hint that shortens a restart. It may lag behind what was committed; it never exceeds the
+//!   log.
+//! * The membership fields are those of joint consensus, so that a later change of members needs no new
+//!   layout.
 
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, HardState};

@@ -1,17 +1,18 @@
-//! Which state a member goes on from: the store beside its log, and a store that it received. Pure decisions, made by the
-//! process and by the simulator with the same functions.
+//! Which state a member goes on from: the store beside its log, and a store that it received. Pure decisions,
+//! made by the process and by the simulator with the same functions.
 //!
 //! | store | log begins | decision |
 //! |---|---|---|
 //! | reaches the log's start | anywhere | [`StoreChoice::Present`] |
-//! | ends before the log's start S | S | [`StoreChoice::Received`], if a whole store was received that the log holds |
+//! | ends before the log's start S | S | [`StoreChoice::Received`], if the log holds a whole received store |
 //! | damaged, or ends before S | at 0 | [`StoreChoice::FromLog`]: the log holds everything |
-//! | damaged, or ends before S | later | [`StoreChoice::FromLeader`]; [`StoreChoice::Refused`] for a lone member |
+//! | damaged, or ends before S | later | [`StoreChoice::FromLeader`], or [`StoreChoice::Refused`] if alone |
 //!
-//! * A log holds a state if it holds the entry that the state ends with: the same index and the same term. The index alone does
-//!   not do: the log of a deposed leader may hold another entry at that index, and would go on from a state it never led to.
-//! * A received store is used only together with a log that holds it: restarting the log is what decides an install, so a
-//!   crash before it leaves the old state, one after it the new.
+//! * A log holds a state if it holds the entry that the state ends with: the same index and the same term.
+//!   The index alone does not do: the log of a deposed leader may hold another entry at that index, and would
+//!   go on from a state it never led to.
+//! * A received store is used only together with a log that holds it: restarting the log is what decides an
+//!   install, so a crash before it leaves the old state, one after it the new.
 
 use crate::Position;
 
@@ -58,8 +59,8 @@ pub enum StoreChoice {
     Refused,
 }
 
-/// Chooses the store that belongs to a log. `received` is the store that was received wholly, if there is one; `others` is
-/// the number of other members.
+/// Chooses the store that belongs to a log. `received` is the store that was received wholly, if there is
+/// one; `others` is the number of other members.
 #[must_use]
 pub fn choose_store(
     log: LogSpan<'_>,
@@ -87,7 +88,8 @@ pub fn choose_store(
 ///     └───────────────┘
 /// ```
 ///
-/// * One store at a time. A new stream replaces one that is not whole, but never a store that waits for Raft's decision.
+/// * One store at a time. A new stream replaces one that is not whole, but never a store that waits for
+///   Raft's decision.
 /// * A store is found by index and term.
 ///
 /// `P` ends a stream that is replaced, `R` is a received store.
@@ -115,7 +117,8 @@ impl<P, R> Default for ReceiveSlot<P, R> {
 }
 
 impl<P, R> ReceiveSlot<P, R> {
-    /// A stream begins. Returns its number and the stream that it replaces; None if a whole store has the place.
+    /// A stream begins. Returns its number and the stream that it replaces; None if a whole store has the
+    /// place.
     pub fn begin(&mut self, stream: P) -> Option<(StreamNumber, Option<P>)> {
         if let Content::Received(..) = self.content {
             return None;
@@ -140,7 +143,8 @@ impl<P, R> ReceiveSlot<P, R> {
         }
     }
 
-    /// The stream brought a whole store that reaches `at`. Gives it back if another stream has taken the place.
+    /// The stream brought a whole store that reaches `at`. Gives it back if another stream has taken the
+    /// place.
     pub fn finish(&mut self, stream: StreamNumber, at: Position, store: R) -> Result<(), R> {
         if !self.is_current(stream) {
             return Err(store);

@@ -1,4 +1,5 @@
-//! The log as a member finds it at its start, and whether it goes with the machine and the cluster that it is meant for.
+//! The log as a member finds it at its start, and whether it goes with the machine and the cluster that it is
+//! meant for.
 //!
 //! What is compared before anything runs, and what a difference means:
 //!
@@ -6,8 +7,8 @@
 //! |---|---|
 //! | the machine ends before the log begins, its store whole | entries in between are gone: refused |
 //! | the same, its store lost | the leader is asked for the state; see [`crate::StoreState`] |
-//! | the machine or the commit index ends behind the log's end | synced entries were lost: refused, since this member has acknowledged them |
-//! | the log holds another entry where the machine ends | the log and the store contradict each other: refused |
+//! | the machine or the commit index ends after the log's end | entries it acknowledged are lost: refused |
+//! | the log holds another entry where the machine ends | log and store contradict each other: refused |
 //! | another membership in the log than in the configuration | another cluster's log: refused |
 //! | a log without state and with entries | not written by this crate: refused |
 //! | the commit index lags behind the machine | fine: it is a hint, and the machine knows better |

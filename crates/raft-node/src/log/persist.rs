@@ -1,14 +1,15 @@
 //! Making things durable, and the promises that depend on it.
 //!
 //! ```text
-//!   Core ──▶ PersistJob { entries, state, promises } ──persist──▶ Receipt ─release──▶ Durable ──▶ back to the Core
+//!   Core ──▶ PersistJob { entries, state, promises } ──persist──▶ Receipt ─release──▶ Durable ──▶ Core
 //!                              one sync for all waiting jobs          └────▶ promises ──▶ Transport
 //! ```
 //!
-//! * Promises (a vote, an acknowledgement of entries) can be taken out of a receipt only, and only a successful
-//!   sync makes receipts. Sending one too early does not compile.
-//! * The Core must hear of the sync before any answer to a promise can reach it: a candidate whose votes come in
-//!   first would lead with a log that it still believes unsynced. So: hand `Durable` in, then send the promises.
+//! * Promises (a vote, an acknowledgement of entries) can be taken out of a receipt only, and only a
+//!   successful sync makes receipts. Sending one too early does not compile.
+//! * The Core must hear of the sync before any answer to a promise can reach it: a candidate whose votes come
+//!   in first would lead with a log that it still believes unsynced. So: hand `Durable` in, then send the
+//!   promises.
 //!
 //! The order within a group, and what a crash between two steps leaves:
 //!
@@ -31,8 +32,8 @@ use crate::wire::{Outbound, entry_kind};
 
 /// What one turn of the Core wants on disk, and what may be said once it is there.
 ///
-/// Entries come with a state if the state changed: a vote is as much a promise as an entry. A job may hold promises
-/// only; then it just keeps its place in the queue, behind the sync that those promises need.
+/// Entries come with a state if the state changed: a vote is as much a promise as an entry. A job may hold
+/// promises only; then it just keeps its place in the queue, behind the sync that those promises need.
 #[derive(Debug)]
 pub struct PersistJob {
     pub(crate) number: u64,
@@ -66,8 +67,8 @@ impl PersistJob {
     }
 }
 
-/// The log begins anew behind a snapshot. Its state is that of a log without entries: the job's own may name a commit
-/// that only the entries behind it hold.
+/// The log begins anew behind a snapshot. Its state is that of a log without entries: the job's own may name
+/// a commit that only the entries behind it hold.
 #[derive(Debug)]
 pub(crate) struct Restart {
     pub at: Position,
@@ -94,7 +95,8 @@ impl Receipt {
         (self.durable, self.promises)
     }
 
-    /// Gives out, in the order in which they must be carried out, what the Core must hear and what the Transport must send.
+    /// Gives out, in the order in which they must be carried out, what the Core must hear and what the
+    /// Transport must send.
     pub fn release(self, mut carry_out: impl FnMut(Released)) {
         let Receipt { durable, promises } = self;
         if cfg!(feature = "mutant-late-durable") {
@@ -127,7 +129,7 @@ pub struct Persisted {
 /// Appends all `jobs` and makes them durable with one sync. After an error the log is poisoned, and the jobs'
 /// promises are gone: nothing was promised.
 pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receipt, Persisted), wal::Error> {
-    let last = jobs.last().expect("somebody waits, or nobody calls");
+    let last = jobs.last().expect("a group is never empty");
     let mut receipt = Receipt { durable: Durable { number: last.number }, promises: Vec::new() };
     let mut persisted = Persisted::default();
     let (mut number_before, mut release) = (0, None);
@@ -141,7 +143,8 @@ pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receip
         number_before = job.number;
         assert!(!job.is_for_nothing(), "a job for nothing");
         if let Some(Restart { at, state }) = &job.restart {
-            // Durable by itself. What this group held before it is older than the snapshot, and so is its promise.
+            // Durable by itself. What this group held before it is older than the snapshot, and so is its
+            // promise.
             wal.restart_at((*at).into(), state)?;
             persisted.entries = 0;
         }

@@ -9,8 +9,8 @@
 //! * The cache is one gapless run of entries that ends at the last one.
 //! * An entry leaves the cache only when it is committed and synced here. Such an entry never changes, so the
 //!   archive's answer is right without asking whether the log thread has caught up.
-//! * The start moves when the log is trimmed, always in memory first: what the log thread removes afterwards is no
-//!   longer asked for. It never passes the checkpoint, so what is trimmed can be had as a snapshot.
+//! * The start moves when the log is trimmed, always in memory first: what the log thread removes afterwards
+//!   is no longer asked for. It never passes the checkpoint, so what is trimmed can be had as a snapshot.
 //! * A Raft snapshot in here is a position and a membership. The state behind it is the process's affair.
 //!
 //! Where raft-rs' questions are answered:
@@ -18,11 +18,12 @@
 //! | question | answered by |
 //! |---|---|
 //! | term of an entry | cache, else the archive's runs of terms: never the disk |
-//! | entries for a follower, or to apply | cache, else one read of the files, up to the border between the two |
+//! | entries for a follower, or to apply | cache, else one read of the files, up to the first cached entry |
 //! | entries before the start | "compacted": raft-rs then asks for a snapshot |
 //! | a snapshot | the checkpoint, by position; "not now" while it does not reach the log |
 //!
-//! "Not now" because of the disk is fatal for the member, but raft-rs cannot be told so: the cause is kept for the core.
+//! "Not now" because of the disk is fatal for the member, but raft-rs cannot be told so: the cause is kept
+//! for the core.
 //!
 //! Costs: `entries` clones reference counts, not payloads, while it stays in the cache.
 
@@ -44,8 +45,8 @@ pub(crate) trait Archive: Send {
     /// Entries from `from` on: at least one if it is there, no more than fit in `bytes_max`.
     fn read(&self, from: u64, bytes_max: usize) -> Result<Vec<wal::OwnedEntry>, wal::Error>;
     fn term(&self, index: u64) -> Option<u64>;
-    /// The position that the log would start at if some of the entries up to `index` were let go: as many as may go at
-    /// a time.
+    /// The position that the log would start at if some of the entries up to `index` were let go: as many as
+    /// may go at a time.
     fn release_point(&self, index: u64) -> Position;
     /// The oldest entry within about the last `bytes` of the log up to `index`.
     fn back_by(&self, index: u64, bytes: u64) -> u64;
@@ -69,13 +70,14 @@ impl<F: wal::Fs> Archive for wal::Reader<F> {
     }
 }
 
-// The cache's bound counts what an entry really takes, so that a log of tiny entries does not take ten times as much.
+// The cache's bound counts what an entry really takes, so that a log of tiny entries does not take ten times
+// as much.
 
 /// What an entry costs in memory beside its payload: the struct and its place in the queue, rounded up.
 const ENTRY_OVERHEAD: usize = 160;
 
-/// Segments that go at a time. To remove one takes a disk some milliseconds, in which the log thread syncs nothing: after a
-/// long stream, or the first checkpoint in a while, there may be hundreds.
+/// Segments that go at a time. To remove one takes a disk some milliseconds, in which the log thread syncs
+/// nothing: after a long stream, or the first checkpoint in a while, there may be hundreds.
 const SEGMENTS_PER_RELEASE: usize = 1;
 
 /// Read from the archive at once, when the caller names no limit.
@@ -106,8 +108,8 @@ pub(crate) struct LogStore {
 }
 
 impl LogStore {
-    /// Opens the store over a log that holds what lies between `start` and `last`, with the newest entries already in
-    /// memory. `checkpoint` is where the machine stands on its own disk.
+    /// Opens the store over a log that holds what lies between `start` and `last`, with the newest entries
+    /// already in memory. `checkpoint` is where the machine stands on its own disk.
     pub fn open(
         archive: Box<dyn Archive>,
         state: DurableState,
@@ -185,7 +187,8 @@ impl LogStore {
         assert!(self.first_cached > start.index, "the cache begins behind the start");
     }
 
-    /// Begins anew behind a snapshot. The log thread does the same, later: until then what is behind `at` is here.
+    /// Begins anew behind a snapshot. The log thread does the same, later: until then what is behind `at` is
+    /// here.
     pub fn restore(&mut self, at: Position) {
         assert!(at.index > self.start.index, "a snapshot at {}, from before the log", at.index);
         self.cache.clear();
@@ -236,7 +239,8 @@ impl LogStore {
     /// Lets go of the oldest entries while the cache is over its bound. `stable` is the last index that is
     /// committed and synced here.
     ///
-    /// Applied or not does not matter: the machine may lag by more than the cache holds, and reads the files then.
+    /// Applied or not does not matter: the machine may lag by more than the cache holds, and reads the files
+    /// then.
     pub fn evict(&mut self, stable: u64) {
         assert!(stable <= self.last.index, "stable beyond the log's end");
         while self.cache_bytes > self.cache_bytes_max && self.first_cached <= stable {
@@ -249,10 +253,10 @@ impl LogStore {
 
     /// Entries of `low..high` as far as `bytes_max` reaches, at least one.
     ///
-    /// A range that begins before the cache is answered up to where the cache begins, and the caller asks again: one
-    /// read is either memory or disk, never both. Reading the disk here keeps the driver from its other work for the
-    /// time of one read of at most [`crate::Limits::MESSAGE_BYTES_MAX`]; only a follower that lags by more than the
-    /// cache holds causes it.
+    /// A range that begins before the cache is answered up to where the cache begins, and the caller asks
+    /// again: one read is either memory or disk, never both. Reading the disk here keeps the driver from its
+    /// other work for the time of one read of at most [`crate::Limits::MESSAGE_BYTES_MAX`]; only a follower
+    /// that lags by more than the cache holds causes it.
     pub fn read(&self, low: u64, high: u64, bytes_max: usize) -> Result<Vec<Entry>, Fatal> {
         assert!(
             low > self.start.index,
@@ -274,8 +278,8 @@ impl LogStore {
         Ok(wanted.take(count).cloned().collect())
     }
 
-    /// Entries of `low..high` from the files, as far as `bytes_max` reaches. What comes back is checked: the log
-    /// thread writes these files at the same time, and an entry at the wrong place would be applied.
+    /// Entries of `low..high` from the files, as far as `bytes_max` reaches. What comes back is checked: the
+    /// log thread writes these files at the same time, and an entry at the wrong place would be applied.
     fn archived(&self, low: u64, high: u64, bytes_max: usize) -> Result<Vec<Entry>, Fatal> {
         let read = self.archive.read(low, bytes_max).map_err(|error| {
             Fatal::new(format!("read log entries from {low}: {}", crate::error::causes(&error)))
@@ -332,8 +336,9 @@ impl Storage for LogStore {
         if low <= self.start.index {
             return Err(StorageError::Compacted.into());
         }
-        // Without a limit raft-rs looks for changes of membership among what is not applied. The log holds none, see
-        // `Core::receive`; a first part says so as well as all of it, which may be more than the memory holds.
+        // Without a limit raft-rs looks for changes of membership among what is not applied. The log holds
+        // none, see `Core::receive`; a first part says so as well as all of it, which may be more than the
+        // memory holds.
         let bytes_max = max_size.into().unwrap_or(ARCHIVE_READ_BYTES as u64);
         self.read(low, high, usize::try_from(bytes_max).unwrap_or(usize::MAX)).map_err(|fatal| {
             // Said at once: for committed entries raft-rs panics at "not now", in words that name no file.
@@ -371,8 +376,9 @@ impl Storage for LogStore {
         Ok(self.last.index)
     }
 
-    /// What a follower gets that needs an entry before `first_index`. "Not now" if the checkpoint does not reach the
-    /// log: this member has just restarted its log behind a snapshot that its machine is still taking over.
+    /// What a follower gets that needs an entry before `first_index`. "Not now" if the checkpoint does not
+    /// reach the log: this member has just restarted its log behind a snapshot that its machine is still
+    /// taking over.
     fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
         let needed = request_index.max(self.start.index).max(1);
         if self.checkpoint.index < needed {
@@ -387,7 +393,8 @@ fn cost(entry: &Entry) -> usize {
     entry.data.len() + ENTRY_OVERHEAD
 }
 
-/// The hard state that a member may start from: what it applied is committed, whatever the disk remembers.
+/// The hard state that a member may start from: what it applied is committed, also if the synced commit index
+/// is lower.
 pub(crate) fn restarted(mut hard: HardState, applied: u64) -> HardState {
     hard.commit = hard.commit.max(applied);
     hard

@@ -1,14 +1,18 @@
-//! The apply step: committed entries into the state machine, outcomes out, read points when their time has come.
+//! The apply step: committed entries into the state machine, outcomes out, read points when their time has
+//! come.
 //!
-//! * Entries come in log order, each once, without gaps; the first is the one after what the machine had applied.
+//! * Entries come in log order, each once, without gaps; the first is the one after what the machine had
+//!   applied.
 //! * An install stands for all entries up to its position; what waits for one of them waits for it.
-//! * A proposer is answered after its command, and all of an entry's after the whole entry: one wake-up for all.
+//! * A proposer is answered after its command, and all of an entry's after the whole entry: one wake-up for
+//!   all.
 //! * A read point is given out when the machine has applied its index, never before.
-//! * The outcome of a command reaches only the member where it was proposed, and only if its proposer still waits: the
-//!   machine is told so, and may save itself the work of an answer.
-//! * A batch whose commands cannot be taken out is applied as an entry without commands: its bytes are equal on every
-//!   member, and so is what they do with it. Its proposers get no outcome.
-//! * A machine that fails is fatal: a member that skipped a command would differ from the others from then on.
+//! * The outcome of a command reaches only the member where it was proposed, and only if its proposer still
+//!   waits: the machine is told so, and may save itself the work of an answer.
+//! * A batch whose commands cannot be taken out is applied as an entry without commands: its bytes are equal
+//!   on every member, and so is what they do with it. Its proposers get no outcome.
+//! * A machine that fails is fatal: a member that skipped a command would differ from the others from then
+//!   on.
 //!
 //! Knows nothing of threads: a member's driver, its apply thread and the simulator call the same function.
 
@@ -17,15 +21,15 @@ use std::collections::BTreeMap;
 use crate::wire::{Batch, Commands};
 use crate::{Answer, Fatal, Position, StateMachine};
 
-/// Commands and bytes of an entry that is applied where it is at hand, if the machine calls all of them brief: about as
-/// many as are applied in the time that a thread takes to wake up.
+/// Commands and bytes of an entry that is applied where it is at hand, if the machine calls all of them
+/// brief: about as many as are applied in the time that a thread takes to wake up.
 const BRIEF_COMMANDS_MAX: usize = 4;
 const BRIEF_BYTES_MAX: usize = 16 << 10;
 /// Jobs of a turn that are looked at whether they are brief: an entry and its readers.
 const BRIEF_JOBS_MAX: usize = 2;
 
-/// Carries out the jobs of a turn that are brief, and returns those for the apply thread. `apply` gives back a job that is not
-/// brief; the jobs after it wait with it, so that the order stays.
+/// Carries out the jobs of a turn that are brief, and returns those for the apply thread. `apply` gives back
+/// a job that is not brief; the jobs after it wait with it, so that the order stays.
 pub fn apply_brief_first<J, E>(
     jobs: Vec<J>,
     mut apply: impl FnMut(J) -> Result<Option<J>, E>,
@@ -109,8 +113,8 @@ pub struct Done<P, R, O> {
 
 /// The state machine, and the readers that wait for it.
 ///
-/// Commits that are not applied yet live with the core; here is only what the step at hand needs, and readers whose
-/// index lies ahead. Their number is bounded where readers enter.
+/// Commits that are not applied yet live with the core; here is only what the step at hand needs, and readers
+/// whose index lies ahead. Their number is bounded where readers enter.
 pub struct Applier<S: StateMachine, R> {
     machine: S,
     /// Moves only when a whole entry is in the machine.
@@ -134,7 +138,8 @@ impl<S: StateMachine, R> Applier<S, R> {
         &self.machine
     }
 
-    /// Whether `job` is next and takes microseconds: readers, or an entry of a few commands that the machine calls brief.
+    /// Whether `job` is next and takes microseconds: readers, or an entry of a few commands that the machine
+    /// calls brief.
     pub fn is_brief<P>(&self, job: &ApplyJob<P, R>) -> bool {
         match &job.kind {
             Kind::Reads { .. } => true,
@@ -198,7 +203,8 @@ impl<S: StateMachine, R> Applier<S, R> {
                     self.commands(at, &commands, replies, &mut done.answered)?;
                 }
                 Err(error) => {
-                    tracing::warn!(index = at.index, %error, "a malformed batch is applied as an empty entry");
+                    let index = at.index;
+                    tracing::warn!(index, %error, "a malformed batch is applied as an empty entry");
                     done.unanswered.extend(replies.into_iter().flatten().flatten());
                 }
             }
@@ -228,8 +234,8 @@ impl<S: StateMachine, R> Applier<S, R> {
         Ok(())
     }
 
-    /// Gives out the readers whose index is applied now. By index and not by arrival: a later reader whose round was
-    /// confirmed at an earlier index need not wait for the others.
+    /// Gives out the readers whose index is applied now. By index and not by arrival: a later reader whose
+    /// round was confirmed at an earlier index need not wait for the others.
     fn release(&mut self, readable: &mut Vec<R>) {
         while let Some(first) = self.waiting.first_entry().filter(|first| *first.key() <= self.applied.index)
         {

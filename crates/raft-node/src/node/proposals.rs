@@ -9,13 +9,13 @@
 //! * All that wait when the loop turns become one batch, up to `batch_bytes_max`.
 //! * A batch that Raft refused stays prepared, with the same name, and goes first next time.
 //! * A batch is sent once. If it is lost on the way to the leader, its proposals expire.
-//! * Two batches of one member may commit in the other order, or only the later one, if the earlier was lost on the way: so a
-//!   batch is found by its name, never by its turn.
+//! * Two batches of one member may commit in the other order, or only the later one, if the earlier was lost
+//!   on the way: so a batch is found by its name, never by its turn.
 //! * An entry may come back after all its proposers have timed out. It is applied without an answer.
 //! * Expiry costs one look per batch and tick: arrival order is time order.
 //!
-//! `P` is what answers a proposer; this file never looks into it. Bounds on count and bytes are the entrance's
-//! (see [`crate::Handle`]), which must refuse before anything is queued.
+//! `P` is what answers a proposer; this file never looks into it. Bounds on count and bytes are the
+//! entrance's (see [`crate::Handle`]), which must refuse before anything is queued.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -70,7 +70,8 @@ pub(super) struct Proposals<P> {
     waiting: VecDeque<Waiting<P>>,
     /// At most one: the next batch is not built before this one has left, so that it can take in more.
     prepared: Option<Prepared<P>>,
-    /// By sequence; a few as a rule, since a leader has one batch on its disk at a time. Entries commit in this order on one leader, but a batch may be lost and the next one not.
+    /// By sequence; a few as a rule, since a leader has one batch on its disk at a time. Entries commit in
+    /// this order on one leader, but a batch may be lost and the next one not.
     in_flight: BTreeMap<u64, Flight<P>>,
 }
 
@@ -161,11 +162,12 @@ impl<P> Proposals<P> {
         self.in_flight.last_key_value().is_some_and(|(_, flight)| flight.sent == now)
     }
 
-    /// The proposers of a committed batch, in the order of its commands; None if it is not of this run of this
-    /// member, or was answered before.
+    /// The proposers of a committed batch, in the order of its commands; None if it is not of this run of
+    /// this member, or was answered before.
     ///
-    /// A batch of an earlier run may come back long after a restart: its name shows that, and no proposer is answered. One with
-    /// this name and another number of commands was made elsewhere: the proposers go on waiting for theirs.
+    /// A batch of an earlier run may come back long after a restart: its name shows that, and no proposer is
+    /// answered. One with this name and another number of commands was made elsewhere: the proposers go on
+    /// waiting for theirs.
     pub fn take(&mut self, id: BatchId, commands: usize) -> Option<Vec<Option<P>>> {
         if (id.proposer, id.nonce) != (self.id, self.nonce) {
             return None;
@@ -176,8 +178,9 @@ impl<P> Proposals<P> {
 
     /// Takes out every proposal that arrived before `deadline`.
     ///
-    /// One that never left this member is withdrawn for good; the proposer may try again without fear of a second effect.
-    /// One that left may still be applied, and its proposer is told no more than that it took too long.
+    /// One that never left this member is withdrawn for good; the proposer may try again without fear of a
+    /// second effect. One that left may still be applied, and its proposer is told no more than that it took
+    /// too long.
     pub fn expire(&mut self, deadline: Ticks) -> Vec<Expired<P>> {
         debug_assert!(
             self.waiting.iter().is_sorted_by_key(|waiting| waiting.since),
@@ -207,8 +210,9 @@ impl<P> Proposals<P> {
 }
 
 impl<P> Prepared<P> {
-    /// Leaves out the commands whose proposers run out of time: they are told that theirs never left this member, so
-    /// it must never leave. No other member has seen the batch yet, so it keeps its name. None if nothing remains.
+    /// Leaves out the commands whose proposers run out of time: they are told that theirs never left this
+    /// member, so it must never leave. No other member has seen the batch yet, so it keeps its name. None if
+    /// nothing remains.
     fn without_expired(mut self, deadline: Ticks, expired: &mut Vec<Expired<P>>) -> Option<Self> {
         self.flight.expire(deadline, false, expired);
         let gone = std::mem::take(&mut self.flight.expired);
@@ -431,8 +435,8 @@ mod tests {
     const PATIENCE: Ticks = 6;
 
     proptest! {
-        /// Whatever happens: each proposer is told once, commands leave in the order they came, each at most once,
-        /// and "it never left" is only said of a command that never did and never will.
+        /// Each proposer is answered once, commands leave in the order they came, each at most
+        /// once, and "it never left" is only said of a command that never did and never will.
         #[test]
         fn every_proposer_is_told_once(steps in prop::collection::vec(step(), 1..150)) {
             let mut proposals: Proposals<u32> = Proposals::new(MEMBER, NONCE, 60);
@@ -451,7 +455,8 @@ mod tests {
                     Step::Send => {
                         let Some(bytes) = proposals.batch() else { continue };
                         let (id, names) = commands(&bytes);
-                        let names: Vec<u32> = names.iter().map(|name| name.trim_end().parse().unwrap()).collect();
+                        let names = names.iter().map(|name| name.trim_end().parse::<u32>().unwrap());
+                        let names: Vec<_> = names.collect();
                         prop_assert_eq!(proposals.sent(now).0, names.len());
                         left.extend(names.iter().copied());
                         under_way.push((id, names));
@@ -481,7 +486,7 @@ mod tests {
             told.sort_unstable();
             prop_assert_eq!(told, (0..offered).collect::<Vec<_>>());
             prop_assert!(left.is_sorted_by(|a, b| a < b), "order of arrival, each once: {:?}", left);
-            prop_assert!(never_left.iter().all(|name| !left.contains(name)), "{:?} left after all", never_left);
+            prop_assert!(never_left.iter().all(|name| !left.contains(name)), "{never_left:?} left");
         }
     }
 }

@@ -8,14 +8,15 @@
 //! ```
 //!
 //! * All reads that wait when the loop turns share one round: one heartbeat to each peer confirms them all.
-//! * A read joins only a round that begins after it was asked; so an index confirmed for the round covers every
-//!   write that was acknowledged before the read.
+//! * A read joins only a round that begins after it was asked; so an index confirmed for the round covers
+//!   every write that was acknowledged before the read.
 //! * A context is used once, ever: it names member, run and round. An answer to a forgotten round is ignored.
-//! * A round belongs to one leader in one term. When either changes its answer is worthless, whenever it comes.
-//! * A follower's round travels to the leader, which confirms it as its own; the index comes back with the context. So
-//!   linearizable reads cost the leader heartbeats, not data.
-//! * raft-rs drops a round in silence (no leader, nothing committed in the term, a lost message); it is then begun
-//!   again under a new name.
+//! * A round belongs to one leader in one term. When either changes its answer is worthless, whenever it
+//!   comes.
+//! * A follower's round travels to the leader, which confirms it as its own; the index comes back with the
+//!   context. So linearizable reads cost the leader heartbeats, not data.
+//! * raft-rs drops a round in silence (no leader, nothing committed in the term, a lost message); it is then
+//!   begun again under a new name.
 //!
 //! `R` is what answers a reader; this file never looks into it.
 
@@ -25,8 +26,8 @@ use bytes::Bytes;
 
 use super::proposals::Ticks;
 
-/// Rounds under way at once. Two: while one is being confirmed, those who came meanwhile need not wait for its
-/// answer; more would cost heartbeats without making anybody faster.
+/// Rounds under way at once. Two: while one is being confirmed, those who came meanwhile need not wait for
+/// its answer; more would cost heartbeats and make no reader faster.
 const ROUNDS_MAX: usize = 2;
 
 /// One who wants to read, and since when.
@@ -111,8 +112,8 @@ impl<R> Reads<R> {
         Bytes::from([self.id.to_le_bytes(), self.nonce.to_le_bytes(), number.to_le_bytes()].concat())
     }
 
-    /// The readers whose round was confirmed. Rounds before it are confirmed with it: they began earlier, and the
-    /// leader's commit index never goes back.
+    /// The readers whose round was confirmed. Rounds before it are confirmed with it: they began earlier, and
+    /// the leader's commit index never goes back.
     ///
     /// An answer may come late, twice, or for a round that was given up: only a round under way is confirmed.
     pub fn confirm(&mut self, context: &[u8]) -> Vec<R> {
@@ -123,8 +124,8 @@ impl<R> Reads<R> {
         readers.map(|reader| reader.reply).collect()
     }
 
-    /// Notes who leads now. Readers whose round another leader, or another term, was to answer fail as soon as a
-    /// leader is known again, and are returned; those not yet in a round just wait for it.
+    /// Notes who leads now. Readers whose round another leader, or another term, was to answer fail as soon
+    /// as a leader is known again, and are returned; those not yet in a round just wait for it.
     pub fn note_leader_term(&mut self, leader_term: LeaderTerm) -> Vec<R> {
         if leader_term == self.leader_term {
             return Vec::new();
@@ -137,7 +138,8 @@ impl<R> Reads<R> {
         }
     }
 
-    /// Takes out every reader that asked before `deadline`, and forgets rounds that stayed unanswered too long.
+    /// Takes out every reader that asked before `deadline`, and forgets rounds that stayed unanswered too
+    /// long.
     pub fn tick(&mut self, now: Ticks, deadline: Ticks) -> Vec<R> {
         let mut retried = VecDeque::new();
         while self.rounds.front().is_some_and(|round| round.begun + self.retry_ticks <= now) {
@@ -321,10 +323,12 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: each reader is told once, and never by a round that began before it asked or under
-        /// another leader.
+        /// Each reader is answered once, and never by a round that began before it asked or under another
+        /// leader.
         #[test]
-        fn every_reader_is_told_once_and_by_a_round_of_its_own_time(steps in prop::collection::vec(step(), 1..120)) {
+        fn every_reader_is_answered_once_and_by_a_later_round(
+            steps in prop::collection::vec(step(), 1..120),
+        ) {
             let mut reads: Reads<usize> = Reads::new(1, 1, RETRY);
             reads.note_leader_term((Some(1), 1));
             let (mut now, mut term, mut asked, mut told) = (0, 1, 0, Vec::new());
@@ -345,7 +349,7 @@ mod tests {
                         let (context, before, began) = contexts[at].clone();
                         let readers = reads.confirm(&context);
                         prop_assert!(readers.is_empty() || began == term, "an answer of another leader");
-                        prop_assert!(readers.iter().all(|reader| *reader < before), "a reader that came later");
+                        prop_assert!(readers.iter().all(|reader| *reader < before), "a later reader");
                         told.extend(readers);
                     }
                     Step::LeaderTerm(leader) => {

@@ -5,19 +5,22 @@
 //! ```
 //!
 //! * Commands that wait are proposed as one batch per turn, and only when Raft takes them; reads likewise.
-//! * What a committed entry answers is decided here and travels with it, so that the apply step needs no table.
-//! * Every wait ends: in an answer, in an error that says which kind of trouble it was, or when the member stops.
+//! * What a committed entry answers is decided here and travels with it, so that the apply step needs no
+//!   table.
+//! * Every wait ends: in an answer, in an error that says which kind of trouble it was, or when the member
+//!   stops.
 //!
 //! Who waits where, and for what:
 //!
 //! | who | waits in | until |
 //! |---|---|---|
-//! | a proposer | `proposals`: first for a batch, then under the batch's name | its entry comes back committed, and is applied |
-//! | a reader | `reads`: first for a round, then for a quorum's word | the apply step has reached the round's index |
-//! | anybody, for too long | – | the tick at which its time is up |
+//! | a proposer | `proposals`: for a batch, then under its name | its entry is committed and applied |
+//! | a reader | `reads`: for a round, then for a quorum | the apply step has reached the round's index |
+//! | both, at most | – | the tick at which the request times out |
 //!
-//! A proposal whose entry a snapshot skips is among the last kind: it may have been applied, elsewhere, and this member cannot
-//! know. A reader is not: it reads the snapshot's state, which holds all that its round asked for.
+//! A proposal whose entry a snapshot skips is among the last kind: it may have been applied, elsewhere, and
+//! this member cannot know. A reader is not: it reads the snapshot's state, which holds all that its round
+//! asked for.
 //!
 //! The driver and the simulator run the same code; they differ in where time, disk and network come from.
 
@@ -50,8 +53,9 @@ pub struct NodeSetup {
     pub read_retry_ticks: u64,
 }
 
-/// What one turn calls for, in the order in which a driver best carries it out: peers hear first, because their disks
-/// can then work at the same time as this member's. Nothing breaks in another order. `P` answers a proposer, `R` a reader.
+/// What one turn calls for, in the order in which a driver best carries it out: peers hear first, because
+/// their disks can then work at the same time as this member's. Nothing breaks in another order. `P` answers
+/// a proposer, `R` a reader.
 #[derive(Debug)]
 pub struct Turn<P, R> {
     /// May leave at once.
@@ -117,8 +121,8 @@ pub struct Node<P, R> {
 }
 
 impl<P, R> Node<P, R> {
-    /// Brings a node up from its log. `voters` must agree with a membership that the log already holds; `applied`
-    /// is where the state machine stands.
+    /// Brings a node up from its log. `voters` must agree with a membership that the log already holds;
+    /// `applied` is where the state machine stands.
     pub fn open<F: wal::Fs>(
         setup: &NodeSetup,
         voters: &[u64],
@@ -157,8 +161,8 @@ impl<P, R> Node<P, R> {
         self.proposals.offer(command, reply, self.now);
     }
 
-    /// Drops the commands that wait unproposed although their proposers have gone. Looks at them only when a batch could
-    /// be made of them.
+    /// Drops the commands that wait unproposed although their proposers have gone. Looks at them only when a
+    /// batch could be made of them.
     pub fn withdraw(&mut self, is_gone: impl Fn(&P) -> bool) {
         if self.may_propose() {
             self.proposals.withdraw(is_gone);
@@ -172,8 +176,8 @@ impl<P, R> Node<P, R> {
 
     /// Takes in what happened outside. What it calls for comes with the next turn.
     ///
-    /// Ticks are this node's only time: deadlines of those who wait are counted in them, so a member that stood still does
-    /// not fail all its clients at once when it goes on.
+    /// Ticks are this node's only time: deadlines of those who wait are counted in them, so a member that
+    /// stood still does not fail all its clients at once when it goes on.
     pub fn handle(&mut self, event: Event) -> Result<(), Fatal> {
         match &event {
             Event::Tick => {
@@ -195,9 +199,9 @@ impl<P, R> Node<P, R> {
 
     /// Collects everything that the calls since the last turn ask for.
     ///
-    /// The order within is not free. Changes of leadership are noted first, so that no round begins under a leader
-    /// that is gone; the batch is proposed before the core turns, so that it leaves in this turn; rounds are confirmed
-    /// last, after leadership was looked at again.
+    /// The order within is not free. Changes of leadership are noted first, so that no round begins under a
+    /// leader that is gone; the batch is proposed before the core turns, so that it leaves in this turn;
+    /// rounds are confirmed last, after leadership was looked at again.
     pub fn turn(&mut self) -> Result<Turn<P, R>, Fatal> {
         let mut turn = Turn {
             send: Vec::new(),
@@ -226,7 +230,8 @@ impl<P, R> Node<P, R> {
         for committed in effects.committed {
             turn.apply.push(self.job(committed));
         }
-        // Before the confirmed rounds: a round that another leader was to answer must not be taken from its answer.
+        // Before the confirmed rounds: a round that another leader was to answer must not be taken from its
+        // answer.
         self.note_leader(&mut turn);
         for (context, index) in effects.confirmed {
             let readers = self.reads.confirm(&context);
@@ -324,7 +329,8 @@ impl<P, R> Node<P, R> {
 
     /// What to blame for a proposal that was not applied in time, as etcd tells it apart.
     ///
-    /// A guess, made from what this member saw: clients choose their next endpoint by it, and nothing here depends on it.
+    /// A guess, made from what this member saw: clients choose their next endpoint by it, and nothing here
+    /// depends on it.
     fn why(&self, expired: &Expired<P>) -> ProposeError {
         let since = expired.since;
         let Some(leader) = self.leader else {
@@ -344,8 +350,8 @@ impl<P, R> Node<P, R> {
         if cut_off { ProposeError::TimeoutConnectionLost } else { ProposeError::Timeout }
     }
 
-    /// A follower keeps one batch on the way to the leader, so that its batches grow with the load as well. The next
-    /// tick lifts that: the batch may have been lost.
+    /// A follower keeps one batch on the way to the leader, so that its batches grow with the load as well.
+    /// The next tick lifts that: the batch may have been lost.
     fn may_propose(&self) -> bool {
         let follows = self.core.role() != Role::Leader;
         let held = follows && self.proposals.sent_within(self.now);
@@ -368,7 +374,8 @@ impl<P, R> Node<P, R> {
         }
     }
 
-    /// One round for all readers that wait, if it can be answered; otherwise they wait for a turn when it can.
+    /// One round for all readers that wait, if it can be answered; otherwise they wait for a turn when it
+    /// can.
     fn begin_reads(&mut self) -> Result<(), Fatal> {
         if !self.core.ready_for_reads() {
             return Ok(());
@@ -381,10 +388,11 @@ impl<P, R> Node<P, R> {
 
     /// A committed entry as a step for the machine, with those who wait for it on this member.
     ///
-    /// The replies travel with the entry from here on: a stop between now and the apply step answers them as stopped.
+    /// The replies travel with the entry from here on: a stop between now and the apply step answers them as
+    /// stopped.
     ///
-    /// A payload that is no batch is applied as an entry without commands: every member reads the same bytes and does the
-    /// same, and stopping would stop all of them at every start.
+    /// A payload that is no batch is applied as an entry without commands: every member reads the same bytes
+    /// and does the same, and stopping would stop all of them at every start.
     fn job(&mut self, committed: Committed) -> ApplyJob<P, R> {
         let at = committed.at;
         let payload = match committed.payload {
@@ -399,7 +407,8 @@ impl<P, R> Node<P, R> {
                 ApplyJob::batch(at, batch, replies)
             }
             Err(error) => {
-                tracing::warn!(index = at.index, %error, "an entry is no batch and is applied as an empty one");
+                let index = at.index;
+                tracing::warn!(index, %error, "an entry is no batch and is applied as an empty one");
                 ApplyJob::empty(at)
             }
         }

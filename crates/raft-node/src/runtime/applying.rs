@@ -1,13 +1,14 @@
 //! Who applies: the apply thread, or the driver if it takes no longer than to wake that thread.
 //!
 //! ```text
-//!   driver ──brief, next, nobody applies──▶ Applier ──▶ replies
+//!   driver ──brief, next, none applies────▶ Applier ──▶ replies
 //!      └─else─▶ mailbox ─▶ apply thread ──────┘
 //! ```
 //!
-//! * One at a time, and each entry only as the next one: what waits in the mailbox cannot be overtaken, since the entry behind
-//!   it is not the next.
-//! * The driver never waits for the applier: if the thread has it, the thread goes on with what is new as well.
+//! * One at a time, and each entry only as the next one: what waits in the mailbox cannot be overtaken, since
+//!   the entry behind it is not the next.
+//! * The driver never waits for the applier: if the thread has it, the thread goes on with what is new as
+//!   well.
 //! * A step that fails or panics takes the machine with it: nothing is applied to what it left.
 //! * What was applied is published before another thread can apply: it never goes back.
 
@@ -85,8 +86,8 @@ impl<S: StateMachine> Applying<S> {
         Ok(done)
     }
 
-    /// Answers of an entry wait for its last command, not for other entries: a proposer of a small entry is not held up by
-    /// the large one behind it.
+    /// Answers of an entry wait for its last command, not for other entries: a proposer of a small entry is
+    /// not held up by the large one behind it.
     fn answer(&self, done: LocalDone<S::Outcome>) {
         if self.shared.has_failed() {
             return; // The log may have failed: nothing more is acknowledged.
@@ -95,7 +96,8 @@ impl<S: StateMachine> Applying<S> {
         let answered =
             done.answered.into_iter().map(|(reply, outcome)| Completion::Proposal(reply, Ok(outcome)));
         let unanswered = done.unanswered.into_iter().map(|reply| {
-            // Its batch was replaced on its way by bytes of another member; whether it commits as well is not known.
+            // Its batch was replaced on its way by bytes of another member; whether it commits as well is not
+            // known.
             Completion::Proposal(reply, Err(ProposeError::Timeout))
         });
         let readable = done.readable.into_iter().map(|reply| Completion::Read(reply, Ok(applied)));
@@ -116,7 +118,8 @@ mod tests {
     use crate::wire::{Batch, BatchBuilder, BatchId};
     use crate::{Answer, Limits, Position};
 
-    /// Echoes commands, and calls those brief that begin so. "slow" says that it has begun and waits for a word; "die" fails.
+    /// Echoes commands, and calls those brief that begin so. "slow" says that it has begun and waits for a
+    /// word; "die" fails.
     struct Echo {
         applied: Position,
         begun: mpsc::Sender<()>,

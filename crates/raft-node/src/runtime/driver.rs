@@ -1,26 +1,30 @@
 //! The driver: the loop around a node, as a task of the process's runtime.
 //!
 //! ```text
-//!   driver, a task   inbox ─▶ node.turn ─▶ transport · log thread · apply thread   waits for the inbox or the next tick
+//!   driver, a task   inbox ─▶ node.turn ─▶ transport · log thread · apply thread   waits for inbox or tick
 //!                                        └▶ state machine, if brief ─▶ replies
 //!   log thread       persist jobs ─▶ one sync ─▶ driver, then the promises         waits for the disk
-//!   apply thread     committed entries ─▶ state machine ─▶ replies                 waits for the state machine
+//!   apply thread     committed entries ─▶ state machine ─▶ replies                 waits for the machine
 //! ```
 //!
-//! * Only the driver touches the node. A turn never waits: what must wait for a disk is handed to a thread (`threads.rs`).
-//!   What takes the state machine less time than a thread to wake is applied in the turn (`applying.rs`).
-//! * A task and no thread, so that it can live where the peers' sockets are served: a message that comes in is handled, and
-//!   what it calls for leaves, without a switch from thread to thread.
-//! * Woken, it lets all other tasks in the runtime's queue go first: what they put in meanwhile shares the turn.
+//! * Only the driver touches the node. A turn never waits: what must wait for a disk is handed to a thread
+//!   (`threads.rs`). What takes the state machine less time than a thread to wake is applied in the turn
+//!   (`applying.rs`).
+//! * A task and no thread, so that it can live where the peers' sockets are served: a message that comes in
+//!   is handled, and what it calls for leaves, without a switch from thread to thread.
+//! * Woken, it lets all other tasks in the runtime's queue go first: what they put in meanwhile shares the
+//!   turn.
 //! * A turn handles everything that waits, up to [`INPUTS_PER_TURN`], before it lets time pass, and at most
-//!   [`TICKS_PER_TURN`] ticks: a member that was kept from the processor must see the heartbeats that came meanwhile
-//!   before it doubts its leader.
-//! * Mailboxes between driver and threads need no bound of their own. To the log thread: a leader holds proposals while a
-//!   sync is under way, a follower gets at most 64 messages of 1 MiB ahead of its acknowledgements. To the apply
-//!   thread: the core hands out at most `apply_bytes_max`. Back to the driver: one note for each of these.
-//! * How a member ends: the inbox closes; the driver takes what is in it, turns once more, and closes the other two
-//!   mailboxes; those threads finish what they have. The log thread then ends the log in good order. Requests
-//!   that still wait are answered that the member stops. A driver that is dropped halfway closes the mailboxes as well.
+//!   [`TICKS_PER_TURN`] ticks: a member that was kept from the processor must see the heartbeats that came
+//!   meanwhile before it doubts its leader.
+//! * Mailboxes between driver and threads need no bound of their own. To the log thread: a leader holds
+//!   proposals while a sync is under way, a follower gets at most 64 messages of 1 MiB ahead of its
+//!   acknowledgements. To the apply thread: the core hands out at most `apply_bytes_max`. Back to the driver:
+//!   one note for each of these.
+//! * How a member ends: the inbox closes; the driver takes what is in it, turns once more, and closes the
+//!   other two mailboxes; those threads finish what they have. The log thread then ends the log in good
+//!   order. Requests that still wait are answered that the member stops. A driver that is dropped halfway
+//!   closes the mailboxes as well.
 //! * A driver or a thread that fails or panics takes the member down through [`Shared::fail`], once.
 
 use std::future::{Future, poll_fn};
@@ -46,8 +50,9 @@ use crate::{Fatal, ProposeError, ReadError, Role, TransferError, Transport};
 /// See the module's head.
 const TICKS_PER_TURN: u32 = 2;
 
-/// Inputs that a turn takes in; the rest follows in the next one, after the ticks that are due. At some microseconds each,
-/// heartbeats leave in time however many small messages a peer sends. A thousand clients with all their requests fit.
+/// Inputs that a turn takes in; the rest follows in the next one, after the ticks that are due. At some
+/// microseconds each, heartbeats leave in time however many small messages a peer sends. A thousand clients
+/// with all their requests fit.
 const INPUTS_PER_TURN: usize = 8192;
 
 pub(super) type LocalNode<O> = Node<ProposeReply<O>, ReadReply>;
@@ -55,11 +60,12 @@ pub(super) type LocalJob<O> = ApplyJob<ProposeReply<O>, ReadReply>;
 
 /// Turns time into ticks.
 ///
-/// Two ticks after a long pause, not one for each that was missed: the heartbeats that arrived meanwhile are in the inbox,
-/// and a burst of ticks before they are heard would start an election for nothing.
+/// Two ticks after a long pause, not one for each that was missed: the heartbeats that arrived meanwhile are
+/// in the inbox, and a burst of ticks before they are heard would start an election for nothing.
 ///
-/// The only clock of a member, and the only place where one is read. Ticks keep their rhythm: a turn that comes late
-/// does not push the following ticks back, so a busy member's heartbeats do not slow down little by little.
+/// The only clock of a member, and the only place where one is read. Ticks keep their rhythm: a turn that
+/// comes late does not push the following ticks back, so a busy member's heartbeats do not slow down little
+/// by little.
 #[derive(Debug)]
 pub(super) struct TickClock {
     tick: Duration,
@@ -73,8 +79,8 @@ impl TickClock {
         TickClock { tick, next: now + tick }
     }
 
-    /// How many ticks to deliver now, and how late the first of them is. A pause longer than that many ticks is
-    /// forgotten: it was this member that stood still, not its leader.
+    /// How many ticks to deliver now, and how late the first of them is. A pause longer than that many ticks
+    /// is forgotten: it was this member that stood still, not its leader.
     pub fn due(&mut self, now: Instant) -> (u32, Duration) {
         let late = now.saturating_duration_since(self.next);
         let mut ticks = 0;
@@ -106,8 +112,8 @@ struct Transfer {
     reply: oneshot::Sender<Result<(), TransferError>>,
 }
 
-/// Where the driver sends what a turn calls for. When this is dropped, the threads that wait for the driver finish what
-/// they have, and end.
+/// Where the driver sends what a turn calls for. When this is dropped, the threads that wait for the driver
+/// finish what they have, and end.
 pub(super) struct Outlets<O> {
     pub shared: Arc<Shared<O>>,
     pub log: Arc<Mailbox<PersistJob>>,
@@ -180,10 +186,11 @@ impl<O: Send + 'static> Driver<O> {
     /// The loop: take what waits, let time pass, turn, carry out.
     ///
     /// One wake-up serves all that came meanwhile, so the batches and rounds of a turn grow with the load by
-    /// themselves. With one client a put costs three turns: the command, the sync, and the acknowledgement that commits it.
+    /// themselves. With one client a put costs three turns: the command, the sync, and the acknowledgement
+    /// that commits it.
     async fn turns(&mut self) -> Result<(), Fatal> {
         let mut inputs = Vec::new();
-        let mut again = true; // A lone voter has work before anybody says anything.
+        let mut again = true; // A lone voter has work before the first input.
         let mut alarm = pin!(tokio::time::sleep_until(self.clock.next.into()));
         loop {
             if !again {
@@ -278,8 +285,8 @@ impl<O: Send + 'static> Driver<O> {
         Ok(())
     }
 
-    /// How far the apply thread has come, read once per turn: a message for each entry would wake this thread for
-    /// nothing. Only when entries wait for room does the apply thread wake it, see `wants_applied`.
+    /// How far the apply thread has come, read once per turn: a message for each entry would wake this thread
+    /// for nothing. Only when entries wait for room does the apply thread wake it, see `wants_applied`.
     fn note_applied(&mut self) -> Result<(), Fatal> {
         let applied = self.outlets.shared.applied.load(Ordering::SeqCst);
         assert!(applied >= self.node.applied(), "the machine went back");
@@ -289,8 +296,8 @@ impl<O: Send + 'static> Driver<O> {
         Ok(())
     }
 
-    /// Peers first: their disks work while ours does. Answers last: an answered task wakes up on another thread, and would
-    /// take the processor from what others wait for.
+    /// Peers first: their disks work while ours does. Answers last: an answered task wakes up on another
+    /// thread, and would take the processor from what others wait for.
     fn perform(&mut self, turn: Turn<ProposeReply<O>, ReadReply>) -> Result<(), Fatal> {
         for message in turn.send {
             self.outlets.transport.send(message.to, message.lane, message.bytes);
@@ -345,7 +352,8 @@ impl<O: Send + 'static> Driver<O> {
         }
     }
 
-    /// Begins to move leadership. Raft gives up by itself after an election timeout; the request is answered after two.
+    /// Begins to move leadership. Raft gives up by itself after an election timeout; the request is answered
+    /// after two.
     fn hand_over(
         &mut self,
         to: Option<u64>,

@@ -2,14 +2,14 @@
 //!
 //! | call | waits for | refused when |
 //! |---|---|---|
-//! | `propose` | the command's outcome on this member | too many or too many bytes wait; too much is committed and not applied |
+//! | `propose` | the command's outcome on this member | too much waits, or is committed and not applied |
 //! | `read_point` | a quorum's word, then the machine | too many readers wait |
 //! | `receive` | nothing | too many bytes of peers wait: the message is dropped |
 //! | `checkpointed`, `report_…` | nothing | never: they are few and small |
 //! | `transfer_leadership` | another leader | this member does not lead, or no other member can take over |
 //!
-//! Nothing here waits for a lock longer than it takes to push on a queue; bounds are checked before anything is
-//! queued, so that a refusal costs nothing to anybody else.
+//! Nothing here waits for a lock longer than it takes to push on a queue; bounds are checked before anything
+//! is queued, so that a refusal costs other callers nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,8 +24,8 @@ use crate::core::{Confirmation, PeerState};
 use crate::wire::is_snapshot;
 use crate::{Position, ProposeError, ReadError, SnapshotOutcome, TransferError};
 
-/// Peers' messages up to this size are still let in when the inbox is over its bound, up to twice the bound: what
-/// keeps a leader in office must not be lost behind what it is asked to store.
+/// Peers' messages up to this size are still let in when the inbox is over its bound, up to twice the bound:
+/// what keeps a leader in office must not be lost behind what it is asked to store.
 const SMALL_MESSAGE_BYTES: usize = 1024;
 
 /// One member, as the rest of the process uses it.
@@ -42,8 +42,9 @@ impl<O> Clone for Handle<O> {
 impl<O: Send + 'static> Handle<O> {
     /// Replicates `command` and returns its outcome once it was applied on this member.
     ///
-    /// May be called on any member. Dropping the future withdraws the command if it is in no batch yet; otherwise it may be on
-    /// its way to other members. An error other than those that say so does not mean that it was not applied.
+    /// May be called on any member. Dropping the future withdraws the command if it is in no batch yet;
+    /// otherwise it may be on its way to other members. An error other than those that say so does not mean
+    /// that it was not applied.
     pub async fn propose(&self, command: Bytes) -> Result<O, ProposeError> {
         let shared = &self.shared;
         let limits = &shared.limits;
@@ -81,15 +82,16 @@ impl<O: Send + 'static> Handle<O> {
         self.shared.status()
     }
 
-    /// Hands in bytes that peer `from` sent. Never blocks; a malformed message is dropped, and so is any when too
-    /// many bytes wait already.
+    /// Hands in bytes that peer `from` sent. Never blocks; a malformed message is dropped, and so is any when
+    /// too many bytes wait already.
     pub fn receive(&self, from: u64, message: Bytes) {
         let bytes = inbox_cost(&message);
         let bytes_max = match bytes {
             0..=SMALL_MESSAGE_BYTES => 2 * self.shared.limits.inbox_bytes_max,
             _ => self.shared.limits.inbox_bytes_max,
         };
-        // Its stream is over: it would not be sent again, and what was staged for it would lie there for ever.
+        // Its stream is over: it would not be sent again, and what was staged for it would lie there for
+        // ever.
         let must = is_snapshot(&message);
         if self.shared.inbox_bytes.fetch_add(bytes, Ordering::Relaxed) > bytes_max && !must {
             self.shared.inbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -100,8 +102,9 @@ impl<O: Send + 'static> Handle<O> {
         let _ = self.shared.inbox.put(Input::Event(Event::Message { from, bytes: message }));
     }
 
-    /// Asks the driver for what member `asker`, whose log is empty, is answered; see [`crate::Inquiry`]. Read by the driver and
-    /// not from the gauges: the answer must know all that this member has said to others. A stopped member does not answer.
+    /// Asks the driver for what member `asker`, whose log is empty, is answered; see [`crate::Inquiry`]. Read
+    /// by the driver and not from the gauges: the answer must know all that this member has said to others. A
+    /// stopped member does not answer.
     pub fn answer_member(&self, asker: u64) -> oneshot::Receiver<PeerState> {
         let (reply, answer) = oneshot::channel();
         let _ = self.shared.inbox.put(Input::AnswerMember { asker, reply });
@@ -118,10 +121,11 @@ impl<O: Send + 'static> Handle<O> {
         let _ = self.shared.inbox.put(Input::Event(Event::Unreachable { peer }));
     }
 
-    /// The machine's store holds everything up to `at` durably: the log before it is needed for followers only.
+    /// The machine's store holds everything up to `at` durably: the log before it is needed for followers
+    /// only.
     ///
-    /// Durably means that a power cut right now would leave it there. Said too early, entries go that the next start would
-    /// need; said late or never, the log only grows.
+    /// Durably means that a power cut right now would leave it there. Said too early, entries go that the
+    /// next start would need; said late or never, the log only grows.
     pub fn checkpointed(&self, at: Position) {
         let _ = self.shared.inbox.put(Input::Event(Event::Checkpointed { at }));
     }

@@ -1,7 +1,8 @@
 //! The driver's inbox: many put in from any thread, one task takes everything out at once.
 //!
 //! * Taking swaps two buffers under the lock: no allocation and no work per item while others wait.
-//! * Order is kept per sender. The driver relies on it for a `Durable` that must be seen before the answers to what it allowed.
+//! * Order is kept per sender. The driver relies on it for a `Durable` that must be seen before the answers
+//!   to what it allowed.
 //! * A sender wakes the owner only if it waits: under load there is no cost of a wake-up.
 //! * Bounds are the senders' affair (each says its own); a closed inbox gives items back.
 
@@ -96,7 +97,8 @@ impl<T> Inbox<T> {
         let mut state = self.state.lock();
         // The owner is awake: no sender need wake it.
         state.owner = None;
-        // The buffers change places: `into` was emptied above, so the senders get an empty one with room in it.
+        // The buffers change places: `into` was emptied above, so the senders get an empty one with room in
+        // it.
         std::mem::swap(&mut state.items, into);
         if state.closed { Taken::Closed } else { Taken::Open }
     }

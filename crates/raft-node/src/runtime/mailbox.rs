@@ -59,7 +59,8 @@ impl<T> Mailbox<T> {
             self.filled.wait(&mut inner);
         }
         inner.asleep = false;
-        // The buffers change places: `into` was emptied above, so the sender gets an empty one with room in it.
+        // The buffers change places: `into` was emptied above, so the sender gets an empty one with room in
+        // it.
         std::mem::swap(&mut inner.items, into);
         if inner.closed { Taken::Closed } else { Taken::Open }
     }

@@ -5,10 +5,11 @@
 //!                        └─many at once─▶ channel ──▶ Pump (a task of the runtime) ──▶ their waiters
 //! ```
 //!
-//! * Waking a task from outside its runtime costs a lock and often a system call; from inside, a push on a queue. So
-//!   the answers of one entry cross the border together, and the pump hands them out on the other side.
-//! * A permit is taken before anything is queued and given back when the answer is out, or when its holder is dropped: so
-//!   what waits is counted exactly, through every way that a wait can end.
+//! * Waking a task from outside its runtime costs a lock and often a system call; from inside, a push on a
+//!   queue. So the answers of one entry cross the border together, and the pump hands them out on the other
+//!   side.
+//! * A permit is taken before anything is queued and given back when the answer is out, or when its holder is
+//!   dropped: so what waits is counted exactly, through every way that a wait can end.
 //! * The channel has no bound of its own: each waiter has a permit, and permits are bounded.
 //! * A waiter that went away is no error; its answer is dropped.
 
@@ -33,7 +34,8 @@ impl Occupancy {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Admits one with `bytes`, unless that would exceed a bound. One alone is always within the bound on bytes.
+    /// Admits one with `bytes`, unless that would exceed a bound. One alone is always within the bound on
+    /// bytes.
     pub fn admit(self: &Arc<Self>, bytes: usize, count_max: usize, bytes_max: usize) -> Option<Permit> {
         let count_before = self.count.fetch_add(1, Ordering::Relaxed);
         let bytes_before = self.bytes.fetch_add(bytes, Ordering::Relaxed);

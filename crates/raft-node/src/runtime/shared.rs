@@ -62,8 +62,8 @@ pub(super) enum Input<O> {
     },
 }
 
-/// What a peer's message takes in the inbox: its bytes, and its place in the queue. Without the latter, messages of no
-/// bytes would come in without number.
+/// What a peer's message takes in the inbox: its bytes, and its place in the queue. Without the latter,
+/// messages of no bytes would come in without number.
 pub(super) fn inbox_cost(message: &bytes::Bytes) -> usize {
     const PLACE_BYTES: usize = 128;
     message.len() + PLACE_BYTES
@@ -87,7 +87,7 @@ pub(super) struct Shared<O> {
     pub wants_applied: AtomicBool,
     /// The process's last word on this member; called once.
     on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
-    /// Set before anybody is told, so that no answer overtakes the failure.
+    /// Set before any waiting caller is answered, so that no answer overtakes the failure.
     failed: AtomicBool,
     // Gauges: what the driver saw last.
     role: AtomicU8,
@@ -140,8 +140,8 @@ impl<O> Shared<O> {
         self.failed.load(Ordering::SeqCst)
     }
 
-    /// Called by the driver after each turn. The stores are not one atomic step: a reader may see the new term with the
-    /// old leader, and must not conclude anything from the pair.
+    /// Called by the driver after each turn. The stores are not one atomic step: a reader may see the new
+    /// term with the old leader, and must not conclude anything from the pair.
     pub fn publish(&self, gauges: Gauges) {
         debug_assert!(gauges.commit <= gauges.last_index, "committed beyond the log's end");
         debug_assert!(

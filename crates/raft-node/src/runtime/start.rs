@@ -1,4 +1,5 @@
-//! Brings a member up: log read back, node built, threads started, and the two tasks that the process is to spawn.
+//! Brings a member up: log read back, node built, threads started, and the two tasks that the process is to
+//! spawn.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -52,8 +53,8 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Waits until both have ended, which they do when the driver has: after [`Handle::stop`] or a fatal error. Blocks the
-    /// thread, so it must not be one that the driver needs.
+    /// Waits until both have ended, which they do when the driver has: after [`Handle::stop`] or a fatal
+    /// error. Blocks the thread, so it must not be one that the driver needs.
     pub fn join(self) {
         for handle in self.handles {
             // A panic was caught and reported inside.
@@ -73,7 +74,8 @@ pub struct Started<O> {
     pub threads: Threads,
 }
 
-/// Starts the member's threads and returns at once; when its tasks run it joins its cluster, or elects itself if it is alone.
+/// Starts the member's threads and returns at once; when its tasks run it joins its cluster, or elects itself
+/// if it is alone.
 ///
 /// `on_fatal` is called at most once, from the driver or one of the threads.
 pub fn start<S: StateMachine, F: Fs>(
@@ -176,8 +178,9 @@ fn check(config: &Config) -> Result<(), StartError> {
 
 /// The part of `election_ticks..2 * election_ticks` that this member alone draws its timeouts from.
 ///
-/// Members that stand for election in the same tick split the votes, and the cluster waits for a whole timeout more. With
-/// shares that do not meet, only the scheduler can bring two of them together. Too few ticks for that: all share them.
+/// Members that stand for election in the same tick split the votes, and the cluster waits for a whole
+/// timeout more. With shares that do not meet, only the scheduler can bring two of them together. Too few
+/// ticks for that: all share them.
 fn own_share(config: &Config) -> std::ops::Range<u32> {
     let voters = u32::try_from(config.voters.len()).unwrap_or(u32::MAX);
     let below = config.voters.iter().filter(|voter| **voter < config.id).count();
@@ -191,7 +194,8 @@ fn own_share(config: &Config) -> std::ops::Range<u32> {
     border(rank)..border(rank + 1)
 }
 
-/// Times become ticks here, once; beyond this point nothing knows how long a tick is, but for the driver's clock.
+/// Times become ticks here, once; beyond this point nothing knows how long a tick is, but for the driver's
+/// clock.
 fn node_setup(config: &Config) -> NodeSetup {
     let limits = &config.limits;
     NodeSetup {

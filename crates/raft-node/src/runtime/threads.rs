@@ -18,10 +18,11 @@ use crate::error::causes;
 use crate::log::{PersistJob, Released, persist};
 use crate::{Fatal, LogSync, StateMachine, Transport};
 
-/// The log thread: everything that waits becomes durable with one sync, and only then what was promised is said.
+/// The log thread: everything that waits becomes durable with one sync, and only then what was promised is
+/// said.
 ///
-/// While it waits for the disk, the driver goes on: heartbeats leave, followers' acknowledgements arrive, and what
-/// comes for the log meanwhile forms the next group. A slow disk makes groups larger, not elections.
+/// While it waits for the disk, the driver goes on: heartbeats leave, followers' acknowledgements arrive, and
+/// what comes for the log meanwhile forms the next group. A slow disk makes groups larger, not elections.
 pub(super) fn run_log<O, F: Fs>(
     mut wal: Wal<F>,
     jobs: &Mailbox<PersistJob>,
@@ -39,8 +40,8 @@ pub(super) fn run_log<O, F: Fs>(
                 let (entries, bytes) = (persisted.entries, persisted.bytes);
                 shared.observer.log_synced(LogSync { entries, bytes, took: started.elapsed() });
             }
-            // The driver's mailbox comes first, so that no answer to a promise can be handled before it; waking the driver
-            // comes last, so that peers need not wait for a context switch here.
+            // The driver's mailbox comes first, so that no answer to a promise can be handled before it;
+            // waking the driver comes last, so that peers need not wait for a context switch here.
             receipt.release(|released| match released {
                 Released::Durable(durable) => {
                     // Refused only by an inbox that is closed, when the driver has ended.
@@ -58,8 +59,8 @@ pub(super) fn run_log<O, F: Fs>(
 
 /// The apply thread: what the driver does not apply itself.
 ///
-/// When the store is full the machine waits inside `end_entry`; entries then pile up in the core, within its bound, while
-/// commits go on.
+/// When the store is full the machine waits inside `end_entry`; entries then pile up in the core, within its
+/// bound, while commits go on.
 pub(super) fn run_apply<S: StateMachine>(
     applying: &Applying<S>,
     jobs: &Mailbox<LocalJob<S::Outcome>>,

@@ -6,12 +6,14 @@
 //!   └ version, 1 byte                little-endian, 29 bytes in all        command: opaque bytes
 //! ```
 //!
-//! * (proposer, nonce, sequence) names a batch for ever: no later run of a member uses an earlier run's nonce.
-//!   The member that made a batch recognises it so when it applies it, under any leader, and answers its own clients.
-//! * A batch is one entry: its commands commit together or not at all, and are applied one after another. It promises no more than
-//!   that; each command has an outcome of its own.
-//! * A large batch is packed by the member that makes it, if that saves an eighth. Packed it travels, is logged and waits to be
-//!   applied; it is unpacked where its commands are needed, into one buffer that they share.
+//! * (proposer, nonce, sequence) names a batch for ever: no later run of a member uses an earlier run's
+//!   nonce. The member that made a batch recognises it so when it applies it, under any leader, and answers
+//!   its own clients.
+//! * A batch is one entry: its commands commit together or not at all, and are applied one after another. It
+//!   promises no more than that; each command has an outcome of its own.
+//! * A large batch is packed by the member that makes it, if that saves an eighth. Packed it travels, is
+//!   logged and waits to be applied; it is unpacked where its commands are needed, into one buffer that they
+//!   share.
 //! * A command is copied into the batch; applying slices the entry, or what was unpacked of it.
 //! * An entry without payload holds no batch: a new leader appends one.
 
@@ -32,7 +34,8 @@ const LENGTH_BYTES: usize = 4;
 pub(crate) const COMMAND_OVERHEAD: usize = 4;
 /// Smaller batches stay plain: a page is the least that the disk writes.
 const PACKED_FROM_BYTES: usize = 1024;
-/// No LZ4 block of n bytes unpacks to more than 255 n: what announces more is refused before memory is asked for.
+/// No LZ4 block of n bytes unpacks to more than 255 n: what announces more is refused before memory is asked
+/// for.
 const LZ4_FACTOR_MAX: usize = 255;
 
 /// Which batch this is.
@@ -137,7 +140,7 @@ impl Batch {
         }
     }
 
-    /// Reads the header. Costs the same whatever the batch holds.
+    /// Reads the header. Its cost does not depend on the size of the batch.
     pub fn parse(payload: &Bytes) -> Result<Batch, Malformed> {
         if payload.len() < HEADER_BYTES {
             return Err(Malformed("batch header"));
@@ -159,7 +162,8 @@ impl Batch {
         Ok(Batch { id, count, body })
     }
 
-    /// Unpacks the commands if they are packed, and checks every length: going through them afterwards cannot fail.
+    /// Unpacks the commands if they are packed, and checks every length: going through them afterwards cannot
+    /// fail.
     pub fn commands(&self) -> Result<Commands, Malformed> {
         let bytes = match &self.body {
             Body::Plain(bytes) => bytes.clone(),
@@ -179,7 +183,8 @@ impl Batch {
     }
 }
 
-/// The commands of a packed batch. No more memory is asked for than a batch may take, and than the block can fill.
+/// The commands of a packed batch. No more memory is asked for than a batch may take, and than the block can
+/// fill.
 fn unpacked(bytes: usize, block: &[u8]) -> Result<Bytes, Malformed> {
     if bytes > wal::PAYLOAD_BYTES_MAX.min(block.len().saturating_mul(LZ4_FACTOR_MAX)) {
         return Err(Malformed("length of a packed batch"));
@@ -244,8 +249,8 @@ mod tests {
         assert_eq!(batch(&[b"ab", b""]), expected.concat());
     }
 
-    /// How a block is made is the encoder's affair; that this one can be read for ever is ours: five literals, 1,199 bytes
-    /// that repeat what lies one byte back, five literals.
+    /// How a block is made is the encoder's affair; that this one can be read for ever is ours: five
+    /// literals, 1,199 bytes that repeat what lies one byte back, five literals.
     #[test]
     fn the_layout_of_a_packed_batch_is_frozen() {
         let name = &batch(&[b""])[1..25];
@@ -307,18 +312,23 @@ mod tests {
             commands in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..20),
             repeated in 1..80usize,
         ) {
-            let slices: Vec<&[u8]> = commands.iter().map(Vec::as_slice).cycle().take(commands.len() * repeated).collect();
+            let count = commands.len() * repeated;
+            let slices: Vec<&[u8]> = commands.iter().map(Vec::as_slice).cycle().take(count).collect();
             let payload = batch(&slices);
             prop_assert_eq!(Batch::parse(&payload).unwrap().id, ID);
             prop_assert_eq!(read(payload).unwrap(), slices);
         }
 
         #[test]
-        fn garbage_is_refused_without_panic(garbage in prop::collection::vec(any::<u8>(), 0..80), version in PLAIN..=PACKED) {
+        fn garbage_is_refused_without_panic(
+            garbage in prop::collection::vec(any::<u8>(), 0..80),
+            version in PLAIN..=PACKED,
+        ) {
             let mut bytes = garbage;
             if let Some(first) = bytes.first_mut() { *first = version; }
             if let Ok(parsed) = Batch::parse(&bytes.into()) {
-                prop_assert!(parsed.commands().map_or(true, |commands| commands.iter().count() == parsed.count));
+                let counts = |commands: Commands| commands.iter().count() == parsed.count;
+                prop_assert!(parsed.commands().map_or(true, counts));
             }
         }
     }

@@ -1,11 +1,12 @@
 //! Numbers and byte strings, as this crate's own encodings write them.
 //!
 //! * A number is a LEB128 varint: seven bits a byte, lowest first, at most ten bytes, no padding.
-//! * A byte string is its length as a varint, then its bytes. Reading one copies nothing: it shares the buffer.
-//! * One value has one spelling: two members that write the same message write the same bytes, and what was read can be
-//!   compared by its bytes.
-//! * Reading is total: any bytes give a value or an error, never a panic, and nothing is allocated on the word of
-//!   a length that the buffer does not hold.
+//! * A byte string is its length as a varint, then its bytes. Reading one copies nothing: it shares the
+//!   buffer.
+//! * One value has one spelling: two members that write the same message write the same bytes, and what was
+//!   read can be compared by its bytes.
+//! * Reading is total: any bytes give a value or an error, never a panic, and nothing is allocated on the
+//!   word of a length that the buffer does not hold.
 
 use bytes::{Buf, Bytes};
 

@@ -1,24 +1,27 @@
 //! Raft messages on the wire, in this crate's own encoding: protobuf never parses what a peer sent.
 //!
 //! ```text
-//!   version 1 │ kind │ flags │ from │ term │ log_term │ index │ commit │ commit_term │ hint │ context │ entries
+//!   version 1 │ kind │ flags │ from │ term │ log_term │ index │ commit │ commit_term │ hint │ context
 //!     1 byte   1 byte  1 byte   numbers and byte strings as in `codec`
-//!                                  │ request_snapshot, if flagged │ snapshot, if flagged
-//!   entry: kind (1 byte) │ term │ index │ payload          snapshot: index │ term │ membership as in `membership`
+//!                                  │ entries │ request_snapshot, if flagged │ snapshot, if flagged
+//!   entry: kind (1 byte) │ term │ index │ payload
+//!   snapshot: index │ term │ membership as in `membership`
 //!   flags: 1 reject, 2 a snapshot is requested, 4 a snapshot is here
 //! ```
 //!
 //! | lane | messages | why |
 //! |---|---|---|
-//! | urgent | heartbeats, votes, read rounds, and the answers to them | an office, an election or a reader depends on their time |
-//! | bulk | entries, acknowledgements, forwarded batches | large, many, and in no hurry that a heartbeat would feel |
+//! | urgent | heartbeats, votes, read rounds, and the answers to them | elections and reads wait for them |
+//! | bulk | entries, acknowledgements, forwarded batches | large and many; they must not delay heartbeats |
 //! | none | a snapshot's message | it travels at the end of the snapshot's own stream |
 //!
-//! A new field gets a flag: a member that does not know it refuses the message, as if it had been lost, instead of taking it
-//! for something else. Members of two versions so understand each other but for what is new.
+//! A new field gets a flag: a member that does not know it refuses the message, as if it had been lost,
+//! instead of taking it for something else. Members of two versions so understand each other but for what is
+//! new.
 //!
 //! * The receiver is not written: one encoding serves every peer that gets the same message.
-//! * Decoding is total, bounds every length by [`PAYLOAD_BYTES_MAX`], and admits only kinds that a peer may send.
+//! * Decoding is total, bounds every length by [`PAYLOAD_BYTES_MAX`], and admits only kinds that a peer may
+//!   send.
 //! * A snapshot's message carries no state: that comes beside it, as a stream of the process.
 
 use bytes::Bytes;
@@ -40,13 +43,13 @@ pub(crate) const CONTEXT_BYTES_MAX: usize = 64;
 /// The fewest bytes that an entry can take: kind, term, index, length.
 const ENTRY_BYTES_MIN: usize = 4;
 
-/// Entries in one message, in bytes: large enough that a follower catches up at disk speed, small enough that one
-/// message never occupies a stream for long.
+/// Entries in one message, in bytes: large enough that a follower catches up at disk speed, small enough that
+/// one message never occupies a stream for long.
 pub(crate) const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 
 /// Entries in one message: raft-rs counts at least 4 bytes for each when it cuts a message at
-/// [`MESSAGE_BYTES_MAX`], and lets one more in. A decoded entry takes some 30 times the bytes that an empty one
-/// takes on the wire.
+/// [`MESSAGE_BYTES_MAX`], and lets one more in. A decoded entry takes some 30 times the bytes that an empty
+/// one takes on the wire.
 const ENTRIES_MAX: usize = MESSAGE_BYTES_MAX as usize / 4 + 1;
 
 /// A message ready to leave.
@@ -80,9 +83,9 @@ pub(crate) fn encode_all(messages: Vec<Message>) -> Vec<Outbound> {
     outbound
 }
 
-/// Only what a leader broadcasts may share its bytes. Its entries are compared by first and last: two messages of one
-/// member and one turn are cut from one log. The entry of an answer to a read has no index: it is the reader's context,
-/// and no two readers share that.
+/// Only what a leader broadcasts may share its bytes. Its entries are compared by first and last: two
+/// messages of one member and one turn are cut from one log. The entry of an answer to a read has no index:
+/// it is the reader's context, and no two readers share that.
 fn same_but_for_receiver(a: &Message, b: &Message) -> bool {
     let broadcast = matches!(a.msg_type, MessageType::MsgAppend | MessageType::MsgHeartbeat);
     let entries =
@@ -109,8 +112,9 @@ pub fn is_snapshot(bytes: &[u8]) -> bool {
     bytes.first() == Some(&VERSION) && bytes.get(1) == Some(&(MessageType::MsgSnapshot.value() as u8))
 }
 
-/// The entry that a snapshot's message from `peer` to this member `to` names; `None` if it is no such message. For the process,
-/// which hands the message in only if it received a store that reaches exactly this entry.
+/// The entry that a snapshot's message from `peer` to this member `to` names; `None` if it is no such
+/// message. For the process, which hands the message in only if it received a store that reaches exactly this
+/// entry.
 pub fn snapshot_position(peer: u64, to: u64, message: &Bytes) -> Option<Position> {
     let message = decode(peer, to, message.clone()).ok()?;
     let metadata = message.snapshot.as_ref()?.get_metadata();
@@ -135,7 +139,7 @@ pub(crate) fn encode(message: &Message) -> Bytes {
     written(message)
 }
 
-/// The bytes of a message, whatever sense it makes.
+/// The bytes of a message, without a check of what it claims.
 pub(crate) fn written(message: &Message) -> Bytes {
     let payloads: usize = message.entries.iter().map(|entry| entry.data.len() + 24).sum();
     let mut out = Vec::with_capacity(64 + message.context.len() + payloads);
@@ -212,8 +216,8 @@ pub fn fuzzed_message(from: u64, to: u64, bytes: Bytes) {
     }
 }
 
-/// Payloads are slices of the message: it stays in memory as long as one of them does, which for entries is as long as
-/// the log store's cache holds them.
+/// Payloads are slices of the message: it stays in memory as long as one of them does, which for entries is
+/// as long as the log store's cache holds them.
 fn decode_entries(cursor: &mut Cursor) -> Result<Vec<Entry>, Malformed> {
     let count = cursor.count(ENTRY_BYTES_MIN, "entry count")?;
     if count > ENTRIES_MAX {
@@ -268,8 +272,8 @@ fn check(from: u64, message: &Message) -> Result<(), Malformed> {
     check_snapshot(message)
 }
 
-/// A request is a kind of rejection; a snapshot is of some entry, and of some members. One of a term beyond the message's
-/// is for the core to ignore: a leader sent it that had been deposed meanwhile.
+/// A request is a kind of rejection; a snapshot is of some entry, and of some members. One of a term beyond
+/// the message's is for the core to ignore: a leader sent it that had been deposed meanwhile.
 fn check_snapshot(message: &Message) -> Result<(), Malformed> {
     let requests = message.msg_type == MessageType::MsgAppendResponse && message.reject;
     if message.request_snapshot != 0 && !requests {
@@ -308,8 +312,8 @@ fn is_between_members(kind: MessageType) -> bool {
     }
 }
 
-/// Entries and their acknowledgements are bulk, with the proposals that become entries; everything else is small, and a
-/// leader's office or a reader's patience depends on it.
+/// Entries and their acknowledgements are bulk, with the proposals that become entries; everything else is
+/// small, and a leader's office or a reader's patience depends on it.
 fn lane(kind: MessageType) -> Lane {
     match kind {
         MessageType::MsgPropose | MessageType::MsgAppend | MessageType::MsgAppendResponse => Lane::Bulk,

@@ -11,7 +11,7 @@ use crate::types::Position;
 pub enum SnapshotOutcome {
     /// The follower has all of it, message included.
     Sent,
-    /// It does not, for whatever reason; Raft asks again if it is still needed.
+    /// It does not, for any reason; Raft asks again if it is still needed.
     Failed,
 }
 
@@ -36,8 +36,9 @@ impl SnapshotOffer {
         SnapshotOffer { to: message.to, term: message.term, at, message }
     }
 
-    /// The message that the follower hands to its own Raft once it has staged the checkpoint of (`index`, `term`)
-    /// wholly. A checkpoint is committed state, so any that is not older than the offer is as good as the offer's.
+    /// The message that the follower hands to its own Raft once it has staged the checkpoint of (`index`,
+    /// `term`) wholly. A checkpoint is committed state, so any that is not older than the offer is as good as
+    /// the offer's.
     pub fn message(&self, index: u64, term: u64) -> Bytes {
         assert!(
             index >= self.at.index && term >= self.at.term,

@@ -1,7 +1,7 @@
 //! A cluster in one thread: real nodes, real logs on a disk in memory, a network that is a list of messages.
 //!
-//! Nothing happens by itself: a test says when time passes, which way messages go, when a disk syncs, a machine applies,
-//! a snapshot's stream arrives.
+//! Nothing happens by itself: a test says when time passes, which way messages go, when a disk syncs, a
+//! machine applies, a snapshot's stream arrives.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -198,7 +198,7 @@ impl Cluster {
         self.reopen(id, Crash::Synced, |_| (book, StoreState::Whole));
     }
 
-    /// Everybody starts again, on settings that were changed meanwhile, with an empty machine.
+    /// All members start again, on settings that were changed meanwhile, with an empty machine.
     pub fn restart_all(&mut self) {
         for id in 1..=self.members.len() as u64 {
             self.restart(id, Book::default());
@@ -210,8 +210,8 @@ impl Cluster {
         self.reopen(id, Crash::Synced, |_| (Book::default(), StoreState::Lost));
     }
 
-    /// Power cut and restart as a process goes about it: its own checkpoint if the log joins it; else what is staged,
-    /// if the log goes on from there; else nothing, and the leader must help.
+    /// Power cut and restart as a process goes about it: its own checkpoint if the log joins it; else what is
+    /// staged, if the log goes on from there; else nothing, and the leader must help.
     pub fn recover(&mut self, id: u64, crash: Crash) {
         let checkpoint = self.members[&id].checkpoint.clone();
         self.reopen(id, crash, |found| {
@@ -323,7 +323,8 @@ impl Cluster {
         }
     }
 
-    /// The same on member 1, and then neither its log nor that of member 2 has them any more but for the newest.
+    /// The same on member 1, and then neither its log nor that of member 2 has them any more but for the
+    /// newest.
     pub fn write_and_trim(&mut self, entries: u64) {
         self.write(1, entries);
         self.checkpoint(1);
@@ -342,7 +343,7 @@ impl Cluster {
         self.members[&id].applier.machine().lines.clone()
     }
 
-    /// Separates `ids` from everybody else.
+    /// Separates `ids` from the other members.
     pub fn isolate(&mut self, ids: &[u64]) {
         let all: Vec<u64> = self.members.keys().copied().collect();
         for a in &all {
@@ -416,7 +417,7 @@ impl Cluster {
         panic!("the cluster does not come to rest");
     }
 
-    /// Lets `ticks` pass for everybody, with everything that happens in between.
+    /// Delivers `ticks` to all members, with all messages and syncs in between.
     pub fn pass(&mut self, ticks: u64) {
         for _ in 0..ticks {
             for member in self.members.values_mut().filter(|member| member.up) {
@@ -487,7 +488,7 @@ impl Member {
     }
 }
 
-/// Everybody has the same lines, and this many.
+/// All members have the same lines, and this many.
 pub fn agree(cluster: &Cluster, count: usize) {
     for id in 1..=3 {
         assert_eq!(cluster.lines(id).len(), count, "member {id}");

@@ -20,8 +20,8 @@ pub const OPTIONS: Options = Options { segment_bytes: 1 << 20, salt: [7; 16] };
 
 pub type Lines = Arc<Mutex<Vec<String>>>;
 
-/// Writes commands down where the test can see them; refuses to go on at commands that end with "die", and calls those brief
-/// that begin so.
+/// Writes commands down where the test can see them; refuses to go on at commands that end with "die", and
+/// calls those brief that begin so.
 pub struct Book {
     pub lines: Lines,
     pub applied: Position,

@@ -15,7 +15,8 @@ use crate::core::event::Setup;
 use crate::log::LogStore;
 use crate::types::{EmptyLog, Fatal, Role, StoreState};
 
-/// The core of one member. Its owner feeds it with [`Core::handle`] and carries out what [`Core::turn`] asks for.
+/// The core of one member. Its owner feeds it with [`Core::handle`] and carries out what [`Core::turn`] asks
+/// for.
 pub(crate) struct Core {
     pub(in crate::core) raw: RawNode<LogStore>,
     /// Numbers of the jobs handed out and not yet durable.
@@ -104,8 +105,8 @@ impl Core {
         Ok(core)
     }
 
-    /// What this member is in the current term; a pre-candidate, who only asks whether it should stand, counts as
-    /// candidate.
+    /// What this member is in the current term; a pre-candidate, who only asks whether it should stand,
+    /// counts as candidate.
     pub fn role(&self) -> Role {
         match self.raw.raft.state {
             StateRole::Leader => Role::Leader,

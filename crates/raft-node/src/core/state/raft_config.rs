@@ -3,23 +3,24 @@
 use crate::config::Limits;
 use crate::core::event::Setup;
 
-/// Entries on their way to one follower, in bytes: they fill any link's delay, and bound what the transport and the
-/// follower's log thread may hold ahead of its acknowledgements.
+/// Entries on their way to one follower, in bytes: they fill any link's delay, and bound what the transport
+/// and the follower's log thread may hold ahead of its acknowledgements.
 pub(in crate::core) const INFLIGHT_BYTES_MAX: usize = 64 << 20;
-/// raft-rs counts messages, so the bound is that many of the longest possible. Fewer than this would make a follower
-/// wait for a round trip after each.
+/// raft-rs counts messages, so the bound is that many of the longest possible. Fewer than this would make a
+/// follower wait for a round trip after each.
 const INFLIGHT_MESSAGES_MIN: usize = 4;
 /// Committed entries in one turn: small enough that a turn never keeps heartbeats waiting.
 const COMMITTED_BYTES_PER_READY: u64 = 4 << 20;
 
 /// What raft-rs is told. Its defaults are no help: one entry per message, no bound on anything, no pre-vote.
 ///
-/// Memory, worst case, on a leader: 64 MiB uncommitted and as much on its way to each follower, of the same buffers as
-/// long as they are cached; on a follower: what its leader has under way to it.
+/// Memory, worst case, on a leader: 64 MiB uncommitted and as much on its way to each follower, of the same
+/// buffers as long as they are cached; on a follower: what its leader has under way to it.
 ///
-/// * `pre_vote` and `check_quorum`: a member that was cut off does not depose a healthy leader when it returns, and a
-///   leader that was cut off stops believing that it leads.
-/// * Reads are confirmed by a quorum each time (the default, "safe"): a lease would trust every member's clock.
+/// * `pre_vote` and `check_quorum`: a member that was cut off does not depose a healthy leader when it
+///   returns, and a leader that was cut off stops believing that it leads.
+/// * Reads are confirmed by a quorum each time (the default, "safe"): a lease would trust every member's
+///   clock.
 /// * `batch_append` stays off: it merges messages beyond any limit on their size.
 pub(super) fn raft_config(setup: &Setup, applied: u64) -> raft::Config {
     raft::Config {

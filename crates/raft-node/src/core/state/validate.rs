@@ -5,37 +5,38 @@
 //!                                  └ refused: logged at a bounded rate, otherwise as if it had been lost
 //! ```
 //!
-//! raft-rs trusts its peers: it panics, wraps around or loses committed entries if a message claims what no honest member
-//! would. Here each claim is compared with what this member knows. The function is pure: a view of the core, a message, a
-//! verdict.
+//! raft-rs trusts its peers: it panics, wraps around or loses committed entries if a message claims what no
+//! honest member would. Here each claim is compared with what this member knows. The function is pure: a view
+//! of the core, a message, a verdict.
 //!
 //! | claim | without the check |
 //! |---|---|
 //! | a sender that is not a member, or is this one | raft-rs panics on some paths, and counts its votes |
 //! | a heartbeat's commit index beyond the log | panic: `to_commit is out of range` |
 //! | a term near the maximum | the next election overflows; all members follow the term |
-//! | an append after an entry without term, or with terms that go back | a gap in the log, or a panic in the log writer |
+//! | an append after an entry without term, or terms that go back | a gap in the log; a panic in the writer |
 //! | a second leader in one term | entries that a follower acknowledged are replaced |
-//! | an acknowledgement of what this leader does not have | the leader commits on the word of it, and probes beyond its log |
-//! | a read context of any length | heartbeats that carry it are refused by all followers: the leader is deposed |
-//! | a snapshot that contradicts the log | committed entries are dropped, or the log restarts before its start |
+//! | an acknowledgement of what this leader does not have | entries commit without a majority |
+//! | a read context of any length | followers refuse the heartbeats that carry it: the leader is deposed |
+//! | a snapshot that contradicts the log | committed entries are dropped, or the log begins too early |
 //! | an order to campaign from a member that does not lead | an election without pre-vote |
 //! | a vote before the request for it was sent | panic: a candidate wins with entries that are not durable |
 //!
-//! What remains possible until peers are authenticated: ARCHITECTURE.md, "Messages that no honest member sends".
+//! What remains possible until peers are authenticated: ARCHITECTURE.md, "Messages that no honest member
+//! sends".
 
 use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 
 use crate::types::{NUMBER_MAX, Role};
 use crate::wire::CONTEXT_BYTES_MAX;
 
-/// By how much messages may raise the term between two ticks. Elections raise it by one each. With ticks of 100 ms a
-/// forger needs 3.4 years to reach [`NUMBER_MAX`]; a member that was away while a forger raised the term catches up as
-/// fast as the forger was.
+/// By how much messages may raise the term between two ticks. Elections raise it by one each. With ticks of
+/// 100 ms a forger needs 3.4 years to reach [`NUMBER_MAX`]; a member that was away while a forger raised the
+/// term catches up as fast as the forger was.
 const TERM_LEAP_PER_TICK: u64 = 1 << 32;
 
-/// Read rounds that a leader has under way for others. A member has two at most, and begins a lost one again after half a
-/// second; more are forged. They are refused until a quorum confirms what waits.
+/// Read rounds that a leader has under way for others. A member has two at most, and begins a lost one again
+/// after half a second; more are forged. They are refused until a quorum confirms what waits.
 const READS_PENDING_MAX: usize = 1024;
 
 /// What a member with a forced election writes into its request for votes (raft-rs' `CAMPAIGN_TRANSFER`).
@@ -60,8 +61,8 @@ pub(in crate::core) struct View<'a> {
     pub term_at: &'a dyn Fn(u64) -> Option<u64>,
 }
 
-/// Judges a decoded message that arrived on the stream of `peer`. [`crate::wire::decode`] has checked what can be
-/// seen without a view: kinds, lengths, consecutive entries.
+/// Judges a decoded message that arrived on the stream of `peer`. [`crate::wire::decode`] has checked what
+/// can be seen without a view: kinds, lengths, consecutive entries.
 pub(in crate::core) fn validate(view: &View<'_>, peer: u64, message: &Message) -> Result<(), &'static str> {
     if peer == view.id || !(view.is_member)(peer) || !(view.is_member)(message.from) {
         return Err("the sender is not another member");
@@ -139,8 +140,9 @@ fn check_append(message: &Message) -> Result<(), &'static str> {
     require(message.entries.iter().all(is_normal), "an entry of an unsupported kind")
 }
 
-/// A leader names at most what this member acknowledged to it as synced. If the leader is honest, this log has lost
-/// entries; the member then gets them again from the next leader, and takes no part in commits until then.
+/// A leader names at most what this member acknowledged to it as synced. If the leader is honest, this log
+/// has lost entries; the member then gets them again from the next leader, and takes no part in commits until
+/// then.
 fn check_heartbeat(view: &View<'_>, message: &Message) -> Result<(), &'static str> {
     require(
         message.commit <= view.last,
@@ -172,7 +174,8 @@ fn check_acknowledgement(view: &View<'_>, message: &Message) -> Result<(), &'sta
     require(hint, "a rejection whose hint lies behind what it rejects")
 }
 
-/// A candidate's log ends in an earlier term than the one it asks votes for, and is committed at most to its end.
+/// A candidate's log ends in an earlier term than the one it asks votes for, and is committed at most to its
+/// end.
 fn check_candidate(message: &Message) -> Result<(), &'static str> {
     let Message { term, log_term, index, commit, commit_term, context, .. } = message;
     require(
@@ -223,7 +226,7 @@ impl TermBudget {
     }
 }
 
-/// Logs refusals at a bounded rate, whatever peers send.
+/// Logs refusals at a bounded rate.
 #[derive(Default)]
 pub(in crate::core) struct Refusals {
     quiet_ticks: u32,

@@ -115,7 +115,7 @@ fn the_cache_lets_go_of_stable_entries_only() {
     let mut store = store(&shelf, 2, 0);
     store.append(&entries(1..=6, 1));
     store.evict(0);
-    assert_eq!(store.cache.len(), 6, "nothing is stable yet, whatever the bound says");
+    assert_eq!(store.cache.len(), 6, "entries that are not stable are kept beyond the bound");
     shelf.put(&entries(1..=3, 1));
     store.evict(3);
     assert_eq!(store.first_cached, 4);
@@ -341,7 +341,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is appended, replaced, evicted: the store reads like a plain list of entries.
+    /// After any appends, replacements and evictions the store reads like a plain list of entries.
     #[test]
     fn the_store_reads_like_a_list(steps in prop::collection::vec(step(), 1..80)) {
         let shelf = Shelf::default();

@@ -247,13 +247,17 @@ proptest! {
         let entries: Vec<Entry> = (index + 1..).zip(payloads)
             .map(|(index, data)| Entry { index, term, data: data.into(), ..Entry::default() })
             .collect();
-        let mut message = Message { msg_type: MessageType::MsgAppend, to: SELF, from: PEER, ..Message::default() };
-        (message.term, message.index, message.commit, message.entries) = (term, index, commit, entries.into());
+        let msg_type = MessageType::MsgAppend;
+        let entries = entries.into();
+        let message =
+            Message { msg_type, to: SELF, from: PEER, term, index, commit, entries, ..Message::default() };
         prop_assert_eq!(decode(PEER, SELF, encode(&message)), Ok(message));
     }
 
     #[test]
-    fn garbage_gives_an_error_or_a_message_but_never_a_panic(garbage in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn garbage_gives_an_error_or_a_message_but_never_a_panic(
+        garbage in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
         let _ = decode(PEER, SELF, garbage.into());
     }
 
