@@ -2,8 +2,8 @@
 //!
 //! * This crate is the only reader of `proto/`.
 //! * Module names are the protobuf package names, so that a path here reads like a name on the wire.
-//! * `bytes` fields are refcounted slices of the buffer that the message was decoded from: whoever keeps one for
-//!   longer than the request copies it, or it pins the whole receive buffer.
+//! * `bytes` fields are refcounted slices of the buffer that the message was decoded from. To keep one
+//!   for longer than the request, copy it; otherwise it pins the whole receive buffer.
 //!
 //! Knows nothing of storage, Raft or the process.
 

@@ -1,5 +1,5 @@
-//! Ranges that are sent as they are made: the same answer as in pieces, whatever goes on meanwhile, and
-//! whoever goes away.
+//! Ranges that are sent as they are made: the same answer as in pieces, during writes and compactions, and
+//! after a client or a member has gone away.
 
 mod common;
 

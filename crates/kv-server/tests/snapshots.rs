@@ -1,5 +1,5 @@
 //! Three members as processes, one of them far behind: its store lost, or away while the log was trimmed. It
-//! gets the store of the leader, and whatever happens in the middle of that ends well.
+//! gets the store of the leader, also after an interruption at any point.
 //!
 //! The fast tests need a few seconds each; the slow ones write some hundred megabytes, since a log is trimmed
 //! by whole segments.

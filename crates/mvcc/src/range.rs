@@ -48,7 +48,7 @@ impl KeyRange {
         KeyRange { start: Bytes::new(), end: End::Unbounded }
     }
 
-    /// The key, if the request asks for one key by its form, whatever keys exist.
+    /// The key, if the request asks for one key by its form, existing or not.
     pub fn as_one_key(&self) -> Option<&Bytes> {
         match self.end {
             End::OneKey => Some(&self.start),

@@ -1,4 +1,4 @@
-//! Memory at the quota: the count of the store bounds the memory of the process, whatever clients write.
+//! Memory at the quota: the count of the store bounds the memory of the process for all kinds of writes.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,

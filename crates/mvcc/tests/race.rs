@@ -199,7 +199,7 @@ fn race_with_installs(incoming: impl Fn() -> Box<dyn Backend>, home: Box<dyn Bac
     let (mut writer, leader, mut maintainer) = mvcc::open(Box::new(MemoryBackend::new()), options).unwrap();
     let (_follower, store, mut installer) = mvcc::open(home, options).unwrap();
     let is_over = AtomicBool::new(false);
-    // The hash of the same history against the same compaction is the same, whatever was installed meanwhile.
+    // The hash of the same history against the same compaction is the same, before and after an install.
     let hashes = Mutex::new(BTreeMap::new());
     #[expect(clippy::disallowed_methods, reason = "concurrent readers need threads")]
     thread::scope(|scope| {

@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let mut out = std::io::stdout();
     let (told, is_well) = if args.trace { tell(&args) } else { totals(&args) };
-    // Whoever does not read does not want to know.
+    // A closed standard output is no failure of the simulation.
     let _ = writeln!(out, "{told}");
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -108,7 +108,8 @@ fn totals(args: &Args) -> (String, bool) {
     (text, breaches.is_empty())
 }
 
-/// Processor time of this process, where the system tells it: what a run costs on a machine that has other work as well.
+/// Processor time of this process, where the system tells it: what a run costs on a machine that has other
+/// work as well.
 fn processor_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     // Behind the name, which is in brackets: user and system time are fields 14 and 15, in hundredths.

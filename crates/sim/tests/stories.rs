@@ -1,6 +1,6 @@
 //! Stories that are played with every run of the tests: short ones, of several seeds and sizes.
 //!
-//! The long stories are played by the gate, with seeds that nobody chose, and by hand.
+//! The long stories are played by the gate, with seeds from the date, and by hand.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

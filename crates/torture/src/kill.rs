@@ -4,12 +4,14 @@
 //!   cycle: start ▶ (a third of all kills: dead again before it serves) ▶ ready ▶ check ▶ load ▶ kill -9
 //! ```
 //!
-//! * Each check reads everything and holds it against all that was ever acknowledged: what was read once is the baseline of
-//!   the next check, together with the requests since, and those of unknown fate from the very first cycle on.
+//! * Each check reads everything and holds it against all that was ever acknowledged: what was read once is
+//!   the baseline of the next check, together with the requests since, and those of unknown fate from the
+//!   very first cycle on.
 //! * Three members must agree with each other as well: equal hashes of all history at the same revision.
 //! * A start that fails is a fault, also if the data are right.
 //!
-//! What a kill cannot show is what a power cut would: the kernel keeps all that was written. See `power_loss`.
+//! What a kill cannot show is what a power cut would: the kernel keeps all that was written. See
+//! `power_loss`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -104,7 +106,7 @@ impl Story {
         })
     }
 
-    /// From all members down or up, whoever is, through a check and load to the next deaths.
+    /// Starts the members that are down, checks the data, loads the cluster, and kills some or all members.
     async fn cycle(&mut self) -> Result<()> {
         self.cycles += 1;
         self.start_all()?;

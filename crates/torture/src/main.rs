@@ -99,7 +99,7 @@ struct AttackFlags {
     /// How often an attack with a bad verdict is made before it counts.
     #[arg(long, default_value_t = 1)]
     tries: u32,
-    /// A 99th percentile below so many milliseconds is good whatever it was before the attack.
+    /// A 99th percentile below so many milliseconds is good, also if it was lower before the attack.
     #[arg(long, default_value_t = 20)]
     p99_floor: u64,
     /// Real etcd, attacked in turn for comparison.

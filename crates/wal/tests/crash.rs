@@ -8,7 +8,8 @@ use common::{Chance, Model, Step, create, dir, entries, history, is_io, open, ru
 use wal::testing::{Crash, Fault, SimFs};
 use wal::{Recovery, Wal};
 
-/// What a log may hold after a crash: everything up to the last durable step, and any prefix of what came after it.
+/// What a log may hold after a crash: everything up to the last durable step, and any prefix of what came
+/// after it.
 struct Allowed {
     durable: Model,
     /// Steps since, in order.
@@ -120,7 +121,8 @@ fn calls(history: &[Step]) -> u64 {
     whole.calls()
 }
 
-/// Plays a history on a disk whose call number `call` fails, crashes that in every way, and reopens what is left.
+/// Plays a history on a disk whose call number `call` fails, crashes that in every way, and reopens what is
+/// left.
 fn fail_and_crash(seed: u64, history: &[Step], call: u64, fault: Fault) {
     let fs = SimFs::new();
     fs.fail_at(call, fault);
@@ -239,15 +241,15 @@ fn a_restart_that_is_stopped_anywhere_leaves_the_old_log_or_the_new_one() {
     assert!(old > 20 && new > 20, "{old} old and {new} new logs");
 }
 
-/// Every later call fails, whatever the disk says by now.
+/// Every later call fails, even if the disk works again.
 fn is_poisoned(wal: &mut Wal<SimFs>) -> bool {
     wal.put_state(b"never");
     let last = wal.last().index;
     wal.sync().is_err() && wal.release_before(last).is_err() && wal.restart_at(common::at(1, 1), b"").is_err()
 }
 
-/// Plays `history` on a disk that fails from `call` on, or at it only; then heals the disk and starts again on it as it
-/// is, without a crash.
+/// Plays `history` on a disk that fails from `call` on, or at it only; then heals the disk and starts again
+/// on it as it is, without a crash.
 fn fail_and_go_on(history: &[Step], call: u64, fault: Fault, lasts: bool, context: &str) {
     let fs = SimFs::new();
     match lasts {
@@ -310,8 +312,8 @@ fn a_start_on_a_full_or_failing_disk_fails_and_the_next_one_finds_everything() {
     }
 }
 
-/// One life after another on the same disk: each ends in a crash at a random call, and the next goes on from what it
-/// finds. Returns how many lives were cut short.
+/// One life after another on the same disk: each ends in a crash at a random call, and the next goes on from
+/// what it finds. Returns how many lives were cut short.
 fn lives(seed: u64, lives: u64, steps: usize) -> u64 {
     let mut chance = Chance(seed);
     let mut fs = SimFs::new();

@@ -5,7 +5,7 @@
 //! | refused | the start fails and names segment and offset |
 //! | torn | the log ends before the frame that was hit, and says that bytes were dropped |
 //! | same | the byte belongs to no frame: everything is there as it was |
-//! | silent | something differs, and nobody was told. Never |
+//! | silent | something differs without an error. Never |
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 

@@ -49,7 +49,7 @@ impl Runtimes {
     }
 }
 
-/// Lets everybody else go first: for a thread that carries a whole store while requests are waiting. Linux
+/// Gives other threads priority: for a thread that carries a whole store while requests are waiting. Linux
 /// counts niceness by thread.
 pub fn yield_to_others() {
     const NICENESS: i32 = 10;

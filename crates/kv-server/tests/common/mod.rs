@@ -238,7 +238,7 @@ impl Member {
         Some(String::from_utf8(pair.value.to_vec()).unwrap())
     }
 
-    /// Who leads, as this member sees it; 0 for nobody.
+    /// The leader, as this member sees it; 0 if there is none.
     pub async fn leader(&self) -> u64 {
         let mut client = MaintenanceClient::new(self.channel().await);
         client.status(StatusRequest {}).await.unwrap().into_inner().leader

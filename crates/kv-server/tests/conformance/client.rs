@@ -30,8 +30,8 @@ impl Client {
             Err(_) => Err(Status::deadline_exceeded(format!("no end of the call in {CALL_TIMEOUT:?}"))),
         };
         let status = ended.err().unwrap_or_else(|| Status::new(Code::Ok, ""));
-        // Go's protobuf spells the space in its errors differently from build to build, so that nobody
-        // compares them.
+        // Go's protobuf spells the space in its errors differently from build to build, so that programs do
+        // not compare them.
         let message = status.message().replace('\u{a0}', " ");
         Outcome { code: code_name(status.code()), message, answers }
     }

@@ -80,7 +80,7 @@ impl Drop for Server {
     }
 }
 
-/// Reads to the end, so that the process never waits for room in its pipe, also when nobody listens any more.
+/// Reads to the end, so that the process never waits for room in its pipe, also when no receiver is left.
 fn follow(output: impl Read + Send + 'static, lines: Sender<String>) {
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {

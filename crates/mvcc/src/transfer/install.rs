@@ -8,7 +8,7 @@
 //! * Readers use the old state until the new one is ready. The lock is held for the exchange only.
 //! * Applied index, revision and compact revision never decrease.
 //! * Changes that were not persisted are lost with the old state, also those of an unfinished entry. The
-//!   caller stops the writer meanwhile, and invalidates whatever was derived from the old state.
+//!   caller stops the writer meanwhile, and invalidates all that was derived from the old state.
 
 use std::mem;
 

@@ -9,7 +9,7 @@
 //! * The service and apply decode transactions with the same function and count levels from the same message.
 //!   So a transaction that passes the service is never too deep for apply. (prost counts levels from the
 //!   outermost message, and in the log a transaction is one level deeper.)
-//! * It accepts whatever prost accepts, with the same result. Like prost it copies no keys and no values.
+//! * It accepts all that prost accepts, with the same result. Like prost it copies no keys and no values.
 //! * `TXN_LEVELS_MAX` bounds the recursion of validation, cost, apply, encoding and drop.
 
 use api::etcdserverpb::request_op::Request;

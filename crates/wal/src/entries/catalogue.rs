@@ -11,11 +11,13 @@
 //! * From a point on, a segment holds consecutive indexes at least up to the index before the next point.
 //! * About 1,000 points per full segment: the memory of the log does not grow with its entries.
 //!
-//! What is asked of it, and what that costs: the place of an entry and its term are binary searches over points and runs; an
-//! entry appended is a push at the end, once in 64 KiB; a conflict pops from the end, a release from the front.
+//! What is asked of it, and what that costs: the place of an entry and its term are binary searches over
+//! points and runs; an entry appended is a push at the end, once in 64 KiB; a conflict pops from the end, a
+//! release from the front.
 //!
-//! Why one point per turn back suffices: a reader goes from a point to the index before the next point and not further.
-//! Entries that a conflict replaced lie behind the last index that counts, so it never comes to see them.
+//! Why one point per turn back suffices: a reader goes from a point to the index before the next point and
+//! not further. Entries that a conflict replaced lie behind the last index that counts, so it never comes to
+//! see them.
 //!
 //! Knows nothing of bytes: the writer, the recovery and the readers meet here.
 
@@ -66,7 +68,7 @@ pub(crate) struct Catalogue {
     points: VecDeque<Point>,
     /// First position of each run of one term; the first run begins at `start`.
     runs: VecDeque<Position>,
-    /// The next entry gets a point whatever its distance from the last one.
+    /// The next entry gets a point at any distance from the last one.
     point_due: bool,
 }
 
@@ -91,7 +93,8 @@ impl Catalogue {
         self.last
     }
 
-    /// Sequences of all segments, oldest first. Also how a reader learns that one was released while it was being read.
+    /// Sequences of all segments, oldest first. Also how a reader learns that one was released while it was
+    /// being read.
     pub fn segments(&self) -> impl Iterator<Item = u64> + '_ {
         self.segments.iter().map(|span| span.sequence)
     }
@@ -107,8 +110,8 @@ impl Catalogue {
         self.point_due = true;
     }
 
-    /// A stretch of the log as the writer made it, or as the recovery finds it: both go through here, so that a log
-    /// opened anew is catalogued as it was before.
+    /// A stretch of the log as the writer made it, or as the recovery finds it: both go through here, so that
+    /// a log opened anew is catalogued as it was before.
     ///
     /// An entry was synced (or found synced) at `offset` of the newest segment.
     pub fn entry(&mut self, position: Position, offset: u64) {
@@ -160,8 +163,9 @@ impl Catalogue {
         self.segments.iter().take(self.first_kept(index)).map(|span| span.sequence).collect()
     }
 
-    /// Where the log starts once those are gone, or the first few of them: `segments_max`, or as many as it takes to get
-    /// past a place where the log turned back. Only there does the base of a segment say where the log starts.
+    /// Where the log starts once those are gone, or the first few of them: `segments_max`, or as many as it
+    /// takes to get past a place where the log turned back. Only there does the base of a segment say where
+    /// the log starts.
     pub fn release_point(&self, index: LogIndex, segments_max: usize) -> Position {
         let last = self.first_kept(index);
         assert!(last < self.segments.len(), "the newest segment is never released");
@@ -176,12 +180,14 @@ impl Catalogue {
         base
     }
 
-    /// The oldest entry that is known to lie within the last `bytes` of the log up to `index`, or the first one kept if all
-    /// do. Exact to a point: at least that much of the log, and one point's spacing or one entry more, lies from there on.
+    /// The oldest entry that is known to lie within the last `bytes` of the log up to `index`, or the first
+    /// one kept if all do. Exact to a point: at least that much of the log, and one point's spacing or one
+    /// entry more, lies from there on.
     pub fn back_by(&self, index: LogIndex, bytes: u64) -> LogIndex {
         let upto = self.points.partition_point(|point| point.index <= index);
         let mut left = bytes;
-        // From the newest point backwards; what an older segment holds behind its last point is too little to count.
+        // From the newest point backwards; what an older segment holds behind its last point is too little to
+        // count.
         for at in (1..upto).rev() {
             let (older, newer) = (self.points[at - 1].place, self.points[at].place);
             let from = if older.segment == newer.segment { older.offset } else { 0 };
@@ -198,7 +204,8 @@ impl Catalogue {
         self.segments.iter().rposition(|span| span.base.index < index).unwrap_or(0)
     }
 
-    /// Forgets the oldest segments, as found by [`Catalogue::releasable`]; their entries can no longer be read.
+    /// Forgets the oldest segments, as found by [`Catalogue::releasable`]; their entries can no longer be
+    /// read.
     pub fn release(&mut self, sequences: &[u64]) {
         for &sequence in sequences {
             let released = self.segments.pop_front().expect("a log always has a segment");

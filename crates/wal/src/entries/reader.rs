@@ -1,14 +1,15 @@
 //! Old entries, read back from the segments: for followers that lag and for the replay after a restart.
 //!
 //! * A reader sees synced entries only, and every entry is verified again on its way.
-//! * The lock is held to look up a place, never across a read of the disk: the writer does not wait for readers.
+//! * The lock is held to look up a place, never across a read of the disk: the writer does not wait for
+//!   readers.
 //! * Reading goes from the nearest point of the catalogue, so up to 64 KiB are read in vain, once per call.
-//! * Files are opened for each call: a lagging follower asks for up to a megabyte at a time, against which that is
-//!   nothing, and no reader keeps a released file alive.
-//! * An entry that the log turned back over while it was being read may be given in its old form: it was synced, and its
-//!   reader must know anyway which entries are settled.
-//! * A segment may be released, and its file reused, while it is being read. Its bytes then fail to verify, as the
-//!   seed of their checksums is another's, and the reader looks the entry up anew.
+//! * Files are opened for each call: a lagging follower asks for up to a megabyte at a time, against which
+//!   that is nothing, and no reader keeps a released file alive.
+//! * An entry that the log turned back over while it was being read may be given in its old form: it was
+//!   synced, and its reader must know anyway which entries are settled.
+//! * A segment may be released, and its file reused, while it is being read. Its bytes then fail to verify,
+//!   as the seed of their checksums is another's, and the reader looks the entry up anew.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,8 +53,8 @@ impl<F: Fs> Reader<F> {
     /// Entries from `from` on, in index order: as many as fit in `payload_bytes_max`, but at least one if
     /// `from` is synced; none if `from` is beyond the synced end.
     ///
-    /// Fails with [`crate::Error::Released`] if `from` is no longer kept. An entry that the writer replaces during the
-    /// call may be given in its old form.
+    /// Fails with [`crate::Error::Released`] if `from` is no longer kept. An entry that the writer replaces
+    /// during the call may be given in its old form.
     pub fn read(&self, from: LogIndex, payload_bytes_max: usize) -> Result<Vec<OwnedEntry>> {
         let mut reading = Reading { entries: Vec::new(), next: from, payload_bytes: 0, payload_bytes_max };
         loop {
@@ -85,14 +86,16 @@ impl<F: Fs> Reader<F> {
         self.catalogue().start()
     }
 
-    /// Where the log would start if [`crate::Wal::release_before`] were called with `index` and stopped after about
-    /// `segments_max` segments: for a caller who must not ask for entries any more before they go, and does not want them
-    /// all to go at once. Releasing before the entry behind that position gives just that start.
+    /// Where the log would start if [`crate::Wal::release_before`] were called with `index` and stopped after
+    /// about `segments_max` segments: for a caller who must not ask for entries any more before they go, and
+    /// does not want them all to go at once. Releasing before the entry behind that position gives just that
+    /// start.
     pub fn release_point(&self, index: LogIndex, segments_max: usize) -> Position {
         self.catalogue().release_point(index, segments_max)
     }
 
-    /// The oldest entry within about the last `bytes` of the log up to `index`; the start if that is all of it.
+    /// The oldest entry within about the last `bytes` of the log up to `index`; the start if that is all of
+    /// it.
     pub fn back_by(&self, index: LogIndex, bytes: u64) -> LogIndex {
         self.catalogue().back_by(index, bytes)
     }
@@ -102,13 +105,14 @@ impl<F: Fs> Reader<F> {
         self.catalogue().last()
     }
 
-    /// A breach of the catalogue's laws panics on the writer's thread, which ends the log there; what readers find
-    /// is then the state before it.
+    /// A breach of the catalogue's laws panics on the writer's thread, which ends the log there; what readers
+    /// find is then the state before it.
     pub(crate) fn catalogue(&self) -> MutexGuard<'_, Catalogue> {
         self.shared.catalogue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads entries of one stretch, and of what follows it in the same segment as long as the catalogue agrees.
+    /// Reads entries of one stretch, and of what follows it in the same segment as long as the catalogue
+    /// agrees.
     fn read_stretch(&self, stretch: &Stretch, reading: &mut Reading) -> Result<Done> {
         let Shared { fs, dir, lineage, .. } = &*self.shared;
         let segment = stretch.place.segment;
@@ -119,8 +123,8 @@ impl<F: Fs> Reader<F> {
         if stretch.place.offset > bytes {
             return Err(corrupt(bytes, "the segment is cut short"));
         }
-        // The chain is not asked for: the reader comes from the middle, and recovery or this process has vouched for it. That
-        // these are the right frames, index by index, is checked below.
+        // The chain is not asked for: the reader comes from the middle, and recovery or this process has
+        // vouched for it. That these are the right frames, index by index, is checked below.
         let mut walk = Walk::new(&file, seed, stretch.place.offset, bytes, reading.chunk_bytes());
         let mut expected = stretch.first;
         while expected <= stretch.last {
@@ -162,7 +166,8 @@ enum Done {
 }
 
 impl Reading {
-    /// The next entry has come by. The first one is taken whatever its length, or a reader could never pass it.
+    /// The next entry has come by. The first one is taken at any length: a reader could never pass it
+    /// otherwise.
     fn take(&mut self, position: Position, kind: u8, payload: &[u8]) -> Done {
         let bytes = self.payload_bytes.saturating_add(payload.len());
         if !self.entries.is_empty() && bytes > self.payload_bytes_max {

@@ -26,7 +26,7 @@ fn continues(tail: &Tail<SimFile>) -> Descent {
     Descent::Continues { end: tail.end, crc: tail.crc }
 }
 
-/// Writes entries as one group, whatever sense they make.
+/// Writes entries as one group, without a check of their order.
 fn write(tail: &mut Tail<SimFile>, positions: &[Position]) {
     let mut group = Group::default();
     for &position in positions {
@@ -112,7 +112,7 @@ fn a_frame_from_another_past_is_damage() {
 #[test]
 fn a_witness_of_a_later_group_makes_damage_of_a_torn_tail() {
     for (groups, damaged, expected) in [
-        // One group of three: whatever is lost of it was never promised.
+        // One group of three: no part of it was reported as synced.
         // (The last byte of the last frame is padding, and a zero tells nothing.)
         (vec![3], 1, Ok((1, 88))),
         (vec![3], 0, Ok((0, 132))),
@@ -163,7 +163,8 @@ fn what_lies_before_an_origin_is_void_even_with_gaps() {
 #[test]
 fn a_release_cut_short_behind_a_conflict_is_finished() {
     let fs = SimFs::new();
-    // Segment 1, with entries 1 to 9, is gone already; the log turned back from 12 to 6 before it was released.
+    // Segment 1, with entries 1 to 9, is gone already; the log turned back from 12 to 6 before it was
+    // released.
     let lost = Descent::Continues { end: 5000, crc: 7 };
     let mut tail = begin(&fs, 2, at(9, 1), lost, Some(b"kept"));
     write(&mut tail, &[at(10, 1), at(11, 1), at(12, 1)]);

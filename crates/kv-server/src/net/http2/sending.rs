@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use super::account::{Account, counted};
 
-/// h2 buffers a message of this size whatever the client's window: not worth waiting for.
+/// h2 buffers a message of this size even if the client's window is closed: not worth waiting for.
 pub(super) const AT_ONCE_BYTES_MAX: usize = 64 << 10;
 
 /// Time to send a message: `grace`, and what it takes at `bytes_per_second`.

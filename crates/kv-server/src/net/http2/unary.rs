@@ -90,7 +90,7 @@ async fn wait_for_end(mut rest: RecvStream, shared: &Shared) {
 /// What the call comes to, or nothing if its client reset it. The connection has it polled when there was a
 /// reset ([`super::open`]); until then this costs nothing.
 ///
-/// The call is polled whatever its client has not taken: it may hold a place at a gate, which others wait
+/// The call is polled even if its client takes no answers: it may hold a place at a gate, which others wait
 /// for.
 async fn unless_reset<F: Future>(
     mut call: Pin<&mut F>,

@@ -174,7 +174,7 @@ pub struct Sending {
     /// Requests per second at most (0: no limit)
     #[arg(long, default_value_t = 0)]
     pub rate: u64,
-    /// Send at --rate whatever the server does; latency counts from the intended moment
+    /// Send at --rate even if the server is slower; latency counts from the intended moment
     #[arg(long)]
     pub open_loop: bool,
     #[command(flatten)]

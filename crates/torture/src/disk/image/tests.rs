@@ -1,12 +1,12 @@
-//! The disk against short stories of which everybody knows the end.
+//! The disk against short sequences of calls with a known result.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
 
 use super::*;
 use crate::disk::loss::Manner;
 
-/// Plays a story: one operation per word of `create:F:name`, `write:F:offset:text`, `cut:F:length`, `sync:F`, `begin:F`,
-/// `end`, `rename:a:b`, `remove:a`, `mkdir:F:name`, `open:F:name`.
+/// Plays a story: one operation per word of `create:F:name`, `write:F:offset:text`, `cut:F:length`, `sync:F`,
+/// `begin:F`, `end`, `rename:a:b`, `remove:a`, `mkdir:F:name`, `open:F:name`.
 fn played(story: &str) -> Disk {
     let mut disk = Disk::new();
     let mut play = |operation: Operation| disk.play(&operation).unwrap();
