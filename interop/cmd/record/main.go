@@ -77,7 +77,7 @@ func contains(names []string, name string) bool {
 func recordAll(etcd, out string, check bool, scripts []*script.Script) error {
 	var all sync.WaitGroup
 	var lock sync.Mutex
-	steps, failures := 0, 0
+	cases, steps, failures := 0, 0, 0
 	slots := make(chan struct{}, sessionsMax)
 	for _, s := range scripts {
 		slots <- struct{}{}
@@ -86,6 +86,7 @@ func recordAll(etcd, out string, check bool, scripts []*script.Script) error {
 			err := recordOne(etcd, out, check, s)
 			lock.Lock()
 			defer lock.Unlock()
+			cases += s.Cases()
 			steps += len(s.Steps)
 			if err != nil {
 				failures++
@@ -94,7 +95,7 @@ func recordAll(etcd, out string, check bool, scripts []*script.Script) error {
 		})
 	}
 	all.Wait()
-	fmt.Printf("%d scripts, %d steps, %d failed\n", len(scripts), steps, failures)
+	fmt.Printf("%d scripts, %d cases, %d steps, %d failed\n", len(scripts), cases, steps, failures)
 	if failures > 0 {
 		return fmt.Errorf("%d scripts failed", failures)
 	}

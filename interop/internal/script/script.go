@@ -12,7 +12,23 @@
 //	Txn [[129 success:{request_put:{key:"k#"}}]]  (text repeated 129 times, # counting 001, 002, ...)
 //	Raw /etcdserverpb.KV/Range "\n\x01a"          (a path and a body that no message type vouches for)
 //
+//	Repeat 1010 Put key:"a"                      (the same call, again and again; the last answer counts)
+//
+//	w = Watch create_request:{key:"a"}           (open a stream, here with its first request; or start a call)
+//	w send create_request:{key:"b"}              (one more request on it)
+//	w expect 2                                   (the next two answers, in this order)
+//	w expect 4 by watch_id                       (the next four; only those with equal watch_id are ordered)
+//	w silent                                     (no answer has arrived that no step expects, and w has not ended)
+//	w close                                      (half-close: no request follows)
+//	w end                                        (the answers that are left, and the status)
+//	w cancel                                     (reset the stream; its name is free again)
+//
+//	LeaseGrant TTL:60 => ID:$lease               (the field ID of the answer is bound to a variable, and masked)
+//	LeaseRevoke ID:$lease                        (the request takes the value)
+//	Range key:"a" => kvs.lease:$lease            (a bound field is masked only where it has the bound value)
+//
 // The request of a step is protobuf's text form. A repetition may stand anywhere, also inside a quoted string.
+// A step with a comment above it begins a case: the steps from there on, up to the next comment.
 //
 // Knows nothing of connections or recordings.
 package script
@@ -21,11 +37,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	health "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/protobuf/encoding/prototext"
-	"google.golang.org/protobuf/proto"
 )
 
 // Script is one file: its steps run in order, each one after the answer of the step before.
@@ -33,62 +44,67 @@ type Script struct {
 	Name  string
 	About string
 	Steps []Step
+	// StandIns are what the requests hold in place of a variable's value, as protobuf encodes it.
+	StandIns map[string][]byte
 }
 
-// Step is one call.
+// Act is what a step does.
+type Act string
+
+const (
+	Call   Act = ""       // one call, up to its status
+	Open   Act = "open"   // start a call under a name
+	Send   Act = "send"   // one more request
+	Expect Act = "expect" // the next answers
+	Silent Act = "silent" // no answer is left over
+	Close  Act = "close"  // half-close
+	End    Act = "end"    // the answers that are left, and the status
+	Cancel Act = "cancel" // reset by the client
+)
+
+// Step is one call, or one act on a call that has a name.
 type Step struct {
 	Why    string // the comment above the step, may be empty
 	Line   string // the step as it stands in the file, on one line
+	At     int    // the line of the file on which it begins
+	Act    Act
+	Stream string // the name of the call, unless the act is Call
 	Method Method
-	Body   []byte // the request as it goes over the wire
+	Body   []byte // the request as it goes over the wire; nil where the step sends none
+	Times  int    // how often a call is made, one after the other
+	Count  int    // how many answers are expected
+	By     string // path of the field whose equal values keep their order; empty: all answers do
+	Uses   []Slot // fields of the request that take the value of a variable
+	Binds  []Slot // fields of the answers that bind a variable, or have its value
 }
 
-// Method is what a step calls. New messages are nil where the path is not one that we know.
-type Method struct {
-	Path        string
-	Streams     bool
-	NewRequest  func() proto.Message
-	NewResponse func() proto.Message
+// Slot is a field, by its numbers from the outermost message inwards, that holds the value of a variable.
+type Slot struct {
+	Path     string `json:"path"`
+	Variable string `json:"variable"`
 }
 
-func unary[Q, R any, PQ message[Q], PR message[R]](path string) Method {
-	return Method{
-		Path:        path,
-		NewRequest:  func() proto.Message { return PQ(new(Q)) },
-		NewResponse: func() proto.Message { return PR(new(R)) },
+// Cases counts the groups of steps that begin with a comment; steps before the first comment are one too.
+func (s *Script) Cases() int {
+	cases := 0
+	for i, step := range s.Steps {
+		if step.Why != "" || i == 0 {
+			cases++
+		}
 	}
+	return cases
 }
 
-type message[T any] interface {
-	*T
-	proto.Message
-}
-
-func streaming(m Method) Method {
-	m.Streams = true
-	return m
-}
-
-// methods maps the first word of a step to what it calls.
-var methods = map[string]Method{
-	"Range":       unary[pb.RangeRequest, pb.RangeResponse]("/etcdserverpb.KV/Range"),
-	"RangeStream": streaming(unary[pb.RangeRequest, pb.RangeStreamResponse]("/etcdserverpb.KV/RangeStream")),
-	"Put":         unary[pb.PutRequest, pb.PutResponse]("/etcdserverpb.KV/Put"),
-	"DeleteRange": unary[pb.DeleteRangeRequest, pb.DeleteRangeResponse]("/etcdserverpb.KV/DeleteRange"),
-	"Txn":         unary[pb.TxnRequest, pb.TxnResponse]("/etcdserverpb.KV/Txn"),
-	"Compact":     unary[pb.CompactionRequest, pb.CompactionResponse]("/etcdserverpb.KV/Compact"),
-	"HashKV":      unary[pb.HashKVRequest, pb.HashKVResponse]("/etcdserverpb.Maintenance/HashKV"),
-	"Alarm":       unary[pb.AlarmRequest, pb.AlarmResponse]("/etcdserverpb.Maintenance/Alarm"),
-	"Status":      unary[pb.StatusRequest, pb.StatusResponse]("/etcdserverpb.Maintenance/Status"),
-	"MemberList":  unary[pb.MemberListRequest, pb.MemberListResponse]("/etcdserverpb.Cluster/MemberList"),
-	"LeaseGrant":  unary[pb.LeaseGrantRequest, pb.LeaseGrantResponse]("/etcdserverpb.Lease/LeaseGrant"),
-	"LeaseRevoke": unary[pb.LeaseRevokeRequest, pb.LeaseRevokeResponse]("/etcdserverpb.Lease/LeaseRevoke"),
-	"HealthCheck": unary[health.HealthCheckRequest, health.HealthCheckResponse]("/grpc.health.v1.Health/Check"),
+// parser holds what a step may refer to.
+type parser struct {
+	streams   map[string]*stream
+	variables map[string]variable
 }
 
 // Parse reads one file. An error names the line on which the step begins.
 func Parse(name, text string) (*Script, error) {
 	s := &Script{Name: name}
+	p := parser{map[string]*stream{}, map[string]variable{}}
 	var comment []string
 	lines := strings.Split(text, "\n")
 	for i := 0; i < len(lines); i++ {
@@ -103,50 +119,67 @@ func Parse(name, text string) (*Script, error) {
 		case strings.HasPrefix(line, "#"):
 			comment = append(comment, strings.TrimSpace(line[1:]))
 		case line[0] == ' ' || line[0] == '\t':
-			return nil, fmt.Errorf("%s:%d: a continuation without a step", name, i+1)
+			return nil, fmt.Errorf("%s.txt:%d: a continuation without a step", name, i+1)
 		default:
 			begin := i
 			for i+1 < len(lines) && strings.HasPrefix(lines[i+1], " ") {
 				i++
 				line += " " + strings.TrimSpace(lines[i])
 			}
-			step, err := parseStep(line)
+			step, err := p.parseStep(line)
 			if err != nil {
-				return nil, fmt.Errorf("%s:%d: %w", name, begin+1, err)
+				return nil, fmt.Errorf("%s.txt:%d: %w", name, begin+1, err)
 			}
-			step.Why = strings.Join(comment, " ")
+			step.Why, step.At = strings.Join(comment, " "), begin+1
 			comment = nil
 			s.Steps = append(s.Steps, step)
 		}
 	}
 	if len(s.Steps) == 0 {
-		return nil, fmt.Errorf("%s: no step", name)
+		return nil, fmt.Errorf("%s.txt: no step", name)
 	}
+	s.StandIns = p.standIns()
 	return s, nil
 }
 
-func parseStep(line string) (Step, error) {
-	verb, rest, _ := strings.Cut(line, " ")
-	step := Step{Line: line}
+func (p *parser) parseStep(line string) (Step, error) {
+	step := Step{Line: line, Times: 1}
+	asked, slots, binds := strings.Cut(line, " => ")
+	verb, rest, _ := strings.Cut(asked, " ")
+	var err error
+	if verb == "Repeat" {
+		times, call, _ := strings.Cut(rest, " ")
+		if step.Times, err = strconv.Atoi(times); err != nil || step.Times < 1 || step.Times > repetitions {
+			return step, fmt.Errorf("%q is no number of calls", times)
+		}
+		verb, rest, _ = strings.Cut(call, " ")
+	}
+	switch _, known := methods[verb]; {
+	case known || verb == "Raw":
+		err = p.parseCall(&step, verb, rest)
+	case step.Times == 1 && (p.streams[verb] != nil || strings.HasPrefix(rest, "= ")):
+		err = p.parseAct(&step, verb, rest)
+	default:
+		err = fmt.Errorf("no method and no stream is called %q", verb)
+	}
+	if err == nil && binds {
+		err = p.parseBinds(&step, slots)
+	}
+	return step, err
+}
+
+// parseCall reads a method and its request.
+func (p *parser) parseCall(step *Step, verb, rest string) error {
 	text, err := expand(rest)
 	if err != nil {
-		return step, err
+		return err
 	}
 	if verb == "Raw" {
 		step.Method, step.Body, err = parseRaw(text)
-		return step, err
+		return err
 	}
-	method, known := methods[verb]
-	if !known {
-		return step, fmt.Errorf("no method is called %q", verb)
-	}
-	step.Method = method
-	request := method.NewRequest()
-	if err := prototext.Unmarshal([]byte(text), request); err != nil {
-		return step, err
-	}
-	step.Body, err = proto.MarshalOptions{Deterministic: true}.Marshal(request)
-	return step, err
+	step.Method = methods[verb]
+	return p.parseRequest(step, text)
 }
 
 // parseRaw reads `/path "quoted bytes"`. A path that we know keeps its types, so that the answer can be shown.

@@ -53,15 +53,68 @@ func TestARawStepSendsExactlyItsBytes(t *testing.T) {
 
 func TestWhatCannotBeReadNamesItsLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"Put key:\"a\"\nPet key:\"a\"": "test:2: no method",
-		"\n\nPut [[x y]]":              "test:3: bad repetition",
-		"  limit:3":                    "test:1: a continuation",
-		"Raw /a.B/C nothing":           "test:1: body of a raw step",
-		"# only talk":                  "test: no step",
-		"Put key:\"[[9999999 x]]\"":    "bad repetition",
+		"Put key:\"a\"\nPet key:\"a\"":  "test.txt:2: no method",
+		"\n\nPut [[x y]]":               "test.txt:3: bad repetition",
+		"  limit:3":                     "test.txt:1: a continuation",
+		"Raw /a.B/C nothing":            "test.txt:1: body of a raw step",
+		"# only talk":                   "test.txt: no step",
+		"Repeat none Put key:\"a\"":     "test.txt:1: \"none\" is no number of calls",
+		"\nw send progress_request:{}":  "test.txt:2: no method and no stream",
+		"w = Pet":                       "test.txt:1: no method is called",
+		"w = Watch\nw = Watch":          "test.txt:2: w is open already",
+		"Put = Watch":                   "test.txt:1:",
+		"w = Watch\nw wave":             "test.txt:2: \"wave\" is nothing",
+		"w = Watch\nw expect 0":         "test.txt:2: \"0\" is not a number",
+		"w = Watch\nw expect 2 by nose": "test.txt:2: WatchResponse has no field",
+		"w = Watch\nw close\nw send":    "test.txt:3: w takes no further request",
+		"w = Watch\nw end\nw expect 1":  "test.txt:3: no method and no stream",
+		"l = Lock name:\"a\"\nl send":   "test.txt:2: l takes no further request",
+		"w = Watch => watch_id:$id":     "test.txt:1: a step without answers",
+		"LeaseRevoke ID:$lease":         "test.txt:1: $lease is not bound",
+		"LeaseGrant TTL:5 => ID":        "test.txt:1: \"ID\" is not field:$variable",
+		"LeaseGrant TTL:5 => no:$x":     "test.txt:1: LeaseGrantResponse has no field",
+		"LeaseGrant TTL:5 => header:$x": "test.txt:1: \"header\" is a message",
+		"Put key:\"[[9999999 x]]\"":     "bad repetition",
 	} {
 		if _, err := Parse("test", text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+func TestAnActBelongsToTheStreamThatWasOpened(t *testing.T) {
+	s := parse(t, "w = Watch create_request:{key:\"a\"}\nw expect 2 by watch_id\nw close\nw silent\nw end\nw = Watch\nw cancel\n")
+	var acts []string
+	for _, step := range s.Steps {
+		acts = append(acts, string(step.Act))
+		if step.Stream != "w" || step.Method.Path != "/etcdserverpb.Watch/Watch" {
+			t.Errorf("%+v", step)
+		}
+	}
+	if got := strings.Join(acts, " "); got != "open expect close silent end open cancel" {
+		t.Error(got)
+	}
+	if s.Steps[1].Count != 2 || s.Steps[1].By != "2" || s.Steps[0].Body == nil || s.Steps[5].Body != nil {
+		t.Errorf("%+v", s.Steps)
+	}
+}
+
+func TestAVariableIsUsedWhereItsStandInIs(t *testing.T) {
+	s := parse(t, "Lock name:\"a\" => key:$key\nRange key:$key => kvs.lease:$lease\nPut key:$key value:\"v\" lease:$lease\n")
+	put := s.Steps[2]
+	if len(put.Uses) != 2 || put.Uses[0] != (Slot{"1", "key"}) || put.Uses[1] != (Slot{"3", "lease"}) {
+		t.Errorf("%+v", put.Uses)
+	}
+	if binds := s.Steps[1].Binds; len(binds) != 1 || binds[0] != (Slot{"2.6", "lease"}) {
+		t.Errorf("%+v", binds)
+	}
+	if len(s.StandIns) != 2 || !strings.Contains(string(put.Body), string(s.StandIns["lease"])) {
+		t.Errorf("%v", s.StandIns)
+	}
+}
+
+func TestACaseBeginsWithAComment(t *testing.T) {
+	if got := parse(t, "Put key:\"a\"\n# one\nPut key:\"a\"\nPut key:\"a\"\n# two\nPut key:\"a\"\n").Cases(); got != 3 {
+		t.Error(got)
 	}
 }

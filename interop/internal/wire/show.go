@@ -13,6 +13,12 @@ import (
 // shownMax is how many bytes of one string a person gets to see; the exact bytes stand beside it anyway.
 const shownMax = 80
 
+// A list with more elements than listMax is shown by its first listShown.
+const (
+	listMax   = 256
+	listShown = 8
+)
+
 // levelsMax is how many messages inside one another are shown: readers of JSON bound nesting, and a person stops before.
 const levelsMax = 24
 
@@ -59,6 +65,10 @@ func showList(out *bytes.Buffer, field protoreflect.FieldDescriptor, list protor
 	for i := 0; i < list.Len(); i++ {
 		if i > 0 {
 			out.WriteByte(',')
+		}
+		if list.Len() > listMax && i == listShown {
+			fmt.Fprintf(out, "\"… (%d elements)\"", list.Len())
+			break
 		}
 		showValue(out, field, list.Get(i), levels)
 	}

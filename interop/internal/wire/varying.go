@@ -19,7 +19,14 @@ type Field struct {
 	Path string `json:"path"`
 	Name string `json:"name"`
 	Why  string `json:"why"`
+	// CountsDownFrom is the path of a field beside it: a number at most countedMax below that one is masked by it.
+	CountsDownFrom string `json:"counts_down_from,omitempty"`
+	// Unordered: the elements of the list are sorted, and kept as they are.
+	Unordered bool `json:"unordered,omitempty"`
 }
+
+// countedMax is how many seconds a lease may have lost between two steps of a script, on a busy machine.
+const countedMax = 10
 
 const (
 	whyIdentity = "ids are hashes of the member's own addresses"
@@ -28,9 +35,9 @@ const (
 
 func header(prefix string) []Field {
 	return []Field{
-		{prefix + "1.1", "header.cluster_id", whyIdentity},
-		{prefix + "1.2", "header.member_id", whyIdentity},
-		{prefix + "1.4", "header.raft_term", whyTerm},
+		{Path: prefix + "1.1", Name: "header.cluster_id", Why: whyIdentity},
+		{Path: prefix + "1.2", Name: "header.member_id", Why: whyIdentity},
+		{Path: prefix + "1.4", Name: "header.raft_term", Why: whyTerm},
 	}
 }
 
@@ -41,18 +48,22 @@ func Varying(path string) []Field {
 		return header("1.")
 	case "/etcdserverpb.Maintenance/Status":
 		return append(header(""),
-			Field{"3", "dbSize", "depends on the form of the store's files"},
-			Field{"9", "dbSizeInUse", "depends on the form of the store's files"},
-			Field{"8", "errors", "protobuf's text form is spaced at random, by the build"},
-			Field{"4", "leader", whyIdentity},
-			Field{"5", "raftIndex", "counts entries of each server's own making too"},
-			Field{"7", "raftAppliedIndex", "counts entries of each server's own making too"},
-			Field{"6", "raftTerm", whyTerm})
+			Field{Path: "3", Name: "dbSize", Why: "depends on the form of the store's files"},
+			Field{Path: "9", Name: "dbSizeInUse", Why: "depends on the form of the store's files"},
+			Field{Path: "8", Name: "errors", Why: "protobuf's text form is spaced at random, by the build"},
+			Field{Path: "4", Name: "leader", Why: whyIdentity},
+			Field{Path: "5", Name: "raftIndex", Why: "counts entries of each server's own making too"},
+			Field{Path: "7", Name: "raftAppliedIndex", Why: "counts entries of each server's own making too"},
+			Field{Path: "6", Name: "raftTerm", Why: whyTerm})
 	case "/etcdserverpb.Cluster/MemberList":
 		return append(header(""),
-			Field{"2.1", "members.ID", whyIdentity},
-			Field{"2.3", "members.peerURLs", "free ports are taken"},
-			Field{"2.4", "members.clientURLs", "free ports are taken"})
+			Field{Path: "2.1", Name: "members.ID", Why: whyIdentity},
+			Field{Path: "2.3", Name: "members.peerURLs", Why: "free ports are taken"},
+			Field{Path: "2.4", Name: "members.clientURLs", Why: "free ports are taken"})
+	case "/etcdserverpb.Lease/LeaseTimeToLive":
+		return append(header(""),
+			Field{Path: "3", Name: "TTL", Why: "time passes", CountsDownFrom: "4"},
+			Field{Path: "5", Name: "keys", Why: "they come in the order of a hash map", Unordered: true})
 	case "/grpc.health.v1.Health/Check":
 		return []Field{}
 	default:
@@ -65,7 +76,14 @@ func Varying(path string) []Field {
 func Mask(message []byte, fields []Field) []byte {
 	tree := node{}
 	for _, field := range fields {
-		tree.add(strings.Split(field.Path, "."))
+		switch {
+		case field.CountsDownFrom != "":
+			message = maskCounted(message, field)
+		case field.Unordered:
+			message = sorted(message, field.Path)
+		default:
+			tree.add(strings.Split(field.Path, "."))
+		}
 	}
 	masked, err := tree.mask(message)
 	if err != nil {

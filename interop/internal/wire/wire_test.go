@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -80,5 +81,43 @@ func TestShowIsForReaders(t *testing.T) {
 	}
 	if got := string(Show(&pb.RangeRequest{}, []byte("\n\xffa"))); got != "\"\\nÿa\"" {
 		t.Errorf("no message: %s", got)
+	}
+}
+
+func TestATimeThatIsLeftIsMaskedOnlyCloseBelowTheWhole(t *testing.T) {
+	for left, want := range map[int64]int64{60: 60, 50: 60, 49: 49, 61: 61, -1: -1} {
+		masked := Mask(encode(t, &pb.LeaseTimeToLiveResponse{TTL: left, GrantedTTL: 60}),
+			Varying("/etcdserverpb.Lease/LeaseTimeToLive"))
+		var got pb.LeaseTimeToLiveResponse
+		if err := proto.Unmarshal(masked, &got); err != nil || got.TTL != want {
+			t.Errorf("%d: %v %v", left, &got, err)
+		}
+	}
+}
+
+func TestKeysOfALeaseAreComparedInAnyOrder(t *testing.T) {
+	masked := func(keys ...string) []byte {
+		message := &pb.LeaseTimeToLiveResponse{ID: 1}
+		for _, key := range keys {
+			message.Keys = append(message.Keys, []byte(key))
+		}
+		return Mask(encode(t, message), Varying("/etcdserverpb.Lease/LeaseTimeToLive"))
+	}
+	if !bytes.Equal(masked("a", "b"), masked("b", "a")) || bytes.Equal(masked("a", "b"), masked("a", "c")) {
+		t.Error("keys are compared as a list")
+	}
+}
+
+func TestAFieldIsFoundAndReplacedInsideMessages(t *testing.T) {
+	message := encode(t, &pb.PutResponse{Header: &pb.ResponseHeader{Revision: 300}})
+	if got := First(message, "1.3"); !bytes.Equal(got, protowire.AppendVarint(nil, 300)) {
+		t.Errorf("%q", got)
+	}
+	replaced := Replace(message, "1.3", func([]byte, protowire.Type) []byte { return []byte{5} })
+	if !bytes.Equal(replaced, encode(t, &pb.PutResponse{Header: &pb.ResponseHeader{Revision: 5}})) {
+		t.Errorf("%q", replaced)
+	}
+	if First(message, "2") != nil || !bytes.Equal(Replace([]byte("\xff"), "1", nil), []byte("\xff")) {
+		t.Error("what is not there was found")
 	}
 }

@@ -1,17 +1,26 @@
-//! A gRPC client that neither encodes nor decodes: bytes in, bytes out.
+//! A gRPC client that neither encodes nor decodes: bytes in, bytes out. Calls go on while others are made.
 
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
 use http::uri::PathAndQuery;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
-use crate::recording::{Outcome, Step};
+use crate::recording::Outcome;
 
-/// Long enough for a slow machine, short enough that a call without an answer is found out.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Above the expiry of the shortest lease on a slow machine, short enough that a call without an answer is
+/// found out.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+/// Answers that wait to be expected: more than any script lets arrive. Beyond it the stream waits.
+const ARRIVALS_MAX: usize = 4096;
+/// Requests that wait to be sent: a script expects an answer after a few. Beyond it the test fails.
+const REQUESTS_MAX: usize = 64;
 
 pub struct Client(tonic::client::Grpc<Channel>);
 
@@ -22,31 +31,142 @@ impl Client {
         Ok(Self(tonic::client::Grpc::new(channel).max_decoding_message_size(usize::MAX)))
     }
 
-    /// Sends the recorded request and waits for the end of the call.
-    pub async fn call(&mut self, step: &Step) -> Outcome {
-        let mut answers = Vec::new();
-        let ended = match tokio::time::timeout(CALL_TIMEOUT, self.exchange(step, &mut answers)).await {
-            Ok(ended) => ended,
-            Err(_) => Err(Status::deadline_exceeded(format!("no end of the call in {CALL_TIMEOUT:?}"))),
-        };
-        let status = ended.err().unwrap_or_else(|| Status::new(Code::Ok, ""));
-        // Go's protobuf spells the space in its errors differently from build to build, so that programs do
-        // not compare them.
-        let message = status.message().replace('\u{a0}', " ");
-        Outcome { code: code_name(status.code()), message, answers }
+    /// Sends one request and waits for the end of the call.
+    pub async fn call(&self, method: &str, request: Bytes) -> Outcome {
+        self.open(method, Some(request), Requests::One).end().await
     }
 
-    /// Every call is taken as one that streams: a single answer is a stream of one message.
-    async fn exchange(&mut self, step: &Step, answers: &mut Vec<Bytes>) -> Result<(), Status> {
-        let path: PathAndQuery = step.method.parse().expect("recorded methods are paths");
-        self.0.ready().await.map_err(|error| Status::unavailable(format!("connection: {error}")))?;
-        let response = self.0.server_streaming(Request::new(step.request_bytes()), path, PassThrough).await?;
-        let mut messages = response.into_inner();
-        while let Some(message) = messages.message().await? {
-            answers.push(message);
+    /// Starts a call that goes on while others are made.
+    pub fn open(&self, method: &str, request: Option<Bytes>, requests: Requests) -> Stream {
+        let path: PathAndQuery = method.parse().expect("recorded methods are paths");
+        let (sender, to_send) = mpsc::channel(REQUESTS_MAX);
+        let (arrived, arrivals) = mpsc::channel(ARRIVALS_MAX);
+        let mut grpc = self.0.clone();
+        let task = tokio::spawn(async move {
+            let ended = exchange(&mut grpc, path, to_send, &arrived).await;
+            let status = ended.err().unwrap_or_else(|| Status::new(Code::Ok, ""));
+            // The receiver is gone only where the script has ended.
+            let _ = arrived.send(Arrival::End(status)).await;
+        });
+        let mut stream = Stream { requests: Some(sender), arrivals, task };
+        if let Some(request) = request {
+            stream.send(request);
         }
-        Ok(())
+        if requests == Requests::One {
+            stream.close();
+        }
+        stream
     }
+}
+
+/// How many requests a call takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Requests {
+    One,
+    Any,
+}
+
+/// An answer, or the end of the call.
+enum Arrival {
+    Answer(Bytes),
+    End(Status),
+}
+
+/// A call under way. Answers are kept until they are taken.
+pub struct Stream {
+    requests: Option<mpsc::Sender<Bytes>>,
+    arrivals: mpsc::Receiver<Arrival>,
+    task: JoinHandle<()>,
+}
+
+impl Stream {
+    /// Does not fail when the server has ended the call: the status comes after the answers.
+    pub fn send(&mut self, request: Bytes) {
+        let requests = self.requests.as_ref().expect("scripts send nothing after a half-close");
+        let full = matches!(requests.try_send(request), Err(TrySendError::Full(_)));
+        assert!(!full, "a script sends more than {REQUESTS_MAX} requests that the server does not take");
+    }
+
+    /// Half-closes the call.
+    pub fn close(&mut self) {
+        self.requests = None;
+    }
+
+    /// Resets the call.
+    pub fn cancel(&self) {
+        self.task.abort();
+    }
+
+    /// Takes this many answers, or fewer and the status where the call ends before.
+    pub async fn take(&mut self, count: usize) -> Outcome {
+        let mut outcome = Outcome::default();
+        while outcome.answers.len() < count && self.take_one(&mut outcome).await {}
+        outcome
+    }
+
+    /// Takes the answers that are left, and the status.
+    pub async fn end(&mut self) -> Outcome {
+        let mut outcome = Outcome::default();
+        while self.take_one(&mut outcome).await {}
+        outcome
+    }
+
+    /// Takes what has arrived and was not taken: nothing, where the server is silent.
+    pub fn arrived(&mut self) -> Outcome {
+        let mut outcome = Outcome::default();
+        while let Ok(arrival) = self.arrivals.try_recv() {
+            outcome.add(arrival);
+        }
+        outcome
+    }
+
+    async fn take_one(&mut self, outcome: &mut Outcome) -> bool {
+        match tokio::time::timeout(ANSWER_TIMEOUT, self.arrivals.recv()).await {
+            Ok(Some(arrival)) => outcome.add(arrival),
+            Ok(None) => outcome.add(Arrival::End(Status::unknown("the call ended before"))),
+            Err(_) => {
+                let text = format!("no answer and no end of the call in {ANSWER_TIMEOUT:?}");
+                outcome.add(Arrival::End(Status::deadline_exceeded(text)))
+            }
+        }
+    }
+}
+
+impl Outcome {
+    /// False at the end of the call.
+    fn add(&mut self, arrival: Arrival) -> bool {
+        match arrival {
+            Arrival::Answer(answer) => {
+                self.answers.push(answer);
+                true
+            }
+            Arrival::End(status) => {
+                self.code = code_name(status.code());
+                // Go's protobuf spells the space in its errors differently from build to build; clients do
+                // not compare them.
+                self.message = status.message().replace('\u{a0}', " ");
+                false
+            }
+        }
+    }
+}
+
+/// Every call is made as one that streams both ways: one message is a stream too.
+async fn exchange(
+    grpc: &mut tonic::client::Grpc<Channel>,
+    path: PathAndQuery,
+    to_send: mpsc::Receiver<Bytes>,
+    arrived: &mpsc::Sender<Arrival>,
+) -> Result<(), Status> {
+    grpc.ready().await.map_err(|error| Status::unavailable(format!("connection: {error}")))?;
+    let requests = Request::new(ReceiverStream::new(to_send));
+    let mut messages = grpc.streaming(requests, path, PassThrough).await?.into_inner();
+    while let Some(message) = messages.message().await? {
+        if arrived.send(Arrival::Answer(message)).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Codes as gRPC's Go implementation prints them, which the recordings use.

@@ -4,8 +4,12 @@ use std::fmt::{Debug, Write};
 
 use api::etcdserverpb::{
     AlarmResponse, CompactionResponse, DeleteRangeResponse, HashKvResponse, LeaseGrantResponse,
+    LeaseKeepAliveResponse, LeaseLeasesResponse, LeaseRevokeResponse, LeaseTimeToLiveResponse,
     MemberListResponse, PutResponse, RangeResponse, RangeStreamResponse, StatusResponse, TxnResponse,
+    WatchResponse,
 };
+use api::v3electionpb::{CampaignResponse, LeaderResponse, ProclaimResponse, ResignResponse};
+use api::v3lockpb::{LockResponse, UnlockResponse};
 use bytes::Bytes;
 
 use crate::recording::{Outcome, Step};
@@ -20,7 +24,7 @@ const LINE_BYTES_MAX: usize = 160;
 pub fn difference(
     script: &str,
     number: usize,
-    step: &Step,
+    (step, method): (&Step, &str),
     why: &str,
     expected: &Outcome,
     actual: &Outcome,
@@ -29,8 +33,10 @@ pub fn difference(
     if !step.why.is_empty() {
         let _ = writeln!(text, "   # {}", step.why);
     }
-    let _ = writeln!(text, "   request {}", shorten(&step.request.to_string()));
-    let (shown, also_shown) = (show(&step.method, expected), show(&step.method, actual));
+    if !step.request.is_null() {
+        let _ = writeln!(text, "   request {}", shorten(&step.request.to_string()));
+    }
+    let (shown, also_shown) = (show(method, expected), show(method, actual));
     if shown == also_shown {
         // Two encodings of one message: only the bytes tell them apart.
         return text + &compare(&raw(expected), &raw(actual));
@@ -39,9 +45,10 @@ pub fn difference(
 }
 
 fn show(method: &str, outcome: &Outcome) -> Vec<String> {
-    let mut lines = vec![match outcome.message.as_str() {
-        "" => outcome.code.clone(),
-        message => format!("{}: {message}", outcome.code),
+    let mut lines = vec![match (outcome.code.as_str(), outcome.message.as_str()) {
+        ("", _) => format!("{} answers, and the call goes on", outcome.answers.len()),
+        (code, "") => code.to_owned(),
+        (code, message) => format!("{code}: {message}"),
     }];
     for answer in &outcome.answers {
         lines.extend(show_answer(method, answer).lines().map(shorten));
@@ -73,6 +80,17 @@ fn show_answer(method: &str, bytes: &Bytes) -> String {
         "Status" => decoded::<StatusResponse>(bytes),
         "MemberList" => decoded::<MemberListResponse>(bytes),
         "LeaseGrant" => decoded::<LeaseGrantResponse>(bytes),
+        "LeaseRevoke" => decoded::<LeaseRevokeResponse>(bytes),
+        "LeaseTimeToLive" => decoded::<LeaseTimeToLiveResponse>(bytes),
+        "LeaseLeases" => decoded::<LeaseLeasesResponse>(bytes),
+        "LeaseKeepAlive" => decoded::<LeaseKeepAliveResponse>(bytes),
+        "Watch" => decoded::<WatchResponse>(bytes),
+        "Lock" => decoded::<LockResponse>(bytes),
+        "Unlock" => decoded::<UnlockResponse>(bytes),
+        "Campaign" => decoded::<CampaignResponse>(bytes),
+        "Proclaim" => decoded::<ProclaimResponse>(bytes),
+        "Leader" | "Observe" => decoded::<LeaderResponse>(bytes),
+        "Resign" => decoded::<ResignResponse>(bytes),
         _ => format!("{bytes:?}"),
     }
 }

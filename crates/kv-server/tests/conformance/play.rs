@@ -1,0 +1,118 @@
+//! Carries the steps of one recording out against a server.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use crate::client::{Client, Requests, Stream};
+use crate::fields;
+use crate::recording::{Act, Outcome, Recording, Slot, Step};
+
+pub struct Player<'a> {
+    recording: &'a Recording,
+    client: Client,
+    /// The calls under way, by the names that the script gives them.
+    streams: HashMap<&'a str, Stream>,
+    /// The values of variables, as they are encoded.
+    bound: HashMap<&'a str, Bytes>,
+}
+
+impl<'a> Player<'a> {
+    pub fn new(recording: &'a Recording, client: Client) -> Self {
+        Self { recording, client, streams: HashMap::new(), bound: HashMap::new() }
+    }
+
+    /// Carries one step out. What varies from run to run is masked in what it returns.
+    pub async fn play(&mut self, position: usize) -> Outcome {
+        let step = &self.recording.steps[position];
+        let request = step.request_bytes().map(|request| self.substituted(request, &step.uses));
+        let mut outcome = match (step.act, self.streams.get_mut(step.stream.as_str())) {
+            (Act::Call, _) => self.call(step, request.unwrap_or_default()).await,
+            (Act::Open, _) => {
+                let requests = if step.sends { Requests::Any } else { Requests::One };
+                let stream = self.client.open(&step.method, request, requests);
+                self.streams.insert(&step.stream, stream);
+                Outcome::default()
+            }
+            (act, Some(stream)) => self::act(act, step, request, stream).await,
+            (_, None) => panic!("{}: {} is not open", self.recording.script, step.stream),
+        };
+        if let Some(path) = &step.ordered_by {
+            outcome.answers.sort_by_cached_key(|answer| fields::first(answer, path).unwrap_or_default());
+        }
+        self.bind(&outcome, &step.binds);
+        for answer in &mut outcome.answers {
+            *answer = self.masked(answer, &step.binds);
+        }
+        outcome.masked(self.recording.varying(self.recording.method_of(position)))
+    }
+
+    /// Makes the call as often as the step says, up to the first that fails.
+    async fn call(&self, step: &Step, request: Bytes) -> Outcome {
+        let mut outcome = self.client.call(&step.method, request.clone()).await;
+        for _ in 1..step.times {
+            if outcome.code != "OK" {
+                break;
+            }
+            outcome = self.client.call(&step.method, request.clone()).await;
+        }
+        outcome
+    }
+
+    /// What has arrived on any stream without being expected, and cancels all of them.
+    pub fn finish(&mut self) -> Vec<(String, Outcome)> {
+        let mut left = Vec::new();
+        for (name, mut stream) in self.streams.drain() {
+            let arrived = stream.arrived();
+            if arrived != Outcome::default() {
+                left.push((name.to_owned(), arrived));
+            }
+            stream.cancel();
+        }
+        left
+    }
+
+    fn substituted(&self, mut request: Bytes, uses: &[Slot]) -> Bytes {
+        for Slot { path, variable } in uses {
+            let (stand_in, value) = (self.recording.stand_in(variable), self.bound.get(variable.as_str()));
+            request = fields::replace(&request, path, &mut |found, _| match value {
+                Some(value) if stand_in.as_ref() == Some(found) => value.clone(),
+                _ => found.clone(),
+            });
+        }
+        request
+    }
+
+    /// Variables without a value get the first one on their path. Where there is none, the answer differs
+    /// from the recorded one, and the step fails.
+    fn bind(&mut self, outcome: &Outcome, binds: &'a [Slot]) {
+        for Slot { path, variable } in binds {
+            let value = outcome.answers.iter().find_map(|answer| fields::first(answer, path));
+            if let (Some(value), false) = (value, self.bound.contains_key(variable.as_str())) {
+                self.bound.insert(variable, value);
+            }
+        }
+    }
+
+    fn masked(&self, answer: &Bytes, binds: &[Slot]) -> Bytes {
+        binds.iter().fold(answer.clone(), |answer, Slot { path, variable }| {
+            let value = self.bound.get(variable.as_str());
+            fields::replace(&answer, path, &mut |found, kind| {
+                if value == Some(found) { fields::masked(kind) } else { found.clone() }
+            })
+        })
+    }
+}
+
+async fn act(act: Act, step: &Step, request: Option<Bytes>, stream: &mut Stream) -> Outcome {
+    match act {
+        Act::Expect => return stream.take(step.answers()).await,
+        Act::End => return stream.end().await,
+        Act::Silent => return stream.arrived(),
+        Act::Send => stream.send(request.unwrap_or_default()),
+        Act::Close => stream.close(),
+        Act::Cancel => stream.cancel(),
+        Act::Call | Act::Open => unreachable!("these need no stream that is open"),
+    }
+    Outcome::default()
+}

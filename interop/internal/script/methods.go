@@ -1,0 +1,73 @@
+package script
+
+import (
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	election "go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
+	lock "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
+	health "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// Method is what a step calls. New messages are nil where the path is not one that we know.
+type Method struct {
+	Path        string
+	Streams     bool // any number of answers
+	Sends       bool // any number of requests
+	NewRequest  func() proto.Message
+	NewResponse func() proto.Message
+}
+
+func unary[Q, R any, PQ message[Q], PR message[R]](path string) Method {
+	return Method{
+		Path:        path,
+		NewRequest:  func() proto.Message { return PQ(new(Q)) },
+		NewResponse: func() proto.Message { return PR(new(R)) },
+	}
+}
+
+type message[T any] interface {
+	*T
+	proto.Message
+}
+
+func streaming(m Method) Method {
+	m.Streams = true
+	return m
+}
+
+func bidirectional(m Method) Method {
+	m.Streams, m.Sends = true, true
+	return m
+}
+
+// methods maps the first word of a step to what it calls.
+var methods = map[string]Method{
+	"Range":       unary[pb.RangeRequest, pb.RangeResponse]("/etcdserverpb.KV/Range"),
+	"RangeStream": streaming(unary[pb.RangeRequest, pb.RangeStreamResponse]("/etcdserverpb.KV/RangeStream")),
+	"Put":         unary[pb.PutRequest, pb.PutResponse]("/etcdserverpb.KV/Put"),
+	"DeleteRange": unary[pb.DeleteRangeRequest, pb.DeleteRangeResponse]("/etcdserverpb.KV/DeleteRange"),
+	"Txn":         unary[pb.TxnRequest, pb.TxnResponse]("/etcdserverpb.KV/Txn"),
+	"Compact":     unary[pb.CompactionRequest, pb.CompactionResponse]("/etcdserverpb.KV/Compact"),
+	"HashKV":      unary[pb.HashKVRequest, pb.HashKVResponse]("/etcdserverpb.Maintenance/HashKV"),
+	"Alarm":       unary[pb.AlarmRequest, pb.AlarmResponse]("/etcdserverpb.Maintenance/Alarm"),
+	"Status":      unary[pb.StatusRequest, pb.StatusResponse]("/etcdserverpb.Maintenance/Status"),
+	"MemberList":  unary[pb.MemberListRequest, pb.MemberListResponse]("/etcdserverpb.Cluster/MemberList"),
+	"HealthCheck": unary[health.HealthCheckRequest, health.HealthCheckResponse]("/grpc.health.v1.Health/Check"),
+
+	"LeaseGrant":      unary[pb.LeaseGrantRequest, pb.LeaseGrantResponse]("/etcdserverpb.Lease/LeaseGrant"),
+	"LeaseRevoke":     unary[pb.LeaseRevokeRequest, pb.LeaseRevokeResponse]("/etcdserverpb.Lease/LeaseRevoke"),
+	"LeaseTimeToLive": unary[pb.LeaseTimeToLiveRequest, pb.LeaseTimeToLiveResponse]("/etcdserverpb.Lease/LeaseTimeToLive"),
+	"LeaseLeases":     unary[pb.LeaseLeasesRequest, pb.LeaseLeasesResponse]("/etcdserverpb.Lease/LeaseLeases"),
+	"LeaseKeepAlive":  bidirectional(unary[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]("/etcdserverpb.Lease/LeaseKeepAlive")),
+
+	"Watch": bidirectional(unary[pb.WatchRequest, pb.WatchResponse]("/etcdserverpb.Watch/Watch")),
+
+	"Lock":   unary[lock.LockRequest, lock.LockResponse]("/v3lockpb.Lock/Lock"),
+	"Unlock": unary[lock.UnlockRequest, lock.UnlockResponse]("/v3lockpb.Lock/Unlock"),
+
+	"Campaign": unary[election.CampaignRequest, election.CampaignResponse]("/v3electionpb.Election/Campaign"),
+	"Proclaim": unary[election.ProclaimRequest, election.ProclaimResponse]("/v3electionpb.Election/Proclaim"),
+	"Leader":   unary[election.LeaderRequest, election.LeaderResponse]("/v3electionpb.Election/Leader"),
+	"Observe":  streaming(unary[election.LeaderRequest, election.LeaderResponse]("/v3electionpb.Election/Observe")),
+	"Resign":   unary[election.ResignRequest, election.ResignResponse]("/v3electionpb.Election/Resign"),
+}
