@@ -22,7 +22,7 @@ pub struct Exception {
     /// Counted from 1.
     pub steps: &'static [usize],
     pub expected: Expected,
-    #[expect(dead_code, reason = "read in the table, and printed with it")]
+    #[expect(dead_code, reason = "for readers of the table, and printed with it")]
     pub why: &'static str,
 }
 
