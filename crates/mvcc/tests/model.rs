@@ -238,6 +238,7 @@ impl Subject {
             expected_revision = request.finish();
         });
         assert_eq!(expected_revision, self.oracle.revision());
+        self.check_leases();
     }
 
     fn compact(&mut self, share: u8) {
@@ -287,6 +288,20 @@ impl Subject {
     fn check(&mut self) {
         let store = self.handles().1.clone();
         self.oracle.check_all(&store);
+        self.check_leases();
+    }
+
+    /// The keys of each lease, between two requests.
+    fn check_leases(&mut self) {
+        let store = self.handles().1.clone();
+        let mut state = None;
+        self.oracle.clone().request(|oracle| state = Some(oracle.state().clone()));
+        let state = state.expect("the closure runs");
+        let leased = |lease| state.values().filter(move |kv| kv.lease == lease).map(|kv| kv.key.clone());
+        for lease in 1..3 {
+            assert_eq!(store.keys_of_lease(lease), leased(lease).collect::<Vec<_>>(), "lease {lease}");
+        }
+        assert_eq!(store.leased_keys(), state.values().filter(|kv| kv.lease != 0).count());
     }
 }
 

@@ -3,7 +3,8 @@
 //! * An alarm is a pair of kind and member. It is an item of the store, so it survives restarts and is equal
 //!   on all members.
 //! * NOSPACE of any member refuses commands that would store something. CORRUPT of any member refuses every
-//!   change of keys, and is checked first. Reads, alarms and the publication of members are never refused.
+//!   change of keys and leases, and is checked first. Reads, alarms, renewals of leases and the publication of
+//!   members are never refused.
 //!
 //! A put reads two flags.
 
@@ -50,7 +51,9 @@ impl Alarms {
             Kind::Put(_) => (true, true),
             Kind::Txn(request) => (true, self.no_space && validate::txn_cost(request) > 0),
             Kind::DeleteRange(_) | Kind::Compact(_) => (true, false),
-            Kind::Alarm(_) | Kind::PublishMember(_) => (false, false),
+            Kind::LeaseGrant(_) => (true, true),
+            Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) => (true, false),
+            Kind::Alarm(_) | Kind::PublishMember(_) | Kind::LeaseRenew(_) => (false, false),
         };
         if self.corrupt && changes_keys {
             return Err(Error::Corrupt);

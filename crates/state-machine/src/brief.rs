@@ -21,6 +21,10 @@ pub fn is_brief(command: &Bytes, values_are_near: bool) -> bool {
         Ok(Kind::Put(put)) => of_put(&put, values_are_near),
         Ok(Kind::DeleteRange(delete)) => of_delete(&delete, values_are_near),
         Ok(Kind::Txn(txn)) => of_txn(&txn, values_are_near),
+        Ok(Kind::LeaseGrant(_)) => Some(1),
+        Ok(Kind::LeaseRenew(renew)) => Some(renew.ids.len()),
+        // A lease may have any number of keys.
+        Ok(Kind::LeaseRevoke(_) | Kind::LeaseExpire(_)) => None,
         // Rare, and not only keys. Apply refuses what cannot be decoded.
         Ok(Kind::Compact(_) | Kind::Alarm(_) | Kind::PublishMember(_)) | Err(_) => None,
     };

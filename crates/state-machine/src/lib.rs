@@ -13,7 +13,12 @@
 
 #[cfg(all(
     not(debug_assertions),
-    any(feature = "mutant-local-compaction", feature = "mutant-local-refusal")
+    any(
+        feature = "mutant-local-compaction",
+        feature = "mutant-local-refusal",
+        feature = "mutant-revoke-in-two-revisions",
+        feature = "mutant-deposed-leader-renews"
+    )
 ))]
 compile_error!("a mutant contains a bug on purpose: it needs debug assertions and is never released");
 
@@ -22,7 +27,7 @@ mod failure; // refusals and failures of the store
 mod outcome; // results of commands
 
 mod alarms; // conditions that stop writes
-mod leases; // leases of keys
+mod lease; // leases of keys
 mod members; // members of the cluster
 
 mod kv; // etcd's KV requests
@@ -37,6 +42,7 @@ pub use alarms::active as active_alarms;
 pub use brief::is_brief;
 pub use failure::{Failure, Fatal};
 pub use kv::{LargeRange, RangeStream, keys_read, range, read_txn, validate};
+pub use lease::{Lease, LeaseTable, RENEWAL_GRACE_MS, TTL_MAX, list as leases};
 pub use machine::StateMachine;
 pub use members::{Genesis, list as members};
 pub use outcome::{Answer, Outcome, Response};

@@ -10,17 +10,18 @@
 //! * Bytes that are not a command are refused. Stopping would stop every member at every start.
 
 use api::etcdserverpb::{
-    AlarmResponse, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse,
-    ResponseHeader, TxnRequest, TxnResponse,
+    AlarmResponse, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest,
+    LeaseGrantResponse, LeaseRevokeResponse, PutRequest, PutResponse, ResponseHeader, TxnRequest,
+    TxnResponse,
 };
 use bytes::Bytes;
 use mvcc::{Applied, Pressure, Store, Writer};
 
 use crate::alarms::Alarms;
-use crate::command::{self, DecodeError, Kind};
+use crate::command::{self, DecodeError, Kind, LeaseExpire, LeaseRenew};
 use crate::failure::{Failure, Fatal};
 use crate::kv::{txn, validate, write};
-use crate::leases::Leases;
+use crate::lease::{self, LeaseTable, Leases};
 use crate::members::{self, Genesis};
 use crate::outcome::{Answer, Outcome, Response, header};
 
@@ -41,19 +42,21 @@ impl StateMachine {
         let store = writer.store();
         let (alarms, applied) = (Alarms::load(store)?, store.applied());
         members::list(store)?; // An unreadable member is better found now than by the first client that asks.
-        Ok(StateMachine { writer, alarms, leases: Leases::default(), applied, undecodable: 0 })
+        let leases = Leases::load(&mut writer)?;
+        Ok(StateMachine { writer, alarms, leases, applied, undecodable: 0 })
     }
 
-    /// Continues from a store that was installed: reads its alarms and position. The apply loop calls it
+    /// Continues from a store that was installed: reads its alarms, leases and position. The apply loop calls it
     /// before the next entry.
     ///
-    /// Errors: an alarm or a member of the new store cannot be read.
+    /// Errors: an alarm, a lease or a member of the new store cannot be read.
     pub fn installed(&mut self) -> Result<(), Fatal> {
         let store = self.writer.store();
         let (alarms, applied) = (Alarms::load(store)?, store.applied());
         members::list(store)?;
         assert!(applied >= self.applied, "a store that is behind the present one is never installed");
-        (self.alarms, self.leases, self.applied) = (alarms, Leases::default(), applied);
+        self.leases.reload(&mut self.writer)?;
+        (self.alarms, self.applied) = (alarms, applied);
         Ok(())
     }
 
@@ -67,12 +70,17 @@ impl StateMachine {
         self.writer.store()
     }
 
+    /// The leases, for any thread.
+    pub fn leases(&self) -> &LeaseTable {
+        self.leases.table()
+    }
+
     /// Applies one command of the entry at `at`. The outcome is `Some` if and only if `answer` is `Wanted`.
     pub fn apply(&mut self, at: Applied, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
         assert!(at.index > self.applied.index, "entry {} was applied already", at.index);
         assert!(at.term >= self.applied.term, "entry {} is of an older term than the one before", at.index);
         let outcome = match self.decode_and_check(command) {
-            Ok(kind) => self.execute(at.index, kind, answer)?,
+            Ok(kind) => self.execute(at, kind, answer)?,
             Err(refusal) => Err(refusal),
         };
         Ok((answer == Answer::Wanted).then_some(outcome))
@@ -102,7 +110,7 @@ impl StateMachine {
         Ok(pressure)
     }
 
-    fn execute(&mut self, index: u64, kind: Kind, answer: Answer) -> Result<Outcome, Fatal> {
+    fn execute(&mut self, at: Applied, kind: Kind, answer: Answer) -> Result<Outcome, Fatal> {
         let response = match kind {
             Kind::Put(request) => self.put(request, answer).map(Response::Put),
             Kind::DeleteRange(request) => self.delete_range(request, answer).map(Response::DeleteRange),
@@ -119,11 +127,15 @@ impl StateMachine {
                 Ok(()) => Ok(Response::PublishMember),
                 Err(refusal) => Err(refusal.into()),
             },
+            Kind::LeaseGrant(request) => self.lease_grant(&request).map(Response::LeaseGrant),
+            Kind::LeaseRevoke(request) => self.lease_revoke(request.id).map(Response::LeaseRevoke),
+            Kind::LeaseExpire(request) => self.lease_expire(at.term, &request).map(Response::LeaseExpire),
+            Kind::LeaseRenew(request) => self.lease_renew(at.term, &request).map(|()| Response::LeaseRenew),
         };
         match response {
             Ok(response) => Ok(Ok(response)),
             Err(Failure::Refused(refusal)) => Ok(Err(refusal)),
-            Err(Failure::Broken(source)) => Err(Fatal::Store { index, source }),
+            Err(Failure::Broken(source)) => Err(Fatal::Store { index: at.index, source }),
             Err(Failure::Interrupted) => unreachable!("apply reads without a meter"),
         }
     }
@@ -162,6 +174,32 @@ impl StateMachine {
         self.writer.compact(revision)?;
         assert_eq!(self.writer.store().revision(), revision_before, "a compaction is no revision");
         Ok(CompactionResponse { header: self.header() })
+    }
+
+    fn lease_grant(&mut self, request: &LeaseGrantRequest) -> Result<LeaseGrantResponse, Failure> {
+        let ttl = self.leases.grant(&mut self.writer, request.id, request.ttl)?;
+        Ok(LeaseGrantResponse { header: self.header(), id: request.id, ttl, error: String::new() })
+    }
+
+    fn lease_revoke(&mut self, id: i64) -> Result<LeaseRevokeResponse, Failure> {
+        self.leases.find(id)?;
+        lease::delete_keys(&mut self.writer, id)?;
+        self.leases.remove(&mut self.writer, &[id]);
+        Ok(LeaseRevokeResponse { header: self.header() })
+    }
+
+    /// Revokes those of the leases whose time is over, each at a revision of its own.
+    fn lease_expire(&mut self, term: u64, request: &LeaseExpire) -> Result<usize, Failure> {
+        let ids = self.leases.expired(term, request)?;
+        for id in &ids {
+            lease::delete_keys(&mut self.writer, *id)?;
+        }
+        self.leases.remove(&mut self.writer, &ids);
+        Ok(ids.len())
+    }
+
+    fn lease_renew(&mut self, term: u64, request: &LeaseRenew) -> Result<(), Failure> {
+        Ok(self.leases.renew(&mut self.writer, term, request)?)
     }
 
     fn header(&self) -> Option<ResponseHeader> {

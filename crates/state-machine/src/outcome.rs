@@ -1,7 +1,8 @@
 //! Results of commands.
 
 use api::etcdserverpb::{
-    AlarmResponse, CompactionResponse, DeleteRangeResponse, PutResponse, ResponseHeader, TxnResponse,
+    AlarmResponse, CompactionResponse, DeleteRangeResponse, LeaseGrantResponse, LeaseRevokeResponse,
+    PutResponse, ResponseHeader, TxnResponse,
 };
 
 /// Whether a client of this member waits for the outcome of a command.
@@ -21,6 +22,11 @@ pub enum Response {
     Compact(CompactionResponse),
     Alarm(AlarmResponse),
     PublishMember,
+    LeaseGrant(LeaseGrantResponse),
+    LeaseRevoke(LeaseRevokeResponse),
+    /// How many of the leases were revoked.
+    LeaseExpire(usize),
+    LeaseRenew,
 }
 
 /// The result of a command, equal on every member.

@@ -28,6 +28,12 @@ pub fn describe(command: &Bytes) -> Result<Value, String> {
             .word("name", request.name)
             .word("client_urls", request.client_urls)
             .value(),
+        Kind::LeaseGrant(request) => {
+            Words::of("lease_grant").word("lease", request.id).word("ttl", request.ttl).value()
+        }
+        Kind::LeaseRevoke(request) => Words::of("lease_revoke").word("lease", request.id).value(),
+        Kind::LeaseExpire(request) => of_leader("lease_expire", request.term, request.now, request.ids),
+        Kind::LeaseRenew(request) => of_leader("lease_renew", request.term, request.now, request.ids),
     })
 }
 
@@ -66,6 +72,11 @@ impl Words {
     fn value(self) -> Value {
         Value::Object(self.0)
     }
+}
+
+/// A command that the leader of `term` made at a time of its lease clock.
+fn of_leader(name: &str, term: u64, now: i64, leases: Vec<i64>) -> Value {
+    Words::of(name).word("term", term).word("now", now).word("leases", leases).value()
 }
 
 fn put(request: &PutRequest) -> Value {

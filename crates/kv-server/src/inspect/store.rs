@@ -69,11 +69,26 @@ fn look<W: Write>(dir: &Path, detail: Detail, report: &mut Report<W>) -> Result<
         for (key, value) in inspector.items() {
             report.line(Line::new("item").with("key", text(key)).with("value", text(value)));
         }
+        show_leases(&inspector, report);
     }
     for file in inspector.files()? {
         show_file(&inspector, &file, detail, report)?;
     }
     Ok(())
+}
+
+/// The leases of the checkpoint, which are items of their own.
+fn show_leases<W: Write>(inspector: &Inspector, report: &mut Report<W>) {
+    let items = inspector.items().map(|(key, value)| (key.clone(), value.clone()));
+    match state_machine::leases(items) {
+        Ok(leases) => {
+            for (id, lease) in leases {
+                let line = Line::new("lease").with("lease", id).with("ttl", lease.ttl);
+                report.line(line.with_some("deadline", lease.deadline));
+            }
+        }
+        Err(error) => report.damage("leases", 0, &causes(&error)),
+    }
 }
 
 fn show_file<W: Write>(

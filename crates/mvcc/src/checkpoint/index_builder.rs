@@ -8,8 +8,10 @@
 //! * Each record must continue its key's history. A record that does not is intact but cannot have been
 //!   written like this: the error names its block.
 
+use std::cell::RefCell;
+
 use crate::block::{Body, Record};
-use crate::index::{History, Index, Visible};
+use crate::index::{History, Index, LeasedKeys, Visible};
 use crate::revision::Revision;
 
 /// Pending records: 18 MiB, and at most as much of keys.
@@ -23,6 +25,7 @@ pub(super) type HistoryMismatch = (usize, &'static str);
 #[derive(Debug)]
 pub(super) struct IndexBuilder {
     index: Index,
+    leased: LeasedKeys,
     keys: Vec<u8>,
     records: Vec<PendingRecord>,
     /// The first eight bytes of each key as a number with the same order, and the number of its record. This
@@ -38,13 +41,19 @@ struct PendingRecord {
     end: u32,
     block: u32,
     revision: Revision,
-    /// Create revision and version; `None` for a tombstone.
-    put: Option<(i64, i64)>,
+    /// Create revision, version and lease; `None` for a tombstone.
+    put: Option<(i64, i64, i64)>,
 }
 
 impl IndexBuilder {
     pub fn new() -> Self {
-        IndexBuilder { index: Index::new(), keys: Vec::new(), records: Vec::new(), order: Vec::new() }
+        IndexBuilder {
+            index: Index::new(),
+            leased: LeasedKeys::default(),
+            keys: Vec::new(),
+            records: Vec::new(),
+            order: Vec::new(),
+        }
     }
 
     /// Adds a record of the block at position `block`. Records come in revision order.
@@ -57,7 +66,7 @@ impl IndexBuilder {
         self.keys.extend_from_slice(record.key);
         let put = match record.body {
             Body::Tombstone => None,
-            Body::Put { create, version, .. } => Some((create, version)),
+            Body::Put { create, version, lease, .. } => Some((create, version, lease)),
         };
         let (start, end) = (start as u32, self.keys.len() as u32);
         self.order.push((prefix(record.key), self.records.len() as u32));
@@ -65,15 +74,15 @@ impl IndexBuilder {
         Ok(())
     }
 
-    /// The index of all added records.
-    pub fn finish(mut self) -> Result<Index, HistoryMismatch> {
+    /// The index of all added records, and the keys that have a lease.
+    pub fn finish(mut self) -> Result<(Index, LeasedKeys), HistoryMismatch> {
         self.flush()?;
-        Ok(self.index)
+        Ok((self.index, self.leased))
     }
 
     /// Sorts the pending records and adds them to the index.
     fn flush(&mut self) -> Result<(), HistoryMismatch> {
-        let IndexBuilder { index, keys, records, order } = self;
+        let IndexBuilder { index, leased, keys, records, order } = self;
         let record = |number: u32| &records[number as usize];
         let key = |number: u32| &keys[record(number).start as usize..record(number).end as usize];
         order.sort_unstable_by(|&(prefix, number), &(other_prefix, other)| {
@@ -82,7 +91,21 @@ impl IndexBuilder {
             by_key.then(number.cmp(&other))
         });
         let sorted = order.iter().map(|&(_, number)| (key(number), record(number)));
-        index.restore(sorted, PendingRecord::begin, |history, record| {
+        let leased = RefCell::new(leased);
+        let attach = |record: &PendingRecord, was_leased: bool| {
+            let key = &keys[record.start as usize..record.end as usize];
+            match record.lease() {
+                0 if was_leased => leased.borrow_mut().detach(key),
+                0 => {}
+                lease => leased.borrow_mut().attach(key, lease),
+            }
+        };
+        let begin = |record: &PendingRecord| {
+            attach(record, false);
+            record.begin()
+        };
+        index.restore(sorted, begin, |history, record| {
+            attach(record, history.is_leased());
             record.follow(history).map_err(|what| (record.block as usize, what))
         })?;
         order.clear();
@@ -95,10 +118,10 @@ impl IndexBuilder {
 impl PendingRecord {
     /// The history that begins with this record. Older records may have been compacted.
     fn begin(&self) -> History {
-        match self.visible() {
-            Some(put) => History::with_put(put),
-            None => History::with_tombstone(self.revision),
-        }
+        let Some(put) = self.visible() else { return History::with_tombstone(self.revision) };
+        let mut history = History::with_put(put);
+        history.set_leased(self.lease() != 0);
+        history
     }
 
     /// Appends the record to its key's history. The error says why it cannot be the next one.
@@ -116,13 +139,19 @@ impl PendingRecord {
                     return Err("a put does not continue its key's history");
                 }
                 history.push_put(put);
+                history.set_leased(self.lease() != 0);
             }
         }
         Ok(())
     }
 
+    /// The lease that is attached by this record, or 0.
+    fn lease(&self) -> i64 {
+        self.put.map_or(0, |(_, _, lease)| lease)
+    }
+
     fn visible(&self) -> Option<Visible> {
-        self.put.map(|(create, version)| Visible { revision: self.revision, create, version })
+        self.put.map(|(create, version, _)| Visible { revision: self.revision, create, version })
     }
 }
 
@@ -152,7 +181,7 @@ mod tests {
         for (block, record) in records.iter().enumerate() {
             builder.add(block, record)?;
         }
-        builder.finish()
+        builder.finish().map(|(index, _)| index)
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::index_builder::IndexBuilder;
 use crate::backend::Backend;
 use crate::block::{Block, BlockFiles, BlockTable, Content, OpenBlock};
 use crate::error::{Error, Result};
-use crate::index::Index;
+use crate::index::{Index, LeasedKeys};
 use crate::store::State;
 use crate::types::Options;
 
@@ -48,11 +48,13 @@ pub(crate) fn load(backend: &mut dyn Backend, options: &Options, generation: u64
     }
     // After all blocks are known.
     files.clean(backend)?;
-    let index = rebuild_index(&block_table)?;
+    let (index, leased) = rebuild_index(&block_table)?;
     assert_eq!(marks.items.count as usize, items.len(), "the digest was checked");
     assert_eq!(marks.blocks.count as usize, block_table.len(), "every block that is named was adopted");
     let state = State {
         index,
+        leased,
+        caller_memory_bytes: 0,
         block_table,
         open: OpenBlock::default(),
         block_bytes: options.block_bytes,
@@ -138,7 +140,7 @@ fn adopt(
 
 /// Reads all blocks and adds their records to an index: one checksum, one decompression and one sort per
 /// block.
-fn rebuild_index(block_table: &BlockTable) -> Result<Index> {
+fn rebuild_index(block_table: &BlockTable) -> Result<(Index, LeasedKeys)> {
     let block = |position| block_table.get(position).expect("within its length");
     let mismatched = |(position, what)| mismatch(block(position), what);
     let mut builder = IndexBuilder::new();

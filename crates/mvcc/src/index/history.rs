@@ -24,10 +24,35 @@ pub(crate) enum History {
     Single {
         modified: i64,
         created: i64,
-        sub: u32,
+        sub: SubAndLease,
         version: NonZeroU32,
     },
     Many(Box<Generations>),
+}
+
+/// The sub revision of a put in 31 bits, and whether a lease is attached in the highest one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SubAndLease(u32);
+
+impl SubAndLease {
+    const LEASED: u32 = 1 << 31;
+
+    /// Without a lease; `None` if the sub revision does not fit.
+    fn new(sub: i64) -> Option<Self> {
+        u32::try_from(sub).ok().filter(|sub| sub & Self::LEASED == 0).map(SubAndLease)
+    }
+
+    fn sub(self) -> i64 {
+        i64::from(self.0 & !Self::LEASED)
+    }
+
+    fn is_leased(self) -> bool {
+        self.0 & Self::LEASED != 0
+    }
+
+    fn with_lease(self, is_leased: bool) -> Self {
+        SubAndLease(self.0 & !Self::LEASED | if is_leased { Self::LEASED } else { 0 })
+    }
 }
 
 /// A put, as visible at some revision.
@@ -54,13 +79,15 @@ struct Generation {
     /// Puts, then a tombstone if `ended`. Never empty.
     revisions: Vec<Revision>,
     ended: bool,
+    /// Whether its newest put attached a lease. Never of a generation that has ended.
+    leased: bool,
 }
 
 impl History {
     /// A history that begins with this put. Older puts may have been compacted.
     pub fn with_put(put: Visible) -> Self {
-        match (u32::try_from(put.revision.sub), narrow(put.version)) {
-            (Ok(sub), Some(version)) => {
+        match (SubAndLease::new(put.revision.sub), narrow(put.version)) {
+            (Some(sub), Some(version)) => {
                 History::Single { modified: put.revision.main, created: put.create, sub, version }
             }
             _ => History::Many(Box::new(Generations { ended: Vec::new(), last: Generation::with_put(put) })),
@@ -69,7 +96,13 @@ impl History {
 
     /// A history that begins with a tombstone, because its puts were compacted.
     pub fn with_tombstone(at: Revision) -> Self {
-        let last = Generation { created: at.main, first_version: 1, revisions: vec![at], ended: true };
+        let last = Generation {
+            created: at.main,
+            first_version: 1,
+            revisions: vec![at],
+            ended: true,
+            leased: false,
+        };
         History::Many(Box::new(Generations { ended: Vec::new(), last }))
     }
 
@@ -77,7 +110,7 @@ impl History {
     pub fn at(&self, at: i64) -> Option<Visible> {
         match self {
             History::Single { modified, created, sub, version } if *modified <= at => Some(Visible {
-                revision: Revision { main: *modified, sub: i64::from(*sub) },
+                revision: Revision { main: *modified, sub: sub.sub() },
                 create: *created,
                 version: i64::from(version.get()),
             }),
@@ -110,6 +143,23 @@ impl History {
         }
     }
 
+    /// Whether the newest record is a put that attached a lease.
+    pub fn is_leased(&self) -> bool {
+        match self {
+            History::Single { sub, .. } => sub.is_leased(),
+            History::Many(generations) => generations.last.leased,
+        }
+    }
+
+    /// Notes whether the newest put attached a lease. A new put has none until this is called.
+    pub fn set_leased(&mut self, is_leased: bool) {
+        assert!(!is_leased || self.is_live(), "a deleted key has no lease");
+        match self {
+            History::Single { sub, .. } => *sub = sub.with_lease(is_leased),
+            History::Many(generations) => generations.last.leased = is_leased,
+        }
+    }
+
     /// Whether it has, or had, more than one record.
     pub fn is_many(&self) -> bool {
         matches!(self, History::Many(_))
@@ -138,7 +188,7 @@ impl History {
     /// Revision of the newest record, tombstones included.
     pub fn last_revision(&self) -> Revision {
         match self {
-            History::Single { modified, sub, .. } => Revision { main: *modified, sub: i64::from(*sub) },
+            History::Single { modified, sub, .. } => Revision { main: *modified, sub: sub.sub() },
             History::Many(generations) => generations.last.newest(),
         }
     }
@@ -167,6 +217,7 @@ impl History {
                 "a put out of sequence"
             );
             generations.last.revisions.push(put.revision);
+            generations.last.leased = false;
         }
     }
 
@@ -176,6 +227,7 @@ impl History {
         assert!(!generations.last.ended, "a deleted key deleted again");
         generations.last.revisions.push(at);
         generations.last.ended = true;
+        generations.last.leased = false;
     }
 
     /// Removes what is not visible at any main revision ≥ `at`, except a tombstone at exactly `at`: a watch
@@ -219,7 +271,7 @@ impl History {
         assert!(next > self.last_revision(), "history runs backward");
         if let History::Single { .. } = self {
             let only = self.newest().expect("a single put is always visible");
-            let mut last = Generation::with_put(only);
+            let mut last = Generation { leased: self.is_leased(), ..Generation::with_put(only) };
             // Exact, because most keys have two records before the next compaction.
             last.revisions.reserve_exact(1);
             *self = History::Many(Box::new(Generations { ended: Vec::new(), last }));
@@ -255,7 +307,9 @@ impl Generations {
     fn as_single(&self) -> Option<History> {
         let lone = self.ended.is_empty() && !self.last.ended && self.last.revisions.len() == 1;
         let put = lone.then(|| self.last.visible(0))?;
-        Some(History::with_put(put)).filter(|history| matches!(history, History::Single { .. }))
+        let mut history = History::with_put(put);
+        history.set_leased(self.last.leased);
+        Some(history).filter(|history| matches!(history, History::Single { .. }))
     }
 }
 
@@ -267,6 +321,7 @@ impl Generation {
             first_version: put.version,
             revisions: vec![put.revision],
             ended: false,
+            leased: false,
         }
     }
 

@@ -9,6 +9,9 @@ mod stats; // memory that the index takes
 mod tree; // all keys in order
 mod walk; // bounded walks over keys
 
+mod leased; // live keys that have a lease
+
 pub(crate) use history::{History, Visible};
+pub(crate) use leased::LeasedKeys;
 pub(crate) use tree::{Index, Next};
 pub(crate) use walk::Walk;

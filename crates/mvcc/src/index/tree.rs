@@ -57,17 +57,23 @@ impl Index {
         leaf.search(fence, key).ok().map(|position| leaf.history(position))
     }
 
-    /// Records a put, and returns the version that it creates.
-    pub fn put(&mut self, key: &[u8], revision: Revision) -> Visible {
+    /// Records a put, and returns the version that it creates. `is_leased`: it attaches a lease. The second
+    /// result is whether the put before it did.
+    pub fn put(&mut self, key: &[u8], revision: Revision, is_leased: bool) -> (Visible, bool) {
         let first = Visible { revision, create: revision.main, version: 1 };
         self.change(
             key,
             |history| {
-                let put = history.next_put(revision);
+                let (put, was_leased) = (history.next_put(revision), history.is_leased());
                 history.push_put(put);
-                put
+                history.set_leased(is_leased);
+                (put, was_leased)
             },
-            || (History::with_put(first), first),
+            || {
+                let mut history = History::with_put(first);
+                history.set_leased(is_leased);
+                (history, (first, false))
+            },
         )
     }
 
@@ -323,7 +329,7 @@ mod tests {
     fn index(keys: usize, step: usize) -> Index {
         let mut index = Index::new();
         for number in 0..keys {
-            index.put(&key(number * step % keys), Revision::first_of(number as i64 + 2));
+            index.put(&key(number * step % keys), Revision::first_of(number as i64 + 2), false);
         }
         index
     }
@@ -335,7 +341,7 @@ mod tests {
     fn delete(index: &mut Index, number: usize, main: i64) {
         let one = KeyRange::one(Bytes::from(key(number)));
         let mut deleted = 0;
-        let walk = index.delete_live(&one, Revision::first_of(main), &mut 1000, |_| {
+        let walk = index.delete_live(&one, Revision::first_of(main), &mut 1000, |_, _| {
             deleted += 1;
             true
         });
@@ -438,7 +444,7 @@ mod tests {
             for number in 0..1000 {
                 let revision = Revision::first_of(2000 + number as i64);
                 if number % 50 == 0 {
-                    index.put(&key(number), revision);
+                    index.put(&key(number), revision, false);
                 } else {
                     delete(&mut index, number, revision.main);
                 }
@@ -473,7 +479,7 @@ mod tests {
         check(&index);
         assert_eq!(live_keys(&index, &KeyRange::all()).len(), 50);
         assert_eq!(index.leaves.len(), 1);
-        index.put(b"key00050", Revision::first_of(30_000));
+        index.put(b"key00050", Revision::first_of(30_000), false);
         check(&index);
     }
 
@@ -503,7 +509,7 @@ mod tests {
                 index.restore(changes, |()| History::with_put(put), |_, ()| Err(())).unwrap();
             } else {
                 for (number, key) in keys.iter().enumerate() {
-                    index.put(key, Revision::first_of(number as i64 + 2));
+                    index.put(key, Revision::first_of(number as i64 + 2), false);
                 }
             }
             check(&index);

@@ -132,7 +132,7 @@ impl Index {
     #[cfg(test)]
     pub fn delete(&mut self, key: &[u8], revision: Revision) {
         let (range, mut count) = (KeyRange::one(Bytes::copy_from_slice(key)), 0);
-        let mut deleted = |_: &[u8]| {
+        let mut deleted = |_: &[u8], _: bool| {
             count += 1;
             true
         };
@@ -141,13 +141,13 @@ impl Index {
     }
 
     /// Deletes live keys of `range` in key order, as the changes from `first` on. `deleted` gets each key and
-    /// returns whether to continue.
+    /// whether it has a lease, and returns whether to continue.
     pub fn delete_live(
         &mut self,
         range: &KeyRange,
         first: Revision,
         steps: &mut usize,
-        mut deleted: impl FnMut(&[u8]) -> bool,
+        mut deleted: impl FnMut(&[u8], bool) -> bool,
     ) -> Walk {
         if range.is_empty() {
             return Walk::Done;
@@ -178,7 +178,7 @@ impl Index {
                 }
                 *steps -= 1;
                 if leaf.history(position).is_live() {
-                    has_room = deleted(key);
+                    has_room = deleted(key, leaf.history(position).is_leased());
                     leaf.update(position, |history| {
                         counted(stats, history, |it| it.push_tombstone(revision))
                     });

@@ -135,6 +135,25 @@ impl Store {
         self.shared.state.lock_stats(hold)
     }
 
+    /// All keys of a lease, in key order. The lock is held for a thousand keys at a time, so a change that is
+    /// made meanwhile may be seen in part.
+    pub fn keys_of_lease(&self, lease: i64) -> Vec<Bytes> {
+        let (mut keys, mut after) = (Vec::new(), Bytes::new());
+        loop {
+            let state = self.shared.state.read(LockPurpose::Walk);
+            let more = state.leased.keys_of(lease, &after, KEYS_PER_HOLD);
+            drop(state);
+            let Some(last) = more.last() else { return keys };
+            after = last.clone();
+            keys.extend(more);
+        }
+    }
+
+    /// Live keys that have a lease.
+    pub fn leased_keys(&self) -> usize {
+        self.shared.state.read(LockPurpose::Lookup).leased.len()
+    }
+
     /// The value of an item.
     pub fn item(&self, key: &[u8]) -> Option<Bytes> {
         self.shared.state.read(LockPurpose::Lookup).items.get(key).cloned()

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use super::items::Items;
 use crate::block::{Block, BlockTable, Body, Decoded, OpenBlock, Record};
 use crate::error::{Error, Result};
-use crate::index::Index;
+use crate::index::{Index, LeasedKeys};
 use crate::range::KeyRange;
 use crate::revision::Revision;
 use crate::types::{Applied, Size};
@@ -42,6 +42,8 @@ pub(super) const BYTES_PER_HOLD: usize = 256 << 10;
 /// Everything that changes. `revision` and `applied` may be ahead of the durable marks.
 pub(crate) struct State {
     pub index: Index,
+    /// The live keys that have a lease.
+    pub leased: LeasedKeys,
     pub block_table: BlockTable,
     pub open: OpenBlock,
     /// Raw bytes after which the open block is sealed.
@@ -53,6 +55,8 @@ pub(crate) struct State {
     pub compact_revision_before: Option<i64>,
     pub applied: Applied,
     pub items: Items,
+    /// Memory that the owner of the writer keeps for what clients store.
+    pub caller_memory_bytes: u64,
     /// Items that were set, or removed (`None`), since the last checkpoint was taken.
     pub items_changed: BTreeMap<Bytes, Option<Bytes>>,
     /// Whether the current entry has changed something. Then no checkpoint can be taken.
@@ -119,7 +123,12 @@ impl State {
     /// Records a put. The caller publishes `revision.main` when the request ends.
     pub fn put(&mut self, revision: Revision, key: &[u8], value: &[u8], lease: i64) {
         // The index first, because it determines the version that the record stores.
-        let put = self.index.put(key, revision);
+        let (put, was_leased) = self.index.put(key, revision, lease != 0);
+        if lease != 0 {
+            self.leased.attach(key, lease);
+        } else if was_leased {
+            self.leased.detach(key);
+        }
         assert_eq!(put.revision, revision, "the index records the given revision");
         let body = Body::Put { create: put.create, version: put.version, lease, value };
         self.append(&Record { revision, key, body });
@@ -129,7 +138,10 @@ impl State {
     /// many were deleted, and where to continue.
     pub fn delete_some(&mut self, range: &KeyRange, first: Revision, keys_max: usize) -> (usize, Walk) {
         let (mut keys, mut ends) = (Vec::new(), Vec::new());
-        let walk = self.index.delete_live(range, first, &mut KEYS_PER_HOLD.clone(), |key| {
+        let walk = self.index.delete_live(range, first, &mut KEYS_PER_HOLD.clone(), |key, is_leased| {
+            if is_leased {
+                self.leased.detach(key);
+            }
             keys.extend_from_slice(key);
             ends.push(keys.len());
             ends.len() < keys_max && keys.len() < BYTES_PER_HOLD
@@ -167,11 +179,12 @@ impl State {
         Size { allocated, in_use: live.max(memory).min(allocated), memory }
     }
 
-    /// Bytes of memory that grow with what clients store: the index, the block table, items, and raw records
-    /// that no checkpoint has stored. The block cache has a bound of its own and is not counted.
+    /// Bytes of memory that grow with what clients store: the index, leased keys, the block table, items, raw
+    /// records that no checkpoint has stored, and what the caller accounts for. The block cache has a bound of its own and is not counted.
     fn memory_bytes(&self) -> u64 {
         let locations = self.block_table.memory_bytes();
-        self.index.memory_bytes() + locations + self.items.memory_bytes() + self.bytes_at_risk() as u64
+        let contents = self.index.memory_bytes() + self.leased.memory_bytes() + self.items.memory_bytes();
+        contents + self.caller_memory_bytes + locations + self.bytes_at_risk() as u64
     }
 
     /// Whether a checkpoint was requested, or has `bytes` to store.

@@ -83,6 +83,11 @@ impl Writer {
         state.items_changed.insert(key, value);
     }
 
+    /// Accounts for memory that the caller keeps for what clients store: it counts in `Size::memory`.
+    pub fn set_caller_memory(&mut self, bytes: u64) {
+        self.store.shared.state.write(LockPurpose::EndEntry).caller_memory_bytes = bytes;
+    }
+
     /// Ends one entry of the replicated log. Only here a checkpoint can become pending.
     pub fn end_entry(&mut self, applied: Applied) -> Result<Pressure> {
         let shared = &self.store.shared;
@@ -155,6 +160,14 @@ impl<'w> RevisionWriter<'w> {
             drop(self.guard.take());
         }
         self.shared.load_one(found)
+    }
+
+    /// The first keys of a lease, in key order, with the changes made so far: at most `keys_max`.
+    pub fn keys_of_lease(&self, lease: i64, keys_max: usize) -> Vec<Bytes> {
+        match &*self.guard.borrow() {
+            Some(state) => state.leased.keys_of(lease, b"", keys_max),
+            None => self.shared.state.read(LockPurpose::Lookup).leased.keys_of(lease, b"", keys_max),
+        }
     }
 
     /// Puts `value`, and returns the main revision of the change.

@@ -79,9 +79,12 @@ impl Model {
                 self.compact_revision = compact.revision;
                 Ok(vec![COMPACT, self.revision])
             }
-            Kind::Alarm(_) | Kind::PublishMember(_) => {
-                Err("a command that no client sent was applied".into())
-            }
+            Kind::Alarm(_)
+            | Kind::PublishMember(_)
+            | Kind::LeaseGrant(_)
+            | Kind::LeaseRevoke(_)
+            | Kind::LeaseExpire(_)
+            | Kind::LeaseRenew(_) => Err("a command that no client sent was applied".into()),
         }
     }
 
@@ -246,7 +249,8 @@ pub(crate) fn summary_of(outcome: &Outcome) -> Summary {
             }
             summary
         }
-        Ok(Response::Alarm(_) | Response::PublishMember) => vec![0],
+        Ok(Response::Alarm(_) | Response::PublishMember | Response::LeaseRenew) => vec![0],
+        Ok(Response::LeaseGrant(_) | Response::LeaseRevoke(_) | Response::LeaseExpire(_)) => vec![0],
         Err(api::Error::Compacted) => refused(Refusal::Compacted),
         Err(api::Error::FutureRev) => refused(Refusal::Future),
         Err(_) => vec![REFUSED, 0, 0],

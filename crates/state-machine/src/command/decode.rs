@@ -53,14 +53,18 @@ impl From<prost::DecodeError> for DecodeError {
 
 /// The command in an entry. Its byte fields are slices of `bytes`.
 pub(super) fn command(bytes: Bytes) -> Result<Kind, DecodeError> {
-    let field = last_field(bytes, 6)?.ok_or(DecodeError::UnknownKind)?;
+    let field = last_field(bytes, 10)?.ok_or(DecodeError::UnknownKind)?;
     Ok(match field.tag {
         1 => Kind::Put(field.message()?),
         2 => Kind::DeleteRange(field.message()?),
         3 => Kind::Txn(nested(field)?),
         4 => Kind::Compact(field.message()?),
         5 => Kind::Alarm(field.message()?),
-        _ => Kind::PublishMember(field.message()?),
+        6 => Kind::PublishMember(field.message()?),
+        7 => Kind::LeaseGrant(field.message()?),
+        8 => Kind::LeaseRevoke(field.message()?),
+        9 => Kind::LeaseExpire(field.message()?),
+        _ => Kind::LeaseRenew(field.message()?),
     })
 }
 

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use prost::Message;
 
 use api::command::Command;
-pub use api::command::PublishMember;
 pub use api::command::command::Kind;
+pub use api::command::{LeaseExpire, LeaseRenew, PublishMember};
 use api::etcdserverpb::TxnRequest;
 
 mod decode;

@@ -20,7 +20,7 @@ use mvcc::{Meter, RevisionWriter, Store};
 use super::view::{Pinned, View};
 use super::{compare, range, validate, write};
 use crate::failure::Failure;
-use crate::leases::Leases;
+use crate::lease::Leases;
 use crate::outcome::{Answer, header};
 
 /// Executes a read-only transaction on one state of the store. `meter` may end it. Refusals: `Compacted`,

@@ -12,7 +12,7 @@ use mvcc::{KeyRange, Previous, RevisionWriter};
 use super::range::wire_kv;
 use super::validate;
 use crate::failure::Failure;
-use crate::leases::Leases;
+use crate::lease::Leases;
 use crate::outcome::{Answer, header};
 
 /// Refuses a put that this state does not permit.

@@ -3,6 +3,7 @@
 //!   put a=1 [lease=5 prev ignore_value ignore_lease]      del a | del a..c [prev]
 //!   range a | a..c | a.. | * [limit=2 rev=3 sort=desc by=mod keys count min_mod=2 max_create=4 serializable]
 //!   txn [if version(a)=0, value(b..c)>x] [then { … }] [else { … }]      nothing
+//!   grant ID TTL      revoke ID      renew|expire TERM NOW [ID ID …]      leases
 //!   compact 3      alarm get|on|off|9 nospace|corrupt|none [member]      publish 1 name url,url
 //!
 //! `a..` is everything from a on, `*` every key, `''` the empty text; `\0` and `\xff` are those bytes.
@@ -10,18 +11,20 @@
 use api::etcdserverpb::compare::TargetUnion;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{
-    AlarmRequest, CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp,
-    TxnRequest,
+    AlarmRequest, CompactionRequest, Compare, DeleteRangeRequest, LeaseGrantRequest, LeaseRevokeRequest,
+    PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
 use bytes::Bytes;
 
-use crate::command::{Kind, PublishMember};
+use crate::command::{Kind, LeaseExpire, LeaseRenew, PublishMember};
 
 /// One step of a script.
 #[derive(Clone, Debug)]
 pub enum Step {
     Range(RangeRequest),
     Command(Kind),
+    /// Shows all leases with their keys.
+    Leases,
     /// An operation without content; only in a transaction.
     Nothing,
 }
@@ -83,6 +86,20 @@ impl Reader {
             "del" => Step::Command(Kind::DeleteRange(self.delete())),
             "txn" => Step::Command(Kind::Txn(self.txn())),
             "nothing" => Step::Nothing,
+            "grant" => {
+                let (id, ttl) = (number(&self.next()), number(&self.next()));
+                Step::Command(Kind::LeaseGrant(LeaseGrantRequest { id, ttl }))
+            }
+            "revoke" => Step::Command(Kind::LeaseRevoke(LeaseRevokeRequest { id: number(&self.next()) })),
+            "renew" => {
+                let (term, now, ids) = self.leader();
+                Step::Command(Kind::LeaseRenew(LeaseRenew { term, now, ids }))
+            }
+            "expire" => {
+                let (term, now, ids) = self.leader();
+                Step::Command(Kind::LeaseExpire(LeaseExpire { term, now, ids }))
+            }
+            "leases" => Step::Leases,
             "compact" => {
                 let revision = number(&self.next());
                 Step::Command(Kind::Compact(CompactionRequest { revision, physical: false }))
@@ -95,6 +112,12 @@ impl Reader {
             })),
             other => panic!("no such step: {other}"),
         }
+    }
+
+    /// Term, clock and ids of a command of the leader.
+    fn leader(&mut self) -> (u64, i64, Vec<i64>) {
+        let (term, now) = (number(&self.next()) as u64, number(&self.next()));
+        (term, now, self.options().iter().map(|(id, _)| number(id)).collect())
     }
 
     fn range(&mut self) -> RangeRequest {
@@ -180,6 +203,7 @@ fn op(step: Step) -> RequestOp {
         Step::Command(Kind::DeleteRange(request)) => Some(Request::RequestDeleteRange(request)),
         Step::Command(Kind::Txn(request)) => Some(Request::RequestTxn(request)),
         Step::Nothing => None,
+        Step::Leases => panic!("not an operation of a transaction"),
         Step::Command(other) => panic!("not an operation of a transaction: {other:?}"),
     };
     RequestOp { request }

@@ -58,6 +58,7 @@ impl World {
             Step::Range(request) => self.range(&request).map(|response| show_range(&response)),
             Step::Command(Kind::Txn(request)) if validate::is_read_only(&request) => self.read_txn(request),
             Step::Command(kind) => self.apply(kind).map(|response| show(&response)),
+            Step::Leases => Ok(self.leases()),
             Step::Nothing => panic!("nothing is an operation of a transaction only"),
         }
     }
@@ -85,6 +86,7 @@ impl World {
             Kind::DeleteRange(request) => validate::delete_range(request)?,
             Kind::Txn(request) => validate::txn(request, TXN_OPS_MAX)?,
             Kind::Compact(_) | Kind::Alarm(_) | Kind::PublishMember(_) => {}
+            Kind::LeaseGrant(_) | Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) | Kind::LeaseRenew(_) => {}
         }
         self.apply_unvalidated(&command::encode(kind))
     }
@@ -99,11 +101,26 @@ impl World {
         outcome.expect("a requested outcome")
     }
 
+    /// All leases in memory and their keys. The store must hold the same.
+    fn leases(&self) -> String {
+        let (table, store) = (self.asked.leases(), self.asked.store());
+        let leases = table.scan(None, usize::MAX);
+        assert_eq!(leases, crate::leases(store.items(b"")).unwrap(), "leases in memory and in the store");
+        let shown = leases.iter().map(|(id, lease)| {
+            let deadline = lease.deadline.map_or(String::new(), |deadline| format!("@{deadline}"));
+            let keys: Vec<_> =
+                store.keys_of_lease(*id).iter().map(|key| key.escape_ascii().to_string()).collect();
+            format!("{id}={}s{deadline}[{}]", lease.ttl, keys.join(" "))
+        });
+        format!("leases {} at {}", shown.collect::<Vec<_>>().join(" "), table.clock())
+    }
+
     /// Checks that both machines hold the same bytes.
     pub fn assert_equal(&self) {
         let (asked, silent) = (self.asked.store(), self.silent.store());
         assert_eq!(asked.hash_kv(0).unwrap(), silent.hash_kv(0).unwrap(), "hash of history");
         assert_eq!(asked.items(b""), silent.items(b""), "items");
+        assert_eq!(asked.size().memory, silent.size().memory);
         assert_eq!(asked.applied(), silent.applied());
         assert_eq!(asked.applied().index, self.at.index);
     }
@@ -141,6 +158,12 @@ fn show(response: &Response) -> String {
             format!("alarms [{}] {}", alarms.collect::<Vec<_>>().join(" "), show_header(&alarm.header))
         }
         Response::PublishMember => "published".to_owned(),
+        Response::LeaseGrant(grant) => {
+            format!("lease {} {}s {}", grant.id, grant.ttl, show_header(&grant.header))
+        }
+        Response::LeaseRevoke(revoke) => format!("revoked {}", show_header(&revoke.header)),
+        Response::LeaseExpire(count) => format!("expired {count}"),
+        Response::LeaseRenew => "renewed".to_owned(),
     }
 }
 

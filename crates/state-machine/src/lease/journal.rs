@@ -1,0 +1,195 @@
+//! Leases in the store: a journal of their changes, in segments.
+//!
+//! ```text
+//!   oldest segment │ … │ open segment ◀── append: id, TTL, deadline     (no TTL: the lease is gone)
+//!         └──clean: entries that are still current are appended again
+//! ```
+//!
+//! * A segment is an item of the store. The newest entry of an id decides.
+//! * Segments are cleaned oldest first, so an entry "gone" is dropped only when no older entry of its id
+//!   exists.
+//! * The journal takes at most twice the entries of the live leases and [`ENTRIES_SPARE`], once the cleaning of
+//!   the last commands is done.
+//!
+//! A change costs about 20 bytes in a segment, and one item for each command or for some 200 changes. An item
+//! for each lease would cost 400 bytes of memory, and a million of them would be rewritten between two
+//! checkpoints when a million clients renew their leases.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use mvcc::{Store, Writer};
+use prost::encoding::{decode_varint, encode_varint};
+
+use super::table::{Lease, LeaseTable};
+use crate::failure::Fatal;
+
+/// Items of segments: this prefix and the number of the segment as eight bytes, big endian.
+const PREFIX: &[u8] = b"lease/";
+/// The item of the clock: eight bytes, big endian.
+const CLOCK: &[u8] = b"lease-clock";
+
+/// Bytes from which a segment is closed. Each command copies the open segment once, and sled keeps a value of
+/// up to 4096 bytes in one part.
+const SEGMENT_BYTES: usize = 4000;
+/// Superseded entries that are always permitted: more than a segment holds.
+const ENTRIES_SPARE: usize = 1024;
+/// Segments that are cleaned for each one that was closed, so that cleaning keeps up.
+const CLEANED_PER_CLOSED: usize = 3;
+
+/// The journal, without the contents of its closed segments.
+#[derive(Debug, Default)]
+pub(super) struct Journal {
+    /// Numbers of the closed segments and how many entries they hold, oldest first.
+    closed: VecDeque<(u64, usize)>,
+    /// Number, contents and entries of the open segment.
+    open: (u64, Vec<u8>, usize),
+    /// Entries in all segments.
+    entries: usize,
+    /// Whether the open segment has changes that are not in the store.
+    is_dirty: bool,
+    /// Segments that the running command has still to clean; 0 between two commands.
+    to_clean: usize,
+}
+
+impl Journal {
+    /// Reads the journal of a store: the leases and the clock.
+    pub fn load(store: &Store) -> Result<(Self, BTreeMap<i64, Lease>, i64), Fatal> {
+        let (journal, leases) = Self::read(store.items(PREFIX))?;
+        let clock = match store.item(CLOCK) {
+            None => 0,
+            Some(value) => i64::from_be_bytes(
+                value
+                    .as_ref()
+                    .try_into()
+                    .map_err(|_| Fatal::Item { item: CLOCK.to_vec(), reason: "not a lease clock" })?,
+            ),
+        };
+        Ok((journal, leases, clock))
+    }
+
+    /// Reads segments, which come in order.
+    fn read(
+        segments: impl IntoIterator<Item = (Bytes, Bytes)>,
+    ) -> Result<(Self, BTreeMap<i64, Lease>), Fatal> {
+        let mut journal = Journal::default();
+        let mut newest = Vec::new();
+        for (item, value) in segments {
+            let broken = |reason| Fatal::Item { item: item.to_vec(), reason };
+            let number = item[PREFIX.len()..].try_into().map_err(|_| broken("not the name of a segment"))?;
+            let entries = parse(&value).ok_or_else(|| broken("not a segment of leases"))?;
+            if journal.entries > 0 {
+                journal.closed.push_back((journal.open.0, journal.open.2));
+            }
+            journal.entries += entries.len();
+            journal.open = (u64::from_be_bytes(number), value.to_vec(), entries.len());
+            newest.extend(entries);
+        }
+        // As `append` would have left it: a restart changes nothing that other members do not change.
+        if journal.open.1.len() >= SEGMENT_BYTES {
+            journal.close();
+        }
+        // Stable: the last entry of each id is the newest.
+        newest.sort_by_key(|(id, _)| *id);
+        let mut leases = Vec::with_capacity(newest.len());
+        for (number, (id, lease)) in newest.iter().enumerate() {
+            let is_newest = newest.get(number + 1).is_none_or(|(next, _)| next != id);
+            leases.extend(lease.filter(|_| is_newest).map(|lease| (*id, lease)));
+        }
+        Ok((journal, leases.into_iter().collect()))
+    }
+
+    /// Adds an entry. It is in the store after `flush`.
+    pub fn append(&mut self, writer: &mut Writer, id: i64, lease: Option<Lease>) {
+        let (_, bytes, entries) = &mut self.open;
+        bytes.extend_from_slice(&id.to_be_bytes());
+        encode_varint(lease.map_or(0, |lease| lease.ttl as u64), bytes);
+        if let Some(lease) = lease {
+            encode_varint(lease.deadline.map_or(0, |deadline| deadline as u64 + 1), bytes);
+        }
+        *entries += 1;
+        self.entries += 1;
+        self.is_dirty = true;
+        if self.open.1.len() >= SEGMENT_BYTES {
+            self.flush(writer);
+            self.close();
+            self.to_clean += CLEANED_PER_CLOSED;
+        }
+    }
+
+    fn close(&mut self) {
+        self.closed.push_back((self.open.0, self.open.2));
+        self.open = (self.open.0 + 1, Vec::new(), 0);
+    }
+
+    /// Writes the open segment.
+    pub fn flush(&mut self, writer: &mut Writer) {
+        if std::mem::take(&mut self.is_dirty) {
+            writer.set_item(&name(self.open.0), Some(&self.open.1));
+        }
+    }
+
+    /// Cleans oldest segments while there are too many superseded entries, in proportion to what was written.
+    pub fn clean(&mut self, writer: &mut Writer, table: &LeaseTable) {
+        while self.to_clean > 0 {
+            self.to_clean -= 1;
+            if self.entries <= 2 * table.len() + ENTRIES_SPARE {
+                self.to_clean = 0;
+                break;
+            }
+            let (number, count) = self.closed.pop_front().expect("so many entries fill several segments");
+            let item = writer.store().item(&name(number)).expect("a closed segment is in the store");
+            let entries = parse(&item).expect("a segment was written by this module");
+            assert_eq!(entries.len(), count, "a closed segment does not change");
+            let to_clean = self.to_clean;
+            for (id, lease) in entries {
+                // An entry that equals the present state may be the only one of its lease.
+                if lease.is_some() && table.get(id) == lease {
+                    self.append(writer, id, lease);
+                }
+            }
+            self.flush(writer);
+            self.to_clean = to_clean; // What cleaning writes asks for no more cleaning.
+            self.entries -= count;
+            writer.set_item(&name(number), None);
+        }
+    }
+}
+
+/// The leases in the items of a store, by id. Items come in order; those of others are skipped.
+pub fn list(items: impl IntoIterator<Item = (Bytes, Bytes)>) -> Result<Vec<(i64, Lease)>, Fatal> {
+    let segments = items.into_iter().filter(|(item, _)| item.starts_with(PREFIX));
+    Ok(Journal::read(segments)?.1.into_iter().collect())
+}
+
+/// Writes the clock.
+pub(super) fn store_clock(writer: &mut Writer, clock: i64) {
+    writer.set_item(CLOCK, Some(&clock.to_be_bytes()));
+}
+
+fn name(number: u64) -> Vec<u8> {
+    [PREFIX, &number.to_be_bytes()].concat()
+}
+
+/// The entries of a segment.
+fn parse(segment: &Bytes) -> Option<Vec<(i64, Option<Lease>)>> {
+    let (mut rest, mut entries) = (segment.as_ref(), Vec::new());
+    while !rest.is_empty() {
+        let (id, after) = rest.split_first_chunk::<8>()?;
+        rest = after;
+        let ttl = i64::try_from(decode_varint(&mut rest).ok()?).ok()?;
+        let lease = match ttl {
+            0 => None,
+            ttl => {
+                let deadline = decode_varint(&mut rest).ok()?.checked_sub(1);
+                Some(Lease { ttl, deadline: deadline.map(i64::try_from).transpose().ok()? })
+            }
+        };
+        entries.push((i64::from_be_bytes(*id), lease));
+    }
+    Some(entries)
+}
+
+#[cfg(test)]
+#[path = "journal_tests.rs"]
+mod tests;

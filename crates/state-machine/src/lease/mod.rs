@@ -1,0 +1,178 @@
+//! Leases: ids with a time to live, to which keys are attached.
+//!
+//! ```text
+//!   LeaseGrant ──▶ lease without a deadline ──LeaseRenew──▶ deadline = clock + TTL ──LeaseExpire──▶ gone
+//!                                                  └──────── LeaseRenew ◀──────┘
+//!   LeaseRevoke: gone, at any time
+//! ```
+//!
+//! * The *lease clock* counts milliseconds. The leader's commands carry it; apply reads no clock. A deadline
+//!   is a time of this clock, so it is equal on all members, and a new leader continues with it.
+//! * A command of the leader carries its term, and is refused in an entry of another term. So a deposed leader
+//!   neither records nor expires anything.
+//! * A lease expires [`RENEWAL_GRACE_MS`] after its deadline at the earliest: the leader may answer a renewal
+//!   without recording it if it recorded one within that time.
+//! * A lease without a deadline does not expire. The leader records one soon after the grant.
+//! * The keys of a lease are those that `mvcc` has indexed: live keys whose newest put attached it. They are
+//!   deleted in byte order at one revision.
+//!
+//! See docs/decisions/0040.
+
+mod journal; // leases in the store
+mod table; // leases in memory
+
+use api::Error;
+use mvcc::{KeyRange, Previous, Writer};
+
+use self::journal::Journal;
+pub use self::journal::list;
+pub use self::table::{Lease, LeaseTable, RENEWAL_GRACE_MS};
+use crate::command::{LeaseExpire, LeaseRenew};
+use crate::failure::Fatal;
+
+/// The longest TTL in seconds: etcd's.
+pub const TTL_MAX: i64 = 9_000_000_000;
+
+/// Keys of a lease that are found under one hold of the store's lock.
+const KEYS_PER_STEP: usize = 256;
+
+/// The leases as apply changes them.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    table: LeaseTable,
+    journal: Journal,
+}
+
+impl Leases {
+    /// The leases of a store.
+    pub fn load(writer: &mut Writer) -> Result<Self, Fatal> {
+        let (journal, leases, clock) = Journal::load(writer.store())?;
+        let table = LeaseTable::default();
+        table.replace(leases, clock);
+        writer.set_caller_memory(table.memory_bytes());
+        Ok(Leases { table, journal })
+    }
+
+    /// The leases of an installed store, for the same readers.
+    pub fn reload(&mut self, writer: &mut Writer) -> Result<(), Fatal> {
+        let (journal, leases, clock) = Journal::load(writer.store())?;
+        self.table.replace(leases, clock);
+        self.journal = journal;
+        writer.set_caller_memory(self.table.memory_bytes());
+        Ok(())
+    }
+
+    pub fn table(&self) -> &LeaseTable {
+        &self.table
+    }
+
+    /// Refuses an id that is not a live lease. 0 means "no lease" and is accepted.
+    pub fn check(&self, id: i64) -> Result<(), Error> {
+        if id == 0 { Ok(()) } else { self.find(id).map(drop) }
+    }
+
+    /// Refuses an id that is not a live lease.
+    pub fn find(&self, id: i64) -> Result<Lease, Error> {
+        self.table.get(id).ok_or(Error::LeaseNotFound)
+    }
+
+    /// Adds a lease, and returns its TTL.
+    pub fn grant(&mut self, writer: &mut Writer, id: i64, ttl: i64) -> Result<i64, Error> {
+        if id == 0 {
+            return Err(Error::LeaseNotFound);
+        }
+        if ttl > TTL_MAX {
+            return Err(Error::LeaseTTLTooLarge);
+        }
+        if self.table.get(id).is_some() {
+            return Err(Error::LeaseExist);
+        }
+        let lease = Lease { ttl: ttl.max(1), deadline: None };
+        self.table.set(id, lease);
+        self.journal.append(writer, id, Some(lease));
+        self.finish(writer);
+        Ok(lease.ttl)
+    }
+
+    /// Records that each lease that exists has its full TTL from `now` on, and the clock.
+    pub fn renew(&mut self, writer: &mut Writer, term: u64, request: &LeaseRenew) -> Result<(), Error> {
+        check_term(term, request.term)?;
+        let now = self.advance(writer, request.now)?;
+        for id in &request.ids {
+            let Some(lease) = self.table.get(*id) else { continue };
+            let deadline = lease.deadline.unwrap_or(0).max(now + lease.ttl * 1000);
+            let lease = Lease { deadline: Some(deadline), ..lease };
+            self.table.set(*id, lease);
+            self.journal.append(writer, *id, Some(lease));
+        }
+        self.finish(writer);
+        Ok(())
+    }
+
+    /// Those of the leases whose time is over.
+    pub fn expired(&self, term: u64, request: &LeaseExpire) -> Result<Vec<i64>, Error> {
+        check_term(term, request.term)?;
+        check_clock(request.now)?;
+        let mut ids = request.ids.clone();
+        ids.sort_unstable();
+        ids.dedup();
+        ids.retain(|id| self.table.get(*id).is_some_and(|lease| lease.is_expired(request.now)));
+        Ok(ids)
+    }
+
+    /// Removes leases that exist and have no keys.
+    pub fn remove(&mut self, writer: &mut Writer, ids: &[i64]) {
+        for id in ids {
+            self.table.remove(*id);
+            self.journal.append(writer, *id, None);
+        }
+        self.finish(writer);
+    }
+
+    /// Moves the clock forward and returns it.
+    fn advance(&mut self, writer: &mut Writer, now: i64) -> Result<i64, Error> {
+        check_clock(now)?;
+        let now = now.max(self.table.clock());
+        self.table.set_clock(now);
+        journal::store_clock(writer, now);
+        Ok(now)
+    }
+
+    /// Writes what the command has changed.
+    fn finish(&mut self, writer: &mut Writer) {
+        self.journal.flush(writer);
+        self.journal.clean(writer, &self.table);
+        writer.set_caller_memory(self.table.memory_bytes());
+    }
+}
+
+/// Deletes the keys of a lease, in byte order, at one revision.
+pub(crate) fn delete_keys(writer: &mut Writer, id: i64) -> Result<(), mvcc::Error> {
+    let mut revision = writer.begin();
+    loop {
+        let keys = revision.keys_of_lease(id, KEYS_PER_STEP);
+        if keys.is_empty() {
+            revision.finish();
+            return Ok(());
+        }
+        for key in keys {
+            if cfg!(feature = "mutant-revoke-in-two-revisions") && revision.revision() > 0 {
+                revision.finish();
+                revision = writer.begin();
+            }
+            let deleted = revision.delete_range(&KeyRange::one(key), Previous::Skip)?;
+            assert_eq!(deleted.count, 1, "an indexed key is live");
+        }
+    }
+}
+
+/// A command of the leader of `proposed`, in an entry of term `term`.
+fn check_term(term: u64, proposed: u64) -> Result<(), Error> {
+    let is_of_leader = term == proposed || cfg!(feature = "mutant-deposed-leader-renews");
+    if is_of_leader { Ok(()) } else { Err(Error::LeaderChanged) }
+}
+
+/// Refuses a clock that no leader has: a deadline must fit into a number.
+fn check_clock(now: i64) -> Result<(), Error> {
+    if (0..i64::MAX / 4).contains(&now) { Ok(()) } else { Err(Error::NotCapable) }
+}

@@ -1,0 +1,126 @@
+//! Leases in memory: written by apply, read by any thread.
+//!
+//! Each call holds the lock for one lease or for a bounded number of them. A reader sees each lease as some
+//! applied command left it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+/// How long after a recorded renewal further ones need no record, and how long after its deadline a lease
+/// lives at least. Half a second: a client renews a lease less often, and etcd expires leases up to a second
+/// late.
+pub const RENEWAL_GRACE_MS: i64 = 500;
+
+/// Memory of a lease: 32 bytes in a tree whose nodes are two thirds full.
+const LEASE_BYTES: u64 = 64;
+
+/// One lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Granted time to live in seconds.
+    pub ttl: i64,
+    /// When its TTL ends, in milliseconds of the lease clock; `None` until the leader has recorded it.
+    pub deadline: Option<i64>,
+}
+
+impl Lease {
+    /// Whether it may be revoked because of its age.
+    pub fn is_expired(&self, now: i64) -> bool {
+        self.deadline.is_some_and(|deadline| deadline + RENEWAL_GRACE_MS <= now)
+    }
+
+    /// Whether a renewal at `now` needs no record: the recorded one covers it.
+    pub fn is_renewed_at(&self, now: i64) -> bool {
+        self.deadline.is_some_and(|deadline| now <= deadline - self.ttl * 1000 + RENEWAL_GRACE_MS)
+    }
+}
+
+/// The leases of this member. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct LeaseTable(Arc<RwLock<Contents>>);
+
+#[derive(Debug, Default)]
+struct Contents {
+    leases: BTreeMap<i64, Lease>,
+    /// Leases without a deadline.
+    unrecorded: BTreeSet<i64>,
+    clock: i64,
+}
+
+impl LeaseTable {
+    /// Number of leases.
+    pub fn len(&self) -> usize {
+        self.0.read().leases.len()
+    }
+
+    /// Whether there is no lease.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn get(&self, id: i64) -> Option<Lease> {
+        self.0.read().leases.get(&id).copied()
+    }
+
+    /// Some leases under one hold of the lock.
+    pub fn get_all(&self, ids: &[i64]) -> Vec<Option<Lease>> {
+        let contents = self.0.read();
+        ids.iter().map(|id| contents.leases.get(id).copied()).collect()
+    }
+
+    /// The first leases whose id is greater than `after`, at most `count_max`.
+    pub fn scan(&self, after: Option<i64>, count_max: usize) -> Vec<(i64, Lease)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let contents = self.0.read();
+        let leases = contents.leases.range((from, Bound::Unbounded));
+        leases.take(count_max).map(|(id, lease)| (*id, *lease)).collect()
+    }
+
+    /// Leases without a deadline, at most `count_max`.
+    pub fn unrecorded(&self, count_max: usize) -> Vec<i64> {
+        self.0.read().unrecorded.iter().take(count_max).copied().collect()
+    }
+
+    /// The newest lease clock that was recorded.
+    pub fn clock(&self) -> i64 {
+        self.0.read().clock
+    }
+
+    pub(super) fn set(&self, id: i64, lease: Lease) {
+        let mut contents = self.0.write();
+        contents.leases.insert(id, lease);
+        match lease.deadline {
+            None => contents.unrecorded.insert(id),
+            Some(_) => contents.unrecorded.remove(&id),
+        };
+    }
+
+    pub(super) fn remove(&self, id: i64) {
+        let mut contents = self.0.write();
+        let removed = contents.leases.remove(&id);
+        assert!(removed.is_some(), "a lease is removed once");
+        contents.unrecorded.remove(&id);
+    }
+
+    pub(super) fn set_clock(&self, clock: i64) {
+        self.0.write().clock = clock;
+    }
+
+    /// Replaces everything.
+    pub(super) fn replace(&self, leases: BTreeMap<i64, Lease>, clock: i64) {
+        let unrecorded = leases.iter().filter(|(_, lease)| lease.deadline.is_none());
+        let unrecorded = unrecorded.map(|(id, _)| *id).collect();
+        let new = Contents { leases, unrecorded, clock };
+        let old = std::mem::replace(&mut *self.0.write(), new);
+        // A million leases are dropped without the lock.
+        drop(old);
+    }
+
+    /// Bytes of memory that the leases take.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        LEASE_BYTES * self.len() as u64
+    }
+}
