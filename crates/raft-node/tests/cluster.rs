@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Book, Cluster, REQUEST_TIMEOUT_TICKS};
-use raft_node::{Event, Lane, ProposeError, ReadError, Role};
+use raft_node::{Event, ProposeError, ReadError, Role};
 
 #[test]
 fn a_lone_voter_leads_at_once_and_serves() {
@@ -67,54 +67,6 @@ fn commands_wait_while_a_leader_syncs_and_then_go_together() {
 }
 
 #[test]
-fn a_leaders_entries_leave_before_its_own_sync_and_commit_without_it() {
-    let mut cluster = Cluster::new(3);
-    cluster.elect();
-    let (before, commit) = (cluster.sent.len(), cluster.gauges(1).commit);
-    cluster.member(1).syncs = false;
-    cluster.offer(1, "a");
-    cluster.turn(1);
-    let bulk = cluster.sent[before..].iter().filter(|(from, m)| *from == 1 && m.lane == Lane::Bulk);
-    assert_eq!(bulk.count(), 2, "one message of entries to each follower");
-    cluster.settle();
-    assert_eq!(cluster.gauges(1).commit, commit + 1, "two followers are a quorum");
-    assert_eq!(cluster.lines(2), ["a"]);
-    assert!(cluster.lines(1).is_empty(), "but nothing is applied before it is synced here as well");
-    cluster.member(1).syncs = true;
-    cluster.settle();
-    assert_eq!(cluster.member(1).answered, [("a", 1)]);
-}
-
-#[test]
-fn a_follower_acknowledges_entries_only_after_its_sync() {
-    let mut cluster = Cluster::new(3);
-    cluster.elect();
-    cluster.member(2).syncs = false;
-    cluster.member(3).syncs = false;
-    let commit = cluster.gauges(1).commit;
-    cluster.offer(1, "a");
-    cluster.settle();
-    assert_eq!(cluster.gauges(1).commit, commit, "one synced copy is no quorum");
-    cluster.member(3).syncs = true;
-    cluster.settle();
-    assert_eq!(cluster.gauges(1).commit, commit + 1);
-    assert_eq!(cluster.member(1).answered, [("a", 1)]);
-}
-
-#[test]
-fn a_vote_is_given_only_after_its_sync() {
-    let mut cluster = Cluster::new(3);
-    cluster.settle();
-    cluster.member(2).syncs = false;
-    cluster.member(3).syncs = false;
-    cluster.pass(13);
-    assert_ne!(cluster.gauges(1).role, Role::Leader, "both other votes are still in their jobs");
-    cluster.member(3).syncs = true;
-    cluster.settle();
-    assert_eq!(cluster.gauges(1).role, Role::Leader);
-}
-
-#[test]
 fn a_follower_forwards_and_answers_its_own_client() {
     let mut cluster = Cluster::new(3);
     cluster.elect();
@@ -174,54 +126,6 @@ fn whoever_was_held_goes_on_without_waiting_for_a_tick() {
     cluster.settle();
     assert_eq!(cluster.member(3).answered.len(), 4);
     assert_eq!(cluster.member(3).readable.len(), 4);
-}
-
-#[test]
-fn an_entry_that_never_committed_is_replaced() {
-    let mut cluster = Cluster::new(3);
-    cluster.elect();
-    cluster.offer(1, "kept");
-    cluster.settle();
-    cluster.isolate(&[1]);
-    cluster.offer(1, "lost");
-    cluster.settle();
-    let new_leader = {
-        cluster.pass(40);
-        (2..=3).find(|id| cluster.gauges(*id).role == Role::Leader).unwrap()
-    };
-    cluster.offer(new_leader, "instead");
-    cluster.settle();
-    cluster.heal();
-    cluster.pass(5);
-    for id in 1..=3 {
-        assert_eq!(cluster.lines(id), ["kept", "instead"], "member {id}");
-    }
-    assert_eq!(cluster.gauges(1).leader, Some(new_leader));
-    let (last, term) = (cluster.gauges(1).last_index, cluster.gauges(1).term);
-    assert_eq!(cluster.members[&1].node.term_at(last), Some(term));
-}
-
-#[test]
-fn a_leader_without_a_quorum_steps_down() {
-    let mut cluster = Cluster::new(3);
-    cluster.elect();
-    cluster.isolate(&[1]);
-    cluster.pass(25);
-    assert_eq!(cluster.gauges(1).leader, None);
-    assert_ne!(cluster.gauges(1).role, Role::Leader);
-}
-
-#[test]
-fn a_member_that_was_cut_off_does_not_disturb_its_cluster() {
-    let mut cluster = Cluster::new(3);
-    cluster.elect();
-    let term = cluster.gauges(1).term;
-    cluster.isolate(&[3]);
-    cluster.pass(100);
-    cluster.heal();
-    cluster.pass(5);
-    assert_eq!(cluster.gauges(1).role, Role::Leader);
-    assert_eq!((cluster.gauges(1).term, cluster.gauges(3).term), (term, term), "it asked before it stood");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! are.
 
 use raft::Storage as _;
-use raft::eraftpb::{EntryType, Message, MessageType};
+use raft::eraftpb::{Message, MessageType};
 
 use super::event::Effects;
 use super::state::{INFLIGHT_BYTES_MAX, inflight_messages_max};
@@ -146,17 +146,6 @@ fn a_candidate_with_much_to_apply_reads_a_bounded_part_of_it() {
         bench.core.handle(Event::Tick).unwrap();
     }
     assert_eq!(bench.core.role(), Role::Candidate);
-}
-
-#[test]
-fn entries_of_unsupported_kinds_never_enter_the_log() {
-    let mut bench = bench_of(&[1, 2, 3], &setup(MIB), MIB);
-    let mut message = append(1, 0, 0, &[10]);
-    message.entries[0].entry_type = EntryType::EntryConfChangeV2;
-    bench.hear(message);
-    assert_eq!(bench.core.last_index(), 0);
-    bench.hear(append(1, 0, 0, &[10]));
-    assert_eq!(bench.core.last_index(), 1);
 }
 
 #[test]

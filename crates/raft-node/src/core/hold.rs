@@ -81,4 +81,28 @@ impl Core {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::core::event::{Event, Setup};
+    use crate::core::tests::{Bench, bench_of};
+    use crate::{EmptyLog, Position};
+
+    fn unconfirmed(voters: &[u64]) -> Bench {
+        bench_of(voters, &Setup { empty_log: EmptyLog::Unconfirmed, ..Setup::of_tests() }, 1 << 20)
+    }
+
+    #[test]
+    fn a_forged_term_confirms_nothing() {
+        let mut bench = unconfirmed(&[1, 2, 3]);
+        for term in [0, 1 << 62, u64::MAX] {
+            let until = Position { index: 4, term };
+            bench.core.handle(Event::Confirmed(Confirmation::CatchUp { until })).unwrap();
+            assert!(bench.core.is_unconfirmed(), "{term}");
+        }
+    }
+
+    #[test]
+    fn a_lone_voter_is_never_held() {
+        assert!(!unconfirmed(&[1]).core.is_held());
+    }
+}

@@ -60,4 +60,6 @@ pub(crate) use state::Core;
 #[cfg(test)]
 mod bounds_tests;
 #[cfg(test)]
+mod scripts;
+#[cfg(test)]
 mod tests;

@@ -6,7 +6,6 @@ use wal::testing::SimFs;
 use wal::{Options, Wal};
 
 use super::event::Effects;
-use super::turn::Refused;
 use super::*;
 use crate::log::{Durable, DurableState, LogStore, PersistJob, persist};
 use crate::wire::{BatchBuilder, BatchId, Outbound, encode_all};
@@ -38,11 +37,6 @@ impl Bench {
         let (durable, promises) = persist(&mut self.wal, jobs).unwrap().0.redeem();
         self.core.handle(Event::Durable(durable)).unwrap();
         promises
-    }
-
-    /// As [`Bench::sync`], if there is anything to sync.
-    pub fn sync_all(&mut self, jobs: Vec<PersistJob>) -> Vec<Outbound> {
-        if jobs.is_empty() { Vec::new() } else { self.sync(jobs) }
     }
 
     /// Turns and syncs until nothing is left to do; returns what was committed.
@@ -105,17 +99,6 @@ fn the_first_job_makes_the_membership_durable() {
 }
 
 #[test]
-fn an_acknowledgement_is_in_the_job_and_not_among_what_may_leave() {
-    let mut bench = bench(&[1, 2, 3], 1 << 20);
-    let effects = bench.hear(append(1, 0, 0, &[10]));
-    assert!(effects.send.is_empty());
-    assert_eq!(effects.persist.len(), 1);
-    let promises = bench.sync(effects.persist);
-    assert_eq!(promises.len(), 1);
-    assert_eq!((promises[0].to, promises[0].lane), (2, Lane::Bulk));
-}
-
-#[test]
 fn an_answer_that_promises_nothing_leaves_at_once_unless_something_is_under_way() {
     let mut bench = bench(&[1, 2, 3], 1 << 20);
     let first = bench.hear(heartbeat(1)).persist;
@@ -127,75 +110,6 @@ fn an_answer_that_promises_nothing_leaves_at_once_unless_something_is_under_way(
     let third = bench.hear(heartbeat(1));
     assert!(third.persist.is_empty(), "no sync for a heartbeat");
     assert_eq!((third.send.len(), third.send[0].lane), (1, Lane::Urgent));
-}
-
-#[test]
-fn a_commit_index_that_moved_is_no_reason_to_sync() {
-    let mut bench = bench(&[1, 2, 3], 1 << 20);
-    let jobs = bench.hear(append(1, 0, 0, &[10])).persist;
-    bench.sync(jobs);
-    let effects = bench.hear(Message { commit: 1, ..heartbeat(1) });
-    assert!(effects.persist.is_empty());
-    assert_eq!(effects.committed.len(), 1);
-    let jobs = bench.hear(append(1, 1, 1, &[10])).persist;
-    let state = jobs[0].state.as_deref().map(DurableState::decode).unwrap().unwrap();
-    assert_eq!(state.hard.commit, 1, "it rides along with the next job");
-}
-
-#[test]
-fn nothing_is_handed_out_before_it_is_synced_here() {
-    let mut bench = bench(&[1, 2, 3], 1 << 20);
-    let effects = bench.hear(Message { commit: 1, ..append(1, 0, 0, &[10]) });
-    assert!(effects.committed.is_empty());
-    bench.sync(effects.persist);
-    assert_eq!(bench.settle().len(), 1);
-}
-
-#[test]
-fn what_is_handed_out_is_bounded_until_it_is_applied() {
-    let mut bench = bench(&[1, 2, 3], 1_000);
-    let sizes = [400; 12];
-    let effects = bench.hear(Message { commit: 12, ..append(1, 0, 0, &sizes) });
-    bench.sync(effects.persist);
-    let (mut applied, mut rounds) = (0, 0);
-    while applied < 12 {
-        let committed = bench.settle();
-        assert!((1..=3).contains(&committed.len()), "{} at once", committed.len());
-        assert_eq!(committed[0].at.index, applied + 1, "in order, none left out");
-        applied = committed.last().unwrap().at.index;
-        assert_eq!(bench.core.is_starved(), applied < 12);
-        bench.core.handle(Event::Applied { index: applied }).unwrap();
-        rounds += 1;
-    }
-    assert!(rounds >= 4);
-}
-
-#[test]
-fn a_malformed_batch_never_enters_the_log() {
-    let mut bench = bench(&[1], 1 << 20);
-    bench.settle();
-    let before = bench.core.last_index();
-    for data in [&b""[..], b"no batch", &batch(1, 5)[..20]] {
-        let entry = Entry { data: Bytes::copy_from_slice(data), ..Entry::default() };
-        let entries = vec![entry].into();
-        let propose =
-            Message { msg_type: MessageType::MsgPropose, from: 2, to: 1, entries, ..Message::default() };
-        bench.hear(propose);
-    }
-    assert_eq!(bench.core.last_index(), before);
-}
-
-#[test]
-fn a_proposal_is_refused_with_its_reason_and_can_be_repeated() {
-    let mut follower = bench(&[1, 2, 3], 1 << 20);
-    assert_eq!(follower.core.propose(&[batch(1, 5)]), Err(Refused::NoLeader));
-    let mut leader = bench(&[1], 1 << 20);
-    leader.settle();
-    leader.core.propose(&[batch(1, 5)]).unwrap();
-    let jobs = leader.core.turn().unwrap().persist;
-    assert_eq!(leader.core.propose(&[batch(2, 5)]), Err(Refused::Busy), "the first one is being synced");
-    leader.sync(jobs);
-    assert_eq!(leader.core.propose(&[batch(2, 5)]), Ok(()));
 }
 
 #[test]

@@ -231,11 +231,16 @@ impl TermBudget {
 pub(in crate::core) struct Refusals {
     quiet_ticks: u32,
     unlogged: u64,
+    /// All of them, for golden scripts.
+    #[cfg(test)]
+    pub noted: Vec<String>,
 }
 
 impl Refusals {
     /// A refusal: the first in `quiet_ticks` is logged, with the number of those before it that were not.
     pub fn note(&mut self, peer: u64, reason: &str, quiet_ticks: u32) {
+        #[cfg(test)]
+        self.noted.push(reason.to_owned());
         if self.quiet_ticks > 0 {
             self.unlogged += 1;
             return;

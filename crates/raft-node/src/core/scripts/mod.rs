@@ -1,0 +1,56 @@
+//! Golden scripts of the core, in `tests/scripts` of the crate. `golden` describes the files.
+//!
+//! The first comment line of a script says what it shows. One line is one command; what it prints is one line
+//! per effect, see `show`. An election timeout is ten ticks, and a follower campaigns after fifteen. Syncs
+//! and applies succeed at once unless a script holds them. Messages stay on the wire until a script delivers
+//! or drops them. Members are named by their ids:
+//!
+//! | command | meaning |
+//! |---|---|
+//! | `members 1 2 3 OPTIONS` | empty logs; options `unconfirmed`, `apply=BYTES`, `catch-up=ENTRIES` |
+//! | `tick 1 2 *10` | ten ticks of member 1, then of member 2 |
+//! | `campaign 1` | ticks of member 1 until it campaigns |
+//! | `elect 1` | ten ticks of the others, `campaign 1`, `deliver`: all without output; then `status 1` |
+//! | `deliver` | delivers messages until the wire is empty |
+//! | `deliver 1>2 KIND` | delivers the messages that are on this link now; without `KIND` all of them |
+//! | `drop 1>2 KIND` | loses them |
+//! | `duplicate 1>2 KIND` | delivers them and leaves them on the wire |
+//! | `reverse 1>2 KIND` | brings them into the opposite order |
+//! | `isolate 1 2`, `heal` | messages from and to these members are lost |
+//! | `propose 1 a b` | batches of one command each; `a*1000` is a command of 1000 bytes |
+//! | `fill 1 20` | proposes and delivers 20 commands of 1000 bytes, without output |
+//! | `disk 1 hold`, `sync`, `go` | jobs wait; those that wait are synced; syncs succeed at once again |
+//! | `machine 1 hold`, `apply`, `go` | the same for committed entries |
+//! | `read 1 NAME` | begins a ReadIndex round |
+//! | `checkpoint 1` | the store is durable up to what it applied |
+//! | `stream 1>2`, `stream 1>2 fails` | an offered snapshot arrives, or its stream breaks |
+//! | `transfer 1 2` | leadership should go from 1 to 2 |
+//! | `restart 1`, `lost`, `empty` | a power cut: with its store, without it, without store and log |
+//! | `inquire 1 2 3` | member 1, whose log is empty, gets the answers of members 2 and 3 |
+//! | `forge 2>1 KIND FIELDS` | a message that the core of 2 did not send, see `forged` |
+//! | `status 1`, `log 1`, `wire` | what a member is, what its log holds, which messages are under way |
+//! | `quiet COMMAND` | no output |
+
+mod cluster; // members, their disks and machines, the messages between them
+mod forged; // messages by hand
+#[path = "../../../../mvcc/tests/common/golden.rs"]
+mod golden;
+mod show; // one line per effect
+
+use std::path::Path;
+
+use cluster::Cluster;
+
+#[test]
+fn scripts_give_their_output() {
+    golden::run_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts"), || {
+        let mut cluster = Cluster::default();
+        move |line| {
+            let (is_quiet, line) = line.strip_prefix("quiet ").map_or((false, line), |rest| (true, rest));
+            println!("{line}"); // Shown if the test fails: the commands up to a panic.
+            cluster.command(line);
+            let printed = cluster.printed();
+            if is_quiet { String::new() } else { printed }
+        }
+    });
+}
