@@ -20,7 +20,10 @@
         feature = "mutant-unsynced-staging",
         feature = "mutant-early-checkpoint",
         feature = "mutant-sequence-before-sync",
-        feature = "mutant-opened-unsynced"
+        feature = "mutant-opened-unsynced",
+        feature = "mutant-split-revision",
+        feature = "mutant-late-previous",
+        feature = "mutant-unpinned-follower"
     )
 ))]
 compile_error!("a mutant contains a bug on purpose: it needs debug assertions and is never released");
@@ -38,6 +41,8 @@ mod block; // records, blocks and block files
 mod index; // keys and their histories
 mod store; // the state, its lock, the reader and the writer
 
+mod changes; // events read back in revision order
+
 mod checkpoint; // how the state becomes durable and is read back
 mod compaction; // superseded records are dropped, space is reclaimed
 
@@ -52,6 +57,7 @@ pub use backend::{
 };
 #[doc(hidden)]
 pub use block::codec::fuzzed_block;
+pub use changes::{Change, Changes, Follower};
 pub use error::{Error, Result};
 pub use maintainer::Maintainer;
 pub use meter::Meter;

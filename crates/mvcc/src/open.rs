@@ -1,7 +1,7 @@
 //! Opens a store and creates its handles.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -31,9 +31,10 @@ pub fn open(mut backend: Box<dyn Backend>, options: Options) -> Result<(Writer, 
         hashes: Mutex::new(VecDeque::new()),
         counts: Counts::default(),
         pins: Pins::default(),
+        wake: OnceLock::new(),
         options,
     });
     let store = Store { shared: shared.clone() };
     let maintainer = Maintainer::new(CheckpointWriter { shared, durable });
-    Ok((Writer { store: store.clone() }, store, maintainer))
+    Ok((Writer::new(store.clone()), store, maintainer))
 }

@@ -66,6 +66,30 @@ impl OpenBlock {
         Some((self.base, self.records[number].clone()))
     }
 
+    /// Records from `from` on up to main revision `revision`, and the last main revision among what the
+    /// caller has then. `last` is the last one that the caller has from earlier blocks. Records beyond
+    /// `bytes_max` are left out, except those of a revision that has begun, and those of the first one.
+    pub fn records_from(
+        &self,
+        from: Revision,
+        last: i64,
+        revision: i64,
+        bytes_max: usize,
+    ) -> (i64, Vec<Bytes>, i64) {
+        let positions = &self.table.0;
+        let start = positions.partition_point(|position| position.revision() < from);
+        let published = positions.partition_point(|position| position.main <= revision);
+        let (mut end, mut bytes, mut last) = (start, 0, last);
+        while end < published {
+            let main = positions[end].main;
+            if bytes >= bytes_max && main > last && last >= from.main {
+                return (self.base, self.records[start..end].to_vec(), last);
+            }
+            (bytes, last, end) = (bytes + self.records[end].len(), main, end + 1);
+        }
+        (self.base, self.records[start..end].to_vec(), revision)
+    }
+
     /// A sealed copy of the block.
     pub fn sealed(&self) -> Decoded {
         assert!(!self.is_empty(), "an empty block is never sealed");

@@ -121,6 +121,12 @@ impl Decoded {
         record
     }
 
+    /// Records in revision order, beginning with the first one at or after `from`.
+    pub fn records_from(&self, from: Revision) -> impl Iterator<Item = Record<'_>> {
+        let first = self.table.0.partition_point(|position| position.revision() < from);
+        (first..self.len()).map(|number| self.record(number))
+    }
+
     /// Records in revision order.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
         (0..self.len()).map(|number| self.record(number))

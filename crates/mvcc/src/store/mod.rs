@@ -24,5 +24,6 @@ pub(crate) use counts::Counts;
 pub(crate) use hash::{HashPass, REMEMBERED};
 pub(crate) use lock::StateLock;
 pub(crate) use pins::Pins;
+pub(crate) use range_read::{load_all, missing_record};
 pub(crate) use shared::Shared;
-pub(crate) use state::{PendingCheckpoint, State};
+pub(crate) use state::{PendingCheckpoint, Source, State};

@@ -38,8 +38,23 @@ impl Pins {
     /// Pins `at`, which must be readable in `state`.
     pub(super) fn pin(&self, at: i64, state: &State) -> Pin<'_> {
         assert!(at >= state.compact_revision, "a compacted revision is pinned");
-        *self.counts.lock().entry(at).or_default() += 1;
+        self.add(at);
         Pin { pins: self, at, generation: state.generation }
+    }
+
+    /// Adds a pin. It must be readable, or the caller holds an older pin.
+    pub fn add(&self, at: i64) {
+        *self.counts.lock().entry(at).or_default() += 1;
+    }
+
+    /// Removes one pin of those at `at`.
+    pub fn remove(&self, at: i64) {
+        let mut counts = self.counts.lock();
+        let count = counts.get_mut(&at).expect("a pin is removed once");
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&at);
+        }
     }
 
     /// Whether a read in progress needs history below `revision`.
@@ -63,12 +78,6 @@ impl Pin<'_> {
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        let mut counts = self.pins.counts.lock();
-        if let Some(count) = counts.get_mut(&self.at) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.at);
-            }
-        }
+        self.pins.remove(self.at);
     }
 }

@@ -237,23 +237,32 @@ impl<'m> RangeRead<'m> {
     /// Loads the found records.
     pub fn load(&mut self, cache: &BlockCache) -> Result<()> {
         let found = std::mem::take(&mut self.found);
-        // Block by block. Records of the open block are last.
-        let block = |number: &usize| found[*number].1.block();
-        let mut order: Vec<usize> = (0..found.len()).collect();
-        order.sort_by_key(|number| block(number).map_or(Revision::MAX, |block| block.identity.first));
-        let mut pairs: Vec<Option<KeyValue>> = Vec::new();
-        pairs.resize_with(found.len(), || None);
-        for numbers in order.chunk_by(|left, right| match (block(left), block(right)) {
-            (Some(left), Some(right)) => Arc::ptr_eq(left, right),
-            _ => false,
-        }) {
-            let bytes = load_together(&found, numbers, &mut pairs, cache)?;
-            self.meter.hold(numbers.len() as u64, bytes)?;
-        }
-        self.kvs.extend(pairs.into_iter().map(|pair| pair.expect("every place belongs to one block")));
+        self.kvs.extend(load_all(&found, cache, self.meter)?);
         debug_assert!(self.kvs.is_sorted_by(|left, right| left.key < right.key), "pairs come in key order");
         Ok(())
     }
+}
+
+/// Loads records, block by block, and returns them in the order of `found`.
+pub(crate) fn load_all(
+    found: &[(Revision, Source)],
+    cache: &BlockCache,
+    meter: &dyn Meter,
+) -> Result<impl Iterator<Item = KeyValue> + use<>> {
+    // Records of the open block are last.
+    let block = |number: &usize| found[*number].1.block();
+    let mut order: Vec<usize> = (0..found.len()).collect();
+    order.sort_by_key(|number| block(number).map_or(Revision::MAX, |block| block.identity.first));
+    let mut pairs: Vec<Option<KeyValue>> = Vec::new();
+    pairs.resize_with(found.len(), || None);
+    for numbers in order.chunk_by(|left, right| match (block(left), block(right)) {
+        (Some(left), Some(right)) => Arc::ptr_eq(left, right),
+        _ => false,
+    }) {
+        let bytes = load_together(found, numbers, &mut pairs, cache)?;
+        meter.hold(numbers.len() as u64, bytes)?;
+    }
+    Ok(pairs.into_iter().map(|pair| pair.expect("every place belongs to one block")))
 }
 
 /// Why a walk ended before the end of its range.
@@ -391,6 +400,6 @@ impl KeysOnly {
 }
 
 /// The index and the blocks disagree: memory is damaged, or a block that passed its checksum.
-pub(super) fn missing_record() -> Error {
+pub(crate) fn missing_record() -> Error {
     Error::Corrupt { file: "index".into(), offset: 0, what: "a revision of the index is in no block" }
 }

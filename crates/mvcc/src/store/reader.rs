@@ -38,6 +38,13 @@ impl Store {
         self.shared.state.published().compact_revision()
     }
 
+    /// Sets the function that is called after each entry that has published a revision, and after an install.
+    /// It runs on the thread that applies, without a lock, so it must not wait: it sets a flag or unparks a
+    /// thread. Returns whether it was set; it can be set once.
+    pub fn wake_with(&self, wake: Arc<dyn Fn() + Send + Sync>) -> bool {
+        self.shared.wake.set(wake).is_ok()
+    }
+
     /// The last entry of the log whose changes are all applied.
     pub fn applied(&self) -> Applied {
         self.shared.state.read(LockPurpose::Lookup).applied

@@ -4,6 +4,7 @@
 //! together. The cache has locks of its own, and is not used under the state's lock.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -23,5 +24,16 @@ pub(crate) struct Shared {
     pub counts: Counts,
     /// Revisions that reads in progress still need.
     pub pins: Pins,
+    /// Called when an entry has published a revision. Set at most once.
+    pub wake: OnceLock<Arc<dyn Fn() + Send + Sync>>,
     pub options: Options,
+}
+
+impl Shared {
+    /// Notifies the listener, if there is one. No lock is held.
+    pub fn notify(&self) {
+        if let Some(wake) = self.wake.get() {
+            wake();
+        }
+    }
 }

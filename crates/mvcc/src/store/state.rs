@@ -85,7 +85,7 @@ pub(crate) struct PendingCheckpoint {
 }
 
 /// Where a record is. Found under the lock, read without it.
-pub(super) enum Source {
+pub(crate) enum Source {
     /// A record of the open block, to be decoded against the block's base.
     Open {
         base: i64,
@@ -155,7 +155,7 @@ impl State {
     }
 
     /// Where the record at `revision` is; `None` if it does not exist.
-    pub(super) fn locate(&self, revision: Revision) -> Option<Source> {
+    pub fn locate(&self, revision: Revision) -> Option<Source> {
         // The open block first: recent records are read most often.
         if let Some((base, record)) = self.open.find(revision) {
             return Some(Source::Open { base, record });

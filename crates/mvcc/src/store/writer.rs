@@ -37,10 +37,17 @@ pub const ITEM_KEY_BYTES_MAX: usize = 256;
 
 /// There is one per store, owned by the apply loop.
 pub struct Writer {
-    pub(crate) store: Store,
+    store: Store,
+    /// The revision at the end of the last entry.
+    notified: i64,
 }
 
 impl Writer {
+    pub(crate) fn new(store: Store) -> Self {
+        let notified = store.revision();
+        Writer { store, notified }
+    }
+
     /// A reader's handle of the same store.
     pub fn store(&self) -> &Store {
         &self.store
@@ -88,7 +95,8 @@ impl Writer {
         self.store.shared.state.write(LockPurpose::EndEntry).caller_memory_bytes = bytes;
     }
 
-    /// Ends one entry of the replicated log. Only here a checkpoint can become pending.
+    /// Ends one entry of the replicated log. Only here a checkpoint can become pending, and the listener of
+    /// `Store::wake_with` is called if the entry has published a revision.
     pub fn end_entry(&mut self, applied: Applied) -> Result<Pressure> {
         let shared = &self.store.shared;
         let mut state = shared.state.write(LockPurpose::EndEntry);
@@ -99,13 +107,20 @@ impl Writer {
         if state.is_checkpoint_due(shared.options.checkpoint_due_bytes) {
             state.take_checkpoint();
         }
-        Ok(if state.bytes_at_risk() >= shared.options.checkpoint_full_bytes {
+        let pressure = if state.bytes_at_risk() >= shared.options.checkpoint_full_bytes {
             Pressure::Full
         } else if state.pending.is_some() {
             Pressure::Due
         } else {
             Pressure::Calm
-        })
+        };
+        let revision = state.revision;
+        drop(state);
+        if revision != self.notified {
+            self.notified = revision;
+            shared.notify();
+        }
+        Ok(pressure)
     }
 }
 

@@ -59,6 +59,7 @@ impl Maintainer {
         drop(state);
         // They are of states of the old store. etcd drops them as well.
         self.checkpoints.shared.hashes.lock().clear();
+        self.checkpoints.shared.notify();
         // Dropping an index of a million keys takes time, so it happens without the lock.
         drop(old);
         Ok(self.checkpoints.durable.marks.applied)

@@ -1,0 +1,82 @@
+//! Finds the blocks that hold a run of revisions.
+
+use std::sync::Arc;
+
+use super::events::Changes;
+use crate::block::Block;
+use crate::error::{Error, Result};
+use crate::revision::Revision;
+use crate::store::{LockPurpose, Shared, State, Store};
+
+/// What one block counts at least against the bytes of a read. It bounds the number of blocks that are cloned
+/// under one hold of the lock: 1000 for 1 MiB, some ten microseconds.
+const BLOCK_BYTES_MIN: usize = 1 << 10;
+
+impl Store {
+    /// The changes of the main revisions from `from` on: at least one revision, and no further one after
+    /// about `bytes_max` raw bytes (a block more at most, or one large revision). Empty if `from` is above
+    /// the newest revision.
+    ///
+    /// Errors: `Compacted` if `from` is below the compact revision. At that revision changes are still
+    /// readable. `Corrupt` or `Io` if a cold block cannot be read.
+    pub fn changes(&self, from: i64, bytes_max: usize) -> Result<Changes> {
+        let found = {
+            let state = self.shared.state.read(LockPurpose::Walk);
+            check_from(from, &state)?;
+            find(&state, from, bytes_max)
+        };
+        found.load(&self.shared)
+    }
+}
+
+/// Refuses to read from a revision below the compact revision.
+pub(super) fn check_from(from: i64, state: &State) -> Result<()> {
+    let compacted = state.compact_revision;
+    if from < compacted { Err(Error::Compacted { requested: from, compacted }) } else { Ok(()) }
+}
+
+/// Blocks that were found under the lock, to be loaded without it.
+pub(super) struct Found {
+    blocks: Vec<Arc<Block>>,
+    /// Everything but the sealed blocks.
+    changes: Changes,
+}
+
+/// Clones the blocks from `from` on.
+pub(super) fn find(state: &State, from: i64, bytes_max: usize) -> Found {
+    let (revision, start) = (state.revision, Revision::first_of(from));
+    let open = (0, Vec::new());
+    let changes = Changes { from, through: revision, revision, sealed: Vec::new(), open };
+    let mut found = Found { blocks: Vec::new(), changes };
+    let (mut bytes, mut last) = (0, from - 1);
+    for block in state.block_table.iter_from(state.block_table.position_from(start)) {
+        let identity = &block.identity;
+        if identity.first.main > revision {
+            return found;
+        }
+        // A revision that continues in the next block is not split.
+        let is_whole = identity.first.main > last || cfg!(feature = "mutant-split-revision");
+        if bytes >= bytes_max && is_whole && last >= from {
+            found.changes.through = last;
+            return found;
+        }
+        (bytes, last) =
+            (bytes + BLOCK_BYTES_MIN.max(identity.raw_bytes as usize), identity.last.main.min(revision));
+        found.blocks.push(block.clone());
+    }
+    let (base, records, through) =
+        state.open.records_from(start, last, revision, bytes_max.saturating_sub(bytes));
+    found.changes.open = (base, records);
+    found.changes.through = through;
+    found
+}
+
+impl Found {
+    /// Loads the blocks. They are not added to the cache, which history would fill with old blocks.
+    pub fn load(self, shared: &Shared) -> Result<Changes> {
+        let Found { blocks, mut changes } = self;
+        let loaded = blocks.iter().map(|block| shared.cache.load_without_caching(block));
+        changes.sealed = loaded.collect::<Result<_>>()?;
+        Ok(changes)
+    }
+}

@@ -1,0 +1,325 @@
+//! Changes are read back as they were made: whole revisions, in order, each until it is compacted.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use common::tiny_options;
+use mvcc::{
+    Applied, Change, Changes, CompactProgress, Error, Follower, KeyRange, Maintainer, MemoryBackend,
+    Previous, Revision, Staging, Store, Writer,
+};
+use proptest::prelude::*;
+
+/// One change: revision, key, and for a put (value, create, version, lease).
+type Made = (Revision, Vec<u8>, Option<(Vec<u8>, i64, i64, i64)>);
+
+fn made(changes: &Changes) -> Vec<Made> {
+    let one = |change: Change<'_>| {
+        let put = match change {
+            Change::Put { kv, revision } => {
+                assert_eq!(kv.mod_revision, revision.main);
+                Some((kv.value.to_vec(), kv.create_revision, kv.version, kv.lease))
+            }
+            Change::Delete { .. } => None,
+        };
+        (change.revision(), change.key().to_vec(), put)
+    };
+    changes.iter().map(one).collect()
+}
+
+/// A store, and the changes that were made to it.
+struct Recorded {
+    backend: MemoryBackend,
+    writer: Writer,
+    store: Store,
+    maintainer: Maintainer,
+    made: Vec<Made>,
+    /// Create revision and version of each key that exists.
+    live: BTreeMap<Vec<u8>, (i64, i64)>,
+    index: u64,
+}
+
+impl Recorded {
+    fn new() -> Self {
+        let backend = MemoryBackend::new();
+        let (writer, store, maintainer) = mvcc::open(Box::new(backend.clone()), tiny_options()).unwrap();
+        Recorded { backend, writer, store, maintainer, made: Vec::new(), live: BTreeMap::new(), index: 0 }
+    }
+
+    /// One request: puts, then deletes of other keys.
+    fn request(&mut self, puts: &[(u8, usize)], deletes: &[u8]) {
+        let mut request = self.writer.begin();
+        let (main, mut sub) = (request.revision() + 1, 0);
+        for (number, (key, length)) in puts.iter().enumerate() {
+            if puts[..number].iter().any(|put| put.0 == *key) {
+                continue;
+            }
+            let (key, value) = (vec![b'a' + key], vec![*key; *length]);
+            request.put(&key, &value, i64::from(key[0]));
+            let (create, version) = self.live.get(&key).map_or((main, 1), |(c, v)| (*c, v + 1));
+            self.live.insert(key.clone(), (create, version));
+            let put = Some((value, create, version, i64::from(key[0])));
+            self.made.push((Revision { main, sub }, key, put));
+            sub += 1;
+        }
+        for key in deletes {
+            let key = vec![b'a' + key];
+            if puts.iter().any(|put| b'a' + put.0 == key[0]) || self.live.remove(&key).is_none() {
+                continue;
+            }
+            request.delete_range(&KeyRange::one(Bytes::from(key.clone())), Previous::Skip).unwrap();
+            self.made.push((Revision { main, sub }, key, None));
+            sub += 1;
+        }
+        request.finish();
+        self.end_entry();
+    }
+
+    fn end_entry(&mut self) {
+        self.index += 1;
+        self.writer.end_entry(Applied { index: self.index, term: 1 }).unwrap();
+    }
+
+    fn compact(&mut self, revision: i64) {
+        if self.writer.compact(revision).is_ok() {
+            self.end_entry();
+        }
+    }
+
+    fn step(&mut self, keys_max: usize) -> CompactProgress {
+        self.maintainer.persist().unwrap();
+        self.maintainer.compact_step(keys_max).unwrap()
+    }
+
+    /// The changes of the revisions between the two.
+    fn between(&self, from: i64, through: i64) -> Vec<Made> {
+        let within = |made: &&Made| made.0.main >= from && made.0.main <= through;
+        self.made.iter().filter(within).cloned().collect()
+    }
+
+    fn check_from(&self, from: i64, bytes_max: usize) {
+        let compacted = self.store.compact_revision();
+        match self.store.changes(from, bytes_max) {
+            Ok(changes) => {
+                assert!(from >= compacted, "{from} is below the compact revision {compacted}");
+                assert!(from > self.store.revision() || changes.through() >= from, "nothing from {from}");
+                assert_eq!(made(&changes), self.between(from, changes.through()), "from {from}");
+                assert_eq!(changes.revision(), self.store.revision());
+            }
+            Err(Error::Compacted { requested, compacted: answer }) => {
+                assert_eq!((requested, answer), (from, compacted));
+                assert!(from < compacted);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The previous pair of each event is the newest put before its revision.
+    fn check_previous(&self) {
+        let events: Vec<(&[u8], i64)> =
+            self.made.iter().map(|(revision, key, _)| (&key[..], revision.main)).collect();
+        let found = self.store.previous(&events).unwrap();
+        for ((key, main), found) in events.into_iter().zip(found) {
+            let before = self.made.iter().rev().find(|made| made.1 == key && made.0.main < main);
+            let expected = before.filter(|_| main > self.store.compact_revision());
+            let expected = expected.and_then(|made| {
+                let (value, create, version, _) = made.2.clone()?;
+                Some((made.0.main, value, create, version))
+            });
+            let found = found.map(|kv| (kv.mod_revision, kv.value.to_vec(), kv.create_revision, kv.version));
+            assert_eq!(found, expected, "before {key:?} at {main}");
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Request(Vec<(u8, usize)>, Vec<u8>),
+    Compact(u8),
+    Step(usize),
+    Read(u8, usize),
+    Follow(usize),
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let puts = prop::collection::vec((0..8u8, 0..120usize), 0..6);
+    prop_oneof![
+        8 => (puts, prop::collection::vec(0..8u8, 0..4)).prop_map(|(p, d)| Operation::Request(p, d)),
+        1 => any::<u8>().prop_map(Operation::Compact),
+        3 => (1..20usize).prop_map(Operation::Step),
+        3 => (any::<u8>(), 0..800usize).prop_map(|(from, bytes)| Operation::Read(from, bytes)),
+        2 => (0..800usize).prop_map(Operation::Follow),
+    ]
+}
+
+/// Reads once, and checks that nothing is missing.
+fn follow(recorded: &Recorded, follower: &mut Follower, bytes_max: usize) {
+    let changes = follower.changes(bytes_max).unwrap();
+    assert_eq!(made(&changes), recorded.between(follower.next(), changes.through()));
+    follower.advance(changes.through() + 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn changes_are_read_as_they_were_made(operations in prop::collection::vec(operation(), 1..60)) {
+        let mut recorded = Recorded::new();
+        let mut follower = recorded.store.follow();
+        for operation in operations {
+            match operation {
+                Operation::Request(puts, deletes) => recorded.request(&puts, &deletes),
+                Operation::Compact(share) => {
+                    let revision = recorded.store.revision();
+                    recorded.compact(revision - revision * i64::from(share) / 512);
+                }
+                Operation::Step(keys) => drop(recorded.step(keys)),
+                Operation::Read(share, bytes_max) => {
+                    let from = (recorded.store.revision() + 2) * i64::from(share) / 255;
+                    recorded.check_from(from, bytes_max);
+                    recorded.check_previous();
+                }
+                Operation::Follow(bytes_max) => follow(&recorded, &mut follower, bytes_max),
+            }
+        }
+        while follower.next() <= recorded.store.revision() {
+            follow(&recorded, &mut follower, 200);
+        }
+        for from in -1..=recorded.store.revision() + 1 {
+            recorded.check_from(from, 150);
+        }
+        recorded.check_previous();
+    }
+}
+
+#[test]
+fn a_read_returns_few_revisions_and_at_least_one() {
+    let mut recorded = Recorded::new();
+    for _ in 0..20 {
+        recorded.request(&[(0, 100), (1, 100), (2, 100)], &[]);
+    }
+    let (mut from, mut reads) = (2, 0);
+    while from <= recorded.store.revision() {
+        let changes = recorded.store.changes(from, 1).unwrap();
+        assert!(changes.through() <= from + 2, "a read of {from} to {}", changes.through());
+        recorded.check_from(from, 1);
+        (from, reads) = (changes.through() + 1, reads + 1);
+    }
+    assert!(reads >= 10, "{reads} reads");
+}
+
+#[test]
+fn a_request_in_progress_is_not_visible() {
+    let mut recorded = Recorded::new();
+    recorded.request(&[(0, 10)], &[]);
+    let store = recorded.store.clone();
+    let mut request = recorded.writer.begin();
+    for key in 0..200u8 {
+        request.put(&[key, 1], &[7; 100], 0);
+    }
+    let changes = store.changes(2, 1 << 20).unwrap();
+    assert_eq!((changes.through(), changes.iter().count()), (2, 1));
+    assert_eq!(store.changes(3, 1 << 20).unwrap().iter().count(), 0);
+    request.finish();
+    let changes = store.changes(3, 1).unwrap();
+    assert_eq!((changes.through(), changes.iter().count()), (3, 200));
+}
+
+#[test]
+fn a_compaction_waits_for_the_follower_and_for_no_other_reader() {
+    let mut recorded = Recorded::new();
+    let mut follower = recorded.store.follow();
+    for length in 0..50 {
+        recorded.request(&[(0, length)], &[]);
+    }
+    recorded.compact(51);
+    let settle = |recorded: &mut Recorded| {
+        let steps = std::iter::repeat_with(|| recorded.step(10)).take(1000);
+        steps.last()
+    };
+    assert_eq!(settle(&mut recorded), Some(CompactProgress::Waiting));
+    assert!(matches!(recorded.store.changes(50, 100), Err(Error::Compacted { compacted: 51, .. })));
+    assert_eq!(recorded.store.changes(51, 100).unwrap().iter().count(), 1);
+    while follower.next() <= 51 {
+        follow(&recorded, &mut follower, 100);
+    }
+    settle(&mut recorded);
+    assert_eq!(recorded.store.records(), 1, "records of compacted revisions are removed");
+    recorded.check_from(51, 100);
+}
+
+/// A store with the durable state of `source`.
+fn install(recorded: &mut Recorded, source: &mut Recorded) {
+    source.maintainer.persist().unwrap();
+    let mut export = source.maintainer.export();
+    let mut staging = Staging::begin(Box::new(recorded.backend.incoming()), &tiny_options()).unwrap();
+    while let Some(chunk) = export.next(500).unwrap() {
+        staging.add(&chunk).unwrap();
+    }
+    recorded.maintainer.install(staging.finish().unwrap()).unwrap();
+}
+
+#[test]
+fn after_an_install_a_reader_continues_or_is_told_what_is_compacted() {
+    for (compacted, expected) in [(0, Ok(31)), (21, Ok(31)), (22, Err(22)), (31, Err(31))] {
+        let (mut source, mut behind) = (Recorded::new(), Recorded::new());
+        for length in 0..19 {
+            source.request(&[(length as u8 % 5, length)], &[]);
+            behind.request(&[(length as u8 % 5, length)], &[]);
+        }
+        // It has read up to revision 20.
+        let mut follower = behind.store.follow();
+        assert_eq!(follower.next(), 21);
+        for length in 0..11 {
+            source.request(&[(0, length), (1, length)], &[3]);
+        }
+        source.compact(compacted);
+        while source.step(100) != CompactProgress::Idle {}
+        install(&mut behind, &mut source);
+        let read = |changes: mvcc::Result<Changes>| match changes {
+            Ok(changes) => {
+                assert_eq!(made(&changes), source.between(21, changes.through()));
+                Ok(changes.through())
+            }
+            Err(Error::Compacted { compacted, .. }) => Err(compacted),
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(read(follower.changes(1 << 20)), expected, "compacted at {compacted}");
+        assert_eq!(read(behind.store.changes(21, 1 << 20)), expected, "compacted at {compacted}");
+        if let Err(compacted) = expected {
+            follower.advance(compacted);
+            let rest = follower.changes(1 << 20).unwrap();
+            assert_eq!(made(&rest), source.between(compacted, 31));
+        }
+    }
+}
+
+#[test]
+fn the_listener_is_called_once_for_each_entry_that_publishes() {
+    let mut recorded = Recorded::new();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = calls.clone();
+    assert!(recorded.store.wake_with(Arc::new(move || {
+        counter.fetch_add(1, Ordering::SeqCst);
+    })));
+    assert!(!recorded.store.wake_with(Arc::new(|| {})), "it is set once");
+    recorded.request(&[(0, 1)], &[]);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    recorded.writer.begin().put(b"x", b"1", 0);
+    recorded.writer.begin().put(b"x", b"2", 0);
+    assert_eq!(calls.load(Ordering::SeqCst), 1, "inside an entry");
+    recorded.end_entry();
+    recorded.end_entry();
+    assert_eq!(calls.load(Ordering::SeqCst), 2, "an entry without changes");
+    let mut source = Recorded::new();
+    for _ in 0..9 {
+        source.request(&[(0, 1)], &[]);
+    }
+    install(&mut recorded, &mut source);
+    assert_eq!(calls.load(Ordering::SeqCst), 3, "an install");
+}
