@@ -1,0 +1,159 @@
+//! SETTINGS, PING, RST_STREAM, PRIORITY and GOAWAY (sections 6.3 to 6.8), and graceful shutdown.
+
+use super::event::{Event, Origin, StreamId};
+use super::state::{Connection, Drain, Phase};
+use crate::error::{ErrorCode, Violation, frame_size, protocol};
+use crate::flow::Overflow;
+use crate::frame::{self, FrameHeader, flags, strip_priority, word};
+use crate::stream::Closed;
+
+/// The ping that follows the first GOAWAY; its answer proves that the client has read that.
+const DRAIN_PING: [u8; 8] = *b"draining";
+
+impl Connection {
+    pub(super) fn on_settings(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Violation> {
+        if header.stream != 0 {
+            return Err(protocol("SETTINGS on a stream"));
+        }
+        self.count_control();
+        if header.has(flags::ACK) {
+            if !payload.is_empty() {
+                return Err(frame_size("SETTINGS with ACK has a payload"));
+            }
+            if !self.settings_acknowledged {
+                self.settings_acknowledged = true;
+                self.decoder.acknowledged(self.limits.header_table_bytes_max as usize);
+            }
+            return Ok(());
+        }
+        if !payload.len().is_multiple_of(6) {
+            return Err(frame_size("the length of SETTINGS is no multiple of six"));
+        }
+        let before = self.peer;
+        self.peer.apply(payload)?;
+        if self.peer.header_table_bytes_min < 4096 && before.header_table_bytes_min == 4096 {
+            self.size_update_due = true;
+        }
+        let change = i64::from(self.peer.initial_window) - i64::from(before.initial_window);
+        frame::settings_ack(&mut self.output.bytes);
+        if change != 0 {
+            self.change_send_windows(change)?;
+        }
+        Ok(())
+    }
+
+    /// Section 6.9.2: the change applies to all streams, and may make a window negative.
+    fn change_send_windows(&mut self, change: i64) -> Result<(), Violation> {
+        for stream in self.streams.iter_mut() {
+            stream.send.change(change).map_err(|Overflow| {
+                Violation::Connection(ErrorCode::FLOW_CONTROL_ERROR, "a stream's window exceeds 2^31-1")
+            })?;
+            if !stream.pending.queued && stream.can_write() {
+                stream.pending.queued = true;
+                self.ready.push_back(stream.id);
+            }
+        }
+        self.pump();
+        Ok(())
+    }
+
+    pub(super) fn on_ping(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Violation> {
+        if header.stream != 0 {
+            return Err(protocol("PING on a stream"));
+        }
+        let payload: [u8; 8] = payload.try_into().map_err(|_| frame_size("PING has no eight bytes"))?;
+        self.count_control();
+        if !header.has(flags::ACK) {
+            frame::ping(&mut self.output.bytes, payload, true);
+        } else if payload == DRAIN_PING && self.drain == Drain::Announced {
+            self.end_drain();
+        } else {
+            self.events.push_back(Event::Pong { payload });
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_rst_stream(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Violation> {
+        let id = header.stream;
+        if self.is_idle(id) {
+            return Err(protocol("RST_STREAM on a stream that is idle"));
+        }
+        let Some(code) = word(payload).filter(|_| payload.len() == 4) else {
+            return Err(frame_size("RST_STREAM has no four bytes"));
+        };
+        if self.remove(id, Closed::Ended) {
+            self.resets.count(self.now);
+            let code = ErrorCode(code);
+            self.events.push_back(Event::Reset { stream: StreamId(id), code, origin: Origin::Peer });
+        } else {
+            self.count_control();
+        }
+        Ok(())
+    }
+
+    /// Ignored, except for its form. RFC 7540, 5.3.1: a stream cannot depend on itself.
+    pub(super) fn on_priority(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Violation> {
+        let id = header.stream;
+        if id == 0 {
+            return Err(protocol("PRIORITY without a stream"));
+        }
+        self.count_control();
+        match strip_priority(payload) {
+            Some((priority, [])) if priority.dependency != id => Ok(()),
+            // RST_STREAM must not be sent for a stream that is idle.
+            Some((_, [])) if self.is_idle(id) => Err(protocol("a stream depends on itself")),
+            Some((_, [])) => Err(Violation::Stream(id, ErrorCode::PROTOCOL_ERROR)),
+            _ if self.is_idle(id) => Err(frame_size("PRIORITY has no five bytes")),
+            _ => Err(Violation::Stream(id, ErrorCode::FRAME_SIZE_ERROR)),
+        }
+    }
+
+    pub(super) fn on_goaway(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Violation> {
+        if header.stream != 0 {
+            return Err(protocol("GOAWAY on a stream"));
+        }
+        let Some(code) = payload.get(4..).and_then(word) else {
+            return Err(frame_size("GOAWAY has no eight bytes"));
+        };
+        self.count_control();
+        self.events.push_back(Event::GoAway { code: ErrorCode(code) });
+        Ok(())
+    }
+
+    /// Sends a ping; [`Event::Pong`] answers it.
+    pub fn ping(&mut self, payload: [u8; 8]) {
+        if !matches!(self.phase, Phase::Failed(..)) {
+            frame::ping(&mut self.output.bytes, payload, false);
+        }
+    }
+
+    /// Asks the client to open no more streams. Those that are under way are served; later ones are ignored.
+    pub fn shut_down(&mut self) {
+        if self.drain == Drain::No && !matches!(self.phase, Phase::Failed(..)) {
+            self.drain = Drain::Announced;
+            let all = crate::flow::WINDOW_MAX as u32;
+            frame::goaway(&mut self.output.bytes, all, ErrorCode::NO_ERROR, "");
+            frame::ping(&mut self.output.bytes, DRAIN_PING, false);
+        }
+    }
+
+    /// Ends the first part of a shutdown without the client's answer, as when that took too long.
+    pub fn end_drain(&mut self) {
+        if self.drain == Drain::Announced && !matches!(self.phase, Phase::Failed(..)) {
+            self.drain = Drain::Final { last: self.last_stream };
+            frame::goaway(&mut self.output.bytes, self.last_stream, ErrorCode::NO_ERROR, "");
+        }
+    }
+
+    /// The shutdown is complete: no stream is left and everything was written.
+    pub fn is_drained(&self) -> bool {
+        matches!(self.drain, Drain::Final { .. }) && self.streams.len() == 0 && self.output.len() == 0
+    }
+
+    /// Ends the connection with an error of the owner, such as a deadline that passed.
+    pub fn close(&mut self, code: ErrorCode, reason: &'static str) {
+        if !matches!(self.phase, Phase::Failed(..)) {
+            self.fail(code, reason);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What the owner gets.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::ErrorCode;
+use crate::head::{Field, Head};
+use crate::limits::Tick;
+
+/// A stream that the client opened. Never used twice on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub(crate) u32);
+
+impl StreamId {
+    /// The number on the wire: odd and ascending.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// Something that happened. Body bytes are slices of the receive buffer: an owner that keeps them for long
+/// should copy them, since they pin the whole buffer. Each must be released with
+/// [`crate::Connection::release`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A request has begun. `body` holds the first DATA frame if it came in the same round; `end` says that
+    /// nothing follows.
+    Request { stream: StreamId, head: Arc<Head>, body: Bytes, end: bool },
+    /// More of a body, one frame at a time.
+    Data { stream: StreamId, bytes: Bytes, end: bool },
+    /// The request has ended with these fields.
+    Trailers { stream: StreamId, fields: Vec<Field> },
+    /// The stream is gone; what the owner sends to it fails.
+    Reset { stream: StreamId, code: ErrorCode, origin: Origin },
+    /// There is room again after [`crate::Sent::Part`].
+    Writable { stream: StreamId },
+    /// The answer to a ping of the owner.
+    Pong { payload: [u8; 8] },
+    /// The client opens no more streams.
+    GoAway { code: ErrorCode },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The client sent RST_STREAM.
+    Peer,
+    /// The client violated the protocol, and this side sent RST_STREAM.
+    Violation,
+    /// The stream waited too long, and this side sent RST_STREAM.
+    Deadline,
+}
+
+/// Why [`crate::Connection::process`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// All frames were handled.
+    NeedBytes,
+    /// The work of one round is done. Call again, after other connections.
+    More,
+    /// The output buffer is full: write it first.
+    OutputFull,
+    /// Too many control frames or resets: call again at this tick.
+    Paused { until: Tick },
+    /// A connection error was sent. Write the output and close the socket.
+    Failed { code: ErrorCode, reason: &'static str },
+}

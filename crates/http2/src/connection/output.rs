@@ -1,0 +1,38 @@
+//! What waits to be written to the socket: one buffer, so that the answers of a round leave in one write.
+
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    pub(super) bytes: Vec<u8>,
+    /// Written already.
+    at: usize,
+}
+
+/// Capacity that an idle connection keeps.
+const IDLE_BYTES_MAX: usize = 1024;
+
+impl Output {
+    pub(super) fn unwritten(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    pub(super) fn written(&mut self, bytes: usize) {
+        self.at = (self.at + bytes).min(self.bytes.len());
+        if self.at == self.bytes.len() {
+            self.bytes.clear();
+            self.at = 0;
+        } else if self.at > self.bytes.len() / 2 {
+            self.bytes.drain(..self.at);
+            self.at = 0;
+        }
+    }
+
+    pub(super) fn shrink(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes.shrink_to(IDLE_BYTES_MAX);
+        }
+    }
+}

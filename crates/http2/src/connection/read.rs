@@ -1,0 +1,174 @@
+//! Bytes to frames.
+//!
+//! A frame is handled when it is there as a whole, so where the bytes were cut makes no difference. All
+//! whole frames of a read are taken from the receive buffer at once; their payloads are slices of it.
+
+use std::mem;
+use std::ops::Range;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::event::Progress;
+use super::state::{Connection, Phase};
+use crate::error::{Violation, frame_size, protocol};
+use crate::frame::{FrameHeader, HEADER_BYTES, Kind, flags};
+use crate::limits::Tick;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Events that wait for the owner before `process` returns; a frame gives one at most. Bounds their memory.
+const EVENTS_MAX: usize = 1024;
+
+impl Connection {
+    /// Where the next bytes of the socket go, with room for a read.
+    pub fn read_buffer(&mut self) -> &mut BytesMut {
+        self.input.reserve(self.limits.read_bytes);
+        &mut self.input
+    }
+
+    /// Handles what has been read, for one round.
+    pub fn process(&mut self, now: Tick) -> Progress {
+        self.tick(now);
+        let mut frames = mem::take(&mut self.frames);
+        let (mut at, mut work, mut handled) = (0, 0, false);
+        let progress = loop {
+            if let Some(progress) = self.stop(work) {
+                break progress;
+            }
+            if at == frames.len() {
+                // The buffer can be used again only when no slice of it is left.
+                drop(mem::take(&mut frames));
+                at = 0;
+                match self.whole_frames() {
+                    Ok(whole) if whole.is_empty() => break Progress::NeedBytes,
+                    Ok(whole) => frames = whole,
+                    Err(violation) => {
+                        self.violated(violation);
+                        continue;
+                    }
+                }
+            }
+            let header =
+                FrameHeader::read(&frames[at..]).expect("only whole frames are taken from the input");
+            let payload = at + HEADER_BYTES..at + HEADER_BYTES + header.length;
+            at = payload.end;
+            work += HEADER_BYTES + header.length;
+            handled = true;
+            if let Err(violation) = self.handle(header, &frames, payload) {
+                self.violated(violation);
+            }
+            work += mem::take(&mut self.decoded_bytes);
+        };
+        if at < frames.len() && !matches!(progress, Progress::Failed { .. }) {
+            frames.advance(at);
+            self.frames = frames;
+        }
+        self.note_partial(handled);
+        progress
+    }
+
+    /// Why no further frame is handled now.
+    fn stop(&mut self, work: usize) -> Option<Progress> {
+        if let Phase::Failed(code, reason) = self.phase {
+            return Some(Progress::Failed { code, reason });
+        }
+        if self.output.len() > self.limits.output_bytes_max {
+            return Some(Progress::OutputFull);
+        }
+        let now = self.now;
+        if let Some(until) = self.controls.paused_until(now).or_else(|| self.resets.paused_until(now)) {
+            return Some(Progress::Paused { until });
+        }
+        (work >= self.limits.round_bytes_max || self.events.len() >= EVENTS_MAX).then_some(Progress::More)
+    }
+
+    /// Takes all whole frames off the input. An error in a later frame waits until those before it are
+    /// handled.
+    fn whole_frames(&mut self) -> Result<Bytes, Violation> {
+        if self.phase == Phase::Preface {
+            let length = self.input.len().min(PREFACE.len());
+            if self.input[..length] != PREFACE[..length] {
+                return Err(protocol("the connection does not begin with the preface of HTTP/2"));
+            }
+            if length < PREFACE.len() {
+                return Ok(Bytes::new());
+            }
+            self.input.advance(length);
+            self.phase = Phase::Settings;
+        }
+        let mut end = 0;
+        while let Some(header) = FrameHeader::read(&self.input[end..]) {
+            if header.length > self.limits.frame_bytes_max as usize {
+                if end == 0 {
+                    return Err(frame_size("a frame exceeds MAX_FRAME_SIZE"));
+                }
+                break;
+            }
+            if self.input.len() - end - HEADER_BYTES < header.length {
+                break;
+            }
+            end += HEADER_BYTES + header.length;
+        }
+        if end == 0 {
+            return Ok(Bytes::new());
+        }
+        Ok(self.input.split_to(end).freeze())
+    }
+
+    fn handle(&mut self, header: FrameHeader, frames: &Bytes, range: Range<usize>) -> Result<(), Violation> {
+        if self.phase == Phase::Settings {
+            if header.kind != Kind::Settings || header.has(flags::ACK) {
+                return Err(protocol("the first frame is not SETTINGS"));
+            }
+            self.phase = Phase::Open;
+        }
+        if let Some(block) = &self.block
+            && (header.kind != Kind::Continuation || header.stream != block.stream)
+        {
+            return Err(protocol("a header block is interrupted by another frame"));
+        }
+        let payload = &frames[range.clone()];
+        match header.kind {
+            Kind::Headers => self.on_headers(header, payload),
+            Kind::Continuation => self.on_continuation(header, payload),
+            Kind::Data => self.on_data(header, frames, range),
+            Kind::WindowUpdate => self.on_window_update(header, payload),
+            Kind::Settings => self.on_settings(header, payload),
+            Kind::Ping => self.on_ping(header, payload),
+            Kind::RstStream => self.on_rst_stream(header, payload),
+            Kind::Priority => self.on_priority(header, payload),
+            Kind::GoAway => self.on_goaway(header, payload),
+            Kind::PushPromise => Err(protocol("a client sent PUSH_PROMISE")),
+            Kind::Unknown => {
+                self.count_control();
+                Ok(())
+            }
+        }
+    }
+
+    /// Remembers since when an incomplete frame or header block waits.
+    fn note_partial(&mut self, handled: bool) {
+        let waits = !self.input.is_empty() || self.block.is_some();
+        self.partial_since = match self.partial_since {
+            _ if !waits || !self.frames.is_empty() => None,
+            // The fragments of a block share one wait, so that a slow block ends.
+            Some(since) if !handled || self.block.is_some() => Some(since),
+            _ => Some(self.now),
+        };
+    }
+
+    /// Appends bytes as if they had been read. The driver reads into [`Connection::read_buffer`] instead.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        if !matches!(self.phase, Phase::Failed(..)) {
+            self.input.extend_from_slice(bytes);
+        }
+    }
+
+    /// Passes the time, as `process` does: before answers that do not follow from a read.
+    pub fn tick(&mut self, now: Tick) {
+        self.now = now;
+        if self.output.len() == 0 {
+            self.output_since = now;
+        }
+    }
+}

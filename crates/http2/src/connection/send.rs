@@ -1,0 +1,209 @@
+//! Answers of the owner.
+//!
+//! Header blocks go to the output buffer at once. Body bytes go there as the windows of the peer and the
+//! buffer allow, and are pending before. A stream ends when its last byte is in the output buffer.
+
+use bytes::Bytes;
+
+use super::event::{Event, Origin, StreamId};
+use super::state::Connection;
+use crate::error::ErrorCode;
+use crate::frame;
+use crate::hpack::HeaderBlock;
+use crate::stream::{Closed, Local, PendingEnd};
+
+/// Whether something follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    More,
+    Stream,
+}
+
+/// How much of a body was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    Whole,
+    /// The limits on unsent bytes are reached. [`crate::Event::Writable`] follows when there is room again.
+    Part,
+}
+
+/// The stream was reset or has ended, or the call does not fit its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the stream is gone")]
+pub struct Gone;
+
+impl Connection {
+    /// Sends a whole answer: head, body, trailers. One that fits into the windows is written without a copy
+    /// of its own.
+    ///
+    /// [`Sent::Part`] says that the body exceeds the limits on unsent bytes: only the head was sent, and the
+    /// owner goes on with the calls below at once.
+    pub fn answer(
+        &mut self,
+        id: StreamId,
+        head: &HeaderBlock,
+        body: &[u8],
+        trailers: &HeaderBlock,
+    ) -> Result<Sent, Gone> {
+        let frame_bytes_max = self.peer.frame_bytes_max as usize;
+        let room = self.send.room();
+        let stream = self.streams.get(id.0).filter(|stream| stream.local == Local::Waiting).ok_or(Gone)?;
+        let fits = body.len() <= frame_bytes_max.min(room).min(stream.send.room())
+            && self.output.len() <= self.limits.output_bytes_max;
+        if !fits {
+            return self.answer_in_parts(id, head, body, trailers);
+        }
+        stream.local = Local::Ended;
+        stream.send.sent(body.len());
+        self.send.sent(body.len());
+        self.write_headers(id.0, head, false);
+        frame::data_header(&mut self.output.bytes, id.0, body.len(), false);
+        self.output.bytes.extend_from_slice(body);
+        self.write_headers(id.0, trailers, true);
+        self.finish(id.0);
+        Ok(Sent::Whole)
+    }
+
+    fn answer_in_parts(
+        &mut self,
+        id: StreamId,
+        head: &HeaderBlock,
+        body: &[u8],
+        trailers: &HeaderBlock,
+    ) -> Result<Sent, Gone> {
+        self.send_head(id, head, End::More)?;
+        if body.len() > self.room(id.0) {
+            return Ok(Sent::Part);
+        }
+        self.send_data(id, &mut Bytes::copy_from_slice(body), End::More)?;
+        self.send_trailers(id, trailers)?;
+        Ok(Sent::Whole)
+    }
+
+    /// Sends the head of an answer. Sent once.
+    pub fn send_head(&mut self, id: StreamId, head: &HeaderBlock, end: End) -> Result<(), Gone> {
+        let stream = self.streams.get(id.0).filter(|stream| stream.local == Local::Waiting).ok_or(Gone)?;
+        stream.local = Local::Answering;
+        self.write_headers(id.0, head, end == End::Stream);
+        if end == End::Stream {
+            self.finish(id.0);
+        }
+        Ok(())
+    }
+
+    /// Sends body bytes after the head. Takes as much off `data` as the limits on unsent bytes allow.
+    pub fn send_data(&mut self, id: StreamId, data: &mut Bytes, end: End) -> Result<Sent, Gone> {
+        self.answering(id.0)?;
+        loop {
+            let room = self.room(id.0);
+            if room == 0 && !data.is_empty() {
+                self.want_room(id.0);
+                return Ok(Sent::Part);
+            }
+            let taken = data.split_to(data.len().min(room));
+            let whole = data.is_empty();
+            self.push(id, taken, whole && end == End::Stream);
+            if whole {
+                return Ok(Sent::Whole);
+            }
+        }
+    }
+
+    /// Adds to what is pending, and writes what can be written.
+    fn push(&mut self, id: StreamId, bytes: Bytes, end: bool) {
+        let now = self.now;
+        let Some(stream) = self.streams.get(id.0) else { return };
+        if stream.pending.is_empty() {
+            stream.pending.since = now;
+        }
+        if end {
+            stream.local = Local::Ended;
+            stream.pending.end = PendingEnd::EndStream;
+        }
+        stream.pending.bytes += bytes.len();
+        self.unsent += bytes.len();
+        if !bytes.is_empty() {
+            stream.pending.chunks.push_back(bytes);
+        }
+        self.make_ready(id.0);
+        self.pump();
+    }
+
+    /// Ends the answer with trailers.
+    pub fn send_trailers(&mut self, id: StreamId, trailers: &HeaderBlock) -> Result<(), Gone> {
+        let stream = self.answering(id.0)?;
+        stream.local = Local::Ended;
+        stream.pending.end = PendingEnd::Trailers(trailers.clone());
+        self.make_ready(id.0);
+        self.pump();
+        Ok(())
+    }
+
+    /// Ends a stream with RST_STREAM. What was pending is dropped.
+    pub fn reset(&mut self, id: StreamId, code: ErrorCode) {
+        if self.remove(id.0, Closed::Reset) {
+            frame::rst_stream(&mut self.output.bytes, id.0, code);
+        }
+    }
+
+    /// As [`Connection::reset`], with an event: for a reset that the owner of the stream did not decide,
+    /// such as a deadline.
+    pub fn cancel(&mut self, id: StreamId, code: ErrorCode) {
+        if self.streams.get(id.0).is_some() {
+            self.reset(id, code);
+            self.events.push_back(Event::Reset { stream: id, code, origin: Origin::Deadline });
+        }
+    }
+
+    /// What is to be written to the socket.
+    pub fn output(&self) -> &[u8] {
+        self.output.unwritten()
+    }
+
+    /// The socket has taken so many bytes of [`Connection::output`]. Pending bodies move up, which may give
+    /// events.
+    pub fn written(&mut self, bytes: usize) {
+        self.output.written(bytes);
+        self.output_since = self.now;
+        self.pump();
+    }
+
+    fn answering(&mut self, id: u32) -> Result<&mut crate::stream::Stream, Gone> {
+        self.streams.get(id).filter(|stream| stream.local == Local::Answering).ok_or(Gone)
+    }
+
+    /// Body bytes that the limits on unsent bytes allow to take.
+    fn room(&mut self, id: u32) -> usize {
+        let connection = self.limits.connection_unsent_bytes_max.saturating_sub(self.unsent);
+        let stream_max = self.limits.stream_unsent_bytes_max;
+        let pending = self.streams.get(id).map_or(0, |stream| stream.pending.bytes);
+        stream_max.saturating_sub(pending).min(connection)
+    }
+
+    fn want_room(&mut self, id: u32) {
+        if let Some(stream) = self.streams.get(id)
+            && !stream.pending.room_wanted
+        {
+            stream.pending.room_wanted = true;
+            self.room_wanted.push_back(id);
+        }
+    }
+
+    pub(super) fn write_headers(&mut self, id: u32, block: &HeaderBlock, end: bool) {
+        // 001 00000: the table's size is 0 from here on.
+        let update: &[u8] = if std::mem::take(&mut self.size_update_due) { &[0x20] } else { &[] };
+        let frame_bytes_max = self.peer.frame_bytes_max as usize;
+        frame::headers(&mut self.output.bytes, id, update, block.bytes(), end, frame_bytes_max);
+    }
+
+    /// END_STREAM is in the output buffer. A request that has not ended is not wanted any more (section 8.1).
+    pub(super) fn finish(&mut self, id: u32) {
+        let Some(stream) = self.streams.get(id) else { return };
+        if stream.remote_ended {
+            self.remove(id, Closed::Ended);
+        } else {
+            frame::rst_stream(&mut self.output.bytes, id, ErrorCode::NO_ERROR);
+            self.remove(id, Closed::Reset);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Everything a connection knows.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use super::cache::BlockCache;
+use super::event::{Event, Origin, StreamId};
+use super::output::Output;
+use crate::error::{ErrorCode, Violation};
+use crate::flow::{ReceiveWindow, SendWindow};
+use crate::frame;
+use crate::hpack::Decoder;
+use crate::limits::{Limits, Tick};
+use crate::rate::Rate;
+use crate::settings::{self, PeerSettings};
+use crate::stream::{Closed, Streams};
+
+/// How far the connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Waits for the client's 24 bytes.
+    Preface,
+    /// Waits for the client's first SETTINGS.
+    Settings,
+    Open,
+    Failed(ErrorCode, &'static str),
+}
+
+/// How far a graceful shutdown has come (section 6.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drain {
+    No,
+    /// GOAWAY without a limit was sent, and a ping after it: streams under way are still served.
+    Announced,
+    /// GOAWAY with the last stream was sent: streams above `last` are ignored.
+    Final {
+        last: u32,
+    },
+}
+
+/// A header block whose END_HEADERS has not come.
+#[derive(Debug)]
+pub(super) struct PartialBlock {
+    pub(super) stream: u32,
+    pub(super) end_stream: bool,
+    pub(super) self_dependent: bool,
+    pub(super) bytes: Vec<u8>,
+    pub(super) continuations: u32,
+}
+
+/// One HTTP/2 connection of a server, from its first byte to its last.
+///
+/// The owner reads into [`Connection::read_buffer`], calls [`Connection::process`], takes the events,
+/// answers, and writes [`Connection::output`].
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) limits: Limits,
+    pub(super) phase: Phase,
+    pub(super) drain: Drain,
+    pub(super) now: Tick,
+    pub(super) opened: Tick,
+
+    /// Bytes that do not yet form a frame.
+    pub(super) input: BytesMut,
+    /// Whole frames that the last round did not reach.
+    pub(super) frames: Bytes,
+    /// When the incomplete frame or header block began to wait.
+    pub(super) partial_since: Option<Tick>,
+    pub(super) events: VecDeque<Event>,
+    /// Header list bytes decoded since the count was last taken.
+    pub(super) decoded_bytes: usize,
+
+    pub(super) streams: Streams,
+    /// The largest id that the client has used.
+    pub(super) last_stream: u32,
+    pub(super) decoder: Decoder,
+    pub(super) cache: BlockCache,
+    pub(super) block: Option<PartialBlock>,
+    pub(super) receive: ReceiveWindow,
+    pub(super) controls: Rate,
+    pub(super) resets: Rate,
+
+    pub(super) peer: PeerSettings,
+    pub(super) settings_acknowledged: bool,
+    /// The next header block begins with a table size of 0.
+    pub(super) size_update_due: bool,
+    pub(super) send: SendWindow,
+    pub(super) output: Output,
+    /// When the output last moved, or began to wait.
+    pub(super) output_since: Tick,
+    /// Streams that have something to write and a window for it, in turn.
+    pub(super) ready: VecDeque<u32>,
+    /// Streams whose owner waits for room.
+    pub(super) room_wanted: VecDeque<u32>,
+    /// Body bytes pending on all streams.
+    pub(super) unsent: usize,
+}
+
+/// The window of a connection before any WINDOW_UPDATE, in both directions.
+const WINDOW_INITIAL: u32 = 65_535;
+
+impl Connection {
+    /// A connection that was accepted at `now`. Its output begins with the server's preface.
+    pub fn new(limits: Limits, now: Tick) -> Connection {
+        let limits = limits.in_range();
+        let mut output = Output::default();
+        frame::settings(&mut output.bytes, &settings::announced(&limits));
+        if limits.connection_window_bytes > WINDOW_INITIAL {
+            frame::window_update(&mut output.bytes, 0, limits.connection_window_bytes - WINDOW_INITIAL);
+        }
+        Connection {
+            phase: Phase::Preface,
+            drain: Drain::No,
+            now,
+            opened: now,
+            input: BytesMut::new(),
+            frames: Bytes::new(),
+            partial_since: None,
+            events: VecDeque::new(),
+            decoded_bytes: 0,
+            streams: Streams::new(limits.reset_streams_remembered),
+            last_stream: 0,
+            decoder: Decoder::new(),
+            cache: BlockCache::new(&limits),
+            block: None,
+            receive: ReceiveWindow::new(limits.connection_window_bytes),
+            controls: Rate::new(limits.control_frames_max, limits.interval_ticks),
+            resets: Rate::new(limits.resets_max, limits.interval_ticks),
+            peer: PeerSettings::default(),
+            settings_acknowledged: false,
+            size_update_due: false,
+            send: SendWindow::new(WINDOW_INITIAL),
+            output,
+            output_since: now,
+            ready: VecDeque::new(),
+            room_wanted: VecDeque::new(),
+            unsent: 0,
+            limits,
+        }
+    }
+
+    /// The next event. The owner takes all of them after each call of `process`.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Streams that are open, or whose answer is not yet in the output buffer.
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// A stream that was never opened: one of the server's numbers, or one that is still to come.
+    pub(super) fn is_idle(&self, id: u32) -> bool {
+        id.is_multiple_of(2) || id > self.last_stream
+    }
+
+    /// A frame that carries no request and earns no work.
+    pub(super) fn count_control(&mut self) {
+        self.controls.count(self.now);
+    }
+
+    /// Ends a stream, or the connection.
+    pub(super) fn violated(&mut self, violation: Violation) {
+        match violation {
+            Violation::Connection(code, reason) => self.fail(code, reason),
+            Violation::Stream(id, code) => {
+                self.resets.count(self.now);
+                frame::rst_stream(&mut self.output.bytes, id, code);
+                if self.remove(id, Closed::Reset) {
+                    self.events.push_back(Event::Reset {
+                        stream: StreamId(id),
+                        code,
+                        origin: Origin::Violation,
+                    });
+                } else {
+                    self.streams.remember_reset(id);
+                }
+            }
+        }
+    }
+
+    /// Sends GOAWAY; nothing is handled afterwards.
+    pub(super) fn fail(&mut self, code: ErrorCode, reason: &'static str) {
+        let last = match self.drain {
+            Drain::Final { last } => last,
+            Drain::No | Drain::Announced => self.last_stream,
+        };
+        frame::goaway(&mut self.output.bytes, last, code, reason);
+        self.phase = Phase::Failed(code, reason);
+        self.streams = Streams::new(0);
+        self.ready.clear();
+        self.room_wanted.clear();
+        self.unsent = 0;
+        self.block = None;
+        self.input = BytesMut::new();
+        self.partial_since = None;
+    }
+
+    /// Takes a stream out, with what it had pending. False if it was not there.
+    pub(super) fn remove(&mut self, id: u32, how: Closed) -> bool {
+        let Some(stream) = self.streams.remove(id, how) else { return false };
+        if stream.pending.bytes > 0 {
+            self.unsent -= stream.pending.bytes;
+            self.wake_room_wanted();
+        }
+        true
+    }
+}

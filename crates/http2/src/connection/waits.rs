@@ -1,0 +1,108 @@
+//! What the connection waits for, so that the owner can time it, and what memory it holds.
+
+use super::event::StreamId;
+use super::state::{Connection, Phase};
+use crate::limits::Tick;
+use crate::stream::{Local, Stream};
+
+/// Something of the peer that has not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// The client's preface and its first SETTINGS.
+    Preface,
+    /// The acknowledgement of this side's SETTINGS.
+    SettingsAck,
+    /// The rest of a frame or of a header block.
+    Frame,
+    /// The end of a request, since it began.
+    Body(StreamId),
+    /// Room in the windows for an answer, since the last of its bytes moved on.
+    Window(StreamId),
+    /// That the socket takes output, since it last took some.
+    Output,
+}
+
+/// A wait and the tick at which it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    pub waiting: Waiting,
+    pub since: Tick,
+}
+
+/// Bytes that a connection holds. Buffers count with their capacity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Receive buffer and unhandled frames. Body slices that the owner holds are not counted.
+    pub input: usize,
+    /// Output buffer.
+    pub output: usize,
+    /// Body bytes that wait for a window.
+    pub unsent: usize,
+    /// Dynamic table, incomplete header block and remembered heads.
+    pub headers: usize,
+    /// Streams and events.
+    pub streams: usize,
+}
+
+impl Memory {
+    pub fn total(&self) -> usize {
+        self.input + self.output + self.unsent + self.headers + self.streams
+    }
+}
+
+impl Connection {
+    /// Everything the connection waits for. The owner asks now and then, ends what has waited too long by
+    /// [`Connection::reset`] or [`Connection::close`], and knows which streams may stay open.
+    pub fn waits(&self) -> impl Iterator<Item = Wait> {
+        let preface = matches!(self.phase, Phase::Preface | Phase::Settings);
+        let settings = self.phase == Phase::Open && !self.settings_acknowledged;
+        let connection = [
+            preface.then_some(Wait { waiting: Waiting::Preface, since: self.opened }),
+            settings.then_some(Wait { waiting: Waiting::SettingsAck, since: self.opened }),
+            self.partial_since.map(|since| Wait { waiting: Waiting::Frame, since }),
+            (self.output.len() > 0).then_some(Wait { waiting: Waiting::Output, since: self.output_since }),
+        ];
+        connection.into_iter().flatten().chain(self.streams.iter().flat_map(stream_waits))
+    }
+
+    pub fn memory(&self) -> Memory {
+        let queues = (self.ready.capacity() + self.room_wanted.capacity()) * size_of::<u32>();
+        let events = self.events.capacity() * size_of::<super::event::Event>();
+        let chunk_bytes = size_of::<bytes::Bytes>();
+        let chunks =
+            self.streams.iter().map(|stream| stream.pending.chunks.capacity() * chunk_bytes).sum::<usize>();
+        Memory {
+            input: self.input.capacity() + self.frames.len(),
+            output: self.output.bytes.capacity(),
+            unsent: self.unsent,
+            headers: self.decoder.bytes()
+                + self.cache.bytes()
+                + self.block.as_ref().map_or(0, |block| block.bytes.capacity()),
+            streams: self.streams.bytes() + queues + events + chunks,
+        }
+    }
+
+    /// Gives back memory that an idle connection does not need: buffers and queues that grew in a busy time.
+    pub fn shrink(&mut self) {
+        if self.input.is_empty() {
+            self.input = bytes::BytesMut::new();
+        }
+        self.output.shrink();
+        self.events.shrink_to_fit();
+        self.ready.shrink_to_fit();
+        self.room_wanted.shrink_to_fit();
+        self.streams.shrink();
+    }
+}
+
+fn stream_waits(stream: &Stream) -> impl Iterator<Item = Wait> + use<> {
+    let id = StreamId(stream.id);
+    let body = !stream.remote_ended && stream.local != Local::Ended;
+    let window = !stream.pending.is_empty();
+    [
+        body.then_some(Wait { waiting: Waiting::Body(id), since: stream.opened }),
+        window.then_some(Wait { waiting: Waiting::Window(id), since: stream.pending.since }),
+    ]
+    .into_iter()
+    .flatten()
+}

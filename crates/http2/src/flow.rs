@@ -1,0 +1,107 @@
+//! One flow-control window (RFC 9113, section 5.2 and 6.9).
+//!
+//! A sending window shrinks with what is sent and grows with WINDOW_UPDATE; a change of the initial size may
+//! make it negative. A receiving window is given back in halves, so that a WINDOW_UPDATE is sent for many
+//! bodies at once.
+
+/// The largest window that the RFC allows.
+pub(crate) const WINDOW_MAX: i64 = (1 << 31) - 1;
+
+/// What this side may still send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendWindow(i64);
+
+/// The window would exceed 2^31-1.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Overflow;
+
+impl SendWindow {
+    pub(crate) fn new(bytes: u32) -> SendWindow {
+        SendWindow(i64::from(bytes))
+    }
+
+    /// Bytes that may be sent now.
+    pub(crate) fn room(self) -> usize {
+        usize::try_from(self.0).unwrap_or(0)
+    }
+
+    /// `bytes` is at most the room.
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.room(), "sent more than the window");
+        self.0 -= bytes as i64;
+    }
+
+    /// By a WINDOW_UPDATE, or by the difference of two initial sizes.
+    pub(crate) fn change(&mut self, by: i64) -> Result<(), Overflow> {
+        let changed = self.0 + by;
+        if changed > WINDOW_MAX {
+            return Err(Overflow);
+        }
+        self.0 = changed;
+        Ok(())
+    }
+}
+
+/// What the peer may still send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReceiveWindow {
+    size: u32,
+    left: u32,
+    /// Released by the owner, not yet given back to the peer.
+    released: u32,
+}
+
+impl ReceiveWindow {
+    pub(crate) fn new(size: u32) -> ReceiveWindow {
+        ReceiveWindow { size, left: size, released: 0 }
+    }
+
+    /// Takes what came; false if it was more than the window.
+    #[must_use]
+    pub(crate) fn receive(&mut self, bytes: u32) -> bool {
+        match self.left.checked_sub(bytes) {
+            Some(left) => self.left = left,
+            None => return false,
+        }
+        true
+    }
+
+    /// Releases bytes that were received. Returns the increment of a WINDOW_UPDATE that is due.
+    ///
+    /// More than was received and not yet released counts as all of it: the window never exceeds its size.
+    pub(crate) fn release(&mut self, bytes: usize) -> Option<u32> {
+        let held = self.size - self.left - self.released;
+        self.released += u32::try_from(bytes).unwrap_or(u32::MAX).min(held);
+        if self.released == 0 || self.released < self.size / 2 {
+            return None;
+        }
+        self.left += self.released;
+        Some(std::mem::take(&mut self.released))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_given_back_in_halves_and_never_exceeds_its_size() {
+        let mut window = ReceiveWindow::new(100);
+        assert!(window.receive(60));
+        assert!(!window.receive(41));
+        assert_eq!(window.release(49), None);
+        assert_eq!(window.release(1000), Some(60));
+        assert!(window.receive(100));
+        assert!(!window.receive(1));
+    }
+
+    #[test]
+    fn a_send_window_may_be_negative_and_not_exceed_its_maximum() {
+        let mut window = SendWindow::new(10);
+        window.sent(10);
+        assert_eq!(window.change(-5), Ok(()));
+        assert_eq!(window.room(), 0);
+        assert_eq!(window.change(WINDOW_MAX + 5), Ok(()));
+        assert_eq!(window.change(1), Err(Overflow));
+    }
+}

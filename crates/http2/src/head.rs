@@ -1,0 +1,182 @@
+//! A decoded request head or trailer section, and what makes it malformed (RFC 9113, sections 8.1 to 8.3).
+//!
+//! Checked here: names and values, pseudo-header fields, fields that belong to one connection, `te`,
+//! `content-length`. Left to the owner: what a method, scheme or path means.
+
+use bytes::Bytes;
+
+use crate::hpack::ENTRY_OVERHEAD;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Lower case.
+    pub name: Bytes,
+    pub value: Bytes,
+}
+
+/// The head of a request. Shared by all calls whose header blocks are equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub method: Bytes,
+    /// Absent in CONNECT only.
+    pub scheme: Option<Bytes>,
+    /// Absent in CONNECT only.
+    pub path: Option<Bytes>,
+    pub authority: Option<Bytes>,
+    /// In the order of the block, without pseudo-header fields.
+    pub fields: Vec<Field>,
+    pub content_length: Option<u64>,
+}
+
+impl Head {
+    /// The value of the first field with this name.
+    pub fn get(&self, name: &str) -> Option<&Bytes> {
+        self.fields.iter().find(|field| field.name == name.as_bytes()).map(|field| &field.value)
+    }
+}
+
+/// Why a header list is not handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// Resets the stream with PROTOCOL_ERROR.
+    Malformed,
+    /// Larger than the limit.
+    TooLarge,
+}
+
+/// What the fields form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Section {
+    Head,
+    Trailers,
+}
+
+/// Collects the fields of one block. Past the limit it only counts.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    section: Section,
+    bytes: usize,
+    bytes_max: usize,
+    malformed: bool,
+    method: Option<Bytes>,
+    scheme: Option<Bytes>,
+    path: Option<Bytes>,
+    authority: Option<Bytes>,
+    fields: Vec<Field>,
+    content_length: Option<u64>,
+}
+
+impl Collector {
+    pub(crate) fn new(section: Section, bytes_max: usize) -> Collector {
+        Collector {
+            section,
+            bytes: 0,
+            bytes_max,
+            malformed: false,
+            method: None,
+            scheme: None,
+            path: None,
+            authority: None,
+            fields: Vec::new(),
+            content_length: None,
+        }
+    }
+
+    /// Size of the list so far, as SETTINGS_MAX_HEADER_LIST_SIZE counts it.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn field(&mut self, name: Bytes, value: Bytes) {
+        self.bytes = self.bytes.saturating_add(name.len() + value.len() + ENTRY_OVERHEAD);
+        if self.bytes <= self.bytes_max && !self.malformed && !self.accept(name, value) {
+            self.malformed = true;
+        }
+    }
+
+    /// False if the field makes the section malformed.
+    fn accept(&mut self, name: Bytes, value: Bytes) -> bool {
+        if !valid_value(&value) {
+            return false;
+        }
+        if name.first() == Some(&b':') {
+            return self.pseudo(&name, value);
+        }
+        let fit = valid_name(&name)
+            && match &name[..] {
+                b"connection" | b"proxy-connection" | b"keep-alive" | b"transfer-encoding" | b"upgrade" => {
+                    false
+                }
+                b"te" => value.eq_ignore_ascii_case(b"trailers"),
+                b"content-length" => self.content_length(&value),
+                _ => true,
+            };
+        if fit {
+            self.fields.push(Field { name, value });
+        }
+        fit
+    }
+
+    fn pseudo(&mut self, name: &[u8], value: Bytes) -> bool {
+        let place = match name {
+            b":method" => &mut self.method,
+            b":scheme" => &mut self.scheme,
+            b":path" => &mut self.path,
+            b":authority" => &mut self.authority,
+            _ => return false,
+        };
+        self.section == Section::Head && self.fields.is_empty() && place.replace(value).is_none()
+    }
+
+    /// Repeated values must be equal.
+    fn content_length(&mut self, value: &[u8]) -> bool {
+        // 18 digits fit into 64 bits; no body is longer.
+        if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
+            return false;
+        }
+        let length = value.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0'));
+        self.section == Section::Trailers
+            || self.content_length.replace(length).is_none_or(|old| old == length)
+    }
+
+    fn check(&self) -> Result<(), Unfit> {
+        // Whether a list that is too large is malformed as well depends on fields that were not kept.
+        if self.bytes > self.bytes_max {
+            return Err(Unfit::TooLarge);
+        }
+        if self.malformed { Err(Unfit::Malformed) } else { Ok(()) }
+    }
+
+    pub(crate) fn head(self) -> Result<Head, Unfit> {
+        self.check()?;
+        let Collector { method, scheme, path, authority, fields, content_length, .. } = self;
+        let method = method.filter(|method| !method.is_empty()).ok_or(Unfit::Malformed)?;
+        let complete = match &method[..] {
+            b"CONNECT" => scheme.is_none() && path.is_none() && authority.is_some(),
+            _ => scheme.is_some() && path.as_ref().is_some_and(|path| !path.is_empty()),
+        };
+        if !complete {
+            return Err(Unfit::Malformed);
+        }
+        Ok(Head { method, scheme, path, authority, fields, content_length })
+    }
+
+    pub(crate) fn trailers(self) -> Result<Vec<Field>, Unfit> {
+        self.check()?;
+        Ok(self.fields)
+    }
+}
+
+/// Section 8.2.1: no upper case, no control characters, space, colon or bytes above ASCII, and not empty.
+fn valid_name(name: &[u8]) -> bool {
+    !name.is_empty()
+        && name.iter().all(|&byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase() && byte != b':')
+}
+
+/// Section 8.2.1: no NUL, LF or CR; no white space at either end.
+fn valid_value(value: &[u8]) -> bool {
+    let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    !value.iter().any(|byte| matches!(byte, 0 | b'\n' | b'\r'))
+        && !blank(value.first())
+        && !blank(value.last())
+}

@@ -1,0 +1,114 @@
+//! Every limit of a connection, with its reason and what happens there.
+
+/// Time as the owner counts it. Only differences matter; a tick of a millisecond suits the defaults.
+pub type Tick = u64;
+
+/// The limits of a connection. All of them hold from its first byte.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// SETTINGS_MAX_CONCURRENT_STREAMS. A stream counts until its answer is in the output buffer and its
+    /// request has ended. More are refused with REFUSED_STREAM, which clients may retry.
+    pub streams_max: u32,
+    /// SETTINGS_MAX_HEADER_LIST_SIZE: names, values and 32 bytes for each field. A larger list is answered
+    /// with status 431; in trailers it resets the stream. Bounds what the owner gets, since a field of one
+    /// byte in the block can be as large as the dynamic table.
+    pub header_list_bytes_max: usize,
+    /// Compressed bytes of one header block, all fragments together. They must be decoded even if the
+    /// request is refused, so past it the connection ends with ENHANCE_YOUR_CALM.
+    pub header_block_bytes_max: usize,
+    /// CONTINUATION frames of one header block. Empty ones cost work without adding bytes. Past it the
+    /// connection ends with ENHANCE_YOUR_CALM.
+    pub continuation_frames_max: u32,
+    /// SETTINGS_MAX_FRAME_SIZE, 16,384 to 16,777,215. A frame is handled when it is there as a whole, so
+    /// this bounds the receive buffer. A larger frame ends the connection with FRAME_SIZE_ERROR.
+    pub frame_bytes_max: u32,
+    /// SETTINGS_HEADER_TABLE_SIZE: the decoder's dynamic table. The memory is the peer's to fill.
+    pub header_table_bytes_max: u32,
+    /// Body bytes of one stream that the owner has not released: SETTINGS_INITIAL_WINDOW_SIZE, at most
+    /// 2^31-1. The peer waits; one that does not wait has its stream reset with FLOW_CONTROL_ERROR.
+    pub stream_window_bytes: u32,
+    /// Body bytes of all streams that the owner has not released, at least 65,535 and at most 2^31-1. The
+    /// peer waits; one that does not wait loses the connection with FLOW_CONTROL_ERROR.
+    pub connection_window_bytes: u32,
+    /// Body bytes of one stream that were accepted from the owner and not yet written to the output buffer,
+    /// because the peer's window or the output buffer is full. The owner keeps the rest until
+    /// [`crate::Event::Writable`].
+    pub stream_unsent_bytes_max: usize,
+    /// The same for all streams of the connection together.
+    pub connection_unsent_bytes_max: usize,
+    /// Bytes in the output buffer from which on no frame is handled and no body is moved there. A peer that
+    /// does not read what it causes to be written is not read either. Single frames and header blocks may
+    /// exceed it.
+    pub output_bytes_max: usize,
+    /// Room for one read. A round handles no more than this and what was left of the frame before.
+    pub read_bytes: usize,
+    /// Work of one call of `process`: frame bytes plus header list bytes. Header lists count because a small
+    /// block may be a large list. Past it the call returns and the owner serves other connections first.
+    pub round_bytes_max: usize,
+    /// Length of an interval for the next two.
+    pub interval_ticks: Tick,
+    /// Frames in an interval that carry no request and earn no work: PING, SETTINGS, PRIORITY,
+    /// WINDOW_UPDATE, GOAWAY, unknown ones, those of closed streams, and DATA below 64 bytes without
+    /// END_STREAM. Past it the connection is not handled until the interval ends: a flood is slowed down,
+    /// and an honest client waits at most an interval.
+    pub control_frames_max: u32,
+    /// Streams in an interval that the peer reset or that had to be reset for what the peer sent. Each may
+    /// have cost the work of a call. The same happens.
+    pub resets_max: u32,
+    /// Streams reset by this side whose ids are remembered. Frames that were under way are ignored for them.
+    /// For older ones DATA is answered with RST_STREAM, and a header block ends the connection.
+    pub reset_streams_remembered: usize,
+    /// Header blocks remembered with their decoded heads. Clients repeat a few: one for each method they
+    /// call.
+    pub cached_blocks_max: usize,
+    /// Bytes of a header block that is remembered. Larger ones are decoded each time.
+    pub cached_block_bytes_max: usize,
+    /// Header list bytes of a remembered head; with the two above it bounds the memory of the cache.
+    pub cached_list_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            streams_max: 1000,
+            header_list_bytes_max: 16 << 10,
+            header_block_bytes_max: 64 << 10,
+            continuation_frames_max: 16,
+            frame_bytes_max: 16 << 10,
+            header_table_bytes_max: 4096,
+            stream_window_bytes: 256 << 10,
+            connection_window_bytes: 1 << 20,
+            stream_unsent_bytes_max: 1 << 20,
+            connection_unsent_bytes_max: 16 << 20,
+            output_bytes_max: 256 << 10,
+            read_bytes: 64 << 10,
+            round_bytes_max: 512 << 10,
+            interval_ticks: 1000,
+            control_frames_max: 20_000,
+            resets_max: 2_000,
+            reset_streams_remembered: 1024,
+            cached_blocks_max: 16,
+            cached_block_bytes_max: 512,
+            cached_list_bytes_max: 2048,
+        }
+    }
+}
+
+impl Limits {
+    /// With every value in the range that the RFC gives it.
+    pub(crate) fn in_range(mut self) -> Limits {
+        let window_max = crate::flow::WINDOW_MAX as u32;
+        self.frame_bytes_max = self.frame_bytes_max.clamp(1 << 14, (1 << 24) - 1);
+        self.stream_window_bytes = self.stream_window_bytes.min(window_max);
+        self.connection_window_bytes = self.connection_window_bytes.clamp(65_535, window_max);
+        self.interval_ticks = self.interval_ticks.max(1);
+        self.read_bytes = self.read_bytes.max(1024);
+        self.control_frames_max = self.control_frames_max.max(1);
+        self.resets_max = self.resets_max.max(1);
+        self.stream_unsent_bytes_max = self.stream_unsent_bytes_max.max(1);
+        self.connection_unsent_bytes_max = self.connection_unsent_bytes_max.max(1);
+        self.output_bytes_max = self.output_bytes_max.max(1024);
+        self.round_bytes_max = self.round_bytes_max.max(1);
+        self
+    }
+}

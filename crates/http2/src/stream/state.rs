@@ -1,0 +1,92 @@
+//! One stream that is open or half-closed (RFC 9113, section 5.1).
+//!
+//! The two sides end independently. A stream leaves the table when both have ended, or when it is reset.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use crate::flow::{ReceiveWindow, SendWindow};
+use crate::hpack::HeaderBlock;
+use crate::limits::Tick;
+
+/// The side of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Local {
+    /// No head was sent.
+    Waiting,
+    /// The head was sent; DATA or trailers may follow.
+    Answering,
+    /// The owner has given everything; it may not all be written yet.
+    Ended,
+}
+
+/// What follows the last pending byte.
+#[derive(Debug)]
+pub(crate) enum PendingEnd {
+    /// The owner will send more.
+    Open,
+    EndStream,
+    Trailers(HeaderBlock),
+}
+
+/// Body bytes that wait for a window or for the output buffer.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) chunks: VecDeque<Bytes>,
+    pub(crate) bytes: usize,
+    pub(crate) end: PendingEnd,
+    /// When bytes last moved on, or when the first began to wait.
+    pub(crate) since: Tick,
+    /// The id is in the queue of streams that can be written.
+    pub(crate) queued: bool,
+    /// The owner kept a part and waits for an event.
+    pub(crate) room_wanted: bool,
+}
+
+impl Pending {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes == 0 && matches!(self.end, PendingEnd::Open)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) id: u32,
+    /// The peer has sent END_STREAM.
+    pub(crate) remote_ended: bool,
+    pub(crate) local: Local,
+    pub(crate) receive: ReceiveWindow,
+    pub(crate) send: SendWindow,
+    /// Body bytes that `content-length` still announces.
+    pub(crate) content_left: Option<u64>,
+    pub(crate) pending: Pending,
+    pub(crate) opened: Tick,
+}
+
+impl Stream {
+    pub(crate) fn new(id: u32, receive: u32, send: u32, now: Tick) -> Stream {
+        Stream {
+            id,
+            remote_ended: false,
+            local: Local::Waiting,
+            receive: ReceiveWindow::new(receive),
+            send: SendWindow::new(send),
+            content_left: None,
+            pending: Pending {
+                chunks: VecDeque::new(),
+                bytes: 0,
+                end: PendingEnd::Open,
+                since: now,
+                queued: false,
+                room_wanted: false,
+            },
+            opened: now,
+        }
+    }
+
+    /// Has something that a window of `connection` bytes allows to write.
+    pub(crate) fn can_write(&self) -> bool {
+        !self.pending.is_empty() && (self.pending.bytes == 0 || self.send.room() > 0)
+    }
+}

@@ -1,0 +1,137 @@
+//! The live streams by id, and the ids of some that closed lately.
+//!
+//! Ids only ascend, so a new stream goes to the end of a deque and is found by binary search: no hashing
+//! that a peer could aim at, and no allocation once the deque has grown. Removed streams leave holes, which
+//! are closed when they outnumber the live ones.
+
+use std::collections::VecDeque;
+
+use super::state::Stream;
+
+/// How a stream closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// Reset by this side: frames may be under way and are ignored.
+    Reset,
+    /// Ended by both sides, or reset by the peer: further frames are errors.
+    Ended,
+    /// Too long ago to be known, or never opened.
+    Unknown,
+}
+
+/// Ids of ended streams that are remembered, to name the right error: enough for frames that cross an answer.
+const ENDED_REMEMBERED: usize = 64;
+
+/// Holes beyond the number of live streams before they are closed.
+const HOLES_MIN: usize = 16;
+
+#[derive(Debug)]
+pub(crate) struct Streams {
+    slots: VecDeque<Slot>,
+    live: usize,
+    reset: VecDeque<u32>,
+    reset_max: usize,
+    ended: VecDeque<u32>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    id: u32,
+    stream: Option<Stream>,
+}
+
+impl Streams {
+    pub(crate) fn new(reset_max: usize) -> Streams {
+        Streams { slots: VecDeque::new(), live: 0, reset: VecDeque::new(), reset_max, ended: VecDeque::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// Entries of memory held, for accounting.
+    pub(crate) fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>()
+            + (self.reset.capacity() + self.ended.capacity()) * size_of::<u32>()
+    }
+
+    pub(crate) fn get(&mut self, id: u32) -> Option<&mut Stream> {
+        let place = self.place(id)?;
+        self.slots[place].stream.as_mut()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Stream> {
+        self.slots.iter().filter_map(|slot| slot.stream.as_ref())
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
+        self.slots.iter_mut().filter_map(|slot| slot.stream.as_mut())
+    }
+
+    /// The id must be larger than that of every stream before.
+    pub(crate) fn insert(&mut self, stream: Stream) -> &mut Stream {
+        debug_assert!(self.slots.back().is_none_or(|slot| slot.id < stream.id), "ids ascend");
+        self.live += 1;
+        self.slots.push_back(Slot { id: stream.id, stream: None });
+        let slot = self.slots.back_mut().expect("a slot was pushed");
+        slot.stream.insert(stream)
+    }
+
+    pub(crate) fn remove(&mut self, id: u32, how: Closed) -> Option<Stream> {
+        let place = self.place(id)?;
+        let stream = self.slots[place].stream.take()?;
+        self.live -= 1;
+        match how {
+            Closed::Reset => self.remember_reset(id),
+            Closed::Ended | Closed::Unknown => remember(&mut self.ended, ENDED_REMEMBERED, id),
+        }
+        while self.slots.front().is_some_and(|slot| slot.stream.is_none()) {
+            self.slots.pop_front();
+        }
+        if self.slots.len() > 2 * self.live + HOLES_MIN {
+            self.slots.retain(|slot| slot.stream.is_some());
+        }
+        Some(stream)
+    }
+
+    /// A stream that was refused or reset before it was opened.
+    pub(crate) fn remember_reset(&mut self, id: u32) {
+        remember(&mut self.reset, self.reset_max, id);
+    }
+
+    /// What is known of a stream that is not live.
+    pub(crate) fn closed(&self, id: u32) -> Closed {
+        if self.reset.contains(&id) {
+            Closed::Reset
+        } else if self.ended.contains(&id) {
+            Closed::Ended
+        } else {
+            Closed::Unknown
+        }
+    }
+
+    /// Gives memory back that only a busier time needed.
+    pub(crate) fn shrink(&mut self) {
+        self.slots.shrink_to(self.live);
+        if self.live == 0 {
+            self.reset = VecDeque::new();
+        }
+    }
+
+    fn place(&self, id: u32) -> Option<usize> {
+        // The newest stream is asked for most.
+        if self.slots.back()?.id == id {
+            return Some(self.slots.len() - 1);
+        }
+        self.slots.binary_search_by_key(&id, |slot| slot.id).ok()
+    }
+}
+
+fn remember(ids: &mut VecDeque<u32>, max: usize, id: u32) {
+    if ids.len() >= max {
+        ids.pop_front();
+    }
+    if max > 0 {
+        ids.push_back(id);
+    }
+}

@@ -1,0 +1,66 @@
+//! A call whose header block was seen before allocates nothing.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
+
+mod common;
+
+use common::*;
+use http2::{Connection, Event, HeaderBlock, Limits, Progress, Sent};
+
+/// Ten calls in one read, each a head and a message; the blocks are those of a client in its steady state.
+fn calls(first: u32) -> Vec<u8> {
+    let message = b"\0\0\0\0\x05hello";
+    (0..10)
+        .flat_map(|call| {
+            let stream = first + 2 * call;
+            // 82..: static entries; be: the entry that the first call made.
+            let block = [&block(&POST)[..], b"\xbe"].concat();
+            [frame(HEADERS, END_HEADERS, stream, &block), frame(DATA, END_STREAM, stream, message)].concat()
+        })
+        .collect()
+}
+
+fn serve(connection: &mut Connection, bytes: &[u8], head: &HeaderBlock, trailers: &HeaderBlock) -> usize {
+    connection.read_buffer();
+    connection.receive(bytes);
+    assert_eq!(connection.process(0), Progress::NeedBytes);
+    let mut answered = 0;
+    while let Some(event) = connection.next_event() {
+        let Event::Request { stream, head: request, body, end: true } = event else { panic!("{event:?}") };
+        assert_eq!(request.path.as_deref(), Some(&b"/call"[..]));
+        assert_eq!(body.len(), 10);
+        connection.release(stream, body.len());
+        assert_eq!(connection.answer(stream, head, b"\0\0\0\0\x05world", trailers), Ok(Sent::Whole));
+        answered += 1;
+    }
+    let output = connection.output().len();
+    connection.written(output);
+    answered
+}
+
+#[test]
+fn calls_in_the_steady_state_allocate_nothing() {
+    let mut connection = open(Limits::default());
+    // Room for all answers, as a client gives it now and then.
+    connection.receive(&frame(WINDOW_UPDATE, 0, 0, &(1u32 << 30).to_be_bytes()));
+    let head = HeaderBlock::new([(":status", "200"), ("content-type", "application/grpc")]);
+    let trailers = HeaderBlock::new([("grpc-status", "0")]);
+    let first = [&block(&POST)[..], b"\x40\x01a\x01b"].concat();
+    let message = b"\0\0\0\0\x05hello";
+    let first = [frame(HEADERS, END_HEADERS, 1, &first), frame(DATA, END_STREAM, 1, message)].concat();
+    assert_eq!(serve(&mut connection, &first, &head, &trailers), 1);
+
+    let rounds: Vec<Vec<u8>> = (0..2000).map(|round| calls(3 + 20 * round)).collect();
+    let (warm, measured) = rounds.split_at(1000);
+    for bytes in warm {
+        serve(&mut connection, bytes, &head, &trailers);
+    }
+    let mut answered = 0;
+    let counted = allocation_counter::measure(|| {
+        for bytes in measured {
+            answered += serve(&mut connection, bytes, &head, &trailers);
+        }
+    });
+    assert_eq!(answered, 10_000);
+    assert_eq!(counted.count_total, 0, "{counted:?}");
+}

@@ -1,0 +1,82 @@
+//! A handler that sends back each body as it comes, and remembers the heads. What the client does not take,
+//! it does not release, so the client waits.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http2::driver::Handler;
+use http2::{Connection, End, Event, Field, Head, HeaderBlock, Sent, StreamId};
+
+/// Heads and trailers, by the value of the field `id`.
+pub type Requests = Arc<Mutex<BTreeMap<String, (Arc<Head>, Option<Vec<Field>>)>>>;
+
+pub struct Echo {
+    pub requests: Requests,
+    names: BTreeMap<StreamId, String>,
+    /// Bytes that wait for room, and whether they are the last.
+    waiting: BTreeMap<StreamId, (Bytes, bool)>,
+    head: HeaderBlock,
+    trailers: HeaderBlock,
+}
+
+impl Echo {
+    pub fn new(requests: Requests) -> Echo {
+        Echo {
+            requests,
+            names: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            head: HeaderBlock::new([(":status", "200"), ("kind", "echo")]),
+            trailers: HeaderBlock::new([("status", "done")]),
+        }
+    }
+
+    fn send(&mut self, connection: &mut Connection, stream: StreamId, mut bytes: Bytes, end: bool) {
+        if let Some((waiting, last)) = self.waiting.get_mut(&stream) {
+            *waiting = [&waiting[..], &bytes].concat().into();
+            *last = end;
+            return;
+        }
+        let before = bytes.len();
+        let sent = connection.send_data(stream, &mut bytes, End::More);
+        connection.release(stream, before - bytes.len());
+        match sent {
+            Ok(Sent::Whole) if end => drop(connection.send_trailers(stream, &self.trailers)),
+            Ok(Sent::Part) => drop(self.waiting.insert(stream, (bytes, end))),
+            Ok(Sent::Whole) | Err(_) => {}
+        }
+    }
+}
+
+impl Handler for Echo {
+    fn round(&mut self, connection: &mut Connection) {
+        while let Some(event) = connection.next_event() {
+            match event {
+                Event::Request { stream, head, body, end } => {
+                    let name = head.get("id").map_or(String::new(), |id| String::from_utf8_lossy(id).into());
+                    self.requests.lock().unwrap().insert(name.clone(), (head, None));
+                    self.names.insert(stream, name);
+                    connection.send_head(stream, &self.head, End::More).unwrap();
+                    self.send(connection, stream, body, end);
+                }
+                Event::Data { stream, bytes, end } => self.send(connection, stream, bytes, end),
+                Event::Trailers { stream, fields } => {
+                    let name = &self.names[&stream];
+                    self.requests.lock().unwrap().get_mut(name).unwrap().1 = Some(fields);
+                    self.send(connection, stream, Bytes::new(), true);
+                }
+                Event::Writable { stream } => {
+                    if let Some((bytes, end)) = self.waiting.remove(&stream) {
+                        self.send(connection, stream, bytes, end);
+                    }
+                }
+                Event::Reset { stream, .. } => {
+                    if let Some((bytes, _)) = self.waiting.remove(&stream) {
+                        connection.release(stream, bytes.len());
+                    }
+                }
+                Event::Pong { .. } | Event::GoAway { .. } => {}
+            }
+        }
+    }
+}

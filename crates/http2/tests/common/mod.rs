@@ -1,0 +1,116 @@
+//! Builds frames of a client, and reads frames of the server.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use bytes::Bytes;
+use http2::{Connection, Event, HeaderBlock, Limits, Progress};
+
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+pub const DATA: u8 = 0;
+pub const HEADERS: u8 = 1;
+pub const PRIORITY: u8 = 2;
+pub const RST_STREAM: u8 = 3;
+pub const SETTINGS: u8 = 4;
+pub const PUSH_PROMISE: u8 = 5;
+pub const PING: u8 = 6;
+pub const GOAWAY: u8 = 7;
+pub const WINDOW_UPDATE: u8 = 8;
+pub const CONTINUATION: u8 = 9;
+
+pub const END_STREAM: u8 = 1;
+pub const ACK: u8 = 1;
+pub const END_HEADERS: u8 = 4;
+pub const PADDED: u8 = 8;
+pub const WITH_PRIORITY: u8 = 0x20;
+
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// What every client sends first.
+pub fn hello() -> Vec<u8> {
+    [PREFACE, &frame(SETTINGS, 0, 0, &[]), &frame(SETTINGS, ACK, 0, &[])].concat()
+}
+
+pub fn setting(id: u16, value: u32) -> Vec<u8> {
+    [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()
+}
+
+pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
+    HeaderBlock::new(fields.iter().copied()).bytes().to_vec()
+}
+
+pub const POST: [(&str, &str); 4] =
+    [(":method", "POST"), (":scheme", "http"), (":path", "/call"), (":authority", "host")];
+
+/// The head of a request that has a body.
+pub fn post(stream: u32) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS, stream, &block(&POST))
+}
+
+/// A request without a body.
+pub fn get(stream: u32) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS | END_STREAM, stream, &block(&POST))
+}
+
+/// Frames of the server: kind, flags, stream, payload.
+pub fn frames(mut bytes: &[u8]) -> Vec<(u8, u8, u32, Vec<u8>)> {
+    let mut frames = Vec::new();
+    while let Some((header, rest)) = bytes.split_first_chunk::<9>() {
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize;
+        let stream = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
+        frames.push((header[3], header[4], stream, rest[..length].to_vec()));
+        bytes = &rest[length..];
+    }
+    assert!(bytes.is_empty(), "the output ends inside a frame header");
+    frames
+}
+
+/// A connection whose preface is done and whose output so far is taken.
+pub fn open(limits: Limits) -> Connection {
+    let mut connection = Connection::new(limits, 0);
+    connection.receive(&hello());
+    assert_eq!(connection.process(0), Progress::NeedBytes);
+    take_output(&mut connection);
+    connection
+}
+
+pub fn take_output(connection: &mut Connection) -> Vec<u8> {
+    let mut output = Vec::new();
+    while !connection.output().is_empty() {
+        output.extend_from_slice(connection.output());
+        connection.written(connection.output().len());
+    }
+    output
+}
+
+pub fn take_events(connection: &mut Connection) -> Vec<Event> {
+    std::iter::from_fn(|| connection.next_event()).collect()
+}
+
+/// Events as if every DATA frame had come alone.
+pub fn separated(events: Vec<Event>) -> Vec<Event> {
+    let mut separated = Vec::new();
+    for event in events {
+        match event {
+            Event::Request { stream, head, body, end } => {
+                // A head with END_STREAM and one with an empty last frame of DATA look the same, and are.
+                separated.push(Event::Request {
+                    stream,
+                    head,
+                    body: Bytes::new(),
+                    end: end && body.is_empty(),
+                });
+                if !body.is_empty() {
+                    separated.push(Event::Data { stream, bytes: body, end });
+                }
+            }
+            event => separated.push(event),
+        }
+    }
+    separated
+}
