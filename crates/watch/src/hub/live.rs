@@ -1,0 +1,117 @@
+//! New events for live watchers.
+//!
+//! Each revision is one response to each watcher that it matches, with the header of that revision, as in
+//! etcd.
+
+use mvcc::{Change, Error, Result};
+
+use super::batch::Match;
+use super::bodies::Span;
+use super::outbox::Events;
+use super::state::{Hub, Standing};
+use crate::positions::Positions;
+
+impl Hub {
+    /// Reads the next events after the hub's position and delivers them.
+    pub(super) fn deliver_new(&mut self) -> Result<()> {
+        let revision = self.store.revision();
+        if self.position >= revision {
+            return Ok(());
+        }
+        if self.live + self.joining.len() + self.future.len() == 0 {
+            return self.reach(revision);
+        }
+        let changes = match self.follower.changes(self.limits.step_bytes) {
+            Ok(changes) => changes,
+            Err(Error::Compacted { compacted, .. }) => return self.lose(compacted),
+            Err(error) => return Err(error),
+        };
+        let (mut events, mut sent) = (Vec::new(), 0);
+        let mut rest = changes.iter().peekable();
+        while let Some(first) = rest.next() {
+            let main = first.revision().main;
+            events.clear();
+            events.push(first);
+            while let Some(next) = rest.next_if(|next| next.revision().main == main) {
+                events.push(next);
+            }
+            self.promote(main, main);
+            sent += self.deliver(main, &events)?;
+            self.position = main;
+            if sent >= self.limits.step_watchers {
+                return self.reach(main);
+            }
+        }
+        self.reach(changes.through())
+    }
+
+    /// All events up to `position` are delivered.
+    fn reach(&mut self, position: i64) -> Result<()> {
+        self.position = position;
+        self.follower.advance(position + 1);
+        self.promote(position + 1, position);
+        Ok(())
+    }
+
+    /// Makes watchers live whose first revision is at most these.
+    fn promote(&mut self, joining: i64, future: i64) {
+        let reached = |watchers: &Positions, next| watchers.between(i64::MIN, next, usize::MAX);
+        for watcher in reached(&self.joining, joining).into_iter().chain(reached(&self.future, future)) {
+            self.leave(watcher);
+            self.make_live(watcher);
+        }
+    }
+
+    /// Delivers the events of one revision. Returns the number of responses.
+    fn deliver(&mut self, main: i64, events: &[Change<'_>]) -> Result<usize> {
+        let mut matches: Vec<Match> = Vec::new();
+        for (number, change) in (0u32..).zip(events) {
+            self.interest.visit(change.key(), |group, watchers| {
+                if watchers.live() > 0 && watchers.form().accepts(change) {
+                    matches.push((group, number));
+                }
+            });
+        }
+        if matches.is_empty() {
+            return Ok(0);
+        }
+        let mut sent = 0;
+        for found in self.encode_groups(events, &mut matches)? {
+            let (first, last) = (found.events.first(), found.events.last());
+            let (start, end) = first.zip(last).map(|(first, last)| (first.start, last.end)).expect("matched");
+            let span = Span { body: found.body, start, end };
+            let group = &self.interest.groups[found.group];
+            let (live, may_fragment) = (group.live(), group.form().may_fragment());
+            // Backwards: a watcher that leaves the live ones changes places with one that was served.
+            for place in (0..live).rev() {
+                let watcher = self.interest.groups[found.group].members()[place];
+                let (revision, watch_ids) = (main, Vec::new());
+                let response = Events { span, first: main, revision, may_fragment, watch_ids };
+                if !self.push_events(watcher, response, found.events.len()) {
+                    let is_mutant = cfg!(feature = "mutant-repeated-at-group-change");
+                    self.move_to(watcher, Standing::Parked, if is_mutant { main - 1 } else { main });
+                }
+            }
+            sent += live;
+            self.bodies.release(found.body);
+        }
+        Ok(sent)
+    }
+
+    /// An installed store has compacted the next events. Watchers that miss some are canceled.
+    fn lose(&mut self, compacted: i64) -> Result<()> {
+        let is_lost = |standing: Standing, next: i64| match standing {
+            Standing::Live => !cfg!(feature = "mutant-gap-at-install"),
+            Standing::Joining | Standing::Future => next < compacted,
+            Standing::Lagging | Standing::Parked | Standing::Compacted | Standing::Idle => false,
+        };
+        let watchers = self.watchers.numbers().filter(|number| {
+            let watcher = &self.watchers[*number];
+            is_lost(watcher.state, watcher.next)
+        });
+        for watcher in watchers.collect::<Vec<_>>() {
+            self.cancel_compacted(watcher, compacted);
+        }
+        self.reach(compacted - 1)
+    }
+}

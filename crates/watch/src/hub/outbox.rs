@@ -1,0 +1,135 @@
+//! What one stream has to send, in order.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::bodies::{Bodies, Span};
+use crate::wire::{Content, Parcel};
+
+/// Memory of an entry without its body and ids.
+const ENTRY_BYTES: usize = size_of::<Entry>();
+
+/// Entries in the order in which they are sent.
+#[derive(Default)]
+pub(super) struct Outbox {
+    entries: VecDeque<Entry>,
+    bytes: usize,
+    answers: usize,
+}
+
+enum Entry {
+    Answer(Parcel),
+    Events(Events),
+}
+
+/// The same events for some watchers of the stream.
+pub(super) struct Events {
+    pub span: Span,
+    /// Main revision of the first event.
+    pub first: i64,
+    /// Revision of the header.
+    pub revision: i64,
+    pub may_fragment: bool,
+    pub watch_ids: Vec<i64>,
+}
+
+impl Outbox {
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes of memory, each body counted once for each entry.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Answers to requests and progress notifications.
+    pub fn answers(&self) -> usize {
+        self.answers
+    }
+
+    pub fn push_answer(&mut self, revision: i64, content: Content) {
+        let parcel = Parcel { revision, content };
+        self.bytes += ENTRY_BYTES + parcel.bytes();
+        self.answers += 1;
+        self.entries.push_back(Entry::Answer(parcel));
+    }
+
+    /// Adds events for one watcher: to the last entry, if it is the same events for another one.
+    pub fn push_events(&mut self, watch_id: i64, events: Events, bodies: &mut Bodies) {
+        if let Some(Entry::Events(last)) = self.entries.back_mut()
+            && (last.span, last.revision, last.may_fragment)
+                == (events.span, events.revision, events.may_fragment)
+        {
+            last.watch_ids.push(watch_id);
+            self.bytes += size_of::<i64>();
+            return;
+        }
+        bodies.add_reference(events.span.body);
+        self.bytes += ENTRY_BYTES + size_of::<i64>() + events.span.end - events.span.start;
+        self.entries.push_back(Entry::Events(Events { watch_ids: vec![watch_id], ..events }));
+    }
+
+    /// Removes the first entry.
+    pub fn pop(&mut self, bodies: &mut Bodies) -> Option<Parcel> {
+        let parcel = match self.entries.pop_front()? {
+            Entry::Answer(parcel) => {
+                self.bytes -= ENTRY_BYTES + parcel.bytes();
+                self.answers -= 1;
+                parcel
+            }
+            Entry::Events(events) => {
+                self.bytes -= events.bytes();
+                let body = bodies.get(events.span);
+                bodies.release(events.span.body);
+                let watch_ids = events.watch_ids.into_boxed_slice();
+                let content = Content::Events { watch_ids, body, may_fragment: events.may_fragment };
+                Parcel { revision: events.revision, content }
+            }
+        };
+        assert!(
+            !self.entries.is_empty() || (self.bytes, self.answers) == (0, 0),
+            "an outbox that lost count"
+        );
+        Some(parcel)
+    }
+
+    /// Removes all events and progress notifications. Returns, for each watch id whose events were removed,
+    /// the revision of the first one.
+    ///
+    /// Events before an answer about the same watch id are of a watcher that was canceled since.
+    pub fn remove_events(&mut self, bodies: &mut Bodies) -> BTreeMap<i64, i64> {
+        let mut removed = BTreeMap::new();
+        for entry in std::mem::take(&mut self.entries) {
+            match entry {
+                Entry::Events(events) => {
+                    self.bytes -= events.bytes();
+                    bodies.release(events.span.body);
+                    for watch_id in events.watch_ids {
+                        let first = removed.entry(watch_id).or_insert(events.first);
+                        *first = events.first.min(*first);
+                    }
+                }
+                Entry::Answer(parcel) => match parcel.content {
+                    Content::Progress { .. } => {
+                        self.bytes -= ENTRY_BYTES + parcel.bytes();
+                        self.answers -= 1;
+                    }
+                    Content::Created { watch_id } | Content::Canceled { watch_id, .. } => {
+                        removed.remove(&watch_id);
+                        self.entries.push_back(Entry::Answer(parcel));
+                    }
+                    Content::Refused { .. } | Content::Events { .. } => {
+                        self.entries.push_back(Entry::Answer(parcel));
+                    }
+                },
+            }
+        }
+        removed
+    }
+}
+
+impl Events {
+    fn bytes(&self) -> usize {
+        ENTRY_BYTES + size_of::<i64>() * self.watch_ids.len() + self.span.end - self.span.start
+    }
+}

@@ -1,0 +1,84 @@
+//! Progress notifications: every event up to the header's revision was delivered before.
+//!
+//! * A request is answered only if all watchers of the stream are live, and never otherwise: the client asks
+//!   again, as with etcd.
+//! * The answer is given when the hub has reached the revision of the request. It names the hub's position,
+//!   whose events are in the outbox already.
+
+use std::time::Duration;
+
+use super::state::{Hub, Standing};
+use crate::types::StreamId;
+use crate::wire::Content;
+
+/// The watch id of an answer that is for all watchers of a stream.
+const ALL: i64 = -1;
+
+impl Hub {
+    /// A progress request of the client.
+    pub fn progress(&mut self, stream: StreamId) {
+        let Some(slot) = self.slot(stream) else { return };
+        let revision = self.store.revision();
+        if cfg!(feature = "mutant-early-bookmark") {
+            self.push_answer(slot, revision, Content::Progress { watch_id: ALL });
+            return;
+        }
+        if self.streams[slot].asked_at.replace(revision).is_none() {
+            self.asked.push(stream);
+        }
+    }
+
+    /// Answers the requests whose revision is reached.
+    pub(super) fn answer_progress(&mut self) {
+        for id in std::mem::take(&mut self.asked) {
+            let Some(slot) = self.slot(id) else { continue };
+            let stream = &mut self.streams[slot];
+            if stream.asked_at.is_some_and(|revision| revision > self.position) {
+                self.asked.push(id);
+                continue;
+            }
+            stream.asked_at = None;
+            if !stream.watchers.is_empty() && stream.unsynced == 0 {
+                self.push_answer(slot, self.position, Content::Progress { watch_id: ALL });
+            }
+        }
+    }
+
+    /// When the next periodic notification is due.
+    pub fn next_periodic(&self) -> Option<Duration> {
+        self.timers.first().map(|(due, _)| *due)
+    }
+
+    /// Sends the periodic notifications that are due: to each live watcher that asked for them and got no
+    /// event since the last time. A stream whose outbox is full of answers gets none.
+    pub fn periodic(&mut self, now: Duration) {
+        while let Some((due, slot)) = self.timers.first().copied().filter(|(due, _)| *due <= now) {
+            self.timers.remove(&(due, slot));
+            let stream = &mut self.streams[slot];
+            // Missed times are left out.
+            stream.due = if due + stream.period > now { due + stream.period } else { now + stream.period };
+            self.timers.insert((stream.due, slot));
+            if stream.notified > 0 {
+                self.notify_stream(slot);
+            }
+        }
+    }
+
+    fn notify_stream(&mut self, slot: u32) {
+        let stream = &mut self.streams[slot];
+        for (watch_id, watcher) in &stream.watchers {
+            let watcher = &mut self.watchers[*watcher];
+            if !watcher.is_notified {
+                continue;
+            }
+            let was_active = std::mem::take(&mut watcher.is_active);
+            let has_room = stream.outbox.answers() < self.limits.answers_max.max(stream.watchers.len());
+            if watcher.state == Standing::Live && !was_active && has_room {
+                stream.outbox.push_answer(self.position, Content::Progress { watch_id: *watch_id });
+            }
+        }
+        if !stream.outbox.is_empty() {
+            self.announce(slot);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Requests of clients: create and cancel.
+
+use super::state::{Hub, Standing, Watcher};
+use crate::interest::{Form, Group};
+use crate::types::{CreateRequest, StreamId};
+use crate::wire::Content;
+
+/// etcd's texts, by which clients tell the causes apart.
+const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
+const EMPTY_RANGE: &str = "mvcc: watcher range is empty";
+const DUPLICATE_ID: &str = "mvcc: duplicate watch ID provided on the WatchStream";
+/// A limit of this hub.
+const TOO_MANY: &str = "etcdserver: too many requests";
+
+impl Hub {
+    /// Creates a watcher. The answer, or the reason of the refusal, goes into the outbox.
+    pub fn create(&mut self, stream: StreamId, request: CreateRequest) {
+        let Some(slot) = self.slot(stream) else { return };
+        // An empty key is the smallest one.
+        let key: &[u8] = if request.key.is_empty() { b"\0" } else { &request.key };
+        let form = Form::new(request.prev_kv, request.no_put, request.no_delete, request.fragment);
+        let watch_id = match self.check(slot, key, &request) {
+            Ok(watch_id) => watch_id,
+            Err(reason) => return self.refuse(stream, reason),
+        };
+        let watcher = self.watchers.insert(Watcher {
+            watch_id,
+            next: 0,
+            stream: slot,
+            group: 0,
+            in_group: 0,
+            place: 0,
+            state: Standing::Idle,
+            is_notified: request.progress_notify,
+            is_active: false,
+        });
+        self.join_group(watcher, Group::new(key, &request.range_end, form));
+        let revision = self.store.revision();
+        let stream = &mut self.streams[slot];
+        stream.watchers.insert(watch_id, watcher);
+        stream.notified += usize::from(request.progress_notify);
+        if let Some(asked_at) = &mut stream.asked_at {
+            *asked_at = revision.max(*asked_at);
+        }
+        self.push_answer(slot, revision, Content::Created { watch_id });
+        self.start(watcher, request.start_revision, revision);
+    }
+
+    /// Answers a create request that the owner refused, with its reason.
+    pub fn refuse(&mut self, stream: StreamId, reason: &str) {
+        let Some(slot) = self.slot(stream) else { return };
+        self.push_answer(slot, self.store.revision(), Content::Refused { reason: reason.into() });
+    }
+
+    /// Cancels a watcher. An unknown id is not answered.
+    pub fn cancel(&mut self, stream: StreamId, watch_id: i64) {
+        let Some(slot) = self.slot(stream) else { return };
+        let Some(watcher) = self.streams[slot].watchers.get(&watch_id) else { return };
+        self.remove_watcher(*watcher);
+        let content = Content::Canceled { watch_id, compact_revision: 0 };
+        self.push_answer(slot, self.store.revision(), content);
+    }
+
+    /// The id of a new watcher, or why there is none. In the order in which etcd checks.
+    fn check(&mut self, slot: u32, key: &[u8], request: &CreateRequest) -> Result<i64, &'static str> {
+        if request.start_revision < 0 {
+            return Err(COMPACTED);
+        }
+        let end = &request.range_end[..];
+        if !end.is_empty() && end != b"\0" && end <= key {
+            return Err(EMPTY_RANGE);
+        }
+        let stream = &mut self.streams[slot];
+        if request.watch_id != 0 && stream.watchers.contains_key(&request.watch_id) {
+            return Err(DUPLICATE_ID);
+        }
+        let key_bytes = self.interest.key_bytes() + key.len() + end.len();
+        if self.watchers.len() >= self.limits.watchers_max || key_bytes > self.limits.key_bytes_max {
+            return Err(TOO_MANY);
+        }
+        if request.watch_id != 0 {
+            return Ok(request.watch_id);
+        }
+        while stream.watchers.contains_key(&stream.next_id) {
+            stream.next_id += 1;
+        }
+        stream.next_id += 1;
+        Ok(stream.next_id - 1)
+    }
+
+    /// Gives a new watcher its first state. `revision` is the present one.
+    ///
+    /// A start in the past is read from history, also if the hub has not reached it yet: then its first
+    /// response is that of a lagging watcher, as in etcd. A step finds out whether it is compacted.
+    fn start(&mut self, watcher: u32, start: i64, revision: i64) {
+        if start > revision {
+            self.make(watcher, Standing::Future, start);
+        } else if start > 0 {
+            self.make(watcher, Standing::Lagging, start);
+        } else if revision > self.position {
+            self.make(watcher, Standing::Joining, revision + 1);
+        } else {
+            self.make_live(watcher);
+        }
+    }
+}

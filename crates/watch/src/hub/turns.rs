@@ -1,0 +1,25 @@
+//! Bounded steps.
+
+use mvcc::Result;
+
+use super::state::Hub;
+use crate::types::Turn;
+
+impl Hub {
+    /// Delivers new events, and history to lagging watchers: about `Limits::step_bytes` of each at most.
+    ///
+    /// Errors: the store is damaged or its disk fails. The member must stop.
+    pub fn turn(&mut self) -> Result<Turn> {
+        self.deliver_new()?;
+        self.evict();
+        self.catch_up()?;
+        self.evict();
+        self.answer_progress();
+        Ok(Turn { more: self.has_work() })
+    }
+
+    /// Whether a turn has something to do now. Reading an outbox may change it.
+    pub fn has_work(&self) -> bool {
+        self.position < self.store.revision() || self.lagging.len() > 0 || !self.asked.is_empty()
+    }
+}

@@ -1,0 +1,42 @@
+//! Watch hub: delivers each event of a watcher's range exactly once, in revision order.
+//!
+//!   mvcc::Store ──changes──▶ Hub ──outbox of each stream──▶ Parcel ──Encoder──▶ gRPC frames
+//!                             ▲
+//!         create, cancel, progress of each stream; time
+//!
+//! * A watcher is a position in the store's history. There are no event queues: a watcher that lags reads the
+//!   block log again.
+//! * An event is encoded once and shared by all watchers that take it in the same form.
+//! * An event costs by the watchers that it matches, not by those that exist.
+//! * A stream that does not read holds a bounded number of bytes. All streams together hold a bounded number
+//!   of bytes of events.
+//!
+//! One thread calls the hub, in bounded turns. The crate uses no clock, thread, socket or network. It does
+//! not check permissions.
+
+#[cfg(all(
+    not(debug_assertions),
+    any(
+        feature = "mutant-gap-at-install",
+        feature = "mutant-early-bookmark",
+        feature = "mutant-catch-up-over-compaction",
+        feature = "mutant-repeated-at-group-change",
+        feature = "mutant-dropped-parcels"
+    )
+))]
+compile_error!("a mutant contains a bug on purpose: it needs debug assertions and is never released");
+
+mod types; // requests, limits and counters
+
+mod positions; // watchers by revision
+mod slab; // values with 32-bit numbers
+
+mod wire; // events and responses as bytes
+
+mod interest; // which groups of watchers match a key
+
+mod hub; // watchers, streams and the delivery of events
+
+pub use hub::Hub;
+pub use types::{CreateRequest, Limits, Stats, StreamId, Turn};
+pub use wire::{Encoder, Parcel};

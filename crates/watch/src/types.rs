@@ -1,0 +1,120 @@
+//! Plain values in and out of the hub.
+
+use std::time::Duration;
+
+use api::etcdserverpb::WatchCreateRequest;
+use api::etcdserverpb::watch_create_request::FilterType;
+use bytes::Bytes;
+
+/// A stream. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// A request for a watcher. The fields are those of etcd's `WatchCreateRequest`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CreateRequest {
+    pub key: Bytes,
+    pub range_end: Bytes,
+    /// The first revision to deliver; 0 means the next one.
+    pub start_revision: i64,
+    /// 0: the hub chooses one.
+    pub watch_id: i64,
+    pub prev_kv: bool,
+    pub progress_notify: bool,
+    pub no_put: bool,
+    pub no_delete: bool,
+    pub fragment: bool,
+}
+
+impl From<WatchCreateRequest> for CreateRequest {
+    /// Unknown filters are ignored, as in etcd.
+    fn from(request: WatchCreateRequest) -> Self {
+        let has = |filter: FilterType| request.filters.contains(&(filter as i32));
+        CreateRequest {
+            no_put: has(FilterType::Noput),
+            no_delete: has(FilterType::Nodelete),
+            start_revision: request.start_revision,
+            watch_id: request.watch_id,
+            prev_kv: request.prev_kv,
+            progress_notify: request.progress_notify,
+            fragment: request.fragment,
+            key: request.key,
+            range_end: request.range_end,
+        }
+    }
+}
+
+/// Bounds of the hub. None of them loses an event.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes that wait in one stream's outbox. Above it, watchers of the stream that match an event become
+    /// lagging, and read it again from the history when the outbox is half empty. 1 MiB: some ten
+    /// milliseconds of a 1 Gbit/s link. One event or one revision may exceed it.
+    pub outbox_bytes: usize,
+    /// Encoded events that wait in all outboxes, each counted once. Above it, the streams that have had
+    /// something to read for the longest time lose their events and become lagging.
+    pub bodies_bytes: usize,
+    /// Answers to requests (created, canceled, progress) that wait in one outbox. At that number `accepts` is
+    /// false, and the owner reads no further request of the stream.
+    pub answers_max: usize,
+    /// Watchers of all streams. Further ones are refused. 4 million: 400 MB.
+    pub watchers_max: usize,
+    /// Bytes of the keys of all watchers, each distinct range counted once for each form. Watchers beyond it
+    /// are refused.
+    pub key_bytes_max: usize,
+    /// Raw bytes of history read in one step.
+    pub step_bytes: usize,
+    /// Watchers served in one step: some milliseconds. The others continue in the next one.
+    pub step_watchers: usize,
+    /// Distinct revisions in one response to a lagging watcher, as in etcd.
+    pub response_revisions_max: usize,
+    /// Time between two progress notifications, to which each stream adds up to a tenth.
+    pub progress_interval: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            outbox_bytes: 1 << 20,
+            bodies_bytes: 64 << 20,
+            answers_max: 1024,
+            watchers_max: 4_000_000,
+            key_bytes_max: 1 << 30,
+            step_bytes: 1 << 20,
+            step_watchers: 64 << 10,
+            response_revisions_max: 1000,
+            progress_interval: Duration::from_secs(600),
+        }
+    }
+}
+
+/// What one turn left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Whether there is more to do now. Otherwise the next turn is due when the store publishes a revision, a
+    /// request arrives, or an outbox was read.
+    pub more: bool,
+}
+
+/// Counters and sizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    pub streams: usize,
+    pub watchers: usize,
+    /// Watchers that read history, those of full outboxes included.
+    pub lagging: usize,
+    /// Watchers whose first revision is not published yet.
+    pub future: usize,
+    /// Distinct ranges, each form counted.
+    pub ranges: usize,
+    pub key_bytes: usize,
+    /// Encoded events in all outboxes, each counted once.
+    pub body_bytes: usize,
+    /// Events delivered to outboxes, once per watcher.
+    pub events: u64,
+    /// Streams whose events were dropped from their outbox, to be read again.
+    pub evictions: u64,
+}

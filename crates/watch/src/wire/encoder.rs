@@ -1,0 +1,211 @@
+//! Makes gRPC frames of a stream's parcels, on the thread that sends them.
+//!
+//!   frame = 0u8 (not compressed) │ length u32, big endian │ WatchResponse
+//!
+//! * Small responses share one buffer. A body of more than 4 KiB is passed on as it is, so it is never
+//!   copied.
+//! * The parts of a fragmented response are consecutive frames: no other response of the stream is between
+//!   them.
+//!
+//! A response to one watcher costs some 35 bytes besides its body.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::event::EVENTS;
+use super::parcel::{Content, Parcel};
+use super::protobuf::{counted_bytes, number_bytes, put_bytes, put_counted, put_number, varint_bytes};
+
+/// Bodies up to this size are copied: cheaper than a separate piece for the socket.
+const COPIED_MAX: usize = 4 << 10;
+/// gRPC's prefix of a message.
+const FRAME_PREFIX: usize = 5;
+/// Frames that the buffer is made for, at least.
+const BUFFER_BYTES: usize = 8 << 10;
+
+/// Encodes the parcels of one stream.
+pub struct Encoder {
+    cluster_id: u64,
+    member_id: u64,
+    /// Encoded size from which a response with several events is split, if the watcher asked for it.
+    fragment_bytes: usize,
+    queue: VecDeque<Parcel>,
+    /// Watch ids and bytes of the body of the first parcel that are encoded already.
+    sent: (usize, usize),
+}
+
+/// One response without its events.
+#[derive(Default)]
+struct Fields<'a> {
+    revision: i64,
+    watch_id: i64,
+    created: bool,
+    canceled: bool,
+    compact_revision: i64,
+    cancel_reason: &'a str,
+    fragment: bool,
+}
+
+impl Encoder {
+    pub fn new(cluster_id: u64, member_id: u64, fragment_bytes: usize) -> Self {
+        Encoder { cluster_id, member_id, fragment_bytes, queue: VecDeque::new(), sent: (0, 0) }
+    }
+
+    /// Parcels are appended here, in the order in which the hub returned them.
+    pub fn queue(&mut self) -> &mut VecDeque<Parcel> {
+        &mut self.queue
+    }
+
+    pub fn push(&mut self, parcel: Parcel) {
+        self.queue.push_back(parcel);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Appends frames to `out`, and stops after the first one that reaches `bytes_max`. Returns their bytes;
+    /// 0 if there is nothing to encode.
+    pub fn encode(&mut self, raft_term: u64, bytes_max: usize, out: &mut Vec<Bytes>) -> usize {
+        let (mut bytes, mut buffer) = (0, Vec::new());
+        while bytes < bytes_max {
+            let Some(parcel) = self.queue.front() else { break };
+            if buffer.capacity() == 0 {
+                buffer.reserve(BUFFER_BYTES.min(bytes_max));
+            }
+            let before = buffer.len();
+            let (fields, body) = self.next_response(parcel, raft_term);
+            let frame = self.put_frame(&fields, body.map_or(0, |body| body.1), raft_term, &mut buffer);
+            assert_eq!(buffer.len() - before + body.map_or(0, |body| body.1), frame, "a frame of its length");
+            if let (Some((start, length)), Content::Events { body, .. }) = (body, &parcel.content) {
+                let body = body.slice(start..start + length);
+                if length <= COPIED_MAX {
+                    buffer.extend_from_slice(&body);
+                } else {
+                    out.push(Bytes::from(std::mem::take(&mut buffer)));
+                    out.push(body);
+                }
+            }
+            bytes += frame;
+            self.advance(body);
+        }
+        if !buffer.is_empty() {
+            out.push(Bytes::from(buffer));
+        }
+        bytes
+    }
+
+    /// The next response of a parcel, and where its events are in the body.
+    fn next_response<'p>(&self, parcel: &'p Parcel, raft_term: u64) -> (Fields<'p>, Option<(usize, usize)>) {
+        let fields = Fields { revision: parcel.revision, ..Fields::default() };
+        let fields = match &parcel.content {
+            Content::Created { watch_id } => Fields { watch_id: *watch_id, created: true, ..fields },
+            Content::Refused { reason } => {
+                Fields { watch_id: -1, created: true, canceled: true, cancel_reason: reason, ..fields }
+            }
+            Content::Canceled { watch_id, compact_revision } => {
+                let compact_revision = *compact_revision;
+                Fields { watch_id: *watch_id, canceled: true, compact_revision, ..fields }
+            }
+            Content::Progress { watch_id } => Fields { watch_id: *watch_id, ..fields },
+            Content::Events { watch_ids, body, may_fragment } => {
+                let (number, start) = self.sent;
+                let whole = Fields { watch_id: watch_ids[number], ..fields };
+                let part = match may_fragment {
+                    true => self.fragment(&whole, raft_term, body, start),
+                    false => body.len() - start,
+                };
+                let fragment = start + part < body.len();
+                return (Fields { fragment, ..whole }, Some((start, part)));
+            }
+        };
+        (fields, None)
+    }
+
+    /// Bytes of the next fragment of a body: at least one event, and as many as fit.
+    fn fragment(&self, fields: &Fields<'_>, raft_term: u64, body: &Bytes, start: usize) -> usize {
+        let rest = &body[start..];
+        let other = self.message_bytes(fields, raft_term);
+        if start == 0 && other + rest.len() < self.fragment_bytes {
+            return rest.len();
+        }
+        let mut end = event_bytes(rest);
+        // Two bytes more for the flag of a fragment.
+        while end < rest.len() {
+            let next = end + event_bytes(&rest[end..]);
+            if other + 2 + next >= self.fragment_bytes {
+                break;
+            }
+            end = next;
+        }
+        end
+    }
+
+    /// Moves to the next response after one with these events.
+    fn advance(&mut self, body: Option<(usize, usize)>) {
+        if let (Some((start, length)), Some(Content::Events { watch_ids, body, .. })) =
+            (body, self.queue.front().map(|parcel| &parcel.content))
+        {
+            self.sent.1 = start + length;
+            if self.sent.1 == body.len() {
+                self.sent = (self.sent.0 + 1, 0);
+            }
+            if self.sent.0 < watch_ids.len() {
+                return;
+            }
+        }
+        self.sent = (0, 0);
+        self.queue.pop_front();
+    }
+
+    /// Appends a frame up to its events, and returns its whole length.
+    fn put_frame(&self, fields: &Fields<'_>, body: usize, raft_term: u64, out: &mut Vec<u8>) -> usize {
+        let message = self.message_bytes(fields, raft_term) + body;
+        out.push(0);
+        let length = u32::try_from(message).expect("responses are far below 4 GiB");
+        out.extend_from_slice(&length.to_be_bytes());
+        put_counted(out, 1, self.header_bytes(fields.revision, raft_term));
+        put_number(out, 1, self.cluster_id);
+        put_number(out, 2, self.member_id);
+        put_number(out, 3, fields.revision as u64);
+        put_number(out, 4, raft_term);
+        put_number(out, 2, fields.watch_id as u64);
+        put_number(out, 3, u64::from(fields.created));
+        put_number(out, 4, u64::from(fields.canceled));
+        put_number(out, 5, fields.compact_revision as u64);
+        put_bytes(out, 6, fields.cancel_reason.as_bytes());
+        put_number(out, 7, u64::from(fields.fragment));
+        FRAME_PREFIX + message
+    }
+
+    fn header_bytes(&self, revision: i64, raft_term: u64) -> usize {
+        [self.cluster_id, self.member_id, revision as u64, raft_term].into_iter().map(number_bytes).sum()
+    }
+
+    /// Bytes of a response without its events.
+    fn message_bytes(&self, fields: &Fields<'_>, raft_term: u64) -> usize {
+        let flags = [fields.created, fields.canceled, fields.fragment];
+        let flag_bytes: usize = flags.into_iter().map(|flag| number_bytes(u64::from(flag))).sum();
+        let reason = fields.cancel_reason.len();
+        counted_bytes(self.header_bytes(fields.revision, raft_term))
+            + number_bytes(fields.watch_id as u64)
+            + number_bytes(fields.compact_revision as u64)
+            + if reason == 0 { 0 } else { counted_bytes(reason) }
+            + flag_bytes
+    }
+}
+
+/// Bytes of the event at the start of a body, with its tag and length.
+fn event_bytes(body: &[u8]) -> usize {
+    assert_eq!(body[0], EVENTS << 3 | 2, "a body consists of events");
+    let (mut length, mut shift) = (0u64, 0);
+    for byte in &body[1..] {
+        length |= u64::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    1 + varint_bytes(length) + length as usize
+}

@@ -1,0 +1,14 @@
+//! The encoded form of events and responses.
+
+mod protobuf; // the few fields that are written by hand
+
+mod event; // mvccpb.Event
+
+mod parcel; // what one stream has to send
+
+mod encoder; // parcels as gRPC frames
+
+pub use encoder::Encoder;
+pub(crate) use event::put_event;
+pub(crate) use parcel::Content;
+pub use parcel::Parcel;

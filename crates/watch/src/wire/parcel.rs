@@ -1,0 +1,48 @@
+//! What one stream has to send: responses that share everything but their watch id.
+
+use bytes::Bytes;
+
+/// One or more responses of one stream. An [`super::Encoder`] makes bytes of it.
+#[derive(Clone, Debug)]
+pub struct Parcel {
+    /// Revision of the header.
+    pub(crate) revision: i64,
+    pub(crate) content: Content,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    Created {
+        watch_id: i64,
+    },
+    /// A create request that was refused.
+    Refused {
+        reason: Box<str>,
+    },
+    /// `compact_revision` is 0 if the client asked for it.
+    Canceled {
+        watch_id: i64,
+        compact_revision: i64,
+    },
+    Progress {
+        watch_id: i64,
+    },
+    /// The same events for each of the watchers.
+    Events {
+        watch_ids: Box<[i64]>,
+        body: Bytes,
+        may_fragment: bool,
+    },
+}
+
+impl Parcel {
+    /// Bytes that it holds in memory, a body that is shared included.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + match &self.content {
+                Content::Events { watch_ids, body, .. } => 8 * watch_ids.len() + body.len(),
+                Content::Refused { reason } => reason.len(),
+                Content::Created { .. } | Content::Canceled { .. } | Content::Progress { .. } => 0,
+            }
+    }
+}
