@@ -50,7 +50,7 @@ fn a_wiped_member_that_is_confirmed_votes_when_it_has_caught_up() {
     // The leader's entries do not arrive; member 3 answers, but cannot help the leader.
     cluster.cut.extend([(1, 2)]);
     cluster.cut.retain(|pair| !matches!(pair, (2, 3) | (3, 2)));
-    let answers = [1, 3].map(|id| (id, cluster.member(id).node.answer_member(2)));
+    let answers = [1, 3].map(|id| (id, cluster.member(id).node.answer_member(2).unwrap()));
     let mut inquiry = Inquiry::new(3);
     answers.into_iter().for_each(|(id, answer)| inquiry.note(id, answer));
     let confirmation = inquiry.confirmation().unwrap();

@@ -296,7 +296,7 @@ impl Peer for PeerServer {
         let from = self.greet(request.into_inner().hello)?;
         let answer = self.inbox.answer_member(from).await;
         let raft_node::PeerState { term, last_index, is_leader, is_held } =
-            answer.map_err(|_| Status::unavailable("this member stops"))?;
+            answer.map_err(|_| Status::unavailable("this member stops, or has just answered"))?;
         Ok(Response::new(InquireResponse { term, last_index, is_leader, is_held }))
     }
 

@@ -32,16 +32,44 @@ impl Core {
         self.is_unconfirmed
     }
 
-    /// The answer to member `asker`, whose log is empty. As leader, this member forgets what `asker`
-    /// acknowledged: it would otherwise ignore that entries have to be sent again from the first.
-    pub fn answer_member(&mut self, asker: u64) -> PeerState {
+    /// The answer to member `asker`, whose log is empty; see [`crate::Inquiry`]. None if this leader cannot
+    /// answer yet: the asker repeats its request.
+    pub fn answer_member(&mut self, asker: u64) -> Option<PeerState> {
         let is_leader = self.role() == Role::Leader;
-        let is_other = is_leader && asker != self.raw.raft.id;
-        if let Some(progress) = self.raw.raft.mut_prs().get_mut(asker).filter(|_| is_other) {
-            progress.matched = 0;
-            progress.become_probe();
+        if is_leader && !self.forget_progress(asker) {
+            return None;
         }
-        PeerState { term: self.term(), last_index: self.last_index(), is_leader, is_held: self.is_held() }
+        let (term, last_index) = (self.term(), self.last_index());
+        Some(PeerState { term, last_index, is_leader, is_held: self.is_held() })
+    }
+
+    /// Forgets what `peer` acknowledged to this leader: raft-rs would otherwise ignore that its log is empty.
+    /// Until the next acknowledgement `peer` counts for no commit. Any program that poses as `peer` can cause
+    /// that, so it happens at most once in an election timeout. False if it would be too early.
+    ///
+    /// A member that is unconfirmed acknowledges nothing. So it is answered as often as it asks, and waits only
+    /// if it took entries and lost its log again within an election timeout.
+    fn forget_progress(&mut self, peer: u64) -> bool {
+        let this = self.raw.raft.id;
+        let progress = self.raw.raft.mut_prs().get_mut(peer);
+        let Some(progress) = progress.filter(|progress| peer != this && progress.matched > 0) else {
+            return true;
+        };
+        if self.forgotten.contains_key(&peer) {
+            return false;
+        }
+        progress.matched = 0;
+        progress.become_probe();
+        self.forgotten.insert(peer, self.election_ticks);
+        true
+    }
+
+    /// Time for [`Core::answer_member`].
+    pub(super) fn tick_forgotten(&mut self) {
+        self.forgotten.retain(|_, ticks_left| {
+            *ticks_left -= 1;
+            *ticks_left > 0
+        });
     }
 
     pub(super) fn confirm(&mut self, confirmation: Confirmation) {

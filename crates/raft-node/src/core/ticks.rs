@@ -32,6 +32,7 @@ impl Core {
     pub(super) fn tick(&mut self) {
         let waited = self.disk.tick(self.unsynced.front().copied());
         self.tick_snapshots();
+        self.tick_forgotten();
         self.refusals.tick();
         self.term_budget.tick();
         if self.role() == Role::Leader {

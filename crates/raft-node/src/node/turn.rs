@@ -271,8 +271,8 @@ impl<P, R> Node<P, R> {
         self.core.is_starved()
     }
 
-    /// Answers member `asker`, whose log is empty; see [`crate::Inquiry`].
-    pub fn answer_member(&mut self, asker: u64) -> PeerState {
+    /// Answers member `asker`, whose log is empty; see [`crate::Inquiry`]. None if it must ask again.
+    pub fn answer_member(&mut self, asker: u64) -> Option<PeerState> {
         self.core.answer_member(asker)
     }
 

@@ -264,7 +264,12 @@ impl<O: Send + 'static> Driver<O> {
             Input::Propose { command, reply } => self.node.offer(command, reply),
             Input::Read { reply } => self.node.ask(reply),
             // The one that asked may have gone.
-            Input::AnswerMember { asker, reply } => drop(reply.send(self.node.answer_member(asker))),
+            Input::AnswerMember { asker, reply } => {
+                // Without an answer the reply is dropped, and the asker repeats its request.
+                if let Some(answer) = self.node.answer_member(asker) {
+                    let _asker_has_gone = reply.send(answer);
+                }
+            }
             Input::HandOver { to, reply } => self.hand_over(to, reply)?,
         }
         Ok(())

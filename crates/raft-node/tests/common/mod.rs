@@ -250,7 +250,8 @@ impl Cluster {
         let mut inquiry = Inquiry::new(self.members.len());
         for (peer, member) in self.members.iter_mut().filter(|(peer, member)| **peer != id && member.up) {
             if !self.cut.contains(&(id, *peer)) && !self.cut.contains(&(*peer, id)) {
-                inquiry.note(*peer, member.node.answer_member(id));
+                let answer = member.node.answer_member(id);
+                answer.into_iter().for_each(|answer| inquiry.note(*peer, answer));
             }
         }
         if let Some(confirmation) = inquiry.confirmation() {

@@ -34,7 +34,7 @@ impl World {
         }
         // A connection breaks with the process that opened it.
         let Some(up) = self.site(to).up.as_mut() else { return Ok(()) };
-        let answer = up.node.answer_member(asker);
+        let Some(answer) = up.node.answer_member(asker) else { return Ok(()) };
         if let Some(delay) = self.passes(to, asker) {
             self.after(delay, Happening::Answered { to: asker, boot, peer: to, answer });
         }

@@ -449,7 +449,10 @@ impl Cluster {
     fn inquire(&mut self, id: u64, peers: &[u64]) {
         let mut inquiry = Inquiry::new(self.voters.len());
         for peer in peers {
-            let answer = self.member(*peer).core.answer_member(id);
+            let Some(answer) = self.member(*peer).core.answer_member(id) else {
+                self.print(&format!("{peer}: does not answer yet"));
+                continue;
+            };
             let role = if answer.is_leader { ", leads" } else { "" };
             let held = if answer.is_held { ", held" } else { "" };
             self.print(&format!("{peer}: answers t{} last {}{role}{held}", answer.term, answer.last_index));

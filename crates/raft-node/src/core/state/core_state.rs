@@ -1,6 +1,6 @@
 //! What the core of one member knows, and queries that change nothing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use raft::eraftpb::{HardState, Message};
@@ -47,6 +47,8 @@ pub(crate) struct Core {
     pub(in crate::core) leaderless_ticks: u32,
     pub(in crate::core) refusals: Refusals,
     pub(in crate::core) term_budget: TermBudget,
+    /// Members whose progress was forgotten lately, with the ticks until it may be forgotten again.
+    pub(in crate::core) forgotten: BTreeMap<u64, u32>,
     /// The log was empty at the start, and the other members have not confirmed this one yet.
     pub(in crate::core) is_unconfirmed: bool,
 }
@@ -96,6 +98,7 @@ impl Core {
             leaderless_ticks: 0,
             refusals: Refusals::default(),
             term_budget: TermBudget::default(),
+            forgotten: BTreeMap::new(),
             is_unconfirmed,
         };
         if voters == [setup.id] {
