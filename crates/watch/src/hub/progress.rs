@@ -18,6 +18,9 @@ impl Hub {
     /// A progress request of the client.
     pub fn progress(&mut self, stream: StreamId) {
         let Some(slot) = self.slot(stream) else { return };
+        if self.streams[slot].watchers.is_empty() {
+            return; // Also if a watcher is created before the next turn.
+        }
         let revision = self.store.revision();
         if cfg!(feature = "mutant-early-bookmark") {
             self.push_answer(slot, revision, Content::Progress { watch_id: ALL });
