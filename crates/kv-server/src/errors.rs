@@ -211,6 +211,11 @@ pub fn compressed_unannounced() -> Status {
     Status::internal("grpc: compressed flag set with identity or empty encoding")
 }
 
+/// A stream whose messages are compressed. Other methods answer so as well.
+pub fn compressed(encoding: &str) -> Status {
+    Status::unimplemented(format!("Content is compressed with `{encoding}` which isn't supported"))
+}
+
 /// A unary request that ends before its message does.
 pub fn cut_short() -> Status {
     Status::internal("unexpected EOF")

@@ -33,7 +33,7 @@ use crate::data_dir::{OpenStoreError, OpenedStore, open_store};
 use crate::http::{self, Http};
 use crate::member::StoreThread;
 use crate::member::{Apply, Facts, Gauges, RaftObserver};
-use crate::member::{Ids, Member};
+use crate::member::{Ids, LeaderLoss, Member, WatchThread};
 use crate::member::{Incoming, StagingDirectory};
 use crate::metrics::{Exposition, Metrics};
 use crate::net::client_port::{self, Services};
@@ -45,7 +45,7 @@ use crate::process::log::causes;
 use crate::process::runtime::Runtimes;
 use crate::process::shutdown::{self, Stop, Stopper};
 use crate::process::version;
-use crate::rpc::{CountedHot, CountedServices, Grpc, Hot};
+use crate::rpc::{CountedHot, CountedServices, CountedStreams, Grpc, Hot, Streams};
 
 /// Between two attempts to publish this member's name.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
@@ -71,6 +71,8 @@ pub enum NodeError {
     State(#[from] state_machine::Fatal),
     #[error("start the store's thread")]
     StoreThread(#[source] std::io::Error),
+    #[error("start the watch thread")]
+    WatchThread(#[source] std::io::Error),
     #[error("start Raft")]
     Raft(#[from] raft_node::StartError),
     #[error("wait for signals")]
@@ -131,6 +133,7 @@ struct Running {
     member: Arc<Member>,
     metrics: Arc<Metrics>,
     store_thread: StoreThread,
+    watch_thread: WatchThread,
     threads: Threads,
     /// Ends the links to peers; last of all, since Raft talks through them to its end.
     peers_stopper: Stopper,
@@ -157,12 +160,20 @@ impl Running {
         let store_thread =
             StoreThread::start(maintainer, store.clone(), entries_max, Arc::clone(&metrics), on_fatal)
                 .map_err(NodeError::StoreThread)?;
+        let watch_thread = WatchThread::start(store.clone(), watch_limits(&settings), on_fatal)
+            .map_err(NodeError::WatchThread)?;
         let checkpoints = store_thread.checkpoints();
         let context = Context { identity: Arc::clone(&identity), metrics: Arc::clone(&metrics) };
         let peers = Arc::new(Peers::new(context, checkpoints.clone()));
         let place = Box::new(StagingDirectory(directory.store_dir()));
         let incoming = Incoming::new(place, Arc::clone(&metrics), Arc::new(on_fatal));
-        let apply = Apply::new(machine, checkpoints.clone(), incoming.clone(), Arc::clone(&metrics));
+        let apply = Apply::new(
+            machine,
+            checkpoints.clone(),
+            incoming.clone(),
+            watch_thread.watching(),
+            Arc::clone(&metrics),
+        );
         let observer = RaftObserver {
             checkpoints: checkpoints.clone(),
             incoming: incoming.clone(),
@@ -183,6 +194,10 @@ impl Running {
         let ids = Ids { cluster: identity.cluster_id, member: identity.member_id };
         let limits = settings.limits;
         let metrics_of_member = Arc::clone(&metrics);
+        let leader_loss = {
+            let _inside = runtimes.clients.enter();
+            LeaderLoss::observe(raft.clone(), settings.clock.election)
+        };
         let member = Arc::new(Member {
             raft,
             store,
@@ -191,8 +206,19 @@ impl Running {
             metrics: metrics_of_member,
             checkpoints,
             admission: Admission::new(settings.request_timeout()),
+            watching: watch_thread.watching(),
+            leader_loss,
         });
-        Ok(Running { settings, identity, member, metrics, store_thread, threads, peers_stopper })
+        Ok(Running {
+            settings,
+            identity,
+            member,
+            metrics,
+            store_thread,
+            watch_thread,
+            threads,
+            peers_stopper,
+        })
     }
 
     /// Becomes ready, serves, and ends when a signal says so.
@@ -246,7 +272,7 @@ impl Running {
             Arc::new(Exposition::new(&self.metrics, Box::new(Gauges::new(Arc::clone(member), facts))));
         let services = Services {
             hot: CountedHot::new(Hot::new(Arc::clone(member)), Arc::clone(&self.metrics)),
-            streams: http2::NoStreams,
+            streams: CountedStreams::new(Streams::new(Arc::clone(member)), Arc::clone(&self.metrics)),
             grpc: CountedServices::new(Grpc::new(Arc::clone(member)), Arc::clone(&self.metrics)),
             http: http::router(Http { member: Arc::clone(member), exposition }),
             limits: front_limits(&self.settings),
@@ -264,9 +290,10 @@ impl Running {
             tracing::warn!("some client connections did not end in time");
         }
         self.member.raft.stop();
-        let (threads, store_thread) = (self.threads, self.store_thread);
+        let (threads, watch_thread, store_thread) = (self.threads, self.watch_thread, self.store_thread);
         let joined = tokio::task::spawn_blocking(move || {
             threads.join();
+            watch_thread.stop();
             store_thread.stop();
         });
         let closed = tokio::time::timeout(CLOSE_WITHIN, joined).await;
@@ -384,6 +411,17 @@ fn known_members(store: &Store) -> Vec<PeerMember> {
         client_urls: member.client_ur_ls,
     };
     members.into_iter().map(entry).collect()
+}
+
+/// Bytes of the keys of all watchers: a million of 256 bytes. Watchers beyond it are refused.
+const WATCH_KEY_BYTES_MAX: usize = 256 << 20;
+
+fn watch_limits(settings: &Settings) -> watch::Limits {
+    watch::Limits {
+        progress_interval: settings.watch_progress_interval(),
+        key_bytes_max: WATCH_KEY_BYTES_MAX,
+        ..watch::Limits::default()
+    }
 }
 
 fn front_limits(settings: &Settings) -> http2::Limits {

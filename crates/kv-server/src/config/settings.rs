@@ -32,6 +32,9 @@ const STREAMS_MAX: u32 = 1000;
 const PING_SPACING_MIN: Duration = Duration::from_secs(5);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2 * 60 * 60);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// etcd's.
+const WATCH_PROGRESS_INTERVAL: Duration = Duration::from_secs(10 * 60);
+const WATCH_PROGRESS_INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// What a gRPC message may have around the request inside it.
 const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
 
@@ -56,6 +59,8 @@ pub struct Settings {
     pub snapshot_catch_up_entries: u64,
     pub limits: Limits,
     pub connections: Connections,
+    /// Time between two progress notifications of a watch stream, as given.
+    pub watch_progress_interval: Option<Duration>,
 }
 
 /// What a member that starts for the first time believes of its cluster.
@@ -159,6 +164,7 @@ impl Settings {
             snapshot_catch_up_entries: positive_or(flags.snapshot_catchup_entries, SNAPSHOT_CATCH_UP_ENTRIES),
             limits: limits(flags)?,
             connections: connections(flags),
+            watch_progress_interval: flags.watch_progress_notify_interval.filter(|given| !given.is_zero()),
             advertise_peer_urls,
             name_given: flags.name.clone(),
             name,
@@ -188,6 +194,24 @@ impl Settings {
     /// How long the server waits for its own cluster before it answers "timed out": etcd's formula.
     pub fn request_timeout(&self) -> Duration {
         Duration::from_secs(5) + 2 * self.clock.election
+    }
+}
+
+impl Settings {
+    /// Time between two progress notifications of a watch stream. One that is too short is made longer, as in
+    /// etcd.
+    pub fn watch_progress_interval(&self) -> Duration {
+        match self.watch_progress_interval {
+            Some(given) if given < WATCH_PROGRESS_INTERVAL_MIN => {
+                tracing::warn!(
+                    min_watch_progress_notify_interval = ?WATCH_PROGRESS_INTERVAL_MIN,
+                    "adjusting watch progress notify interval to minimum period"
+                );
+                WATCH_PROGRESS_INTERVAL_MIN
+            }
+            Some(given) => given,
+            None => WATCH_PROGRESS_INTERVAL,
+        }
     }
 }
 
@@ -302,6 +326,18 @@ mod tests {
         assert_eq!(settings.initial.cluster, "a=http://a:1,a=http://b:2");
         assert_eq!(settings.data_dir, PathBuf::from("a.kv-server"));
         assert_eq!(settings.limits.quota_bytes, -1);
+    }
+
+    #[test]
+    fn the_interval_of_progress_notifications_is_etcds() {
+        for (line, wanted) in [
+            ("", Duration::from_secs(600)),
+            ("--watch-progress-notify-interval 0", Duration::from_secs(600)),
+            ("--watch-progress-notify-interval 1ms", Duration::from_millis(100)),
+            ("--watch-progress-notify-interval=5s", Duration::from_secs(5)),
+        ] {
+            assert_eq!(settings(line).unwrap().watch_progress_interval(), wanted, "{line}");
+        }
     }
 
     #[test]

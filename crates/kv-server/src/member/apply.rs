@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use super::checkpointer::Checkpoints;
 use super::received_snapshot::Incoming;
+use super::watching::Watching;
 use crate::metrics::Metrics;
 use crate::process::log::causes;
 
@@ -26,6 +27,7 @@ pub struct Apply {
     machine: StateMachine,
     checkpoints: Checkpoints,
     incoming: Incoming,
+    watching: Watching,
     metrics: Arc<Metrics>,
     /// Newest compaction that was reported to the store thread.
     compacted: i64,
@@ -36,10 +38,11 @@ impl Apply {
         machine: StateMachine,
         checkpoints: Checkpoints,
         incoming: Incoming,
+        watching: Watching,
         metrics: Arc<Metrics>,
     ) -> Apply {
         let compacted = machine.store().compact_revision();
-        Apply { machine, checkpoints, incoming, metrics, compacted }
+        Apply { machine, checkpoints, incoming, watching, metrics, compacted }
     }
 }
 
@@ -79,6 +82,7 @@ impl raft_node::StateMachine for Apply {
         if compacted != self.compacted {
             self.compacted = compacted;
             self.checkpoints.compaction_began();
+            self.watching.compaction_began();
         }
         self.checkpoints.entry_ended(pressure, at.index)
     }

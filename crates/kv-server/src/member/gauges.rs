@@ -5,6 +5,7 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::handle::Member;
@@ -44,10 +45,15 @@ impl std::fmt::Debug for Shared {
 
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
-        for (name, help, value) in self.raft().into_iter().chain(self.store()).chain(self.admission()) {
+        for (name, help, value) in
+            self.raft().into_iter().chain(self.store()).chain(self.admission()).chain(self.watch())
+        {
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
         }
+        let events = ConstCounter::new(self.member.0.watching.stats().events);
+        let (name, help) = ("etcd_debugging_mvcc_events", "Events delivered, once for each watcher");
+        events.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         let member = format!("{:x}", self.member.0.ids.member);
         let labels = [
             ("etcd_server_id", "Id of this member, as a label", "server_id", member.as_str()),
@@ -88,6 +94,19 @@ impl Gauges {
             ),
             ("etcd_network_known_peers", "Other members", signed(self.facts.peers as u64)),
         ]
+    }
+
+    fn watch(&self) -> Vec<Reading> {
+        let stats = self.member.0.watching.stats();
+        let figures = [
+            ("etcd_debugging_mvcc_watch_stream_total", "Open watch streams", stats.streams),
+            ("etcd_debugging_mvcc_watcher_total", "Watchers", stats.watchers),
+            ("etcd_debugging_mvcc_slow_watcher_total", "Watchers that read history", stats.lagging),
+            ("kv_server_watch_ranges", "Distinct ranges of watchers", stats.ranges),
+            ("kv_server_watch_key_bytes", "Bytes of the keys of watchers", stats.key_bytes),
+            ("kv_server_watch_body_bytes", "Encoded events that wait for streams", stats.body_bytes),
+        ];
+        figures.map(|(name, help, value)| (name, help, signed(value as u64))).into()
     }
 
     fn admission(&self) -> Vec<Reading> {

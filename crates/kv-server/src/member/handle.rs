@@ -18,6 +18,8 @@ use state_machine::{Outcome, Response};
 use bytes::Bytes;
 
 use super::checkpointer::Checkpoints;
+use super::leader_loss::LeaderLoss;
+use super::watching::Watching;
 use crate::admission::Admission;
 use crate::config::Limits;
 use crate::errors;
@@ -34,6 +36,10 @@ pub struct Member {
     pub checkpoints: Checkpoints,
     /// What reads and large commands may hold.
     pub admission: Admission,
+    /// The watch hub.
+    pub watching: Watching,
+    /// For streams that ask for a leader.
+    pub leader_loss: LeaderLoss,
 }
 
 /// Who answers.

@@ -4,6 +4,9 @@ mod checkpointer; // checkpoints and compaction, on a thread of their own
 mod received_snapshot; // a store that the leader sends
 
 mod apply; // where the log meets the store
+mod leader_loss;
+mod watching; // the thread of the watch hub // for streams that ask for a leader
+
 mod handle; // this member, as the services see it
 
 mod gauges; // its metrics that are read when asked for
@@ -12,6 +15,8 @@ pub(crate) use apply::{Apply, RaftObserver};
 pub(crate) use checkpointer::{Checkpoints, StoreThread};
 pub(crate) use gauges::{Facts, Gauges};
 pub(crate) use handle::{Ids, Member};
+pub(crate) use leader_loss::LeaderLoss;
 #[cfg(test)]
 pub(crate) use received_snapshot::Place;
 pub(crate) use received_snapshot::{Incoming, ReceiveError, StagingDirectory};
+pub(crate) use watching::{WatchRequest, WatchStopped, WatchStream, WatchThread};

@@ -70,6 +70,12 @@ impl CallMetrics {
         add(&self.sent_bytes, bytes);
     }
 
+    /// Bytes of messages went out, and so many messages began in them.
+    pub(crate) fn sent_many(&self, id: MethodId, messages: usize, bytes: usize) {
+        add(&self.rows[id.0].sent, messages);
+        add(&self.sent_bytes, bytes);
+    }
+
     /// Shows the rows.
     pub(super) fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
         let totals = [

@@ -16,12 +16,16 @@ pub fn check_known(member: &Member, known: &Known<'_>) -> Result<(), Error> {
     check_against(known, || member.status().leader.is_some())
 }
 
+/// Whether the client wants no answer from a member without a leader.
+pub fn needs_leader(known: &Known<'_>) -> bool {
+    known.has_leader.is_some_and(|value| value == "true")
+}
+
 fn check_against(known: &Known<'_>, has_leader: impl FnOnce() -> bool) -> Result<(), Error> {
     if known.client_version.is_some_and(|version| std::str::from_utf8(version.as_bytes()).is_err()) {
         return Err(Error::InvalidClientAPIVersion);
     }
-    let wants_leader = known.has_leader.is_some_and(|value| value == "true");
-    if wants_leader && !has_leader() { Err(Error::NoLeader) } else { Ok(()) }
+    if needs_leader(known) && !has_leader() { Err(Error::NoLeader) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   net/http2 ──hot unary──▶ Hot ───────────────────────┐
+//!      ├───messages both ways──▶ Streams ──▶ watch ─────┤
 //!      └───anything else──▶ Grpc ──▶ kv, maintenance, cluster, health ──▶ Member
 //!                              └──▶ unbuilt: names what is not there
 //! ```
@@ -19,12 +20,15 @@ mod cluster; // members
 mod health; // the health service
 mod kv; // the key space
 mod maintenance; // status, alarms, hashes, leadership
-mod unbuilt; // methods that are not built yet
+mod unbuilt;
+mod watch; // events of the key space // methods that are not built yet
 
 mod routes; // which service answers
+mod streams; // calls with messages both ways
 
 mod counted; // calls counted by method and code
 
-pub(crate) use counted::{CountedHot, CountedServices};
+pub(crate) use counted::{CountedHot, CountedServices, CountedStreams};
 pub(crate) use kv::Hot;
 pub(crate) use routes::Grpc;
+pub(crate) use streams::Streams;

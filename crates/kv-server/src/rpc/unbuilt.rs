@@ -31,7 +31,7 @@ const SERVICES: [Service; 9] = [
         methods: &["MemberAdd", "MemberRemove", "MemberUpdate", "MemberList", "MemberPromote"],
     },
     Service { name: "grpc.health.v1.Health", built: true, methods: &["Check", "List", "Watch"] },
-    Service { name: "etcdserverpb.Watch", built: false, methods: &["Watch"] },
+    Service { name: "etcdserverpb.Watch", built: true, methods: &["Watch"] },
     Service {
         name: "etcdserverpb.Lease",
         built: false,
@@ -92,7 +92,7 @@ mod tests {
         for (path, text) in [
             ("/etcdserverpb.KV/Put", ""),
             ("/etcdserverpb.Maintenance/Snapshot", ""),
-            ("/etcdserverpb.Watch/Watch", "etcdserverpb.Watch/Watch is not built yet in kv-server"),
+            ("/etcdserverpb.Watch/Watch", ""),
             ("/etcdserverpb.Lease/LeaseGrant", "etcdserverpb.Lease/LeaseGrant is not built yet in kv-server"),
             ("/v3lockpb.Lock/Unlock", "v3lockpb.Lock/Unlock is not built yet in kv-server"),
             ("/etcdserverpb.KV/range", "unknown method range for service etcdserverpb.KV"),

@@ -26,6 +26,7 @@ use std::sync::Mutex;
 use client::Client;
 use exceptions::Expected;
 use play::Player;
+use prost::Message as _;
 use recording::{Act, Outcome, Recording, Step};
 use server::Server;
 
@@ -121,8 +122,23 @@ fn judge_exception(exception: &Expected, expected: &Outcome, actual: &Outcome) -
     if expected == actual {
         return Err("an exception is listed, but the answer is etcd's: drop the exception");
     }
-    let (Expected::Code(code) | Expected::NotYet(code)) = exception;
-    if actual.code == *code { Ok(()) } else { Err("not even the code that the exception allows") }
+    match exception {
+        Expected::Code(code) | Expected::NotYet(code) if actual.code == *code => Ok(()),
+        Expected::Code(_) | Expected::NotYet(_) => Err("not even the code that the exception allows"),
+        Expected::OtherParts => {
+            let (expected, actual) = (events(expected), events(actual));
+            let common = expected.len().min(actual.len());
+            let are_same = common > 0 && expected[..common] == actual[..common];
+            if are_same { Ok(()) } else { Err("not even the events that the exception allows") }
+        }
+    }
+}
+
+/// The events of all responses of a watch.
+fn events(outcome: &Outcome) -> Vec<api::mvccpb::Event> {
+    let responses =
+        outcome.answers.iter().map(|answer| api::etcdserverpb::WatchResponse::decode(&answer[..]));
+    responses.flat_map(|response| response.expect("a response of a watch").events).collect()
 }
 
 #[test]

@@ -89,6 +89,9 @@ pub struct Flags {
     /// Time in which a client has to answer a ping [default: 20s].
     #[arg(long, value_parser = duration)]
     pub grpc_keepalive_timeout: Option<Duration>,
+    /// Time between two progress notifications of a watch stream; 0 means 10 minutes [default: 0s].
+    #[arg(long, value_parser = duration)]
+    pub watch_progress_notify_interval: Option<Duration>,
     /// debug, info, warn, error, panic or fatal [default: info].
     #[arg(long)]
     pub log_level: Option<String>,

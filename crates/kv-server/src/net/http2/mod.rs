@@ -49,4 +49,4 @@ pub use grpc::PREFIX_BYTES;
 pub use methods::{Answer, HotMethods, LongAnswer, Part};
 pub use relay::GrpcService;
 pub use shared::Limits;
-pub use streaming::{Border, NoStreams, Replies, Requests, StreamGone, StreamMethods};
+pub use streaming::{MessageObserver, NoStreams, Replies, Requests, StreamGone, StreamMethods};

@@ -13,11 +13,14 @@
 //! * Nothing is given to h2 before the client's window has room for it. A client that does not read costs
 //!   what [`StreamMethods::serve`] holds, and no unsent bytes.
 
+mod observer; // messages counted
+
 mod replies; // messages out
 mod requests; // messages in
 mod serve; // one call
 
-pub use replies::{Border, Replies, StreamGone};
+pub use observer::MessageObserver;
+pub use replies::{Replies, StreamGone};
 pub use requests::Requests;
 pub(super) use serve::serve;
 pub use serve::{NoStreams, StreamMethods};

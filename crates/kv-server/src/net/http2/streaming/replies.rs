@@ -11,30 +11,25 @@ use parking_lot::Mutex;
 use tonic::Status;
 
 use super::super::account::{Account, Room, counted};
-use super::super::grpc::{headers, send_status};
+use super::super::grpc::{PREFIX_BYTES, headers, send_status};
+use super::observer::MessageObserver;
 
 /// The client reset the stream, or the connection broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamGone;
 
-/// Whether bytes end with the end of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Border {
-    EndOfMessage,
-    InsideMessage,
-}
-
 /// Sends the answers of one stream. The headers leave with the first.
 pub struct Replies {
     outgoing: Arc<Mutex<Outgoing>>,
     account: Arc<Account>,
+    observer: Option<Arc<dyn MessageObserver>>,
 }
 
 /// The sending half of a stream. Shared by the method and by what ends its call; never contended, since both
 /// run in one task.
 pub(super) struct Outgoing {
     state: State,
-    border: Border,
+    borders: Borders,
 }
 
 enum State {
@@ -45,7 +40,7 @@ enum State {
 impl Outgoing {
     pub(super) fn new(respond: SendResponse<Bytes>) -> Arc<Mutex<Outgoing>> {
         let state = State::Unopened(respond);
-        Arc::new(Mutex::new(Outgoing { state, border: Border::EndOfMessage }))
+        Arc::new(Mutex::new(Outgoing { state, borders: Borders::default() }))
     }
 
     fn opened(&mut self) -> Result<&mut SendStream<Bytes>, StreamGone> {
@@ -88,7 +83,7 @@ impl Outgoing {
         // A failure to send means that the client is gone; there is no one to report it to.
         match &mut self.state {
             State::Unopened(respond) => drop(send_status(respond, status)),
-            State::Open(stream) if self.border == Border::InsideMessage => {
+            State::Open(stream) if self.borders.is_inside() => {
                 stream.send_reset(Reason::REFUSED_STREAM);
             }
             State::Open(stream) => {
@@ -100,7 +95,12 @@ impl Outgoing {
 
 impl Replies {
     pub(super) fn new(outgoing: &Arc<Mutex<Outgoing>>, account: &Arc<Account>) -> Replies {
-        Replies { outgoing: Arc::clone(outgoing), account: Arc::clone(account) }
+        Replies { outgoing: Arc::clone(outgoing), account: Arc::clone(account), observer: None }
+    }
+
+    /// Has messages counted from now on.
+    pub fn observed_by(&mut self, observer: Arc<dyn MessageObserver>) {
+        self.observer = Some(observer);
     }
 
     /// Waits until the client takes bytes, the connection may hold more of them, and others had their turn.
@@ -114,19 +114,88 @@ impl Replies {
         poll_fn(|context| self.outgoing.lock().poll_room(wanted, context)).await
     }
 
-    /// Sends `data` as the client takes it. `border` says what comes after its last byte.
+    /// Sends bytes of messages, each with its prefix, as the client takes them. They may be cut anywhere.
     ///
     /// Not to be cancelled unless the call ends: what was not sent is lost.
-    pub async fn send(&mut self, mut data: Bytes, border: Border) -> Result<(), StreamGone> {
+    pub async fn send(&mut self, mut data: Bytes) -> Result<(), StreamGone> {
         while !data.is_empty() {
             let granted = self.room(data.len()).await?;
             let part = data.split_to(granted);
             self.account.note_sent_in_turn(part.len());
-            let part = counted(&self.account, part);
             let mut outgoing = self.outgoing.lock();
-            outgoing.border = if data.is_empty() { border } else { Border::InsideMessage };
-            outgoing.opened()?.send_data(part, false).map_err(|_| StreamGone)?;
+            let (messages, bytes) = outgoing.borders.pass(&part);
+            outgoing.opened()?.send_data(counted(&self.account, part), false).map_err(|_| StreamGone)?;
+            drop(outgoing);
+            if let Some(observer) = &self.observer {
+                observer.sent(messages, bytes);
+            }
         }
         Ok(())
+    }
+}
+
+/// Finds the borders of messages in bytes that go past.
+#[derive(Default)]
+struct Borders {
+    prefix: [u8; PREFIX_BYTES],
+    /// Bytes of the prefix that are known, if it is incomplete.
+    known: usize,
+    /// Bytes that are left of the message.
+    left: usize,
+}
+
+impl Borders {
+    /// Whether the last message is incomplete.
+    fn is_inside(&self) -> bool {
+        self.known > 0 || self.left > 0
+    }
+
+    /// Messages that begin in `bytes`, and how many of the bytes belong to messages rather than to prefixes.
+    fn pass(&mut self, mut bytes: &[u8]) -> (usize, usize) {
+        let (mut begun, mut payload) = (0, 0);
+        while !bytes.is_empty() {
+            let (taken, rest) = bytes.split_at(self.left.min(bytes.len()));
+            self.left -= taken.len();
+            payload += taken.len();
+            let (prefix, rest) = rest.split_at((PREFIX_BYTES - self.known).min(rest.len()));
+            if self.left > 0 || prefix.is_empty() {
+                return (begun, payload);
+            }
+            self.prefix[self.known..][..prefix.len()].copy_from_slice(prefix);
+            self.known += prefix.len();
+            if self.known == PREFIX_BYTES {
+                let [_, b1, b2, b3, b4] = self.prefix;
+                (self.known, self.left) = (0, u32::from_be_bytes([b1, b2, b3, b4]) as usize);
+                begun += 1;
+            }
+            bytes = rest;
+        }
+        (begun, payload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_counted_however_they_are_cut() {
+        let messages: Vec<u8> = [0u8, 1, 100, 0, 7]
+            .iter()
+            .flat_map(|length| [vec![0, 0, 0, 0, *length], vec![9; usize::from(*length)]].concat())
+            .collect();
+        for step in 1..=messages.len() {
+            let mut borders = Borders::default();
+            let passed = messages.chunks(step).map(|part| borders.pass(part));
+            let (begun, payload) = passed.fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+            assert_eq!((begun, payload, borders.is_inside()), (5, 108, false), "by {step}");
+            for end in [3, 6, 12, 100] {
+                let mut cut = Borders::default();
+                for part in messages[..end].chunks(step) {
+                    cut.pass(part);
+                }
+                assert!(cut.is_inside(), "{end} bytes by {step}");
+            }
+        }
     }
 }

@@ -17,6 +17,7 @@ use tonic::Status;
 use super::super::account::{Account, Body};
 use super::super::grpc::PREFIX_BYTES;
 use super::super::unary::BODY_WITHIN;
+use super::observer::MessageObserver;
 use crate::errors;
 
 /// Reads the requests of one stream.
@@ -28,6 +29,7 @@ pub struct Requests {
     frame: Bytes,
     /// The message that is incomplete.
     partial: Option<Partial>,
+    observer: Option<Arc<dyn MessageObserver>>,
 }
 
 /// A message that has arrived in part.
@@ -39,7 +41,13 @@ struct Partial {
 
 impl Requests {
     pub(in super::super) fn new(body: RecvStream, account: &Arc<Account>, bytes_max: usize) -> Requests {
-        Requests { body, account: Arc::clone(account), bytes_max, frame: Bytes::new(), partial: None }
+        let (account, frame) = (Arc::clone(account), Bytes::new());
+        Requests { body, account, bytes_max, frame, partial: None, observer: None }
+    }
+
+    /// Has messages counted from now on.
+    pub fn observed_by(&mut self, observer: Arc<dyn MessageObserver>) {
+        self.observer = Some(observer);
     }
 
     /// The next message with its prefix, or None after the last. To be awaited again after a cancelled wait:
@@ -52,7 +60,12 @@ impl Requests {
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         loop {
             match self.take_message() {
-                Ok(Some(message)) => return Poll::Ready(Some(Ok(message))),
+                Ok(Some(message)) => {
+                    if let Some(observer) = &self.observer {
+                        observer.received(message.len() - PREFIX_BYTES);
+                    }
+                    return Poll::Ready(Some(Ok(message)));
+                }
                 Ok(None) => {}
                 Err(status) => return Poll::Ready(Some(Err(status))),
             }

@@ -44,7 +44,7 @@ impl StreamMethods for EchoStreams {
             };
             loop {
                 self.0.send(format!("message of {}", request.len())).unwrap();
-                if replies.send(request.clone(), Border::EndOfMessage).await.is_err() {
+                if replies.send(request.clone()).await.is_err() {
                     return Status::cancelled("gone");
                 }
                 if call != "/flood" {

@@ -1,0 +1,30 @@
+//! The thread of the watch hub, and the streams that it serves.
+//!
+//! ```text
+//!   entry applied ──wake──▶ ┌────────────┐ ──parcels──▶ Outbox ──wake──▶ stream's future ──▶ HTTP/2
+//!                           │ hub thread │
+//!   stream's future ──────▶ └────────────┘
+//!        create, cancel, progress: bounded mailbox
+//!        closed, read: a list that holds each stream at most once
+//! ```
+//!
+//! * The applying thread never waits for the hub. It does one load of an atomic, and unparks the thread if
+//!   that sleeps and has watchers.
+//! * Nothing is dropped when the mailbox is full: the stream's future waits, and reads no further request.
+//! * At most [`outbox::HANDED_BYTES_MAX`] bytes of a stream are outside of the hub and not encoded yet, or one
+//!   parcel. The rest stays within the hub's bounds.
+//! * History and previous values are read on the hub's thread, never by Raft's driver.
+//!
+//! Does not check permissions, and does not know HTTP/2.
+
+mod waker; // ends the thread's sleep
+
+mod outbox; // one stream, between the hub and its future
+
+mod stream; // what a stream's future holds
+mod thread; // starts and ends the thread
+
+mod run; // the thread's loop
+
+pub(crate) use stream::{WatchRequest, WatchStopped, WatchStream, Watching};
+pub(crate) use thread::WatchThread;

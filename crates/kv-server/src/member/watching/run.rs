@@ -1,0 +1,167 @@
+//! The loop of the hub's thread.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Instant;
+
+use raft_node::Fatal;
+use tokio::sync::mpsc;
+use watch::{Hub, StreamId};
+
+use super::outbox::Outbox;
+use super::stream::{Content, Mail, Shared, WatchRequest};
+use super::waker::Until;
+use crate::process::log::causes;
+
+/// Requests that are carried out between two steps of delivery: some 100 µs.
+const MAIL_PER_TURN: usize = 256;
+
+/// The hub, and who reads what it delivers.
+pub(super) struct Run {
+    hub: Hub,
+    mail: mpsc::Receiver<Mail>,
+    shared: Arc<Shared>,
+    streams: HashMap<StreamId, Stream>,
+    began: Instant,
+    /// Reused: streams that have something to read.
+    ready: Vec<StreamId>,
+}
+
+/// An open stream.
+struct Stream {
+    outbox: Arc<Outbox>,
+    /// Places of requests that are kept until the client has read answers.
+    places_kept: usize,
+}
+
+impl Run {
+    pub(super) fn new(hub: Hub, mail: mpsc::Receiver<Mail>, shared: Arc<Shared>) -> Run {
+        Run { hub, mail, shared, streams: HashMap::new(), began: Instant::now(), ready: Vec::new() }
+    }
+
+    /// Returns when the member stops. An error is damage of the store.
+    pub(super) fn run(&mut self) -> Result<(), Fatal> {
+        let shared = Arc::clone(&self.shared);
+        shared.waker.is_called_by_its_thread();
+        let mut has_announced_sleep = false;
+        while !shared.stops.load(SeqCst) {
+            if self.turn()? {
+                shared.waker.stay_awake();
+                has_announced_sleep = false;
+            } else if !has_announced_sleep {
+                *shared.stats.lock() = self.hub.stats();
+                let has_watchers = self.hub.stats().watchers > 0;
+                shared.waker.announce_sleep(match has_watchers {
+                    true => Until::RequestsAndEntries,
+                    false => Until::Requests,
+                });
+                has_announced_sleep = true;
+            } else {
+                let now = self.began.elapsed();
+                shared.waker.sleep(self.hub.next_periodic().map(|due| due.saturating_sub(now)));
+                has_announced_sleep = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Requests, a step of delivery, and what is due by time. True if there may be more to do.
+    fn turn(&mut self) -> Result<bool, Fatal> {
+        let has_mail = self.take_mail();
+        let has_listed = self.look_at_listed();
+        let now = self.began.elapsed();
+        let broken = |error: mvcc::Error| Fatal::new(format!("deliver events: {}", causes(&error)));
+        let turn = self.hub.turn().map_err(broken)?;
+        if self.hub.next_periodic().is_some_and(|due| due <= now) {
+            self.hub.periodic(now);
+        }
+        let has_delivered = self.deliver();
+        if turn.more {
+            *self.shared.stats.lock() = self.hub.stats();
+        }
+        Ok(has_mail || has_listed || has_delivered || turn.more)
+    }
+
+    fn take_mail(&mut self) -> bool {
+        for taken in 0..MAIL_PER_TURN {
+            let Ok(Mail { outbox, content }) = self.mail.try_recv() else { return taken > 0 };
+            match content {
+                Content::Open => self.open(outbox),
+                Content::Request(request) => self.request(&outbox, request),
+            }
+        }
+        true
+    }
+
+    fn open(&mut self, outbox: Arc<Outbox>) {
+        if outbox.is_closed.load(SeqCst) {
+            return;
+        }
+        let id = self.hub.open(self.began.elapsed());
+        outbox.id.set(id).expect("a stream is opened once");
+        self.streams.insert(id, Stream { outbox, places_kept: 0 });
+    }
+
+    fn request(&mut self, outbox: &Outbox, request: WatchRequest) {
+        let Some((id, stream)) = outbox.id.get().and_then(|id| Some((*id, self.streams.get_mut(id)?))) else {
+            return; // It was closed.
+        };
+        match request {
+            WatchRequest::Create(request) => self.hub.create(id, request),
+            WatchRequest::Cancel { watch_id } => self.hub.cancel(id, watch_id),
+            WatchRequest::Progress => self.hub.progress(id),
+        }
+        stream.places_kept += 1;
+        stream.give_places_back(&self.hub, id);
+    }
+
+    /// Streams that were closed, or want more.
+    fn look_at_listed(&mut self) -> bool {
+        let listed = std::mem::take(&mut *self.shared.listed.lock());
+        for outbox in &listed {
+            outbox.is_listed.store(false, SeqCst);
+            let Some(id) = outbox.id.get() else { continue };
+            if outbox.is_closed.load(SeqCst) {
+                if self.streams.remove(id).is_some() {
+                    self.hub.close(*id);
+                }
+            } else {
+                self.hand(*id);
+            }
+        }
+        !listed.is_empty()
+    }
+
+    /// Hands over what streams have to read.
+    fn deliver(&mut self) -> bool {
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.extend(self.hub.ready());
+        for id in &ready {
+            self.hand(*id);
+        }
+        let has_delivered = !ready.is_empty();
+        ready.clear();
+        self.ready = ready;
+        has_delivered
+    }
+
+    fn hand(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let hub = &mut self.hub;
+        stream.outbox.hand(|bytes_max, to| {
+            hub.take(id, bytes_max, to);
+            hub.has_parcels(id)
+        });
+        stream.give_places_back(&self.hub, id);
+    }
+}
+
+impl Stream {
+    /// Lets the client send further requests, unless too many answers wait.
+    fn give_places_back(&mut self, hub: &Hub, id: StreamId) {
+        if self.places_kept > 0 && hub.accepts(id) {
+            self.outbox.places.add_permits(std::mem::take(&mut self.places_kept));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Counts calls that are streams both ways.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use tonic::Status;
+
+use crate::metrics::{CallInProgress, CallMetrics, MethodId, Metrics};
+use crate::net::http2::{MessageObserver, Replies, Requests, StreamMethods};
+
+/// Streams with their calls and messages counted.
+#[derive(Clone)]
+pub struct CountedStreams<T> {
+    inner: T,
+    metrics: Arc<Metrics>,
+}
+
+impl<T> CountedStreams<T> {
+    pub fn new(inner: T, metrics: Arc<Metrics>) -> Self {
+        CountedStreams { inner, metrics }
+    }
+}
+
+/// A call of the inner methods and where its counters are.
+#[derive(Debug)]
+pub struct CountedCall<C> {
+    inner: C,
+    id: MethodId,
+}
+
+impl<T: StreamMethods + Sync> StreamMethods for CountedStreams<T> {
+    type Call = CountedCall<T::Call>;
+
+    fn find(&self, path: &str, headers: &HeaderMap) -> Option<Self::Call> {
+        let inner = self.inner.find(path, headers)?;
+        Some(CountedCall { inner, id: CallMetrics::find(path)? })
+    }
+
+    fn is_relayed(&self, path: &str) -> bool {
+        self.inner.is_relayed(path)
+    }
+
+    async fn serve(
+        &self,
+        CountedCall { inner, id }: Self::Call,
+        mut requests: Requests,
+        mut replies: Replies,
+    ) -> Status {
+        let mut call = CallInProgress::begin(&self.metrics, id);
+        let messages = Arc::new(Messages { metrics: Arc::clone(&self.metrics), id });
+        requests.observed_by(Arc::clone(&messages) as Arc<dyn MessageObserver>);
+        replies.observed_by(messages);
+        let status = self.inner.serve(inner, requests, replies).await;
+        call.end(status.code());
+        status
+    }
+}
+
+/// The messages of one call.
+struct Messages {
+    metrics: Arc<Metrics>,
+    id: MethodId,
+}
+
+impl MessageObserver for Messages {
+    fn received(&self, bytes: usize) {
+        self.metrics.calls.received(self.id, bytes);
+    }
+
+    fn sent(&self, messages: usize, bytes: usize) {
+        self.metrics.calls.sent_many(self.id, messages, bytes);
+    }
+}

@@ -1,0 +1,106 @@
+//! The methods whose requests and answers are streams, served inside the connection's task.
+//!
+//! What they have in common is here: the deadline, the client's metadata, and the loss of the leader. A
+//! stream with `hasleader: true` ends when this member has known no leader for three election timeouts.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use api::Error;
+use http::HeaderMap;
+use tokio::time::Instant;
+use tonic::Status;
+
+use super::metadata::Known;
+use super::{deadline, guard, watch};
+use crate::errors;
+use crate::member::Member;
+use crate::net::http2::{Replies, Requests, StreamMethods};
+
+/// Watch. Cheap to clone.
+#[derive(Clone)]
+pub struct Streams {
+    member: Arc<Member>,
+}
+
+impl Streams {
+    pub fn new(member: Arc<Member>) -> Self {
+        Streams { member }
+    }
+}
+
+/// One call, before its first message.
+#[derive(Debug)]
+pub struct StreamCall {
+    method: StreamMethod,
+    /// What its headers ask for, or why it is refused.
+    terms: Result<Terms, Box<Status>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StreamMethod {
+    Watch,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    deadline: Option<Instant>,
+    needs_leader: bool,
+}
+
+impl Terms {
+    fn of(member: &Member, headers: &HeaderMap) -> Result<Terms, Status> {
+        let known = Known::of(headers);
+        let deadline = deadline::of_field(known.timeout)?;
+        if let Some(encoding) = known.encoding.filter(|encoding| *encoding != "identity") {
+            return Err(errors::compressed(encoding.to_str().unwrap_or_default()));
+        }
+        guard::check_known(member, &known).map_err(errors::refused)?;
+        Ok(Terms { deadline, needs_leader: guard::needs_leader(&known) })
+    }
+}
+
+impl StreamMethods for Streams {
+    type Call = StreamCall;
+
+    fn find(&self, path: &str, headers: &HeaderMap) -> Option<StreamCall> {
+        let method = match path {
+            "/etcdserverpb.Watch/Watch" => StreamMethod::Watch,
+            _ => return None,
+        };
+        Some(StreamCall { method, terms: Terms::of(&self.member, headers).map_err(Box::new) })
+    }
+
+    fn is_relayed(&self, _path: &str) -> bool {
+        false
+    }
+
+    async fn serve(&self, call: StreamCall, requests: Requests, replies: Replies) -> Status {
+        let terms = match call.terms {
+            Ok(terms) => terms,
+            Err(status) => return *status,
+        };
+        let serving = pin!(async {
+            let lost = async {
+                match terms.needs_leader {
+                    true => self.member.leader_loss.lost().await,
+                    false => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = lost => Err(errors::refused(Error::NoLeader)),
+                status = self.method(call.method, requests, replies) => Ok(status),
+            }
+        });
+        deadline::within(terms.deadline, serving).await.unwrap_or_else(|status| status)
+    }
+}
+
+impl Streams {
+    async fn method(&self, method: StreamMethod, requests: Requests, replies: Replies) -> Status {
+        match method {
+            StreamMethod::Watch => watch::serve(&self.member, requests, replies).await,
+        }
+    }
+}
