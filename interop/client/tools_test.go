@@ -93,6 +93,9 @@ func TestEtcdsBenchmarkRunsToItsEnd(t *testing.T) {
 		"--conns 2 --clients 10 txn-put --txn-ops 8 --key-space-size 1000 --total 200",
 		"--conns 2 --clients 10 txn-mixed mixed/ --total 200",
 		"--conns 2 --clients 10 stm --keys 10 --total 200",
+		"watch --streams 4 --watch-per-stream 20 --put-total 200",
+		"watch-latency --streams 4 --watchers-per-stream 5 --put-total 100 --put-rate 1000",
+		"watch-latency --streams 2 --watchers-per-stream 5 --put-total 100 --put-rate 1000 --prevkv",
 	} {
 		got := tool(t, "benchmark", "", strings.Fields(args)...)
 		if !strings.Contains(got, "Requests/sec") || strings.Contains(got, "Error distribution") {
