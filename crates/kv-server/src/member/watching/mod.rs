@@ -28,3 +28,6 @@ mod run; // the thread's loop
 
 pub(crate) use stream::{WatchRequest, WatchStopped, WatchStream, Watching};
 pub(crate) use thread::WatchThread;
+
+#[cfg(test)]
+mod tests;

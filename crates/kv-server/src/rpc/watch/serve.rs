@@ -11,7 +11,8 @@ use crate::errors;
 use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
 use crate::net::http2::{PREFIX_BYTES, Replies, Requests, StreamGone};
 
-/// Bytes that are encoded at once: a socket takes them in one write, and others have their turn after it.
+/// Bytes that are encoded at once, at most: a socket takes them in one write, and others have their turn
+/// after it.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Serves a stream until the client sends something wrong or is gone.
@@ -67,10 +68,12 @@ async fn send(member: &Member, stream: &WatchStream, mut replies: Replies) -> St
         if encoder.is_empty() {
             stream.read(encoder.queue()).await;
         }
-        if let Err(gone) = replies.room(1).await {
-            return gone;
-        }
-        encoder.encode(member.status().term, CHUNK_BYTES, &mut frames);
+        // No more than the client takes now, and one message: what waits is in the hub's bounds.
+        let bytes_max = match replies.room(CHUNK_BYTES).await {
+            Ok(granted) => granted,
+            Err(gone) => return gone,
+        };
+        encoder.encode(member.status().term, bytes_max, &mut frames);
         for bytes in frames.drain(..) {
             if let Err(gone) = replies.send(bytes).await {
                 return gone;
