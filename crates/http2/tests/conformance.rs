@@ -557,3 +557,50 @@ fn an_owner_that_waits_for_room_is_notified_when_there_is_some() {
     connection.process(0);
     assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[1] }]);
 }
+
+/// A remembered head must not outlive the table that its block refers to.
+#[test]
+fn equal_blocks_are_decoded_again_when_the_table_has_changed() {
+    let mut connection = open(limits());
+    let mut heads = Vec::new();
+    // 40: a literal with an entry; be: the newest entry.
+    for (stream, field) in
+        (1..).step_by(2).zip([&b"\x40\x01a\x01b"[..], b"\xbe", b"\xbe", b"\x40\x01a\x01c", b"\xbe"])
+    {
+        connection.receive(&frame(HEADERS, 5, stream, &[&block(&POST)[..], field].concat()));
+        connection.process(0);
+        let [Event::Request { stream, head, .. }] = &take_events(&mut connection)[..] else { panic!() };
+        connection.reset(*stream, ErrorCode::CANCEL);
+        heads.push(std::sync::Arc::clone(head));
+    }
+    let values: Vec<&[u8]> = heads.iter().map(|head| &head.get("a").unwrap()[..]).collect();
+    assert_eq!(values, [b"b", b"b", b"b", b"c", b"c"]);
+    assert!(std::sync::Arc::ptr_eq(&heads[1], &heads[2]), "the second was remembered");
+}
+
+/// The connection is slowed down, not closed, and goes on when the interval ends.
+#[test]
+fn floods_pause_the_connection_until_the_interval_ends() {
+    let limits = || Limits { control_frames_max: 10, resets_max: 2, interval_ticks: 100, ..limits() };
+    let reset = |stream| [post(stream), frame(RST_STREAM, 0, stream, &[0; 4])].concat();
+    let pings = frame(PING, 0, 0, &[0; 8]).repeat(30);
+    for (name, flood, pauses) in [
+        ("pings", pings, vec![100, 200, 300]),
+        ("resets", [reset(1), reset(3), reset(5)].concat(), vec![100]),
+        (
+            "malformed requests",
+            (1..8).step_by(2).flat_map(|id| frame(HEADERS, 5, id, &[0x82])).collect(),
+            vec![100, 200],
+        ),
+    ] {
+        let mut connection = open(limits());
+        connection.receive(&flood);
+        let mut now = 0;
+        for until in pauses {
+            assert_eq!(connection.process(now), Progress::Paused { until }, "{name}");
+            assert_eq!(connection.process(until - 1), Progress::Paused { until }, "{name}");
+            now = until;
+        }
+        assert_eq!(connection.process(now), Progress::NeedBytes, "{name}");
+    }
+}
