@@ -49,8 +49,8 @@ pub struct Limits {
     pub interval_ticks: Tick,
     /// Frames in an interval that carry no request and earn no work: PING, SETTINGS, PRIORITY,
     /// WINDOW_UPDATE, GOAWAY, unknown ones, those of closed streams, and DATA below 64 bytes without
-    /// END_STREAM. Past it the connection is not handled until the interval ends: a flood is slowed down,
-    /// and an honest client waits at most an interval.
+    /// END_STREAM that is not the first of its request. Past it the connection is not handled until the
+    /// interval ends: a flood is slowed down, and an honest client waits at most an interval.
     pub control_frames_max: u32,
     /// Streams in an interval that the peer reset or that had to be reset for what the peer sent. Each may
     /// have cost the work of a call. The same happens.

@@ -581,11 +581,21 @@ fn equal_blocks_are_decoded_again_when_the_table_has_changed() {
 /// The connection is slowed down, not closed, and goes on when the interval ends.
 #[test]
 fn floods_pause_the_connection_until_the_interval_ends() {
-    let limits = || Limits { control_frames_max: 10, resets_max: 2, interval_ticks: 100, ..limits() };
+    let limits =
+        Limits { control_frames_max: 10, resets_max: 2, interval_ticks: 100, streams_max: 50, ..limits() };
     let reset = |stream| [post(stream), frame(RST_STREAM, 0, stream, &[0; 4])].concat();
     let pings = frame(PING, 0, 0, &[0; 8]).repeat(30);
     for (name, flood, pauses) in [
         ("pings", pings, vec![100, 200, 300]),
+        ("drops of a body", [post(1), frame(DATA, 0, 1, b"x").repeat(30)].concat(), vec![100, 200, 300]),
+        (
+            "messages whose ends come apart",
+            (1..60)
+                .step_by(2)
+                .flat_map(|id| [post(id), frame(DATA, 0, id, b"x"), frame(DATA, 1, id, b"")].concat())
+                .collect(),
+            vec![],
+        ),
         ("resets", [reset(1), reset(3), reset(5)].concat(), vec![100]),
         (
             "malformed requests",
@@ -593,7 +603,7 @@ fn floods_pause_the_connection_until_the_interval_ends() {
             vec![100, 200],
         ),
     ] {
-        let mut connection = open(limits());
+        let mut connection = open(limits.clone());
         connection.receive(&flood);
         let mut now = 0;
         for until in pauses {

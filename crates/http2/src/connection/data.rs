@@ -40,9 +40,6 @@ impl Connection {
             ));
         }
         let end = header.has(flags::END_STREAM);
-        if !end && data.len() < SMALL_DATA_BYTES {
-            self.count_control();
-        }
         if let Err(error) = self.accept_data(id, whole, data.len(), end) {
             self.release_connection(whole);
             return error.map_or(Ok(()), |code| Err(Violation::Stream(id, code)));
@@ -84,6 +81,11 @@ impl Connection {
             stream.content_left = Some(left);
         }
         stream.remote_ended = end;
+        // Many clients send a message and its end apart, so the first frame of a request is free.
+        let small = !end && data < SMALL_DATA_BYTES;
+        if std::mem::replace(&mut stream.data_seen, true) && small {
+            self.controls.count(self.now);
+        }
         Ok(())
     }
 

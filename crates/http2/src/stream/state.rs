@@ -58,6 +58,8 @@ pub(crate) struct Stream {
     pub(crate) local: Local,
     pub(crate) receive: ReceiveWindow,
     pub(crate) send: SendWindow,
+    /// A DATA frame has come.
+    pub(crate) data_seen: bool,
     /// Body bytes that `content-length` still announces.
     pub(crate) content_left: Option<u64>,
     pub(crate) pending: Pending,
@@ -72,6 +74,7 @@ impl Stream {
             local: Local::Waiting,
             receive: ReceiveWindow::new(receive),
             send: SendWindow::new(send),
+            data_seen: false,
             content_left: None,
             pending: Pending {
                 chunks: VecDeque::new(),
