@@ -40,7 +40,8 @@ pub struct Limits {
     /// does not read what it causes to be written is not read either. Single frames and header blocks may
     /// exceed it.
     pub output_bytes_max: usize,
-    /// Room for one read. A round handles no more than this and what was left of the frame before.
+    /// Room for one read of a busy connection. A round handles no more than this and what was left of the
+    /// frame before.
     pub read_bytes: usize,
     /// Work of one call of `process`: frame bytes plus header list bytes. Header lists count because a small
     /// block may be a large list. Past it the call returns and the owner serves other connections first.

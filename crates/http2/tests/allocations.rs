@@ -64,3 +64,33 @@ fn calls_in_the_steady_state_allocate_nothing() {
     assert_eq!(answered, 10_000);
     assert_eq!(counted.count_total, 0, "{counted:?}");
 }
+
+/// As clients with deadlines do: each call has another timeout, which enters the dynamic table.
+#[test]
+fn calls_that_change_the_table_allocate_little() {
+    let mut connection = open(Limits::default());
+    connection.receive(&frame(WINDOW_UPDATE, 0, 0, &(1u32 << 30).to_be_bytes()));
+    let head = HeaderBlock::new([(":status", "200"), ("content-type", "application/grpc")]);
+    let trailers = HeaderBlock::new([("grpc-status", "0")]);
+    let call = |call: u32| {
+        let timeout = format!("\x40\x0cgrpc-timeout\x06{}u", 10_000 + call % 50_000);
+        let block = [&block(&POST)[..], timeout.as_bytes()].concat();
+        let stream = 2 * call + 1;
+        let message = frame(DATA, END_STREAM, stream, b"\0\0\0\0\x05hello");
+        [frame(HEADERS, END_HEADERS, stream, &block), message].concat()
+    };
+    let calls: Vec<Vec<u8>> = (0..2000).map(call).collect();
+    let (warm, measured) = calls.split_at(1000);
+    let mut answered = 0;
+    for bytes in warm {
+        answered += serve(&mut connection, bytes, &head, &trailers);
+    }
+    let counted = allocation_counter::measure(|| {
+        for bytes in measured {
+            answered += serve(&mut connection, bytes, &head, &trailers);
+        }
+    });
+    assert_eq!(answered, 2000);
+    assert!(counted.count_total <= 8 * 1000, "{counted:?}");
+    assert_eq!(counted.count_current, 0, "{counted:?}");
+}

@@ -614,3 +614,24 @@ fn floods_pause_the_connection_until_the_interval_ends() {
         assert_eq!(connection.process(now), Progress::NeedBytes, "{name}");
     }
 }
+
+#[test]
+fn an_idle_connection_gives_its_memory_back() {
+    let mut connection = open(Limits::default());
+    for first in (1..20_000).step_by(200) {
+        connection.read_buffer();
+        let calls: Vec<u8> = (first..first + 200).step_by(2).flat_map(get).collect();
+        connection.receive(&calls);
+        connection.process(0);
+        for event in take_events(&mut connection) {
+            let Event::Request { stream, .. } = event else { panic!("{event:?}") };
+            connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), End::Stream).unwrap();
+        }
+        take_output(&mut connection);
+    }
+    let busy = connection.memory().total();
+    connection.shrink();
+    connection.read_buffer();
+    let idle = connection.memory();
+    assert!(idle.total() < 5 << 10 && 4 * idle.total() < busy, "{busy} bytes before, then {idle:?}");
+}

@@ -20,15 +20,20 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const EVENTS_MAX: usize = 1024;
 
 impl Connection {
-    /// Where the next bytes of the socket go, with room for a read.
+    /// Where the next bytes of the socket go, with room for a read: little on an idle connection, more with
+    /// each read that fills it.
     pub fn read_buffer(&mut self) -> &mut BytesMut {
-        self.input.reserve(self.limits.read_bytes);
+        self.input.reserve(self.read_room);
+        self.input_bytes_full = self.input.capacity();
         &mut self.input
     }
 
     /// Handles what has been read, for one round.
     pub fn process(&mut self, now: Tick) -> Progress {
         self.tick(now);
+        if self.input.len() >= self.input_bytes_full {
+            self.read_room = (4 * self.read_room).min(self.limits.read_bytes);
+        }
         let mut frames = mem::take(&mut self.frames);
         let (mut at, mut work, mut handled) = (0, 0, false);
         let progress = loop {

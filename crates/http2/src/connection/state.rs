@@ -63,6 +63,9 @@ pub struct Connection {
 
     /// Bytes that do not yet form a frame.
     pub(super) input: BytesMut,
+    /// Room for the next read, and the length of `input` at which the last one was full.
+    pub(super) read_room: usize,
+    pub(super) input_bytes_full: usize,
     /// Whole frames that the last round did not reach.
     pub(super) frames: Bytes,
     /// When the incomplete frame or header block began to wait.
@@ -97,6 +100,9 @@ pub struct Connection {
     pub(super) unsent: usize,
 }
 
+/// Room for the reads of an idle connection: the preface, or a call.
+pub(super) const READ_ROOM_MIN: usize = 1024;
+
 /// The window of a connection before any WINDOW_UPDATE, in both directions.
 const WINDOW_INITIAL: u32 = 65_535;
 
@@ -115,6 +121,8 @@ impl Connection {
             now,
             opened: now,
             input: BytesMut::new(),
+            read_room: READ_ROOM_MIN,
+            input_bytes_full: READ_ROOM_MIN,
             frames: Bytes::new(),
             partial_since: None,
             events: VecDeque::new(),

@@ -1,7 +1,7 @@
 //! What the connection waits for, so that the owner can time it, and what memory it holds.
 
 use super::event::StreamId;
-use super::state::{Connection, Phase};
+use super::state::{Connection, Phase, READ_ROOM_MIN};
 use crate::limits::Tick;
 use crate::stream::{Local, Stream};
 
@@ -86,6 +86,7 @@ impl Connection {
     pub fn shrink(&mut self) {
         if self.input.is_empty() {
             self.input = bytes::BytesMut::new();
+            self.read_room = READ_ROOM_MIN;
         }
         self.output.shrink();
         self.events.shrink_to_fit();
