@@ -22,8 +22,13 @@ async fn run(socket: TcpStream) -> Result<(), h2::Error> {
     let mut calls = Calls::new();
     poll_fn(|context| {
         loop {
-            // Bodies move only while the connection is polled, so new requests come first.
-            let accepted = connection.poll_accept(context)?;
+            // Everything that has come is accepted before anything is answered: each poll writes what is queued.
+            while let Poll::Ready(accepted) = connection.poll_accept(context) {
+                let Some(call) = accepted else { return Poll::Ready(Ok(())) };
+                let (request, respond) = call?;
+                calls.push((request.into_body(), respond));
+            }
+            let mut answered = false;
             let mut at = 0;
             while at < calls.len() {
                 match calls[at].0.poll_data(context) {
@@ -31,25 +36,16 @@ async fn run(socket: TcpStream) -> Result<(), h2::Error> {
                         calls[at].0.flow_control().release_capacity(bytes.len())?;
                     }
                     Poll::Ready(Some(Err(_))) => drop(calls.swap_remove(at)),
-                    Poll::Ready(None) => answer(calls.swap_remove(at).1)?,
+                    Poll::Ready(None) => {
+                        answer(calls.swap_remove(at).1)?;
+                        answered = true;
+                    }
                     Poll::Pending => at += 1,
                 }
             }
-            match accepted {
-                Poll::Ready(None) => return Poll::Ready(Ok(())),
-                Poll::Ready(Some(call)) => {
-                    let (request, respond) = call;
-                    calls.push((request.into_body(), respond));
-                }
-                Poll::Pending => {
-                    // Answers were queued after the connection was polled: it writes them now.
-                    if let Poll::Ready(Some(call)) = connection.poll_accept(context)? {
-                        let (request, respond) = call;
-                        calls.push((request.into_body(), respond));
-                        continue;
-                    }
-                    return Poll::Pending;
-                }
+            // Answers leave when the connection is polled again.
+            if !answered {
+                return Poll::Pending;
             }
         }
     })
