@@ -32,6 +32,7 @@ use crate::data_dir::bootstrap::{self, BootstrapError, Established};
 use crate::data_dir::{OpenStoreError, OpenedStore, open_store};
 use crate::http::{self, Http};
 use crate::member::StoreThread;
+use crate::member::{Anchored, LeaderLeases, LeaseService, run_lease_clock};
 use crate::member::{Apply, Facts, Gauges, RaftObserver};
 use crate::member::{Ids, LeaderLoss, Member, WatchThread};
 use crate::member::{Incoming, StagingDirectory};
@@ -39,7 +40,7 @@ use crate::metrics::{Exposition, Metrics};
 use crate::net::client_port::{self, Services};
 use crate::net::http2;
 use crate::net::listen::{self, BindError, Permits};
-use crate::peer::{self, Context, PeerServer, Peers};
+use crate::peer::{self, Context, LeaseLink, PeerServer, Peers};
 use crate::process::descriptors::{Descriptors, TooFew};
 use crate::process::log::causes;
 use crate::process::runtime::Runtimes;
@@ -131,6 +132,7 @@ struct Running {
     settings: Settings,
     identity: Arc<Identity>,
     member: Arc<Member>,
+    leases: LeaseService,
     metrics: Arc<Metrics>,
     store_thread: StoreThread,
     watch_thread: WatchThread,
@@ -167,12 +169,15 @@ impl Running {
         let peers = Arc::new(Peers::new(context, checkpoints.clone()));
         let place = Box::new(StagingDirectory(directory.store_dir()));
         let incoming = Incoming::new(place, Arc::clone(&metrics), Arc::new(on_fatal));
+        let anchored = Arc::new(Anchored::new(machine.lease_clock()));
+        let lease_table = machine.leases().clone();
         let apply = Apply::new(
             machine,
             checkpoints.clone(),
             incoming.clone(),
             watch_thread.watching(),
             Arc::clone(&metrics),
+            Arc::clone(&anchored),
         );
         let observer = RaftObserver {
             checkpoints: checkpoints.clone(),
@@ -187,23 +192,22 @@ impl Running {
             to_notify.checkpointed(Position { index: applied.index, term: applied.term });
         });
         let (peers_stopper, stop) = shutdown::stop();
+        let leader_leases =
+            Arc::new(LeaderLeases::new(raft.clone(), lease_table, identity.member_id, anchored));
         {
             let _inside = runtimes.peers().enter();
-            start_peers(&peers, &raft, &store, incoming, peer_ports, &stop);
+            start_peers(&peers, &raft, &store, (incoming, Arc::clone(&leader_leases)), peer_ports, &stop);
         }
-        let ids = Ids { cluster: identity.cluster_id, member: identity.member_id };
-        let limits = settings.limits;
-        let metrics_of_member = Arc::clone(&metrics);
-        let leader_loss = {
-            let _inside = runtimes.clients.enter();
-            LeaderLoss::observe(raft.clone(), settings.clock.election)
-        };
+        let inside = runtimes.clients.enter();
+        let leases = start_leases(leader_leases, peers.context(), settings.request_timeout(), &stop);
+        let leader_loss = LeaderLoss::observe(raft.clone(), settings.clock.election);
+        drop(inside);
         let member = Arc::new(Member {
             raft,
             store,
-            ids,
-            limits,
-            metrics: metrics_of_member,
+            ids: Ids { cluster: identity.cluster_id, member: identity.member_id },
+            limits: settings.limits,
+            metrics: Arc::clone(&metrics),
             checkpoints,
             admission: Admission::new(settings.request_timeout()),
             watching: watch_thread.watching(),
@@ -213,6 +217,7 @@ impl Running {
             settings,
             identity,
             member,
+            leases,
             metrics,
             store_thread,
             watch_thread,
@@ -268,12 +273,17 @@ impl Running {
         }
         let member = &self.member;
         let facts = Facts { peers: self.identity.members.len() - 1 };
-        let exposition =
-            Arc::new(Exposition::new(&self.metrics, Box::new(Gauges::new(Arc::clone(member), facts))));
+        let exposition = Arc::new(Exposition::new(
+            &self.metrics,
+            Box::new(Gauges::new(Arc::clone(member), self.leases.table().clone(), facts)),
+        ));
         let services = Services {
             hot: CountedHot::new(Hot::new(Arc::clone(member)), Arc::clone(&self.metrics)),
             streams: CountedStreams::new(Streams::new(Arc::clone(member)), Arc::clone(&self.metrics)),
-            grpc: CountedServices::new(Grpc::new(Arc::clone(member)), Arc::clone(&self.metrics)),
+            grpc: CountedServices::new(
+                Grpc::new(Arc::clone(member), self.leases.clone()),
+                Arc::clone(&self.metrics),
+            ),
             http: http::router(Http { member: Arc::clone(member), exposition }),
             limits: front_limits(&self.settings),
         };
@@ -384,11 +394,25 @@ fn config(settings: &Settings, identity: &Identity, store: StoreState) -> Config
     }
 }
 
+/// Starts the lease clock and what clients ask about leases.
+fn start_leases(
+    leader: Arc<LeaderLeases>,
+    context: &Context,
+    request_timeout: Duration,
+    stop: &Stop,
+) -> LeaseService {
+    let metrics = &context.metrics.leases;
+    tokio::spawn(run_lease_clock(Arc::clone(&leader), metrics.expired.clone(), stop.clone()));
+    let link = LeaseLink::new(context.clone());
+    let member = (context.identity.member_id, request_timeout);
+    LeaseService::start(leader, link, member, metrics.renewed.clone(), stop)
+}
+
 fn start_peers(
     peers: &Arc<Peers>,
     raft: &Handle<Outcome>,
     store: &Store,
-    incoming: Incoming,
+    (incoming, leases): (Incoming, Arc<LeaderLeases>),
     (ports, connections_max): (Vec<TcpListener>, u32),
     stop: &Stop,
 ) {
@@ -397,7 +421,7 @@ fn start_peers(
     tokio::spawn(peer::confirm(peers.context().clone(), Arc::clone(&inbox), stop.clone()));
     let store = store.clone();
     let members = move || known_members(&store);
-    let server = PeerServer::new(Arc::clone(peers), inbox, incoming, Arc::new(members));
+    let server = PeerServer::new(Arc::clone(peers), inbox, incoming, Arc::new(members)).with_leases(leases);
     peer::serve(ports, &server.with_connections_max(connections_max), stop);
 }
 

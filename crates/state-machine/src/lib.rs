@@ -17,7 +17,8 @@
         feature = "mutant-local-compaction",
         feature = "mutant-local-refusal",
         feature = "mutant-revoke-in-two-revisions",
-        feature = "mutant-deposed-leader-renews"
+        feature = "mutant-deposed-leader-renews",
+        feature = "mutant-expiry-without-grace"
     )
 ))]
 compile_error!("a mutant contains a bug on purpose: it needs debug assertions and is never released");

@@ -70,6 +70,11 @@ impl StateMachine {
         self.writer.store()
     }
 
+    /// The newest lease clock that was recorded. Costs nothing: the apply loop compares it after each entry.
+    pub fn lease_clock(&self) -> i64 {
+        self.leases.clock()
+    }
+
     /// The leases, for any thread.
     pub fn leases(&self) -> &LeaseTable {
         self.leases.table()

@@ -88,6 +88,8 @@ pub struct Limits {
     pub request_bytes_max: usize,
     /// Bytes of store above which writes are refused. Negative: never, as the flag says it.
     pub quota_bytes: i64,
+    /// Shortest TTL of a lease, in seconds: one and a half election timeouts, as in etcd.
+    pub lease_ttl_min: i64,
 }
 
 /// What one client connection may do.
@@ -162,7 +164,7 @@ impl Settings {
             clock: clock(flags)?,
             snapshot_count: positive_or(flags.snapshot_count, SNAPSHOT_COUNT),
             snapshot_catch_up_entries: positive_or(flags.snapshot_catchup_entries, SNAPSHOT_CATCH_UP_ENTRIES),
-            limits: limits(flags)?,
+            limits: limits(flags, &clock(flags)?)?,
             connections: connections(flags),
             watch_progress_interval: flags.watch_progress_notify_interval.filter(|given| !given.is_zero()),
             advertise_peer_urls,
@@ -258,7 +260,7 @@ fn clock(flags: &Flags) -> Result<Clock, SettingsError> {
     Ok(Clock { heartbeat: Duration::from_millis(heartbeat_ms), election: Duration::from_millis(election_ms) })
 }
 
-fn limits(flags: &Flags) -> Result<Limits, SettingsError> {
+fn limits(flags: &Flags, clock: &Clock) -> Result<Limits, SettingsError> {
     let given = flags.max_request_bytes.unwrap_or(REQUEST_BYTES_MAX);
     let max = raft_node::Limits::COMMAND_BYTES_MAX;
     let request_bytes_max = usize::try_from(given).ok().filter(|bytes| *bytes <= max);
@@ -266,7 +268,12 @@ fn limits(flags: &Flags) -> Result<Limits, SettingsError> {
         txn_ops_max: usize::try_from(flags.max_txn_ops.unwrap_or(TXN_OPS_MAX)).unwrap_or(usize::MAX),
         request_bytes_max: request_bytes_max.ok_or(SettingsError::RequestBytes { given, max })?,
         quota_bytes: flags.quota_backend_bytes.filter(|bytes| *bytes != 0).unwrap_or(QUOTA_BYTES),
+        lease_ttl_min: lease_ttl_min(clock.election),
     })
+}
+
+fn lease_ttl_min(election: Duration) -> i64 {
+    i64::try_from((3 * election.as_millis()).div_ceil(2_000)).unwrap_or(i64::MAX)
 }
 
 fn connections(flags: &Flags) -> Connections {

@@ -13,6 +13,7 @@ use state_machine::{Outcome, StateMachine};
 use std::sync::Arc;
 
 use super::checkpointer::Checkpoints;
+use super::lease_clock::Anchored;
 use super::received_snapshot::Incoming;
 use super::watching::Watching;
 use crate::metrics::Metrics;
@@ -31,6 +32,9 @@ pub struct Apply {
     metrics: Arc<Metrics>,
     /// Newest compaction that was reported to the store thread.
     compacted: i64,
+    /// The lease clock, which the last entries may have moved.
+    anchored: Arc<Anchored>,
+    lease_clock: i64,
 }
 
 impl Apply {
@@ -40,9 +44,19 @@ impl Apply {
         incoming: Incoming,
         watching: Watching,
         metrics: Arc<Metrics>,
+        anchored: Arc<Anchored>,
     ) -> Apply {
-        let compacted = machine.store().compact_revision();
-        Apply { machine, checkpoints, incoming, watching, metrics, compacted }
+        let (compacted, lease_clock) = (machine.store().compact_revision(), machine.lease_clock());
+        Apply { machine, checkpoints, incoming, watching, metrics, compacted, anchored, lease_clock }
+    }
+
+    /// Notes when a new lease clock was applied.
+    fn note_lease_clock(&mut self) {
+        let clock = self.machine.lease_clock();
+        if clock != self.lease_clock {
+            self.lease_clock = clock;
+            self.anchored.set(clock);
+        }
     }
 }
 
@@ -84,6 +98,7 @@ impl raft_node::StateMachine for Apply {
             self.checkpoints.compaction_began();
             self.watching.compaction_began();
         }
+        self.note_lease_clock();
         self.checkpoints.entry_ended(pressure, at.index)
     }
 
@@ -102,6 +117,7 @@ impl raft_node::StateMachine for Apply {
         drop(key); // Only now may another store be received.
         self.machine.installed().map_err(|error| Fatal::new(causes(&error)))?;
         self.compacted = self.machine.store().compact_revision();
+        self.note_lease_clock();
         Ok(())
     }
 }

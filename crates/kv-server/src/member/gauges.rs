@@ -8,6 +8,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use state_machine::LeaseTable;
+
 use super::handle::Member;
 use crate::process::version;
 
@@ -25,12 +27,13 @@ type Reading = (&'static str, &'static str, i64);
 #[derive(Debug)]
 pub struct Gauges {
     facts: Facts,
+    leases: LeaseTable,
     member: Shared,
 }
 
 impl Gauges {
-    pub fn new(member: Arc<Member>, facts: Facts) -> Gauges {
-        Gauges { facts, member: Shared(member) }
+    pub fn new(member: Arc<Member>, leases: LeaseTable, facts: Facts) -> Gauges {
+        Gauges { facts, leases, member: Shared(member) }
     }
 }
 
@@ -45,9 +48,7 @@ impl std::fmt::Debug for Shared {
 
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
-        for (name, help, value) in
-            self.raft().into_iter().chain(self.store()).chain(self.admission()).chain(self.watch())
-        {
+        for (name, help, value) in self.figures() {
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
         }
@@ -93,6 +94,20 @@ impl Gauges {
                 signed(status.proposals_pending as u64),
             ),
             ("etcd_network_known_peers", "Other members", signed(self.facts.peers as u64)),
+        ]
+    }
+
+    fn figures(&self) -> impl Iterator<Item = Reading> {
+        let figures = self.raft().into_iter().chain(self.store()).chain(self.admission());
+        figures.chain(self.watch()).chain(self.leases())
+    }
+
+    fn leases(&self) -> Vec<Reading> {
+        let (granted, revoked) = self.leases.totals();
+        vec![
+            ("etcd_debugging_lease_granted_total", "Leases granted, as applied here", signed(granted)),
+            ("etcd_debugging_lease_revoked_total", "Leases revoked, as applied here", signed(revoked)),
+            ("kv_server_leases", "Leases that exist", signed(self.leases.len() as u64)),
         ]
     }
 

@@ -9,13 +9,19 @@ mod watching; // the thread of the watch hub // for streams that ask for a leade
 
 mod handle; // this member, as the services see it
 
+mod lease_clock; // time for leases, on the leader
+
 mod gauges; // its metrics that are read when asked for
 
 pub(crate) use apply::{Apply, RaftObserver};
 pub(crate) use checkpointer::{Checkpoints, StoreThread};
 pub(crate) use gauges::{Facts, Gauges};
-pub(crate) use handle::{Ids, Member};
+pub(crate) use handle::{Ids, Member, ProposeError};
 pub(crate) use leader_loss::LeaderLoss;
+pub(crate) use lease_clock::{
+    Anchored, Answers, LeaderLeases, LeaderLink, LeaseError, LeaseQuestion, LeaseService, Remaining,
+    answer_here, run as run_lease_clock,
+};
 #[cfg(test)]
 pub(crate) use received_snapshot::Place;
 pub(crate) use received_snapshot::{Incoming, ReceiveError, StagingDirectory};

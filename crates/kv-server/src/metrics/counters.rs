@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicI64;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use super::buckets::network_histogram;
@@ -24,6 +24,7 @@ pub struct Metrics {
     pub snapshots: SnapshotMetrics,
     pub calls: CallMetrics,
     pub health: HealthMetrics,
+    pub leases: LeaseMetrics,
 }
 
 /// Operations on the key space, counted where they are carried out.
@@ -68,6 +69,28 @@ pub struct HealthMetrics {
     pub failures: Counter,
 }
 
+/// Operations on leases.
+#[derive(Debug)]
+pub struct LeaseMetrics {
+    /// Renewals that this member has answered for its clients.
+    pub renewed: Counter,
+    /// Leases that this member has expired as the leader.
+    pub expired: Counter,
+    /// TTLs of the leases that clients of this member were granted.
+    pub ttl_seconds: Histogram,
+}
+
+impl Default for LeaseMetrics {
+    fn default() -> Self {
+        LeaseMetrics {
+            renewed: Counter::default(),
+            expired: Counter::default(),
+            // From a second to some six months, as etcd has them.
+            ttl_seconds: Histogram::new(exponential_buckets(1.0, 2.0, 24)),
+        }
+    }
+}
+
 impl Default for PeerMetrics {
     fn default() -> Self {
         PeerMetrics {
@@ -89,6 +112,7 @@ impl Metrics {
         self.register_raft(registry);
         self.register_peers(registry);
         self.snapshots.register(registry);
+        self.register_leases(registry);
         let health = &self.health;
         registry.register("etcd_server_health_success", "Successful health checks", health.successes.clone());
         registry.register("etcd_server_health_failures", "Failed health checks", health.failures.clone());
@@ -115,6 +139,13 @@ impl Metrics {
             "Large ranges reset because their clients did not read",
             keys.large_ranges_unread.clone(),
         );
+    }
+
+    fn register_leases(&self, registry: &mut Registry) {
+        let leases = &self.leases;
+        registry.register("etcd_debugging_lease_renewed", "Renewals answered", leases.renewed.clone());
+        registry.register("etcd_debugging_server_lease_expired", "Leases expired", leases.expired.clone());
+        registry.register("etcd_debugging_lease_ttl_total", "TTLs granted", leases.ttl_seconds.clone());
     }
 
     fn register_raft(&self, registry: &mut Registry) {

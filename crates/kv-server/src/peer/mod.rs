@@ -21,6 +21,8 @@ mod backoff; // pauses between dials
 mod link;
 mod queue; // what waits to be sent // keeps one stream open
 
+mod leases; // questions about leases to the leader
+
 mod confirming; // of this member, if its log was empty
 mod sending; // whole stores
 mod transport; // what Raft sends through
@@ -31,6 +33,7 @@ mod server; // what the peer port answers
 pub(crate) use confirming::confirm;
 pub(crate) use context::Context;
 pub(crate) use inbox::Inbox;
+pub(crate) use leases::LeaseLink;
 pub(crate) use link::bootstrapped_elsewhere;
 pub(crate) use server::{CONNECTIONS_MAX, PeerServer, serve};
 pub(crate) use transport::Peers;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use api::peer::peer_server::{Peer, PeerServer as Generated};
 use api::peer::{
-    Hello, InquireRequest, InquireResponse, MembersRequest, MembersResponse, MessageBatch, MessagesEnd,
-    PeerMember, ProbeRequest, ProbeResponse, SnapshotEnd, SnapshotPart,
+    Hello, InquireRequest, InquireResponse, LeaseAnswers, LeaseQuestions, MembersRequest, MembersResponse,
+    MessageBatch, MessagesEnd, PeerMember, ProbeRequest, ProbeResponse, SnapshotEnd, SnapshotPart,
 };
 use bytes::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -25,8 +25,9 @@ use tonic::{Request, Response, Status, Streaming};
 use super::connections::{Connections, Greeter};
 use super::context::{ENCODING, MESSAGE_BYTES_MAX, WINDOW_BYTES};
 use super::inbox::Inbox;
+use super::leases;
 use super::transport::Peers;
-use crate::member::{Incoming, ReceiveError};
+use crate::member::{Incoming, LeaderLeases, ReceiveError, answer_here};
 use crate::metrics::{From, UnderWay};
 use crate::net::listen::{self, Permits};
 use crate::process::log::causes;
@@ -59,6 +60,8 @@ pub struct PeerServer {
     inbox: Arc<dyn Inbox>,
     incoming: Incoming,
     members: Members,
+    /// The leases of this member, once they are served.
+    leases: Option<Arc<LeaderLeases>>,
     refused: Arc<Mutex<Refusals>>,
     /// The connection that the requests of this clone come from. None before there is one.
     greeter: Option<Greeter>,
@@ -135,10 +138,16 @@ impl PeerServer {
             inbox,
             incoming,
             members,
+            leases: None,
             refused: Arc::default(),
             greeter: None,
             connections_max: CONNECTIONS_MAX,
         }
+    }
+
+    /// Answers questions about leases.
+    pub fn with_leases(self, leases: Arc<LeaderLeases>) -> PeerServer {
+        PeerServer { leases: Some(leases), ..self }
     }
 
     /// Descriptors that the peer port may hold, if fewer than [`CONNECTIONS_MAX`].
@@ -298,6 +307,14 @@ impl Peer for PeerServer {
         let raft_node::PeerState { term, last_index, is_leader, is_held } =
             answer.map_err(|_| Status::unavailable("this member stops, or has just answered"))?;
         Ok(Response::new(InquireResponse { term, last_index, is_leader, is_held }))
+    }
+
+    async fn leases(&self, request: Request<LeaseQuestions>) -> Result<Response<LeaseAnswers>, Status> {
+        let mut request = request.into_inner();
+        self.greet(request.hello.take())?;
+        let question = leases::question(request)?;
+        let leader = self.leases.as_ref().ok_or_else(|| Status::unavailable("leases are not served"))?;
+        leases::answers(answer_here(leader, question).await).map(Response::new)
     }
 
     async fn members(&self, _request: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {

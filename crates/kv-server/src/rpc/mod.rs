@@ -3,7 +3,7 @@
 //! ```text
 //!   net/http2 ──hot unary──▶ Hot ───────────────────────┐
 //!      ├───messages both ways──▶ Streams ──▶ watch ─────┤
-//!      └───anything else──▶ Grpc ──▶ kv, maintenance, cluster, health ──▶ Member
+//!      └───anything else──▶ Grpc ──▶ kv, lease, maintenance, cluster, health ──▶ Member
 //!                              └──▶ unbuilt: names what is not there
 //! ```
 //!
@@ -19,6 +19,7 @@ mod header; // who answers
 mod cluster; // members
 mod health; // the health service
 mod kv; // the key space
+mod lease; // leases
 mod maintenance; // status, alarms, hashes, leadership
 mod unbuilt;
 mod watch; // events of the key space // methods that are not built yet

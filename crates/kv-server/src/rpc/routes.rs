@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use api::etcdserverpb::cluster_server::ClusterServer;
 use api::etcdserverpb::kv_server::KvServer;
+use api::etcdserverpb::lease_server::LeaseServer;
 use api::etcdserverpb::maintenance_server::MaintenanceServer;
 use api::health::health_server::HealthServer;
 use http::{HeaderMap, Request, Response};
@@ -15,10 +16,10 @@ use tonic::body::Body;
 use tonic::service::Routes;
 use tower::Service;
 
-use super::{cluster, deadline, health, kv, maintenance, unbuilt};
+use super::{cluster, deadline, health, kv, lease, maintenance, unbuilt};
 use crate::admission::ClientId;
 use crate::errors::{self, Reading};
-use crate::member::Member;
+use crate::member::{LeaseService, Member};
 use crate::net::client_port::PerConnection;
 
 /// Everything that is not hot, and the hot methods once more for calls that only tonic can read.
@@ -35,15 +36,17 @@ impl PerConnection for Grpc {
 }
 
 impl Grpc {
-    pub fn new(member: Arc<Member>) -> Self {
+    pub fn new(member: Arc<Member>, leases: LeaseService) -> Self {
         let bytes_max = member.limits.message_bytes_max();
         let kv = KvServer::new(kv::Kv(Arc::clone(&member))).max_decoding_message_size(bytes_max);
         let maintenance = maintenance::Maintenance(Arc::clone(&member));
         let maintenance = MaintenanceServer::new(maintenance).max_decoding_message_size(bytes_max);
+        let lease = LeaseServer::new(lease::Lease { member: Arc::clone(&member), leases });
         let cluster = ClusterServer::new(cluster::Cluster(Arc::clone(&member)));
         let health = HealthServer::new(health::Health(member)).max_decoding_message_size(bytes_max);
         let routes = Routes::new(kv)
             .add_service(maintenance)
+            .add_service(lease.max_decoding_message_size(bytes_max))
             .add_service(cluster.max_decoding_message_size(bytes_max))
             .add_service(health);
         Grpc { routes: routes.prepare(), client: ClientId::default() }
@@ -86,7 +89,9 @@ impl Service<Request<Body>> for Grpc {
 /// Methods that answer with a stream read their request as one message of a stream.
 fn reading(path: &str) -> Reading {
     match path {
-        "/etcdserverpb.KV/RangeStream" | "/grpc.health.v1.Health/Watch" => Reading::Stream,
+        "/etcdserverpb.KV/RangeStream"
+        | "/etcdserverpb.Lease/LeaseKeepAlive"
+        | "/grpc.health.v1.Health/Watch" => Reading::Stream,
         _ => Reading::Unary,
     }
 }

@@ -34,7 +34,7 @@ const SERVICES: [Service; 9] = [
     Service { name: "etcdserverpb.Watch", built: true, methods: &["Watch"] },
     Service {
         name: "etcdserverpb.Lease",
-        built: false,
+        built: true,
         methods: &["LeaseGrant", "LeaseRevoke", "LeaseKeepAlive", "LeaseTimeToLive", "LeaseLeases"],
     },
     Service {
@@ -93,7 +93,7 @@ mod tests {
             ("/etcdserverpb.KV/Put", ""),
             ("/etcdserverpb.Maintenance/Snapshot", ""),
             ("/etcdserverpb.Watch/Watch", ""),
-            ("/etcdserverpb.Lease/LeaseGrant", "etcdserverpb.Lease/LeaseGrant is not built yet in kv-server"),
+            ("/etcdserverpb.Lease/LeaseGrant", ""),
             ("/v3lockpb.Lock/Unlock", "v3lockpb.Lock/Unlock is not built yet in kv-server"),
             ("/etcdserverpb.KV/range", "unknown method range for service etcdserverpb.KV"),
             ("/etcdserverpb.Lease/Nothing", "unknown method Nothing for service etcdserverpb.Lease"),

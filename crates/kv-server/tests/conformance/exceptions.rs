@@ -62,7 +62,6 @@ const HISTORY_PARTS: &str =
     "a response holds about 1 MiB of history, and whole revisions; etcd's holds 1000 revisions";
 
 pub const UNBUILT: &[Unbuilt] = &[
-    Unbuilt { service: "/etcdserverpb.Lease/", expected: Expected::NotYet("Unimplemented") },
     Unbuilt { service: "/v3lockpb.Lock/", expected: Expected::NotYet("Unimplemented") },
     Unbuilt { service: "/v3electionpb.Election/", expected: Expected::NotYet("Unimplemented") },
 ];

@@ -41,6 +41,8 @@ const KEYS_PER_STEP: usize = 256;
 pub(crate) struct Leases {
     table: LeaseTable,
     journal: Journal,
+    /// The clock of `table`, to be read without its lock.
+    clock: i64,
 }
 
 impl Leases {
@@ -50,16 +52,21 @@ impl Leases {
         let table = LeaseTable::default();
         table.replace(leases, clock);
         writer.set_caller_memory(table.memory_bytes());
-        Ok(Leases { table, journal })
+        Ok(Leases { table, journal, clock })
     }
 
     /// The leases of an installed store, for the same readers.
     pub fn reload(&mut self, writer: &mut Writer) -> Result<(), Fatal> {
         let (journal, leases, clock) = Journal::load(writer.store())?;
         self.table.replace(leases, clock);
-        self.journal = journal;
+        (self.journal, self.clock) = (journal, clock);
         writer.set_caller_memory(self.table.memory_bytes());
         Ok(())
+    }
+
+    /// The newest lease clock that was recorded.
+    pub fn clock(&self) -> i64 {
+        self.clock
     }
 
     pub fn table(&self) -> &LeaseTable {
@@ -132,7 +139,8 @@ impl Leases {
     /// Moves the clock forward and returns it.
     fn advance(&mut self, writer: &mut Writer, now: i64) -> Result<i64, Error> {
         check_clock(now)?;
-        let now = now.max(self.table.clock());
+        let now = now.max(self.clock);
+        self.clock = now;
         self.table.set_clock(now);
         journal::store_clock(writer, now);
         Ok(now)

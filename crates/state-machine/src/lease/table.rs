@@ -29,7 +29,8 @@ pub struct Lease {
 impl Lease {
     /// Whether it may be revoked because of its age.
     pub fn is_expired(&self, now: i64) -> bool {
-        self.deadline.is_some_and(|deadline| deadline + RENEWAL_GRACE_MS <= now)
+        let grace = if cfg!(feature = "mutant-expiry-without-grace") { 0 } else { RENEWAL_GRACE_MS };
+        self.deadline.is_some_and(|deadline| deadline + grace <= now)
     }
 
     /// Whether a renewal at `now` needs no record: the recorded one covers it.
@@ -48,6 +49,10 @@ struct Contents {
     /// Leases without a deadline.
     unrecorded: BTreeSet<i64>,
     clock: i64,
+    /// Leases granted since the owner of a queue last took them; `None` while there is no such queue.
+    granted: Option<Vec<i64>>,
+    /// Leases granted and revoked since the start of this process; not part of the replicated state.
+    totals: (u64, u64),
 }
 
 impl LeaseTable {
@@ -79,9 +84,33 @@ impl LeaseTable {
         leases.take(count_max).map(|(id, lease)| (*id, *lease)).collect()
     }
 
+    /// From now on granted leases are listed for [`LeaseTable::take_granted`]. A scan that begins after this call
+    /// and the listed leases together are all leases.
+    pub fn list_granted(&self) {
+        self.0.write().granted = Some(Vec::new());
+    }
+
+    /// Ends the listing.
+    pub fn unlist_granted(&self) {
+        self.0.write().granted = None;
+    }
+
+    /// The leases that were granted since the last call, revoked ones included.
+    pub fn take_granted(&self) -> Vec<i64> {
+        if self.0.read().granted.as_ref().is_none_or(Vec::is_empty) {
+            return Vec::new();
+        }
+        self.0.write().granted.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     /// Leases without a deadline, at most `count_max`.
     pub fn unrecorded(&self, count_max: usize) -> Vec<i64> {
         self.0.read().unrecorded.iter().take(count_max).copied().collect()
+    }
+
+    /// How many leases were granted and revoked here since this member started.
+    pub fn totals(&self) -> (u64, u64) {
+        self.0.read().totals
     }
 
     /// The newest lease clock that was recorded.
@@ -91,7 +120,11 @@ impl LeaseTable {
 
     pub(super) fn set(&self, id: i64, lease: Lease) {
         let mut contents = self.0.write();
-        contents.leases.insert(id, lease);
+        let is_new = contents.leases.insert(id, lease).is_none();
+        contents.totals.0 += u64::from(is_new);
+        if is_new && let Some(granted) = &mut contents.granted {
+            granted.push(id);
+        }
         match lease.deadline {
             None => contents.unrecorded.insert(id),
             Some(_) => contents.unrecorded.remove(&id),
@@ -103,6 +136,7 @@ impl LeaseTable {
         let removed = contents.leases.remove(&id);
         assert!(removed.is_some(), "a lease is removed once");
         contents.unrecorded.remove(&id);
+        contents.totals.1 += 1;
     }
 
     pub(super) fn set_clock(&self, clock: i64) {
@@ -113,8 +147,11 @@ impl LeaseTable {
     pub(super) fn replace(&self, leases: BTreeMap<i64, Lease>, clock: i64) {
         let unrecorded = leases.iter().filter(|(_, lease)| lease.deadline.is_none());
         let unrecorded = unrecorded.map(|(id, _)| *id).collect();
-        let new = Contents { leases, unrecorded, clock };
-        let old = std::mem::replace(&mut *self.0.write(), new);
+        let mut contents = self.0.write();
+        let (totals, granted) = (contents.totals, contents.granted.take());
+        let new = Contents { leases, unrecorded, clock, granted, totals };
+        let old = std::mem::replace(&mut *contents, new);
+        drop(contents);
         // A million leases are dropped without the lock.
         drop(old);
     }

@@ -325,7 +325,7 @@ async fn propose(member: &Member, client: ClientId, kind: Kind) -> Result<Respon
 }
 
 /// Refuses what does not fit any more, after telling the cluster so.
-async fn check_quota(member: &Member, cost: u64) -> Result<(), Status> {
+pub async fn check_quota(member: &Member, cost: u64) -> Result<(), Status> {
     if member.has_room(cost) {
         return Ok(());
     }

@@ -1,0 +1,176 @@
+//! What the services call: renewals in batches, and the way to the leader.
+//!
+//! * Renewals that wait together are one batch: one command and one read index on the leader, one call on a
+//!   follower.
+//! * A request is tried again while the leader is being found, until the request timeout.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::error::LeaseError;
+use super::leader::{LeaderLeases, Remaining};
+use crate::process::shutdown::Stop;
+
+/// Renewals in one batch: its answer takes at most 10 bytes for each.
+const BATCH_MAX: usize = 1_024;
+/// Renewals that wait for a batch. More are refused with *too many requests*; a client renews again.
+const WAITING_MAX: usize = 64 << 10;
+/// Batches under way: the next ones go out while earlier ones wait for a sync. When all are under way,
+/// renewals wait and make larger batches.
+const BATCHES_MAX: usize = 4;
+/// Between two attempts while there is no leader.
+const RETRY_EVERY: Duration = Duration::from_millis(50);
+
+/// A question to the leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaseQuestion {
+    Renew(Vec<i64>),
+    Remaining(Vec<i64>),
+}
+
+/// Asks the leader when it is another member.
+pub trait LeaderLink: Send + Sync {
+    /// The answers in the order of the ids. Those to renewals have the TTL only.
+    fn ask(&self, leader: u64, question: LeaseQuestion) -> Answers<'_>;
+}
+
+/// Answers that are on their way.
+pub type Answers<'a> = Pin<Box<dyn Future<Output = Result<Vec<Remaining>, LeaseError>> + Send + 'a>>;
+
+/// Leases, for services of any member. Cheap to clone.
+#[derive(Clone)]
+pub struct LeaseService {
+    leader: Arc<LeaderLeases>,
+    link: Arc<dyn LeaderLink>,
+    member: u64,
+    request_timeout: Duration,
+    renewals: mpsc::Sender<Waiting>,
+    renewed: Counter,
+}
+
+/// A renewal that waits for its batch.
+struct Waiting {
+    id: i64,
+    reply: oneshot::Sender<Result<i64, LeaseError>>,
+}
+
+impl LeaseService {
+    /// Starts the task that makes batches, which ends with `stop`. Counts renewals.
+    pub fn start(
+        leader: Arc<LeaderLeases>,
+        link: Arc<dyn LeaderLink>,
+        (member, request_timeout): (u64, Duration),
+        renewed: Counter,
+        stop: &Stop,
+    ) -> Self {
+        let (renewals, waiting) = mpsc::channel(WAITING_MAX);
+        let service = LeaseService { leader, link, member, request_timeout, renewals, renewed };
+        tokio::spawn(service.clone().make_batches(waiting, stop.clone()));
+        service
+    }
+
+    /// The leases of this member.
+    pub fn table(&self) -> &state_machine::LeaseTable {
+        &self.leader.table
+    }
+
+    /// Renews a lease and returns its TTL, or 0 if there is no such lease.
+    pub async fn renew(&self, id: i64) -> Result<i64, LeaseError> {
+        let (reply, answer) = oneshot::channel();
+        self.renewals.try_send(Waiting { id, reply }).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => LeaseError::TooManyRequests,
+            mpsc::error::TrySendError::Closed(_) => LeaseError::Stopped,
+        })?;
+        answer.await.unwrap_or(Err(LeaseError::Stopped))
+    }
+
+    /// How long a lease still has, by the leader's clock.
+    pub async fn remaining(&self, id: i64) -> Result<Remaining, LeaseError> {
+        let answers = self.ask(LeaseQuestion::Remaining(vec![id])).await?;
+        answers.first().copied().ok_or(LeaseError::Unreachable)
+    }
+
+    async fn make_batches(self, mut waiting: mpsc::Receiver<Waiting>, stop: Stop) {
+        let under_way = Arc::new(Semaphore::new(BATCHES_MAX));
+        loop {
+            let mut batch = Vec::new();
+            let permit = tokio::select! {
+                permit = Arc::clone(&under_way).acquire_owned() => permit,
+                () = stop.stopped() => return,
+            };
+            let Ok(permit) = permit else { return };
+            let received = tokio::select! {
+                received = waiting.recv_many(&mut batch, BATCH_MAX) => received,
+                () = stop.stopped() => return,
+            };
+            if received == 0 {
+                return;
+            }
+            let service = self.clone();
+            tokio::spawn(async move {
+                service.answer(batch).await;
+                drop(permit);
+            });
+        }
+    }
+
+    async fn answer(&self, batch: Vec<Waiting>) {
+        let ids = batch.iter().map(|waiting| waiting.id).collect();
+        let answers = self.ask(LeaseQuestion::Renew(ids)).await;
+        for (number, waiting) in batch.into_iter().enumerate() {
+            let answer = match &answers {
+                Ok(answers) => answers.get(number).map(|it| it.ttl).ok_or(LeaseError::Unreachable),
+                Err(error) => Err(*error),
+            };
+            if answer.is_ok_and(|ttl| ttl > 0) {
+                self.renewed.inc();
+            }
+            // The caller may have gone.
+            let _unsent = waiting.reply.send(answer);
+        }
+    }
+
+    /// Asks the leader, and again until the request timeout while it is being found.
+    async fn ask(&self, question: LeaseQuestion) -> Result<Vec<Remaining>, LeaseError> {
+        let deadline = Instant::now() + self.request_timeout;
+        loop {
+            let error = match timeout_at(deadline, self.ask_once(question.clone())).await {
+                Ok(Ok(answers)) => return Ok(answers),
+                Ok(Err(error)) => error,
+                Err(_) => LeaseError::Timeout,
+            };
+            if !error.is_passing() || Instant::now() + RETRY_EVERY >= deadline {
+                return Err(error);
+            }
+            sleep(RETRY_EVERY).await;
+        }
+    }
+
+    async fn ask_once(&self, question: LeaseQuestion) -> Result<Vec<Remaining>, LeaseError> {
+        match self.leader.raft.status().leader {
+            None => Err(LeaseError::NoLeader),
+            Some(leader) if leader == self.member => answer_here(&self.leader, question).await,
+            Some(leader) => self.link.ask(leader, question).await,
+        }
+    }
+}
+
+/// Answers a question on the leader.
+pub async fn answer_here(
+    leader: &LeaderLeases,
+    question: LeaseQuestion,
+) -> Result<Vec<Remaining>, LeaseError> {
+    match question {
+        LeaseQuestion::Remaining(ids) => leader.remaining(&ids).await,
+        LeaseQuestion::Renew(ids) => {
+            let ttls = leader.renew(&ids).await?;
+            Ok(ttls.into_iter().map(|ttl| Remaining { ttl, granted_ttl: ttl }).collect())
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Questions about leases to the leader, and their answers.
+//!
+//! One connection, to the member that led last, is kept and shared by all questions. After an error it is given up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::peer::{LeaseAnswer, LeaseAnswers, LeaseQuestions};
+use tokio::sync::Mutex;
+use tonic::{Code, Status};
+
+use super::context::Context;
+use super::link::{Client, dial};
+use crate::member::{Answers, LeaderLink, LeaseError, LeaseQuestion, Remaining};
+
+/// Ids in one question. An answer takes at most 22 bytes for each.
+const IDS_MAX: usize = 2_048;
+/// What the leader may take: a sync of its disk, and the revoke of an expired lease. Then the caller tries
+/// again, perhaps with another leader.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+
+/// Asks other members when they lead.
+pub struct LeaseLink {
+    context: Context,
+    connection: Mutex<Option<(u64, Client)>>,
+}
+
+impl LeaseLink {
+    pub fn new(context: Context) -> Arc<LeaseLink> {
+        Arc::new(LeaseLink { context, connection: Mutex::new(None) })
+    }
+
+    async fn client(&self, leader: u64) -> Option<Client> {
+        let mut connection = self.connection.lock().await;
+        if let Some((to, client)) = &*connection
+            && *to == leader
+        {
+            return Some(client.clone());
+        }
+        let member = self.context.identity.members.iter().find(|member| member.id == leader)?;
+        for url in &member.peer_urls {
+            if let Ok(client) = dial(url).await {
+                return Some(connection.insert((leader, client)).1.clone());
+            }
+        }
+        None
+    }
+
+    async fn ask_leader(&self, leader: u64, question: LeaseQuestion) -> Result<Vec<Remaining>, LeaseError> {
+        let mut client = self.client(leader).await.ok_or(LeaseError::Unreachable)?;
+        let hello = Some(self.context.hello(leader));
+        let (ids, request) = match question {
+            LeaseQuestion::Renew(ids) => (ids.len(), LeaseQuestions { hello, renew: ids, remaining: vec![] }),
+            LeaseQuestion::Remaining(ids) => {
+                (ids.len(), LeaseQuestions { hello, renew: vec![], remaining: ids })
+            }
+        };
+        match client.leases(request).await {
+            Ok(answer) => {
+                let answers = answer.into_inner().answers;
+                // A leader answers every id.
+                if answers.len() != ids {
+                    return Err(LeaseError::Unreachable);
+                }
+                let remaining =
+                    |answer: LeaseAnswer| Remaining { ttl: answer.ttl, granted_ttl: answer.granted_ttl };
+                Ok(answers.into_iter().map(remaining).collect())
+            }
+            Err(status) => Err(self.failed(leader, &status).await),
+        }
+    }
+
+    async fn failed(&self, leader: u64, status: &Status) -> LeaseError {
+        match status.code() {
+            Code::FailedPrecondition => LeaseError::NotLeader,
+            Code::ResourceExhausted => LeaseError::TooManyRequests,
+            Code::DeadlineExceeded => LeaseError::Timeout,
+            _ => {
+                self.connection.lock().await.take_if(|(to, _)| *to == leader);
+                LeaseError::Unreachable
+            }
+        }
+    }
+}
+
+impl LeaderLink for LeaseLink {
+    fn ask(&self, leader: u64, question: LeaseQuestion) -> Answers<'_> {
+        Box::pin(async move {
+            let asked = self.ask_leader(leader, question);
+            match tokio::time::timeout(ANSWER_WITHIN, asked).await {
+                Ok(answers) => answers,
+                Err(_) => {
+                    self.connection.lock().await.take_if(|(to, _)| *to == leader);
+                    Err(LeaseError::Unreachable)
+                }
+            }
+        })
+    }
+}
+
+/// What a peer asks, if it is within bounds.
+pub(super) fn question(request: LeaseQuestions) -> Result<LeaseQuestion, Status> {
+    let LeaseQuestions { hello: _, renew, remaining } = request;
+    if renew.len() + remaining.len() > IDS_MAX {
+        return Err(Status::invalid_argument("too many leases in one question"));
+    }
+    match (renew.is_empty(), remaining.is_empty()) {
+        (false, true) => Ok(LeaseQuestion::Renew(renew)),
+        (true, _) => Ok(LeaseQuestion::Remaining(remaining)),
+        (false, false) => Err(Status::invalid_argument("two questions in one")),
+    }
+}
+
+/// The leader's answer to a peer.
+pub(super) fn answers(answered: Result<Vec<Remaining>, LeaseError>) -> Result<LeaseAnswers, Status> {
+    let answer = |it: Remaining| LeaseAnswer { ttl: it.ttl, granted_ttl: it.granted_ttl };
+    match answered {
+        Ok(answers) => Ok(LeaseAnswers { answers: answers.into_iter().map(answer).collect() }),
+        Err(LeaseError::NotLeader | LeaseError::NoLeader) => {
+            Err(Status::failed_precondition("not the leader"))
+        }
+        Err(LeaseError::TooManyRequests) => Err(Status::resource_exhausted("too many requests")),
+        Err(LeaseError::Timeout) => Err(Status::deadline_exceeded("timed out")),
+        Err(LeaseError::Stopped | LeaseError::Unreachable) => Err(Status::unavailable("this member stops")),
+        Err(LeaseError::Refused(error)) => Err(Status::unavailable(error.message())),
+    }
+}

@@ -1,0 +1,183 @@
+//! Leases over real processes: granted, renewed, expired, revoked, and kept when the leader dies.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use api::etcdserverpb::lease_client::LeaseClient;
+use api::etcdserverpb::{
+    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseLeasesRequest, LeaseRevokeRequest,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, PutRequest,
+};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use common::{Cluster, Member, PATIENCE, put};
+
+async fn leases(member: &Member) -> LeaseClient<Channel> {
+    LeaseClient::new(member.channel().await)
+}
+
+async fn grant(member: &Member, id: i64, ttl: i64) -> Result<LeaseGrantResponse, Status> {
+    leases(member).await.lease_grant(LeaseGrantRequest { id, ttl }).await.map(tonic::Response::into_inner)
+}
+
+async fn put_with(member: &Member, key: &str, lease: i64) -> Result<i64, Status> {
+    let request = PutRequest { lease, ..put(key, "x") };
+    member.kv().await.put(request).await.map(|answer| answer.into_inner().header.unwrap().revision)
+}
+
+/// The TTL that one renewal gives, over a stream of its own.
+async fn renew(member: &Member, ids: &[i64]) -> Result<Vec<i64>, Status> {
+    let requests: Vec<_> = ids.iter().map(|id| LeaseKeepAliveRequest { id: *id }).collect();
+    let mut client = leases(member).await;
+    let mut answers = client.lease_keep_alive(tokio_stream::iter(requests)).await?.into_inner();
+    let mut ttls = Vec::new();
+    while let Some(answer) = answers.message().await? {
+        assert_eq!(answer.id, ids[ttls.len()], "answers come in order");
+        ttls.push(answer.ttl);
+    }
+    assert_eq!(ttls.len(), ids.len(), "each request has an answer");
+    Ok(ttls)
+}
+
+async fn time_to_live(member: &Member, id: i64, keys: bool) -> LeaseTimeToLiveResponse {
+    let request = LeaseTimeToLiveRequest { id, keys };
+    leases(member).await.lease_time_to_live(request).await.unwrap().into_inner()
+}
+
+/// Waits until a key is gone, and returns when it was still seen last and when it was missing first.
+async fn gone(member: &Member, key: &str, began: Instant) -> (Duration, Duration) {
+    let mut seen = Duration::ZERO;
+    loop {
+        let asked = began.elapsed();
+        match member.get(key).await {
+            Some(_) => seen = asked,
+            None => return (seen, began.elapsed()),
+        }
+        assert!(began.elapsed() < PATIENCE, "{key} is still there");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_is_granted_listed_and_revoked_on_any_member() {
+    let cluster = Cluster::started(3);
+    let [a, b, c] = &cluster.members[..] else { panic!("three members") };
+    let granted = grant(a, 0, 600).await.unwrap();
+    assert!(granted.id > 0 && granted.ttl == 600 && granted.error.is_empty(), "{granted:?}");
+    let chosen = grant(b, -7, 1).await.unwrap();
+    assert_eq!((chosen.id, chosen.ttl), (-7, 2), "raised to the minimum");
+    for (refused, code, text) in [
+        (grant(c, -7, 60).await, Code::FailedPrecondition, "etcdserver: lease already exists"),
+        (grant(c, -7, 9_000_000_001).await, Code::OutOfRange, "etcdserver: too large lease TTL"),
+    ] {
+        let status = refused.unwrap_err();
+        assert_eq!((status.code(), status.message()), (code, text));
+    }
+    let status = put_with(a, "k", 77).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::NotFound, "etcdserver: requested lease not found"));
+    let before = put_with(a, "k2", granted.id).await.unwrap();
+    put_with(b, "k1", granted.id).await.unwrap();
+    for member in &cluster.members {
+        let mut answer = time_to_live(member, granted.id, true).await;
+        answer.keys.sort();
+        assert_eq!(answer.keys, ["k1", "k2"]);
+        assert!(answer.granted_ttl == 600 && (590..600).contains(&answer.ttl), "{answer:?}");
+        let answer = time_to_live(member, 99, true).await;
+        assert_eq!((answer.id, answer.ttl, answer.granted_ttl, answer.keys.len()), (99, -1, 0, 0));
+        member.get("k1").await;
+        let listed = leases(member).await.lease_leases(LeaseLeasesRequest {}).await.unwrap().into_inner();
+        assert!(listed.leases.iter().any(|lease| lease.id == granted.id), "{listed:?}");
+    }
+    let revoke = LeaseRevokeRequest { id: granted.id };
+    let revoked = leases(c).await.lease_revoke(revoke).await.unwrap().into_inner();
+    assert_eq!(revoked.header.unwrap().revision, before + 2, "both keys at one revision");
+    assert_eq!((a.get("k1").await, b.get("k2").await), (None, None));
+    let status = leases(a).await.lease_revoke(revoke).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::NotFound, "etcdserver: requested lease not found"));
+    cluster.assert_equal(0).await;
+}
+
+#[tokio::test]
+async fn a_lease_expires_after_its_ttl_unless_it_is_renewed() {
+    let cluster = Cluster::started(3);
+    let leader = cluster.leader().await;
+    let follower = &cluster.members[(leader + 1) % 3];
+    let began = Instant::now();
+    for id in [1, 2] {
+        grant(follower, id, 2).await.unwrap();
+    }
+    put_with(follower, "dies", 1).await.unwrap();
+    put_with(follower, "lives", 2).await.unwrap();
+    let renewals = async {
+        while began.elapsed() < Duration::from_secs(6) {
+            // Through a follower, and unknown ids in between.
+            assert_eq!(renew(follower, &[2, 99, 2, 0]).await.unwrap(), [2, 0, 2, 0]);
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    };
+    let (_, (seen, gone)) = tokio::join!(renewals, gone(follower, "dies", began));
+    assert!(gone >= Duration::from_secs(2), "early: seen at {seen:?}, gone at {gone:?}");
+    assert!(gone <= Duration::from_secs(4), "late: gone at {gone:?}");
+    assert_eq!(follower.get("lives").await.as_deref(), Some("x"));
+    assert_eq!(renew(follower, &[1]).await.unwrap(), [0]);
+    cluster.assert_equal(0).await;
+}
+
+#[tokio::test]
+async fn the_death_of_a_leader_neither_shortens_nor_resets_a_ttl() {
+    let mut cluster = Cluster::started(3);
+    let leader = cluster.leader().await;
+    let began = Instant::now();
+    let ttl = 8;
+    grant(&cluster.members[leader], 5, ttl).await.unwrap();
+    put_with(&cluster.members[leader], "k", 5).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let renewed = began.elapsed();
+    assert_eq!(renew(&cluster.members[leader], &[5]).await.unwrap(), [ttl]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    cluster.members[leader].kill();
+    let survivor = &cluster.members[(leader + 1) % 3];
+    cluster.leader().await;
+    let left = time_to_live(survivor, 5, false).await;
+    let passed = began.elapsed() - renewed;
+    let expected = ttl - passed.as_secs() as i64;
+    assert!((expected - 2..=expected).contains(&left.ttl), "{left:?} after {passed:?}");
+    let (_, gone) = gone(survivor, "k", began).await;
+    assert!(gone >= renewed + Duration::from_secs(8), "early: renewed at {renewed:?}, gone at {gone:?}");
+    assert!(gone <= renewed + Duration::from_secs(11), "reset: renewed at {renewed:?}, gone at {gone:?}");
+}
+
+#[tokio::test]
+async fn leases_and_their_keys_survive_a_restart() {
+    let mut cluster = Cluster::started(1);
+    let began = Instant::now();
+    grant(&cluster.members[0], 5, 3).await.unwrap();
+    grant(&cluster.members[0], 6, 600).await.unwrap();
+    put_with(&cluster.members[0], "short", 5).await.unwrap();
+    put_with(&cluster.members[0], "long", 6).await.unwrap();
+    cluster.members[0].kill();
+    cluster.members[0].launch();
+    cluster.members[0].wait_ready();
+    let member = &cluster.members[0];
+    assert_eq!(time_to_live(member, 6, true).await.keys, ["long"]);
+    let (_, gone) = gone(member, "short", began).await;
+    assert!(gone >= Duration::from_secs(3), "early: {gone:?}");
+    assert_eq!(renew(member, &[6]).await.unwrap(), [600]);
+    let metrics = common::http(member.client_port, "GET /metrics");
+    assert!(metrics.contains("etcd_debugging_lease_renewed_total 1\n"), "{metrics}");
+    assert!(metrics.contains("etcd_debugging_server_lease_expired_total 1\n"), "{metrics}");
+}
+
+#[tokio::test]
+async fn without_a_leader_a_renewal_is_refused_and_ends_its_stream() {
+    let mut cluster = Cluster::started(3);
+    grant(&cluster.members[0], 5, 60).await.unwrap();
+    cluster.members[1].kill();
+    cluster.members[2].kill();
+    let status = renew(&cluster.members[0], &[5]).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+}
