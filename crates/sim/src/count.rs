@@ -71,6 +71,10 @@ counts! {
     Reads => "answered: linearizable reads",
     OldReads => "answered: reads of old revisions",
     SerializableReads => "answered: serializable reads",
+    WatchStreams => "watched: streams opened",
+    WatchEvents => "watched: events received",
+    WatchProgress => "watched: progress answers",
+    WatchesCompacted => "watched: watchers cancelled by a compaction",
     Unanswered => "unanswered requests",
 }
 

@@ -3,6 +3,8 @@
 mod store_disk; // the disk under a store
 
 mod machine; // the replicated store, watched
+mod watching; // the watch hub
+
 mod site; // one member and its disks
 
 mod receiving; // the store of another member on its way to this one
@@ -11,3 +13,4 @@ mod start; // how it comes up
 pub(crate) use machine::SharedTruth;
 pub(crate) use site::{Clock, Job, LocalDone, LocalTurn, Site, Sloth, Trouble};
 pub(crate) use store_disk::StoreDisk;
+pub(crate) use watching::Watching;

@@ -16,6 +16,7 @@ use wal::{LogIndex, Reader, Wal};
 
 use super::machine::{Machine, SharedVault};
 use super::store_disk::StoreDisk;
+use super::watching::Watching;
 use crate::chance::Chance;
 use crate::count::Count;
 use crate::oracle::Breach;
@@ -115,6 +116,7 @@ pub(crate) struct Up {
     pub staging: Option<(u64, StreamNumber, Staging)>,
     /// What the others have answered, while they have to confirm this one.
     pub inquiry: Option<Inquiry>,
+    pub watching: Watching,
 }
 
 impl Site {

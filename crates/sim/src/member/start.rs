@@ -14,6 +14,7 @@ use wal::{LogIndex, Wal};
 
 use super::machine::{Machine, SharedTruth, SharedVault};
 use super::site::{Site, Trouble, Up, run_step};
+use super::watching::Watching;
 use crate::chance::{Chance, mix};
 use crate::count::Count;
 
@@ -44,6 +45,7 @@ impl Site {
         let node = run_step(self.id, self.armed, || Node::open(&setup, &ids, found, applied))?;
         let inquiry = node.is_unconfirmed().then(|| Inquiry::new(voters as usize));
         let (jobs, work) = (Vec::new(), VecDeque::new());
+        let watching = Watching::new(store.clone());
         self.up = Some(Up {
             node,
             store,
@@ -55,6 +57,7 @@ impl Site {
             vault,
             staging: None,
             inquiry,
+            watching,
         });
         Ok(counts)
     }

@@ -35,17 +35,39 @@ struct Version {
     value: Bytes,
 }
 
+/// A change of one key, as a watcher is to see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub key: Bytes,
+    pub main: i64,
+    /// `None`: the key was deleted.
+    pub put: Option<Pair>,
+    /// The key just before.
+    pub previous: Option<Pair>,
+}
+
+/// What a key held after a put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    pub value: Bytes,
+    pub create: i64,
+    pub main: i64,
+    pub version: i64,
+}
+
 #[derive(Debug)]
 pub(crate) struct Model {
     pub revision: i64,
     pub compact_revision: i64,
+    /// Every change, in the order of their revisions and operations.
+    changes: Vec<Change>,
     /// Oldest first.
     keys: BTreeMap<Bytes, Vec<Version>>,
 }
 
 impl Default for Model {
     fn default() -> Self {
-        Model { revision: 1, compact_revision: -1, keys: BTreeMap::new() }
+        Model { revision: 1, compact_revision: -1, changes: Vec::new(), keys: BTreeMap::new() }
     }
 }
 
@@ -127,10 +149,29 @@ impl Model {
         self.keys.get(key)?.last().filter(|newest| newest.version > 0)
     }
 
+    /// Changes of main revisions from `first` to `last`, in order.
+    pub fn changes(&self, first: i64, last: i64) -> &[Change] {
+        let before = |revision: i64| self.changes.partition_point(|change| change.main < revision);
+        let (from, to) = (before(first), before(last.saturating_add(1)));
+        &self.changes[from..to.max(from)]
+    }
+
+    fn note_change(&mut self, key: &Bytes, main: i64, put: Option<Pair>) {
+        let pair = |found: &Version| Pair {
+            value: found.value.clone(),
+            create: found.create,
+            main: found.main,
+            version: found.version,
+        };
+        let previous = self.newest(key).map(pair);
+        self.changes.push(Change { key: key.clone(), main, put, previous });
+    }
+
     fn put(&mut self, key: &Bytes, value: &Bytes, main: i64) {
         let (create, version) =
             self.newest(key).map_or((main, 1), |newest| (newest.create, newest.version + 1));
         let written = Version { main, create, version, value: value.clone() };
+        self.note_change(key, main, Some(Pair { value: value.clone(), create, main, version }));
         self.keys.entry(key.clone()).or_default().push(written);
     }
 
@@ -141,6 +182,7 @@ impl Model {
             .map(|(key, _)| key.clone())
             .collect();
         for key in &doomed {
+            self.note_change(key, main, None);
             let tombstone = Version { main, create: 0, version: 0, value: Bytes::new() };
             self.keys.get_mut(key).expect("found just now").push(tombstone);
         }

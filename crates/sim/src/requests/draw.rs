@@ -60,11 +60,7 @@ impl Draw<'_> {
 
     /// One key, or some neighbours.
     fn keys(&mut self) -> (Bytes, Bytes) {
-        let from = self.chance.within(0, self.temper.keys);
-        if self.chance.per_mille(700) {
-            return (key(from), Bytes::new());
-        }
-        (key(from), key(from + self.chance.within(1, 4)))
+        neighbours(self.temper.keys, self.chance)
     }
 
     /// Mostly the newest; else an older one, which may be compacted, or one that is not written yet.
@@ -128,6 +124,15 @@ impl Draw<'_> {
         };
         RequestOp { request: Some(request) }
     }
+}
+
+/// One of `keys` keys, or a range of some neighbours.
+pub(super) fn neighbours(keys: u64, chance: &mut Chance) -> (Bytes, Bytes) {
+    let from = chance.within(0, keys);
+    if chance.per_mille(700) {
+        return (key(from), Bytes::new());
+    }
+    (key(from), key(from + chance.within(1, 4)))
 }
 
 fn key(number: u64) -> Bytes {

@@ -88,6 +88,15 @@ pub(super) enum Happening {
         client: u64,
         member: u64,
     },
+    /// The watch hub of a member takes a turn.
+    Hub {
+        to: u64,
+        boot: u64,
+    },
+    /// A watch client acts.
+    Watch {
+        client: u64,
+    },
     Crash {
         to: u64,
     },

@@ -20,6 +20,7 @@ mod inquiries; // of members whose log is empty
 mod steps; // what happens to a member
 mod streams; // snapshots on their way
 mod verdict; // how a story must end
+mod watching; // watch clients and hubs
 
 mod run; // plays a story
 

@@ -13,7 +13,10 @@ use crate::member::{SharedTruth, Site};
 use crate::network::Network;
 use crate::oracle::Elections;
 use crate::plan::{Bent, CALM, MILLISECOND, Plan, REDUCED, SECOND, Temper, vices};
-use crate::requests::Clients;
+use crate::requests::{Clients, WatchClient};
+
+/// Fewer than clients that write: each has several watchers.
+const WATCH_CLIENTS: u64 = 3;
 
 /// Random numbers for what is always going on; each fault has its own stream, see [`Bent`].
 pub(super) struct Chances {
@@ -22,6 +25,7 @@ pub(super) struct Chances {
     pub clients: Chance,
     pub streams: Chance,
     pub inquiries: Chance,
+    pub watches: Chance,
 }
 
 /// A snapshot on its way.
@@ -52,6 +56,7 @@ pub(super) struct World {
     pub streams: BTreeMap<u64, Stream>,
     pub streams_begun: u64,
     pub clients: Clients,
+    pub watches: Vec<WatchClient>,
     pub truth: SharedTruth,
     pub elections: Elections,
     pub report: Report,
@@ -82,6 +87,7 @@ impl World {
                 clients: stream("clients"),
                 streams: stream("streams"),
                 inquiries: stream("inquiries"),
+                watches: stream("watches"),
             },
             vices: vices(plan.seed),
             sites: (1..=plan.members).map(|id| Site::new(id, plan.flaw, &temper)).collect(),
@@ -90,6 +96,7 @@ impl World {
             streams: BTreeMap::new(),
             streams_begun: 0,
             clients: Clients::default(),
+            watches: (0..WATCH_CLIENTS).map(|_| WatchClient::default()).collect(),
             truth: SharedTruth::default(),
             elections: Elections::default(),
             report: Report::new(plan.seed),
@@ -104,6 +111,9 @@ impl World {
         world.report.simulated_seconds = world.end / SECOND;
         for client in 0..plan.clients {
             world.after(client * MILLISECOND, Happening::Client { client, member: 0 });
+        }
+        for client in 0..WATCH_CLIENTS {
+            world.after(client * MILLISECOND, Happening::Watch { client });
         }
         for vice in 0..world.vices.len() {
             let first = 3 * SECOND + world.vices[vice].wait();
@@ -197,6 +207,8 @@ impl World {
             Happening::Inquire { to, .. } => (18, *to),
             Happening::Asked { to, .. } => (19, *to),
             Happening::Answered { to, .. } => (20, *to),
+            Happening::Hub { to, .. } => (22, *to),
+            Happening::Watch { client } => (23, *client),
             Happening::Reduce => (16, 0),
             Happening::Heal => (11, 0),
         };

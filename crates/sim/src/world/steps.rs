@@ -65,6 +65,8 @@ impl World {
             Happening::Inquire { to, boot } => self.inquire(to, boot),
             Happening::Asked { to, asker, boot } => self.asked(to, asker, boot),
             Happening::Answered { to, boot, peer, answer } => self.answered(to, boot, peer, answer),
+            Happening::Hub { to, boot } => self.hub(to, boot),
+            Happening::Watch { client } => self.watch(client),
             Happening::Client { client, member } => self.client(client, member),
             Happening::Restart { to } if self.see(to).up.is_none() && !self.stays_down(to) => self.boot(to),
             Happening::Restart { .. } => Ok(()),
@@ -322,6 +324,7 @@ impl World {
             let more = turn.more;
             let applied = self.perform(id, turn)?;
             if !more && !applied {
+                self.plan_watching(id);
                 return Ok(());
             }
         }

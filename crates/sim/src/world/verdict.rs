@@ -60,6 +60,7 @@ impl World {
     /// Everything healed and came to rest: the cluster must have served, and all members must be equal.
     pub fn finish(mut self) -> Result<Report, Breach> {
         self.check_served()?;
+        self.check_watched()?;
         let truth = self.truth.clone();
         let mut truth = truth.get();
         let last = truth.last().index;

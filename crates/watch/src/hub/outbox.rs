@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, VecDeque};
 use super::bodies::{Bodies, Span};
 use crate::wire::{Content, Parcel};
 
-/// Entries for which an empty outbox keeps the memory: an idle stream holds about a KiB.
-const KEPT_ENTRIES: usize = 8;
 /// Memory of an entry without its body and ids.
 const ENTRY_BYTES: usize = size_of::<Entry>();
 
@@ -88,12 +86,10 @@ impl Outbox {
                 Parcel { revision: events.revision, content }
             }
         };
-        if self.entries.is_empty() {
-            assert_eq!((self.bytes, self.answers), (0, 0), "an outbox that lost count");
-            if self.entries.capacity() > KEPT_ENTRIES {
-                self.entries = VecDeque::new();
-            }
-        }
+        assert!(
+            !self.entries.is_empty() || (self.bytes, self.answers) == (0, 0),
+            "an outbox that lost count"
+        );
         Some(parcel)
     }
 

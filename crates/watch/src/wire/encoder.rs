@@ -21,8 +21,6 @@ use super::protobuf::{counted_bytes, number_bytes, put_bytes, put_counted, put_n
 const COPIED_MAX: usize = 4 << 10;
 /// gRPC's prefix of a message.
 const FRAME_PREFIX: usize = 5;
-/// Parcels for which an empty queue keeps the memory.
-const KEPT_PARCELS: usize = 8;
 /// Frames that the buffer is made for, at least.
 const BUFFER_BYTES: usize = 8 << 10;
 
@@ -159,9 +157,6 @@ impl Encoder {
         }
         self.sent = (0, 0);
         self.queue.pop_front();
-        if self.queue.is_empty() && self.queue.capacity() > KEPT_PARCELS {
-            self.queue = VecDeque::new();
-        }
     }
 
     /// Appends a frame up to its events, and returns its whole length.

@@ -1,0 +1,113 @@
+//! The watch hub of a member, driven by hand: requests come in, a turn is taken, responses are read as bytes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use api::etcdserverpb::watch_request::RequestUnion;
+use api::etcdserverpb::{WatchRequest, WatchResponse};
+use bytes::{Buf, Bytes};
+use mvcc::Store;
+use prost::Message;
+use watch::{CreateRequest, Encoder, Hub, Limits, StreamId};
+
+/// So small that responses with a few events are split.
+const FRAGMENT_BYTES: usize = 1_500;
+/// Before each message: a flag and four bytes of length.
+const PREFIX_BYTES: usize = 5;
+/// Periodic progress is due this often.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The hub of a running member, and the streams to it by the clients' numbers.
+pub(crate) struct Watching {
+    hub: Hub,
+    streams: BTreeMap<u64, (StreamId, Encoder)>,
+    /// Set at the end of an entry, as the real hub thread is woken.
+    woken: Arc<AtomicBool>,
+    /// A turn is planned.
+    is_planned: bool,
+}
+
+impl Watching {
+    pub fn new(store: Store) -> Watching {
+        let woken = Arc::new(AtomicBool::new(true));
+        let to_wake = Arc::clone(&woken);
+        let is_first = store.wake_with(Arc::new(move || to_wake.store(true, Ordering::Relaxed)));
+        assert!(is_first, "a store has one hub");
+        let limits = Limits {
+            outbox_bytes: 4 << 10,
+            bodies_bytes: 16 << 10,
+            step_bytes: 2 << 10,
+            response_revisions_max: 5,
+            step_watchers: 4,
+            progress_interval: PROGRESS_INTERVAL,
+            ..Limits::default()
+        };
+        Watching { hub: Hub::new(store, limits), streams: BTreeMap::new(), woken, is_planned: false }
+    }
+
+    /// Whether a turn has to be planned: the hub was woken, and none is.
+    pub fn must_plan(&mut self) -> bool {
+        let plan = !self.is_planned && self.woken.swap(false, Ordering::Relaxed);
+        self.is_planned |= plan;
+        plan
+    }
+
+    /// One turn of the hub. Plans the next one if there is more to do, and says so.
+    pub fn turn(&mut self, now: Duration) -> mvcc::Result<bool> {
+        if self.hub.next_periodic().is_some_and(|due| now >= due) {
+            self.hub.periodic(now);
+        }
+        let more = self.hub.turn()?.more;
+        self.hub.ready();
+        self.is_planned = more;
+        Ok(more)
+    }
+
+    /// A client opens its stream to the member `id`.
+    pub fn open(&mut self, client: u64, id: u64, now: Duration) {
+        let encoder = Encoder::new(1, id, FRAGMENT_BYTES);
+        let before = self.streams.insert(client, (self.hub.open(now), encoder));
+        assert!(before.is_none(), "client {client} has one stream");
+    }
+
+    pub fn close(&mut self, client: u64) {
+        let (stream, _) = self.streams.remove(&client).expect("the client has a stream");
+        self.hub.close(stream);
+    }
+
+    pub fn request(&mut self, client: u64, request: WatchRequest) {
+        let (stream, _) = self.streams[&client];
+        match request.request_union.expect("clients ask for something") {
+            RequestUnion::CreateRequest(create) => self.hub.create(stream, CreateRequest::from(create)),
+            RequestUnion::CancelRequest(cancel) => self.hub.cancel(stream, cancel.watch_id),
+            RequestUnion::ProgressRequest(_) => self.hub.progress(stream),
+        }
+        self.woken.store(true, Ordering::Relaxed);
+    }
+
+    /// Responses for the client, of about so many bytes.
+    pub fn read(&mut self, client: u64, bytes_max: usize) -> Vec<WatchResponse> {
+        let (stream, encoder) = self.streams.get_mut(&client).expect("the client has a stream");
+        if encoder.is_empty() {
+            self.hub.take(*stream, bytes_max, encoder.queue());
+        }
+        let mut pieces = Vec::new();
+        encoder.encode(1, bytes_max, &mut pieces);
+        self.woken.store(true, Ordering::Relaxed);
+        messages(Bytes::from(pieces.concat()))
+    }
+}
+
+/// The messages in a part of a stream that ends with a message.
+fn messages(mut bytes: Bytes) -> Vec<WatchResponse> {
+    let mut messages = Vec::new();
+    while !bytes.is_empty() {
+        assert!(bytes.len() >= PREFIX_BYTES && bytes.get_u8() == 0, "a message begins with its prefix");
+        let length = bytes.get_u32() as usize;
+        let message = bytes.split_to(length);
+        messages.push(WatchResponse::decode(message).expect("a response"));
+    }
+    messages
+}

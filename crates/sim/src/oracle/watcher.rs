@@ -1,0 +1,160 @@
+//! What one watcher must see: each change of its keys once, in order, in whole revisions, and never before the member
+//! that sends it serves that revision. What a progress answer claims must have been sent before.
+
+use api::etcdserverpb::WatchResponse;
+use api::mvccpb::event::EventType;
+use api::mvccpb::{Event, KeyValue};
+use bytes::Bytes;
+
+use super::model::{Change, Model, Pair};
+
+/// What a watcher asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Interest {
+    pub key: Bytes,
+    pub range_end: Bytes,
+    pub puts: bool,
+    pub deletes: bool,
+    pub previous: bool,
+}
+
+/// The member that a response comes from, and the oracle.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub model: &'a Model,
+    pub revision: i64,
+    pub compact_revision: i64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Watcher {
+    pub interest: Interest,
+    /// The first revision that is not complete here. 0 until the create request is answered, if it asked for none.
+    pub next: i64,
+    /// Parts of a response that is not complete.
+    parts: Vec<Event>,
+}
+
+impl Watcher {
+    /// A watcher from `next` on; 0 means from the revision after the one at its creation.
+    pub fn new(interest: Interest, next: i64) -> Watcher {
+        Watcher { interest, next, parts: Vec::new() }
+    }
+
+    /// The create request was answered, with the header's `revision`.
+    pub fn created(&mut self, revision: i64, view: View<'_>) -> Result<(), String> {
+        if revision > view.revision {
+            return Err(format!("created at {revision}, on a member at {}", view.revision));
+        }
+        if self.next == 0 {
+            self.next = revision + 1;
+        }
+        Ok(())
+    }
+
+    /// Takes a response with events. Returns how many events are complete now.
+    pub fn events(&mut self, response: WatchResponse, view: View<'_>) -> Result<u64, String> {
+        let header = response.header.as_ref().map_or(0, |header| header.revision);
+        self.parts.extend(response.events);
+        if response.fragment {
+            return Ok(0);
+        }
+        let events = std::mem::take(&mut self.parts);
+        let last = events.last().and_then(|event| event.kv.as_ref()).map_or(0, |kv| kv.mod_revision);
+        if last > header || header > view.revision {
+            return Err(format!("events up to {last} at {header}, on a member at {}", view.revision));
+        }
+        let expected = self.expected(view.model, last);
+        if expected.len() != events.len() {
+            return Err(format!(
+                "{} events up to {last}, and {} from {} on in the oracle",
+                events.len(),
+                expected.len(),
+                self.next
+            ));
+        }
+        for (event, change) in events.iter().zip(expected) {
+            self.check(event, change, view)?;
+        }
+        self.next = self.next.max(last + 1);
+        Ok(events.len() as u64)
+    }
+
+    /// The member claims that it has sent everything up to `revision`.
+    pub fn progress(&mut self, revision: i64, view: View<'_>) -> Result<(), String> {
+        if revision > view.revision {
+            return Err(format!("progress to {revision}, on a member at {}", view.revision));
+        }
+        if !self.parts.is_empty() {
+            return Err("progress between the parts of a response".into());
+        }
+        if let Some(missing) = self.expected(view.model, revision).first() {
+            return Err(format!("progress to {revision} before {missing:?}, with {} next", self.next));
+        }
+        self.next = self.next.max(revision + 1);
+        Ok(())
+    }
+
+    /// The member cancels the watcher because its next revision was compacted.
+    pub fn compacted(&mut self, revision: i64, view: View<'_>) -> Result<(), String> {
+        if self.next >= revision || revision > view.compact_revision {
+            let (next, compacted) = (self.next, view.compact_revision);
+            return Err(format!(
+                "compacted at {revision} with {next} next, on a member compacted at {compacted}"
+            ));
+        }
+        self.next = revision;
+        self.parts.clear();
+        Ok(())
+    }
+
+    /// The stream is gone, and with it a response that was not complete.
+    pub fn disconnected(&mut self) {
+        self.parts.clear();
+    }
+
+    /// Whether a change up to `revision` was not received.
+    pub fn lacks(&self, model: &Model, revision: i64) -> bool {
+        self.next > 0 && !self.expected(model, revision).is_empty()
+    }
+
+    /// Changes from the next revision to `last` that the watcher asked for.
+    fn expected<'m>(&self, model: &'m Model, last: i64) -> Vec<&'m Change> {
+        let Interest { key, range_end, puts, deletes, .. } = &self.interest;
+        let inside = |at: &Bytes| if range_end.is_empty() { at == key } else { at >= key && at < range_end };
+        let wanted =
+            |change: &&Change| inside(&change.key) && (if change.put.is_some() { *puts } else { *deletes });
+        model.changes(self.next, last).iter().filter(wanted).collect()
+    }
+
+    fn check(&self, event: &Event, change: &Change, view: View<'_>) -> Result<(), String> {
+        let kind = if change.put.is_some() { EventType::Put } else { EventType::Delete };
+        let kv = match &change.put {
+            Some(pair) => key_value(&change.key, pair),
+            None => KeyValue { key: change.key.clone(), mod_revision: change.main, ..KeyValue::default() },
+        };
+        let found = KeyValue { lease: 0, ..event.kv.clone().unwrap_or_default() };
+        if event.r#type() != kind || found != kv {
+            return Err(format!("{event:?} instead of {change:?}"));
+        }
+        let previous = change.previous.as_ref().filter(|_| self.interest.previous);
+        let previous = previous.map(|pair| key_value(&change.key, pair));
+        let found = event.prev_kv.clone().map(|kv| KeyValue { lease: 0, ..kv });
+        let may_lack = change.main - 1 < view.compact_revision;
+        if found != previous && !(found.is_none() && may_lack) {
+            return Err(format!("{event:?} has another previous pair than {change:?}"));
+        }
+        Ok(())
+    }
+}
+
+fn key_value(key: &Bytes, pair: &Pair) -> KeyValue {
+    KeyValue {
+        key: key.clone(),
+        value: pair.value.clone(),
+        create_revision: pair.create,
+        mod_revision: pair.main,
+        version: pair.version,
+        lease: 0,
+    }
+}

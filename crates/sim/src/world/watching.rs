@@ -1,0 +1,134 @@
+//! Watch clients and the hubs of the members: when they act.
+
+use std::time::Duration;
+
+use super::happening::{Happening, Phase};
+use super::state::World;
+use crate::count::Count;
+use crate::member::{Trouble, Watching};
+use crate::oracle::{Breach, View};
+use crate::plan::{MILLISECOND, SECOND};
+
+/// Before the end clients only read.
+const QUIET: u64 = 6 * SECOND;
+
+impl World {
+    fn time(&self) -> Duration {
+        Duration::from_micros(self.now)
+    }
+
+    /// The watch hub of a member that is up.
+    fn watching(&mut self, id: u64) -> &mut Watching {
+        &mut self.site(id).up.as_mut().expect("only a running member watches").watching
+    }
+
+    /// Plans a turn of the member's hub if something woke it.
+    pub(super) fn plan_watching(&mut self, id: u64) {
+        if self.site(id).up.as_mut().is_some_and(|up| up.watching.must_plan()) {
+            let boot = self.see(id).boots;
+            let delay = self.chances.watches.within(10, 3 * MILLISECOND);
+            self.after(delay, Happening::Hub { to: id, boot });
+        }
+    }
+
+    pub(super) fn hub(&mut self, to: u64, boot: u64) -> Result<(), Trouble> {
+        if self.is_away(to, boot) {
+            return Ok(());
+        }
+        if let Some(left) = self.pause_left(to) {
+            self.after(left, Happening::Hub { to, boot });
+            return Ok(());
+        }
+        let now = self.time();
+        let more = self.watching(to).turn(now);
+        if more.map_err(|error| self.see(to).store_trouble("watch", &error))? {
+            let delay = self.chances.watches.within(1, MILLISECOND);
+            self.after(delay, Happening::Hub { to, boot });
+        }
+        Ok(())
+    }
+
+    /// A watch client connects, asks for something, reads, or leaves.
+    pub(super) fn watch(&mut self, client: u64) -> Result<(), Trouble> {
+        let is_quiet = self.now + QUIET > self.end;
+        let wait_max = match self.chances.watches.within(0, 20) {
+            _ if is_quiet => 20 * MILLISECOND,
+            0 => 5 * SECOND,
+            _ => 100 * MILLISECOND,
+        };
+        let wait = self.chances.watches.within(MILLISECOND, wait_max);
+        self.after(wait, Happening::Watch { client });
+        let connection = self.watches[client as usize].connection;
+        let Some((member, _)) = connection.filter(|(member, boot)| !self.is_away(*member, *boot)) else {
+            self.connect_watch(client);
+            return Ok(());
+        };
+        if self.pause_left(member).is_some() {
+            return Ok(());
+        }
+        match self.chances.watches.within(0, 20) {
+            0 if !is_quiet => {
+                self.watching(member).close(client);
+                self.watches[client as usize].disconnected();
+            }
+            1..5 if !is_quiet && self.phase != Phase::Reduced => {
+                let (keys, newest) = (self.temper.keys, self.see_revision(member));
+                let request = self.watches[client as usize].draw(keys, newest, &mut self.chances.watches);
+                self.watching(member).request(client, request);
+            }
+            _ => self.read_watch(client, member)?,
+        }
+        self.plan_watching(member);
+        Ok(())
+    }
+
+    fn see_revision(&self, member: u64) -> i64 {
+        self.see(member).up.as_ref().map_or(1, |up| up.store.revision())
+    }
+
+    fn connect_watch(&mut self, client: u64) {
+        self.watches[client as usize].disconnected();
+        let member = self.chances.watches.within(1, self.plan.members + 1);
+        if self.see(member).up.is_none() || self.pause_left(member).is_some() {
+            return;
+        }
+        let (now, boot) = (self.time(), self.see(member).boots);
+        self.count(Count::WatchStreams);
+        self.watching(member).open(client, member, now);
+        for request in self.watches[client as usize].connected(member, boot) {
+            self.watching(member).request(client, request);
+        }
+        self.plan_watching(member);
+    }
+
+    /// Reads some responses, and holds each against the oracle.
+    fn read_watch(&mut self, client: u64, member: u64) -> Result<(), Trouble> {
+        let bytes_max = *self.chances.watches.pick(&[64, 1 << 10, 16 << 10]);
+        let truth = self.truth.clone();
+        for response in self.watching(member).read(client, bytes_max) {
+            let store = &self.see(member).up.as_ref().expect("it is up").store;
+            let (revision, compact_revision) = (store.revision(), store.compact_revision());
+            let truth = truth.get();
+            let view = View { model: &truth.model, revision, compact_revision };
+            let watcher = &mut self.watches[client as usize];
+            let request = watcher.receive(response, view, &mut self.report).map_err(|Breach(what)| {
+                Breach(format!("watch client {client} of member {member}: {what}"))
+            })?;
+            if let Some(request) = request {
+                self.watching(member).request(client, request);
+            }
+        }
+        Ok(())
+    }
+
+    /// In the end every watcher has received everything.
+    pub(super) fn check_watched(&self) -> Result<(), Breach> {
+        let truth = self.truth.get();
+        let (revision, compact_revision) = (truth.model.revision, truth.model.compact_revision);
+        let view = View { model: &truth.model, revision, compact_revision };
+        match self.watches.iter().find_map(|client| client.lacking(view)) {
+            Some(lacking) => Err(format!("at {revision} a watcher lacks events: {lacking}").into()),
+            None => Ok(()),
+        }
+    }
+}
