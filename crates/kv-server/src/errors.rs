@@ -12,7 +12,7 @@ use raft_node::{ProposeError, ReadError, TransferError};
 use state_machine::command::DecodeError;
 use state_machine::validate::StreamRefusal;
 use state_machine::{Failure, Fatal};
-use tonic::Status;
+use tonic::{Code, Status};
 
 /// A refusal with a name.
 pub fn refused(error: Error) -> Status {
@@ -104,6 +104,41 @@ pub fn stream(refusal: StreamRefusal) -> Status {
 pub fn task(error: &tokio::task::JoinError) -> Status {
     tracing::error!(error = %error, "a read ended without an answer");
     Status::internal("etcdserver: the read ended without an answer")
+}
+
+/// An error of an inner call of a lock or an election, as etcd's own client hands it on. That the client or
+/// its deadline ended the call is no inner error.
+pub fn passed_on(status: Status) -> Status {
+    match status.code() {
+        Code::Cancelled | Code::DeadlineExceeded => status,
+        _ => Status::unknown(status.message()),
+    }
+}
+
+/// A lock whose key was deleted while its caller waited.
+pub fn session_expired() -> Status {
+    Status::unknown("mutex: session is expired")
+}
+
+/// A value proclaimed for a key that is not there, or was created at another revision.
+pub fn not_elected() -> Status {
+    Status::unknown("election: not leader")
+}
+
+/// An election in which nothing is a candidate.
+pub fn no_elected_leader() -> Status {
+    Status::unknown("election: no leader")
+}
+
+/// A request of an election that does not say whose key it means.
+pub fn leader_missing() -> Status {
+    Status::unknown("\"leader\" field must be provided")
+}
+
+/// A task that ended without an answer: it panicked, or the runtime is going down.
+pub fn unfinished(error: &tokio::task::JoinError) -> Status {
+    tracing::error!(error = %error, "a call ended without an answer");
+    Status::internal("etcdserver: the call ended without an answer")
 }
 
 /// The deadline of a client has passed, in Go's words, which etcd lets through.
@@ -237,7 +272,6 @@ pub fn too_large_to_send(bytes: usize) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tonic::Code;
 
     #[track_caller]
     fn check(status: &Status, code: Code, text: &str) {

@@ -281,7 +281,7 @@ impl Running {
             hot: CountedHot::new(Hot::new(Arc::clone(member)), Arc::clone(&self.metrics)),
             streams: CountedStreams::new(Streams::new(Arc::clone(member)), Arc::clone(&self.metrics)),
             grpc: CountedServices::new(
-                Grpc::new(Arc::clone(member), self.leases.clone()),
+                Grpc::new(Arc::clone(member), self.leases.clone(), stop.clone()),
                 Arc::clone(&self.metrics),
             ),
             http: http::router(Http { member: Arc::clone(member), exposition }),

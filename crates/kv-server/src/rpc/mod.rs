@@ -3,7 +3,7 @@
 //! ```text
 //!   net/http2 ──hot unary──▶ Hot ───────────────────────┐
 //!      ├───messages both ways──▶ Streams ──▶ watch ─────┤
-//!      └───anything else──▶ Grpc ──▶ kv, lease, maintenance, cluster, health ──▶ Member
+//!      └───anything else──▶ Grpc ──▶ kv, lease, concurrency, maintenance, cluster, health ──▶ Member
 //!                              └──▶ unbuilt: names what is not there
 //! ```
 //!
@@ -17,12 +17,13 @@ mod guard; // what a client's metadata asks for
 mod header; // who answers
 
 mod cluster; // members
+mod concurrency; // locks and elections
 mod health; // the health service
 mod kv; // the key space
 mod lease; // leases
 mod maintenance; // status, alarms, hashes, leadership
-mod unbuilt;
-mod watch; // events of the key space // methods that are not built yet
+mod unbuilt; // methods that are not built yet
+mod watch; // events of the key space
 
 mod routes; // which service answers
 mod streams; // calls with messages both ways

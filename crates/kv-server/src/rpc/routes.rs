@@ -10,17 +10,20 @@ use api::etcdserverpb::kv_server::KvServer;
 use api::etcdserverpb::lease_server::LeaseServer;
 use api::etcdserverpb::maintenance_server::MaintenanceServer;
 use api::health::health_server::HealthServer;
+use api::v3electionpb::election_server::ElectionServer;
+use api::v3lockpb::lock_server::LockServer;
 use http::{HeaderMap, Request, Response};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tower::Service;
 
-use super::{cluster, deadline, health, kv, lease, maintenance, unbuilt};
+use super::{cluster, concurrency, deadline, health, kv, lease, maintenance, unbuilt};
 use crate::admission::ClientId;
 use crate::errors::{self, Reading};
 use crate::member::{LeaseService, Member};
 use crate::net::client_port::PerConnection;
+use crate::process::shutdown::Stop;
 
 /// Everything that is not hot, and the hot methods once more for calls that only tonic can read.
 #[derive(Clone)]
@@ -36,18 +39,26 @@ impl PerConnection for Grpc {
 }
 
 impl Grpc {
-    pub fn new(member: Arc<Member>, leases: LeaseService) -> Self {
+    pub fn new(member: Arc<Member>, leases: LeaseService, stop: Stop) -> Self {
         let bytes_max = member.limits.message_bytes_max();
         let kv = KvServer::new(kv::Kv(Arc::clone(&member))).max_decoding_message_size(bytes_max);
         let maintenance = maintenance::Maintenance(Arc::clone(&member));
         let maintenance = MaintenanceServer::new(maintenance).max_decoding_message_size(bytes_max);
         let lease = LeaseServer::new(lease::Lease { member: Arc::clone(&member), leases });
         let cluster = ClusterServer::new(cluster::Cluster(Arc::clone(&member)));
-        let health = HealthServer::new(health::Health(member)).max_decoding_message_size(bytes_max);
+        let health =
+            HealthServer::new(health::Health(Arc::clone(&member))).max_decoding_message_size(bytes_max);
+        let waiting = concurrency::Waiting::new(stop);
+        let lock = concurrency::Lock::new(Arc::clone(&member), waiting.clone());
+        let lock = LockServer::new(lock).max_decoding_message_size(bytes_max);
+        let election = concurrency::Election::new(Arc::clone(&member), waiting);
+        let election = ElectionServer::new(election).max_decoding_message_size(bytes_max);
         let routes = Routes::new(kv)
             .add_service(maintenance)
             .add_service(lease.max_decoding_message_size(bytes_max))
             .add_service(cluster.max_decoding_message_size(bytes_max))
+            .add_service(lock)
+            .add_service(election)
             .add_service(health);
         Grpc { routes: routes.prepare(), client: ClientId::default() }
     }

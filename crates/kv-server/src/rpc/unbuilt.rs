@@ -60,10 +60,10 @@ const SERVICES: [Service; 9] = [
             "RoleRevokePermission",
         ],
     },
-    Service { name: "v3lockpb.Lock", built: false, methods: &["Lock", "Unlock"] },
+    Service { name: "v3lockpb.Lock", built: true, methods: &["Lock", "Unlock"] },
     Service {
         name: "v3electionpb.Election",
-        built: false,
+        built: true,
         methods: &["Campaign", "Proclaim", "Leader", "Observe", "Resign"],
     },
 ];
@@ -94,7 +94,8 @@ mod tests {
             ("/etcdserverpb.Maintenance/Snapshot", ""),
             ("/etcdserverpb.Watch/Watch", ""),
             ("/etcdserverpb.Lease/LeaseGrant", ""),
-            ("/v3lockpb.Lock/Unlock", "v3lockpb.Lock/Unlock is not built yet in kv-server"),
+            ("/v3lockpb.Lock/Unlock", ""),
+            ("/etcdserverpb.Auth/UserGet", "etcdserverpb.Auth/UserGet is not built yet in kv-server"),
             ("/etcdserverpb.KV/range", "unknown method range for service etcdserverpb.KV"),
             ("/etcdserverpb.Lease/Nothing", "unknown method Nothing for service etcdserverpb.Lease"),
             ("/etcdserverpb.Nothing/Range", "unknown service etcdserverpb.Nothing"),

@@ -10,4 +10,4 @@ mod methods; // each method
 mod hot; // the hot methods without tonic
 
 pub(crate) use hot::Hot;
-pub(super) use methods::{Kv, check_quota, client_of};
+pub(super) use methods::{Kv, check_quota, client_of, delete_range, range, txn};

@@ -42,32 +42,35 @@ pub struct Lease {
 /// Answers of a keep-alive stream.
 type KeepAlives = Pin<Box<dyn Stream<Item = Result<LeaseKeepAliveResponse, Status>> + Send>>;
 
-impl Lease {
-    async fn grant(&self, mut request: LeaseGrantRequest) -> Result<LeaseGrantResponse, Status> {
-        let member = &self.member;
-        check_quota(member, GRANT_COST).await?;
-        if request.ttl <= TTL_MAX {
-            request.ttl = request.ttl.max(member.limits.lease_ttl_min);
-        }
-        let chooses = request.id == 0;
-        loop {
-            if chooses {
-                request.id = rand::random_range(1..=i64::MAX);
-            }
-            let granted = member.propose(Kind::LeaseGrant(request)).await;
-            // Another lease has the id that was chosen here: once in 2^63 divided by the number of leases.
-            if chooses && matches!(&granted, Err(ProposeError::Refused(Error::LeaseExist))) {
-                continue;
-            }
-            let Response::LeaseGrant(mut response) = granted.map_err(Status::from)? else {
-                unreachable!("a grant is answered with a grant")
-            };
-            member.metrics.leases.ttl_seconds.observe(response.ttl as f64);
-            header::fill(member, &mut response.header);
-            return Ok(response);
-        }
+/// Grants a lease. Its id is chosen here where the request has none.
+pub async fn grant(
+    member: &Arc<Member>,
+    mut request: LeaseGrantRequest,
+) -> Result<LeaseGrantResponse, Status> {
+    check_quota(member, GRANT_COST).await?;
+    if request.ttl <= TTL_MAX {
+        request.ttl = request.ttl.max(member.limits.lease_ttl_min);
     }
+    let chooses = request.id == 0;
+    loop {
+        if chooses {
+            request.id = rand::random_range(1..=i64::MAX);
+        }
+        let granted = member.propose(Kind::LeaseGrant(request)).await;
+        // Another lease has the id that was chosen here: once in 2^63 divided by the number of leases.
+        if chooses && matches!(&granted, Err(ProposeError::Refused(Error::LeaseExist))) {
+            continue;
+        }
+        let Response::LeaseGrant(mut response) = granted.map_err(Status::from)? else {
+            unreachable!("a grant is answered with a grant")
+        };
+        member.metrics.leases.ttl_seconds.observe(response.ttl as f64);
+        header::fill(member, &mut response.header);
+        return Ok(response);
+    }
+}
 
+impl Lease {
     async fn revoke(&self, request: LeaseRevokeRequest) -> Result<LeaseRevokeResponse, Status> {
         let revoked = self.member.propose(Kind::LeaseRevoke(request)).await.map_err(Status::from)?;
         let Response::LeaseRevoke(mut response) = revoked else {
@@ -147,7 +150,7 @@ impl LeaseMethods for Lease {
         request: Request<LeaseGrantRequest>,
     ) -> Result<Reply<LeaseGrantResponse>, Status> {
         guard::check(&self.member, request.metadata().as_ref()).map_err(errors::refused)?;
-        self.grant(request.into_inner()).await.map(Reply::new)
+        grant(&self.member, request.into_inner()).await.map(Reply::new)
     }
 
     async fn lease_revoke(

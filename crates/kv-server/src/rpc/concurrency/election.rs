@@ -1,0 +1,154 @@
+//! Campaign, Proclaim, Leader, Observe and Resign.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use api::etcdserverpb::request_op::Request as Op;
+use api::etcdserverpb::{DeleteRangeRequest, TxnRequest, TxnResponse};
+use api::v3electionpb::election_server::Election as ElectionMethods;
+use api::v3electionpb::{
+    CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, ProclaimRequest,
+    ProclaimResponse, ResignRequest, ResignResponse,
+};
+use bytes::Bytes;
+use futures_util::stream::Stream;
+use tonic::{Request, Response as Reply, Status};
+
+use super::attended::{Attendance, attended};
+use super::inner::{Inner, created, found};
+use super::keys::{self, Prefix};
+use super::observe;
+use super::waiting::{Waiting, until_first};
+use crate::errors;
+use crate::member::Member;
+use crate::rpc::guard;
+use crate::rpc::kv::client_of;
+
+/// The methods as tonic calls them.
+pub struct Election {
+    member: Arc<Member>,
+    waiting: Waiting,
+}
+
+impl Election {
+    pub fn new(member: Arc<Member>, waiting: Waiting) -> Election {
+        Election { member, waiting }
+    }
+
+    fn admit<T>(&self, request: Request<T>) -> Result<(Inner, T), Status> {
+        guard::check(&self.member, request.metadata().as_ref()).map_err(errors::refused)?;
+        Ok((Inner::new(&self.member, client_of(&request)), request.into_inner()))
+    }
+}
+
+/// Puts the caller's key, and waits until it leads. A key that the lease has already gets the new value.
+async fn campaign(
+    inner: Inner,
+    mut attendance: Attendance,
+    request: CampaignRequest,
+) -> Result<CampaignResponse, Status> {
+    let CampaignRequest { name, lease, value } = request;
+    let lease = inner.lease(lease).await?;
+    let prefix = Prefix::of(&name);
+    let key = prefix.key(lease);
+    let response = inner
+        .txn(TxnRequest {
+            compare: vec![keys::created_at(&key, 0)],
+            success: vec![keys::op(Op::RequestPut(keys::put(&key, value.clone(), lease)))],
+            failure: vec![keys::op(Op::RequestRange(keys::get(&key)))],
+        })
+        .await?;
+    let created = created(&response);
+    let has_other_value = !response.succeeded && found(&response, 0).is_some_and(|kv| kv.value != value);
+    let leader = LeaderKey { name, key: key.clone(), rev: created, lease };
+    let proclaimed = match has_other_value {
+        true => proclaim(&inner, &leader, lease, value).await.map(drop),
+        false => Ok(()),
+    };
+    let leads = match proclaimed {
+        Ok(()) => attendance.during(until_first(&inner, &prefix, created)).await,
+        Err(status) => Err(status),
+    };
+    let known = match leads {
+        // A key that was there before this call is left to those who know of it.
+        Ok(()) if response.succeeded => attendance.check(),
+        leads => leads,
+    };
+    if let Err(status) = known {
+        // If this fails too, the key is deleted when its lease ends.
+        let _ = resign(&inner, &key, created).await;
+        return Err(status);
+    }
+    Ok(CampaignResponse { header: response.header, leader: Some(leader) })
+}
+
+/// Replaces the value of the key while it is the one that was created at the leader's revision.
+async fn proclaim(
+    inner: &Inner,
+    leader: &LeaderKey,
+    lease: i64,
+    value: Bytes,
+) -> Result<TxnResponse, Status> {
+    let request = TxnRequest {
+        compare: vec![keys::created_at(&leader.key, leader.rev)],
+        success: vec![keys::op(Op::RequestPut(keys::put(&leader.key, value, lease)))],
+        failure: Vec::new(),
+    };
+    let response = inner.txn(request).await?;
+    if response.succeeded { Ok(response) } else { Err(errors::not_elected()) }
+}
+
+/// Deletes the key while it is the one that was created at this revision.
+async fn resign(inner: &Inner, key: &Bytes, created: i64) -> Result<TxnResponse, Status> {
+    let delete = DeleteRangeRequest { key: key.clone(), ..DeleteRangeRequest::default() };
+    let request = TxnRequest {
+        compare: vec![keys::created_at(key, created)],
+        success: vec![keys::op(Op::RequestDeleteRange(delete))],
+        failure: Vec::new(),
+    };
+    inner.txn(request).await
+}
+
+#[tonic::async_trait]
+impl ElectionMethods for Election {
+    type ObserveStream = Pin<Box<dyn Stream<Item = Result<LeaderResponse, Status>> + Send>>;
+
+    async fn campaign(&self, request: Request<CampaignRequest>) -> Result<Reply<CampaignResponse>, Status> {
+        let (inner, request) = self.admit(request)?;
+        let place = self.waiting.enter()?;
+        let campaigning = attended(self.waiting.stop.clone(), async move |attendance| {
+            let _place = place;
+            campaign(inner, attendance, request).await
+        });
+        campaigning.await.map(Reply::new)
+    }
+
+    async fn proclaim(&self, request: Request<ProclaimRequest>) -> Result<Reply<ProclaimResponse>, Status> {
+        let (inner, request) = self.admit(request)?;
+        let leader = request.leader.ok_or_else(errors::leader_missing)?;
+        let lease = inner.lease(leader.lease).await?;
+        let response = proclaim(&inner, &leader, lease, request.value).await?;
+        Ok(Reply::new(ProclaimResponse { header: response.header }))
+    }
+
+    async fn leader(&self, request: Request<LeaderRequest>) -> Result<Reply<LeaderResponse>, Status> {
+        let (inner, request) = self.admit(request)?;
+        let first = inner.range(Prefix::of(&request.name).first_created()).await?;
+        let Some(kv) = first.kvs.into_iter().next() else { return Err(errors::no_elected_leader()) };
+        Ok(Reply::new(LeaderResponse { header: first.header, kv: Some(kv) }))
+    }
+
+    async fn observe(&self, request: Request<LeaderRequest>) -> Result<Reply<Self::ObserveStream>, Status> {
+        let (inner, request) = self.admit(request)?;
+        let place = self.waiting.enter()?;
+        Ok(Reply::new(Box::pin(observe::leaders(inner, place, Prefix::of(&request.name)))))
+    }
+
+    /// A key that was created at another revision is left alone, which is no error.
+    async fn resign(&self, request: Request<ResignRequest>) -> Result<Reply<ResignResponse>, Status> {
+        let (inner, request) = self.admit(request)?;
+        let leader = request.leader.ok_or_else(errors::leader_missing)?;
+        let response = resign(&inner, &leader.key, leader.rev).await?;
+        Ok(Reply::new(ResignResponse { header: response.header }))
+    }
+}

@@ -1,0 +1,77 @@
+//! The events of one key or prefix, as the watch hub delivers them to a client of its own.
+//!
+//! Dropping it frees its watcher.
+
+use std::sync::Arc;
+
+use api::etcdserverpb::WatchResponse;
+use bytes::{Buf, BytesMut};
+use prost::Message;
+use watch::{CreateRequest, Encoder};
+
+use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
+use crate::net::http2::PREFIX_BYTES;
+
+/// Bytes that are encoded at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// A watcher in this process.
+pub struct Follow {
+    member: Arc<Member>,
+    stream: WatchStream,
+    encoder: Encoder,
+    /// Frames that were encoded and not yet decoded.
+    frames: BytesMut,
+}
+
+/// The watcher gets no more events: the revision that it needs was compacted, or the member stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    Compacted,
+    Stopped,
+}
+
+impl From<WatchStopped> for Broken {
+    fn from(_: WatchStopped) -> Broken {
+        Broken::Stopped
+    }
+}
+
+impl Follow {
+    pub async fn open(member: &Arc<Member>, request: CreateRequest) -> Result<Follow, Broken> {
+        let stream = member.watching.open().await?;
+        stream.place().await;
+        stream.request(WatchRequest::Create(request)).await?;
+        let encoder = Encoder::new(member.ids.cluster, member.ids.member, usize::MAX);
+        Ok(Follow { member: Arc::clone(member), stream, encoder, frames: BytesMut::new() })
+    }
+
+    /// Waits for the next response with events.
+    pub async fn next(&mut self) -> Result<WatchResponse, Broken> {
+        loop {
+            while let Some(response) = self.decoded() {
+                if response.canceled {
+                    return Err(Broken::Compacted);
+                }
+                if !response.events.is_empty() {
+                    return Ok(response);
+                }
+            }
+            if self.encoder.is_empty() {
+                self.stream.read(self.encoder.queue()).await;
+            }
+            let mut frames = Vec::new();
+            self.encoder.encode(self.member.status().term, CHUNK_BYTES, &mut frames);
+            frames.iter().for_each(|frame| self.frames.extend_from_slice(frame));
+        }
+    }
+
+    /// The next whole response among the frames.
+    fn decoded(&mut self) -> Option<WatchResponse> {
+        let prefix = self.frames.get(..PREFIX_BYTES)?;
+        let length = u32::from_be_bytes(prefix[1..].try_into().expect("a flag and four bytes of length"));
+        let mut frame = self.frames.split_to(PREFIX_BYTES + length as usize).freeze();
+        frame.advance(PREFIX_BYTES);
+        Some(WatchResponse::decode(frame).expect("the encoder of this process makes whole responses"))
+    }
+}

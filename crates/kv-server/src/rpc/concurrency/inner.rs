@@ -1,0 +1,83 @@
+//! The inner calls, with their errors as etcd's own client hands them on.
+
+use std::sync::Arc;
+
+use api::etcdserverpb::response_op::Response as Done;
+use api::etcdserverpb::{
+    DeleteRangeRequest, LeaseGrantRequest, RangeRequest, RangeResponse, ResponseHeader, TxnRequest,
+    TxnResponse,
+};
+use api::mvccpb::KeyValue;
+use bytes::Bytes;
+use tonic::Status;
+
+use crate::admission::ClientId;
+use crate::errors;
+use crate::member::Member;
+use crate::rpc::{kv, lease};
+
+/// The time to live of leases that these services grant, in seconds: etcd's. They are not kept alive.
+const LEASE_TTL: i64 = 60;
+
+/// A member, asked on behalf of one client. Cheap to clone.
+#[derive(Clone)]
+pub struct Inner {
+    pub member: Arc<Member>,
+    client: ClientId,
+}
+
+impl Inner {
+    pub fn new(member: &Arc<Member>, client: ClientId) -> Inner {
+        Inner { member: Arc::clone(member), client }
+    }
+
+    /// Linearizable.
+    pub async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
+        let answered = kv::range(&self.member, self.client, request).await;
+        answered.map(|answered| answered.response).map_err(errors::passed_on)
+    }
+
+    pub async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
+        let answered = kv::txn(&self.member, self.client, request, None).await;
+        answered.map(|answered| answered.response).map_err(errors::passed_on)
+    }
+
+    /// Deletes one key.
+    pub async fn delete(&self, key: Bytes) -> Result<Option<ResponseHeader>, Status> {
+        let request = DeleteRangeRequest { key, ..DeleteRangeRequest::default() };
+        let answered = kv::delete_range(&self.member, self.client, request).await;
+        answered.map(|answered| answered.response.header).map_err(errors::passed_on)
+    }
+
+    /// The lease that was named, or a new one where none was.
+    pub async fn lease(&self, named: i64) -> Result<i64, Status> {
+        if named != 0 {
+            return Ok(named);
+        }
+        let request = LeaseGrantRequest { ttl: LEASE_TTL, id: 0 };
+        let granted = lease::grant(&self.member, request).await.map_err(errors::passed_on)?;
+        Ok(granted.id)
+    }
+}
+
+/// The first key of the n-th operation of a transaction, which was a range.
+pub fn found(response: &TxnResponse, operation: usize) -> Option<&KeyValue> {
+    match response.responses.get(operation).and_then(|done| done.response.as_ref()) {
+        Some(Done::ResponseRange(range)) => range.kvs.first(),
+        _ => None,
+    }
+}
+
+/// The revision at which the key of a first transaction was created: its own, or that of the key which was
+/// there.
+pub fn created(response: &TxnResponse) -> i64 {
+    match found(response, 0) {
+        Some(kv) if !response.succeeded => kv.create_revision,
+        _ => revision(response.header.as_ref()),
+    }
+}
+
+/// The revision of a response.
+pub fn revision(header: Option<&ResponseHeader>) -> i64 {
+    header.expect("every response of the key space has a header").revision
+}

@@ -1,0 +1,101 @@
+//! Lock and Unlock.
+
+use std::sync::Arc;
+
+use api::etcdserverpb::request_op::Request as Op;
+use api::etcdserverpb::{RangeResponse, TxnRequest};
+use api::v3lockpb::lock_server::Lock as LockMethods;
+use api::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockResponse};
+use bytes::Bytes;
+use tonic::{Request, Response as Reply, Status};
+
+use super::attended::{Attendance, attended};
+use super::inner::{Inner, created, found};
+use super::keys::{self, Prefix};
+use super::waiting::{Waiting, until_first};
+use crate::errors;
+use crate::member::Member;
+use crate::rpc::guard;
+use crate::rpc::kv::client_of;
+
+/// The methods as tonic calls them.
+pub struct Lock {
+    member: Arc<Member>,
+    waiting: Waiting,
+}
+
+impl Lock {
+    pub fn new(member: Arc<Member>, waiting: Waiting) -> Lock {
+        Lock { member, waiting }
+    }
+
+    fn admit<T>(&self, request: Request<T>) -> Result<(Inner, T), Status> {
+        guard::check(&self.member, request.metadata().as_ref()).map_err(errors::refused)?;
+        Ok((Inner::new(&self.member, client_of(&request)), request.into_inner()))
+    }
+}
+
+/// Takes the lock, or waits for it. A lease that owns the lock gets it again at once.
+async fn lock(
+    inner: Inner,
+    mut attendance: Attendance,
+    request: LockRequest,
+) -> Result<LockResponse, Status> {
+    let lease = inner.lease(request.lease).await?;
+    let prefix = Prefix::of(&request.name);
+    let key = prefix.key(lease);
+    let owner = keys::op(Op::RequestRange(prefix.first_created()));
+    let response = inner
+        .txn(TxnRequest {
+            compare: vec![keys::created_at(&key, 0)],
+            success: vec![keys::op(Op::RequestPut(keys::put(&key, Bytes::new(), lease))), owner.clone()],
+            failure: vec![keys::op(Op::RequestRange(keys::get(&key))), owner],
+        })
+        .await?;
+    let created = created(&response);
+    let owns = found(&response, 1).is_none_or(|owner| owner.create_revision == created);
+    let locked = match owns {
+        true => Ok(LockResponse { header: response.header, key: key.clone() }),
+        false => match attendance.during(turn(&inner, &prefix, &key, created)).await {
+            Ok(held) if held.kvs.is_empty() => return Err(errors::session_expired()),
+            Ok(held) => Ok(LockResponse { header: held.header, key: key.clone() }),
+            Err(status) => Err(status),
+        },
+    };
+    let locked = match locked {
+        // A key that was there before this call is left to the call that put it.
+        Ok(locked) if response.succeeded => attendance.check().map(|()| locked),
+        locked => locked,
+    };
+    if locked.is_err() {
+        // If this fails too, the key is deleted when its lease ends.
+        let _ = inner.delete(key).await;
+    }
+    locked
+}
+
+/// Waits until the key is the first one. Returns the key, or nothing if it is gone.
+async fn turn(inner: &Inner, prefix: &Prefix, key: &Bytes, created: i64) -> Result<RangeResponse, Status> {
+    until_first(inner, prefix, created).await?;
+    inner.range(keys::get(key)).await
+}
+
+#[tonic::async_trait]
+impl LockMethods for Lock {
+    async fn lock(&self, request: Request<LockRequest>) -> Result<Reply<LockResponse>, Status> {
+        let (inner, request) = self.admit(request)?;
+        let place = self.waiting.enter()?;
+        let locking = attended(self.waiting.stop.clone(), async move |attendance| {
+            let _place = place;
+            lock(inner, attendance, request).await
+        });
+        locking.await.map(Reply::new)
+    }
+
+    /// Deletes the key that it is given. It does not check who owns the lock.
+    async fn unlock(&self, request: Request<UnlockRequest>) -> Result<Reply<UnlockResponse>, Status> {
+        let (inner, request) = self.admit(request)?;
+        let header = inner.delete(request.key).await?;
+        Ok(Reply::new(UnlockResponse { header }))
+    }
+}

@@ -1,0 +1,116 @@
+//! Observe: the leader of the moment, each of its values, then the next leader.
+//!
+//! ```text
+//!   look for the first key ──none──▶ wait for a put below the name ─┐
+//!        ▲         └────────────────found───────────────────────────┴─▶ follow its key ──put──▶ send
+//!        └───────────────────────────────deleted───────────────────────────┘
+//! ```
+//!
+//! * Values between a look and its watcher are not lost: the watcher begins after the revision of the look.
+//! * The stream ends with OK when a revision that it needs was compacted, as in etcd.
+
+use std::collections::VecDeque;
+
+use api::etcdserverpb::{ResponseHeader, WatchResponse};
+use api::mvccpb::event::EventType;
+use api::mvccpb::{Event, KeyValue};
+use api::v3electionpb::LeaderResponse;
+use bytes::Bytes;
+use futures_util::stream::{self, Stream};
+use tokio::sync::OwnedSemaphorePermit;
+use tonic::Status;
+use watch::CreateRequest;
+
+use super::follow::{Broken, Follow};
+use super::inner::{Inner, revision};
+use super::keys::Prefix;
+
+/// The responses to one observer.
+pub fn leaders(
+    inner: Inner,
+    place: OwnedSemaphorePermit,
+    prefix: Prefix,
+) -> impl Stream<Item = Result<LeaderResponse, Status>> {
+    let observer = Observer { inner, prefix, leader: None, ready: VecDeque::new(), _place: place };
+    stream::unfold(observer, async |mut observer| Some((Ok(observer.next().await?), observer)))
+}
+
+struct Observer {
+    inner: Inner,
+    prefix: Prefix,
+    /// The events of the leader's key.
+    leader: Option<Follow>,
+    /// Responses of one batch of events.
+    ready: VecDeque<LeaderResponse>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Observer {
+    /// None when it cannot go on.
+    async fn next(&mut self) -> Option<LeaderResponse> {
+        loop {
+            if let Some(response) = self.ready.pop_front() {
+                return Some(response);
+            }
+            match &mut self.leader {
+                None => return self.find().await,
+                Some(leader) => {
+                    let response = leader.next().await.ok()?;
+                    self.take(response);
+                }
+            }
+        }
+    }
+
+    /// Keeps the values of a batch, up to the delete of the key.
+    fn take(&mut self, response: WatchResponse) {
+        for event in response.events {
+            if is_delete(&event) {
+                self.leader = None;
+                return;
+            }
+            self.ready.push_back(LeaderResponse { header: response.header, kv: event.kv });
+        }
+    }
+
+    /// Finds the leader, or waits for one, and follows its key.
+    async fn find(&mut self) -> Option<LeaderResponse> {
+        let first = self.inner.range(self.prefix.first_created()).await.ok()?;
+        let found = match first.kvs.into_iter().next() {
+            Some(kv) => LeaderResponse { header: first.header, kv: Some(kv) },
+            None => self.first_put(revision(first.header.as_ref()) + 1).await.ok()?,
+        };
+        let key = found.kv.as_ref().map_or_else(Bytes::new, |kv| kv.key.clone());
+        let start_revision = revision(found.header.as_ref()) + 1;
+        let request = CreateRequest { key, start_revision, ..CreateRequest::default() };
+        self.leader = Some(Follow::open(&self.inner.member, request).await.ok()?);
+        Some(found)
+    }
+
+    /// The first put below the name from a revision on. The header has the revision of the put.
+    async fn first_put(&self, start_revision: i64) -> Result<LeaderResponse, Broken> {
+        let request = CreateRequest {
+            key: self.prefix.start(),
+            range_end: self.prefix.end(),
+            start_revision,
+            no_delete: true,
+            ..CreateRequest::default()
+        };
+        let mut puts = Follow::open(&self.inner.member, request).await?;
+        loop {
+            let response = puts.next().await?;
+            if let Some(kv) = response.events.into_iter().find_map(|event| event.kv) {
+                return Ok(with_revision_of(kv, response.header));
+            }
+        }
+    }
+}
+
+fn with_revision_of(kv: KeyValue, header: Option<ResponseHeader>) -> LeaderResponse {
+    let header = header.map(|header| ResponseHeader { revision: kv.mod_revision, ..header });
+    LeaderResponse { header, kv: Some(kv) }
+}
+
+fn is_delete(event: &Event) -> bool {
+    event.r#type == EventType::Delete as i32
+}

@@ -1,0 +1,152 @@
+//! Locks and elections over real processes: one owner at a time, and no key of a call that has ended.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use api::etcdserverpb::LeaseGrantRequest;
+use api::etcdserverpb::lease_client::LeaseClient;
+use api::etcdserverpb::watch_client::WatchClient;
+use api::etcdserverpb::watch_request::RequestUnion;
+use api::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
+use api::mvccpb::event::EventType;
+use api::v3electionpb::election_client::ElectionClient;
+use api::v3electionpb::{CampaignRequest, LeaderRequest};
+use api::v3lockpb::lock_client::LockClient;
+use api::v3lockpb::{LockRequest, LockResponse, UnlockRequest};
+use common::{Cluster, Member, PATIENCE};
+use tokio::time::timeout;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status, Streaming};
+
+/// Without the deadline that the harness gives calls.
+async fn channel(member: &Member) -> Channel {
+    let uri = format!("http://127.0.0.1:{}", member.client_port);
+    tonic::transport::Endpoint::from_shared(uri).unwrap().connect().await.unwrap()
+}
+
+async fn lease(member: &Member, id: i64) {
+    let request = LeaseGrantRequest { id, ttl: 600 };
+    LeaseClient::new(member.channel().await).lease_grant(request).await.unwrap();
+}
+
+async fn lock(channel: Channel, name: &'static str, lease: i64) -> Result<LockResponse, Status> {
+    let request = LockRequest { name: name.into(), lease };
+    LockClient::new(channel).lock(request).await.map(tonic::Response::into_inner)
+}
+
+async fn unlock(channel: Channel, key: &[u8]) {
+    let request = UnlockRequest { key: key.to_vec().into() };
+    LockClient::new(channel).unlock(request).await.unwrap();
+}
+
+/// The events of a key.
+struct Events(Streaming<WatchResponse>);
+
+impl Events {
+    async fn of(member: &Member, key: &'static str) -> Events {
+        let create = WatchCreateRequest { key: key.into(), ..WatchCreateRequest::default() };
+        let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+        let requests = tokio_stream::StreamExt::chain(tokio_stream::once(request), tokio_stream::pending());
+        let mut stream = WatchClient::new(channel(member).await).watch(requests).await.unwrap().into_inner();
+        assert!(stream.message().await.unwrap().unwrap().created);
+        Events(stream)
+    }
+
+    async fn next(&mut self) -> EventType {
+        let response = timeout(PATIENCE, self.0.message()).await.expect("an event in time").unwrap().unwrap();
+        assert_eq!(response.events.len(), 1, "{response:?}");
+        response.events[0].r#type()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_key_of_a_call_that_ends_while_it_waits_is_deleted() {
+    let cluster = Cluster::started(3);
+    let [holder, waiter, observer] = &cluster.members[..] else { panic!("three members") };
+    lease(holder, 1).await;
+    lease(holder, 2).await;
+    let held = lock(channel(holder).await, "l", 1).await.unwrap();
+    let campaign = || CampaignRequest { name: "l".into(), lease: 2, value: "v".into() };
+    let mut events = Events::of(observer, "l/2").await;
+
+    // Its client resets the call.
+    let waiting = tokio::spawn(lock(channel(waiter).await, "l", 2));
+    assert_eq!(events.next().await, EventType::Put, "the call waits with a key");
+    waiting.abort();
+    assert_eq!(events.next().await, EventType::Delete, "a reset");
+
+    let mut election = ElectionClient::new(channel(waiter).await);
+    let waiting = tokio::spawn(async move { election.campaign(campaign()).await });
+    assert_eq!(events.next().await, EventType::Put);
+    waiting.abort();
+    assert_eq!(events.next().await, EventType::Delete, "a reset campaign");
+
+    // Its deadline passes.
+    let mut request = Request::new(LockRequest { name: "l".into(), lease: 2 });
+    request.set_timeout(Duration::from_millis(500));
+    let status = LockClient::new(channel(waiter).await).lock(request).await.unwrap_err();
+    assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status:?}");
+    assert_eq!(events.next().await, EventType::Put);
+    assert_eq!(events.next().await, EventType::Delete, "a deadline");
+
+    // The next one does not wait for any of them.
+    let waiting = tokio::spawn(lock(channel(waiter).await, "l", 2));
+    assert_eq!(events.next().await, EventType::Put);
+    unlock(channel(observer).await, &held.key).await;
+    let next = timeout(PATIENCE, waiting).await.expect("in time").unwrap().unwrap();
+    assert_eq!(next.key, "l/2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_has_one_owner_whichever_members_are_asked() {
+    const CALLERS: i64 = 12;
+    const ROUNDS: i64 = 5;
+    let cluster = Cluster::started(3);
+    cluster.members[0].put("count", "0").await;
+    let mut callers = tokio::task::JoinSet::new();
+    for caller in 1..=CALLERS {
+        let member = &cluster.members[caller as usize % 3];
+        lease(member, caller).await;
+        let (channel, mut kv) = (channel(member).await, member.kv().await);
+        callers.spawn(async move {
+            for _ in 0..ROUNDS {
+                let held = lock(channel.clone(), "count", caller).await.unwrap();
+                // A lost update if another caller is here as well.
+                let read = kv.range(common::get("count")).await.unwrap().into_inner();
+                let count: i64 = std::str::from_utf8(&read.kvs[0].value).unwrap().parse().unwrap();
+                kv.put(common::put("count", &(count + 1).to_string())).await.unwrap();
+                unlock(channel.clone(), &held.key).await;
+            }
+        });
+    }
+    timeout(3 * PATIENCE, async { while callers.join_next().await.transpose().unwrap().is_some() {} })
+        .await
+        .expect("every caller gets its turns");
+    assert_eq!(cluster.members[1].get("count").await, Some((CALLERS * ROUNDS).to_string()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_stops_does_not_wait_for_calls_that_wait() {
+    let mut cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    lease(member, 1).await;
+    lease(member, 2).await;
+    lock(channel(member).await, "l", 1).await.unwrap();
+    let mut events = Events::of(member, "l/2").await;
+    let waiting = tokio::spawn(lock(channel(member).await, "l", 2));
+    assert_eq!(events.next().await, EventType::Put);
+    let mut election = ElectionClient::new(channel(member).await);
+    let mut observed = election.observe(LeaderRequest { name: "l".into() }).await.unwrap().into_inner();
+    assert_eq!(observed.message().await.unwrap().unwrap().kv.unwrap().key, "l/1");
+    let began = Instant::now();
+    cluster.members[0].running().terminate();
+    let status = waiting.await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert_eq!(observed.message().await.unwrap_err().code(), Code::Unavailable);
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?} until the calls ended");
+    cluster.members[0].kill();
+}
