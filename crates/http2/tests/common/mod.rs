@@ -109,6 +109,10 @@ pub fn separated(events: Vec<Event>) -> Vec<Event> {
                     separated.push(Event::Data { stream, bytes: body, end });
                 }
             }
+            Event::Data { stream, bytes, end: true } if bytes.is_empty() => match separated.last_mut() {
+                Some(Event::Request { stream: last, end, .. }) if *last == stream => *end = true,
+                _ => separated.push(Event::Data { stream, bytes, end: true }),
+            },
             event => separated.push(event),
         }
     }
