@@ -1,11 +1,13 @@
 //! The hub: streams, their watchers, and the delivery of events.
 //!
+//! ```text
 //!             ┌──────────────── outbox full: parked until it is half empty ───────────────┐
 //!             │                                                                           ▼
 //!   create ─▶ live ◀── at the hub's position ── lagging ◀── history is read in steps ── parked
 //!      │       ▲                                 ▲
 //!      │       └── joining, future: the hub's position reaches the first revision
 //!      └───────────────────────────────────────────── start revision in the past
+//! ```
 //!
 //! * The hub has one position: the last revision whose events all live watchers have in their outbox.
 //! * A live watcher has been sent every event up to that position.

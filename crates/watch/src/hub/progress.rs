@@ -36,7 +36,8 @@ impl Hub {
         for id in std::mem::take(&mut self.asked) {
             let Some(slot) = self.slot(id) else { continue };
             let stream = &mut self.streams[slot];
-            if stream.asked_at.is_some_and(|revision| revision > self.position) {
+            let Some(revision) = stream.asked_at else { continue };
+            if revision > self.position {
                 self.asked.push(id);
                 continue;
             }

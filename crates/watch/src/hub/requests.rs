@@ -55,8 +55,12 @@ impl Hub {
     /// Cancels a watcher. An unknown id is not answered.
     pub fn cancel(&mut self, stream: StreamId, watch_id: i64) {
         let Some(slot) = self.slot(stream) else { return };
-        let Some(watcher) = self.streams[slot].watchers.get(&watch_id) else { return };
-        self.remove_watcher(*watcher);
+        let Some(watcher) = self.streams[slot].watchers.get(&watch_id).copied() else { return };
+        if self.watchers[watcher].state != Standing::Live {
+            // It kept the answer back when the request came, and etcd does not give it later.
+            self.streams[slot].asked_at = None;
+        }
+        self.remove_watcher(watcher);
         let content = Content::Canceled { watch_id, compact_revision: 0 };
         self.push_answer(slot, self.store.revision(), content);
     }
