@@ -93,7 +93,10 @@ fn change(member: &mut Member, line: &str) -> Option<String> {
             }
         }
         "compact" => drop(member.compact(rest.parse().unwrap())),
-        "steps" => member.steps(1000),
+        "steps" => drop(member.steps(1000)),
+        "sweep" => {
+            return Some(member.steps(1000).map_or("waits".into(), |at| format!("removed below r{at}")));
+        }
         _ => return None,
     }
     Some(String::new())

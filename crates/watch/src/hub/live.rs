@@ -15,13 +15,18 @@ impl Hub {
     /// Reads the next events after the hub's position and delivers them.
     pub(super) fn deliver_new(&mut self) -> Result<()> {
         let revision = self.store.revision();
+        if self.watchers.len() == 0 {
+            (self.follower, self.position) = (None, revision);
+            return Ok(());
+        }
         if self.position >= revision {
             return Ok(());
         }
         if self.live + self.joining.len() + self.future.len() == 0 {
             return self.reach(revision);
         }
-        let changes = match self.follower.changes(self.limits.step_bytes) {
+        let follower = self.follower.as_mut().expect("a hub with watchers follows");
+        let changes = match follower.changes(self.limits.step_bytes) {
             Ok(changes) => changes,
             Err(Error::Compacted { compacted, .. }) => return self.lose(compacted),
             Err(error) => return Err(error),
@@ -45,10 +50,19 @@ impl Hub {
         self.reach(changes.through())
     }
 
+    /// Reads all events from here on. Without watchers before, nothing was missed.
+    pub(super) fn follow(&mut self) {
+        if self.follower.is_none() {
+            let follower = self.store.follow();
+            self.position = follower.next() - 1;
+            self.follower = Some(follower);
+        }
+    }
+
     /// All events up to `position` are delivered.
     fn reach(&mut self, position: i64) -> Result<()> {
         self.position = position;
-        self.follower.advance(position + 1);
+        self.follower.as_mut().expect("a hub with watchers follows").advance(position + 1);
         self.promote(position + 1, position);
         Ok(())
     }

@@ -23,6 +23,7 @@ impl Hub {
             Ok(watch_id) => watch_id,
             Err(reason) => return self.refuse(stream, reason),
         };
+        self.follow();
         let watcher = self.watchers.insert(Watcher {
             watch_id,
             next: 0,

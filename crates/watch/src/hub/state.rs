@@ -16,7 +16,8 @@ use crate::types::{Limits, Stats, StreamId};
 pub struct Hub {
     pub(super) store: Store,
     /// The reader of new events. Compactions wait for it, so that live watchers lose nothing.
-    pub(super) follower: Follower,
+    /// `None` while there is no watcher: a follower that is not read stops compactions from freeing space.
+    pub(super) follower: Option<Follower>,
     /// The last revision whose events all live watchers have in their outbox.
     pub(super) position: i64,
     pub(super) limits: Limits,
@@ -115,10 +116,9 @@ pub(super) enum Standing {
 impl Hub {
     /// A hub without streams. It delivers the events after the present revision of the store.
     pub fn new(store: Store, limits: Limits) -> Self {
-        let follower = store.follow();
         Hub {
-            position: follower.next() - 1,
-            follower,
+            position: store.revision(),
+            follower: None,
             store,
             limits,
             streams: Slab::default(),

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use api::etcdserverpb::WatchResponse;
 use bytes::{Buf, Bytes};
-use mvcc::{Applied, KeyRange, Maintainer, MemoryBackend, Options, Previous, Staging, Store, Writer};
+use mvcc::{
+    Applied, CompactProgress, KeyRange, Maintainer, MemoryBackend, Options, Previous, Staging, Store, Writer,
+};
 use prost::Message;
 use watch::{Encoder, Hub, Limits, StreamId};
 
@@ -67,12 +69,15 @@ impl Member {
         is_compacted
     }
 
-    /// Some steps of physical compaction.
-    pub fn steps(&mut self, count: usize) {
+    /// Some steps of physical compaction. Returns the revision of the last one that finished.
+    pub fn steps(&mut self, count: usize) -> Option<i64> {
         self.maintainer.persist().unwrap();
-        for _ in 0..count {
-            self.maintainer.compact_step(3).unwrap();
-        }
+        let steps = (0..count).map(|_| self.maintainer.compact_step(3).unwrap());
+        let finished = steps.filter_map(|step| match step {
+            CompactProgress::Finished { revision } => Some(revision),
+            CompactProgress::Idle | CompactProgress::More | CompactProgress::Waiting => None,
+        });
+        finished.last()
     }
 
     /// Replaces the state by the one of `source`.
