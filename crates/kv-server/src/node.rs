@@ -175,7 +175,6 @@ impl Running {
             machine,
             checkpoints.clone(),
             incoming.clone(),
-            watch_thread.watching(),
             Arc::clone(&metrics),
             Arc::clone(&anchored),
         );

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use super::checkpointer::Checkpoints;
 use super::lease_clock::Anchored;
 use super::received_snapshot::Incoming;
-use super::watching::Watching;
 use crate::metrics::Metrics;
 use crate::process::log::causes;
 
@@ -28,7 +27,6 @@ pub struct Apply {
     machine: StateMachine,
     checkpoints: Checkpoints,
     incoming: Incoming,
-    watching: Watching,
     metrics: Arc<Metrics>,
     /// Newest compaction that was reported to the store thread.
     compacted: i64,
@@ -42,12 +40,11 @@ impl Apply {
         machine: StateMachine,
         checkpoints: Checkpoints,
         incoming: Incoming,
-        watching: Watching,
         metrics: Arc<Metrics>,
         anchored: Arc<Anchored>,
     ) -> Apply {
         let (compacted, lease_clock) = (machine.store().compact_revision(), machine.lease_clock());
-        Apply { machine, checkpoints, incoming, watching, metrics, compacted, anchored, lease_clock }
+        Apply { machine, checkpoints, incoming, metrics, compacted, anchored, lease_clock }
     }
 
     /// Notes when a new lease clock was applied.
@@ -96,7 +93,6 @@ impl raft_node::StateMachine for Apply {
         if compacted != self.compacted {
             self.compacted = compacted;
             self.checkpoints.compaction_began();
-            self.watching.compaction_began();
         }
         self.note_lease_clock();
         self.checkpoints.entry_ended(pressure, at.index)

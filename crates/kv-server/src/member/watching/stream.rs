@@ -74,12 +74,6 @@ impl Watching {
         Ok(stream)
     }
 
-    /// A compaction was applied. It frees space when the hub has read on: a hub without watchers sleeps, and
-    /// its position keeps history. Wait-free.
-    pub(crate) fn compaction_began(&self) {
-        self.shared.waker.mail_arrived();
-    }
-
     /// Counters and sizes, of the end of the hub's last turn.
     pub(crate) fn stats(&self) -> Stats {
         *self.shared.stats.lock()
