@@ -6,13 +6,12 @@ mod common;
 use api::etcdserverpb::auth_client::AuthClient;
 use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::kv_client::KvClient;
-use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{
-    AlarmRequest, AuthEnableRequest, CompactionRequest, DefragmentRequest, LeaseGrantRequest,
-    MemberAddRequest, MemberListRequest, MoveLeaderRequest, PutRequest, RangeRequest, RequestOp,
-    SnapshotRequest, StatusRequest, TxnRequest,
+    AlarmRequest, AuthEnableRequest, CompactionRequest, DefragmentRequest, MemberAddRequest,
+    MemberListRequest, MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, SnapshotRequest,
+    StatusRequest, TxnRequest,
 };
 use api::health::HealthCheckRequest;
 use api::health::health_client::HealthClient;
@@ -74,8 +73,6 @@ fn with_metadata<T>(message: T, name: &'static str, value: &[u8]) -> Request<T> 
 async fn what_is_not_built_says_its_name() {
     let lone = Lone::started(&[]).await;
     let not_built = |name: &str| format!("{name} is not built yet in kv-server");
-    let answer = LeaseClient::new(lone.channel.clone()).lease_grant(LeaseGrantRequest::default()).await;
-    refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Lease/LeaseGrant"));
     let answer = AuthClient::new(lone.channel.clone()).auth_enable(AuthEnableRequest {}).await;
     refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Auth/AuthEnable"));
     let answer = ClusterClient::new(lone.channel.clone()).member_add(MemberAddRequest::default()).await;
