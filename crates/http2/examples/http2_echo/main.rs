@@ -1,6 +1,6 @@
 //! What HTTP/2 itself costs: servers that answer each call with the same 20 bytes of gRPC, on one thread.
 //!
-//! `cargo run --release -p http2 --example echo -- MODE 127.0.0.1:2379`, where MODE is
+//! `cargo run --release -p http2 --example http2_echo -- MODE 127.0.0.1:2379`, where MODE is
 //! - `http2`: this crate and its driver. It passes h2spec.
 //! - `h2`: the crate `h2`, all calls of a connection in one task.
 //! - `floor`: frames taken apart by hand, no checks. No server, but no server can cost less.

@@ -1,6 +1,6 @@
 //! Memory of idle watchers, time of one event to many watchers, and of history to a lagging one.
 //!
-//!   cargo run --release -p watch --example memory -- [STREAMS] [WATCHERS_PER_STREAM] [KEYS]
+//!   cargo run --release -p watch --example watchers -- [STREAMS] [WATCHERS_PER_STREAM] [KEYS]
 //!
 //! The default is 10,000 streams with 100 watchers each, on 1000 keys. Without clients and sockets: it is the
 //! hub and the encoder.
