@@ -10,6 +10,8 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 logs=${CARGO_TARGET_DIR:-target}/mutants
 mkdir -p "$logs"
+# What fails on a mutant is no regression to remember.
+export PROPTEST_DISABLE_FAILURE_PERSISTENCE=1
 
 share=0 shares=1 pattern=.
 case ${1:-} in
