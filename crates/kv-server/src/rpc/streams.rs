@@ -17,6 +17,12 @@ use crate::errors;
 use crate::member::Member;
 use crate::net::http2::{Replies, Requests, StreamMethods};
 
+/// Whether tonic's services answer a stream of requests on this path. A client renews a lease of an hour every
+/// twenty minutes, and the stream is idle in between.
+fn is_relayed(path: &str) -> bool {
+    path == "/etcdserverpb.Lease/LeaseKeepAlive"
+}
+
 /// Watch. Cheap to clone.
 #[derive(Clone)]
 pub struct Streams {
@@ -71,8 +77,8 @@ impl StreamMethods for Streams {
         Some(StreamCall { method, terms: Terms::of(&self.member, headers).map_err(Box::new) })
     }
 
-    fn is_relayed(&self, _path: &str) -> bool {
-        false
+    fn is_relayed(&self, path: &str) -> bool {
+        is_relayed(path)
     }
 
     async fn serve(&self, call: StreamCall, requests: Requests, replies: Replies) -> Status {
@@ -101,6 +107,23 @@ impl Streams {
     async fn method(&self, method: StreamMethod, requests: Requests, replies: Replies) -> Status {
         match method {
             StreamMethod::Watch => watch::serve(&self.member, requests, replies).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_streams_of_requests_may_be_idle_at_tonics_services() {
+        for (path, relayed) in [
+            ("/etcdserverpb.Lease/LeaseKeepAlive", true),
+            ("/etcdserverpb.Lease/LeaseGrant", false),
+            ("/etcdserverpb.KV/Put", false),
+            ("/etcdserverpb.KV/RangeStream", false),
+        ] {
+            assert_eq!(is_relayed(path), relayed, "{path}");
         }
     }
 }
