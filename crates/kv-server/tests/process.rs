@@ -7,7 +7,7 @@ mod common;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 
-use common::{Cluster, READY, free_ports, http, start};
+use common::{Cluster, READY, http, start};
 
 /// Arguments of a lone member in `data_dir`.
 fn lone(data_dir: &std::path::Path, client_port: u16, peer_port: u16) -> Vec<String> {
@@ -50,7 +50,7 @@ fn bad_command_lines_end_with_one_line_and_etcds_code() {
             "couldn't find local name \"y\" in the initial cluster configuration",
         ),
     ];
-    let ports = free_ports(1);
+    let ports = testkit::ports(1);
     let client = [
         format!("--listen-client-urls=http://127.0.0.1:{}", ports[0]),
         format!("--advertise-client-urls=http://127.0.0.1:{}", ports[0]),
@@ -72,7 +72,7 @@ fn a_port_in_use_is_named() {
     let held = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = held.local_addr().unwrap().port();
     let dir = tempfile::tempdir().unwrap();
-    let other = free_ports(1)[0];
+    let other = testkit::port();
     for (client, peer) in [(port, other), (other, port)] {
         let (code, said) = refused(&lone(&dir.path().join("d"), client, peer));
         assert_eq!(code, 1, "{said}");
@@ -88,7 +88,7 @@ fn a_port_in_use_is_named() {
 fn a_directory_of_somebody_else_is_refused() {
     let mut cluster = Cluster::started(1);
     let member = &mut cluster.members[0];
-    let ports = free_ports(2);
+    let ports = testkit::ports(2);
     let start_there = |extra: &[String]| {
         let mut arguments = lone(&member.data_dir, ports[0], ports[1]);
         arguments.extend_from_slice(extra);

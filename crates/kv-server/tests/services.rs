@@ -15,7 +15,7 @@ use api::etcdserverpb::{
 };
 use api::health::HealthCheckRequest;
 use api::health::health_client::HealthClient;
-use common::{Cluster, PATIENCE, Process, READY, free_ports, get, put, start};
+use common::{Cluster, PATIENCE, Process, READY, get, put, start};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
@@ -29,7 +29,7 @@ struct Lone {
 impl Lone {
     async fn started(flags: &[&str]) -> Lone {
         let data = tempfile::tempdir().expect("a directory can be made");
-        let ports = free_ports(2);
+        let ports = testkit::ports(2);
         let [client, peer] = [ports[0], ports[1]].map(|port| format!("http://127.0.0.1:{port}"));
         let mut arguments = vec![
             format!("--data-dir={}", data.path().join("d").display()),

@@ -10,7 +10,6 @@ use loadgen::{
     Code, Endpoint, Failure, Measurement, Observer, Order, Pace, Plan, Summary, Values, Workload, Writes,
 };
 use std::collections::{BTreeMap, HashSet};
-use std::net::TcpListener;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -222,8 +221,7 @@ fn one_dead_endpoint_of_two_leaves_the_run_going() {
 
 #[test]
 fn an_unreachable_endpoint_is_named() {
-    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let endpoint: Endpoint = unused.to_string().parse().unwrap();
+    let endpoint: Endpoint = format!("127.0.0.1:{}", testkit::port()).parse().unwrap();
     let Err(error) = Plan::new(endpoint.clone(), read(), 1).start() else { panic!("the port is unused") };
     let expected = format!("open the connections: endpoint {endpoint}: Connection refused (os error 111)");
     assert_eq!(error.to_string(), expected);

@@ -63,10 +63,9 @@ enum Security {
 impl Etcd {
     fn start(security: Security) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let scheme = if security == Security::Secured { "https" } else { "http" };
-        let (client, peer) =
-            (format!("{scheme}://127.0.0.1:{}", free()), format!("http://127.0.0.1:{}", free()));
+        let client = format!("{scheme}://127.0.0.1:{}", testkit::port());
+        let peer = format!("http://127.0.0.1:{}", testkit::port());
         let mut command = Command::new(bin("etcd"));
         command.current_dir(dir.path()).stdout(Stdio::null()).stderr(Stdio::null());
         command.args([
@@ -181,7 +180,7 @@ fn endpoints_of_no_cluster_or_of_two_are_refused_before_any_load() {
             let _ = stream.unwrap().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
         }
     });
-    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let unused = format!("127.0.0.1:{}", testkit::port());
     for (endpoints, reason) in [
         (format!("{first},{second}"), format!("endpoints {first} and {second} belong to different clusters")),
         (web.clone(), format!("endpoint {web}: speaks no gRPC")),

@@ -1,17 +1,14 @@
 //! Members as processes of their own: started, watched, talked to, killed.
 //!
-//! * Ports are asked of the kernel; a member that finds its port taken meanwhile fails its test with that
-//!   line.
-//! * A process is ended by its own handle, never by name, and none outlives its test.
+//! * Ports and processes are those of `testkit`: no other test takes a port, no process outlives its test.
 
 #![allow(dead_code, reason = "each test uses its part of the harness")]
 #![allow(clippy::unwrap_used, reason = "a harness that fails here fails its test")]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use api::etcdserverpb::kv_client::KvClient;
@@ -19,21 +16,9 @@ use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{HashKvRequest, PutRequest, RangeRequest, StatusRequest};
 use tonic::transport::{Channel, Endpoint};
 
+pub use testkit::process::{PATIENCE, Process};
+
 pub const READY: &str = "ready to serve client requests";
-/// Far above what a start or an election takes, even on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A process and everything it said.
-pub struct Process {
-    child: Child,
-    said: Arc<Said>,
-}
-
-#[derive(Default)]
-struct Said {
-    lines: Mutex<(Vec<String>, bool)>,
-    changed: Condvar,
-}
 
 /// The server that was built for this test.
 pub const SERVER: &str = env!("CARGO_BIN_EXE_kv-server");
@@ -45,118 +30,7 @@ pub fn start(arguments: &[&str]) -> Process {
 
 /// Starts `program`: a path, or an emulator with its arguments and then the path.
 pub fn start_program(program: &[String], arguments: &[&str]) -> Process {
-    let mut child = Command::new(&program[0])
-        .args(&program[1..])
-        .args(arguments)
-        .env_clear()
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary was built for this test");
-    let stderr = child.stderr.take().expect("stderr is piped");
-    let said = Arc::new(Said::default());
-    let heard = Arc::clone(&said);
-    std::thread::spawn(move || {
-        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-            heard.lines.lock().unwrap().0.push(line);
-            heard.changed.notify_all();
-        }
-        heard.lines.lock().unwrap().1 = true;
-        heard.changed.notify_all();
-    });
-    Process { child, said }
-}
-
-impl Process {
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Everything said so far.
-    pub fn said(&self) -> String {
-        self.said.lines.lock().unwrap().0.join("\n")
-    }
-
-    /// Waits until a line contains `text`; fails with everything that was said instead.
-    pub fn wait_for(&self, text: &str) {
-        self.wait_for_within(text, PATIENCE);
-    }
-
-    pub fn wait_for_within(&self, text: &str, patience: Duration) {
-        let deadline = Instant::now() + patience;
-        let mut lines = self.said.lines.lock().unwrap();
-        while !lines.0.iter().any(|line| line.contains(text)) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!lines.1 && !left.is_zero(), "never said {text:?}, but:\n{}", lines.0.join("\n"));
-            lines = self.said.changed.wait_timeout(lines, left).unwrap().0;
-        }
-    }
-
-    /// Waits for the end, and for the last line.
-    pub fn wait_end(mut self) -> (ExitStatus, String) {
-        let deadline = Instant::now() + PATIENCE;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "did not end:\n{}", self.said());
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let mut lines = self.said.lines.lock().unwrap();
-        while !lines.1 {
-            lines = self.said.changed.wait(lines).unwrap();
-        }
-        let text = lines.0.join("\n");
-        drop(lines);
-        (status, text)
-    }
-
-    /// SIGTERM: a polite request.
-    pub fn terminate(&self) {
-        self.signal(rustix::process::Signal::TERM);
-    }
-
-    /// SIGSTOP: the process stands still, its connections stay open.
-    pub fn pause(&self) {
-        self.signal(rustix::process::Signal::STOP);
-    }
-
-    /// SIGCONT: it goes on.
-    pub fn resume(&self) {
-        self.signal(rustix::process::Signal::CONT);
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).expect("a child has a pid");
-        rustix::process::kill_process(pid, signal).expect("the child lives");
-    }
-
-    /// SIGKILL: no last words.
-    pub fn kill(mut self) {
-        self.child.kill().expect("the child lives");
-        self.child.wait().expect("a killed child can be waited for");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let said = self.said();
-            let last: Vec<&str> = said.lines().rev().take(12).collect();
-            eprintln!("--- last words of process {}", self.pid());
-            last.iter().rev().for_each(|line| eprintln!("{line}"));
-        }
-        // Ended already is as good.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-/// Ports that were free a moment ago, all different.
-pub fn free_ports(count: usize) -> Vec<u16> {
-    let held: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+    Process::start(Command::new(&program[0]).args(&program[1..]).args(arguments).env_clear())
 }
 
 /// A member of a cluster on this machine, running or not.
@@ -213,10 +87,7 @@ impl Member {
     }
 
     pub fn endpoint(&self) -> Endpoint {
-        Endpoint::from_shared(format!("http://127.0.0.1:{}", self.client_port))
-            .unwrap()
-            .connect_timeout(Duration::from_secs(1))
-            .timeout(Duration::from_secs(10))
+        Endpoint::from_shared(format!("http://127.0.0.1:{}", self.client_port)).unwrap().timeout(PATIENCE)
     }
 
     pub async fn channel(&self) -> Channel {
@@ -287,7 +158,7 @@ pub struct Cluster {
 impl Cluster {
     pub fn new(size: usize) -> Cluster {
         let parent = tempfile::tempdir().unwrap();
-        let ports = free_ports(2 * size);
+        let ports = testkit::ports(2 * size);
         let initial_cluster: Vec<String> =
             (0..size).map(|at| format!("m{at}=http://127.0.0.1:{}", ports[2 * at + 1])).collect();
         let members = (0..size)

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -46,7 +45,7 @@ impl Server {
         let binary =
             std::env::var_os(OVERRIDE).unwrap_or_else(|| OsString::from(env!("CARGO_BIN_EXE_kv-server")));
         let data = tempfile::tempdir().map_err(|error| format!("make a data directory: {error}"))?;
-        let [client_port, peer_port] = free_ports();
+        let [client_port, peer_port] = [testkit::port(), testkit::port()];
         let client = format!("http://127.0.0.1:{client_port}");
         let peer = format!("http://127.0.0.1:{peer_port}");
         let mut process = Command::new(&binary)
@@ -106,10 +105,4 @@ fn await_ready(lines: &Receiver<String>) -> Result<(), String> {
         }
     };
     Err(format!("{why}; its last lines:\n{}", Vec::from(last).join("\n")))
-}
-
-fn free_ports() -> [u16; 2] {
-    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
-    [listen(), listen()]
-        .map(|listener| listener.local_addr().expect("a bound listener has an address").port())
 }

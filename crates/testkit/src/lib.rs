@@ -1,0 +1,9 @@
+//! What tests of whole processes share.
+//!
+//! A dev-dependency only: nothing that ships uses it. It knows no API, no flag and no other crate of ours.
+
+pub mod ports; // for servers, taken by no other test
+pub mod process; // started, awaited, signalled, killed
+
+pub use ports::{port, ports};
+pub use process::Process;

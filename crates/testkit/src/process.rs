@@ -1,0 +1,196 @@
+//! A process and every line that it wrote to standard error.
+//!
+//! * It is ended by its own handle, never by name, and does not outlive its value.
+//! * A test that fails shows the last lines. Nothing here panics while a lock is held or in `drop`.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Far above what a start or an election takes, also on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Lines that a failed test shows.
+const LINES_SHOWN: usize = 12;
+
+pub struct Process {
+    child: Child,
+    said: Arc<Said>,
+}
+
+#[derive(Default)]
+struct Said {
+    lines: Mutex<Lines>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Lines {
+    lines: Vec<String>,
+    ended: bool,
+}
+
+impl Said {
+    fn lock(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, line: String) {
+        self.lock().lines.push(line);
+        self.changed.notify_all();
+    }
+
+    fn end(&self) {
+        self.lock().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until `done` or the end of the output, for [`PATIENCE`] at most. Returns whether it is done.
+    fn wait(&self, done: impl Fn(&Lines) -> bool) -> bool {
+        let waiting = |lines: &mut Lines| !done(lines) && !lines.ended;
+        let waited = self.changed.wait_timeout_while(self.lock(), PATIENCE, waiting);
+        done(&waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+}
+
+impl Process {
+    /// Starts `command` and follows its standard error.
+    ///
+    /// # Panics
+    ///
+    /// If the program cannot be run.
+    pub fn start(command: &mut Command) -> Process {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("run {command:?}: {error}"));
+        let stderr = child.stderr.take().expect("stderr is piped");
+        let said = Arc::new(Said::default());
+        let heard = Arc::clone(&said);
+        // Reads to the end, so that the process never waits for room in its pipe.
+        std::thread::spawn(move || {
+            BufReader::new(stderr).lines().map_while(Result::ok).for_each(|line| heard.add(line));
+            heard.end();
+        });
+        Process { child, said }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything written so far.
+    pub fn said(&self) -> String {
+        self.said.lock().lines.join("\n")
+    }
+
+    /// Waits until a line contains `text`.
+    ///
+    /// # Panics
+    ///
+    /// If the output ends before, or [`PATIENCE`] does.
+    #[track_caller]
+    pub fn wait_for(&self, text: &str) {
+        let found = self.said.wait(|lines| lines.lines.iter().any(|line| line.contains(text)));
+        assert!(found, "never said {text:?}, but:\n{}", self.said());
+    }
+
+    /// Waits for the end of the process, and for its last line.
+    ///
+    /// # Panics
+    ///
+    /// If it has not ended after [`PATIENCE`].
+    #[track_caller]
+    pub fn wait_end(mut self) -> (ExitStatus, String) {
+        let deadline = Instant::now() + PATIENCE;
+        // Its output ends with it, unless it closes its standard error before.
+        self.said.wait(|lines| lines.ended);
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                return (status, self.said());
+            }
+            assert!(Instant::now() < deadline, "did not end:\n{}", self.said());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Panics
+    ///
+    /// If the process has ended and was waited for.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("a child that was not waited for has its pid");
+    }
+
+    /// SIGTERM: asks it to end.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// SIGSTOP: it stands still, its connections stay open.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// SIGCONT: it continues.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// SIGKILL, and waits for the end.
+    pub fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let lines = &self.said.lock().lines;
+            eprintln!("--- last lines of process {}", self.pid());
+            lines[lines.len().saturating_sub(LINES_SHOWN)..].iter().for_each(|line| eprintln!("{line}"));
+        }
+        // Fails only if it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    fn shell(script: &str) -> Process {
+        Process::start(Command::new("/bin/sh").args(["-c", script]))
+    }
+
+    #[test]
+    fn lines_are_awaited_and_kept_and_the_status_is_returned() {
+        let process = shell("echo one >&2; echo two >&2; exit 3");
+        process.wait_for("tw");
+        let (status, said) = process.wait_end();
+        assert_eq!((status.code(), said.as_str()), (Some(3), "one\ntwo"));
+    }
+
+    #[test]
+    fn a_line_that_never_comes_fails_the_test_with_the_others_and_ends_the_process() {
+        let process = shell("echo no >&2; exec 2>&-; exec sleep 600");
+        let pid = Pid::from_child(&process.child);
+        let failed = std::panic::catch_unwind(move || process.wait_for("ready")).expect_err("it fails");
+        let text = failed.downcast_ref::<String>().expect("a text");
+        assert_eq!(text, "never said \"ready\", but:\nno");
+        assert!(rustix::process::test_kill_process(pid).is_err(), "it is still there");
+    }
+
+    #[test]
+    fn a_signal_ends_it() {
+        let process = shell("echo up >&2; exec sleep 600");
+        process.wait_for("up");
+        process.terminate();
+        assert_eq!(process.wait_end().0.signal(), Some(Signal::TERM.as_raw()));
+    }
+}
