@@ -1,4 +1,4 @@
-//! The wire, behind one wall: everything generated from `proto/`, and etcd's error table.
+//! The wire, behind one wall: everything generated from `proto/`, the table of methods, and etcd's error table.
 //!
 //! * This crate is the only reader of `proto/`.
 //! * Module names are the protobuf package names, so that a path here reads like a name on the wire.
@@ -10,9 +10,11 @@
 mod code; // how a call can end
 mod error; // what etcd says when it refuses
 mod message_batch; // messages of a peer, decoded within a bound
+mod method; // the methods of etcd's API
 
 pub use code::CODE_NAMES;
 pub use error::Error;
+pub use method::{Kind, Method};
 
 /// Stored records and change events.
 pub mod mvccpb {

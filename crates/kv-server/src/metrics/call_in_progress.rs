@@ -2,32 +2,32 @@
 
 use std::sync::Arc;
 
+use api::Method;
 use tonic::Code;
 
-use super::calls::MethodId;
 use super::counters::Metrics;
 
 /// A call that has begun; its end is counted once, however it ends.
 pub struct CallInProgress {
     metrics: Arc<Metrics>,
-    id: MethodId,
+    method: Method,
     ended: bool,
 }
 
 impl CallInProgress {
-    pub fn begin(metrics: &Arc<Metrics>, id: MethodId) -> CallInProgress {
-        metrics.calls.started(id);
-        CallInProgress { metrics: Arc::clone(metrics), id, ended: false }
+    pub fn begin(metrics: &Arc<Metrics>, method: Method) -> CallInProgress {
+        metrics.calls.started(method);
+        CallInProgress { metrics: Arc::clone(metrics), method, ended: false }
     }
 
     /// One message of `bytes` went out.
     pub fn sent(&self, bytes: usize) {
-        self.metrics.calls.sent(self.id, bytes);
+        self.metrics.calls.sent(self.method, bytes);
     }
 
     pub fn end(&mut self, code: Code) {
         if !std::mem::replace(&mut self.ended, true) {
-            self.metrics.calls.handled(self.id, code);
+            self.metrics.calls.handled(self.method, code);
         }
     }
 }
@@ -46,12 +46,12 @@ mod tests {
     #[test]
     fn a_call_ends_once() {
         let metrics = Arc::new(Metrics::default());
-        let id = crate::metrics::CallMetrics::find("/etcdserverpb.KV/Put").unwrap();
-        let mut call = CallInProgress::begin(&metrics, id);
+        let method = Method::KvPut;
+        let mut call = CallInProgress::begin(&metrics, method);
         call.end(Code::Ok);
         drop(call);
-        drop(CallInProgress::begin(&metrics, id));
-        let row = &metrics.calls.rows[id.0];
+        drop(CallInProgress::begin(&metrics, method));
+        let row = &metrics.calls.rows[method.number()];
         let handled = |code: Code| row.handled[code as usize].load(Ordering::Relaxed);
         assert_eq!(
             (row.started.load(Ordering::Relaxed), handled(Code::Ok), handled(Code::Cancelled)),

@@ -1,17 +1,15 @@
 //! gRPC calls, counted by method and by how they ended.
 //!
-//! Every method has all its series from the start, as etcd's have: a rate over a series that appears with its
-//! first error would miss that error.
+//! A method has all its series from the start, as etcd's have: a rate over a series that appears with its first
+//! error would miss that error. Those of locks and elections appear with the first call, as etcd's do.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use api::CODE_NAMES;
+use api::{CODE_NAMES, Kind, Method};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use tonic::Code;
-
-use super::methods::METHODS;
 
 /// One row of counters per method.
 #[derive(Debug)]
@@ -29,13 +27,9 @@ pub(super) struct Row {
     sent: AtomicU64,
 }
 
-/// Index of a method's row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MethodId(pub(super) usize);
-
 impl Default for CallMetrics {
     fn default() -> Self {
-        let rows = METHODS.iter().map(|_| Row::default()).collect();
+        let rows = Method::ALL.iter().map(|_| Row::default()).collect();
         CallMetrics { rows, received_bytes: AtomicU64::new(0), sent_bytes: AtomicU64::new(0) }
     }
 }
@@ -45,35 +39,36 @@ fn add(counter: &AtomicU64, count: usize) {
 }
 
 impl CallMetrics {
-    pub(crate) fn find(path: &str) -> Option<MethodId> {
-        let (service, name) = path.strip_prefix('/')?.split_once('/')?;
-        METHODS.iter().position(|method| method.name == name && method.service == service).map(MethodId)
+    pub(crate) fn started(&self, method: Method) {
+        add(&self.rows[method.number()].started, 1);
     }
 
-    pub(crate) fn started(&self, id: MethodId) {
-        add(&self.rows[id.0].started, 1);
-    }
-
-    pub(crate) fn handled(&self, id: MethodId, code: Code) {
-        add(&self.rows[id.0].handled[code as usize], 1);
+    pub(crate) fn handled(&self, method: Method, code: Code) {
+        add(&self.rows[method.number()].handled[code as usize], 1);
     }
 
     /// One message of `bytes` came in.
-    pub(crate) fn received(&self, id: MethodId, bytes: usize) {
-        add(&self.rows[id.0].received, 1);
+    pub(crate) fn received(&self, method: Method, bytes: usize) {
+        add(&self.rows[method.number()].received, 1);
         add(&self.received_bytes, bytes);
     }
 
     /// One message of `bytes` went out.
-    pub(crate) fn sent(&self, id: MethodId, bytes: usize) {
-        add(&self.rows[id.0].sent, 1);
+    pub(crate) fn sent(&self, method: Method, bytes: usize) {
+        add(&self.rows[method.number()].sent, 1);
         add(&self.sent_bytes, bytes);
     }
 
     /// Bytes of messages went out, and so many messages began in them.
-    pub(crate) fn sent_many(&self, id: MethodId, messages: usize, bytes: usize) {
-        add(&self.rows[id.0].sent, messages);
+    pub(crate) fn sent_many(&self, method: Method, messages: usize, bytes: usize) {
+        add(&self.rows[method.number()].sent, messages);
         add(&self.sent_bytes, bytes);
+    }
+
+    /// The methods whose series are shown.
+    fn shown(&self) -> impl Iterator<Item = (Method, &Row)> {
+        let all = Method::ALL.iter().copied().zip(&self.rows);
+        all.filter(|(method, row)| is_shown_unused(*method) || row.started.load(Ordering::Relaxed) > 0)
     }
 
     /// Shows the rows.
@@ -98,21 +93,41 @@ impl CallMetrics {
         ];
         for (name, help, pick) in families {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (method, row) in METHODS.iter().zip(&self.rows) {
+            for (method, row) in self.shown() {
                 let counter = ConstCounter::new(pick(row).load(Ordering::Relaxed));
-                counter.encode(family.encode_family(&method.labels())?)?;
+                counter.encode(family.encode_family(&labels(method))?)?;
             }
         }
         let mut family =
             encoder.encode_descriptor("grpc_server_handled", "Calls ended", None, MetricType::Counter)?;
-        for (method, row) in METHODS.iter().zip(&self.rows) {
+        for (method, row) in self.shown() {
             for (code, counter) in CODE_NAMES.iter().zip(&row.handled) {
                 let counter = ConstCounter::new(counter.load(Ordering::Relaxed));
-                counter.encode(family.encode_family(&method.labels_with(code))?)?;
+                counter.encode(family.encode_family(&labels_with(method, code))?)?;
             }
         }
         Ok(())
     }
+}
+
+/// Whether etcd shows the series of a method that was never called.
+fn is_shown_unused(method: Method) -> bool {
+    !matches!(method.service(), "v3lockpb.Lock" | "v3electionpb.Election")
+}
+
+fn labels(method: Method) -> [(&'static str, &'static str); 3] {
+    let kind = match method.kind() {
+        Kind::Unary => "unary",
+        Kind::ClientStream => "client_stream",
+        Kind::ServerStream => "server_stream",
+        Kind::BidiStream => "bidi_stream",
+    };
+    [("grpc_type", kind), ("grpc_service", method.service()), ("grpc_method", method.name())]
+}
+
+fn labels_with(method: Method, code: &'static str) -> [(&'static str, &'static str); 4] {
+    let [kind, service, name] = labels(method);
+    [kind, service, name, ("grpc_code", code)]
 }
 
 #[cfg(test)]
@@ -120,11 +135,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_finds_its_method() {
-        let id = CallMetrics::find("/etcdserverpb.KV/Put").unwrap();
-        assert_eq!((METHODS[id.0].service, METHODS[id.0].name), ("etcdserverpb.KV", "Put"));
-        for path in ["/etcdserverpb.KV/Nothing", "etcdserverpb.KV/Put", "/", ""] {
-            assert_eq!(CallMetrics::find(path), None, "{path}");
-        }
+    fn locks_and_elections_are_shown_once_they_were_called() {
+        let metrics = CallMetrics::default();
+        let shown = |metrics: &CallMetrics| metrics.shown().count();
+        assert_eq!(shown(&metrics), 45);
+        metrics.started(Method::Lock);
+        metrics.started(Method::KvPut);
+        assert_eq!(shown(&metrics), 46);
     }
 }

@@ -15,7 +15,6 @@ mod labels; // labels of members
 
 mod calls; // gRPC calls by method and code
 mod disk; // what was written, and how long it took
-mod methods; // the table of methods
 mod snapshots; // whole stores between members
 mod under_way; // a gauge of what is under way
 
@@ -26,7 +25,6 @@ mod exposition; // the text that Prometheus reads
 mod process; // the process, as the operating system counts it
 
 pub(crate) use call_in_progress::CallInProgress;
-pub(crate) use calls::{CallMetrics, MethodId};
 pub(crate) use counters::Metrics;
 pub(crate) use disk::Purpose;
 pub(crate) use exposition::Exposition;

@@ -4,7 +4,7 @@
 //!   net/http2 ──hot unary──▶ Hot ───────────────────────┐
 //!      ├───messages both ways──▶ Streams ──▶ watch ─────┤
 //!      └───anything else──▶ Grpc ──▶ kv, lease, concurrency, maintenance, cluster, health ──▶ Member
-//!                              └──▶ unbuilt: names what is not there
+//!                              └──▶ methods: names what is not there
 //! ```
 //!
 //! Order of checks in every method, as clients see it by which error comes first: the message can be decoded,
@@ -22,10 +22,10 @@ mod health; // the health service
 mod kv; // the key space
 mod lease; // leases
 mod maintenance; // status, alarms, hashes, leadership
-mod unbuilt; // methods that are not built yet
 mod watch; // events of the key space
 
-mod routes; // which service answers
+mod methods; // what answers each method
+mod routes; // calls to tonic's services
 mod streams; // calls with messages both ways
 
 mod counted; // calls counted by method and code

@@ -18,7 +18,7 @@ use tonic::body::Body;
 use tonic::service::Routes;
 use tower::Service;
 
-use super::{cluster, concurrency, deadline, health, kv, lease, maintenance, unbuilt};
+use super::{cluster, concurrency, deadline, health, kv, lease, maintenance, methods};
 use crate::admission::ClientId;
 use crate::errors::{self, Reading};
 use crate::member::{LeaseService, Member};
@@ -75,11 +75,10 @@ impl Service<Request<Body>> for Grpc {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         request.extensions_mut().insert(self.client);
-        let path = request.uri().path();
-        if let Err(status) = unbuilt::check(path) {
-            return Box::pin(async move { Ok(status.into_http()) });
-        }
-        let reading = reading(path);
+        let reading = match methods::resolve(request.uri().path()) {
+            Ok(method) => methods::reading(method),
+            Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
+        };
         let deadline = match deadline::of(request.headers()) {
             Ok(deadline) => deadline,
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
@@ -94,16 +93,6 @@ impl Service<Request<Body>> for Grpc {
             let response = translated(response.headers(), reading).map_or(response, Status::into_http);
             Ok(response.map(|body| deadline::limited(body, deadline)))
         })
-    }
-}
-
-/// Methods that answer with a stream read their request as one message of a stream.
-fn reading(path: &str) -> Reading {
-    match path {
-        "/etcdserverpb.KV/RangeStream"
-        | "/etcdserverpb.Lease/LeaseKeepAlive"
-        | "/grpc.health.v1.Health/Watch" => Reading::Stream,
-        _ => Reading::Unary,
     }
 }
 

@@ -6,22 +6,17 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use api::Error;
+use api::{Error, Method};
 use http::HeaderMap;
 use tokio::time::Instant;
 use tonic::Status;
 
 use super::metadata::Known;
+use super::methods::{self, Serving, StreamMethod};
 use super::{deadline, guard, watch};
 use crate::errors;
 use crate::member::Member;
 use crate::net::http2::{Replies, Requests, StreamMethods};
-
-/// Whether tonic's services answer a stream of requests on this path. A client renews a lease of an hour every
-/// twenty minutes, and the stream is idle in between.
-fn is_relayed(path: &str) -> bool {
-    path == "/etcdserverpb.Lease/LeaseKeepAlive"
-}
 
 /// Watch. Cheap to clone.
 #[derive(Clone)]
@@ -41,11 +36,6 @@ pub struct StreamCall {
     method: StreamMethod,
     /// What its headers ask for, or why it is refused.
     terms: Result<Terms, Box<Status>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StreamMethod {
-    Watch,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,15 +60,13 @@ impl StreamMethods for Streams {
     type Call = StreamCall;
 
     fn find(&self, path: &str, headers: &HeaderMap) -> Option<StreamCall> {
-        let method = match path {
-            "/etcdserverpb.Watch/Watch" => StreamMethod::Watch,
-            _ => return None,
-        };
+        let Serving::Stream(method) = methods::serving(Method::of_path(path)?) else { return None };
         Some(StreamCall { method, terms: Terms::of(&self.member, headers).map_err(Box::new) })
     }
 
+    /// A client renews a lease of an hour every twenty minutes, and the stream is idle in between.
     fn is_relayed(&self, path: &str) -> bool {
-        is_relayed(path)
+        methods::is_relayed_stream(path)
     }
 
     async fn serve(&self, call: StreamCall, requests: Requests, replies: Replies) -> Status {
@@ -107,23 +95,6 @@ impl Streams {
     async fn method(&self, method: StreamMethod, requests: Requests, replies: Replies) -> Status {
         match method {
             StreamMethod::Watch => watch::serve(&self.member, requests, replies).await,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_streams_of_requests_may_be_idle_at_tonics_services() {
-        for (path, relayed) in [
-            ("/etcdserverpb.Lease/LeaseKeepAlive", true),
-            ("/etcdserverpb.Lease/LeaseGrant", false),
-            ("/etcdserverpb.KV/Put", false),
-            ("/etcdserverpb.KV/RangeStream", false),
-        ] {
-            assert_eq!(is_relayed(path), relayed, "{path}");
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use api::Method;
 use bytes::Bytes;
 use http::HeaderMap;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::admission::ClientId;
-use crate::metrics::{CallInProgress, CallMetrics, MethodId, Metrics};
+use crate::metrics::{CallInProgress, Metrics};
 use crate::net::client_port::PerConnection;
 use crate::net::http2::{Answer, HotMethods, LongAnswer, PREFIX_BYTES, Part, Room};
 
@@ -35,7 +36,7 @@ impl<H: PerConnection> PerConnection for CountedHot<H> {
 #[derive(Debug)]
 pub struct CountedCall<C> {
     inner: C,
-    id: MethodId,
+    method: Method,
 }
 
 impl<H: HotMethods + Sync> HotMethods for CountedHot<H> {
@@ -44,7 +45,7 @@ impl<H: HotMethods + Sync> HotMethods for CountedHot<H> {
 
     fn find(&self, path: &str, headers: &HeaderMap) -> Option<Self::Call> {
         let inner = self.inner.find(path, headers)?;
-        Some(CountedCall { inner, id: CallMetrics::find(path)? })
+        Some(CountedCall { inner, method: Method::of_path(path)? })
     }
 
     fn deadline(call: &Self::Call) -> Option<Instant> {
@@ -53,15 +54,15 @@ impl<H: HotMethods + Sync> HotMethods for CountedHot<H> {
 
     async fn call(
         &self,
-        CountedCall { inner, id }: Self::Call,
+        CountedCall { inner, method }: Self::Call,
         message: Bytes,
         room: Room<'_>,
     ) -> Result<Answer<Self::Long>, Status> {
-        let mut call = CallInProgress::begin(&self.metrics, id);
-        self.metrics.calls.received(id, message.len());
+        let mut call = CallInProgress::begin(&self.metrics, method);
+        self.metrics.calls.received(method, message.len());
         match self.inner.call(inner, message, room).await {
             Ok(Answer::Whole(bytes)) => {
-                self.metrics.calls.sent(id, bytes.len().saturating_sub(PREFIX_BYTES));
+                self.metrics.calls.sent(method, bytes.len().saturating_sub(PREFIX_BYTES));
                 call.end(Code::Ok);
                 Ok(Answer::Whole(bytes))
             }

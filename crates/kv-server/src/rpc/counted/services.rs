@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use api::Method;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::{Frame, SizeHint};
@@ -15,7 +16,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::admission::ClientId;
-use crate::metrics::{CallInProgress, CallMetrics, MethodId, Metrics};
+use crate::metrics::{CallInProgress, Metrics};
 use crate::net::client_port::PerConnection;
 use crate::net::http2::GrpcService;
 
@@ -48,12 +49,13 @@ impl<S: GrpcService> tower::Service<Request<Body>> for CountedServices<S> {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let Some(id) = CallMetrics::find(request.uri().path()) else {
+        let Some(method) = Method::of_path(request.uri().path()) else {
             return Box::pin(self.inner.call(request));
         };
-        let call = CallInProgress::begin(&self.metrics, id);
+        let call = CallInProgress::begin(&self.metrics, method);
         let metrics = Arc::clone(&self.metrics);
-        let request = request.map(|body| Body::new(Observed { body, observer: Incoming { metrics, id } }));
+        let request =
+            request.map(|body| Body::new(Observed { body, observer: Incoming { metrics, method } }));
         let answering = self.inner.call(request);
         Box::pin(async move { Ok(counted(answering.await?, call)) })
     }
@@ -82,12 +84,12 @@ trait FrameObserver: Send + Unpin + 'static {
 /// A request's messages: counted, nothing more.
 struct Incoming {
     metrics: Arc<Metrics>,
-    id: MethodId,
+    method: Method,
 }
 
 impl FrameObserver for Incoming {
     fn data(&mut self, bytes: usize) {
-        self.metrics.calls.received(self.id, bytes);
+        self.metrics.calls.received(self.method, bytes);
     }
 
     fn ended(&mut self, _code: Code) {} // The end of a request is not the end of its call.

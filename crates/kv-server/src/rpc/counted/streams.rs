@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use api::Method;
 use http::HeaderMap;
 use tonic::Status;
 
-use crate::metrics::{CallInProgress, CallMetrics, MethodId, Metrics};
+use crate::metrics::{CallInProgress, Metrics};
 use crate::net::http2::{MessageObserver, Replies, Requests, StreamMethods};
 
 /// Streams with their calls and messages counted.
@@ -25,7 +26,7 @@ impl<T> CountedStreams<T> {
 #[derive(Debug)]
 pub struct CountedCall<C> {
     inner: C,
-    id: MethodId,
+    method: Method,
 }
 
 impl<T: StreamMethods + Sync> StreamMethods for CountedStreams<T> {
@@ -33,7 +34,7 @@ impl<T: StreamMethods + Sync> StreamMethods for CountedStreams<T> {
 
     fn find(&self, path: &str, headers: &HeaderMap) -> Option<Self::Call> {
         let inner = self.inner.find(path, headers)?;
-        Some(CountedCall { inner, id: CallMetrics::find(path)? })
+        Some(CountedCall { inner, method: Method::of_path(path)? })
     }
 
     fn is_relayed(&self, path: &str) -> bool {
@@ -42,12 +43,12 @@ impl<T: StreamMethods + Sync> StreamMethods for CountedStreams<T> {
 
     async fn serve(
         &self,
-        CountedCall { inner, id }: Self::Call,
+        CountedCall { inner, method }: Self::Call,
         mut requests: Requests,
         mut replies: Replies,
     ) -> Status {
-        let mut call = CallInProgress::begin(&self.metrics, id);
-        let messages = Arc::new(Messages { metrics: Arc::clone(&self.metrics), id });
+        let mut call = CallInProgress::begin(&self.metrics, method);
+        let messages = Arc::new(Messages { metrics: Arc::clone(&self.metrics), method });
         requests.observed_by(Arc::clone(&messages) as Arc<dyn MessageObserver>);
         replies.observed_by(messages);
         let status = self.inner.serve(inner, requests, replies).await;
@@ -59,15 +60,15 @@ impl<T: StreamMethods + Sync> StreamMethods for CountedStreams<T> {
 /// The messages of one call.
 struct Messages {
     metrics: Arc<Metrics>,
-    id: MethodId,
+    method: Method,
 }
 
 impl MessageObserver for Messages {
     fn received(&self, bytes: usize) {
-        self.metrics.calls.received(self.id, bytes);
+        self.metrics.calls.received(self.method, bytes);
     }
 
     fn sent(&self, messages: usize, bytes: usize) {
-        self.metrics.calls.sent_many(self.id, messages, bytes);
+        self.metrics.calls.sent_many(self.method, messages, bytes);
     }
 }

@@ -3,8 +3,8 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use api::Error;
 use api::etcdserverpb::TxnRequest;
+use api::{Error, Method};
 use bytes::Bytes;
 use http::HeaderMap;
 use prost::Message;
@@ -22,6 +22,7 @@ use crate::member::Member;
 use crate::net::client_port::PerConnection;
 use crate::net::http2::{Answer, HotMethods, Room};
 use crate::rpc::metadata::Known;
+use crate::rpc::methods::{HotMethod, Serving, serving};
 use crate::rpc::{deadline, guard};
 
 /// Put, Range, Txn, DeleteRange. Cheap to clone: one per connection.
@@ -66,15 +67,6 @@ pub struct HotCall {
     metadata: Result<(), Error>,
 }
 
-/// Names one hot method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HotMethod {
-    Put,
-    Range,
-    Txn,
-    DeleteRange,
-}
-
 impl HotMethods for Hot {
     type Call = HotCall;
     type Long = LargeAnswer;
@@ -82,13 +74,7 @@ impl HotMethods for Hot {
     /// A compressed request goes to the services, which answer UNIMPLEMENTED and name the encodings they
     /// accept.
     fn find(&self, path: &str, headers: &HeaderMap) -> Option<HotCall> {
-        let method = match path {
-            "/etcdserverpb.KV/Put" => HotMethod::Put,
-            "/etcdserverpb.KV/Range" => HotMethod::Range,
-            "/etcdserverpb.KV/Txn" => HotMethod::Txn,
-            "/etcdserverpb.KV/DeleteRange" => HotMethod::DeleteRange,
-            _ => return None,
-        };
+        let Serving::Hot(method) = serving(Method::of_path(path)?) else { return None };
         let known = Known::of(headers);
         if known.encoding.is_some_and(|encoding| encoding != "identity") {
             return None;
