@@ -23,7 +23,8 @@
         feature = "mutant-opened-unsynced",
         feature = "mutant-split-revision",
         feature = "mutant-late-previous",
-        feature = "mutant-unpinned-follower"
+        feature = "mutant-unpinned-follower",
+        feature = "mutant-kept-attachment"
     )
 ))]
 compile_error!("a mutant contains a bug on purpose: it needs debug assertions and is never released");

@@ -18,7 +18,11 @@
         feature = "mutant-local-refusal",
         feature = "mutant-revoke-in-two-revisions",
         feature = "mutant-deposed-leader-renews",
-        feature = "mutant-expiry-without-grace"
+        feature = "mutant-expiry-without-grace",
+        feature = "mutant-unchecked-expiry",
+        feature = "mutant-own-lease-clock",
+        feature = "mutant-unconfirmed-renewals",
+        feature = "mutant-leases-kept-at-install"
     )
 ))]
 compile_error!("a mutant contains a bug on purpose: it needs debug assertions and is never released");
@@ -29,6 +33,7 @@ mod outcome; // results of commands
 
 mod alarms; // conditions that stop writes
 mod lease; // leases of keys
+mod lease_leader; // what the leader decides about leases, without a clock
 mod members; // members of the cluster
 
 mod kv; // etcd's KV requests
@@ -44,6 +49,10 @@ pub use brief::is_brief;
 pub use failure::{Failure, Fatal};
 pub use kv::{LargeRange, RangeStream, keys_read, range, read_txn, validate};
 pub use lease::{Lease, LeaseTable, RENEWAL_GRACE_MS, TTL_MAX, list as leases};
+pub use lease_leader::{
+    Anchor, LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, Renewed, TurnWork, Turns,
+    remaining,
+};
 pub use machine::StateMachine;
 pub use members::{Genesis, list as members};
 pub use outcome::{Answer, Outcome, Response};

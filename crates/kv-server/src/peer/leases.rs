@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::peer::{LeaseAnswer, LeaseAnswers, LeaseQuestions};
+use state_machine::Remaining;
 use tokio::sync::Mutex;
 use tonic::{Code, Status};
 
 use super::context::Context;
 use super::link::{Client, dial};
-use crate::member::{Answers, LeaderLink, LeaseError, LeaseQuestion, Remaining};
+use crate::member::{Answers, LeaderLink, LeaseError, LeaseQuestion};
 
 /// Ids in one question. An answer takes at most 22 bytes for each.
 const IDS_MAX: usize = 2_048;

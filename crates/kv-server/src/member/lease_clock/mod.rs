@@ -10,14 +10,12 @@
 //!   ([`Anchored`]). So a deadline comes no earlier on a new leader.
 //! * A renewal is answered after the leader has recorded it, or has confirmed its leadership while a recorded
 //!   renewal covers it.
-//! * What the leader holds for a lease besides the replicated state is its id in a queue.
-//! * Apply decides whether a lease is expired. A mistake here delays it at most.
+//! * What the leader decides, without tasks and clocks, is in `state_machine::{Turns, RenewalBatch}`.
 //!
 //! See docs/decisions/0040.
 
 mod anchor; // the lease clock of this member
 mod error; // why a lease request was not answered
-mod expiry; // which leases are due, without a clock
 
 mod leader; // what only the leader does
 mod run; // the leader's turns
@@ -25,6 +23,6 @@ mod service; // what the services call: batches, and the way to the leader
 
 pub(crate) use anchor::Anchored;
 pub(crate) use error::LeaseError;
-pub(crate) use leader::{LeaderLeases, Remaining};
+pub(crate) use leader::LeaderLeases;
 pub(crate) use run::run;
 pub(crate) use service::{Answers, LeaderLink, LeaseQuestion, LeaseService, answer_here};

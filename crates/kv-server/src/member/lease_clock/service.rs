@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
+use state_machine::Remaining;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::error::LeaseError;
-use super::leader::{LeaderLeases, Remaining};
+use super::leader::LeaderLeases;
 use crate::process::shutdown::Stop;
 
 /// Renewals in one batch: its answer takes at most 10 bytes for each.

@@ -1,6 +1,6 @@
+use crate::command::{self, Kind, LeaseRenew};
+use crate::{Answer, Genesis, StateMachine};
 use mvcc::{Applied, MemoryBackend, Options};
-use state_machine::command::{self, Kind, LeaseRenew};
-use state_machine::{Answer, Genesis, StateMachine};
 
 use api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest};
 

@@ -19,7 +19,7 @@
 
 use std::collections::BTreeMap;
 
-use state_machine::{Lease, LeaseTable, RENEWAL_GRACE_MS};
+use crate::lease::{Lease, LeaseTable, RENEWAL_GRACE_MS};
 
 /// Width of a bucket. A lease expires at most this much late because of it.
 const BUCKET_MS: i64 = 128;

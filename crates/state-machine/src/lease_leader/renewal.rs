@@ -1,0 +1,179 @@
+//! How the leader answers renewals and questions about the remaining time.
+//!
+//! Invariants:
+//! - A renewal is answered from memory only if a recorded one covers it, and after a read index has confirmed
+//!   that no other member leads.
+//! - A lease whose time is over is not renewed, whether or not it is revoked in time.
+
+use crate::lease::{Lease, LeaseTable};
+
+/// Ids that are looked up under one hold of the table's lock.
+const LOOKED_UP: usize = 256;
+
+/// How long a lease still has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remaining {
+    /// Seconds, cut to an integer; -1 if there is no such lease.
+    pub ttl: i64,
+    pub granted_ttl: i64,
+}
+
+/// How long each lease still has at `now`, by the leader's clock. The caller has confirmed that it leads.
+pub fn remaining(table: &LeaseTable, ids: &[i64], now: i64) -> Vec<Remaining> {
+    look_up(table, ids).into_iter().map(|lease| remaining_of(lease, now)).collect()
+}
+
+fn remaining_of(lease: Option<Lease>, now: i64) -> Remaining {
+    let Some(lease) = lease else { return Remaining { ttl: -1, granted_ttl: 0 } };
+    // A lease that is not recorded yet was granted a moment ago.
+    let left = lease.deadline.map_or(lease.ttl * 1000 - 1, |deadline| deadline - now);
+    Remaining { ttl: left / 1000, granted_ttl: lease.ttl }
+}
+
+/// What the leader does with a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Renewal {
+    /// There is no such lease, as far as this member has applied.
+    Unknown,
+    /// A recorded renewal covers it.
+    Covered(i64),
+    Record,
+    /// Its time is over; it is answered when it is revoked.
+    Expired,
+}
+
+fn judge(lease: Option<Lease>, now: i64) -> Renewal {
+    match lease {
+        None => Renewal::Unknown,
+        Some(lease) if lease.is_expired(now) => Renewal::Expired,
+        Some(lease) if lease.is_renewed_at(now) => Renewal::Covered(lease.ttl),
+        Some(_) => Renewal::Record,
+    }
+}
+
+/// Renewals that are answered together.
+///
+/// The caller records [`RenewalBatch::to_record`] and confirms its leadership if [`RenewalBatch::must_confirm`]. When
+/// both are done it waits a bounded time until [`RenewalBatch::expired`] are revoked, takes the answers, and records
+/// those that came late before it sends the answers.
+#[derive(Debug)]
+pub struct RenewalBatch {
+    ids: Vec<i64>,
+    /// For each id.
+    judged: Vec<Renewal>,
+}
+
+/// The answers to a batch.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Renewed {
+    /// The TTL of each lease, or 0 if there is no such lease.
+    pub ttls: Vec<i64>,
+    /// Leases that were granted, or became visible here, after the batch was judged: to be recorded.
+    pub late: Vec<i64>,
+}
+
+impl RenewalBatch {
+    /// Renewals of `ids` that arrived before `now`.
+    pub fn new(table: &LeaseTable, ids: Vec<i64>, now: i64) -> RenewalBatch {
+        let judged = look_up(table, &ids).into_iter().map(|lease| judge(lease, now)).collect();
+        RenewalBatch { ids, judged }
+    }
+
+    /// Leases that have their full TTL from the time of this batch on.
+    pub fn to_record(&self) -> Vec<i64> {
+        self.ids_that_are(Renewal::Record)
+    }
+
+    /// Whether the answers need a confirmation of the leadership besides the record.
+    pub fn must_confirm(&self) -> bool {
+        !cfg!(feature = "mutant-unconfirmed-renewals")
+            && self.judged.iter().any(|judged| *judged != Renewal::Record)
+    }
+
+    /// Leases whose time is over.
+    pub fn expired(&self) -> Vec<i64> {
+        self.ids_that_are(Renewal::Expired)
+    }
+
+    fn ids_that_are(&self, wanted: Renewal) -> Vec<i64> {
+        let judged = self.ids.iter().zip(&self.judged);
+        judged.filter(|(_, judged)| **judged == wanted).map(|(id, _)| *id).collect()
+    }
+
+    /// The answers as of now: unknown ids may have been applied since, and a recorded one may have been revoked.
+    pub fn answers(&self, table: &LeaseTable) -> Renewed {
+        let mut renewed = Renewed::default();
+        for ((id, judged), lease) in self.ids.iter().zip(&self.judged).zip(look_up(table, &self.ids)) {
+            renewed.ttls.push(match (judged, lease) {
+                (Renewal::Covered(ttl), Some(_)) => *ttl,
+                (Renewal::Record, Some(lease)) => lease.ttl,
+                (Renewal::Unknown, Some(lease)) => {
+                    renewed.late.push(*id);
+                    lease.ttl
+                }
+                (Renewal::Expired, Some(_)) | (_, None) => 0,
+            });
+        }
+        renewed
+    }
+}
+
+fn look_up(table: &LeaseTable, ids: &[i64]) -> Vec<Option<Lease>> {
+    ids.chunks(LOOKED_UP).flat_map(|ids| table.get_all(ids)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renewal_is_recorded_unless_a_recorded_one_covers_it() {
+        let lease = |deadline| Some(Lease { ttl: 10, deadline });
+        for (lease, now, expected) in [
+            (None, 5_000, Renewal::Unknown),
+            (lease(None), 5_000, Renewal::Record),
+            // Recorded at 5000.
+            (lease(Some(15_000)), 5_000, Renewal::Covered(10)),
+            (lease(Some(15_000)), 5_500, Renewal::Covered(10)),
+            (lease(Some(15_000)), 5_501, Renewal::Record),
+            (lease(Some(15_000)), 15_499, Renewal::Record),
+            (lease(Some(15_000)), 15_500, Renewal::Expired),
+            // A clock that is behind the one that recorded it.
+            (lease(Some(15_000)), 4_000, Renewal::Covered(10)),
+        ] {
+            assert_eq!(judge(lease, now), expected, "{lease:?} at {now}");
+        }
+    }
+
+    #[test]
+    fn what_is_answered_from_memory_is_covered_until_the_promised_end() {
+        for (ttl, recorded) in [(2, 0), (10, 5_000), (3600, 77)] {
+            let lease = Lease { ttl, deadline: Some(recorded + ttl * 1000) };
+            for now in recorded..recorded + 600 {
+                if judge(Some(lease), now) == Renewal::Covered(ttl) {
+                    let last_alive = now + ttl * 1000 - 1;
+                    assert!(
+                        !lease.is_expired(last_alive),
+                        "{ttl} s, recorded at {recorded}, renewed at {now}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn remaining_seconds_are_cut() {
+        let lease = |deadline| Some(Lease { ttl: 10, deadline });
+        for (lease, now, ttl, granted_ttl) in [
+            (None, 0, -1, 0),
+            (lease(None), 5_000, 9, 10),
+            (lease(Some(15_000)), 5_000, 10, 10),
+            (lease(Some(15_000)), 5_001, 9, 10),
+            (lease(Some(15_000)), 14_001, 0, 10),
+            (lease(Some(15_000)), 15_400, 0, 10),
+            (lease(Some(15_000)), 17_000, -2, 10),
+        ] {
+            assert_eq!(remaining_of(lease, now), Remaining { ttl, granted_ttl }, "{lease:?} at {now}");
+        }
+    }
+}
