@@ -20,7 +20,8 @@ case $1 in
         shift
         ;;
 esac
-[[ $# -gt 0 ]] || set -- wal_reader block_reader snapshot_stream peer_message client_request apply_command http2_connection
+[[ $# -gt 0 ]] || set -- wal_reader block_reader snapshot_stream peer_message client_request apply_command http2_connection \
+    bbolt_reader
 
 host=$(rustc -vV | sed -n 's/^host: //p')
 export CARGO_TARGET_DIR=$PWD/target

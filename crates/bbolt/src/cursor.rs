@@ -1,0 +1,156 @@
+//! All keys of a bucket, in order.
+//!
+//! * Keys ascend strictly, over pages as well. A key is not before the key that its branch has for its page,
+//!   nor at or after the branch's next key: otherwise a search in bbolt would not find it.
+//! * The pages that were read are counted. A walk that has read more pages than the file has is in a cycle, or
+//!   has read a page twice: it ends with an error.
+//! * Memory: one page for each level, the buffers of pages that were left, and a key.
+
+use crate::error::{Error, Result};
+use crate::page::{Extent, Page, PageKind};
+use crate::source::Source;
+
+/// Levels of a tree. A branch has two children or more, so a valid tree of 2^32 pages has 32.
+const LEVELS_MAX: usize = 32;
+
+/// Keys and values of one bucket.
+pub struct Cursor<'s, S>(Walk<'s, S>);
+
+impl<'s, S: Source> Cursor<'s, S> {
+    pub(crate) fn new(walk: Walk<'s, S>) -> Self {
+        Cursor(walk)
+    }
+
+    /// The next key and its value; `None` after the last one. Not to be called after an error.
+    pub fn next_pair(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        match self.0.next_pair()? {
+            Some((page, _, _, true)) => Err(Error::page(page, "a bucket inside of a bucket")),
+            Some((_, key, value, false)) => Ok(Some((key, value))),
+            None => Ok(None),
+        }
+    }
+}
+
+/// A walk over one tree.
+pub(crate) struct Walk<'s, S> {
+    source: &'s S,
+    extent: Extent,
+    /// Branches on the way to the leaf, each with the number of its next child and the end of its keys.
+    branches: Vec<Level>,
+    leaf: Option<Page>,
+    /// The next pair of the leaf.
+    next: usize,
+    /// The smallest key that the leaf may have, and the smallest that it may not have.
+    from: Vec<u8>,
+    before: Option<Vec<u8>>,
+    /// The last key that was returned.
+    last: Vec<u8>,
+    pages_read: u64,
+}
+
+struct Level {
+    page: Page,
+    next: usize,
+    before: Option<Vec<u8>>,
+}
+
+/// A page, key, value, and whether the value is a bucket.
+type Found<'w> = (u64, &'w [u8], &'w [u8], bool);
+
+impl<'s, S: Source> Walk<'s, S> {
+    /// A walk over the tree below `root`.
+    pub fn new(source: &'s S, extent: Extent, root: u64) -> Result<Self> {
+        let mut walk = Self::empty(source, extent);
+        walk.descend(root, Vec::new(), None)?;
+        Ok(walk)
+    }
+
+    /// A walk over one leaf.
+    pub fn inline(source: &'s S, extent: Extent, leaf: Page) -> Self {
+        Walk { leaf: Some(leaf), ..Self::empty(source, extent) }
+    }
+
+    fn empty(source: &'s S, extent: Extent) -> Self {
+        let (branches, from, last) = (Vec::new(), Vec::new(), Vec::new());
+        Walk { source, extent, branches, leaf: None, next: 0, from, before: None, last, pages_read: 0 }
+    }
+
+    /// The next pair.
+    pub fn next_pair(&mut self) -> Result<Option<Found<'_>>> {
+        while self.leaf.as_ref().is_none_or(|leaf| self.next == leaf.count) {
+            if !self.advance()? {
+                return Ok(None);
+            }
+        }
+        let leaf = self.leaf.as_ref().expect("advanced to a leaf");
+        let (key, value, is_bucket) = leaf.pair(self.next)?;
+        // The branch's keys bound the leaf; all keys before this one bound it as well.
+        let is_ordered = (self.last.is_empty() || self.last.as_slice() < key)
+            && self.from.as_slice() <= key
+            && self.before.as_ref().is_none_or(|before| key < before.as_slice());
+        if !is_ordered {
+            return Err(Error::page(leaf.id, "keys do not ascend"));
+        }
+        self.last.clear();
+        self.last.extend_from_slice(key);
+        self.next += 1;
+        Ok(Some((leaf.id, key, value, is_bucket)))
+    }
+
+    /// Goes to the next leaf; false if there is none.
+    fn advance(&mut self) -> Result<bool> {
+        while let Some(level) = self.branches.last_mut() {
+            if level.next == level.page.count {
+                self.branches.pop();
+                continue;
+            }
+            let (key, child) = level.page.child(level.next)?;
+            let key = key.to_vec();
+            level.next += 1;
+            let before = match level.next < level.page.count {
+                true => Some(level.page.child(level.next)?.0.to_vec()),
+                false => level.before.clone(),
+            };
+            if before.as_ref().is_some_and(|before| *before <= key) {
+                return Err(Error::page(level.page.id, "keys do not ascend"));
+            }
+            self.descend(child, key, before)?;
+            return Ok(true);
+        }
+        self.leaf = None;
+        Ok(false)
+    }
+
+    /// Goes down to the first leaf below `id`, whose keys are in `from..before`.
+    fn descend(&mut self, mut id: u64, mut from: Vec<u8>, mut before: Option<Vec<u8>>) -> Result<()> {
+        let mut buffer = self.leaf.take().map(Page::into_buffer).unwrap_or_default();
+        loop {
+            let page = Page::read(self.source, self.extent, id, std::mem::take(&mut buffer))?;
+            self.pages_read += page.pages;
+            if self.pages_read > self.extent.pages {
+                return Err(Error::page(id, "reached twice"));
+            }
+            if page.kind == PageKind::Leaf {
+                (self.leaf, self.next, self.from, self.before) = (Some(page), 0, from, before);
+                return Ok(());
+            }
+            if self.branches.len() == LEVELS_MAX {
+                return Err(Error::page(id, "too many levels of branches"));
+            }
+            let (key, child) = page.child(0)?;
+            if key < from.as_slice() {
+                return Err(Error::page(id, "keys do not ascend"));
+            }
+            let first = key.to_vec();
+            let next = match page.count > 1 {
+                true => Some(page.child(1)?.0.to_vec()),
+                false => before.clone(),
+            };
+            if next.as_ref().is_some_and(|next| *next <= first) {
+                return Err(Error::page(id, "keys do not ascend"));
+            }
+            self.branches.push(Level { page, next: 1, before });
+            (id, from, before) = (child, first, next);
+        }
+    }
+}

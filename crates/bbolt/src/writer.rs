@@ -1,0 +1,140 @@
+//! Plan, then write.
+
+use crate::format::{BUCKET_BYTES, FREELIST, META, META_PAGES, Meta, PAGE_BYTES, PageHeader};
+use crate::tree::{Kind, Pages, Tree, Value};
+
+/// The layout of a file that is about to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pages: u64,
+    root: u64,
+}
+
+impl Plan {
+    /// Bytes of the file.
+    pub fn bytes(&self) -> u64 {
+        self.pages * PAGE_BYTES as u64
+    }
+}
+
+/// The page of the freelist, which is empty.
+const FREELIST_PAGE: u64 = META_PAGES;
+const FIRST_PAGE: u64 = FREELIST_PAGE + 1;
+
+/// What planning and writing have in common.
+struct Buckets {
+    pages: Pages,
+    /// Names and root pages of the buckets that are complete.
+    complete: Vec<(Vec<u8>, u64)>,
+    open: Option<(Vec<u8>, Tree)>,
+}
+
+impl Buckets {
+    fn new(out: Option<Vec<u8>>) -> Self {
+        Buckets { pages: Pages { next: FIRST_PAGE, out }, complete: Vec::new(), open: None }
+    }
+
+    fn begin(&mut self, name: &[u8]) {
+        self.close();
+        assert!(self.complete.last().is_none_or(|(last, _)| last.as_slice() < name), "buckets ascend");
+        self.open = Some((name.to_vec(), Tree::default()));
+    }
+
+    fn add(&mut self, key: &[u8], value: Value<'_>) {
+        let (_, tree) = self.open.as_mut().expect("a bucket is begun before its keys");
+        tree.add(&mut self.pages, key, value, Kind::Plain);
+    }
+
+    fn close(&mut self) {
+        if let Some((name, tree)) = self.open.take() {
+            let root = tree.finish(&mut self.pages);
+            self.complete.push((name, root));
+        }
+    }
+
+    /// Writes the root bucket.
+    fn finish(&mut self) -> Plan {
+        self.close();
+        let mut root = Tree::default();
+        for (name, page) in &self.complete {
+            let mut value = [0; BUCKET_BYTES]; // The second half is a sequence, which etcd does not use.
+            value[..8].copy_from_slice(&page.to_le_bytes());
+            root.add(&mut self.pages, name, Value::Bytes(&value), Kind::Bucket);
+        }
+        let root = root.finish(&mut self.pages);
+        Plan { pages: self.pages.next, root }
+    }
+}
+
+/// Computes the layout of a file from keys and lengths of values.
+pub struct Planner(Buckets);
+
+impl Default for Planner {
+    fn default() -> Self {
+        Planner(Buckets::new(None))
+    }
+}
+
+impl Planner {
+    /// Begins the next bucket. Buckets ascend by name.
+    pub fn begin_bucket(&mut self, name: &[u8]) {
+        self.0.begin(name);
+    }
+
+    /// Adds the next key of the bucket. Keys ascend.
+    pub fn add(&mut self, key: &[u8], value_bytes: usize) {
+        self.0.add(key, Value::Length(value_bytes));
+    }
+
+    pub fn finish(mut self) -> Plan {
+        self.0.finish()
+    }
+}
+
+/// Writes the file that was planned, in the order of its bytes.
+pub struct Writer {
+    plan: Plan,
+    buckets: Buckets,
+}
+
+impl Writer {
+    pub fn new(plan: Plan) -> Self {
+        let mut out = Vec::new();
+        for page in 0..META_PAGES {
+            PageHeader { id: page, flags: META, count: 0, overflow: 0 }.write(&mut out);
+            let (root, pages) = (plan.root, plan.pages);
+            let page_bytes = PAGE_BYTES as u32;
+            Meta { page_bytes, root, freelist: FREELIST_PAGE, pages, txid: page }.write(&mut out);
+            out.resize((page as usize + 1) * PAGE_BYTES, 0);
+        }
+        PageHeader { id: FREELIST_PAGE, flags: FREELIST, count: 0, overflow: 0 }.write(&mut out);
+        out.resize(FIRST_PAGE as usize * PAGE_BYTES, 0);
+        Writer { plan, buckets: Buckets::new(Some(out)) }
+    }
+
+    /// As [`Planner::begin_bucket`].
+    pub fn begin_bucket(&mut self, name: &[u8]) {
+        self.buckets.begin(name);
+    }
+
+    /// As [`Planner::add`].
+    pub fn add(&mut self, key: &[u8], value: &[u8]) {
+        self.buckets.add(key, Value::Bytes(value));
+    }
+
+    /// Writes the rest. What is not taken is still there.
+    pub fn finish(&mut self) {
+        let written = self.buckets.finish();
+        assert_eq!(written, self.plan, "the same keys and lengths were planned");
+    }
+
+    /// Bytes that are not taken.
+    pub fn pending(&self) -> usize {
+        self.buckets.pages.out.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Takes the next bytes of the file: all that are pending.
+    pub fn take(&mut self) -> Vec<u8> {
+        self.buckets.pages.out.replace(Vec::new()).unwrap_or_default()
+    }
+}
