@@ -1,4 +1,4 @@
-//! Golden scripts of the store, in `scripts/`. `common/golden.rs` describes the files.
+//! Golden scripts of the store, in `scripts/`. `testkit::golden` describes the files.
 //!
 //! One line is one command. Changes are requests with a revision of their own, unless they are in one
 //! `request`:
@@ -21,7 +21,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use bytes::Bytes;
-use common::golden;
 use mvcc::{
     CompactProgress, Error, Fetch, KeyRange, KeyValue, KeyValueRef, Maintainer, MemoryBackend, Options,
     PinnedRange, Previous, RangeOptions, RangeResult, RevisionWriter, Staged, Staging, Store, Writer,
@@ -29,7 +28,7 @@ use mvcc::{
 
 #[test]
 fn scripts_give_their_output() {
-    golden::run_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts"), || {
+    testkit::golden::run_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts"), || {
         let mut script = Script::default();
         move |line| script.command(line).unwrap_or_else(|error| format!("error: {error}"))
     });

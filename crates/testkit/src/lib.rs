@@ -1,7 +1,8 @@
-//! What tests of whole processes share.
+//! What tests share.
 //!
 //! A dev-dependency only: nothing that ships uses it. It knows no API, no flag and no other crate of ours.
 
+pub mod golden; // scripts of commands and their output
 pub mod ports; // for servers, taken by no other test
 pub mod process; // started, awaited, signalled, killed
 

@@ -1,4 +1,4 @@
-//! Golden scripts of the hub, in `scripts/`. The golden runner of `mvcc` describes the files.
+//! Golden scripts of the hub, in `scripts/`. `testkit::golden` describes the files.
 //!
 //! One line is one command. The hub does nothing by itself: `turn` and `read` let it work and send.
 //!
@@ -16,8 +16,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
-#[path = "../../mvcc/tests/common/golden.rs"]
-mod golden;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +30,7 @@ use watch::{CreateRequest, Hub, Limits};
 
 #[test]
 fn scripts_give_their_output() {
-    golden::run_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts"), || {
+    testkit::golden::run_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts"), || {
         let mut script = Script::new(Limits::default(), 1 << 20);
         move |line| script.command(line)
     });

@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod failing;
-pub mod golden;
 pub mod location;
 pub mod member;
 

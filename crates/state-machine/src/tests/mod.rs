@@ -3,8 +3,6 @@
 
 mod alarms;
 mod compares;
-#[path = "../../../mvcc/tests/common/golden.rs"]
-mod golden;
 mod large;
 mod machine;
 mod model;
@@ -22,7 +20,7 @@ pub(crate) use world::World;
 /// Golden scripts, in `tests/scripts`. `script` describes the commands; `new` begins with new machines.
 #[test]
 fn scripts_give_their_output() {
-    golden::run_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts"), || {
+    testkit::golden::run_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts"), || {
         let mut world = World::new();
         move |line| match line {
             "new" => {

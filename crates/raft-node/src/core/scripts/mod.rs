@@ -1,4 +1,4 @@
-//! Golden scripts of the core, in `tests/scripts` of the crate. `golden` describes the files.
+//! Golden scripts of the core, in `tests/scripts` of the crate. `testkit::golden` describes the files.
 //!
 //! The first comment line of a script says what it shows. One line is one command; what it prints is one line
 //! per effect, see `show`. An election timeout is ten ticks, and a follower campaigns after fifteen. Syncs
@@ -33,8 +33,6 @@
 
 mod cluster; // members, their disks and machines, the messages between them
 mod forged; // messages by hand
-#[path = "../../../../mvcc/tests/common/golden.rs"]
-mod golden;
 mod show; // one line per effect
 
 use std::path::Path;
@@ -43,7 +41,7 @@ use cluster::Cluster;
 
 #[test]
 fn scripts_give_their_output() {
-    golden::run_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts"), || {
+    testkit::golden::run_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts"), || {
         let mut cluster = Cluster::default();
         move |line| {
             let (is_quiet, line) = line.strip_prefix("quiet ").map_or((false, line), |rest| (true, rest));

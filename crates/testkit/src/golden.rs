@@ -8,27 +8,41 @@
 //!
 //! A blank line ends the output. `UPDATE_SCRIPTS=1` in the environment rewrites the files with the present
 //! output. A new script is a file with commands and a line `---` after each block.
-#![allow(clippy::disallowed_methods, reason = "tests read and rewrite their own files")]
+//! A command that panics fails the script: the panic is printed, with its file and line.
 
 use std::fs;
 use std::path::Path;
+
+/// Names the place in a script when the command there panics.
+struct Place<'a> {
+    path: &'a Path,
+    line: usize,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in {}:{}", self.path.display(), self.line);
+        }
+    }
+}
 
 /// Runs every script in `dir`. `new` makes the function that executes the commands of one script.
 pub fn run_all<R: FnMut(&str) -> String>(dir: &Path, new: impl Fn() -> R) {
     let is_update = std::env::var_os("UPDATE_SCRIPTS").is_some();
     let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
-    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("a readable directory").path()).collect();
     paths.sort();
     assert!(!paths.is_empty(), "no scripts in {}", dir.display());
     let mut failures = Vec::new();
     for path in paths {
-        let expected = fs::read_to_string(&path).unwrap();
-        let actual = executed(&expected, new());
+        let expected = fs::read_to_string(&path).expect("a readable script");
+        let actual = executed(&path, &expected, new());
         if actual == expected {
             continue;
         }
         if is_update {
-            fs::write(&path, actual).unwrap();
+            fs::write(&path, actual).expect("a script that can be written");
             continue;
         }
         let mut lines = expected.lines().zip(actual.lines()).enumerate();
@@ -40,14 +54,16 @@ pub fn run_all<R: FnMut(&str) -> String>(dir: &Path, new: impl Fn() -> R) {
 }
 
 /// The script with the output that its commands give now.
-fn executed(script: &str, mut run: impl FnMut(&str) -> String) -> String {
+fn executed(path: &Path, script: &str, mut run: impl FnMut(&str) -> String) -> String {
+    let mut place = Place { path, line: 0 };
     let (mut result, mut output) = (String::new(), String::new());
-    let mut lines = script.lines();
-    while let Some(line) = lines.next() {
+    let mut lines = script.lines().enumerate();
+    while let Some((number, line)) = lines.next() {
+        place.line = number + 1;
         result.push_str(line);
         result.push('\n');
         if line == "---" {
-            lines.by_ref().take_while(|line| !line.is_empty()).for_each(drop);
+            lines.by_ref().take_while(|(_, line)| !line.is_empty()).for_each(drop);
             result.push_str(if output.is_empty() { "ok\n" } else { &output });
             result.push('\n');
             output.clear();
