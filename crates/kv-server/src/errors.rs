@@ -161,6 +161,13 @@ pub fn reads_exhausted() -> Status {
     Status::resource_exhausted("etcdserver: too many large reads are under way or waiting; try again later")
 }
 
+/// A snapshot whose client takes it too slowly: no compaction frees space while it lasts.
+pub fn snapshot_too_slow(bytes_per_second_min: u64) -> Status {
+    Status::resource_exhausted(format!(
+        "etcdserver: the snapshot is read at less than {bytes_per_second_min} bytes per second"
+    ))
+}
+
 /// An answer that would exceed what one answer may hold.
 pub fn answer_too_large(bytes_max: u64) -> Status {
     Status::resource_exhausted(format!(

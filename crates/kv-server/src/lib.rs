@@ -22,6 +22,8 @@ mod config; // flags, settings, addresses
 mod data_dir; // one member's directory: identity, log, store
 mod local_cluster; // the same command in N terminals
 
+mod etcd_file; // etcd's database file, out and in
+
 mod errors; // every gRPC status
 
 mod admission; // fair, bounded use of memory and threads

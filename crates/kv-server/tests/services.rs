@@ -10,8 +10,7 @@ use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{
     AlarmRequest, AuthEnableRequest, CompactionRequest, DefragmentRequest, MemberAddRequest,
-    MemberListRequest, MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, SnapshotRequest,
-    StatusRequest, TxnRequest,
+    MemberListRequest, MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
 };
 use api::health::HealthCheckRequest;
 use api::health::health_client::HealthClient;
@@ -77,8 +76,6 @@ async fn what_is_not_built_says_its_name() {
     refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Auth/AuthEnable"));
     let answer = ClusterClient::new(lone.channel.clone()).member_add(MemberAddRequest::default()).await;
     refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Cluster/MemberAdd"));
-    let answer = lone.maintenance().snapshot(SnapshotRequest {}).await.map(|_| ());
-    refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Maintenance/Snapshot"));
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ mod compaction; // superseded records are dropped, space is reclaimed
 
 mod maintainer; // the handle that writes checkpoints and compacts
 mod open; // opens a store
-mod transfer; // a checkpoint is sent to another member
+mod transfer; // a checkpoint is sent to another member, a history to another kind of store
 
 pub mod inspect; // reads a store without changing it
 
@@ -68,7 +68,7 @@ pub use revision::Revision;
 pub use store::{
     ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX, LockPurpose, LockStats, PinnedRange, RevisionWriter, Store, Writer,
 };
-pub use transfer::{Export, Staged, Staging};
+pub use transfer::{Export, History, HistoryPart, Import, ImportedState, Staged, Staging};
 pub use types::{
     Applied, CompactProgress, Deleted, Fetch, KeyValue, KeyValueRef, KvHash, Options, Persisted, Pressure,
     Previous, RangeOptions, RangeResult, Size, Written,

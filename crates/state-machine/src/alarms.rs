@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use api::Error;
 use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::{AlarmMember, AlarmRequest, AlarmType};
+use bytes::Bytes;
 use mvcc::{Store, Writer};
 
 use crate::command::Kind;
@@ -27,6 +28,11 @@ const PREFIX: &[u8] = b"alarm/";
 pub fn active(store: &Store) -> Result<Vec<AlarmMember>, Fatal> {
     let items = store.items(PREFIX);
     items.iter().map(|(item, _)| parse(item)).collect()
+}
+
+/// The active alarms among the items of a store. Items of others are skipped.
+pub fn active_in(items: &[(Bytes, Bytes)]) -> Result<Vec<AlarmMember>, Fatal> {
+    items.iter().filter(|(item, _)| item.starts_with(PREFIX)).map(|(item, _)| parse(item)).collect()
 }
 
 /// The active alarms, in memory for apply.

@@ -44,15 +44,15 @@ mod machine; // applies commands
 #[cfg(test)]
 mod tests;
 
-pub use alarms::active as active_alarms;
+pub use alarms::{active as active_alarms, active_in as active_alarms_in};
 pub use brief::is_brief;
 pub use failure::{Failure, Fatal};
 pub use kv::{LargeRange, RangeStream, keys_read, range, read_txn, validate};
-pub use lease::{Lease, LeaseTable, RENEWAL_GRACE_MS, TTL_MAX, list as leases};
+pub use lease::{Lease, LeaseTable, RENEWAL_GRACE_MS, TTL_MAX, items as lease_items, list as leases};
 pub use lease_leader::{
     Anchor, LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, Renewed, TurnWork, Turns,
     remaining,
 };
 pub use machine::StateMachine;
-pub use members::{Genesis, list as members};
+pub use members::{Genesis, list as members, list_in as members_in};
 pub use outcome::{Answer, Outcome, Response};

@@ -8,6 +8,7 @@
 use api::Error;
 use api::command::PublishMember;
 use api::etcdserverpb::Member;
+use bytes::Bytes;
 use mvcc::{ITEM_BYTES_MAX, Store, Writer};
 use prost::Message;
 
@@ -26,6 +27,12 @@ pub struct Genesis {
 /// All members, by id.
 pub fn list(store: &Store) -> Result<Vec<Member>, Fatal> {
     store.items(PREFIX).into_iter().map(|(item, value)| decode(&item, &value)).collect()
+}
+
+/// The members among the items of a store. Items of others are skipped.
+pub fn list_in(items: &[(Bytes, Bytes)]) -> Result<Vec<Member>, Fatal> {
+    let members = items.iter().filter(|(item, _)| item.starts_with(PREFIX));
+    members.map(|(item, value)| decode(item, value)).collect()
 }
 
 /// Writes the first members into a store that has none.

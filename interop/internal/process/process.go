@@ -32,6 +32,10 @@ const (
 type Member struct {
 	Name      string
 	ClientURL string
+	PeerURL   string
+	DataDir   string
+	// All members, as the flag --initial-cluster names them.
+	InitialCluster string
 
 	binary string
 	args   []string
@@ -40,8 +44,20 @@ type Member struct {
 	exited chan struct{}
 }
 
+// Token is the token of every cluster.
+const Token = "interop"
+
 // Start runs a cluster of the given size below dir and returns when every member is ready.
 func Start(binary, dir string, size int) ([]*Member, error) {
+	members, err := Prepare(binary, dir, size)
+	if err != nil {
+		return nil, err
+	}
+	return members, StartAll(members)
+}
+
+// Prepare chooses addresses and directories for a cluster of the given size below dir, and starts nothing.
+func Prepare(binary, dir string, size int) ([]*Member, error) {
 	ports, err := freePorts(2 * size)
 	if err != nil {
 		return nil, err
@@ -55,22 +71,24 @@ func Start(binary, dir string, size int) ([]*Member, error) {
 		name := fmt.Sprintf("m%d", i+1)
 		client := fmt.Sprintf("http://127.0.0.1:%d", ports[2*i])
 		peer := fmt.Sprintf("http://127.0.0.1:%d", ports[2*i+1])
+		dataDir, all := filepath.Join(dir, name), strings.Join(initial, ",")
 		members = append(members, &Member{
-			Name: name, ClientURL: client, binary: binary, log: filepath.Join(dir, name+".log"),
+			Name: name, ClientURL: client, PeerURL: peer, DataDir: dataDir, InitialCluster: all,
+			binary: binary, log: filepath.Join(dir, name+".log"),
 			args: []string{
-				"--name", name, "--data-dir", filepath.Join(dir, name),
+				"--name", name, "--data-dir", dataDir,
 				"--listen-client-urls", client, "--advertise-client-urls", client,
 				"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-				"--initial-cluster", strings.Join(initial, ","), "--initial-cluster-token", "interop",
+				"--initial-cluster", all, "--initial-cluster-token", Token,
 				"--log-level", "info",
 			},
 		})
 	}
-	return members, startAll(members)
+	return members, nil
 }
 
-// startAll starts members side by side: none is ready before most of them run.
-func startAll(members []*Member) error {
+// StartAll starts members side by side: none is ready before most of them run.
+func StartAll(members []*Member) error {
 	errs := make([]error, len(members))
 	var all sync.WaitGroup
 	for i, member := range members {

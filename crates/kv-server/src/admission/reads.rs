@@ -18,7 +18,8 @@
 //!   then.
 //! * Gates share between connections. Each has a bound on waiting; beyond it a read is refused.
 //!
-//! At most, reads take `ANSWER_BYTES` + `PLACE_BYTES` + three windows of 32 MiB: 272 MiB.
+//! At most, reads take `ANSWER_BYTES` + `PLACE_BYTES` + three windows of 32 MiB: 272 MiB. Two snapshots take a
+//! few MiB each.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -55,6 +56,11 @@ const PLACE_LIGHT_MAX: u64 = 1 << 20;
 const READS_AT_ONCE: u64 = 4;
 /// Hashes of the whole history at one time. One takes a core and reads every block.
 const HASHES_AT_ONCE: u64 = 2;
+/// Snapshots that are streamed at one time. Each reads the whole history twice, and delays the freeing of
+/// space by compactions while it lasts.
+const SNAPSHOTS_AT_ONCE: u64 = 2;
+/// Snapshots that may wait: a cluster has few operators and backup programs.
+const SNAPSHOTS_WAITING_MAX: usize = 16;
 /// Large ranges that are found, or hold a window of 32 MiB. Three, so that one connection leaves some to
 /// others.
 const WINDOWS_AT_ONCE: u64 = 3;
@@ -90,6 +96,7 @@ pub struct Admission {
     pub windows: Arc<Gate>,
     pub turns: Arc<Gate>,
     pub hashes: Arc<Gate>,
+    pub snapshots: Arc<Gate>,
     pub commands: Arc<Gate>,
 }
 
@@ -117,6 +124,7 @@ impl Admission {
             }),
             turns: Gate::new(alike(READS_AT_ONCE)),
             hashes: Gate::new(Bounds { waiting_max: HASHES_WAITING_MAX, ..alike(HASHES_AT_ONCE) }),
+            snapshots: Gate::new(Bounds { waiting_max: SNAPSHOTS_WAITING_MAX, ..alike(SNAPSHOTS_AT_ONCE) }),
             commands: Gate::new(Bounds {
                 waiting_max: usize::MAX, // Their bytes are bounded.
                 waiting_weight_max: COMMAND_BYTES_WAITING_MAX,

@@ -1,5 +1,6 @@
-//! Maintenance: status, alarms, hashes, leadership. What needs the store's files as a whole is not built yet.
+//! Maintenance: status, alarms, hashes, leadership, snapshots. Downgrade is not built yet.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,13 +13,14 @@ use api::etcdserverpb::{
     HashResponse, MoveLeaderRequest, MoveLeaderResponse, SnapshotRequest, SnapshotResponse, StatusRequest,
     StatusResponse,
 };
+use futures_util::stream::Stream;
 use mvcc::{KvHash, Meter};
 use state_machine::command::Kind;
 use state_machine::{Failure, Response};
 use tonic::{Request, Response as Reply, Status};
 
 use super::kv::client_of;
-use super::{guard, header};
+use super::{guard, header, snapshot};
 use crate::admission::ClientId;
 use crate::errors;
 use crate::member::Member;
@@ -130,7 +132,7 @@ impl Maintenance {
 
 #[tonic::async_trait]
 impl MaintenanceMethods for Maintenance {
-    type SnapshotStream = tokio_stream::Empty<Result<SnapshotResponse, Status>>;
+    type SnapshotStream = Pin<Box<dyn Stream<Item = Result<SnapshotResponse, Status>> + Send>>;
 
     async fn alarm(&self, request: Request<AlarmRequest>) -> Result<Reply<AlarmResponse>, Status> {
         alarm(&self.0, self.admit(request)?).await.map(Reply::new)
@@ -196,8 +198,14 @@ impl MaintenanceMethods for Maintenance {
         Ok(Reply::new(DefragmentResponse { header: None }))
     }
 
-    async fn snapshot(&self, _: Request<SnapshotRequest>) -> Result<Reply<Self::SnapshotStream>, Status> {
-        Err(errors::not_built(SERVICE, "Snapshot"))
+    /// The state of this member, leader or not. As etcd's, the messages have no header.
+    async fn snapshot(
+        &self,
+        request: Request<SnapshotRequest>,
+    ) -> Result<Reply<Self::SnapshotStream>, Status> {
+        let client = client_of(&request);
+        self.admit(request)?;
+        Ok(Reply::new(Box::pin(snapshot::stream(Arc::clone(&self.0), client).await?)))
     }
 
     async fn downgrade(&self, _: Request<DowngradeRequest>) -> Result<Reply<DowngradeResponse>, Status> {

@@ -21,7 +21,9 @@ mod concurrency; // locks and elections
 mod health; // the health service
 mod kv; // the key space
 mod lease; // leases
-mod maintenance; // status, alarms, hashes, leadership
+mod snapshot; // the store as a file of etcd
+
+mod maintenance; // status, alarms, hashes, leadership, snapshots
 mod watch; // events of the key space
 
 mod methods; // what answers each method

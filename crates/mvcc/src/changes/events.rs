@@ -29,7 +29,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    fn of(record: Record<'a>) -> Self {
+    pub(crate) fn of(record: Record<'a>) -> Self {
         let Record { revision, key, body } = record;
         match body {
             Body::Tombstone => Change::Delete { revision, key },

@@ -102,11 +102,7 @@ impl Journal {
     /// Adds an entry. It is in the store after `flush`.
     pub fn append(&mut self, writer: &mut Writer, id: i64, lease: Option<Lease>) {
         let (_, bytes, entries) = &mut self.open;
-        bytes.extend_from_slice(&id.to_be_bytes());
-        encode_varint(lease.map_or(0, |lease| lease.ttl as u64), bytes);
-        if let Some(lease) = lease {
-            encode_varint(lease.deadline.map_or(0, |deadline| deadline as u64 + 1), bytes);
-        }
+        put(bytes, id, lease);
         *entries += 1;
         self.entries += 1;
         self.is_dirty = true;
@@ -162,9 +158,36 @@ pub fn list(items: impl IntoIterator<Item = (Bytes, Bytes)>) -> Result<Vec<(i64,
     Ok(Journal::read(segments)?.1.into_iter().collect())
 }
 
+/// The items of a store that begins with these leases, one segment at a time and in the order of their names.
+/// No lease has a deadline: its leader records one.
+pub fn items(leases: impl IntoIterator<Item = (i64, i64)>) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    let mut leases = leases.into_iter().peekable();
+    let mut number = 0;
+    std::iter::from_fn(move || {
+        leases.peek()?;
+        let mut segment = Vec::new();
+        while segment.len() < SEGMENT_BYTES
+            && let Some((id, ttl)) = leases.next()
+        {
+            put(&mut segment, id, Some(Lease { ttl, deadline: None }));
+        }
+        number += 1;
+        Some((name(number - 1), segment))
+    })
+}
+
 /// Writes the clock.
 pub(super) fn store_clock(writer: &mut Writer, clock: i64) {
     writer.set_item(CLOCK, Some(&clock.to_be_bytes()));
+}
+
+/// Appends an entry to a segment.
+fn put(segment: &mut Vec<u8>, id: i64, lease: Option<Lease>) {
+    segment.extend_from_slice(&id.to_be_bytes());
+    encode_varint(lease.map_or(0, |lease| lease.ttl as u64), segment);
+    if let Some(lease) = lease {
+        encode_varint(lease.deadline.map_or(0, |deadline| deadline as u64 + 1), segment);
+    }
 }
 
 fn name(number: u64) -> Vec<u8> {

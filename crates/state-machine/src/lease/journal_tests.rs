@@ -98,3 +98,14 @@ fn leases_count_as_memory() {
     let each = (subject.writer.store().size().memory - before) / 10_000;
     assert!((60..100).contains(&each), "{each} bytes for each lease");
 }
+
+#[test]
+fn leases_of_another_store_become_segments() {
+    for count in [0, 1, 150, 5000] {
+        let leases = (0..count).map(|number| (number * 7 + 1, number + 1));
+        let items: Vec<_> = items(leases.clone()).map(|(key, value)| (key.into(), value.into())).collect();
+        assert!(items.is_sorted() && items.iter().all(|(_, value): &(Bytes, Bytes)| value.len() < 4100));
+        let wanted: Vec<_> = leases.map(|(id, ttl)| (id, Lease { ttl, deadline: None })).collect();
+        assert_eq!(list(items).unwrap(), wanted);
+    }
+}

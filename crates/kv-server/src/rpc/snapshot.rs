@@ -1,0 +1,186 @@
+//! Maintenance.Snapshot: the store as etcd's database file, sent as it is made.
+//!
+//! ```text
+//!   pass ─▶ pin the history, plan (turn) ─▶ (turn ─▶ 1 MiB of the file ─▶ messages of 32 KiB) … ─▶ SHA-256
+//! ```
+//!
+//! * A file is of one moment. Writes go on meanwhile. Compactions take effect, but free no space until the
+//!   stream ends.
+//! * [`crate::admission::Admission::snapshots`] bounds how many there are. Each part is made on a blocking
+//!   thread within a turn of the reads, which is given back before the part is sent.
+//! * The next message is taken when the client has taken the one before. A client that takes nothing for a
+//!   minute is reset by the connection. One that takes less than [`BYTES_PER_SECOND_MIN`] is refused the
+//!   rest, because compactions wait for it.
+//! * A call that ends drops the file, and with it the pin.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::etcdserverpb::SnapshotResponse;
+use bytes::Bytes;
+use futures_util::stream::{self, Stream};
+use mvcc::Meter;
+use sha2::{Digest, Sha256};
+use state_machine::Failure;
+use tokio::time::Instant;
+use tonic::Status;
+
+use crate::admission::{ClientId, Pass};
+use crate::errors;
+use crate::etcd_file::{ExportError, SnapshotFile};
+use crate::member::Member;
+use crate::process::version;
+
+/// Bytes of a message, as in etcd.
+const MESSAGE_BYTES: usize = 32 << 10;
+/// Bytes that are made in one turn, and the memory of a stream.
+const PART_BYTES: usize = 1 << 20;
+/// The slowest client: 2 Mbit/s, after [`GRACE`].
+const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
+/// What a client may take longer than at the slowest speed.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// A file that is being sent.
+struct Sending {
+    member: Arc<Member>,
+    client: ClientId,
+    /// `None` while a part is made.
+    file: Option<Box<SnapshotFile>>,
+    /// Made, and not yet sent.
+    part: Bytes,
+    remaining: u64,
+    sent: u64,
+    hasher: Sha256,
+    began: Instant,
+    progress: Progress,
+    _pass: Pass,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    File,
+    Hash,
+    Ended,
+}
+
+/// The answer to one call. The history is pinned and the file planned before the first message.
+pub async fn stream(
+    member: Arc<Member>,
+    client: ClientId,
+) -> Result<impl Stream<Item = Result<SnapshotResponse, Status>>, Status> {
+    let admission = &member.admission;
+    let pass = admission.snapshots.enter(client, 1).await.map_err(|_| errors::reads_exhausted())?;
+    let store = member.store.clone();
+    let plan = move |meter: &dyn Meter| SnapshotFile::plan(store.pin_history(), meter).map_err(failure);
+    let file = admission.within(&admission.turns, client, plan).await?;
+    tracing::info!(bytes = file.bytes(), "sending database snapshot to client");
+    let sending = Sending {
+        remaining: file.bytes(),
+        file: Some(Box::new(file)),
+        part: Bytes::new(),
+        sent: 0,
+        hasher: Sha256::new(),
+        began: Instant::now(),
+        progress: Progress::File,
+        _pass: pass,
+        client,
+        member,
+    };
+    Ok(stream::try_unfold(sending, |mut sending| async move {
+        Ok(sending.next().await?.map(|message| (message, sending)))
+    }))
+}
+
+/// The refusal or the fault as a read has it.
+fn failure(error: ExportError) -> Failure {
+    match error {
+        ExportError::History(mvcc::Error::Interrupted) => Failure::Interrupted,
+        ExportError::History(error)
+        | ExportError::State(state_machine::Fatal::Store { source: error, .. }) => Failure::Broken(error),
+        ExportError::State(fatal) => {
+            tracing::error!(error = &fatal as &dyn std::error::Error, "the state cannot be read");
+            Failure::Refused(api::Error::Corrupt)
+        }
+    }
+}
+
+impl Sending {
+    async fn next(&mut self) -> Result<Option<SnapshotResponse>, Status> {
+        // Only the last message of the file is shorter.
+        while self.progress == Progress::File && self.part.len() < MESSAGE_BYTES {
+            self.make_part().await?;
+        }
+        let blob = match self.progress {
+            Progress::File => self.take(MESSAGE_BYTES),
+            Progress::Hash if !self.part.is_empty() => self.take(self.part.len().min(MESSAGE_BYTES)),
+            Progress::Hash => {
+                self.progress = Progress::Ended;
+                Bytes::copy_from_slice(&self.hasher.finalize_reset())
+            }
+            Progress::Ended => {
+                let (bytes, took) = (self.sent, self.began.elapsed());
+                tracing::info!(bytes, ?took, "successfully sent database snapshot to client");
+                return Ok(None);
+            }
+        };
+        Ok(Some(self.message(blob)))
+    }
+
+    /// The next bytes of the part.
+    fn take(&mut self, bytes: usize) -> Bytes {
+        let blob = self.part.split_to(bytes);
+        self.remaining -= bytes as u64;
+        self.sent += bytes as u64;
+        blob
+    }
+
+    fn message(&self, blob: Bytes) -> SnapshotResponse {
+        let version = version::CLUSTER.to_owned();
+        SnapshotResponse { header: None, remaining_bytes: self.remaining, blob, version }
+    }
+
+    /// Makes the next part of the file, or notes that it has ended.
+    async fn make_part(&mut self) -> Result<(), Status> {
+        if is_too_slow(self.sent, self.began.elapsed()) {
+            return Err(errors::snapshot_too_slow(BYTES_PER_SECOND_MIN));
+        }
+        let (mut file, mut hasher) =
+            (self.file.take().expect("put back after each part"), std::mem::take(&mut self.hasher));
+        let make = move |meter: &dyn Meter| {
+            let part = file.next(PART_BYTES, meter).map_err(failure)?;
+            part.iter().for_each(|part| hasher.update(part));
+            Ok((file, hasher, part))
+        };
+        let admission = &self.member.admission;
+        let (file, hasher, part) = admission.within(&admission.turns, self.client, make).await?;
+        (self.file, self.hasher) = (Some(file), hasher);
+        match part {
+            Some(part) if self.part.is_empty() => self.part = part.into(),
+            Some(part) => self.part = [&self.part[..], &part[..]].concat().into(),
+            None => {
+                assert_eq!(self.remaining, self.part.len() as u64, "the file has the size that was planned");
+                self.progress = Progress::Hash;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a client has taken too little since its stream began.
+fn is_too_slow(sent: u64, took: Duration) -> bool {
+    took > GRACE + Duration::from_secs(sent / BYTES_PER_SECOND_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_too_slow_after_its_grace_at_less_than_the_slowest_speed() {
+        for (sent, seconds, is_slow) in
+            [(0, 60, false), (0, 61, true), (256 << 20, 1000, false), (256 << 20, 1085, true)]
+        {
+            assert_eq!(is_too_slow(sent, Duration::from_secs(seconds)), is_slow, "{sent} in {seconds} s");
+        }
+    }
+}

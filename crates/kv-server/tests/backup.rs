@@ -1,0 +1,145 @@
+//! Maintenance.Snapshot: messages as etcd sends them, and a file that holds what was written.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::lease_client::LeaseClient;
+use api::etcdserverpb::maintenance_client::MaintenanceClient;
+use api::etcdserverpb::{
+    CompactionRequest, DeleteRangeRequest, LeaseGrantRequest, PutRequest, SnapshotRequest, SnapshotResponse,
+};
+use common::{Process, READY, start};
+use sha2::{Digest, Sha256};
+use tonic::transport::{Channel, Endpoint};
+
+const MESSAGE_BYTES: usize = 32 << 10;
+
+async fn started(data: &std::path::Path) -> (Process, Channel) {
+    let ports = testkit::ports(2);
+    let [client, peer] = [ports[0], ports[1]].map(|port| format!("http://127.0.0.1:{port}"));
+    let arguments = [
+        format!("--data-dir={}", data.join("d").display()),
+        format!("--listen-client-urls={client}"),
+        format!("--advertise-client-urls={client}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster=default={peer}"),
+    ];
+    let process = start(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    process.wait_for(READY);
+    let endpoint = Endpoint::from_shared(client).expect("a loopback address is a URL");
+    (process, endpoint.connect().await.expect("a ready member can be dialled"))
+}
+
+/// All messages of one call.
+async fn snapshot(channel: &Channel) -> Vec<SnapshotResponse> {
+    let mut maintenance = MaintenanceClient::new(channel.clone());
+    let mut stream = maintenance.snapshot(SnapshotRequest {}).await.expect("a snapshot begins").into_inner();
+    let mut messages = Vec::new();
+    while let Some(message) = stream.message().await.expect("a snapshot goes on") {
+        messages.push(message);
+    }
+    messages
+}
+
+/// The keys and values of each bucket, as text.
+fn buckets(file: &[u8]) -> BTreeMap<String, Vec<String>> {
+    let database = bbolt::Database::open(file, file.len() as u64).expect("a bbolt file");
+    let mut found = BTreeMap::new();
+    for bucket in database.buckets().expect("buckets") {
+        let (mut cursor, mut lines) = (database.cursor(&bucket).expect("a tree"), Vec::new());
+        while let Some((key, value)) = cursor.next_pair().expect("pages") {
+            lines.push(format!("{} => {}", key.escape_ascii(), value.escape_ascii()));
+        }
+        found.insert(bucket.name().escape_ascii().to_string(), lines);
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_snapshot_has_etcds_messages_and_buckets() {
+    let data = tempfile::tempdir().expect("a directory can be made");
+    let (_process, channel) = started(data.path()).await;
+    let mut kv = KvClient::new(channel.clone());
+    let put = |key: &'static str, value: Vec<u8>, lease| PutRequest {
+        key: key.into(),
+        value: value.into(),
+        lease,
+        ..PutRequest::default()
+    };
+    let mut lease = LeaseClient::new(channel.clone());
+    lease.lease_grant(LeaseGrantRequest { id: 7, ttl: 1000 }).await.expect("a lease is granted");
+    for request in [put("a", b"1".into(), 0), put("a", b"2".into(), 7), put("large", vec![7; 100_000], 0)] {
+        kv.put(request).await.expect("a put succeeds");
+    }
+    let delete = DeleteRangeRequest { key: "large".into(), ..DeleteRangeRequest::default() };
+    kv.delete_range(delete).await.expect("a delete succeeds");
+    kv.compact(CompactionRequest { revision: 3, physical: true }).await.expect("a compaction succeeds");
+
+    let messages = snapshot(&channel).await;
+    let (hash, blobs) = messages.split_last().expect("messages");
+    let file: Vec<u8> = blobs.iter().flat_map(|message| message.blob.clone()).collect();
+    let mut remaining = file.len();
+    for message in blobs {
+        remaining -= message.blob.len();
+        assert_eq!(message.remaining_bytes, remaining as u64);
+        assert_eq!((message.header.as_ref(), message.version.as_str()), (None, "3.7.0"));
+    }
+    let (_, whole) = blobs.split_last().expect("a file");
+    assert!(whole.iter().all(|message| message.blob.len() == MESSAGE_BYTES));
+    assert_eq!((hash.remaining_bytes, hash.version.as_str()), (0, "3.7.0"));
+    assert_eq!(hash.blob, Sha256::digest(&file)[..]);
+    assert_eq!(file.len() % 4096, 0);
+
+    let buckets = buckets(&file);
+    let revision = |main: u8| format!(r"\x00\x00\x00\x00\x00\x00\x00\x{main:02x}_{}", r"\x00".repeat(8));
+    let keys: Vec<_> = buckets["key"].iter().map(|line| line[..line.len().min(120)].to_owned()).collect();
+    assert_eq!(keys[0], format!(r"{} => \n\x01a\x10\x02\x18\x03 \x02*\x0120\x07", revision(3)));
+    assert!(keys[1].starts_with(&format!(r"{} => \n\x05large\x10\x04", revision(4))), "{keys:?}");
+    assert_eq!(keys[2], format!(r"{}t => \n\x05large", revision(5)));
+    assert_eq!(buckets["lease"], [r"\x00\x00\x00\x00\x00\x00\x00\x07 => \x08\x07\x10\xe8\x07"]);
+    assert_eq!(buckets["cluster"], ["clusterVersion => 3.7.0"]);
+    let meta = &buckets["meta"];
+    assert!(meta.contains(&format!("finishedCompactRev => {}", revision(3))), "{meta:?}");
+    assert!(meta.contains(&format!("scheduledCompactRev => {}", revision(3))), "{meta:?}");
+    let names: Vec<_> = buckets.keys().map(String::as_str).collect();
+    assert_eq!(
+        names,
+        [
+            "alarm",
+            "auth",
+            "authRoles",
+            "authUsers",
+            "cluster",
+            "key",
+            "lease",
+            "members",
+            "members_removed",
+            "meta"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_ends_its_snapshot() {
+    let data = tempfile::tempdir().expect("a directory can be made");
+    let (_process, channel) = started(data.path()).await;
+    let mut kv = KvClient::new(channel.clone());
+    for number in 0..40 {
+        let (key, value) = (format!("{number}").into(), vec![7; 1 << 20].into());
+        kv.put(PutRequest { key, value, ..PutRequest::default() }).await.expect("a put succeeds");
+    }
+    // More than may run at one time: each that is dropped gives its place to another one.
+    for _ in 0..5 {
+        let mut maintenance = MaintenanceClient::new(channel.clone());
+        let answer = maintenance.snapshot(SnapshotRequest {}).await.expect("a snapshot begins");
+        let message = answer.into_inner().message().await.expect("a snapshot goes on").expect("a message");
+        assert!(message.remaining_bytes > 40 << 20);
+    }
+    let messages = snapshot(&channel).await;
+    let (_, blobs) = messages.split_last().expect("messages");
+    let (_, whole) = blobs.split_last().expect("a file");
+    assert!(whole.len() > 40 * 32 && whole.iter().all(|message| message.blob.len() == MESSAGE_BYTES));
+}

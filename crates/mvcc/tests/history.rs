@@ -1,0 +1,146 @@
+//! A history is read completely, also while compactions wait, and fills another store that answers alike.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use mvcc::{
+    Applied, Change, CompactProgress, Error, Fetch, History, Import, ImportedState, KeyRange, KeyValueRef,
+    Maintainer, MemoryBackend, Options, Previous, RangeOptions, Revision, Store, Writer,
+};
+
+fn open() -> (Writer, Store, Maintainer) {
+    let options = Options { block_bytes: 700, ..Options::default() };
+    mvcc::open(Box::new(MemoryBackend::new()), options).unwrap()
+}
+
+/// Puts, overwrites, deletes and re-creations of 20 keys, some of them with a lease, in requests of several
+/// changes.
+fn change(writer: &mut Writer, requests: std::ops::Range<u64>) {
+    for number in requests {
+        let key = |step: u64| format!("key{:02}", (number * 7 + step * 3) % 20).into_bytes();
+        let mut request = writer.begin();
+        match number % 5 {
+            0 => drop(request.delete_range(&KeyRange::one(key(0).into()), Previous::Skip).unwrap()),
+            1 => (0..4)
+                .for_each(|step| assert!(request.put(&key(step), &[number as u8; 90], number as i64) > 1)),
+            _ => assert!(request.put(&key(0), format!("value{number}").as_bytes(), 0) > 1),
+        }
+        request.finish();
+        writer.end_entry(Applied { index: number + 1, term: 1 }).unwrap();
+    }
+}
+
+/// One line for each change.
+fn lines(history: &History) -> Vec<String> {
+    let (mut lines, mut next) = (Vec::new(), History::START);
+    while let Some(part) = history.part_from(next).unwrap() {
+        lines.extend(part.changes().map(|change| format!("{change:?}")));
+        next = part.next();
+    }
+    lines
+}
+
+/// A store that is filled with a history.
+fn imported(history: &History) -> (Writer, Store, Maintainer) {
+    let backend = MemoryBackend::new();
+    let options = Options { block_bytes: 500, ..Options::default() };
+    let mut import = Import::begin(Box::new(backend.clone()), &options).unwrap();
+    history.items().iter().for_each(|(key, value)| import.item(key, value).unwrap());
+    let mut next = History::START;
+    while let Some(part) = history.part_from(next).unwrap() {
+        part.changes().for_each(|change| import.change(change).unwrap());
+        next = part.next();
+    }
+    let (revision, compact_revision) = (history.revision(), history.compact_revision());
+    let applied = Applied { index: 5, term: 2 };
+    import.finish(ImportedState { applied, revision, compact_revision }).unwrap();
+    mvcc::open(Box::new(backend), options).unwrap()
+}
+
+fn compact_physically(maintainer: &mut Maintainer) {
+    maintainer.persist().unwrap();
+    while maintainer.compact_step(3).unwrap() != CompactProgress::Idle {}
+}
+
+#[test]
+fn an_imported_history_answers_as_its_store_at_every_revision() {
+    for compacted_at in [None, Some(40), Some(101)] {
+        let (mut writer, store, mut maintainer) = open();
+        change(&mut writer, 0..100);
+        writer.set_item(b"item", Some(b"value"));
+        if let Some(revision) = compacted_at {
+            writer.compact(revision.min(store.revision())).unwrap();
+        }
+        writer.end_entry(Applied { index: 200, term: 1 }).unwrap();
+        let before_sweep = lines(&store.pin_history());
+        compact_physically(&mut maintainer);
+        let history = store.pin_history();
+        assert_eq!(lines(&history), before_sweep, "the history does not depend on the sweep");
+        let (_writer, copy, mut copy_maintainer) = imported(&history);
+        assert_eq!(copy.applied(), Applied { index: 5, term: 2 });
+        assert_eq!(copy.item(b"item").as_deref(), Some(&b"value"[..]));
+        for sweep in [false, true] {
+            if sweep {
+                compact_physically(&mut copy_maintainer);
+            }
+            for at in store.compact_revision().max(1)..=store.revision() {
+                let options = RangeOptions { limit: 0, fetch: Fetch::Full };
+                let both = [&store, &copy].map(|store| store.range(&KeyRange::all(), at, &options).unwrap());
+                assert_eq!(both[0], both[1], "compacted at {compacted_at:?}, revision {at}");
+                let hashes = [&store, &copy].map(|store| store.hash_kv(at).unwrap().hash);
+                // The hash at a finished compaction is of the moment before it, and is not imported.
+                assert!(hashes[0] == hashes[1] || at == store.compact_revision(), "revision {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_history_is_the_same_after_writes_and_a_compaction() {
+    let (mut writer, store, mut maintainer) = open();
+    change(&mut writer, 0..60);
+    let history = store.pin_history();
+    let before = lines(&history);
+    change(&mut writer, 60..150);
+    writer.compact(store.revision()).unwrap();
+    writer.end_entry(Applied { index: 300, term: 1 }).unwrap();
+    maintainer.persist().unwrap();
+    while maintainer.compact_step(3).unwrap() == CompactProgress::More {}
+    assert_eq!(maintainer.compact_step(3).unwrap(), CompactProgress::Waiting);
+    assert_eq!(lines(&history), before);
+    drop(history);
+    let mut progress = CompactProgress::More;
+    while progress == CompactProgress::More {
+        progress = maintainer.compact_step(3).unwrap();
+    }
+    assert!(matches!(progress, CompactProgress::Finished { .. }), "{progress:?}");
+}
+
+#[test]
+fn an_empty_store_has_an_empty_history() {
+    let (_writer, store, _maintainer) = open();
+    let history = store.pin_history();
+    assert_eq!((history.revision(), history.compact_revision(), lines(&history)), (1, -1, vec![]));
+    assert_eq!(imported(&history).1.revision(), 1);
+}
+
+#[test]
+fn changes_that_no_store_has_are_refused() {
+    let put = |main, create, version, key: &'static [u8]| {
+        let kv =
+            KeyValueRef { key, value: b"", create_revision: create, mod_revision: main, version, lease: 0 };
+        Change::Put { revision: Revision { main, sub: 0 }, kv }
+    };
+    for (change, reason) in [
+        (put(5, 5, 1, b"a"), "revisions do not ascend"),
+        (put(7, 8, 1, b"a"), "a put is older than its key"),
+        (put(7, 7, 0, b"a"), "a put is older than its key"),
+        (put(7, 7, 1, b""), "an empty key"),
+        (Change::Delete { revision: Revision { main: 7, sub: -1 }, key: b"a" }, "out of range"),
+        (Change::Delete { revision: Revision { main: 7, sub: 1 << 40 }, key: b"a" }, "out of range"),
+    ] {
+        let mut import = Import::begin(Box::new(MemoryBackend::new()), &Options::default()).unwrap();
+        import.change(put(5, 5, 1, b"a")).unwrap();
+        let error = import.change(change).unwrap_err();
+        let is_right = matches!(&error, Error::Refused { reason: found, .. } if found.contains(reason));
+        assert!(is_right, "{change:?}: {error}");
+    }
+}
