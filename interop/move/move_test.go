@@ -11,6 +11,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -22,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -32,7 +34,7 @@ const (
 	// No call should come near it, however busy the machine is.
 	callTimeout = 60 * time.Second
 	// Requests after that, each of which changes a few keys.
-	requests = 400
+	requests = 300
 )
 
 // keyCount is the number of keys before the history is compacted. They are put in transactions of 100.
@@ -213,7 +215,8 @@ func describe(t *testing.T, client *clientv3.Client) described {
 	ctx := deadline(t)
 	hash := must[*clientv3.HashKVResponse](t)(client.HashKV(ctx, client.Endpoints()[0], 0))
 	found := described{Revision: hash.Header.Revision, Compacted: hash.CompactRevision, Hash: hash.Hash}
-	for revision := hash.CompactRevision; revision <= hash.Header.Revision; revision += int64(max(1, *keyCount/2000)) {
+	from := max(1, hash.CompactRevision) // -1: nothing is compacted.
+	for revision := from; revision <= hash.Header.Revision; revision += int64(max(1, *keyCount/2000)) {
 		all := must[*clientv3.GetResponse](t)(client.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithRev(revision)))
 		digest := sha256.New()
 		for _, kv := range all.Kvs {
@@ -227,7 +230,7 @@ func describe(t *testing.T, client *clientv3.Client) described {
 		found.Leases = append(found.Leases, fmt.Sprintf("%x %d %q", lease.ID, live.GrantedTTL, live.Keys))
 	}
 	slices.Sort(found.Leases)
-	found.Events = events(t, client, hash.CompactRevision, hash.Header.Revision)
+	found.Events = events(t, client, from, hash.Header.Revision)
 	return found
 }
 
@@ -295,6 +298,15 @@ func restore(t *testing.T, file string, members []*process.Member) {
 	}
 }
 
+// imports makes the data directories of kv-server.
+func imports(t *testing.T, file string, members []*process.Member, flags ...string) {
+	t.Helper()
+	for _, member := range members {
+		args := slices.Concat([]string{"import", "--from", file}, membership(member), flags)
+		t.Log(run(t, kvServer(t), args...))
+	}
+}
+
 // membership is the flags of a new data directory.
 func membership(member *process.Member) []string {
 	return []string{
@@ -344,4 +356,113 @@ func TestEtcdGoesOnFromASnapshotOfKvServer(t *testing.T) {
 	client := start(t, members)
 	compare(t, describe(t, client), want)
 	writes(t, client, want.Revision)
+}
+
+func TestKvServerGoesOnFromASnapshotOfEtcd(t *testing.T) {
+	kvServer(t)
+	source := start(t, prepare(t, tool(t, "etcd"), 1))
+	generate(t, source, 2)
+	want := describe(t, source)
+	file := save(t, source, want)
+	members := prepare(t, kvServer(t), 1)
+	imports(t, file, members)
+	client := start(t, members)
+	compare(t, describe(t, client), want)
+	writes(t, client, want.Revision)
+	// And back again, from what was imported.
+	want = describe(t, client)
+	back := prepare(t, tool(t, "etcd"), 1)
+	restore(t, save(t, client, want), back)
+	compare(t, describe(t, start(t, back)), want)
+}
+
+func TestThreeMembersGoOnFromASnapshotOfKvServer(t *testing.T) {
+	source := start(t, prepare(t, kvServer(t), 1))
+	generate(t, source, 3)
+	want := describe(t, source)
+	file := save(t, source, want)
+	members := prepare(t, kvServer(t), 3)
+	imports(t, file, members[:2])
+	client := start(t, members[:2])
+	compare(t, describe(t, client), want)
+	writes(t, client, want.Revision)
+	// A member that did not import has an empty log, and gets the store from the leader.
+	third := start(t, members[2:])
+	wantAfter := describe(t, client)
+	compare(t, describe(t, third), wantAfter)
+	// Nothing is lost when all of them start again.
+	for _, member := range members {
+		member.Kill()
+	}
+	compare(t, describe(t, start(t, members)), wantAfter)
+}
+
+func TestAnImportRaisesAndCompactsRevisionsAsEtcdutlDoes(t *testing.T) {
+	source := start(t, prepare(t, kvServer(t), 1))
+	for number := range 5 {
+		must[*clientv3.PutResponse](t)(source.Put(deadline(t), "key", fmt.Sprint(number)))
+	}
+	file := save(t, source, describe(t, source))
+	flags := []string{"--bump-revision", "1000", "--mark-compacted"}
+	ours, theirs := prepare(t, kvServer(t), 1), prepare(t, tool(t, "etcd"), 1)
+	imports(t, file, ours, flags...)
+	args := slices.Concat([]string{"snapshot", "restore", file}, membership(theirs[0]), flags)
+	run(t, tool(t, "etcdutl"), args...)
+	for _, members := range [][]*process.Member{ours, theirs} {
+		client := start(t, members)
+		got := must[*clientv3.GetResponse](t)(client.Get(deadline(t), "key"))
+		if got.Header.Revision != 1006 || string(got.Kvs[0].Value) != "4" || got.Kvs[0].ModRevision != 6 {
+			t.Errorf("revision %d, %v", got.Header.Revision, got.Kvs)
+		}
+		if _, err := client.Get(deadline(t), "key", clientv3.WithRev(6)); !errors.Is(err, rpctypes.ErrCompacted) {
+			t.Errorf("a read of a revision before the import: %v", err)
+		}
+		writes(t, client, 1006)
+	}
+}
+
+func TestAFileThatIsNotWholeIsRefused(t *testing.T) {
+	source := start(t, prepare(t, kvServer(t), 1))
+	must[*clientv3.PutResponse](t)(source.Put(deadline(t), "key", strings.Repeat("x", 100_000)))
+	whole := must[[]byte](t)(os.ReadFile(save(t, source, describe(t, source))))
+	pages, hash := whole[:len(whole)-32], whole[len(whole)-32:]
+	damaged := slices.Clone(whole)
+	damaged[3*4096] ^= 1 // The number of page 3.
+	for name, check := range map[string]struct {
+		file  []byte
+		flags []string
+		want  string
+	}{
+		"cut":                 {whole[:len(whole)/2], nil, "has no SHA-256 at its end"},
+		"cut, hash kept":      {slices.Concat(pages[:8*4096], hash), nil, "damaged or cut"},
+		"cut, not checked":    {pages[:8*4096], []string{"--skip-hash-check"}, "page 8: the file ends at byte 32768"},
+		"damaged":             {damaged, nil, "damaged or cut"},
+		"damaged, no check":   {damaged, []string{"--skip-hash-check"}, "page 3: has the number of another page"},
+		"a copy of the pages": {pages, nil, "needs --skip-hash-check"},
+		"another kind":        {[]byte("not a database"), []string{"--skip-hash-check"}, "not a bbolt file"},
+	} {
+		file := filepath.Join(t.TempDir(), "file.db")
+		if err := os.WriteFile(file, check.file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		member := prepare(t, kvServer(t), 1)[0]
+		args := slices.Concat([]string{"import", "--from", file}, membership(member), check.flags)
+		output, err := exec.CommandContext(deadline(t), kvServer(t), args...).CombinedOutput()
+		if err == nil || !strings.Contains(string(output), check.want) {
+			t.Errorf("%s: %v, %s; want %q", name, err, output, check.want)
+		}
+	}
+}
+
+func TestAFileWithUsersIsRefused(t *testing.T) {
+	server := kvServer(t)
+	source := start(t, prepare(t, tool(t, "etcd"), 1))
+	must[*clientv3.AuthRoleAddResponse](t)(source.RoleAdd(deadline(t), "reader"))
+	file := filepath.Join(t.TempDir(), "snapshot.db")
+	run(t, tool(t, "etcdctl"), "--endpoints", source.Endpoints()[0], "snapshot", "save", file)
+	args := append([]string{"import", "--from", file}, membership(prepare(t, server, 1)[0])...)
+	output, err := exec.CommandContext(deadline(t), server, args...).CombinedOutput()
+	if err == nil || !strings.Contains(string(output), "the file has roles, which are not built yet") {
+		t.Errorf("%v, %s", err, output)
+	}
 }

@@ -87,6 +87,10 @@ pub fn run(
         descriptors::raise();
         return inspect::run(arguments);
     }
+    if arguments.next_if(|first| etcd_file::COMMANDS.iter().any(|command| first == command)).is_some() {
+        descriptors::raise();
+        return etcd_file::run(arguments);
+    }
     match try_run(arguments, environment) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

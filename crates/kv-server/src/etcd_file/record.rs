@@ -23,6 +23,7 @@ pub const MEMBERS: &[u8] = b"members";
 pub const MEMBERS_REMOVED: &[u8] = b"members_removed";
 pub const META: &[u8] = b"meta";
 
+pub const AUTH_ENABLED: &[u8] = b"authEnabled";
 pub const AUTH_REVISION: &[u8] = b"authRevision";
 pub const CLUSTER_VERSION: &[u8] = b"clusterVersion";
 pub const CONF_STATE: &[u8] = b"confState";
@@ -62,7 +63,6 @@ pub fn put_change_key(change: &Change<'_>, out: &mut Vec<u8>) {
 }
 
 /// The revision of a stored key, and whether it is a tombstone. `None`: not a revision.
-#[cfg(test)]
 pub fn read_change_key(key: &[u8]) -> Option<(Revision, bool)> {
     let (revision, mark) = key.split_first_chunk::<REVISION_BYTES>()?;
     let number = |bytes: &[u8]| bytes.first_chunk().map(|bytes| i64::from_be_bytes(*bytes));

@@ -70,6 +70,15 @@ impl DurableState {
     }
 }
 
+/// The state of a member whose log begins after `start`, which all voters have committed: they are given the same
+/// store. It has voted for no one.
+pub fn state_after(start: Position, voters: &[u64]) -> Vec<u8> {
+    let hard = HardState { term: start.term, vote: 0, commit: start.index, ..HardState::default() };
+    let mut conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
+    conf.voters.sort_unstable();
+    DurableState { hard, conf, catch_up: None }.encode()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +97,13 @@ mod tests {
     #[test]
     fn the_layout_is_frozen() {
         assert_eq!(sample().encode(), [1, 0xac, 2, 2, 7, 3, 1, 2, 3, 1, 0xc8, 1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_log_that_begins_after_a_store_has_a_state() {
+        let state = DurableState::decode(&state_after(Position { index: 7, term: 3 }, &[9, 2])).unwrap();
+        assert_eq!((state.hard.term, state.hard.vote, state.hard.commit), (3, 0, 7));
+        assert_eq!((state.conf.voters, state.catch_up), (vec![2, 9], None));
     }
 
     #[test]

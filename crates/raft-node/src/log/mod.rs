@@ -8,6 +8,7 @@ mod store; // the log as raft-rs reads it
 mod fit; // which store a log goes on from
 mod found; // the log at the start, and whether it belongs here
 
+pub use durable_state::state_after;
 pub use fit::{LogSpan, ReceiveSlot, StoreChoice, StoreFound, StreamNumber, choose_store};
 pub use found::Found;
 pub use persist::{Durable, PersistJob, Persisted, Receipt, Released, persist};

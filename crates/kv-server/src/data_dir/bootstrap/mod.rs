@@ -10,13 +10,14 @@
 //!   there     none     refused: a member that forgot its votes must not vote again
 //! ```
 //!
+//! * An imported store comes with a log that begins after it, made by [`establish_after`].
 //! * The identity is written last: it says that everything before it is in place.
 //! * Members that were given the same flags compute the same ids without talking.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use wal::{Position, Recovery, Wal};
+use wal::{LogIndex, Position, RealFs, Recovery, Term, Wal};
 
 use crate::config::ClusterState;
 use crate::config::Settings;
@@ -79,6 +80,10 @@ pub enum BootstrapError {
     Log(#[from] wal::Error),
 }
 
+fn log_options() -> wal::Options {
+    wal::Options { segment_bytes: wal::Options::SEGMENT_BYTES, salt: rand::random() }
+}
+
 /// Reads or makes the member's identity and opens its log. A first start asks `remembers` which peer, if any,
 /// knows this member from an earlier life.
 pub fn establish(
@@ -87,7 +92,7 @@ pub fn establish(
     fs: TimedFs,
     remembers: impl FnOnce(&Identity) -> Option<u64>,
 ) -> Result<Established, BootstrapError> {
-    let options = wal::Options { segment_bytes: wal::Options::SEGMENT_BYTES, salt: rand::random() };
+    let options = log_options();
     let log_exists = Wal::exists(&fs, directory.wal_dir())?;
     if let Some(identity) = Identity::read(&directory.identity_path())? {
         check_belongs(&identity, settings, directory)?;
@@ -121,6 +126,24 @@ pub fn establish(
     Ok(Established { identity, log, recovery })
 }
 
+/// Makes the log and the identity of a member whose store is in place, at `position` of the log. The next start
+/// is a restart: the log holds a Raft state, so the member need not be confirmed by others.
+pub fn establish_after(
+    position: raft_node::Position,
+    identity: &Identity,
+    directory: &Directory,
+) -> Result<(), BootstrapError> {
+    let voters: Vec<u64> = identity.members.iter().map(|member| member.id).collect();
+    let state = raft_node::state_after(position, &voters);
+    let start = Position { index: LogIndex(position.index), term: Term(position.term) };
+    let (fs, options) = (RealFs, log_options());
+    let mut log = Wal::create(fs, directory.wal_dir(), &identity.log_identity(), start, options)?;
+    log.put_state(&state);
+    log.sync()?;
+    drop(log);
+    Ok(identity.write(&directory.identity_path())?)
+}
+
 /// A restart needs no `--initial-…` flags, but those that are given must not name another member.
 fn check_belongs(
     identity: &Identity,
@@ -150,7 +173,7 @@ fn check_log(identity: &Identity, recovery: &Recovery, directory: &Directory) ->
 }
 
 /// The identity that the flags describe.
-fn first_identity(settings: &Settings) -> Result<Identity, BootstrapError> {
+pub fn first_identity(settings: &Settings) -> Result<Identity, BootstrapError> {
     let cluster = parse_cluster(&settings.initial.cluster)?;
     let own =
         cluster.get(&settings.name).ok_or_else(|| BootstrapError::NameMissing(settings.name.clone()))?;

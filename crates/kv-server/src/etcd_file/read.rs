@@ -1,0 +1,198 @@
+//! etcd's database file becomes the store of a new cluster.
+//!
+//! * Keys keep their revisions, versions, history and leases. Each lease begins with its full TTL, as after a
+//!   restart of etcd. Alarms and members are not taken over.
+//! * A file that uses what this server does not have is refused: users and roles.
+//! * A compaction that etcd had begun is done again by the store.
+//! * Whether the changes of each key follow from each other is checked when the store is opened, which the
+//!   import does at its end.
+
+use api::mvccpb::KeyValue;
+use bbolt::{Bucket, Cursor, Database, Source};
+use mvcc::{Applied, Backend, Change, Import, ImportedState, KeyValueRef, Options, Revision};
+use prost::Message;
+use state_machine::TTL_MAX;
+
+use super::record::{self, StoredLease};
+
+/// Position in the log at which an imported store stands. Above 0, so that the log cannot be replayed without
+/// the store.
+pub const IMPORTED_AT: Applied = Applied { index: 1, term: 1 };
+
+/// Why a file cannot be imported.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("the file is damaged")]
+    Damaged(#[from] bbolt::Error),
+    #[error("the file has no bucket \"{0}\": it is not a database of etcd")]
+    NoBucket(&'static str),
+    #[error("bucket \"{bucket}\", key {key}: {what}")]
+    Record { bucket: &'static str, key: String, what: &'static str },
+    #[error("bucket \"{bucket}\", key {key}")]
+    Refused { bucket: &'static str, key: String, source: mvcc::Error },
+    #[error(
+        "the file has {0}, which are not built yet in kv-server: disable and remove them in etcd, and save it again"
+    )]
+    Unbuilt(&'static str),
+    #[error("write the store")]
+    Store(#[from] mvcc::Error),
+}
+
+/// What to change of the revisions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Revisions {
+    /// Added to the newest revision.
+    pub bump: i64,
+    /// The newest revision is compacted.
+    pub is_compacted: bool,
+}
+
+/// What was imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Imported {
+    pub revision: i64,
+    pub compact_revision: i64,
+    pub changes: u64,
+    pub leases: u64,
+}
+
+/// Reads the file into `backend`, which is empty.
+pub fn import<S: Source>(
+    database: &Database<S>,
+    backend: Box<dyn Backend>,
+    revisions: Revisions,
+) -> Result<Imported, ReadError> {
+    let file = File { database, buckets: database.buckets()? };
+    file.check_auth()?;
+    let compacted = file.compact_revision()?;
+    let mut import = Import::begin(backend, &Options::default())?;
+    let leases = file.leases(&mut import)?;
+    let (newest, changes) = file.changes(&mut import)?;
+    let newest = newest.max(compacted).max(1);
+    let revision = newest.checked_add(revisions.bump).ok_or(ReadError::Record {
+        bucket: "key",
+        key: newest.to_string(),
+        what: "the revision cannot be raised so far",
+    })?;
+    let compact_revision = if revisions.is_compacted { revision } else { compacted };
+    import.finish(ImportedState { applied: IMPORTED_AT, revision, compact_revision })?;
+    Ok(Imported { revision, compact_revision, changes, leases })
+}
+
+/// A file and its buckets.
+struct File<'d, S> {
+    database: &'d Database<S>,
+    buckets: Vec<Bucket>,
+}
+
+impl<S: Source> File<'_, S> {
+    fn cursor(&self, name: &'static str) -> Result<Option<Cursor<'_, S>>, ReadError> {
+        let bucket = self.buckets.iter().find(|bucket| bucket.name() == name.as_bytes());
+        Ok(bucket.map(|bucket| self.database.cursor(bucket)).transpose()?)
+    }
+
+    /// Refuses users and roles. A cluster that never had any has neither.
+    fn check_auth(&self) -> Result<(), ReadError> {
+        if let Some(mut auth) = self.cursor("auth")? {
+            while let Some((key, value)) = auth.next_pair()? {
+                if key == record::AUTH_ENABLED && value == [1] {
+                    return Err(ReadError::Unbuilt("users and roles, and authentication is enabled"));
+                }
+            }
+        }
+        for (bucket, what) in [("authUsers", "users"), ("authRoles", "roles")] {
+            if let Some(mut cursor) = self.cursor(bucket)?
+                && cursor.next_pair()?.is_some()
+            {
+                return Err(ReadError::Unbuilt(what));
+            }
+        }
+        Ok(())
+    }
+
+    /// The revision to which etcd has compacted, or was about to; -1: none.
+    fn compact_revision(&self) -> Result<i64, ReadError> {
+        let mut meta = self.cursor("meta")?.ok_or(ReadError::NoBucket("meta"))?;
+        let mut compacted = -1;
+        while let Some((key, value)) = meta.next_pair()? {
+            if key == record::FINISHED_COMPACT || key == record::SCHEDULED_COMPACT {
+                let revision = record::read_change_key(value);
+                let revision = revision.ok_or_else(|| bad("meta", key, "not a revision"))?;
+                compacted = compacted.max(revision.0.main);
+            }
+        }
+        // etcd writes 0 when nothing is compacted.
+        Ok(if compacted > 0 { compacted } else { -1 })
+    }
+
+    /// Adds all leases. Returns how many there are.
+    fn leases(&self, import: &mut Import) -> Result<u64, ReadError> {
+        let Some(mut cursor) = self.cursor("lease")? else { return Ok(0) };
+        let mut leases = Vec::new();
+        while let Some((key, value)) = cursor.next_pair()? {
+            let lease = StoredLease::decode(value).map_err(|_| bad("lease", key, "not a lease"))?;
+            if key != lease.id.to_be_bytes() || lease.id == 0 {
+                return Err(bad("lease", key, "holds another lease than its key says"));
+            }
+            if lease.ttl > TTL_MAX {
+                return Err(bad("lease", key, "a TTL beyond etcd's maximum"));
+            }
+            leases.push((lease.id, lease.ttl.max(1)));
+        }
+        let count = leases.len() as u64;
+        for (key, value) in state_machine::lease_items(leases) {
+            import.item(&key, &value)?;
+        }
+        Ok(count)
+    }
+
+    /// Adds all changes. Returns the newest revision and the number of changes.
+    fn changes(&self, import: &mut Import) -> Result<(i64, u64), ReadError> {
+        let mut cursor = self.cursor("key")?.ok_or(ReadError::NoBucket("key"))?;
+        let (mut newest, mut count) = (1, 0);
+        while let Some((key, value)) = cursor.next_pair()? {
+            let revision = record::read_change_key(key);
+            let (revision, is_tombstone) = revision.ok_or_else(|| bad("key", key, "not a revision"))?;
+            let stored = KeyValue::decode(value).map_err(|_| bad("key", key, "not a key-value pair"))?;
+            newest = newest.max(revision.main);
+            if value.is_empty() {
+                continue; // A mark of `etcdutl snapshot restore --bump-revision`: a revision without a change.
+            }
+            let change = match is_tombstone {
+                true => Change::Delete { revision, key: &stored.key },
+                false => put(revision, &stored)
+                    .ok_or_else(|| bad("key", key, "a pair of another revision than its key says"))?,
+            };
+            import.change(change).map_err(|source| refused(key, source))?;
+            count += 1;
+        }
+        Ok((newest, count))
+    }
+}
+
+/// The change of a stored pair. `None` if it is of another revision.
+fn put(revision: Revision, stored: &KeyValue) -> Option<Change<'_>> {
+    let kv = KeyValueRef {
+        key: &stored.key,
+        value: &stored.value,
+        create_revision: stored.create_revision,
+        mod_revision: stored.mod_revision,
+        version: stored.version,
+        lease: stored.lease,
+    };
+    (stored.mod_revision == revision.main).then_some(Change::Put { revision, kv })
+}
+
+fn bad(bucket: &'static str, key: &[u8], what: &'static str) -> ReadError {
+    ReadError::Record { bucket, key: key.escape_ascii().to_string(), what }
+}
+
+/// A change that the store refuses is a fault of the file; everything else is one of the disk.
+fn refused(key: &[u8], source: mvcc::Error) -> ReadError {
+    match source {
+        mvcc::Error::Refused { .. } => {
+            ReadError::Refused { bucket: "key", key: key.escape_ascii().to_string(), source }
+        }
+        other => ReadError::Store(other),
+    }
+}
