@@ -17,7 +17,7 @@ use api::etcdserverpb::{PutRequest, RangeRequest};
 use api::health::HealthCheckRequest;
 use api::health::health_client::HealthClient;
 use bytes::Bytes;
-use common::{Cluster, Member, SERVER, get, put};
+use common::{Cluster, Member, PATIENCE, SERVER, get, put};
 use futures_util::future::join_all;
 use h2::client::SendRequest;
 use tonic::Code;
@@ -55,19 +55,17 @@ fn silent(member: &Member, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
         .collect()
 }
 
-/// How long the member keeps `stream` open, up to `patience`.
-fn closed_after(stream: &mut TcpStream, patience: Duration) -> Option<Duration> {
+/// Waits until the member closes `stream`, and returns how long that took.
+fn closed_after(stream: &mut TcpStream) -> Duration {
     let began = Instant::now();
-    stream.set_read_timeout(Some(patience)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut buffer = [0; 4096];
     loop {
         match stream.read(&mut buffer) {
-            Ok(0) => return Some(began.elapsed()),
+            Ok(0) => return began.elapsed(),
             Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
-                return Some(began.elapsed());
-            }
-            Err(_) => return None,
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return began.elapsed(),
+            Err(error) => panic!("still open: {error}"),
         }
     }
 }
@@ -76,6 +74,19 @@ fn resident_mib(member: &Member) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", member.running().pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+}
+
+/// The most that the member has grown by, in the three seconds after it has grown by `wanted`: by then an
+/// attack has reached it.
+async fn most_resident(member: &Member, before: u64, wanted: u64) -> u64 {
+    let (mut most, mut samples, deadline) = (0, 0, Instant::now() + PATIENCE);
+    while samples < 30 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        most = most.max(resident_mib(member).saturating_sub(before));
+        samples += u32::from(most >= wanted);
+        assert!(Instant::now() < deadline, "the attack did not reach the member");
+    }
+    most
 }
 
 /// Processor time that the member has used, in hundredths of a second.
@@ -120,7 +131,11 @@ async fn a_full_descriptor_table_makes_connections_wait_and_fails_no_file() {
         kv.put(put(&format!("k{number}"), "v")).await.expect("a connection that was there goes on");
     }
     // By now each two puts have made a checkpoint due, which opens files.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let deadline = Instant::now() + PATIENCE;
+    while !member.data_dir.join("store/blocks/000001.blk").exists() {
+        assert!(Instant::now() < deadline, "no checkpoint");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     kv.put(put("k5", "v")).await.expect("the member goes on");
     drop(idle);
     assert_eq!(member.get("k4").await.as_deref(), Some("v"), "and there is room again");
@@ -135,9 +150,10 @@ fn a_partial_preface_costs_nothing_and_is_closed() {
     let before = cpu_ticks(member);
     std::thread::sleep(Duration::from_secs(2));
     let ticks = cpu_ticks(member) - before;
-    assert!(ticks <= 6, "{ticks} hundredths of a second in two seconds");
-    let last = streams.last_mut().unwrap();
-    assert!(closed_after(last, Duration::from_secs(7)).is_some(), "still open");
+    // A loop over what cannot be read yet would take a whole processor, or its share of a busy one. Some of the
+    // connections may still be accepted in this time.
+    assert!(ticks <= 40, "{ticks} hundredths of a second in two seconds");
+    closed_after(streams.last_mut().unwrap());
 }
 
 #[test]
@@ -150,8 +166,9 @@ fn an_http1_head_that_does_not_end_is_closed() {
     large.write_all(b"GET /health HTTP/1.1\r\nX: ").unwrap();
     // The member may close before all of it is written.
     drop(large.write_all(&vec![b'x'; 1 << 20]));
-    assert!(closed_after(&mut large, Duration::from_secs(2)).is_some(), "a head of a megabyte is read");
-    assert!(closed_after(&mut slow, Duration::from_secs(13)).is_some(), "still open");
+    // Sooner than a head that does not end.
+    assert!(closed_after(&mut large) < Duration::from_secs(9), "a head of a megabyte is read");
+    closed_after(&mut slow);
 }
 
 #[tokio::test]
@@ -163,8 +180,7 @@ async fn a_stream_that_ends_in_a_frame_of_its_own_is_answered_and_not_reset() {
         requests = requests.ready().await.unwrap();
         let (answer, mut body) = requests.send_request(request("/etcdserverpb.KV/Range"), false).unwrap();
         body.send_data(range.clone(), false).unwrap();
-        let mut answer =
-            tokio::time::timeout(Duration::from_secs(5), answer).await.unwrap().unwrap().into_body();
+        let mut answer = tokio::time::timeout(PATIENCE, answer).await.unwrap().unwrap().into_body();
         while let Some(part) = answer.data().await {
             drop(part.unwrap());
         }
@@ -202,13 +218,8 @@ async fn bodies_that_never_end_hold_a_bounded_amount_of_memory() {
         ));
         std::mem::forget(requests);
     }
-    let mut most = 0;
-    for _ in 0..30 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        most = most.max(resident_mib(member) - before);
-    }
+    let most = most_resident(member, before, 50).await;
     assert!(most <= 250, "600 MiB of incomplete bodies hold {most} MiB");
-    assert!(most >= 50, "the attack did not reach the member");
     member.put("a", "1").await;
 }
 
@@ -241,11 +252,7 @@ async fn answers_that_nobody_takes_hold_a_bounded_amount_of_memory() {
             held.push((answer, body));
         }
     }
-    let mut most = 0;
-    for _ in 0..20 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        most = most.max(resident_mib(member).saturating_sub(before));
-    }
+    let most = most_resident(member, before, 0).await;
     assert!(most <= 80, "3,000 ranges of 60 KiB that are not read hold {most} MiB");
     member.put("a", "1").await;
 }
@@ -270,13 +277,8 @@ async fn streamed_ranges_that_are_not_read_hold_a_bounded_amount_of_memory() {
         body.send_data(all.clone(), true).unwrap();
         held.push((answer, body));
     }
-    let mut most = 0;
-    for _ in 0..30 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        most = most.max(resident_mib(member).saturating_sub(before));
-    }
+    let most = most_resident(member, before, 10).await;
     assert!(most <= 250, "400 streamed ranges that are not read hold {most} MiB");
-    assert!(most >= 10, "the attack did not reach the member");
     member.put("a", "1").await;
 }
 
@@ -384,14 +386,12 @@ async fn open_streams_end_with_unavailable_when_the_member_stops() {
     let mut watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
     assert!(watch.message().await.unwrap().is_some());
     let idle = silent(member, 5, b"PRI * HT");
-    let began = Instant::now();
     let process = cluster.members[0].process.take().unwrap();
     process.terminate();
-    let status =
-        tokio::time::timeout(Duration::from_secs(5), watch.message()).await.expect("it ends").unwrap_err();
+    let status = tokio::time::timeout(PATIENCE, watch.message()).await.expect("it ends").unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "etcdserver: server stopped"));
     let (status, said) = tokio::task::spawn_blocking(|| process.wait_end()).await.unwrap();
     assert!(status.success(), "{said}");
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}\n{said}", began.elapsed());
+    assert!(!said.contains("did not end in time"), "{said}");
     drop(idle);
 }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::etcdserverpb::LeaseGrantRequest;
 use api::etcdserverpb::lease_client::LeaseClient;
@@ -86,7 +86,8 @@ async fn the_key_of_a_call_that_ends_while_it_waits_is_deleted() {
 
     // Its deadline passes.
     let mut request = Request::new(LockRequest { name: "l".into(), lease: 2 });
-    request.set_timeout(Duration::from_millis(500));
+    // Long enough for its key to be written, also on a busy machine.
+    request.set_timeout(Duration::from_secs(5));
     let status = LockClient::new(channel(waiter).await).lock(request).await.unwrap_err();
     assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status:?}");
     assert_eq!(events.next().await, EventType::Put);
@@ -141,12 +142,11 @@ async fn a_member_that_stops_does_not_wait_for_calls_that_wait() {
     let mut election = ElectionClient::new(channel(member).await);
     let mut observed = election.observe(LeaderRequest { name: "l".into() }).await.unwrap().into_inner();
     assert_eq!(observed.message().await.unwrap().unwrap().kv.unwrap().key, "l/1");
-    let began = Instant::now();
     cluster.members[0].running().terminate();
     let status = waiting.await.unwrap().unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     assert_eq!(observed.message().await.unwrap_err().code(), Code::Unavailable);
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(3), "{took:?} until the calls ended");
-    cluster.members[0].kill();
+    let process = cluster.members[0].process.take().unwrap();
+    let (status, said) = tokio::task::spawn_blocking(|| process.wait_end()).await.unwrap();
+    assert!(status.success() && !said.contains("did not end in time"), "{said}");
 }

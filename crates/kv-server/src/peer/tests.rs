@@ -10,6 +10,7 @@ use mvcc::{Applied, Backend, MemoryBackend};
 use raft_node::{Confirmation, Lane, PeerState, Position, SnapshotOutcome, Transport};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use testkit::process::PATIENCE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
@@ -151,15 +152,15 @@ fn snapshot_message(from: u8, index: u64, term: u8) -> Bytes {
 }
 
 fn listener() -> (TcpListener, u16) {
-    let listener = bind(&Urls::parse("http://127.0.0.1:0").unwrap()).unwrap().remove(0);
-    let port = listener.local_addr().unwrap().port();
+    let port = testkit::port();
+    let listener = bind(&Urls::parse(&format!("http://127.0.0.1:{port}")).unwrap()).unwrap().remove(0);
     (listener, port)
 }
 
 impl TestMember {
     async fn next_message(&mut self) -> (u64, Bytes) {
         loop {
-            let seen = tokio::time::timeout(Duration::from_secs(10), self.seen.recv()).await;
+            let seen = tokio::time::timeout(PATIENCE, self.seen.recv()).await;
             if let Seen::Message(from, message) = seen.expect("nothing came").expect("the recorder lives") {
                 return (from, message);
             }
@@ -179,7 +180,7 @@ impl TestMember {
 
     async fn next_report(&mut self) -> (u64, SnapshotOutcome) {
         loop {
-            let seen = tokio::time::timeout(Duration::from_secs(20), self.seen.recv()).await;
+            let seen = tokio::time::timeout(PATIENCE, self.seen.recv()).await;
             if let Seen::Snapshot(peer, outcome) = seen.expect("nothing came").expect("the recorder lives") {
                 return (peer, outcome);
             }
@@ -235,7 +236,7 @@ async fn a_member_with_an_empty_log_asks_until_a_majority_of_the_others_has_answ
     let waited = tokio::time::timeout(2 * link::ASK_WITHIN, &mut asking).await;
     waited.expect_err("one answer of a member that has a term is not enough");
     serve(vec![third], &three.server, &three.stop);
-    tokio::time::timeout(Duration::from_secs(20), asking).await.expect("both answer").unwrap();
+    tokio::time::timeout(PATIENCE, asking).await.expect("both answer").unwrap();
     let until = Position { index: 1, term: 4 };
     let wanted = Seen::Confirmed(Confirmation::CatchUp { until });
     while one.seen.recv().await.expect("the recorder lives") != wanted {}
@@ -261,7 +262,7 @@ async fn a_peer_that_was_away_is_found_again() {
     serve(vec![first], &two.server, &two.stop);
     one.reach(&mut two, 2, "before").await;
     two.stopper.stop();
-    let away = tokio::time::timeout(Duration::from_secs(10), async {
+    let away = tokio::time::timeout(PATIENCE, async {
         while one.seen.recv().await != Some(Seen::Unreachable(2)) {}
     });
     away.await.expect("the peer was not reported as unreachable");
@@ -358,8 +359,8 @@ async fn a_connection_that_never_greets_is_closed() {
     let mut streams = silent_connections(port, 3, b"PRI * HTTP").await;
     for stream in &mut streams {
         let mut answer = Vec::new();
-        let closed = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
-        assert!(closed.is_ok(), "still open after a minute");
+        let closed = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+        assert!(closed.is_ok(), "still open");
     }
 }
 

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mvcc::{Applied, MemoryBackend, Options, Writer};
+use testkit::process::PATIENCE;
 use tokio::time::timeout;
 use watch::{CreateRequest, Encoder, Limits, Parcel};
 
 use super::outbox::HANDED_BYTES_MAX;
 use super::*;
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Bench {
     writer: Writer,
@@ -112,7 +111,9 @@ async fn a_stream_whose_answers_wait_has_no_place_for_further_requests() {
     let bench = Bench::new();
     let stream = bench.stream().await;
     let mut requests = 1;
-    while timeout(Duration::from_secs(2), stream.place()).await.is_ok() {
+    let patience =
+        |requests| if requests < Limits::default().answers_max { PATIENCE } else { Duration::from_secs(2) };
+    while timeout(patience(requests), stream.place()).await.is_ok() {
         stream.request(everything()).await.unwrap();
         requests += 1;
         assert!(requests < 2000, "answers wait without a bound");

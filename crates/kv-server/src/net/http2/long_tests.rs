@@ -197,7 +197,7 @@ async fn damage_before_the_first_byte_is_a_status_and_after_it_the_end() {
     assert!(position.into_inner() <= 500, "bytes that were never made");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_does_not_read_holds_no_turn_and_goes_on_where_it_stopped() {
     // Far more than the client's window of 64 KiB.
     let answer = Numbered::new(1_000_000, 1_000_000);
@@ -215,7 +215,7 @@ async fn who_does_not_read_holds_no_turn_and_goes_on_where_it_stopped() {
     assert_eq!(asked.lock().unwrap()[..], [0, 65_535], "the rest, from where the window ended");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_goes_away_gives_its_turn_back_at_once() {
     let answer = Numbered::new(1_000_000, 1_000_000);
     let (turns, asked) = (Arc::clone(&answer.turns), Arc::clone(&answer.asked));
@@ -228,7 +228,7 @@ async fn who_goes_away_gives_its_turn_back_at_once() {
     drop(turn.expect("sooner than by waiting").unwrap());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_member_that_stops_ends_what_is_not_read() {
     let (stopper, stopped) = tokio::sync::oneshot::channel::<()>();
     let answer = Numbered::new(1_000_000, 1_000_000);
