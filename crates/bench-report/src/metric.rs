@@ -78,6 +78,8 @@ metrics! {
     rest_resident_mb: "RSS at rest, largest member", "MB", 0, Lower, "Before the first round of the row.";
     peak_resident_mb: "RSS at its peak, largest member", "MB", 0, Lower,
         "The most that was seen from the start of the cluster to the end of the round.";
+    watcher_resident_bytes: "RSS/watcher, all members", "B", 0, Lower,
+        "Growth of the members' resident memory while the first watchers of the row were created, per watcher.";
     written_bytes: "bytes written/request, all members", "B", 0, Lower,
         "To storage, as the kernel accounts it to the process.";
     client_sent_bytes: "client to servers/request", "B", 0, Lower,

@@ -181,6 +181,12 @@ pub struct RowSpec {
     pub warm_up_total: u64,
     /// Open loop: requests per second intended.
     pub rate: Option<f64>,
+    /// Watch streams that are open meanwhile, and watchers on each. A row that measures events awaits those
+    /// of its puts; with other rows nothing happens to the watched key.
+    #[serde(default)]
+    pub streams: usize,
+    #[serde(default)]
+    pub watchers_per_stream: usize,
     /// The place of the row in a plot, where it is a point of a sweep.
     pub sweep: Option<Sweep>,
 }
@@ -203,6 +209,16 @@ pub enum Operation {
     TxnPut,
     RangeLinearizable,
     RangeSerializable,
+    /// A range or a put in each transaction.
+    TxnMixed,
+    #[serde(rename = "lease-keepalive")]
+    LeaseKeepAlive,
+    /// A transaction of reads and writes that is tried again until nothing conflicts.
+    Stm,
+    /// One event of one watcher, from the put of its key.
+    Watch,
+    /// One event of one watcher, which existed before the watcher.
+    WatchHistory,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,17 +19,20 @@ const TOTAL_MIN: u64 = 200;
 /// Rounds of a row, unless it or the command line says otherwise.
 pub const ROUNDS: usize = 3;
 
-/// Each write-up by its name; the last is this project's.
-const FILES: [(&str, &str); 6] = [
+/// Each write-up by its name; the last two are this project's.
+const FILES: [(&str, &str); 7] = [
     ("docs-3.2", include_str!("../suites/docs-3.2.json")),
     ("docs-3.0", include_str!("../suites/docs-3.0.json")),
     ("v2.2-rc", include_str!("../suites/v2.2-rc.json")),
     ("arm-graviton2", include_str!("../suites/arm-graviton2.json")),
     ("ibm-pmem", include_str!("../suites/ibm-pmem.json")),
     (CORE, include_str!("../suites/core.json")),
+    (COORDINATION, include_str!("../suites/coordination.json")),
 ];
 /// The default suite.
 pub const CORE: &str = "core";
+/// Watchers, leases and transactions that depend on what they read.
+pub const COORDINATION: &str = "coordination";
 
 /// A write-up.
 #[derive(Clone, Debug)]
@@ -90,6 +93,11 @@ struct FileRow {
     warm_up_runs: Option<usize>,
     rounds: Option<usize>,
     sweep: Option<Sweep>,
+    rate: Option<f64>,
+    #[serde(default)]
+    streams: usize,
+    #[serde(default)]
+    watchers_per_stream: usize,
     published: Vec<FilePublished>,
 }
 
@@ -98,6 +106,8 @@ struct FileRow {
 enum FileKeys {
     One,
     Distinct,
+    /// A hundred, however many requests.
+    Hundred,
 }
 
 #[derive(Deserialize)]
@@ -120,8 +130,10 @@ pub fn find(wanted: &[String]) -> Result<Vec<Suite>, String> {
     let mut found: Vec<Suite> = Vec::new();
     let default = [CORE.to_owned()];
     for name in if wanted.is_empty() { &default } else { wanted } {
-        let matching: Vec<_> =
-            FILES.iter().filter(|(id, _)| id == name || (name == "all" && *id != CORE)).collect();
+        let matching: Vec<_> = FILES
+            .iter()
+            .filter(|(id, _)| id == name || (name == "all" && ![CORE, COORDINATION].contains(id)))
+            .collect();
         if matching.is_empty() {
             let known: Vec<_> = names().collect();
             return Err(format!("there is no suite {name:?}, there are {} and all", known.join(", ")));
@@ -161,7 +173,11 @@ impl FileRow {
                 protocol: self.protocol.unwrap_or(Protocol::Grpc),
                 key_bytes: self.key_bytes.unwrap_or(file.key_bytes),
                 value_bytes: self.value_bytes.unwrap_or(file.value_bytes),
-                keys: if distinct_keys { self.total } else { 1 },
+                keys: match self.keys {
+                    Some(FileKeys::Distinct) => self.total,
+                    Some(FileKeys::Hundred) => 100,
+                    Some(FileKeys::One) | None => 1,
+                },
                 values: self.values.unwrap_or_default(),
                 conns: self.conns,
                 clients: self.clients,
@@ -171,7 +187,9 @@ impl FileRow {
                 total: self.total,
                 rounds: self.rounds.unwrap_or(ROUNDS),
                 warm_up_total: 0,
-                rate: None,
+                rate: self.rate,
+                streams: self.streams,
+                watchers_per_stream: self.watchers_per_stream,
                 sweep: self.sweep.clone(),
             },
             distinct_keys,
@@ -198,7 +216,7 @@ impl Row {
         let spec = &mut row.spec;
         let floor = TOTAL_MIN.min(spec.total_published).max(spec.clients as u64);
         spec.total = ((spec.total_published as f64 * scale).round() as u64).max(floor);
-        spec.keys = if self.distinct_keys { spec.total } else { 1 };
+        spec.keys = if self.distinct_keys { spec.total } else { spec.keys };
         spec.rounds = rounds.unwrap_or(spec.rounds);
         spec.warm_up_total = match self.warm_up_runs {
             // A tenth of a run, bounded so that large rows start soon.
@@ -216,20 +234,53 @@ impl Row {
     pub fn writes(&self) -> bool {
         match self.spec.operation {
             Operation::Put | Operation::TxnPut => true,
-            Operation::RangeLinearizable | Operation::RangeSerializable => false,
+            Operation::RangeLinearizable
+            | Operation::RangeSerializable
+            | Operation::TxnMixed
+            | Operation::LeaseKeepAlive
+            | Operation::Stm
+            | Operation::Watch
+            | Operation::WatchHistory => false,
         }
+    }
+
+    /// Whether the store is compared with what the row sent.
+    pub fn is_read_back(&self) -> bool {
+        self.writes()
+            || matches!(self.spec.operation, Operation::RangeLinearizable | Operation::RangeSerializable)
     }
 
     /// The command of one run, without endpoints.
     pub fn command(&self) -> String {
+        let RowSpec { conns, clients, total, key_bytes, value_bytes, keys, values, streams, .. } = self.spec;
+        let per_stream = self.spec.watchers_per_stream;
+        let of_suite = |suite: &str| format!("loadgen suite {suite} --rows {}", self.id);
         if self.spec.protocol == Protocol::HttpJson {
-            return format!("loadgen suite v2.2-rc --rows {}", self.id);
+            return of_suite("v2.2-rc");
         }
-        let RowSpec { conns, clients, total, key_bytes, value_bytes, keys, values, .. } = self.spec;
         let leader = if self.spec.target == Target::Leader { " --target-leader" } else { "" };
         let load = format!("--conns={conns} --clients={clients} --total={total}{leader}");
         let own = if values == Values::PerKey { " --random-values" } else { "" };
         match self.spec.operation {
+            Operation::Put if streams > 0 => of_suite(COORDINATION),
+            Operation::WatchHistory => of_suite(COORDINATION),
+            Operation::Watch => {
+                let rate = self.spec.rate.map(|rate| format!(" --put-rate={rate} --open-loop"));
+                format!(
+                    "loadgen watch-latency --conns={conns} --clients={clients} --streams={streams} \
+                     --watchers-per-stream={per_stream} --put-total={total} --key-size={key_bytes} \
+                     --val-size={value_bytes}{}",
+                    rate.as_deref().unwrap_or(" --put-rate=0")
+                )
+            }
+            Operation::LeaseKeepAlive => format!("loadgen lease-keepalive {load}"),
+            Operation::TxnMixed => format!(
+                "loadgen txn-mixed {load} --key-size={key_bytes} --val-size={value_bytes} \
+                 --key-space-size={keys}"
+            ),
+            Operation::Stm => {
+                format!("loadgen stm {load} --keys={keys} --txn-wr-percent=100 --val-size={value_bytes}")
+            }
             Operation::Put | Operation::TxnPut => format!(
                 "loadgen put {load} --key-size={key_bytes} --val-size={value_bytes}{own} --sequential-keys \
                  --key-space-size={keys}"
@@ -246,7 +297,7 @@ mod tests {
     use std::collections::HashSet;
 
     fn all() -> Vec<Suite> {
-        find(&["all".into(), CORE.into()]).unwrap()
+        find(&["all".into(), CORE.into(), COORDINATION.into()]).unwrap()
     }
 
     #[test]
@@ -254,7 +305,8 @@ mod tests {
         for suite in all() {
             let ids: HashSet<_> = suite.rows.iter().map(|row| &row.id).collect();
             assert_eq!(ids.len(), suite.rows.len(), "{}", suite.id);
-            assert!(suite.id == CORE || suite.source_url.is_some(), "{}", suite.id);
+            let ours = [CORE, COORDINATION].contains(&suite.id.as_str());
+            assert!(ours || suite.source_url.is_some(), "{}", suite.id);
         }
     }
 

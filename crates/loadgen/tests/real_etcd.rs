@@ -226,3 +226,40 @@ fn errors_are_grouped_with_a_sample_and_fail_the_program_beyond_the_limit() {
         assert!(out.contains("[4]\tInvalidArgument: etcdserver: request is too large"), "{out}");
     }
 }
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
+fn watchers_leases_and_transactions_are_measured_without_a_failure() {
+    let etcd = Etcd::start(Security::Open);
+    // (command, titles of its reports, requests or events that succeed; 0: any number)
+    for (line, titles, succeeded) in [
+        ("txn-mixed k --total=100 --clients=5", "Total Read Ops: Total Write Ops:", 100),
+        ("lease-keepalive --total=100 --clients=5 --conns=2", "Summary:", 100),
+        ("stm --total=50 --clients=5 --keys=3 --txn-wr-percent=100 --isolation=s", "Summary:", 50),
+        ("stm --total=20 --clients=5 --isolation=ss --stm-locker=lock-client", "Summary:", 20),
+        ("stm --total=20 --clients=5 --isolation=c --stm-locker=lock-rpc", "Summary:", 20),
+        (
+            "watch --streams=3 --watch-per-stream=4 --put-total=20 --clients=3",
+            "Watch creation summary: Put summary: Watch events received summary:",
+            240,
+        ),
+        (
+            "watch-latency --streams=2 --watchers-per-stream=3 --put-total=20 --prevkv",
+            "Put summary: from the answer of the put:",
+            120,
+        ),
+        ("watch-get --watchers=20 --streams=4 --events=3", "Get during watch summary:", 0),
+    ] {
+        let (status, text, err) = output_of(etcd.loadgen(&etcd.address, line).output().unwrap());
+        assert_eq!(status, Some(0), "{line}: {text}{err}");
+        for title in titles.split_inclusive(':').map(str::trim) {
+            assert!(text.contains(title), "{line}: {title} in {text}");
+        }
+        let line = format!("{line} --json=-");
+        let (status, json, err) = output_of(etcd.loadgen(&etcd.address, &line).output().unwrap());
+        assert_eq!(status, Some(0), "{line}: {json}{err}");
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let counted = json["succeeded"].as_u64().unwrap();
+        assert!(counted == succeeded || succeeded == 0 && counted > 0, "{line}: {counted}");
+    }
+}

@@ -118,6 +118,7 @@ fn cost_measures(suite: &SuiteResult) -> Vec<Measure> {
     let measures = [
         Measure::new("server CPU per request, µs", "server_cpu_micros", None),
         Measure::new("peak RSS, largest member, MB", "peak_resident_mb", published_anywhere(suite, memory)),
+        Measure::new("RSS per idle watcher, B", "watcher_resident_bytes", None),
         Measure::new("bytes written per request", "written_bytes", None),
         Measure::new("WAL fsync mean, ms", "sync_mean_ms", None),
     ];
@@ -176,19 +177,44 @@ pub(super) fn spec(row: &RowResult) -> String {
         Target::EachSummed => "each member, summed",
     };
     let keys = match (spec.operation, spec.keys) {
-        (Operation::RangeLinearizable | Operation::RangeSerializable, _) => String::new(),
+        (
+            Operation::RangeLinearizable
+            | Operation::RangeSerializable
+            | Operation::LeaseKeepAlive
+            | Operation::WatchHistory,
+            _,
+        ) => String::new(),
         (_, 1) => ", one key".into(),
         (_, keys) => format!(", {} keys", number::count(keys as f64)),
     };
     let protocol = if spec.protocol == Protocol::HttpJson { ", HTTP/1.1 JSON" } else { "" };
     let rate = spec.rate.map(|rate| format!(", open loop at {}/s", number::count(rate))).unwrap_or_default();
+    let watchers = match spec.streams * spec.watchers_per_stream {
+        0 => String::new(),
+        watchers => format!(
+            " · {} on {}",
+            number::counted(watchers, "watcher"),
+            number::counted(spec.streams, "stream")
+        ),
+    };
+    let unit = match spec.operation {
+        Operation::Watch => "puts",
+        Operation::WatchHistory => "events",
+        Operation::Put
+        | Operation::TxnPut
+        | Operation::RangeLinearizable
+        | Operation::RangeSerializable
+        | Operation::TxnMixed
+        | Operation::LeaseKeepAlive
+        | Operation::Stm => "requests",
+    };
     let mark = match worst(row) {
         Some(Level::Error) => " — has errors",
         Some(Level::Warning) => " — has warnings",
         Some(Level::Remark) | None => "",
     };
     format!(
-        "{} B + {} · {} on {} · {target}{protocol}{keys} · {} requests{rate}{mark}",
+        "{} B + {} · {} on {} · {target}{protocol}{keys}{watchers} · {} {unit}{rate}{mark}",
         spec.key_bytes,
         number::size(spec.value_bytes as u64),
         number::counted(spec.clients, "client"),

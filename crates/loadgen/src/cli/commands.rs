@@ -1,14 +1,16 @@
 //! What each command does.
 
-use super::flags::{Cli, Command, Global, PutFlags, Sending};
+use super::flags::sending::Sending;
+use super::flags::{Cli, Command, Global, PutFlags};
 use super::outputs::{self, check_json, write_json};
 use super::terminal::{note, print};
-use super::{access, measure, plans, progress, steps};
+use super::{access, coordination, measure, plans, progress, steps};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::output::summary::Summary;
 use crate::output::text::{self, chain};
-use crate::run::{Measurement, Plan};
+use crate::run::Plan;
+use crate::run::results::Measurement;
 use crate::server::{self, Probe, ServerFigures};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -43,18 +45,37 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, String> {
         Command::Range(flags) => {
             let endpoints = global.endpoints.clone();
             let plan = plans::plan(global, endpoints, plans::range(flags)?, &flags.sending)?;
-            if !global.is_json_on_stdout() {
-                let linearizable = flags.consistency == "l";
-                let kind = if linearizable { "linearizable" } else { "serializable" };
-                print(&format!("bench with {kind} range\n"))?;
-            }
+            say_consistency(global, &flags.consistency)?;
             load(global, &flags.sending, plan, std::future::pending()).await
         }
+        Command::TxnMixed(flags) => {
+            let endpoints = global.endpoints.clone();
+            let plan = plans::plan(global, endpoints, coordination::txn_mixed(flags)?, &flags.sending)?;
+            say_consistency(global, &flags.consistency)?;
+            load(global, &flags.sending, plan, std::future::pending()).await
+        }
+        Command::Stm(flags) => {
+            let endpoints = global.endpoints.clone();
+            let plan = plans::plan(global, endpoints, coordination::stm(flags)?, &flags.sending)?;
+            load(global, &flags.sending, plan, std::future::pending()).await
+        }
+        Command::LeaseKeepalive(flags) => {
+            let plan = coordination::lease_keepalive(global, &global.endpoints, flags).await?;
+            load(global, &flags.sending, plan, std::future::pending()).await
+        }
+        Command::Watch(flags) => once(global, coordination::watch(global, flags)?).await,
+        Command::WatchLatency(flags) => once(global, coordination::watch_latency(global, flags)?).await,
+        Command::WatchGet(flags) => once(global, coordination::watch_get(global, flags).await?).await,
         Command::Compare(flags) => measure::compare(global, flags).await,
         Command::Suite(flags) => measure::suite(global, flags).await,
         Command::Report(flags) => outputs::report(flags).map(|()| ExitCode::SUCCESS),
         Command::Completion { shell } => print(&completion(*shell)).map(|()| ExitCode::SUCCESS),
     }
+}
+
+fn say_consistency(global: &Global, consistency: &str) -> Result<(), String> {
+    let kind = if consistency == "l" { "linearizable" } else { "serializable" };
+    measure::say(global, &format!("bench with {kind} range\n"))
 }
 
 /// A script that completes this program's commands and flags.
@@ -93,22 +114,44 @@ async fn compact_regularly(endpoint: Endpoint, interval: Duration, delta: i64) -
 async fn load(
     global: &Global,
     sending: &Sending,
-    mut plan: Plan,
+    plan: Plan,
     background: impl Future<Output = String>,
 ) -> Result<ExitCode, String> {
+    let plan = aimed(global, plan).await?;
+    if sending.steps.are_wanted() {
+        return steps::run(global, &sending.steps, sending.rate, plan).await;
+    }
+    single(global, plan, background).await
+}
+
+/// Runs a plan of a command without several rates.
+async fn once(global: &Global, plan: Plan) -> Result<ExitCode, String> {
+    single(global, aimed(global, plan).await?, std::future::pending()).await
+}
+
+/// Checks what a run needs, and selects its endpoints.
+async fn aimed(global: &Global, mut plan: Plan) -> Result<Plan, String> {
     check_json(global.json.as_deref())?;
     let members = admin::survey(&plan.endpoints).await.map_err(|error| error.to_string())?;
     if global.target_leader {
         let leader = admin::leader(&members).map_err(|error| error.to_string())?;
         plan.endpoints = vec![leader.clone()];
     }
-    if sending.steps.are_wanted() {
-        return steps::run(global, &sending.steps, sending.rate, plan).await;
-    }
+    Ok(plan)
+}
+
+/// Runs a plan at one rate and reports it.
+async fn single(
+    global: &Global,
+    plan: Plan,
+    background: impl Future<Output = String>,
+) -> Result<ExitCode, String> {
     let probes = probes(global);
+    let (workload, endpoints) = (plan.name(), plan.endpoints.clone());
+    let prepared = tokio::task::spawn_blocking(|| plan.prepare()).await.expect("preparing does not panic");
+    let prepared = prepared.map_err(|error| chain(&error))?;
     let earlier = server::read(&probes).await;
-    let (workload, endpoints) = (plan.workload.name(), plan.endpoints.clone());
-    let measurement = progress::run(plan, background).await.map_err(|error| chain(&error))?;
+    let measurement = progress::run(prepared.begin(), background).await.map_err(|error| chain(&error))?;
     let later = server::read(&probes).await;
     let figures = match (earlier, later) {
         (Ok(earlier), Ok(later)) => Some(server::spent(&probes, &earlier, &later)),
@@ -156,7 +199,7 @@ fn verdict(measurement: &Measurement, errors_max: u64) -> ExitCode {
     match measurement.partial.as_deref() {
         Some(progress::INTERRUPTED) => ExitCode::from(progress::INTERRUPTED_STATUS),
         Some(_) => ExitCode::FAILURE,
-        None if measurement.tally.failed_len() > errors_max => ExitCode::FAILURE,
+        None if measurement.failed_len() > errors_max => ExitCode::FAILURE,
         None => ExitCode::SUCCESS,
     }
 }

@@ -5,6 +5,8 @@ mod flags; // the command line
 mod access; // TLS and users
 mod plans; // flags to plans
 
+mod coordination; // the same for watchers, leases and transactions
+
 mod outputs; // files of a report
 mod progress; // the progress of a run, on standard error
 mod terminal; // standard output and standard error

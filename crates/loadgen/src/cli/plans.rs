@@ -1,6 +1,7 @@
 //! Flags to plans. Combinations that make no sense are refused.
 
-use super::flags::{Global, PutFlags, RangeFlags, Refused, Sending, TxnPutFlags, Writing};
+use super::flags::sending::{Sending, Writing};
+use super::flags::{Global, PutFlags, RangeFlags, Refused, TxnPutFlags};
 use crate::client::endpoint::Endpoint;
 use crate::run::Plan;
 use crate::run::schedule::Pace;
@@ -24,7 +25,18 @@ pub fn plan(
     sending: &Sending,
 ) -> Result<Plan, String> {
     sending.steps.refuse_idle()?;
-    let (total, pace) = (sending.total, pace(sending)?);
+    let pace = pace("--rate", sending.rate, sending.open_loop)?;
+    planned(global, endpoints, workload, sending.total, pace)
+}
+
+/// The same for loads whose total and pace have other flags.
+pub fn planned(
+    global: &Global,
+    endpoints: Vec<Endpoint>,
+    workload: Workload,
+    total: u64,
+    pace: Pace,
+) -> Result<Plan, String> {
     if global.clients == 0 {
         return Err("--clients=0 would send nothing".into());
     }
@@ -51,6 +63,7 @@ pub fn plan(
         request_timeout: some(global.request_timeout),
         patience: some(global.dial_timeout).unwrap_or(PATIENCE),
         observer: None,
+        watching: None,
     })
 }
 
@@ -90,8 +103,21 @@ pub fn txn_put(flags: &TxnPutFlags) -> Result<Workload, String> {
     Ok(Workload::TxnPut { ops, writes })
 }
 
-fn writes(flags: &Writing, order: Order, ops: usize) -> Result<Writes, String> {
+pub fn writes(flags: &Writing, order: Order, ops: usize) -> Result<Writes, String> {
     let &Writing { key_size: key_bytes, val_size: value_bytes, key_space_size: space, random_values } = flags;
+    check_keys(key_bytes, space)?;
+    let request_bytes = key_bytes.saturating_add(value_bytes).saturating_mul(ops);
+    if request_bytes > REQUEST_BYTES_MAX {
+        return Err(format!(
+            "a request of {request_bytes} bytes is more than the {REQUEST_BYTES_MAX} that fit"
+        ));
+    }
+    let values = if random_values { Values::PerKey } else { Values::Same };
+    Ok(Writes { key_bytes, value_bytes, key_space: space, order, values, seed: rand::random() })
+}
+
+/// Whether keys of this size hold the numbers of the key space.
+pub fn check_keys(key_bytes: usize, space: u64) -> Result<(), String> {
     if key_bytes == 0 {
         return Err("--key-size=0: a key has one byte at least".into());
     }
@@ -104,14 +130,7 @@ fn writes(flags: &Writing, order: Order, ops: usize) -> Result<Writes, String> {
             "--key-size={key_bytes} cannot hold the numbers of --key-space-size={space}: {needed} bytes"
         ));
     }
-    let request_bytes = key_bytes.saturating_add(value_bytes).saturating_mul(ops);
-    if request_bytes > REQUEST_BYTES_MAX {
-        return Err(format!(
-            "a request of {request_bytes} bytes is more than the {REQUEST_BYTES_MAX} that fit"
-        ));
-    }
-    let values = if random_values { Values::PerKey } else { Values::Same };
-    Ok(Writes { key_bytes, value_bytes, key_space: space, order, values, seed: rand::random() })
+    Ok(())
 }
 
 pub fn range(flags: &RangeFlags) -> Result<Workload, String> {
@@ -154,9 +173,10 @@ fn prefix_end(prefix: &[u8]) -> Bytes {
     Bytes::from_static(b"\0")
 }
 
-pub fn pace(flags: &Sending) -> Result<Pace, String> {
-    match (flags.rate, flags.open_loop) {
-        (0, true) => Err("--open-loop needs a --rate to keep".into()),
+/// The pace of a rate, which the flag `named` gives.
+pub fn pace(named: &str, rate: u64, open_loop: bool) -> Result<Pace, String> {
+    match (rate, open_loop) {
+        (0, true) => Err(format!("--open-loop needs a {named} to keep")),
         (0, false) => Ok(Pace::Unlimited),
         (rate, true) => Ok(Pace::Open(rate as f64)),
         (rate, false) => Ok(Pace::AtMost(rate as f64)),
@@ -170,18 +190,40 @@ fn some(duration: Duration) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::coordination;
     use crate::cli::flags::{Cli, Command};
+    use crate::run::watchers::Watching;
     use clap::Parser;
+    use std::sync::Arc;
 
     /// The plan of a command line in short, or the refusal.
     fn read(line: &str) -> Result<String, String> {
         let cli = Cli::try_parse_from(std::iter::once("loadgen").chain(line.split_whitespace()))
             .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())?;
         refuse_unsupported(&cli.global.refused)?;
+        let watched = match &cli.command {
+            Command::Watch(flags) => Some(coordination::watch(&cli.global, flags)?),
+            Command::WatchLatency(flags) => Some(coordination::watch_latency(&cli.global, flags)?),
+            _ => None,
+        };
+        if let Some(Plan { conns, clients, total, pace, watching: Some(watching), .. }) = watched {
+            let Watching { streams, per_stream, keys, prev_kv, .. } = watching;
+            let distinct = keys.iter().collect::<std::collections::HashSet<_>>().len();
+            let watched = format!("{streams}×{per_stream} on {distinct} of {} keys", keys.len());
+            let prev_kv = if prev_kv { " prev" } else { "" };
+            return Ok(format!(
+                "{conns}/{clients} {total} {pace:?}: {watched} of {} B{prev_kv}",
+                keys[0].len()
+            ));
+        }
         let (workload, sending) = match &cli.command {
             Command::Put(flags) => (put(flags)?, &flags.sending),
             Command::TxnPut(flags) => (txn_put(flags)?, &flags.sending),
             Command::Range(flags) => (range(flags)?, &flags.sending),
+            Command::TxnMixed(flags) => (coordination::txn_mixed(flags)?, &flags.sending),
+            Command::Stm(flags) => (coordination::stm(flags)?, &flags.sending),
+            Command::LeaseKeepalive(flags) => (Workload::LeaseKeepAlive(Arc::default()), &flags.sending),
+            Command::Watch(_) | Command::WatchLatency(_) | Command::WatchGet(_) => unreachable!("handled"),
             Command::Suite(_) | Command::Compare(_) | Command::Report(_) | Command::Completion { .. } => {
                 return Ok("no single run".into());
             }
@@ -190,6 +232,16 @@ mod tests {
         let endpoints: Vec<_> = plan.endpoints.iter().map(ToString::to_string).collect();
         let Plan { conns, clients, total, pace, .. } = plan;
         let what = match plan.workload {
+            Workload::TxnMixed { range: r, read_share, writes: w } => format!(
+                "{read_share:.2} {:?}..{:?} limit {}, {}+{} of {}",
+                r.key, r.range_end, r.limit, w.key_bytes, w.value_bytes, w.key_space
+            ),
+            Workload::Stm(stm) => format!(
+                "{} of {} keys, {} %, {} B, {:?}, {:?}",
+                stm.keys_per_txn, stm.keys, stm.write_percent, stm.value_bytes, stm.isolation, stm.locker
+            ),
+            Workload::LeaseKeepAlive(_) => "leases".into(),
+            Workload::PutKeys { .. } => unreachable!("only watchers have it"),
             Workload::Put(w) => format!("{}+{} of {} {:?}", w.key_bytes, w.value_bytes, w.key_space, w.order),
             Workload::TxnPut { ops, writes: w } => {
                 format!("{ops}×({}+{}) of {} {:?}", w.key_bytes, w.value_bytes, w.key_space, w.order)
@@ -228,6 +280,30 @@ mod tests {
                 "range a b --consistency=s --limit=3 --keys-only",
                 "127.0.0.1:2379 1/1 10000 Unlimited: b\"a\"..b\"b\" limit 3 s keys",
             ),
+            (
+                "txn-mixed k",
+                "127.0.0.1:2379 1/1 10000 Unlimited: 0.50 b\"\\0\"..b\"\\0\" limit 1000, 8+8 of 1",
+            ),
+            (
+                "txn-mixed --rw-ratio=3 --end-key=z --limit=5 --key-space-size=9",
+                "127.0.0.1:2379 1/1 10000 Unlimited: 0.75 b\"\\0\"..b\"z\" limit 5, 8+8 of 9",
+            ),
+            ("stm", "127.0.0.1:2379 1/1 10000 Unlimited: 1 of 1 keys, 50 %, 8 B, RepeatableReads, None"),
+            (
+                "stm --isolation=ss --keys=9 --keys-per-txn=3 --txn-wr-percent=100 --stm-locker=lock-rpc --rate=5",
+                "127.0.0.1:2379 1/1 10000 AtMost(5.0): 3 of 9 keys, 100 %, 8 B, SerializableSnapshot, Rpc",
+            ),
+            ("lease-keepalive --clients=5", "127.0.0.1:2379 1/5 10000 Unlimited: leases"),
+            ("watch", "1/1 1000 Unlimited: 10×100 on 1 of 1 keys of 32 B"),
+            (
+                "watch --watched-key-total=7 --key-space-size=5 --sequential-keys --put-rate=20 --open-loop",
+                "1/1 1000 Open(20.0): 10×100 on 5 of 7 keys of 32 B",
+            ),
+            ("watch-latency", "1/1 1000 AtMost(100.0): 10×10 on 1 of 1 keys of 32 B"),
+            (
+                "watch-latency --prevkv --streams=2 --watchers-per-stream=3 --put-rate=0 --key-size=4",
+                "1/1 1000 Unlimited: 2×3 on 1 of 1 keys of 4 B prev",
+            ),
             ("range --prefix ab", "127.0.0.1:2379 1/1 10000 Unlimited: b\"ab\"..b\"ac\" limit 0"),
             (
                 "range --prefix --count-only",
@@ -235,6 +311,38 @@ mod tests {
             ),
         ] {
             assert_eq!(read(line), Ok(plan.into()), "{line}");
+        }
+    }
+
+    #[test]
+    fn invalid_watchers_and_transactions_are_refused_with_the_reason() {
+        for (line, reason) in [
+            ("watch --streams=0", "0 watchers: expected 1 to 10000000"),
+            ("watch --watched-key-total=0", "--watched-key-total=0 watches nothing"),
+            (
+                "watch --watched-key-total=1000000000",
+                "--watched-key-total=1000000000 keys of 32 bytes are too many",
+            ),
+            (
+                "watch --key-size=1 --key-space-size=100",
+                "--key-size=1 cannot hold the numbers of --key-space-size=100: 2 bytes",
+            ),
+            ("watch --open-loop", "--open-loop needs a --put-rate to keep"),
+            ("watch --put-total=0", "--total=0 would send nothing"),
+            (
+                "watch-latency --val-size=1",
+                "values of 1 bytes cannot hold the numbers of --put-total=1000: 2 bytes",
+            ),
+            (
+                "watch-latency --put-total=200000000",
+                "--put-total=200000000 is more than 100000000, whose times are kept",
+            ),
+            ("stm --keys=0", "--keys=0: expected 1 to 9223372036854775807"),
+            ("stm --keys-per-txn=2", "--keys-per-txn=2 is more than --keys=1"),
+            ("txn-mixed --rw-ratio=-1", "--rw-ratio=-1: expected a number of ranges for each put"),
+            ("txn-mixed --limit=-1", "--limit=-1: a limit is 1 at least, or 0 for none"),
+        ] {
+            assert_eq!(read(line), Err(reason.into()), "{line}");
         }
     }
 
@@ -274,9 +382,17 @@ mod tests {
         ] {
             assert_eq!(read(line), Err(reason.into()), "{line}");
         }
-        for line in
-            ["range", "range a b c", "range k --consistency=x", "put --rate=-1", "put --endpoints=nowhere"]
-        {
+        for line in [
+            "stm --isolation=x",
+            "stm --txn-wr-percent=101",
+            "stm --stm-locker=x",
+            "txn-mixed a b c",
+            "range",
+            "range a b c",
+            "range k --consistency=x",
+            "put --rate=-1",
+            "put --endpoints=nowhere",
+        ] {
             assert!(read(line).is_err(), "{line}");
         }
     }

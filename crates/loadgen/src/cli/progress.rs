@@ -5,7 +5,8 @@
 //! * The first SIGINT or SIGTERM stops the run and reports the requests so far; the second ends the process.
 
 use super::terminal::note;
-use crate::run::{Error, Measurement, Plan, Progress, Run};
+use crate::run::results::Measurement;
+use crate::run::{Error, Progress, Run};
 use crate::stats::histogram::Counts;
 use crate::stats::progress::Control;
 use rustix::termios::tcgetwinsize;
@@ -30,13 +31,12 @@ const COLUMNS: usize = 80;
 /// The window of rate and p99: long enough to be steady, short enough to be current.
 const RECENT: Duration = Duration::from_secs(2);
 
-/// Runs the plan to its end or to the first signal. `background` is polled meanwhile; its result stops the
-/// run.
-pub async fn run<F>(plan: Plan, background: F) -> Result<Measurement, Error>
+/// Waits for the end of the run or for the first signal. `background` is polled meanwhile; its result stops
+/// the run.
+pub async fn run<F>(run: Run, background: F) -> Result<Measurement, Error>
 where
     F: Future<Output = String>,
 {
-    let run = tokio::task::spawn_blocking(|| plan.start()).await.expect("starting does not panic")?;
     let mut view = View::new("", WithoutTerminal::Lines);
     let _signals = AbortOnDrop(tokio::spawn(end_on_signal(run.control())));
     let mut background = std::pin::pin!(background);

@@ -8,6 +8,7 @@ use super::{outputs, progress};
 use crate::compare::steps::{self, Rates, Stepped};
 use crate::compare::{self, Origin, Subject};
 use crate::run;
+use crate::workload::stm::KEY_BYTES;
 use crate::workload::{Workload, Writes};
 use bench_report::model::{Operation, Protocol, RowSpec, SuiteResult, Target, Values};
 use std::process::ExitCode;
@@ -70,6 +71,12 @@ fn spec(load: &run::Plan) -> RowSpec {
         Workload::Range(range) | Workload::RangeStream(range) => {
             (Operation::RangeLinearizable, (range.key.len(), 0, 1, Values::Same))
         }
+        Workload::TxnMixed { writes, .. } => (Operation::TxnMixed, written(writes)),
+        Workload::PutKeys { keys, value_bytes } => {
+            (Operation::Put, (keys[0].len(), *value_bytes, keys.len() as u64, Values::PerKey))
+        }
+        Workload::Stm(stm) => (Operation::Stm, (KEY_BYTES, stm.value_bytes, stm.keys, Values::PerKey)),
+        Workload::LeaseKeepAlive(_) => (Operation::LeaseKeepAlive, (0, 0, 1, Values::Same)),
     };
     RowSpec {
         operation,
@@ -87,6 +94,8 @@ fn spec(load: &run::Plan) -> RowSpec {
         rounds: 1,
         warm_up_total: 0,
         rate: None,
+        streams: 0,
+        watchers_per_stream: 0,
         sweep: None,
     }
 }

@@ -3,15 +3,18 @@
 use crate::client::access::TOKEN;
 use crate::client::dial;
 use crate::client::endpoint::Endpoint;
+use crate::stats::progress::Counters;
 use api::etcdserverpb::auth_client::AuthClient;
 use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{
-    AuthenticateRequest, CompactionRequest, HashKvRequest, PutRequest, RangeRequest, RangeResponse,
-    StatusRequest, StatusResponse,
+    AuthenticateRequest, CompactionRequest, HashKvRequest, LeaseGrantRequest, PutRequest, RangeRequest,
+    RangeResponse, StatusRequest, StatusResponse,
 };
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
+use std::sync::Arc;
 use std::time::Duration;
 use tonic::Response;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -21,6 +24,8 @@ use tonic::transport;
 
 /// A server that answers Status more slowly cannot be measured.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Enough to share syncs of the log, and far below any limit of streams.
+const GRANTS_AT_ONCE: usize = 64;
 
 /// Why a server was refused, or a call to it failed.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +85,7 @@ pub struct Client {
 
 impl Client {
     pub async fn connect(endpoint: &Endpoint) -> Result<Self, Error> {
-        Ok(Self { endpoint: endpoint.clone(), channel: channel(endpoint).await? })
+        Ok(Self { endpoint: endpoint.clone(), channel: channel(endpoint, Some(TIMEOUT), None).await? })
     }
 
     pub async fn status(&self) -> Result<StatusResponse, Error> {
@@ -93,9 +98,28 @@ impl Client {
         self.reply("HashKV", reply).map(|reply| reply.hash)
     }
 
-    pub async fn put(&self, key: Bytes, value: Bytes) -> Result<(), Error> {
+    /// Writes a key and returns the revision of the write.
+    pub async fn put(&self, key: Bytes, value: Bytes) -> Result<i64, Error> {
         let request = PutRequest { key, value, ..Default::default() };
-        self.reply("Put", self.kv().put(request).await).map(drop)
+        let reply = self.reply("Put", self.kv().put(request).await)?;
+        Ok(reply.header.map_or(0, |header| header.revision))
+    }
+
+    /// Grants so many leases, a few at a time.
+    pub async fn grant_leases(&self, count: usize, ttl_seconds: i64) -> Result<Vec<i64>, Error> {
+        let mut leases = Vec::with_capacity(count);
+        while leases.len() < count {
+            let mut calls = tokio::task::JoinSet::new();
+            for _ in leases.len()..count.min(leases.len() + GRANTS_AT_ONCE) {
+                let mut client = LeaseClient::new(self.channel.clone());
+                let request = LeaseGrantRequest { ttl: ttl_seconds, id: 0 };
+                calls.spawn(async move { client.lease_grant(request).await });
+            }
+            for reply in calls.join_all().await {
+                leases.push(self.reply("LeaseGrant", reply)?.id);
+            }
+        }
+        Ok(leases)
     }
 
     /// The key's value now, or `None` if there is no such key.
@@ -112,12 +136,16 @@ impl Client {
         self.range(all).await.map(|reply| reply.count)
     }
 
+    /// The newest revision.
+    pub async fn revision(&self) -> Result<i64, Error> {
+        let any = RangeRequest { key: Bytes::from_static(b"foo"), ..Default::default() };
+        self.range(any).await.map(|reply| reply.header.map_or(0, |header| header.revision))
+    }
+
     /// Drops history older than `delta` revisions. A store that is already compacted there is no error: it
     /// may not have been written since the compaction before this one.
     pub async fn compact(&self, delta: i64) -> Result<(), Error> {
-        let newest =
-            self.range(RangeRequest { key: Bytes::from_static(b"foo"), ..Default::default() }).await?;
-        let revision = (newest.header.map_or(0, |header| header.revision) - delta).max(0);
+        let revision = (self.revision().await? - delta).max(0);
         match self.kv().compact(CompactionRequest { revision, physical: false }).await {
             Err(status) if status.message() == api::Error::Compacted.message() => Ok(()),
             result => self.reply("Compact", result).map(drop),
@@ -149,10 +177,10 @@ impl Client {
 }
 
 /// A channel whose calls carry the endpoint's token.
-type Channel = InterceptedService<transport::Channel, AddToken>;
+pub type Channel = InterceptedService<transport::Channel, AddToken>;
 
 #[derive(Clone)]
-struct AddToken(Option<MetadataValue<Ascii>>);
+pub struct AddToken(Option<MetadataValue<Ascii>>);
 
 impl Interceptor for AddToken {
     fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, tonic::Status> {
@@ -163,7 +191,14 @@ impl Interceptor for AddToken {
     }
 }
 
-async fn channel(endpoint: &Endpoint) -> Result<Channel, Error> {
+/// Connects to an endpoint.
+///
+/// A call fails after `timeout`, if there is one. `counters` count the bytes of the connection.
+pub async fn channel(
+    endpoint: &Endpoint,
+    timeout: Option<Duration>,
+    counters: Option<Arc<Counters>>,
+) -> Result<Channel, Error> {
     let unreachable = |reason: String| Error::Unreachable { endpoint: endpoint.clone(), reason };
     let token = endpoint.token().map(MetadataValue::try_from).transpose();
     let token = token.map_err(|_| unreachable("the token it gave is no header".into()))?;
@@ -172,10 +207,22 @@ async fn channel(endpoint: &Endpoint) -> Result<Channel, Error> {
     let channel = transport::Channel::from_shared(address).map_err(|error| unreachable(error.to_string()))?;
     let to = endpoint.clone();
     let connector = tower::service_fn(move |_| {
-        let to = to.clone();
-        async move { dial::connect(&to, dial::HTTP2).await.map(TokioIo::new) }
+        let (to, counters) = (to.clone(), counters.clone());
+        async move {
+            let stream = dial::connect(&to, dial::HTTP2).await?;
+            let stream = match counters {
+                Some(counters) => dial::counted(stream, counters),
+                None => stream,
+            };
+            Ok::<_, std::io::Error>(TokioIo::new(stream))
+        }
     });
-    let channel = channel.connect_timeout(TIMEOUT).timeout(TIMEOUT).connect_with_connector(connector).await;
+    let channel = channel.connect_timeout(TIMEOUT);
+    let channel = match timeout {
+        Some(timeout) => channel.timeout(timeout),
+        None => channel,
+    };
+    let channel = channel.connect_with_connector(connector).await;
     let channel = channel.map_err(|error| unreachable(innermost(&error)))?;
     Ok(InterceptedService::new(channel, AddToken(token)))
 }

@@ -105,7 +105,7 @@ fn read_to_end(
 }
 
 /// The body that follows the headers, or the failure that the headers report.
-fn body_of(response: Response<RecvStream>) -> Result<RecvStream, Failure> {
+pub fn body_of(response: Response<RecvStream>) -> Result<RecvStream, Failure> {
     if response.status() != StatusCode::OK {
         return Err(Failure::unavailable(format!("HTTP status {}", response.status().as_u16())));
     }
@@ -117,6 +117,6 @@ fn body_of(response: Response<RecvStream>) -> Result<RecvStream, Failure> {
 }
 
 /// The stream or its connection ended before the reply: the server may have executed the request.
-fn broken(error: &h2::Error) -> Failure {
+pub fn broken(error: &h2::Error) -> Failure {
     Failure::unavailable(format!("connection: {error}"))
 }

@@ -48,7 +48,7 @@ pub struct Link {
     in_flight: usize,
 }
 
-type Opened = (SendRequest<Bytes>, Connection<Stream, Bytes>);
+pub type Opened = (SendRequest<Bytes>, Connection<Stream, Bytes>);
 
 enum State {
     Dialing { since: Instant, opening: Pin<Box<dyn Future<Output = Result<Opened, String>>>> },
@@ -67,16 +67,7 @@ pub enum Change {
 impl Link {
     /// A link that will carry calls of the method at `path` and add its bytes to `counters`.
     pub fn new(endpoint: Endpoint, path: &'static str, counters: Arc<Counters>) -> Result<Self, http::Error> {
-        let mut request = Request::builder()
-            .method(Method::POST)
-            .version(Version::HTTP_2)
-            .uri(format!("{}{path}", endpoint.url()))
-            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
-            .header(header::TE, HeaderValue::from_static("trailers"));
-        if let Some(token) = endpoint.token() {
-            request = request.header(TOKEN, token);
-        }
-        let request = request.body(())?;
+        let request = request(&endpoint, path)?;
         let state = State::Resting { until: Instant::now() };
         Ok(Self { endpoint, request, state, reason: String::new(), counters, in_flight: 0 })
     }
@@ -166,7 +157,22 @@ impl Link {
     }
 }
 
-async fn open(endpoint: Endpoint, counters: Arc<Counters>) -> Result<Opened, String> {
+/// The headers of a call.
+pub fn request(endpoint: &Endpoint, path: &str) -> Result<Request<()>, http::Error> {
+    let mut request = Request::builder()
+        .method(Method::POST)
+        .version(Version::HTTP_2)
+        .uri(format!("{}{path}", endpoint.url()))
+        .header(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
+        .header(header::TE, HeaderValue::from_static("trailers"));
+    if let Some(token) = endpoint.token() {
+        request = request.header(TOKEN, token);
+    }
+    request.body(())
+}
+
+/// Connects, with TLS where the endpoint needs it.
+pub async fn open(endpoint: Endpoint, counters: Arc<Counters>) -> Result<Opened, String> {
     let stream = dial::connect(&endpoint, dial::HTTP2).await.map_err(|error| error.to_string())?;
     h2::client::Builder::new()
         .initial_window_size(STREAM_WINDOW_BYTES)

@@ -11,4 +11,6 @@ pub mod call; // one call in flight
 pub mod failure; // why a call failed
 pub mod reply; // the parts of a reply that are read
 
+pub mod watch; // one watch stream
+
 pub mod admin; // status, hash, compaction and single keys, through tonic

@@ -35,9 +35,10 @@ pub struct Findings(BTreeMap<(usize, Kind), (Notice, usize)>);
 pub fn of(cost: &Cost, clients: usize) -> Vec<(Kind, Notice)> {
     let measurement = &cost.measurement;
     let tally = &measurement.tally;
-    let (succeeded, failed) = (tally.succeeded_len(), tally.failed_len());
+    let (succeeded, failed) = (tally.succeeded_len(), measurement.failed_len());
     let mut found = Vec::new();
-    if let Some((code, failures)) = tally.failures.first_key_value() {
+    let first = measurement.tallies().find_map(|tally| tally.failures.first_key_value());
+    if let Some((code, failures)) = first {
         let text = format!("{failed} requests failed, the first of {code}: {}", failures.sample);
         found.push((Kind::Failed, Notice::error(text)));
     }
@@ -68,7 +69,7 @@ pub fn of(cost: &Cost, clients: usize) -> Vec<(Kind, Notice)> {
         let text = format!(
             "ended by the row's budget after {:.1} s: {} of {} requests",
             measurement.wall.as_secs_f64(),
-            succeeded + failed,
+            succeeded + tally.failed_len(),
             measurement.planned
         );
         found.push((Kind::Capped, Notice::remark(text)));

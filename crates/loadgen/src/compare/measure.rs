@@ -7,7 +7,8 @@ use super::plan::{LOOK, Monitor};
 use super::samples::{Samples, round};
 use super::side::Side;
 use crate::output::summary::Summary;
-use crate::run::{self, Measurement};
+use crate::run;
+use crate::run::results::Measurement;
 use crate::server::{self, ServerFigures, ServerMetrics};
 use crate::stats::progress::Control;
 use bench_report::metric::Metrics;
@@ -15,6 +16,9 @@ use bench_report::model::{CurvePoint, Round, Series};
 use hdrhistogram::Histogram;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// The memory of fewer watchers is lost among other growth.
+const WATCHERS_MIN: usize = 1000;
 
 /// A run and its cost.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub struct Cost {
     pub leader_changed: bool,
     /// CPU time of other programs on this machine, as a share of all its processors.
     pub foreign_cpu: Option<f64>,
+    /// Growth of the members' resident memory per watcher, while the watchers were created.
+    pub watcher_resident_bytes: Option<f64>,
     samples: Samples,
 }
 
@@ -38,10 +44,16 @@ pub struct Cost {
 pub async fn run(side: &Side, plan: run::Plan, monitor: &mut dyn Monitor) -> Result<Cost, run::Error> {
     let probes = side.probes();
     let leader = side.leader().await;
+    let watchers = plan.watching.as_ref().map_or(0, |watching| watching.streams * watching.per_stream);
+    let before_watchers = server::read(&probes).await.ok();
+    let prepared = tokio::task::spawn_blocking(|| plan.prepare()).await.expect("preparing does not panic")?;
     let metrics_before = side.server_metrics().await;
     let spent_before = server::read(&probes).await.ok();
+    let grown = before_watchers.zip(spent_before.as_ref()).map(|(before, after)| {
+        (after.resident_bytes() as f64 - before.resident_bytes() as f64) / watchers as f64
+    });
     let (machine_before, begin) = (server::machine_cpu_seconds(), Instant::now());
-    let (measurement, samples) = load(plan, side.pids(), monitor).await?;
+    let (measurement, samples) = load(prepared, side.pids(), monitor).await?;
     let (machine_after, took) = (server::machine_cpu_seconds(), begin.elapsed());
     let spent_after = server::read(&probes).await.ok();
     let metrics_after = side.server_metrics().await;
@@ -70,6 +82,7 @@ pub async fn run(side: &Side, plan: run::Plan, monitor: &mut dyn Monitor) -> Res
         leader_changed: leader_after.is_some() && leader_after != leader,
         leader,
         foreign_cpu,
+        watcher_resident_bytes: grown.filter(|_| watchers >= WATCHERS_MIN),
         samples,
     })
 }
@@ -86,9 +99,9 @@ fn sum(all: impl Iterator<Item = ServerMetrics>) -> ServerMetrics {
     total
 }
 
-/// Executes a plan on its worker threads. Dropping the future stops the run.
+/// Executes a run on its worker threads. Dropping the future stops the run.
 async fn load(
-    plan: run::Plan,
+    prepared: run::Prepared,
     pids: Vec<u32>,
     monitor: &mut dyn Monitor,
 ) -> Result<(Measurement, Samples), run::Error> {
@@ -98,7 +111,7 @@ async fn load(
             self.0.stop("its result was dropped");
         }
     }
-    let run = tokio::task::spawn_blocking(|| plan.start()).await.expect("starting does not panic")?;
+    let run = prepared.begin();
     let _stop = StopOnDrop(run.control());
     let mut samples = Samples::begin(pids);
     while !run.progress().finished {
@@ -146,7 +159,7 @@ impl Cost {
         Round {
             planned: *planned,
             succeeded: tally.succeeded_len(),
-            failed: tally.failed_len(),
+            failed: self.measurement.failed_len(),
             seconds: round(wall.as_secs_f64(), 4),
             metrics: self.metrics(rest_resident_bytes).finite(),
             errors: summary.errors,
@@ -176,7 +189,7 @@ impl Cost {
             rest_resident_mb: rest_resident_bytes.map(|bytes| bytes as f64 / 1e6),
             client_sent_bytes: per(*sent_bytes as f64),
             client_received_bytes: per(*received_bytes as f64),
-            errors: Some(tally.failed_len() as f64),
+            errors: Some(self.measurement.failed_len() as f64),
             ..Metrics::default()
         };
         if self.service_differs() {

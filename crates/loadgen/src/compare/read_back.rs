@@ -83,11 +83,12 @@ fn expected(row: &Row, acknowledged: &[u64]) -> Vec<(Bytes, Bytes)> {
         return vec![(Bytes::from_static(READ_KEY), load::read_value(&row.spec)); 2];
     }
     let samples = acknowledged.len().min(SAMPLES);
-    let mut source = load::workload(&row.spec).source(0);
+    let mut source = load::workload(&row.spec, &load::Prepared::default()).source(0);
     let mut expected = Vec::new();
     for sample in 1..=samples {
-        let request = source.request(acknowledged[acknowledged.len() * sample / samples - 1]);
-        expected.extend(source.pairs_of(&request));
+        let position = acknowledged[acknowledged.len() * sample / samples - 1];
+        let request = source.request(position);
+        expected.extend(source.pairs_of(position, &request));
     }
     expected
 }
@@ -118,9 +119,12 @@ mod tests {
         let expected = expected(&row, &all(&row));
         let keys: HashSet<_> = expected.iter().map(|(key, _)| key.clone()).collect();
         assert_eq!(keys.len(), SAMPLES);
-        let mut source = load::workload(&row.spec).source(3);
+        let mut source = load::workload(&row.spec, &load::Prepared::default()).source(3);
         let last = source.request(row.spec.total - 1);
-        assert!(source.pairs_of(&last).all(|(key, _)| keys.contains(&key)), "the last key written is read");
+        assert!(
+            source.pairs_of(row.spec.total - 1, &last).all(|(key, _)| keys.contains(&key)),
+            "the last key written is read"
+        );
         assert!(expected.iter().all(|(_, value)| value.len() == 256));
     }
 

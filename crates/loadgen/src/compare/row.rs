@@ -1,7 +1,7 @@
 //! All rounds of one row: sides started, warmed up, measured in turn, read back, ended.
 
 use super::findings::{self, Findings};
-use super::load::{self, READ_KEY};
+use super::load::{self, Prepared, READ_KEY};
 use super::measure::{self, Cost, curve};
 use super::plan::{Monitor, Plan, Step};
 use super::read_back::{self, Written};
@@ -11,7 +11,8 @@ use crate::client::endpoint::Endpoint;
 use crate::output::text::chain;
 use crate::run;
 use crate::run::gateway;
-use bench_report::model::{Notice, Protocol, Report, Target};
+use crate::run::schedule::Pace;
+use bench_report::model::{Notice, Operation, Protocol, Report, Target};
 use bench_report::suite::Row;
 use bytes::Bytes;
 use hdrhistogram::Histogram;
@@ -23,6 +24,11 @@ const PAUSE: Duration = Duration::from_millis(300);
 const RUN_MIN: Duration = Duration::from_millis(500);
 /// Bounds an unattended comparison when a server hangs; twice what the slowest row needs.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+/// Longer than any row.
+const LEASE_SECONDS: i64 = 24 * 3600;
+/// Callers that write a history.
+const HISTORY_CLIENTS: usize = 500;
+const HISTORY_CONNS: usize = 10;
 /// The warm-up may use this fraction of a row's budget.
 const WARM_UP_SHARE: u32 = 4;
 
@@ -55,6 +61,9 @@ struct Runner {
     services: Histogram<u64>,
     service_differs: bool,
     written: Written,
+    prepared: Prepared,
+    /// Of the first run, in which the members' memory grew.
+    watcher_resident_bytes: Option<f64>,
 }
 
 impl Budget {
@@ -124,7 +133,7 @@ impl Rounds<'_> {
     async fn measure(&mut self, without_gateway: &mut [Option<String>]) -> Result<(), Error> {
         self.start(without_gateway).await?;
         for runner in &mut self.runners {
-            runner.prepare(self.row).await?;
+            runner.prepare(self.plan, self.row).await?;
         }
         let mut budget = Budget::new(self.plan.row_seconds);
         self.warm_up(&mut budget).await?;
@@ -178,6 +187,7 @@ impl Rounds<'_> {
                 let found = findings::of(&cost, row.spec.clients);
                 findings.add(runner.index, &found);
                 let mut measured = cost.round(runner.side.rest_resident_bytes);
+                measured.metrics.watcher_resident_bytes = runner.watcher_resident_bytes;
                 measured.notices = found.into_iter().map(|(_, notice)| notice).collect();
                 report.last_row().sides[runner.index].add(measured);
                 runner.keep(&cost);
@@ -223,7 +233,7 @@ impl Rounds<'_> {
     }
 
     async fn read_back(&mut self) -> Result<(), Error> {
-        for runner in &self.runners {
+        for runner in self.runners.iter().filter(|_| self.row.is_read_back()) {
             let checked = read_back::check(&runner.side, self.row, &runner.written).await;
             let checked = checked.map_err(|source| Error::Admin { name: runner.name.clone(), source })?;
             let result = self.report.last_row();
@@ -252,16 +262,26 @@ impl Runner {
             services,
             service_differs: false,
             written: Written::default(),
+            prepared: Prepared::default(),
+            watcher_resident_bytes: None,
         }
     }
 
-    /// Writes the key that range rows read, and selects the endpoints of the row.
-    async fn prepare(&mut self, row: &Row) -> Result<(), Error> {
+    /// Writes what the row reads, grants its leases, and selects the endpoints of the row.
+    async fn prepare(&mut self, plan: &Plan, row: &Row) -> Result<(), Error> {
         let failed = |source| Error::Admin { name: self.name.clone(), source };
         let everyone = self.side.endpoints();
         let first = admin::Client::connect(&everyone[0]).await.map_err(failed)?;
         let put = first.put(Bytes::from_static(READ_KEY), load::read_value(&row.spec));
         put.await.map_err(failed)?;
+        if row.spec.operation == Operation::LeaseKeepAlive {
+            let leases = first.grant_leases(row.spec.clients, LEASE_SECONDS).await.map_err(failed)?;
+            self.prepared.leases = leases.into();
+        }
+        if row.spec.operation == Operation::WatchHistory {
+            let revision = first.revision().await.map_err(failed)? + 1;
+            self.prepared.history = (revision, self.write_history(plan, row, &everyone).await?);
+        }
         self.endpoints = match row.spec.target {
             Target::All | Target::EachSummed => everyone,
             Target::Leader => {
@@ -272,10 +292,21 @@ impl Runner {
         Ok(())
     }
 
+    /// Writes the events that the row reads; returns how many.
+    async fn write_history(&self, plan: &Plan, row: &Row, to: &[Endpoint]) -> Result<u64, Error> {
+        let mut run = run::Plan::new(to[0].clone(), load::events(&row.spec), row.spec.total);
+        run.endpoints = to.to_vec();
+        (run.conns, run.clients, run.threads) = (HISTORY_CONNS, HISTORY_CLIENTS, plan.threads);
+        run.request_timeout = Some(REQUEST_TIMEOUT);
+        let written = tokio::task::spawn_blocking(|| run.measure()).await.expect("a run does not panic");
+        let written = written.map_err(|source| Error::Run { name: self.name.clone(), source })?;
+        Ok(written.tally.succeeded_len())
+    }
+
     /// One run of `total` requests: against all endpoints, or for a summed row against one member after the
     /// other.
     async fn run(
-        &self,
+        &mut self,
         plan: &Plan,
         row: &Row,
         total: u64,
@@ -289,17 +320,24 @@ impl Runner {
         let share = seconds_max.map(|seconds| seconds / parts.len() as u32);
         let mut whole: Option<Cost> = None;
         for endpoints in parts {
-            let mut run = run::Plan::new(endpoints[0].clone(), load::workload(&row.spec), total);
+            let workload = load::workload(&row.spec, &self.prepared);
+            let mut run = run::Plan::new(endpoints[0].clone(), workload, total);
+            run.pace = row.spec.rate.map_or(Pace::Unlimited, Pace::Open);
+            run.watching = load::watching(&row.spec, &self.prepared, total);
             run.endpoints = endpoints;
             run.protocol = row.spec.protocol;
             // No more callers than requests.
             run.clients = row.spec.clients.min(usize::try_from(total).unwrap_or(usize::MAX)).max(1);
             run.conns = row.spec.conns.min(run.clients);
             run.threads = plan.threads;
+            if row.spec.operation == Operation::WatchHistory {
+                run.total = 0;
+            }
             run.seconds_max = share;
             run.request_timeout = Some(REQUEST_TIMEOUT);
             let cost = measure::run(&self.side, run, monitor).await;
             let cost = cost.map_err(|source| Error::Run { name: self.name.clone(), source })?;
+            self.watcher_resident_bytes = self.watcher_resident_bytes.or(cost.watcher_resident_bytes);
             match &mut whole {
                 None => whole = Some(cost),
                 Some(whole) => whole.merge(cost),

@@ -1,7 +1,7 @@
 //! The figures of one run, computed as etcd's tool computes them.
 
-use crate::run::Measurement;
 use crate::run::recorder::Tally;
+use crate::run::results::{Measurement, Part};
 use bench_report::model::ErrorGroup;
 use serde::Serialize;
 
@@ -28,9 +28,26 @@ pub struct Summary {
     pub percentiles: Vec<Percentile>,
     pub histogram: Vec<Bucket>,
     pub reply_bytes: u64,
+    /// Attempts of transactions beyond the first of each.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub retries: u64,
     pub client_cpu_micros_per_request: f64,
     pub errors: Vec<ErrorGroup>,
     pub timeline: Vec<Sample>,
+    /// What was counted: requests, or events of watchers.
+    pub unit: &'static str,
+    /// Results that are reported apart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartSummary>,
+}
+
+/// Figures of a part of the run.
+#[derive(Clone, Debug, Serialize)]
+pub struct PartSummary {
+    /// The line above its report.
+    pub title: String,
+    #[serde(flatten)]
+    pub summary: Summary,
 }
 
 /// `percent` of the requests took at most about `seconds`.
@@ -59,6 +76,16 @@ pub struct Sample {
 
 impl Summary {
     pub fn of(measurement: &Measurement) -> Self {
+        let part = |part: &Part| {
+            let Part { title, tally, wall } = part.clone();
+            let planned = tally.succeeded_len() + tally.failed_len();
+            let part = Measurement { tally, wall, planned, ..Measurement::default() };
+            PartSummary { title, summary: Self::of_whole(&part) }
+        };
+        Self { parts: measurement.parts.iter().map(part).collect(), ..Self::of_whole(measurement) }
+    }
+
+    fn of_whole(measurement: &Measurement) -> Self {
         let tally = &measurement.tally;
         let succeeded = tally.succeeded_len();
         let of_any = |figure: f64| if succeeded == 0 { 0.0 } else { figure };
@@ -76,9 +103,12 @@ impl Summary {
             percentiles: percentiles(tally),
             histogram: histogram(tally),
             reply_bytes: tally.body_bytes,
+            retries: tally.retries,
             client_cpu_micros_per_request: of_any(measurement.client_cpu_micros()),
             errors: errors(tally),
             timeline: timeline(tally),
+            unit: if measurement.events { "event" } else { "request" },
+            parts: Vec::new(),
         }
     }
 
@@ -89,6 +119,11 @@ impl Summary {
             .find(|percentile| percentile.percent == percent)
             .map(|percentile| percentile.seconds)
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// For each percent p the first sorted value whose index i satisfies i · 100 / n ≥ p; each index serves one

@@ -22,23 +22,37 @@ pub fn text(summary: &Summary, server: Option<&ServerFigures>, options: Options)
         let done = summary.succeeded + summary.failed;
         line(&mut out, format_args!("\nPartial: {done} of {} requests ({reason})", summary.planned));
     }
-    if summary.succeeded > 0 {
-        append_summary(&mut out, summary, options);
-        append_histogram(&mut out, summary, options);
-        append_distribution(&mut out, summary, options);
-        if options.timeline {
-            append_timeline(&mut out, &summary.timeline);
-        }
+    if summary.parts.is_empty() {
+        append_report(&mut out, summary, options);
     }
-    append_errors(&mut out, summary);
+    for part in &summary.parts {
+        line(&mut out, format_args!("\n{}", part.title));
+        append_report(&mut out, &part.summary, options);
+    }
     if summary.succeeded > 0 {
         let cpu = summary.client_cpu_micros_per_request;
-        line(&mut out, format_args!("\nClient:\n  CPU:\t{cpu:.1} µs per request."));
+        line(&mut out, format_args!("\nClient:\n  CPU:\t{cpu:.1} µs per {}.", summary.unit));
     }
     if let Some(server) = server.filter(|_| summary.succeeded > 0) {
-        append_server(&mut out, server, summary.succeeded);
+        append_server(&mut out, server, summary);
     }
     out
+}
+
+fn append_report(out: &mut String, summary: &Summary, options: Options) {
+    if summary.succeeded > 0 {
+        append_summary(out, summary, options);
+        append_histogram(out, summary, options);
+        append_distribution(out, summary, options);
+        if options.timeline {
+            append_timeline(out, &summary.timeline);
+        }
+    }
+    if summary.retries > 0 {
+        let each = summary.retries as f64 / summary.succeeded.max(1) as f64;
+        line(out, format_args!("\nRetries after conflicts: {}, {each:.2} per transaction.", summary.retries));
+    }
+    append_errors(out, summary);
 }
 
 /// An error and its causes in one line.
@@ -100,18 +114,19 @@ fn append_errors(out: &mut String, summary: &Summary) {
     }
 }
 
-fn append_server(out: &mut String, server: &ServerFigures, requests: u64) {
+fn append_server(out: &mut String, server: &ServerFigures, summary: &Summary) {
+    let (requests, unit) = (summary.succeeded, summary.unit);
     line(out, format_args!("\nServer:"));
     let cpu = server.cpu_seconds() * 1e6 / requests as f64;
-    line(out, format_args!("  CPU:\t{cpu:.1} µs per request, all processes."));
+    line(out, format_args!("  CPU:\t{cpu:.1} µs per {unit}, all processes."));
     if let Some(written) = server.bytes_written() {
         let written = written as f64 / requests as f64;
-        line(out, format_args!("  Written:\t{written:.0} bytes per request, all processes."));
+        line(out, format_args!("  Written:\t{written:.0} bytes per {unit}, all processes."));
     }
     for process in &server.processes {
         let cpu = process.cpu_seconds * 1e6 / requests as f64;
         let rss = process.resident_bytes as f64 / 1e6;
-        line(out, format_args!("  {}:\t{cpu:.1} µs per request, RSS {rss:.0} MB.", process.name));
+        line(out, format_args!("  {}:\t{cpu:.1} µs per {unit}, RSS {rss:.0} MB.", process.name));
     }
 }
 
@@ -129,8 +144,8 @@ impl Options {
 mod tests {
     use super::*;
     use crate::client::failure::{Code, Failure};
-    use crate::run::Measurement;
     use crate::run::recorder::Tally;
+    use crate::run::results::Measurement;
     use crate::server::ProcessFigures;
 
     const SHORT: Options = Options { precise: false, timeline: false };

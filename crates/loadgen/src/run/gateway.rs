@@ -1,14 +1,12 @@
 //! The load over HTTP/1.1 with JSON: `POST /v3/kv/put` and `/v3/kv/range` of etcd's gateway.
 //!
-//! One connection per caller with one request at a time, as in the tools of the published measurements. One
-//! task per caller: it is made for hundreds of callers, not thousands.
+//! One connection per caller with one request at a time, as in the tools of the published measurements.
 
 use crate::client::dial;
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::{Code, Failure};
 use crate::client::http1::{Http1, Http1Reply};
-use crate::run::recorder::{Start, Tally};
-use crate::run::schedule::{Schedule, Turn};
+use crate::run::tasks::{Answered, Caller};
 use crate::stats::progress::{Control, Counters};
 use crate::workload::frame::PREFIX_BYTES;
 use crate::workload::{Source, Workload};
@@ -23,7 +21,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A gateway that answers more slowly cannot be measured.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,28 +31,14 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between a broken connection and the next attempt.
 const REST: Duration = Duration::from_millis(200);
-/// The interval between checks whether the run was stopped.
-const LOOK: Duration = Duration::from_millis(50);
 
-/// The callers of one worker, connected.
-pub struct Gateway {
-    conns: Vec<Conn>,
-    shared: Rc<Shared>,
-}
-
-/// State that all callers of a worker share.
-struct Shared {
-    workload: Workload,
-    source: RefCell<Source>,
-    request_timeout: Option<Duration>,
-    tally: RefCell<Tally>,
-    control: Arc<Control>,
-    counters: Arc<Counters>,
-}
-
-struct Conn {
+/// One caller: a connection with one request at a time.
+pub struct Conn {
     endpoint: Endpoint,
     http: Http1,
+    workload: Rc<Workload>,
+    source: Rc<RefCell<Source>>,
+    counters: Arc<Counters>,
 }
 
 /// Whether the server has a gateway; the error says why not.
@@ -72,103 +56,47 @@ pub async fn probe(endpoint: &Endpoint) -> Result<(), String> {
     }
 }
 
-impl Gateway {
-    /// Opens a connection for each caller, to the endpoints in turn.
-    pub async fn connect(
-        endpoints: &[Endpoint],
-        callers: usize,
-        workload: Workload,
-        source: Source,
-        request_timeout: Option<Duration>,
-        control: Arc<Control>,
-        counters: Arc<Counters>,
-    ) -> Result<Self, String> {
-        let mut conns = Vec::with_capacity(callers);
-        for caller in 0..callers {
-            let endpoint = &endpoints[caller % endpoints.len()];
-            let http = open(endpoint, &counters).await;
-            let http = http.map_err(|error| format!("endpoint {endpoint}: {error}"))?;
-            conns.push(Conn { endpoint: endpoint.clone(), http });
-        }
-        let shared = Rc::new(Shared {
-            source: RefCell::new(source),
-            request_timeout,
-            workload,
-            tally: RefCell::new(Tally::new()),
-            control,
-            counters,
-        });
-        Ok(Self { conns, shared })
+/// Opens a connection for each caller, to the endpoints in turn.
+pub async fn connect(
+    endpoints: &[Endpoint],
+    callers: usize,
+    workload: Workload,
+    source: Source,
+    counters: &Arc<Counters>,
+) -> Result<Vec<Conn>, String> {
+    let (workload, source) = (Rc::new(workload), Rc::new(RefCell::new(source)));
+    let mut conns = Vec::with_capacity(callers);
+    for caller in 0..callers {
+        let endpoint = &endpoints[caller % endpoints.len()];
+        let http = open(endpoint, counters).await;
+        let http = http.map_err(|error| format!("endpoint {endpoint}: {error}"))?;
+        let (workload, source, counters) = (workload.clone(), source.clone(), counters.clone());
+        conns.push(Conn { endpoint: endpoint.clone(), http, workload, source, counters });
     }
-
-    /// Sends and receives until the schedule is used up or the run is stopped.
-    pub async fn run(self, schedule: Arc<Schedule>, start: Instant) -> io::Result<Tally> {
-        let start = Start::new(start);
-        let callers = tokio::task::LocalSet::new();
-        for conn in self.conns {
-            callers.spawn_local(self.shared.clone().drive(conn, schedule.clone(), start));
-        }
-        let control = self.shared.control.clone();
-        tokio::select! {
-            () = callers => {}
-            () = async {
-                while !control.is_stopped() {
-                    tokio::time::sleep(LOOK).await;
-                }
-            } => {}
-        }
-        Ok(self.shared.tally.take())
-    }
+    Ok(conns)
 }
 
-impl Shared {
-    /// One caller, from its first turn to the last.
-    async fn drive(self: Rc<Self>, mut conn: Conn, schedule: Arc<Schedule>, start: Start) {
-        while let Some(turn) = schedule.take(Instant::now()) {
-            if let Some(due) = turn.due {
-                tokio::time::sleep_until(due.into()).await;
-            }
-            let sent_at = Instant::now();
-            let frame = self.source.borrow_mut().request(turn.position);
-            let request = http_request(&self.workload, &conn.endpoint, &frame);
-            let reply = within(self.request_timeout, conn.http.call(request)).await;
-            let now = Instant::now();
-            let reusable = reply.is_ok() && conn.http.is_reusable(READY_TIMEOUT).await;
-            self.record(turn, sent_at, now, reply, start);
-            if !reusable && !self.reopen(&mut conn).await {
-                return;
-            }
+impl Caller for Conn {
+    async fn call(&mut self, position: u64) -> Result<Answered, Failure> {
+        let frame = self.source.borrow_mut().request(position);
+        let request = http_request(&self.workload, &self.endpoint, &frame);
+        let reply = self.http.call(request).await;
+        let reply = reply.map_err(|error| Failure::unavailable(format!("connection: {error}")))?;
+        if reply.status != StatusCode::OK {
+            return Err(refusal(&reply));
         }
+        Ok(Answered { body_bytes: reply.body.len() as u64, retries: 0 })
     }
 
-    fn record(
-        &self,
-        turn: Turn,
-        sent_at: Instant,
-        now: Instant,
-        reply: Result<Http1Reply, Failure>,
-        start: Start,
-    ) {
-        let mut tally = self.tally.borrow_mut();
-        let failure = match reply {
-            Ok(reply) if reply.status == StatusCode::OK => {
-                let sample = start.sample(turn.counts_from(sent_at), sent_at, now, reply.body.len() as u64);
-                tally.record(&sample);
-                return self.counters.add_answered(sample.latency.as_nanos() as u64);
-            }
-            Ok(reply) => refusal(&reply),
-            Err(failure) => failure,
-        };
-        tally.failed_at(turn.position, &failure);
-        self.counters.add_failed();
-    }
-
-    /// A new connection in place of one that ended; false when the run is over before there is one.
-    async fn reopen(&self, conn: &mut Conn) -> bool {
-        while !self.control.is_stopped() {
-            match open(&conn.endpoint, &self.counters).await {
+    /// A connection that cannot be used again is replaced.
+    async fn settle(&mut self, _: bool, control: &Control) -> bool {
+        if self.http.is_reusable(READY_TIMEOUT).await {
+            return true;
+        }
+        while !control.is_stopped() {
+            match open(&self.endpoint, &self.counters).await {
                 Ok(opened) => {
-                    conn.http = opened;
+                    self.http = opened;
                     return true;
                 }
                 Err(_) => tokio::time::sleep(REST).await,
@@ -176,6 +104,8 @@ impl Shared {
         }
         false
     }
+
+    async fn close(&mut self) {}
 }
 
 /// The gateway's error body: gRPC's code and message as JSON.
@@ -188,11 +118,26 @@ fn refusal(reply: &Http1Reply) -> Failure {
     Failure::new(code.map_or(Code::UNKNOWN, Code), message.map_or(status, str::to_owned))
 }
 
+/// Whether requests of this kind have a form here.
+pub fn carries(workload: &Workload) -> bool {
+    match workload {
+        Workload::TxnMixed { .. } | Workload::LeaseKeepAlive(_) | Workload::Stm(_) => false,
+        Workload::Put(_)
+        | Workload::PutKeys { .. }
+        | Workload::TxnPut { .. }
+        | Workload::Range(_)
+        | Workload::RangeStream(_) => true,
+    }
+}
+
 /// The HTTP form of a gRPC frame.
 fn http_request(workload: &Workload, endpoint: &Endpoint, frame: &Bytes) -> Request<Full<Bytes>> {
     let message = frame.slice(PREFIX_BYTES..);
     let (path, body) = match workload {
-        Workload::Put(_) | Workload::TxnPut { .. } => {
+        Workload::TxnMixed { .. } | Workload::LeaseKeepAlive(_) | Workload::Stm(_) => {
+            unreachable!("a plan of what the gateway does not carry is refused")
+        }
+        Workload::Put(_) | Workload::PutKeys { .. } | Workload::TxnPut { .. } => {
             let put = PutRequest::decode(message).expect("our own frame of one put");
             let (key, value) = (STANDARD.encode(&put.key), STANDARD.encode(&put.value));
             ("/v3/kv/put", format!(r#"{{"key":"{key}","value":"{value}"}}"#))
@@ -216,18 +161,6 @@ async fn open(endpoint: &Endpoint, counters: &Arc<Counters>) -> io::Result<Http1
     tokio::time::timeout(DIAL_TIMEOUT, opening).await?
 }
 
-async fn within<T>(
-    timeout: Option<Duration>,
-    call: impl Future<Output = io::Result<T>>,
-) -> Result<T, Failure> {
-    let broken = |error| Failure::unavailable(format!("connection: {error}"));
-    let Some(timeout) = timeout else { return call.await.map_err(broken) };
-    match tokio::time::timeout(timeout, call).await {
-        Ok(reply) => reply.map_err(broken),
-        Err(_) => Err(Failure::new(Code::DEADLINE_EXCEEDED, format!("no answer within {timeout:?}"))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,6 +170,7 @@ mod tests {
     use bench_report::model::Protocol;
     use bench_report::model::Values;
     use std::io::{Read, Write};
+    use std::time::Instant;
 
     /// Answers every request with the same bytes; returns the requests that it received.
     fn server(answer: &'static str) -> (Endpoint, Arc<std::sync::Mutex<Vec<String>>>) {

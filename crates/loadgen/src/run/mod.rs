@@ -8,13 +8,18 @@
 //! * Stopping early keeps what was measured and says that it is partial.
 
 pub mod recorder; // the results of one worker
+pub mod results; // the results of a run
 pub mod schedule; // turns and their pace
 
 mod ready; // which connections and callers can make progress
 mod timer; // a timer with nanosecond resolution
 pub mod worker; // one thread's connections and callers
 
-pub mod gateway; // the same over HTTP/1.1 with JSON
+mod tasks; // callers with a task each
+
+pub mod gateway; // requests over HTTP/1.1 with JSON
+pub mod stm; // transactions of several calls
+pub mod watchers; // watch streams, and the events that they await
 
 use crate::client::call::Replies;
 use crate::client::endpoint::Endpoint;
@@ -23,13 +28,14 @@ use crate::stats::histogram::Counts;
 use crate::stats::progress::{Control, Counters};
 use crate::workload::Workload;
 use bench_report::model::Protocol;
-use gateway::Gateway;
-use recorder::Tally;
+use results::{Ended, Measurement, Merged, Part, Role};
 use schedule::{Pace, Schedule};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tasks::Tasks;
+use watchers::{Awaits, Ledger, Watchers, Watching};
 use worker::{Observer, Setup, Worker};
 
 /// Everything that defines a run.
@@ -54,6 +60,8 @@ pub struct Plan {
     /// The run is given up when no endpoint is reachable for this long.
     pub patience: Duration,
     pub observer: Option<Arc<dyn Observer>>,
+    /// Watchers that are open while the load is sent.
+    pub watching: Option<Watching>,
 }
 
 /// Why a run did not begin or did not end.
@@ -67,19 +75,34 @@ pub enum Error {
     Worker(#[source] std::io::Error),
 }
 
+/// A run whose connections and watchers are open.
+pub struct Prepared {
+    plan: Plan,
+    control: Arc<Control>,
+    threads: Vec<Thread>,
+    ledger: Option<Arc<Ledger>>,
+    took: Duration,
+}
+
+/// A thread of a run, which waits for the start.
+struct Thread {
+    role: Role,
+    starter: mpsc::Sender<(Arc<Schedule>, Instant)>,
+    counters: Arc<Counters>,
+    handle: JoinHandle<std::io::Result<Ended>>,
+}
+
 /// A run in progress.
 pub struct Run {
+    plan: Plan,
     control: Arc<Control>,
-    counters: Vec<Arc<Counters>>,
-    workers: Vec<JoinHandle<std::io::Result<Part>>>,
-    total: u64,
-    threads: usize,
+    threads: Vec<Thread>,
+    ledger: Option<Arc<Ledger>>,
+    /// For connections and watchers, before the start.
+    preparing: Duration,
     start: Instant,
     cpu_at_start: Duration,
 }
-
-/// The tally of one worker, and when it finished.
-type Part = (Tally, Instant);
 
 /// What a worker has of a run: its number, and what it shares with the other threads.
 #[derive(Clone)]
@@ -93,7 +116,9 @@ struct Share {
 /// The connections and callers of one worker, by protocol.
 enum Carrier {
     Grpc(Box<Worker>),
-    HttpJson(Gateway),
+    HttpJson(Tasks<gateway::Conn>),
+    Stm(Tasks<stm::StmCaller>),
+    Watchers(Box<Watchers>),
 }
 
 /// The progress of a run.
@@ -103,26 +128,6 @@ pub struct Progress {
     pub failed: u64,
     pub total: u64,
     pub finished: bool,
-}
-
-/// The result of a run.
-#[derive(Clone, Debug, Default)]
-pub struct Measurement {
-    pub tally: Tally,
-    /// From the common start to the last answer.
-    pub wall: Duration,
-    /// CPU time of this process during the run, user and kernel.
-    pub client_cpu: Duration,
-    /// Worker threads.
-    pub threads: usize,
-    /// Of all connections, including HTTP/2 framing.
-    pub sent_bytes: u64,
-    pub received_bytes: u64,
-    pub planned: u64,
-    /// [`Plan::seconds_max`] ended it before its total.
-    pub capped: bool,
-    /// Why the run ended before its total, if it did.
-    pub partial: Option<String>,
 }
 
 impl Plan {
@@ -141,41 +146,44 @@ impl Plan {
             request_timeout: None,
             patience: Duration::from_secs(10),
             observer: None,
+            watching: None,
         }
+    }
+
+    /// Opens all connections and watchers.
+    pub fn prepare(mut self) -> Result<Prepared, Error> {
+        self.check()?;
+        let begin = Instant::now();
+        let control = Arc::new(Control::default());
+        let loaders = self.threads.min(self.conns);
+        let ledger =
+            self.watching.as_ref().map(|watching| Arc::new(Ledger::new(watching, loaders, self.total)));
+        if let Some(ledger) = ledger.as_ref().filter(|_| self.puts_are_awaited()) {
+            self.observer = Some(ledger.clone());
+        }
+        let watchers = self.watching.as_ref().map_or(0, |watching| self.threads.min(watching.streams));
+        let roles = [(Role::Loads, loaders), (Role::Watches, watchers)];
+        let roles = roles.iter().flat_map(|&(role, len)| (0..len).map(move |thread| (role, thread, len)));
+        let (connected, connects) = mpsc::channel();
+        let mut threads = Vec::new();
+        for (role, thread, of) in roles {
+            let (starter, begin) = mpsc::channel();
+            let share = Share { thread, threads: of, control: control.clone(), counters: Arc::default() };
+            let counters = share.counters.clone();
+            let (plan, connected, ledger) = (self.clone(), connected.clone(), ledger.clone());
+            let body = move || plan.work(role, share, ledger, &connected, &begin);
+            let handle = std::thread::Builder::new().name(format!("worker-{thread}")).spawn(body);
+            threads.push(Thread { role, starter, counters, handle: handle.map_err(Error::Worker)? });
+        }
+        drop(connected);
+        // Each thread reports once; a failed one makes the others end when their starters are dropped.
+        connects.iter().take(threads.len()).collect::<Result<(), String>>().map_err(Error::Connect)?;
+        Ok(Prepared { plan: self, control, threads, ledger, took: begin.elapsed() })
     }
 
     /// Opens all connections, then lets every worker begin at the same moment.
     pub fn start(self) -> Result<Run, Error> {
-        self.check()?;
-        let control = Arc::new(Control::default());
-        let threads = self.threads.min(self.conns);
-        let (connected, connects) = mpsc::channel();
-        let mut counters = Vec::new();
-        let mut starters = Vec::new();
-        let mut workers = Vec::new();
-        for thread in 0..threads {
-            let (starter, begin) = mpsc::channel();
-            let share = Share { thread, threads, control: control.clone(), counters: Arc::default() };
-            counters.push(share.counters.clone());
-            starters.push(starter);
-            let (plan, connected) = (self.clone(), connected.clone());
-            let body = move || plan.work(share, &connected, &begin);
-            let thread = std::thread::Builder::new().name(format!("worker-{thread}"));
-            workers.push(thread.spawn(body).map_err(Error::Worker)?);
-        }
-        drop(connected);
-        // Each worker reports once; a failed one makes the others end when their starters are dropped.
-        connects.iter().take(threads).collect::<Result<(), String>>().map_err(Error::Connect)?;
-
-        let start = Instant::now();
-        let cpu_at_start = process_cpu();
-        let until = self.seconds_max.map(|seconds| start + seconds);
-        let schedule = Arc::new(Schedule::new(self.total, self.pace, start).until(until));
-        for starter in starters {
-            // The error of a worker that ended is found when it is joined.
-            let _ = starter.send((schedule.clone(), start));
-        }
-        Ok(Run { control, counters, workers, total: self.total, threads, start, cpu_at_start })
+        self.prepare().map(Prepared::begin)
     }
 
     /// Runs to the end.
@@ -193,19 +201,39 @@ impl Plan {
             Plan { conns, clients, .. } if conns > clients => {
                 refuse(format!("{conns} connections are more than {clients} clients can use"))
             }
+            Plan { protocol: Protocol::HttpJson, workload, .. } if !gateway::carries(workload) => {
+                refuse(format!("{} is not offered over HTTP/1.1 with JSON", workload.name()))
+            }
             _ => Ok(()),
         }
+    }
+
+    /// Whether watchers await the events of the load.
+    fn puts_are_awaited(&self) -> bool {
+        self.watching.as_ref().is_some_and(|watching| watching.awaits == Awaits::Puts)
+    }
+
+    /// A short name for reports.
+    pub fn name(&self) -> &'static str {
+        if self.measures_events() { "watch" } else { self.workload.name() }
+    }
+
+    /// Whether the run measures events, not requests.
+    fn measures_events(&self) -> bool {
+        self.puts_are_awaited() || self.watching.is_some() && self.total == 0
     }
 
     /// The body of one worker thread.
     fn work(
         self,
+        role: Role,
         share: Share,
+        ledger: Option<Arc<Ledger>>,
         connected: &mpsc::Sender<Result<(), String>>,
         begin: &mpsc::Receiver<(Arc<Schedule>, Instant)>,
-    ) -> std::io::Result<Part> {
+    ) -> std::io::Result<Ended> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let (result, carrier) = match runtime.block_on(self.connect(share)) {
+        let (result, carrier) = match runtime.block_on(self.connect(role, share, ledger.clone())) {
             Ok(carrier) => (Ok(()), Some(carrier)),
             Err(reason) => (Err(reason), None),
         };
@@ -213,15 +241,41 @@ impl Plan {
         let _ = connected.send(result);
         match (begin.recv(), carrier) {
             (Ok((schedule, start)), Some(carrier)) => {
-                let tally = runtime.block_on(carrier.run(schedule, start))?;
-                Ok((tally, Instant::now()))
+                let ended = runtime.block_on(carrier.run(schedule, start));
+                if let Some(ledger) = ledger.filter(|_| role == Role::Loads) {
+                    ledger.loader_ended();
+                }
+                ended
             }
-            (Err(mpsc::RecvError), _) | (_, None) => Ok((Tally::new(), Instant::now())),
+            (Err(mpsc::RecvError), _) | (_, None) => Ok((Vec::new(), Instant::now())),
         }
     }
 
     /// Opens the connections of one worker.
-    async fn connect(self, share: Share) -> Result<Carrier, String> {
+    async fn connect(self, role: Role, share: Share, ledger: Option<Arc<Ledger>>) -> Result<Carrier, String> {
+        if let (Role::Watches, Some(watching), Some(ledger)) = (role, &self.watching, ledger) {
+            let streams = share.of(watching.streams).collect();
+            let Share { control, counters, .. } = share;
+            let setup = watchers::Setup {
+                watching: watching.clone(),
+                streams,
+                endpoints: self.endpoints,
+                conns: self.conns,
+                patience: self.patience,
+                ends_load: self.total == Self::UNTIL_WATCHED,
+                ledger,
+                control,
+                counters,
+            };
+            return Ok(Carrier::Watchers(Box::new(Watchers::open(setup).await?)));
+        }
+        if let Workload::Stm(stm) = &self.workload {
+            let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
+            let Share { control, counters, .. } = share;
+            let opening = stm::connect(stm, &self.endpoints, objects, callers, &counters);
+            let tasks = Tasks::new(opening.await?, self.request_timeout, control, counters);
+            return Ok(Carrier::Stm(tasks));
+        }
         match self.protocol {
             Protocol::Grpc => {
                 let mut worker = Worker::new(self.setup(share)?);
@@ -232,19 +286,17 @@ impl Plan {
                 let callers = share.of(self.clients).count();
                 let Share { thread, control, counters, .. } = share;
                 let source = self.workload.source(thread);
-                let Self { endpoints, workload, request_timeout, .. } = self;
-                let opening = Gateway::connect(
-                    &endpoints,
-                    callers,
-                    workload,
-                    source,
-                    request_timeout,
-                    control,
-                    counters,
-                );
-                Ok(Carrier::HttpJson(opening.await?))
+                let opening = gateway::connect(&self.endpoints, callers, self.workload, source, &counters);
+                let tasks = Tasks::new(opening.await?, self.request_timeout, control, counters);
+                Ok(Carrier::HttpJson(tasks))
             }
         }
+    }
+
+    /// Callers whose connection object belongs to this worker.
+    fn callers(&self, share: &Share) -> usize {
+        let Share { thread, threads, .. } = share;
+        (0..self.clients).filter(|caller| caller % self.conns % threads == *thread).count()
     }
 
     /// The share of one worker: connection objects `thread`, `thread + threads`, … and the callers that use
@@ -252,19 +304,26 @@ impl Plan {
     fn setup(self, share: Share) -> Result<Setup, String> {
         let path = self.workload.path();
         let links = share.of(self.conns).flat_map(|_| self.endpoints.iter().cloned());
-        let Share { thread, threads, control, counters } = share.clone();
+        let Share { thread, control, counters, .. } = share.clone();
         let links =
             links.map(|endpoint| Link::new(endpoint, path, counters.clone())).collect::<Result<_, _>>();
-        let callers = (0..self.clients).filter(|caller| caller % self.conns % threads == thread).count();
+        let callers = self.callers(&share);
         let replies = match self.workload {
             Workload::RangeStream(_) => Replies::Many,
-            Workload::Put(_) | Workload::TxnPut { .. } | Workload::Range(_) => Replies::One,
+            Workload::Put(_)
+            | Workload::TxnPut { .. }
+            | Workload::Range(_)
+            | Workload::TxnMixed { .. }
+            | Workload::PutKeys { .. }
+            | Workload::LeaseKeepAlive(_)
+            | Workload::Stm(_) => Replies::One,
         };
         Ok(Setup {
             links: links.map_err(|error| error.to_string())?,
             endpoints_len: self.endpoints.len(),
             callers,
             source: self.workload.source(thread),
+            kinds: self.workload.kinds().len(),
             replies,
             request_timeout: self.request_timeout,
             patience: self.patience,
@@ -284,11 +343,30 @@ impl Share {
 
 impl Carrier {
     /// Sends and receives until the schedule is used up or the run is stopped.
-    async fn run(self, schedule: Arc<Schedule>, start: Instant) -> std::io::Result<Tally> {
-        match self {
-            Carrier::Grpc(worker) => worker.run(schedule, start).await,
-            Carrier::HttpJson(gateway) => gateway.run(schedule, start).await,
+    async fn run(self, schedule: Arc<Schedule>, start: Instant) -> std::io::Result<Ended> {
+        let tallies = match self {
+            Carrier::Grpc(worker) => worker.run(schedule, start).await?,
+            Carrier::HttpJson(tasks) => vec![tasks.run(schedule, start).await?],
+            Carrier::Stm(tasks) => vec![tasks.run(schedule, start).await?],
+            Carrier::Watchers(watchers) => return Ok(watchers.run(&schedule, start).await),
+        };
+        Ok((tallies, Instant::now()))
+    }
+}
+
+impl Prepared {
+    /// Lets all threads begin at the same moment.
+    pub fn begin(self) -> Run {
+        let Self { plan, control, threads, ledger, took: preparing } = self;
+        let start = Instant::now();
+        let cpu_at_start = process_cpu();
+        let until = plan.seconds_max.map(|seconds| start + seconds);
+        let schedule = Arc::new(Schedule::new(plan.total, plan.pace, start).until(until));
+        for thread in &threads {
+            // The error of a thread that ended is found when it is joined.
+            let _ = thread.starter.send((schedule.clone(), start));
         }
+        Run { plan, control, threads, ledger, preparing, start, cpu_at_start }
     }
 }
 
@@ -298,66 +376,113 @@ impl Run {
         self.control.clone()
     }
 
+    /// What the run measures: requests or events.
+    fn measures(&self) -> Role {
+        if self.plan.measures_events() { Role::Watches } else { Role::Loads }
+    }
+
+    fn counters(&self) -> impl Iterator<Item = &Counters> {
+        let measures = self.measures();
+        self.threads.iter().filter(move |thread| thread.role == measures).map(|thread| &*thread.counters)
+    }
+
+    fn total(&self) -> u64 {
+        match (&self.plan.watching, &self.ledger) {
+            (Some(watching), Some(ledger)) if self.plan.measures_events() => {
+                ledger.events(watching, self.plan.total)
+            }
+            _ => self.plan.total,
+        }
+    }
+
     pub fn progress(&self) -> Progress {
         Progress {
-            answered: self.counters.iter().map(|counters| counters.answered()).sum(),
-            failed: self.counters.iter().map(|counters| counters.failed()).sum(),
-            total: self.total,
-            finished: self.workers.iter().all(JoinHandle::is_finished),
+            answered: self.counters().map(Counters::answered).sum(),
+            failed: self.counters().map(Counters::failed).sum(),
+            total: self.total(),
+            finished: self.threads.iter().all(|thread| thread.handle.is_finished()),
         }
     }
 
     /// Latencies so far, coarsely: enough for a live figure.
     pub fn latencies(&self) -> Counts {
         let mut all = Counts::default();
-        self.counters.iter().for_each(|counters| all.merge(&counters.latencies()));
+        self.counters().for_each(|counters| all.merge(&counters.latencies()));
         all
     }
 
     /// Waits for the end.
     pub fn finish(self) -> Result<Measurement, Error> {
-        let mut tally = Tally::new();
-        let mut end = self.start;
-        for worker in self.workers {
-            let part = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let (part, part_end) = part.map_err(Error::Worker)?;
-            tally.merge(&part);
-            // When the last worker finished, not when this function is called.
-            end = end.max(part_end);
+        let (planned, measures, start) = (self.total(), self.measures(), self.start);
+        let mut measurement = Measurement { threads: self.plan.threads, ..Measurement::default() };
+        let (mut loaded, mut watched) = (Merged::new(start), Merged::new(start));
+        for thread in self.threads {
+            let (sent, received) = thread.counters.bytes();
+            measurement.sent_bytes += sent;
+            measurement.received_bytes += received;
+            let ended = thread.handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            match thread.role {
+                Role::Loads => loaded.add(ended.map_err(Error::Worker)?),
+                Role::Watches => watched.add(ended.map_err(Error::Worker)?),
+            }
         }
-        let wall = end - self.start;
-        let client_cpu = process_cpu() - self.cpu_at_start;
-        let ended = tally.succeeded_len() + tally.failed_len();
-        let partial = self.control.reason().filter(|_| ended < self.total);
-        let capped = partial.is_none() && ended < self.total;
-        let (sent_bytes, received_bytes) = self.counters.iter().fold((0, 0), |(sent, received), counters| {
-            let bytes = counters.bytes();
-            (sent + bytes.0, received + bytes.1)
-        });
-        let Self { threads, total: planned, .. } = self;
-        Ok(Measurement {
-            tally,
-            wall,
-            client_cpu,
-            threads,
-            sent_bytes,
-            received_bytes,
-            planned,
-            capped,
-            partial,
-        })
+        measurement.client_cpu = process_cpu() - self.cpu_at_start;
+        measurement.wall = match measures {
+            Role::Loads => loaded.end - start,
+            Role::Watches => watched.end - start,
+        };
+        measurement.events = measures == Role::Watches;
+        measurement.parts = self.plan.parts(&loaded, &watched, start, self.preparing);
+        measurement.tally = match measures {
+            Role::Loads => loaded.whole(),
+            // Creations come first and are no events.
+            Role::Watches => watched.tallies.into_iter().nth(watchers::EVENTS).unwrap_or_default(),
+        };
+        let ended = measurement.tally.succeeded_len() + measurement.tally.failed_len();
+        measurement.planned = if planned == Plan::UNTIL_WATCHED { ended } else { planned };
+        measurement.partial = self.control.reason().filter(|_| ended < planned);
+        measurement.capped = measurement.partial.is_none() && ended < measurement.planned;
+        Ok(measurement)
     }
 }
 
-impl Measurement {
-    /// Successful requests per second.
-    pub fn per_second(&self) -> f64 {
-        self.tally.succeeded_len() as f64 / self.wall.as_secs_f64()
-    }
+impl Plan {
+    /// The total of a load that ends when the watchers have received their events.
+    pub const UNTIL_WATCHED: u64 = u64::MAX / 2;
 
-    /// Processor time of this process per successful request.
-    pub fn client_cpu_micros(&self) -> f64 {
-        self.client_cpu.as_secs_f64() * 1e6 / self.tally.succeeded_len() as f64
+    /// The results that are reported apart.
+    fn parts(&self, loaded: &Merged, watched: &Merged, start: Instant, preparing: Duration) -> Vec<Part> {
+        let kinds = self.workload.kinds();
+        if kinds.len() > 1 {
+            let named = kinds.iter().enumerate().map(|(kind, name)| {
+                let part = loaded.part("", kind, start);
+                let ops = part.tally.succeeded_len() + part.tally.failed_len();
+                Part { title: format!("Total {name} Ops: {ops}\nDetails:"), ..part }
+            });
+            return named.collect();
+        }
+        let Some(watching) = &self.watching else { return Vec::new() };
+        let mut created = watched.part("Watch creation summary:", watchers::CREATIONS, start);
+        if !matches!(watching.awaits, Awaits::History { .. }) {
+            created.wall = preparing;
+        }
+        let mut parts = vec![created];
+        if self.total > 0 {
+            let title = match watching.awaits {
+                Awaits::History { .. } => "Get during watch summary:",
+                Awaits::Puts | Awaits::Nothing => "Put summary:",
+            };
+            parts.push(loaded.part(title, 0, start));
+        }
+        let events = watched.part("Watch events received summary:", watchers::EVENTS, start);
+        if watching.awaits != Awaits::Nothing || events.tally.failed_len() > 0 {
+            parts.push(events);
+        }
+        if watching.since_answer && watching.awaits == Awaits::Puts {
+            let title = "Watch events summary, from the answer of the put:";
+            parts.push(watched.part(title, watchers::SINCE_ANSWER, start));
+        }
+        parts
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Tally {
     fastest_ns: u64,
     pub slowest_ns: u64,
     pub body_bytes: u64,
+    /// Attempts of transactions beyond the first of each.
+    pub retries: u64,
     /// By the second of Unix time in which the request began.
     pub seconds: BTreeMap<u64, Second>,
     pub failures: BTreeMap<Code, Failures>,
@@ -108,6 +110,7 @@ impl Tally {
             fastest_ns: u64::MAX,
             slowest_ns: 0,
             body_bytes: 0,
+            retries: 0,
             seconds: BTreeMap::new(),
             failures: BTreeMap::new(),
             failed_positions: Vec::new(),
@@ -151,8 +154,13 @@ impl Tally {
 
     /// Counts one failed call.
     pub fn failed(&mut self, failure: &Failure) {
+        self.failed_times(failure, 1);
+    }
+
+    /// Counts failed calls of one kind.
+    pub fn failed_times(&mut self, failure: &Failure, times: u64) {
         let entry = self.failures.entry(failure.code);
-        entry.or_insert_with(|| Failures { count: 0, sample: failure.message.clone() }).count += 1;
+        entry.or_insert_with(|| Failures { count: 0, sample: failure.message.clone() }).count += times;
     }
 
     /// Counts the failed call of a position.
@@ -179,6 +187,7 @@ impl Tally {
         self.fastest_ns = self.fastest_ns.min(other.fastest_ns);
         self.slowest_ns = self.slowest_ns.max(other.slowest_ns);
         self.body_bytes += other.body_bytes;
+        self.retries += other.retries;
         for (&second, values) in &other.seconds {
             self.seconds.entry(second).or_insert(Second::EMPTY).merge(values);
         }

@@ -64,10 +64,20 @@ impl Schedule {
         Self { until, ..self }
     }
 
+    /// Assigns no more turns.
+    pub fn close(&self) {
+        self.taken.store(self.total, Relaxed);
+    }
+
+    /// Whether its time limit has passed.
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now >= until)
+    }
+
     /// The next turn, or `None` when all were taken.
     pub fn take(&self, now: Instant) -> Option<Turn> {
         // Checked first, so that idle callers do not increase the counter.
-        if self.taken.load(Relaxed) >= self.total || self.until.is_some_and(|until| now >= until) {
+        if self.taken.load(Relaxed) >= self.total || self.is_over(now) {
             return None;
         }
         let position = self.taken.fetch_add(1, Relaxed);

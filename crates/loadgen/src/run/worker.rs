@@ -46,6 +46,9 @@ pub trait Observer: Send + Sync {
 
     /// A call failed. The server may have executed it, unless the failure says otherwise.
     fn failed(&self, position: u64, failure: &Failure);
+
+    /// A connection takes the request of a position, whose latency counts from `clock_from`.
+    fn sent(&self, _position: u64, _clock_from: Instant) {}
 }
 
 /// The connections, callers and settings of one worker.
@@ -55,6 +58,8 @@ pub struct Setup {
     pub endpoints_len: usize,
     pub callers: usize,
     pub source: Source,
+    /// Kinds of requests that the source makes.
+    pub kinds: usize,
     pub replies: Replies,
     pub request_timeout: Option<Duration>,
     /// How long callers wait for a link before the run is given up.
@@ -78,7 +83,8 @@ pub struct Worker {
     queues: Vec<VecDeque<u32>>,
     /// Callers that are not done.
     active: usize,
-    tally: Tally,
+    /// By the kind of request; pace counts in the first.
+    tallies: Vec<Tally>,
 }
 
 enum Caller {
@@ -129,7 +135,7 @@ impl Worker {
             stranded: Vec::new(),
             queues: setup.links.iter().map(|_| VecDeque::new()).collect(),
             active: setup.callers,
-            tally: Tally::new(),
+            tallies: vec![Tally::new(); setup.kinds],
             setup,
         }
     }
@@ -164,7 +170,7 @@ impl Worker {
     }
 
     /// Sends and receives until the schedule is used up or the run is stopped.
-    pub async fn run(mut self, schedule: Arc<Schedule>, start: Instant) -> io::Result<Tally> {
+    pub async fn run(mut self, schedule: Arc<Schedule>, start: Instant) -> io::Result<Vec<Tally>> {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let start = Start::new(start);
@@ -176,7 +182,7 @@ impl Worker {
         let turns = std::future::poll_fn(|context| self.poll_run(&mut running, context));
         // tokio's cooperative budget would only delay this task, the only one of its runtime.
         tokio::task::unconstrained(turns).await?;
-        Ok(self.tally)
+        Ok(self.tallies)
     }
 
     fn poll_run(&mut self, running: &mut Running, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -272,7 +278,7 @@ impl Worker {
                         (Caller::Early(turn), Next::Wait)
                     }
                     Some(due) => {
-                        self.tally.fell_behind(*now - due);
+                        self.tallies[0].fell_behind(*now - due);
                         self.begin(caller, turn, *now)
                     }
                     None => self.begin(caller, turn, *now),
@@ -282,7 +288,7 @@ impl Worker {
                 (Caller::Early(turn), Next::Wait)
             }
             Caller::Early(turn) => {
-                self.tally.kept_pace(turn.due.map_or(Duration::ZERO, |due| *now - due));
+                self.tallies[0].kept_pace(turn.due.map_or(Duration::ZERO, |due| *now - due));
                 self.begin(caller, turn, *now)
             }
             Caller::Stranded { turn, since } => self.begin(caller, turn, since),
@@ -329,10 +335,13 @@ impl Worker {
     ) -> (Caller, Next) {
         let request = self.setup.source.request(turn.position);
         let kept = if self.setup.observer.is_some() { request.clone() } else { Bytes::new() };
+        let clock_from = turn.counts_from(since);
+        if let Some(observer) = &self.setup.observer {
+            observer.sent(turn.position, clock_from);
+        }
         let mut context = Context::from_waker(self.ready.waker(index as u32));
         match self.setup.links[index].send(request, &mut context) {
             Ok(response) => {
-                let clock_from = turn.counts_from(since);
                 let call = Call::new(turn.position, index as u32, clock_from, now, kept, response);
                 (Caller::Calling(call), Next::Again)
             }
@@ -381,17 +390,17 @@ impl Worker {
             Err(failure) => return self.record_failure(call.position, &failure),
         };
         let sample = running.start.sample(call.clock_from, call.sent_at, now, answer.body_bytes);
-        self.tally.record(&sample);
+        self.tallies[self.setup.source.kind(call.position)].record(&sample);
         self.setup.counters.add_answered(sample.latency.as_nanos() as u64);
         if let Some(observer) = &self.setup.observer {
-            for (key, _) in self.setup.source.pairs_of(&call.request) {
+            for (key, _) in self.setup.source.pairs_of(call.position, &call.request) {
                 observer.acknowledged(call.position, key, answer.revision);
             }
         }
     }
 
     fn record_failure(&mut self, position: u64, failure: &Failure) {
-        self.tally.failed_at(position, failure);
+        self.tallies[self.setup.source.kind(position)].failed_at(position, failure);
         self.setup.counters.add_failed();
         if let Some(observer) = &self.setup.observer {
             observer.failed(position, failure);

@@ -78,6 +78,11 @@ pub fn spent(probes: &[Probe], earlier: &Reading, later: &Reading) -> ServerFigu
 }
 
 impl Reading {
+    /// Of all servers together.
+    pub fn resident_bytes(&self) -> u64 {
+        self.0.iter().map(|counters| counters.resident_bytes).sum()
+    }
+
     /// Of the largest server.
     pub fn resident_bytes_max(&self) -> u64 {
         self.0.iter().map(|counters| counters.resident_bytes).max().unwrap_or(0)

@@ -4,15 +4,20 @@
 
 pub mod frame; // requests as bytes
 pub mod keys; // etcd's key encoding
+pub mod stm; // transactions that depend on what they read
 
-use api::etcdserverpb::RangeRequest;
+use api::etcdserverpb::request_op::Request as Op;
+use api::etcdserverpb::{LeaseKeepAliveRequest, RangeRequest, RequestOp, TxnRequest};
 use bench_report::model::Values;
 use bytes::Bytes;
 use frame::Template;
 use keys::{Keys, Order};
+use prost::Message;
 use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use rand::{Rng, RngExt, SeedableRng};
 use std::hash::{DefaultHasher, Hasher};
+use std::sync::Arc;
+use stm::Stm;
 
 /// One kind of request, with its parameters.
 #[derive(Clone, Debug)]
@@ -30,6 +35,35 @@ pub enum Workload {
     Range(RangeRequest),
     /// One RangeStream per operation, read to its end.
     RangeStream(RangeRequest),
+    /// One Txn per operation, with this range or with one put.
+    TxnMixed {
+        range: RangeRequest,
+        /// Ranges among all operations, 0 to 1.
+        read_share: f64,
+        writes: Writes,
+    },
+    /// One Put per operation to these keys in turn. The value begins with the position of the put.
+    PutKeys { keys: Arc<[Bytes]>, value_bytes: usize },
+    /// One LeaseKeepAlive stream with one renewal per operation, of these leases in turn.
+    LeaseKeepAlive(Arc<[i64]>),
+    /// One transaction per operation, with all its calls.
+    Stm(Stm),
+}
+
+/// The bytes of the position in the value of a [`Workload::PutKeys`], at most.
+const POSITION_BYTES: usize = 8;
+
+/// The position that begins the value of a [`Workload::PutKeys`].
+pub fn position_of(value: &[u8]) -> u64 {
+    let mut bytes = [0; POSITION_BYTES];
+    let len = value.len().min(POSITION_BYTES);
+    bytes[..len].copy_from_slice(&value[..len]);
+    u64::from_le_bytes(bytes)
+}
+
+/// The bytes that the positions of so many puts take.
+pub fn position_bytes(total: u64) -> usize {
+    (u64::BITS - total.saturating_sub(1).leading_zeros()).div_ceil(8) as usize
 }
 
 /// Keys and values of the writing workloads.
@@ -47,48 +81,102 @@ pub struct Writes {
 
 /// A workload prepared for one worker.
 #[derive(Debug)]
-pub struct Source {
+pub enum Source {
+    /// These requests in turn.
+    Constant(Vec<Bytes>),
+    Writes(Writer),
+    /// A read at some positions, a write at the others.
+    Mixed {
+        read: Bytes,
+        read_share: f64,
+        seed: u64,
+        writer: Writer,
+    },
+    Listed {
+        template: Template,
+        keys: Arc<[Bytes]>,
+    },
+}
+
+/// The writes of one worker.
+#[derive(Debug)]
+pub struct Writer {
     template: Template,
-    keys: Option<Keys>,
+    keys: Keys,
     /// The seed of values, where each key has its own.
     own_values: Option<u64>,
-    constant: Option<Bytes>,
 }
 
 impl Workload {
     /// The value of the `:path` pseudo-header.
     pub fn path(&self) -> &'static str {
         match self {
-            Workload::Put(_) => "/etcdserverpb.KV/Put",
-            Workload::TxnPut { .. } => "/etcdserverpb.KV/Txn",
+            Workload::Put(_) | Workload::PutKeys { .. } => "/etcdserverpb.KV/Put",
+            Workload::TxnPut { .. } | Workload::TxnMixed { .. } | Workload::Stm(_) => "/etcdserverpb.KV/Txn",
             Workload::Range(_) => "/etcdserverpb.KV/Range",
             Workload::RangeStream(_) => "/etcdserverpb.KV/RangeStream",
+            Workload::LeaseKeepAlive(_) => "/etcdserverpb.Lease/LeaseKeepAlive",
         }
     }
 
     /// A short name for reports.
     pub fn name(&self) -> &'static str {
         match self {
-            Workload::Put(_) => "put",
+            Workload::Put(_) | Workload::PutKeys { .. } => "put",
             Workload::TxnPut { .. } => "txn-put",
             Workload::Range(_) | Workload::RangeStream(_) => "range",
+            Workload::TxnMixed { .. } => "txn-mixed",
+            Workload::LeaseKeepAlive(_) => "lease-keepalive",
+            Workload::Stm(_) => "stm",
+        }
+    }
+
+    /// The kinds of operations that are reported apart, by [`Source::kind`].
+    pub fn kinds(&self) -> &'static [&'static str] {
+        match self {
+            Workload::TxnMixed { .. } => &["Read", "Write"],
+            Workload::Put(_)
+            | Workload::TxnPut { .. }
+            | Workload::Range(_)
+            | Workload::RangeStream(_)
+            | Workload::PutKeys { .. }
+            | Workload::LeaseKeepAlive(_)
+            | Workload::Stm(_) => &[""],
         }
     }
 
     /// The requests of worker number `worker`.
     pub fn source(&self, worker: usize) -> Source {
         match self {
-            Workload::Put(writes) => writes.source(worker, Template::put(writes.key_bytes, &writes.value())),
-            Workload::TxnPut { ops, writes } => {
-                writes.source(worker, Template::txn_put(*ops, writes.key_bytes, &writes.value()))
+            Workload::Put(writes) => {
+                let template = Template::put(writes.key_bytes, &writes.value());
+                Source::Writes(writes.writer(worker, template))
             }
+            Workload::TxnPut { ops, writes } => Source::Writes(writes.txn_writer(worker, *ops)),
             Workload::Range(request) | Workload::RangeStream(request) => {
-                let template = Template::constant(request);
-                let constant = Some(template.fill(|_, _, _| ()));
-                Source { template, keys: None, own_values: None, constant }
+                Source::Constant(vec![constant(request)])
+            }
+            Workload::TxnMixed { range, read_share, writes } => {
+                let op = RequestOp { request: Some(Op::RequestRange(range.clone())) };
+                let read = constant(&TxnRequest { success: vec![op], ..Default::default() });
+                let writer = writes.txn_writer(worker, 1);
+                Source::Mixed { read, read_share: *read_share, seed: writes.seed, writer }
+            }
+            Workload::PutKeys { keys, value_bytes } => {
+                let template = Template::put(keys[0].len(), &vec![0; *value_bytes]);
+                Source::Listed { template, keys: keys.clone() }
+            }
+            // A transaction makes its requests from what it reads.
+            Workload::Stm(_) => Source::Constant(Vec::new()),
+            Workload::LeaseKeepAlive(leases) => {
+                Source::Constant(leases.iter().map(|&id| constant(&LeaseKeepAliveRequest { id })).collect())
             }
         }
     }
+}
+
+fn constant(message: &impl Message) -> Bytes {
+    Template::constant(message).fill(|_, _, _| ())
 }
 
 impl Writes {
@@ -99,33 +187,71 @@ impl Writes {
         value
     }
 
-    fn source(&self, worker: usize, template: Template) -> Source {
+    fn txn_writer(&self, worker: usize, ops: usize) -> Writer {
+        self.writer(worker, Template::txn_put(ops, self.key_bytes, &self.value()))
+    }
+
+    fn writer(&self, worker: usize, template: Template) -> Writer {
         let seed = self.seed.wrapping_add(worker as u64);
         let keys = Keys::new(self.order, self.key_space, self.key_bytes, seed);
         let own_values = (self.values == Values::PerKey).then_some(self.seed);
-        Source { template, keys: Some(keys), own_values, constant: None }
+        Writer { template, keys, own_values }
     }
 }
 
 impl Source {
     /// The request at `position` of the run.
     pub fn request(&mut self, position: u64) -> Bytes {
-        if let Some(constant) = &self.constant {
-            return constant.clone();
+        let kind = self.kind(position);
+        match self {
+            Source::Constant(requests) => requests[(position % requests.len() as u64) as usize].clone(),
+            Source::Mixed { read, .. } if kind == 0 => read.clone(),
+            Source::Writes(writer) | Source::Mixed { writer, .. } => writer.request(position),
+            Source::Listed { template, keys } => template.fill(|_, key, value| {
+                key.copy_from_slice(&keys[(position % keys.len() as u64) as usize]);
+                let len = value.len().min(POSITION_BYTES);
+                value[..len].copy_from_slice(&position.to_le_bytes()[..len]);
+            }),
         }
-        let keys = self.keys.as_mut().expect("a workload without a constant request has keys");
-        let first = position.wrapping_mul(self.template.keys_len() as u64);
-        self.template.fill(|nth, key, value| {
-            keys.write(first + nth as u64, key);
-            if let Some(seed) = self.own_values {
-                SmallRng::seed_from_u64(seed ^ number_of(key)).fill_bytes(value);
-            }
-        })
     }
 
-    /// The keys and values that a request of this source writes.
-    pub fn pairs_of<'a>(&'a self, request: &'a Bytes) -> impl Iterator<Item = (Bytes, Bytes)> + 'a {
-        self.template.pairs(request)
+    /// Which of [`Workload::kinds`] the request at `position` is.
+    pub fn kind(&self, position: u64) -> usize {
+        match self {
+            Source::Mixed { read_share, seed, .. } => {
+                let chance: f64 = SmallRng::seed_from_u64(seed ^ position).random();
+                usize::from(chance >= *read_share)
+            }
+            Source::Constant(_) | Source::Writes(_) | Source::Listed { .. } => 0,
+        }
+    }
+
+    /// The keys and values that the request at `position`, made by this source, writes.
+    pub fn pairs_of<'a>(
+        &'a self,
+        position: u64,
+        request: &'a Bytes,
+    ) -> impl Iterator<Item = (Bytes, Bytes)> + 'a {
+        let template = match self {
+            Source::Constant(_) => None,
+            Source::Mixed { .. } if self.kind(position) == 0 => None,
+            Source::Writes(writer) | Source::Mixed { writer, .. } => Some(&writer.template),
+            Source::Listed { template, .. } => Some(template),
+        };
+        template.into_iter().flat_map(|template| template.pairs(request))
+    }
+}
+
+impl Writer {
+    fn request(&mut self, position: u64) -> Bytes {
+        let Self { template, keys, own_values } = self;
+        let first = position.wrapping_mul(template.keys_len() as u64);
+        template.fill(|nth, key, value| {
+            keys.write(first + nth as u64, key);
+            if let Some(seed) = own_values {
+                SmallRng::seed_from_u64(*seed ^ number_of(key)).fill_bytes(value);
+            }
+        })
     }
 }
 
@@ -157,7 +283,7 @@ mod tests {
         let firsts: Vec<Vec<u8>> = (0..3)
             .map(|position| {
                 let request = source.request(position);
-                source.pairs_of(&request).map(|(key, _)| key[0] / 2).collect()
+                source.pairs_of(position, &request).map(|(key, _)| key[0] / 2).collect()
             })
             .collect();
         assert_eq!(firsts, [[0, 1, 2], [3, 4, 5], [6, 7, 8]]);
@@ -177,12 +303,51 @@ mod tests {
     }
 
     #[test]
+    fn reads_and_writes_are_mixed_in_the_intended_ratio_and_alike_in_every_worker() {
+        let range = RangeRequest { key: "k".into(), ..Default::default() };
+        let mixed = Workload::TxnMixed { range, read_share: 0.75, writes: writes(100) };
+        let (mut first, second) = (mixed.source(0), mixed.source(1));
+        let kinds: Vec<_> = (0..4000).map(|position| first.kind(position)).collect();
+        assert_eq!(kinds, (0..4000).map(|position| second.kind(position)).collect::<Vec<_>>());
+        let reads = kinds.iter().filter(|kind| **kind == 0).count();
+        assert!((2850..3150).contains(&reads), "{reads} of 4000");
+        for (position, kind) in (0..50).zip(kinds) {
+            let request = first.request(position);
+            assert_eq!(first.pairs_of(position, &request).count(), kind, "a write has one pair, a read none");
+        }
+    }
+
+    #[test]
+    fn a_listed_key_carries_the_position_of_its_put() {
+        let keys = ["aa", "bb", "cc"].map(Bytes::from).into();
+        for (value_bytes, total) in [(1, 256), (2, 1000), (8, 1 << 40), (32, 1 << 40)] {
+            let mut source = Workload::PutKeys { keys: Arc::clone(&keys), value_bytes }.source(0);
+            assert!(position_bytes(total) <= value_bytes);
+            for position in [0, 1, 2, 3, total - 1] {
+                let request = source.request(position);
+                let (key, value) = source.pairs_of(position, &request).next().unwrap();
+                assert_eq!((&key, value.len()), (&keys[(position % 3) as usize], value_bytes));
+                assert_eq!(position_of(&value), position);
+            }
+        }
+        assert_eq!([0, 1, 2, 256, 257, 1 << 32].map(position_bytes), [0, 0, 1, 1, 2, 4]);
+    }
+
+    #[test]
+    fn leases_are_renewed_in_turn() {
+        let mut source = Workload::LeaseKeepAlive([7, 1 << 60].into()).source(0);
+        let lease =
+            |request: Bytes| LeaseKeepAliveRequest::decode(request.slice(frame::PREFIX_BYTES..)).unwrap().id;
+        assert_eq!([0, 1, 2].map(|position| lease(source.request(position))), [7, 1 << 60, 7]);
+    }
+
+    #[test]
     fn a_key_has_the_same_value_in_every_worker() {
         let workload = |values| Workload::Put(Writes { values, ..writes(100) });
         let value = |values, worker, position| {
             let mut source = workload(values).source(worker);
             let request = source.request(position);
-            let (_, value) = source.pairs_of(&request).next().unwrap();
+            let (_, value) = source.pairs_of(position, &request).next().unwrap();
             value
         };
         assert_eq!(value(Values::Same, 0, 3), value(Values::Same, 1, 4));

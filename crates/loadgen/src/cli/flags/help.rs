@@ -58,6 +58,70 @@ Examples:
   Ten keys per transaction, out of a thousand:
     loadgen txn-put --txn-ops=10 --key-space-size=1000 --val-size=256";
 
+pub const TXN_MIXED: &str = "\
+Each transaction holds one range over all keys, or one put. The reports of
+ranges and puts stand apart.
+
+Examples:
+  Two ranges for each put, of a thousand keys, ten in each answer:
+    loadgen txn-mixed --rw-ratio=2 --key-space-size=1000 --limit=10";
+
+pub const STM: &str = "\
+A transaction reads each of its keys, then commits its writes on condition
+that what it read is unchanged; else it is tried again. Its latency includes
+all attempts and the lock, but not the time that --rate makes it wait. All
+calls of a transaction go to one member.
+
+Examples:
+  A hundred callers that write one key of ten:
+    loadgen stm --clients=100 --conns=10 --keys=10 --txn-wr-percent=100
+  Snapshots of five keys, two of which are written, each inside a lock:
+    loadgen stm --keys=50 --keys-per-txn=5 --isolation=ss \\
+        --stm-locker=lock-rpc --clients=10";
+
+pub const LEASE_KEEPALIVE: &str = "\
+Each caller is granted a lease of 100 s. A request opens a stream, sends one
+renewal, reads the answer and ends the stream.
+
+Examples:
+  A thousand callers on a hundred connections:
+    loadgen lease-keepalive --clients=1000 --conns=100 --total=100000";
+
+pub const WATCH: &str = "\
+First all watchers are created, one after the other on each stream. Then
+--clients callers write the watched keys in turn. Each put must reach each
+watcher of its key once and in order: an event that has not arrived when
+nothing more comes for --dial-timeout is a failure. Latency counts from the
+put to the event. Streams have connections of their own, as many as --conns.
+
+Examples:
+  A hundred streams of a hundred watchers of one key, 20 puts per second:
+    loadgen watch --streams=100 --watch-per-stream=100 --put-rate=20 \\
+        --put-total=400 --conns=10 --clients=10
+  A thousand keys, each of which one watcher watches:
+    loadgen watch --watched-key-total=1000 --key-space-size=1000 \\
+        --sequential-keys --put-total=10000";
+
+pub const WATCH_LATENCY: &str = "\
+Three reports: puts; events, from the moment at which the latency of their
+put counts (with --open-loop the intended one); and events from the answer of
+their put, which is what etcd's benchmark 3.7 prints: 0 if the event came
+before the answer. Failures are those of the watch command.
+
+Examples:
+  A hundred watchers, 500 puts per second whatever the server does:
+    loadgen watch-latency --put-rate=500 --open-loop --put-total=10000 \\
+        --clients=50 --conns=10";
+
+pub const WATCH_GET: &str = "\
+The key watchkey is written --events times. Then all watchers begin at the
+first of these revisions, while --clients callers read another key. The run
+ends when every watcher has received every event.
+
+Examples:
+  Ten thousand watchers on ten streams:
+    loadgen watch-get --watchers=10000 --streams=10";
+
 pub const SUITE: &str = "\
 Examples:
   The rows of etcd's own page against a cluster that runs already, with a
@@ -118,7 +182,8 @@ mod tests {
     #[test]
     fn every_example_is_a_valid_command_line() {
         let mut count = 0;
-        for text in [ROOT, PUT, RANGE, TXN_PUT, SUITE, COMPARE, REPORT, COMPLETION] {
+        let single = [PUT, RANGE, TXN_PUT, TXN_MIXED, STM, LEASE_KEEPALIVE, WATCH, WATCH_LATENCY, WATCH_GET];
+        for text in single.into_iter().chain([ROOT, SUITE, COMPARE, REPORT, COMPLETION]) {
             assert!(text.lines().all(|line| line.chars().count() < 80), "{text}");
             for line in commands(text) {
                 let parsed = Cli::read(line.split_whitespace().map(Into::into).collect());

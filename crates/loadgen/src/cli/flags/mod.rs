@@ -1,22 +1,27 @@
 //! The command line. Names, defaults and places are those of etcd's `benchmark`; additional flags follow
 //! them.
 
+pub mod coordination; // watchers, leases, transactions
 pub mod go; // values in the syntax of Go's flag library
 mod help; // examples of each command
 pub mod measure; // `suite` and `compare`
 pub mod outputs; // files of a report
+pub mod sending; // what single runs have in common
 pub mod steps; // several rates
 
 use crate::client::endpoint::Endpoint;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use coordination::{
+    LeaseKeepaliveFlags, StmFlags, TxnMixedFlags, WatchFlags, WatchGetFlags, WatchLatencyFlags,
+};
 use measure::{CompareFlags, SuiteFlags};
 use outputs::{ReportFlags, is_standard_output};
+use sending::{Sending, Writing};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use steps::StepFlags;
 
-/// Measures any etcd-compatible server with put, range and txn requests, as etcd's own `benchmark` does.
+/// Measures any etcd-compatible server with puts, ranges, transactions, watchers and leases, as etcd's own `benchmark` does.
 #[derive(Debug, Parser)]
 #[command(name = "loadgen", version, long_version = VERSION, args_override_self = true)]
 #[command(after_help = help::ROOT)]
@@ -164,41 +169,6 @@ pub struct Refused {
     pub report_perfdash: bool,
 }
 
-/// How many requests are sent, and at what rate: the same for all single runs.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "What is sent")]
-pub struct Sending {
-    /// Requests in all
-    #[arg(long, default_value_t = 10_000)]
-    pub total: u64,
-    /// Requests per second at most (0: no limit)
-    #[arg(long, default_value_t = 0)]
-    pub rate: u64,
-    /// Send at --rate even if the server is slower; latency counts from the intended moment
-    #[arg(long)]
-    pub open_loop: bool,
-    #[command(flatten)]
-    pub steps: StepFlags,
-}
-
-/// What is written: the same for `put` and `txn-put`.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "What is sent")]
-pub struct Writing {
-    /// Bytes of each key
-    #[arg(long, default_value_t = 8)]
-    pub key_size: usize,
-    /// Bytes of each value
-    #[arg(long, default_value_t = 8)]
-    pub val_size: usize,
-    /// A random value for each key instead of one for all: nothing repeats that a server could compress
-    #[arg(long)]
-    pub random_values: bool,
-    /// Numbers that keys are made of; the default of etcd's tool writes one single key
-    #[arg(long, default_value_t = 1)]
-    pub key_space_size: u64,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Write keys
@@ -210,6 +180,24 @@ pub enum Command {
     /// Write keys several at a time, in transactions
     #[command(after_help = help::TXN_PUT)]
     TxnPut(TxnPutFlags),
+    /// Write or read in each transaction, at random
+    #[command(after_help = help::TXN_MIXED)]
+    TxnMixed(TxnMixedFlags),
+    /// Run transactions that are tried again until what they read is unchanged
+    #[command(after_help = help::STM)]
+    Stm(StmFlags),
+    /// Renew leases, each request on a new stream
+    #[command(after_help = help::LEASE_KEEPALIVE)]
+    LeaseKeepalive(LeaseKeepaliveFlags),
+    /// Count the events that watchers receive while their keys are written
+    #[command(after_help = help::WATCH)]
+    Watch(WatchFlags),
+    /// Measure the time from a put to its events
+    #[command(after_help = help::WATCH_LATENCY)]
+    WatchLatency(WatchLatencyFlags),
+    /// Read a key, serializable, while many watchers read history
+    #[command(after_help = help::WATCH_GET)]
+    WatchGet(WatchGetFlags),
     /// Replay published measurements on one system
     #[command(after_help = help::SUITE)]
     Suite(SuiteFlags),
@@ -228,7 +216,15 @@ impl Command {
     /// Whether the command sends requests to --endpoints.
     pub fn sends_to_endpoints(&self) -> bool {
         match self {
-            Command::Put(_) | Command::Range(_) | Command::TxnPut(_) => true,
+            Command::Put(_)
+            | Command::Range(_)
+            | Command::TxnPut(_)
+            | Command::TxnMixed(_)
+            | Command::Stm(_)
+            | Command::LeaseKeepalive(_)
+            | Command::Watch(_)
+            | Command::WatchLatency(_)
+            | Command::WatchGet(_) => true,
             Command::Suite(flags) => flags.program.is_none(),
             Command::Compare(_) | Command::Report(_) | Command::Completion { .. } => false,
         }

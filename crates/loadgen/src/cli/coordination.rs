@@ -1,0 +1,193 @@
+//! Flags of watchers, leases and transactions to plans.
+
+use super::flags::Global;
+use super::flags::coordination::{
+    LeaseKeepaliveFlags, StmFlags, TxnMixedFlags, WatchFlags, WatchGetFlags, WatchLatencyFlags,
+};
+use super::plans;
+use crate::client::admin;
+use crate::client::endpoint::Endpoint;
+use crate::run::Plan;
+use crate::run::schedule::Pace;
+use crate::run::watchers::{Awaits, Watching};
+use crate::workload::keys::{Keys, Order};
+use crate::workload::stm::{Isolation, Locker, Stm};
+use crate::workload::{Workload, position_bytes};
+use api::etcdserverpb::RangeRequest;
+use bytes::Bytes;
+use rand::RngExt;
+
+/// Lease of `lease-keepalive`, as in etcd's tool.
+const LEASE_SECONDS: i64 = 100;
+/// Bytes of the values of `watch`, as in etcd's tool.
+const WATCH_VALUE_BYTES: usize = 4;
+/// Two times are kept for each put: 1.6 GB.
+const PUTS_MAX: u64 = 100_000_000;
+/// Of the watched keys together.
+const KEYS_BYTES_MAX: usize = 1 << 30;
+/// A watcher costs about 100 bytes here: 1 GB.
+const WATCHERS_MAX: usize = 10_000_000;
+
+pub fn watch(global: &Global, flags: &WatchFlags) -> Result<Plan, String> {
+    let &WatchFlags { streams, watch_per_stream, put_total, .. } = flags;
+    let watching = watching(streams, watch_per_stream, watched(flags)?);
+    let workload = events(&watching.keys, put_total, WATCH_VALUE_BYTES)?;
+    let pace = plans::pace("--put-rate", flags.put_rate, flags.open_loop)?;
+    watched_plan(global, workload, put_total, pace, watching)
+}
+
+/// The keys that are watched; those of one number are equal.
+fn watched(flags: &WatchFlags) -> Result<Vec<Bytes>, String> {
+    let &WatchFlags { watched_key_total, key_size, key_space_size, sequential_keys, .. } = flags;
+    if watched_key_total == 0 {
+        return Err("--watched-key-total=0 watches nothing".into());
+    }
+    if key_size.saturating_mul(watched_key_total) > KEYS_BYTES_MAX {
+        return Err(format!("--watched-key-total={watched_key_total} keys of {key_size} bytes are too many"));
+    }
+    plans::check_keys(key_size, key_space_size)?;
+    let mut names = Keys::new(Order::Sequential, key_space_size, key_size, 0);
+    let mut name = |place: u64| {
+        let number = if sequential_keys { place } else { rand::rng().random_range(0..key_space_size) };
+        let mut key = vec![0; key_size];
+        names.write(number % key_space_size, &mut key);
+        Bytes::from(key)
+    };
+    Ok((0..watched_key_total as u64).map(&mut name).collect())
+}
+
+pub fn watch_latency(global: &Global, flags: &WatchLatencyFlags) -> Result<Plan, String> {
+    let &WatchLatencyFlags { streams, watchers_per_stream, put_total, key_size, val_size, prevkv, .. } =
+        flags;
+    if key_size == 0 {
+        return Err("--key-size=0: a key has one byte at least".into());
+    }
+    let mut key = vec![0; key_size];
+    rand::rng().fill(&mut key[..]);
+    let watching = watching(streams, watchers_per_stream, vec![key.into()]);
+    let workload = events(&watching.keys, put_total, val_size)?;
+    let pace = plans::pace("--put-rate", flags.put_rate, flags.open_loop)?;
+    let watching = Watching { prev_kv: prevkv, since_answer: true, ..watching };
+    watched_plan(global, workload, put_total, pace, watching)
+}
+
+/// Writes the events, then plans the watchers that read them.
+pub async fn watch_get(global: &Global, flags: &WatchGetFlags) -> Result<Plan, String> {
+    let &WatchGetFlags { watchers, streams, events, .. } = flags;
+    if streams == 0 || !watchers.is_multiple_of(streams) {
+        return Err(format!("--watchers={watchers} cannot be spread evenly over --streams={streams}"));
+    }
+    if events == 0 {
+        return Err("--events=0 leaves nothing to watch".into());
+    }
+    let key = Bytes::from_static(b"watchkey");
+    let watching = watching(streams, watchers / streams, vec![key.clone()]);
+    let range = RangeRequest { key: "abc".into(), serializable: true, ..Default::default() };
+    let total = Plan::UNTIL_WATCHED;
+    let mut plan = watched_plan(global, Workload::Range(range), total, Pace::Unlimited, watching)?;
+    let failed = |error: admin::Error| error.to_string();
+    let client = admin::Client::connect(&plan.endpoints[0]).await.map_err(failed)?;
+    let mut revision = 0;
+    for event in 0..events {
+        let put = client.put(key.clone(), event.to_string().into()).await.map_err(failed)?;
+        revision = if event == 0 { put } else { revision };
+    }
+    if let Some(watching) = &mut plan.watching {
+        watching.awaits = Awaits::History { revision, events };
+    }
+    Ok(plan)
+}
+
+fn watching(streams: usize, per_stream: usize, keys: Vec<Bytes>) -> Watching {
+    Watching {
+        streams,
+        per_stream,
+        keys: keys.into(),
+        prev_kv: false,
+        awaits: Awaits::Puts,
+        since_answer: false,
+    }
+}
+
+/// Puts to these keys, whose values tell the puts apart.
+fn events(keys: &std::sync::Arc<[Bytes]>, total: u64, value_bytes: usize) -> Result<Workload, String> {
+    let needed = position_bytes(total);
+    if value_bytes < needed {
+        return Err(format!(
+            "values of {value_bytes} bytes cannot hold the numbers of --put-total={total}: {needed} bytes"
+        ));
+    }
+    if total > PUTS_MAX {
+        return Err(format!("--put-total={total} is more than {PUTS_MAX}, whose times are kept"));
+    }
+    Ok(Workload::PutKeys { keys: keys.clone(), value_bytes })
+}
+
+fn watched_plan(
+    global: &Global,
+    workload: Workload,
+    total: u64,
+    pace: Pace,
+    watching: Watching,
+) -> Result<Plan, String> {
+    let watchers = watching.streams.saturating_mul(watching.per_stream);
+    if watchers == 0 || watchers > WATCHERS_MAX {
+        return Err(format!("{watchers} watchers: expected 1 to {WATCHERS_MAX}"));
+    }
+    let plan = plans::planned(global, global.endpoints.clone(), workload, total, pace)?;
+    Ok(Plan { watching: Some(watching), ..plan })
+}
+
+/// Grants a lease for each caller.
+pub async fn lease_keepalive(
+    global: &Global,
+    endpoints: &[Endpoint],
+    flags: &LeaseKeepaliveFlags,
+) -> Result<Plan, String> {
+    let workload = |leases: Vec<i64>| Workload::LeaseKeepAlive(leases.into());
+    let plan = plans::plan(global, endpoints.to_vec(), workload(Vec::new()), &flags.sending)?;
+    let first = endpoints.first().ok_or("no endpoint given")?;
+    let granted =
+        async { admin::Client::connect(first).await?.grant_leases(plan.clients, LEASE_SECONDS).await };
+    Ok(Plan { workload: workload(granted.await.map_err(|error| error.to_string())?), ..plan })
+}
+
+pub fn stm(flags: &StmFlags) -> Result<Workload, String> {
+    let &StmFlags { keys, keys_per_txn, txn_wr_percent, val_size: value_bytes, .. } = flags;
+    if keys == 0 || keys > i64::MAX as u64 {
+        return Err(format!("--keys={keys}: expected 1 to {}", i64::MAX));
+    }
+    if keys_per_txn as u64 > keys {
+        return Err(format!("--keys-per-txn={keys_per_txn} is more than --keys={keys}"));
+    }
+    let isolation = match flags.isolation.as_str() {
+        "c" => Isolation::ReadCommitted,
+        "s" => Isolation::Serializable,
+        "ss" => Isolation::SerializableSnapshot,
+        _ => Isolation::RepeatableReads,
+    };
+    let locker = match flags.stm_locker.as_str() {
+        "lock-client" => Locker::Client,
+        "lock-rpc" => Locker::Rpc,
+        _ => Locker::None,
+    };
+    let write_percent = usize::from(txn_wr_percent);
+    let seed = rand::random();
+    Ok(Workload::Stm(Stm { keys, keys_per_txn, write_percent, value_bytes, isolation, locker, seed }))
+}
+
+pub fn txn_mixed(flags: &TxnMixedFlags) -> Result<Workload, String> {
+    let &TxnMixedFlags { limit, rw_ratio, .. } = flags;
+    if limit < 0 {
+        return Err(format!("--limit={limit}: a limit is 1 at least, or 0 for none"));
+    }
+    if !rw_ratio.is_finite() || rw_ratio < 0.0 {
+        return Err(format!("--rw-ratio={rw_ratio}: expected a number of ranges for each put"));
+    }
+    let all = Bytes::from_static(b"\0");
+    let range_end = if flags.end_key.is_empty() { all.clone() } else { flags.end_key.clone().into() };
+    let serializable = flags.consistency == "s";
+    let range = RangeRequest { key: all, range_end, limit, serializable, ..Default::default() };
+    let writes = plans::writes(&flags.writing, Order::Sequential, 1)?;
+    Ok(Workload::TxnMixed { range, read_share: rw_ratio / (1.0 + rw_ratio), writes })
+}

@@ -1,0 +1,39 @@
+//! Flags that single runs have in common.
+
+use super::steps::StepFlags;
+use clap::Args;
+
+/// How many requests are sent, and at what rate: the same for all single runs.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "What is sent")]
+pub struct Sending {
+    /// Requests in all
+    #[arg(long, default_value_t = 10_000)]
+    pub total: u64,
+    /// Requests per second at most (0: no limit)
+    #[arg(long, default_value_t = 0)]
+    pub rate: u64,
+    /// Send at --rate even if the server is slower; latency counts from the intended moment
+    #[arg(long)]
+    pub open_loop: bool,
+    #[command(flatten)]
+    pub steps: StepFlags,
+}
+
+/// What is written: the same for `put` and `txn-put`.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "What is sent")]
+pub struct Writing {
+    /// Bytes of each key
+    #[arg(long, default_value_t = 8)]
+    pub key_size: usize,
+    /// Bytes of each value
+    #[arg(long, default_value_t = 8)]
+    pub val_size: usize,
+    /// A random value for each key instead of one for all: nothing repeats that a server could compress
+    #[arg(long)]
+    pub random_values: bool,
+    /// Numbers that keys are made of; the default of etcd's tool writes one single key
+    #[arg(long, default_value_t = 1)]
+    pub key_space_size: u64,
+}

@@ -1,0 +1,100 @@
+//! One watch stream: requests are queued, responses are read one after the other.
+//!
+//! The connection that carries it is driven elsewhere.
+
+use crate::client::call::{body_of, broken};
+use crate::client::endpoint::Endpoint;
+use crate::client::failure::Failure;
+use crate::client::link;
+use crate::client::reply::verdict;
+use crate::workload::frame::{PREFIX_BYTES, Template};
+use api::etcdserverpb::watch_request::RequestUnion;
+use api::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
+use bytes::{Buf, Bytes, BytesMut};
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream};
+use prost::Message;
+
+const PATH: &str = "/etcdserverpb.Watch/Watch";
+
+/// See the module's head.
+pub struct WatchStream {
+    requests: SendStream<Bytes>,
+    responses: Responses,
+    /// The part of the next message that has arrived.
+    buffer: BytesMut,
+}
+
+enum Responses {
+    Awaited(ResponseFuture),
+    Body(RecvStream),
+}
+
+impl WatchStream {
+    /// Opens a stream once the server has room for it.
+    pub async fn open(endpoint: &Endpoint, connection: &SendRequest<Bytes>) -> Result<Self, Failure> {
+        let request =
+            link::request(endpoint, PATH).map_err(|error| Failure::unavailable(error.to_string()))?;
+        let mut connection = connection.clone().ready().await.map_err(|error| broken(&error))?;
+        let (response, requests) = connection.send_request(request, false).map_err(|error| broken(&error))?;
+        Ok(Self { requests, responses: Responses::Awaited(response), buffer: BytesMut::new() })
+    }
+
+    /// Queues the creation of a watcher.
+    pub fn create(&mut self, request: WatchCreateRequest) -> Result<(), Failure> {
+        let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(request)) };
+        let frame = Template::constant(&request).fill(|_, _, _| ());
+        self.requests.send_data(frame, false).map_err(|error| broken(&error))
+    }
+
+    /// The next response. A stream that the server ended is a failure.
+    pub async fn next(&mut self) -> Result<WatchResponse, Failure> {
+        loop {
+            if let Some(message) = self.take_message()? {
+                let decoded = WatchResponse::decode(message);
+                return decoded.map_err(|error| Failure::protocol(format!("watch response: {error}")));
+            }
+            self.read().await?;
+        }
+    }
+
+    /// The first message of the buffer, if it is complete.
+    fn take_message(&mut self) -> Result<Option<Bytes>, Failure> {
+        let Some(prefix) = self.buffer.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
+        if prefix[0] != 0 {
+            return Err(Failure::protocol("watch response is compressed, which was not asked for"));
+        }
+        let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
+        if self.buffer.len() < PREFIX_BYTES + length {
+            return Ok(None);
+        }
+        self.buffer.advance(PREFIX_BYTES);
+        Ok(Some(self.buffer.split_to(length).freeze()))
+    }
+
+    /// Reads the next piece of the body into the buffer.
+    async fn read(&mut self) -> Result<(), Failure> {
+        let body = match &mut self.responses {
+            Responses::Body(body) => body,
+            Responses::Awaited(response) => {
+                let response = response.await.map_err(|error| broken(&error))?;
+                self.responses = Responses::Body(body_of(response)?);
+                return Ok(());
+            }
+        };
+        match body.data().await {
+            Some(Ok(piece)) => {
+                self.buffer.extend_from_slice(&piece);
+                // Fails only on a stream that has ended, which needs no window.
+                let _ = body.flow_control().release_capacity(piece.len());
+                Ok(())
+            }
+            Some(Err(error)) => Err(broken(&error)),
+            None => {
+                let trailers = body.trailers().await.map_err(|error| broken(&error))?;
+                trailers.as_ref().map_or(Ok(()), verdict)?;
+                Err(Failure::unavailable("the server ended the watch stream"))
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Results of a run: those of its threads, merged by role and kind.
+
+use crate::run::recorder::Tally;
+use std::time::{Duration, Instant};
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Loads,
+    Watches,
+}
+
+/// The tallies of one thread by kind, and when its last result arrived.
+pub type Ended = (Vec<Tally>, Instant);
+
+/// The result of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Measurement {
+    pub tally: Tally,
+    /// From the common start to the last answer.
+    pub wall: Duration,
+    /// CPU time of this process during the run, user and kernel.
+    pub client_cpu: Duration,
+    /// Worker threads.
+    pub threads: usize,
+    /// Of all connections, including HTTP/2 framing.
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    pub planned: u64,
+    /// [`Plan::seconds_max`] ended it before its total.
+    pub capped: bool,
+    /// Why the run ended before its total, if it did.
+    pub partial: Option<String>,
+    /// Events were measured, not requests.
+    pub events: bool,
+    /// Results that are reported apart, as far as there are several kinds.
+    pub parts: Vec<Part>,
+}
+
+/// Results of one kind.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The line above its report.
+    pub title: String,
+    pub tally: Tally,
+    pub wall: Duration,
+}
+
+/// Results of the threads of one role.
+pub struct Merged {
+    pub tallies: Vec<Tally>,
+    pub end: Instant,
+}
+
+impl Merged {
+    pub fn new(start: Instant) -> Self {
+        Self { tallies: Vec::new(), end: start }
+    }
+
+    pub fn add(&mut self, (tallies, end): Ended) {
+        self.tallies.resize_with(self.tallies.len().max(tallies.len()), Tally::new);
+        self.tallies.iter_mut().zip(&tallies).for_each(|(whole, part)| whole.merge(part));
+        // When the last thread finished, not when this function is called.
+        self.end = self.end.max(end);
+    }
+
+    /// The results of one kind, under a line of their own.
+    pub fn part(&self, title: impl Into<String>, kind: usize, start: Instant) -> Part {
+        let tally = self.tallies.get(kind).cloned().unwrap_or_default();
+        Part { title: title.into(), tally, wall: self.end - start }
+    }
+
+    /// All kinds together.
+    pub fn whole(mut self) -> Tally {
+        let mut whole = if self.tallies.is_empty() { Tally::new() } else { self.tallies.remove(0) };
+        self.tallies.iter().for_each(|part| whole.merge(part));
+        whole
+    }
+}
+
+impl Measurement {
+    /// Successful requests per second.
+    pub fn per_second(&self) -> f64 {
+        self.tally.succeeded_len() as f64 / self.wall.as_secs_f64()
+    }
+
+    /// Failures of all kinds.
+    pub fn failed_len(&self) -> u64 {
+        self.tallies().map(Tally::failed_len).sum()
+    }
+
+    /// The results, by kind where there are several.
+    pub fn tallies(&self) -> impl Iterator<Item = &Tally> {
+        let whole = self.parts.is_empty().then_some(&self.tally);
+        whole.into_iter().chain(self.parts.iter().map(|part| &part.tally))
+    }
+
+    /// Processor time of this process per successful request.
+    pub fn client_cpu_micros(&self) -> f64 {
+        self.client_cpu.as_secs_f64() * 1e6 / self.tally.succeeded_len() as f64
+    }
+}

@@ -1,0 +1,272 @@
+//! Callers of STM transactions, through tonic.
+//!
+//! * A transaction, with its lock, stays on one member, so that a read of a given revision never meets a member
+//!   that has not applied it yet. The next one goes to the next member.
+//! * Locks need a session: a lease that is kept alive until the caller ends.
+
+use crate::client::admin::{self, Channel};
+use crate::client::endpoint::Endpoint;
+use crate::client::failure::{Code, Failure};
+use crate::run::tasks::{Answered, Caller};
+use crate::stats::progress::{Control, Counters};
+use crate::workload::stm::{Locker, Next, Stm};
+use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::lease_client::LeaseClient;
+use api::etcdserverpb::range_request::{SortOrder, SortTarget};
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::response_op::Response;
+use api::etcdserverpb::watch_client::WatchClient;
+use api::etcdserverpb::watch_request::RequestUnion;
+use api::etcdserverpb::{
+    Compare, DeleteRangeRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, PutRequest,
+    RangeRequest, RequestOp, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest,
+};
+use api::mvccpb::KeyValue;
+use api::mvccpb::event::EventType;
+use api::v3lockpb::lock_client::LockClient;
+use api::v3lockpb::{LockRequest, UnlockRequest};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_stream::StreamExt;
+use tonic::Status;
+
+/// The name of the lock, as in etcd's tool.
+const LOCK: &str = "stmlock";
+/// The first key after those of the lock: `/` is followed by `0`.
+const LOCK_END: &str = "stmlock0";
+/// As a session of etcd's Go client.
+const SESSION_SECONDS: i64 = 60;
+
+/// One caller. Its transactions follow one another.
+pub struct StmCaller {
+    stm: Stm,
+    /// One per endpoint.
+    channels: Vec<Channel>,
+    /// The channel of the next transaction.
+    cursor: usize,
+    session: Option<Session>,
+}
+
+/// A lease that a task keeps alive.
+struct Session {
+    lease: i64,
+    renewal: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.renewal.abort();
+    }
+}
+
+/// Opens `objects` connection objects for so many callers.
+pub async fn connect(
+    stm: &Stm,
+    endpoints: &[Endpoint],
+    objects: usize,
+    callers: usize,
+    counters: &Arc<Counters>,
+) -> Result<Vec<StmCaller>, String> {
+    let mut channels = Vec::with_capacity(objects);
+    for _ in 0..objects {
+        let mut object = Vec::with_capacity(endpoints.len());
+        for endpoint in endpoints {
+            let channel = admin::channel(endpoint, None, Some(counters.clone())).await;
+            object.push(channel.map_err(|error| error.to_string())?);
+        }
+        channels.push(object);
+    }
+    let mut opened = Vec::with_capacity(callers);
+    for caller in 0..callers {
+        let channels = channels[caller % objects].clone();
+        let session = match stm.locker {
+            Locker::None => None,
+            Locker::Client | Locker::Rpc => {
+                Some(Session::open(&channels[0]).await.map_err(|e| e.to_string())?)
+            }
+        };
+        opened.push(StmCaller { stm: stm.clone(), channels, cursor: caller, session });
+    }
+    Ok(opened)
+}
+
+impl Session {
+    async fn open(channel: &Channel) -> Result<Self, Failure> {
+        let mut client = LeaseClient::new(channel.clone());
+        let grant = LeaseGrantRequest { ttl: SESSION_SECONDS, id: 0 };
+        let lease = client.lease_grant(grant).await.map_err(refused)?.into_inner().id;
+        let renewal = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_secs(SESSION_SECONDS as u64 / 3)).await;
+                let request = tokio_stream::once(LeaseKeepAliveRequest { id: lease });
+                // Without its lease the lock fails, which is counted there.
+                if let Ok(answers) = client.lease_keep_alive(request).await {
+                    let _ = answers.into_inner().message().await;
+                }
+            }
+        });
+        Ok(Self { lease, renewal })
+    }
+}
+
+impl Caller for StmCaller {
+    async fn call(&mut self, position: u64) -> Result<Answered, Failure> {
+        let channel = self.channels[self.cursor % self.channels.len()].clone();
+        self.cursor += 1;
+        let key = self.lock(&channel).await?;
+        let answer = self.transact(&channel, position).await;
+        // The lock is released whether the transaction succeeded or not.
+        match key {
+            None => answer,
+            Some(key) => self.unlock(&channel, key).await.and(answer),
+        }
+    }
+
+    async fn settle(&mut self, _: bool, _: &Control) -> bool {
+        true
+    }
+
+    async fn close(&mut self) {
+        if let Some(session) = &self.session {
+            // A lease that stays expires by itself.
+            let revoke = LeaseRevokeRequest { id: session.lease };
+            let _ = LeaseClient::new(self.channels[0].clone()).lease_revoke(revoke).await;
+        }
+    }
+}
+
+impl StmCaller {
+    async fn transact(&self, channel: &Channel, position: u64) -> Result<Answered, Failure> {
+        let mut transaction = self.stm.transaction(position);
+        let mut request = transaction.begin();
+        loop {
+            let answer = txn(channel, request).await?;
+            match transaction.answered(answer) {
+                Next::Send(next) => request = next,
+                Next::Committed => return Ok(Answered { body_bytes: 0, retries: transaction.retries }),
+            }
+        }
+    }
+
+    /// Acquires the lock, if there is one; returns its key.
+    async fn lock(&self, channel: &Channel) -> Result<Option<Bytes>, Failure> {
+        let Some(Session { lease, .. }) = self.session else { return Ok(None) };
+        match self.stm.locker {
+            Locker::None => Ok(None),
+            Locker::Rpc => {
+                let request = LockRequest { name: LOCK.into(), lease };
+                let answer = LockClient::new(channel.clone()).lock(request).await.map_err(refused)?;
+                Ok(Some(answer.into_inner().key))
+            }
+            Locker::Client => acquire(channel, lease).await.map(Some),
+        }
+    }
+
+    async fn unlock(&self, channel: &Channel, key: Bytes) -> Result<(), Failure> {
+        match self.stm.locker {
+            Locker::None => Ok(()),
+            Locker::Rpc => {
+                let request = UnlockRequest { key };
+                LockClient::new(channel.clone()).unlock(request).await.map(drop).map_err(refused)
+            }
+            Locker::Client => {
+                let request = DeleteRangeRequest { key, ..Default::default() };
+                KvClient::new(channel.clone()).delete_range(request).await.map(drop).map_err(refused)
+            }
+        }
+    }
+}
+
+/// The mutex of etcd's Go client: the oldest key below the lock's name owns it. A key that is not the oldest
+/// waits until the newest of those before it is deleted, and looks again.
+async fn acquire(channel: &Channel, lease: i64) -> Result<Bytes, Failure> {
+    let mine = Bytes::from(format!("{LOCK}/{lease:x}"));
+    let absent = Compare {
+        result: CompareResult::Equal.into(),
+        target: CompareTarget::Create.into(),
+        key: mine.clone(),
+        target_union: Some(TargetUnion::CreateRevision(0)),
+        ..Default::default()
+    };
+    let op = |request| RequestOp { request: Some(request) };
+    let put = op(Request::RequestPut(PutRequest { key: mine.clone(), lease, ..Default::default() }));
+    let get = op(Request::RequestRange(RangeRequest { key: mine.clone(), ..Default::default() }));
+    let owner = op(Request::RequestRange(waiters(SortOrder::Ascend, 0)));
+    let request =
+        TxnRequest { compare: vec![absent], success: vec![put, owner.clone()], failure: vec![get, owner] };
+    let answer = txn(channel, request).await?;
+    let revision = match (answer.succeeded, first(&answer, 0)) {
+        (false, Some(kv)) => kv.create_revision,
+        (true, _) | (false, None) => answer.header.map_or(0, |header| header.revision),
+    };
+    if first(&answer, 1).is_none_or(|owner| owner.create_revision == revision) {
+        return Ok(mine);
+    }
+    loop {
+        let before = range(channel, waiters(SortOrder::Descend, revision - 1)).await?;
+        match before.kvs.into_iter().next() {
+            Some(kv) => deleted(channel, kv.key, before.header.map_or(0, |header| header.revision)).await?,
+            None => break,
+        }
+    }
+    let own = range(channel, RangeRequest { key: mine.clone(), ..Default::default() }).await?;
+    if own.kvs.is_empty() {
+        return Err(Failure::new(Code::UNKNOWN, "the session of the lock has expired"));
+    }
+    Ok(mine)
+}
+
+/// One of the keys of the lock: the oldest, or the newest that was created at `created_max` or before.
+fn waiters(order: SortOrder, created_max: i64) -> RangeRequest {
+    RangeRequest {
+        key: format!("{LOCK}/").into(),
+        range_end: LOCK_END.into(),
+        limit: 1,
+        sort_order: order.into(),
+        sort_target: SortTarget::Create.into(),
+        max_create_revision: created_max,
+        ..Default::default()
+    }
+}
+
+/// Waits until the key is deleted at this revision or later.
+async fn deleted(channel: &Channel, key: Bytes, start_revision: i64) -> Result<(), Failure> {
+    let create = WatchCreateRequest { key, start_revision, ..Default::default() };
+    let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+    let requests = tokio_stream::once(create).chain(tokio_stream::pending());
+    let mut answers = WatchClient::new(channel.clone()).watch(requests).await.map_err(refused)?.into_inner();
+    while let Some(answer) = answers.message().await.map_err(refused)? {
+        if answer.canceled {
+            return Err(Failure::protocol(format!("watcher canceled: {}", answer.cancel_reason)));
+        }
+        if answer.events.iter().any(|event| event.r#type() == EventType::Delete) {
+            return Ok(());
+        }
+    }
+    Err(Failure::unavailable("the server ended the watch stream"))
+}
+
+async fn txn(channel: &Channel, request: TxnRequest) -> Result<TxnResponse, Failure> {
+    KvClient::new(channel.clone()).txn(request).await.map(tonic::Response::into_inner).map_err(refused)
+}
+
+async fn range(
+    channel: &Channel,
+    request: RangeRequest,
+) -> Result<api::etcdserverpb::RangeResponse, Failure> {
+    KvClient::new(channel.clone()).range(request).await.map(tonic::Response::into_inner).map_err(refused)
+}
+
+/// The first key that the range at this place of a transaction found.
+fn first(answer: &TxnResponse, place: usize) -> Option<&KeyValue> {
+    match answer.responses.get(place)?.response.as_ref()? {
+        Response::ResponseRange(range) => range.kvs.first(),
+        Response::ResponsePut(_) | Response::ResponseDeleteRange(_) | Response::ResponseTxn(_) => None,
+    }
+}
+
+fn refused(status: Status) -> Failure {
+    Failure::new(Code(status.code() as u16), status.message())
+}

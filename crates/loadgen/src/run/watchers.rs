@@ -1,0 +1,450 @@
+//! The watch streams of one thread, and the account of their events.
+//!
+//! ```text
+//!   put workers ──sent, acknowledged──▶ Ledger ◀──how many are due, since when── watch streams ──▶ tallies
+//! ```
+//!
+//! * Watchers are created before the run begins, one after the other on each stream. Those that read history
+//!   are created when it begins.
+//! * A watcher begins after the newest revision of its creation, so it receives exactly the events of the run.
+//! * Every acknowledged put is an event of each watcher of its key. One that does not arrive is a failure of
+//!   the run, as is an event twice, out of order, or of no put.
+//! * An event's latency counts from where that of its put counts: the intended moment in an open loop.
+
+use crate::client::admin;
+use crate::client::endpoint::Endpoint;
+use crate::client::failure::{Code, Failure};
+use crate::client::link;
+use crate::client::watch::WatchStream;
+use crate::run::recorder::{Start, Tally};
+use crate::run::results::Ended;
+use crate::run::schedule::Schedule;
+use crate::run::worker::Observer;
+use crate::stats::progress::{Control, Counters};
+use crate::workload::position_of;
+use api::etcdserverpb::{WatchCreateRequest, WatchResponse};
+use bytes::Bytes;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+use tokio::task::{JoinSet, LocalSet};
+
+/// Places of the tallies: creations of watchers, events from the moment that their put counts from, and
+/// events from the answer of their put.
+pub const CREATIONS: usize = 0;
+pub const EVENTS: usize = 1;
+pub const SINCE_ANSWER: usize = 2;
+
+/// The interval between checks whether all events have arrived. The run ends with the last event, not with
+/// the check.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Watchers that are open during a run.
+#[derive(Clone, Debug)]
+pub struct Watching {
+    pub streams: usize,
+    pub per_stream: usize,
+    /// Watcher n watches key n modulo their number.
+    pub keys: Arc<[Bytes]>,
+    pub prev_kv: bool,
+    pub awaits: Awaits,
+    /// Record the time from the answer of a put to its events as well.
+    pub since_answer: bool,
+}
+
+/// The events that watchers await.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaits {
+    /// Those of the puts of the load: put n writes key n modulo their number.
+    Puts,
+    Nothing,
+    /// So many from this revision on, which exist already.
+    History {
+        revision: i64,
+        events: u64,
+    },
+}
+
+/// What watchers know of the puts.
+#[derive(Debug)]
+pub struct Ledger {
+    epoch: Instant,
+    /// For each key of the list, the place of its first equal.
+    places: Vec<usize>,
+    acknowledged: Vec<AtomicU64>,
+    failed: Vec<AtomicU64>,
+    /// By position, in nanoseconds after `epoch`; 0: not yet.
+    started: Vec<AtomicU64>,
+    answered: Vec<AtomicU64>,
+    loaders: AtomicUsize,
+}
+
+/// The streams of one thread and its settings.
+pub struct Setup {
+    pub watching: Watching,
+    /// The numbers of the streams of this thread.
+    pub streams: Vec<usize>,
+    pub endpoints: Vec<Endpoint>,
+    pub conns: usize,
+    /// How long the next event is awaited, once all puts have ended.
+    pub patience: Duration,
+    /// The load ends when the events have arrived.
+    pub ends_load: bool,
+    pub ledger: Arc<Ledger>,
+    pub control: Arc<Control>,
+    pub counters: Arc<Counters>,
+}
+
+/// See the module's head.
+pub struct Watchers {
+    tasks: LocalSet,
+    streams: Vec<Stream>,
+    account: Rc<Account>,
+}
+
+/// One stream and its watchers.
+struct Stream {
+    channel: WatchStream,
+    /// The numbers of its watchers among those of the thread.
+    watchers: std::ops::Range<usize>,
+    /// Watchers by the id that the server gave them.
+    ids: HashMap<i64, usize>,
+    created: usize,
+    asked_at: Instant,
+}
+
+/// What the streams of a thread share.
+struct Account {
+    setup: Setup,
+    /// Watchers begin after this revision.
+    revision: i64,
+    watchers: RefCell<Vec<Watcher>>,
+    tallies: RefCell<Vec<Tally>>,
+    start: Cell<Start>,
+    last_at: Cell<Instant>,
+    /// When the last put was seen to be unfinished.
+    sending_at: Cell<Instant>,
+}
+
+#[derive(Clone, Debug)]
+struct Watcher {
+    /// The place of its key in the list.
+    key: usize,
+    received: u64,
+    revision: i64,
+}
+
+impl Ledger {
+    pub fn new(watching: &Watching, loaders: usize, total: u64) -> Self {
+        let mut first: HashMap<&Bytes, usize> = HashMap::new();
+        let keys = watching.keys.iter().enumerate();
+        let places = keys.map(|(place, key)| *first.entry(key).or_insert(place)).collect();
+        let zeros = |len: usize| (0..len).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
+        let puts = if watching.awaits == Awaits::Puts { total as usize } else { 0 };
+        Self {
+            epoch: Instant::now(),
+            places,
+            acknowledged: zeros(watching.keys.len()),
+            failed: zeros(watching.keys.len()),
+            started: zeros(puts),
+            answered: zeros(puts),
+            loaders: AtomicUsize::new(loaders),
+        }
+    }
+
+    /// The events of all watchers when `total` puts succeed.
+    pub fn events(&self, watching: &Watching, total: u64) -> u64 {
+        let (len, watchers) = (self.places.len(), watching.streams * watching.per_stream);
+        if let Awaits::History { events, .. } = watching.awaits {
+            return events * watchers as u64;
+        }
+        let of_each =
+            |all: u64, place: usize| all / len as u64 + u64::from((place as u64) < all % len as u64);
+        let mut watchers_of = vec![0; len];
+        (0..len).for_each(|place| watchers_of[self.places[place]] += of_each(watchers as u64, place));
+        (0..len).map(|place| of_each(total, place) * watchers_of[self.places[place]]).sum()
+    }
+
+    /// A thread that sends has ended.
+    pub fn loader_ended(&self) {
+        self.loaders.fetch_sub(1, SeqCst);
+    }
+
+    fn place(&self, position: u64) -> usize {
+        self.places[(position % self.places.len() as u64) as usize]
+    }
+
+    /// The moment from which the latency of an event counts, and that of the answer if there was one; `None`
+    /// where no such put was sent.
+    fn put(&self, position: u64) -> Option<(Instant, Option<Instant>)> {
+        let position = usize::try_from(position).ok()?;
+        let at = |times: &[AtomicU64]| match times.get(position).map(|time| time.load(SeqCst)) {
+            None | Some(0) => None,
+            Some(nanos) => Some(self.epoch + Duration::from_nanos(nanos)),
+        };
+        Some((at(&self.started)?, at(&self.answered)))
+    }
+
+    fn note(&self, times: &[AtomicU64], position: u64, moment: Instant) {
+        let nanos = moment.saturating_duration_since(self.epoch).as_nanos() as u64;
+        times[position as usize].store(nanos.max(1), SeqCst);
+    }
+}
+
+impl Observer for Ledger {
+    fn sent(&self, position: u64, clock_from: Instant) {
+        self.note(&self.started, position, clock_from);
+    }
+
+    fn acknowledged(&self, position: u64, _key: Bytes, _revision: i64) {
+        self.note(&self.answered, position, Instant::now());
+        self.acknowledged[self.place(position)].fetch_add(1, SeqCst);
+    }
+
+    fn failed(&self, position: u64, _failure: &Failure) {
+        self.failed[self.place(position)].fetch_add(1, SeqCst);
+    }
+}
+
+impl Watchers {
+    /// Opens the streams, and creates the watchers unless they read history.
+    pub async fn open(setup: Setup) -> Result<Self, String> {
+        let first = setup.endpoints.first().ok_or("no endpoint given")?;
+        let revision = async { admin::Client::connect(first).await?.revision().await };
+        let revision = revision.await.map_err(|error| error.to_string())?;
+        let Watching { per_stream, ref keys, awaits, .. } = setup.watching;
+        let watchers = setup.streams.iter().flat_map(|stream| stream * per_stream..(stream + 1) * per_stream);
+        let watcher = |number: usize| Watcher { key: number % keys.len(), received: 0, revision: 0 };
+        let watchers: Vec<_> = watchers.map(watcher).collect();
+        let now = Instant::now();
+        let account = Rc::new(Account {
+            revision,
+            watchers: RefCell::new(watchers),
+            tallies: RefCell::new(vec![Tally::new(); SINCE_ANSWER + 1]),
+            start: Cell::new(Start::new(now)),
+            last_at: Cell::new(now),
+            sending_at: Cell::new(now),
+            setup,
+        });
+        let tasks = LocalSet::new();
+        let opening = tasks.run_until(account.clone().open_streams());
+        let mut streams = opening.await.map_err(|failure| failure.to_string())?;
+        if !matches!(awaits, Awaits::History { .. }) {
+            streams = tasks.run_until(account.clone().create_all(streams)).await?;
+        }
+        Ok(Self { tasks, streams, account })
+    }
+
+    /// Receives until all events have arrived, none has for too long, or the run is stopped.
+    pub async fn run(self, schedule: &Schedule, start: Instant) -> Ended {
+        let Self { tasks, streams, account } = self;
+        account.start.set(Start::new(start));
+        account.last_at.set(start);
+        account.sending_at.set(start);
+        let receiving = async {
+            for stream in streams {
+                tokio::task::spawn_local(account.clone().receive(stream));
+            }
+            while !account.is_over(schedule) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tasks.run_until(receiving).await;
+        if account.setup.ends_load {
+            schedule.close();
+        }
+        account.count_missing(schedule);
+        (account.tallies.take(), account.last_at.get())
+    }
+}
+
+impl Account {
+    /// Stream n uses connection object n modulo their number, and one endpoint after the other.
+    async fn open_streams(self: Rc<Self>) -> Result<Vec<Stream>, Failure> {
+        let Setup { watching, streams: numbers, endpoints, conns, counters, .. } = &self.setup;
+        let mut connections = HashMap::new();
+        let mut streams = Vec::new();
+        for (nth, number) in numbers.iter().enumerate() {
+            let (object, endpoint) = (number % conns, number / conns % endpoints.len());
+            let to = &endpoints[endpoint];
+            let connection = match connections.entry((object, endpoint)) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => {
+                    let opened = link::open(to.clone(), counters.clone()).await;
+                    let (sender, connection) =
+                        opened.map_err(|error| Failure::unavailable(format!("endpoint {to}: {error}")))?;
+                    // Its end is an error of the streams that it carries.
+                    tokio::task::spawn_local(connection);
+                    place.insert(sender)
+                }
+            };
+            streams.push(Stream {
+                channel: WatchStream::open(to, connection).await?,
+                watchers: nth * watching.per_stream..(nth + 1) * watching.per_stream,
+                ids: HashMap::new(),
+                created: 0,
+                asked_at: Instant::now(),
+            });
+        }
+        Ok(streams)
+    }
+
+    /// Creates the watchers of all streams.
+    async fn create_all(self: Rc<Self>, streams: Vec<Stream>) -> Result<Vec<Stream>, String> {
+        let mut tasks = JoinSet::new();
+        for mut stream in streams {
+            let account = self.clone();
+            tasks.spawn_local(async move {
+                account.create_next(&mut stream)?;
+                while stream.created < stream.watchers.len() {
+                    let response = stream.channel.next().await?;
+                    account.take(&mut stream, &response)?;
+                }
+                Ok::<_, Failure>(stream)
+            });
+        }
+        let created = tokio::time::timeout(self.setup.patience, tasks.join_all()).await;
+        let created = created.map_err(|_| "not all watchers could be created in time".to_owned())?;
+        created.into_iter().collect::<Result<_, _>>().map_err(|failure| failure.to_string())
+    }
+
+    /// The events of one stream, until it fails or the run ends.
+    async fn receive(self: Rc<Self>, mut stream: Stream) {
+        let mut read = async || {
+            self.create_next(&mut stream)?;
+            loop {
+                let response = stream.channel.next().await?;
+                self.take(&mut stream, &response)?;
+                // One stream with much to read must not keep the others waiting.
+                tokio::task::consume_budget().await;
+            }
+        };
+        let failed: Result<std::convert::Infallible, Failure> = read().await;
+        let Err(failure) = failed;
+        self.tallies.borrow_mut()[EVENTS].failed(&failure);
+        self.setup.counters.add_failed();
+    }
+
+    /// Asks for the next watcher of a stream, if there is one.
+    fn create_next(&self, stream: &mut Stream) -> Result<(), Failure> {
+        let Some(number) = stream.watchers.clone().nth(stream.created) else { return Ok(()) };
+        let Watching { keys, prev_kv, awaits, .. } = &self.setup.watching;
+        let start_revision = match awaits {
+            Awaits::History { revision, .. } => *revision,
+            Awaits::Puts | Awaits::Nothing => self.revision + 1,
+        };
+        let key = keys[self.watchers.borrow()[number].key].clone();
+        stream.asked_at = Instant::now();
+        let request = WatchCreateRequest { key, start_revision, prev_kv: *prev_kv, ..Default::default() };
+        stream.channel.create(request)
+    }
+
+    /// Records one response.
+    fn take(&self, stream: &mut Stream, response: &WatchResponse) -> Result<(), Failure> {
+        let now = Instant::now();
+        if response.canceled {
+            let reason = &response.cancel_reason;
+            let compacted = response.compact_revision;
+            return Err(Failure::protocol(format!("watcher canceled: {reason} (compacted: {compacted})")));
+        }
+        if response.created {
+            let number = stream.watchers.start + stream.created;
+            stream.ids.insert(response.watch_id, number);
+            stream.created += 1;
+            let sample = self.start.get().sample(stream.asked_at, stream.asked_at, now, 0);
+            self.tallies.borrow_mut()[CREATIONS].record(&sample);
+            self.create_next(stream)?;
+        }
+        if response.events.is_empty() {
+            return Ok(());
+        }
+        let unknown = || Failure::protocol(format!("events of the unknown watcher {}", response.watch_id));
+        let number = *stream.ids.get(&response.watch_id).ok_or_else(unknown)?;
+        self.last_at.set(now);
+        self.events(number, stream.asked_at, response, now);
+        Ok(())
+    }
+
+    fn events(&self, number: usize, asked_at: Instant, response: &WatchResponse, now: Instant) {
+        let (start, mut tallies) = (self.start.get(), self.tallies.borrow_mut());
+        let watcher = &mut self.watchers.borrow_mut()[number];
+        for kv in response.events.iter().filter_map(|event| event.kv.as_ref()) {
+            let put = match self.setup.watching.awaits {
+                Awaits::Puts => self.setup.ledger.put(position_of(&kv.value)),
+                Awaits::History { .. } => Some((asked_at, None)),
+                Awaits::Nothing => None,
+            };
+            let expected = put.filter(|_| kv.mod_revision > watcher.revision);
+            let Some((since, answered)) = expected else {
+                let text =
+                    format!("event of revision {}: twice, out of order, or of no put", kv.mod_revision);
+                tallies[EVENTS].failed(&Failure::protocol(text));
+                self.setup.counters.add_failed();
+                continue;
+            };
+            watcher.revision = kv.mod_revision;
+            watcher.received += 1;
+            let sample = start.sample(since, since, now, kv.value.len() as u64);
+            tallies[EVENTS].record(&sample);
+            self.setup.counters.add_answered(sample.latency.as_nanos() as u64);
+            if self.setup.watching.since_answer {
+                // An event that came before the answer took no time after it.
+                let since = answered.map_or(now, |answered| answered.min(now));
+                tallies[SINCE_ANSWER].record(&start.sample(since, since, now, 0));
+            }
+        }
+    }
+
+    /// Events that a watcher must have received, and those that it may have received.
+    fn due(&self, watcher: &Watcher) -> (u64, u64) {
+        let ledger = &self.setup.ledger;
+        match self.setup.watching.awaits {
+            Awaits::Nothing => (0, 0),
+            Awaits::History { events, .. } => (events, u64::MAX),
+            Awaits::Puts => {
+                let place = ledger.places[watcher.key];
+                let certain = ledger.acknowledged[place].load(SeqCst);
+                (certain, certain + ledger.failed[place].load(SeqCst))
+            }
+        }
+    }
+
+    fn is_over(&self, schedule: &Schedule) -> bool {
+        let Setup { control, ledger, watching, patience, .. } = &self.setup;
+        let awaits_history = matches!(watching.awaits, Awaits::History { .. });
+        if control.is_stopped() || awaits_history && schedule.is_over(Instant::now()) {
+            return true;
+        }
+        if !awaits_history && ledger.loaders.load(SeqCst) > 0 {
+            self.sending_at.set(Instant::now());
+            return false;
+        }
+        let complete =
+            || self.watchers.borrow().iter().all(|watcher| watcher.received >= self.due(watcher).0);
+        self.last_at.get().max(self.sending_at.get()).elapsed() > *patience || complete()
+    }
+
+    /// Events that did not arrive, or that were of no put, are failures.
+    fn count_missing(&self, schedule: &Schedule) {
+        let Setup { control, patience, watching, .. } = &self.setup;
+        let cut = matches!(watching.awaits, Awaits::History { .. }) && schedule.is_over(Instant::now());
+        let (mut missing, mut surplus) = (0, 0);
+        for watcher in self.watchers.borrow().iter() {
+            let (least, most) = self.due(watcher);
+            missing += least.saturating_sub(watcher.received);
+            surplus += watcher.received.saturating_sub(most);
+        }
+        let events = &mut self.tallies.borrow_mut()[EVENTS];
+        if missing > 0 && !cut && !control.is_stopped() {
+            let text = format!("an event had not arrived {patience:?} after the last one");
+            events.failed_times(&Failure::new(Code::DEADLINE_EXCEEDED, text), missing);
+        }
+        if surplus > 0 {
+            events.failed_times(&Failure::protocol("more events than puts"), surplus);
+        }
+    }
+}
