@@ -63,6 +63,7 @@ pub fn import<S: Source>(
     revisions: Revisions,
 ) -> Result<Imported, ReadError> {
     let file = File { database, buckets: database.buckets()? };
+    file.check_all_but_keys()?;
     file.check_auth()?;
     let compacted = file.compact_revision()?;
     let mut import = Import::begin(backend, &Options::default())?;
@@ -89,6 +90,16 @@ impl<S: Source> File<'_, S> {
     fn cursor(&self, name: &'static str) -> Result<Option<Cursor<'_, S>>, ReadError> {
         let bucket = self.buckets.iter().find(|bucket| bucket.name() == name.as_bytes());
         Ok(bucket.map(|bucket| self.database.cursor(bucket)).transpose()?)
+    }
+
+    /// Reads the buckets that are small, also those that are not imported: a file with a damaged page is not
+    /// imported at all.
+    fn check_all_but_keys(&self) -> Result<(), ReadError> {
+        for bucket in self.buckets.iter().filter(|bucket| bucket.name() != record::KEY) {
+            let mut cursor = self.database.cursor(bucket)?;
+            while cursor.next_pair()?.is_some() {}
+        }
+        Ok(())
     }
 
     /// Refuses users and roles. A cluster that never had any has neither.

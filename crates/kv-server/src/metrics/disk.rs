@@ -31,7 +31,7 @@ pub struct DiskMetrics {
     /// One Defragment call.
     pub defragment_seconds: Histogram,
     pub defragments_running: Gauge,
-    /// One read of the whole store for another member.
+    /// One read of the whole store, for another member or as a snapshot of a client.
     pub backend_snapshot_seconds: Histogram,
     pub hash_seconds: Histogram,
     pub hash_revision_seconds: Histogram,
@@ -96,7 +96,7 @@ impl DiskMetrics {
             ),
             (
                 "etcd_disk_backend_snapshot_duration_seconds",
-                "Time to read the whole store for another member",
+                "Time to read the whole store, for another member or a client",
                 &self.backend_snapshot_seconds,
             ),
             ("etcd_mvcc_hash_duration_seconds", "Time of a Hash call", &self.hash_seconds),

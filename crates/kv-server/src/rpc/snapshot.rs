@@ -119,6 +119,7 @@ impl Sending {
             }
             Progress::Ended => {
                 let (bytes, took) = (self.sent, self.began.elapsed());
+                self.member.metrics.disk.backend_snapshot_seconds.observe(took.as_secs_f64());
                 tracing::info!(bytes, ?took, "successfully sent database snapshot to client");
                 return Ok(None);
             }
