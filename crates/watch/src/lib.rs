@@ -28,6 +28,7 @@ compile_error!("a mutant contains a bug on purpose: it needs debug assertions an
 
 mod types; // requests, limits and counters
 
+mod owners; // what each client uses of the limits
 mod positions; // watchers by revision
 mod slab; // values with 32-bit numbers
 

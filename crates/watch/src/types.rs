@@ -54,16 +54,31 @@ pub struct Limits {
     /// lagging, and read it again from the history when the outbox is half empty. 1 MiB: some ten
     /// milliseconds of a 1 Gbit/s link. One event or one revision may exceed it.
     pub outbox_bytes: usize,
-    /// Encoded events that wait in all outboxes, each counted once. Above it, the streams that have had
-    /// something to read for the longest time lose their events and become lagging.
+    /// Encoded events that wait in all outboxes, each counted once, and the entries that refer to them. Above
+    /// it, the streams that have had something to read for the longest time lose their events and become
+    /// lagging. 32 MiB: what is handed to 1000 streams ahead of their reading is as much again.
     pub bodies_bytes: usize,
     /// Answers to requests (created, canceled, progress) that wait in one outbox. At that number `accepts` is
     /// false, and the owner reads no further request of the stream.
     pub answers_max: usize,
-    /// Watchers of all streams. Further ones are refused. 4 million: 400 MB.
+    /// Answers that wait in all outboxes. At that number, `accepts` is false for streams with more than
+    /// [`Limits::answers_always`]. Some 150 bytes each.
+    pub answers_total_max: usize,
+    /// Answers that any stream may have.
+    pub answers_always: usize,
+    /// Pairs of an event and a range that are found at a time, at 8 bytes: some milliseconds. One revision
+    /// with more of them is delivered as history, some ranges in each step.
+    pub matches_max: usize,
+    /// Bytes of events that are copied in one step, for ranges that take some events of a revision and not
+    /// those between them. The other ranges get theirs in the next steps.
+    pub copied_bytes_max: usize,
+    /// Bytes of a step of history with previous pairs. One revision may exceed it.
+    pub previous_bytes_max: usize,
+    /// Watchers of all streams. Further ones are refused, and those of a client that has more than are left.
+    /// 4 million: 400 MB.
     pub watchers_max: usize,
     /// Bytes of the keys of all watchers, each distinct range counted once for each form. Watchers beyond it
-    /// are refused.
+    /// are refused, and those of a client that has more than are left.
     pub key_bytes_max: usize,
     /// Raw bytes of history read in one step.
     pub step_bytes: usize,
@@ -79,8 +94,13 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             outbox_bytes: 1 << 20,
-            bodies_bytes: 64 << 20,
+            bodies_bytes: 32 << 20,
             answers_max: 1024,
+            answers_total_max: 128 << 10,
+            answers_always: 32,
+            matches_max: 256 << 10,
+            copied_bytes_max: 4 << 20,
+            previous_bytes_max: 8 << 20,
             watchers_max: 4_000_000,
             key_bytes_max: 1 << 30,
             step_bytes: 1 << 20,
@@ -111,7 +131,7 @@ pub struct Stats {
     /// Distinct ranges, each form counted.
     pub ranges: usize,
     pub key_bytes: usize,
-    /// Encoded events in all outboxes, each counted once.
+    /// Encoded events in all outboxes, each counted once, and the entries that refer to them.
     pub body_bytes: usize,
     /// Events delivered to outboxes, once per watcher.
     pub events: u64,

@@ -10,6 +10,7 @@
 //!   turn [N]       one turn or N; without a number until nothing is left to do
 //!   read S [N]     takes parcels of N bytes, or all, and shows the responses
 //!   periodic SECONDS | stats | ready | limits outbox=700 bodies=1500 step=300 revisions=3 watchers=4 fragment=100
+//!                                              matches=5 copied=100 previous=150
 //!
 //! `..` alone is everything from the key on, `_` is the empty key. An event is shown as key=value@create.mod.version
 //! or key@mod, the pair before it in brackets.
@@ -167,6 +168,9 @@ impl Script {
                 "answers" => self.limits.answers_max = number,
                 "watchers" => self.limits.watchers_max = number,
                 "keys" => self.limits.key_bytes_max = number,
+                "matches" => self.limits.matches_max = number,
+                "copied" => self.limits.copied_bytes_max = number,
+                "previous" => self.limits.previous_bytes_max = number,
                 "step" => self.limits.step_bytes = number,
                 "served" => self.limits.step_watchers = number,
                 "revisions" => self.limits.response_revisions_max = number,

@@ -3,14 +3,18 @@
 //! * Each event is encoded at most twice: without and with the previous pair.
 //! * The events of a group are one run of bytes. If they are neighbours in the batch, it is a part of the
 //!   batch's body. Otherwise they are copied together, so that a small response does not keep a large body.
+//! * The events of one group are collected at a time: clients choose the ranges, and thousands of them may each
+//!   need a copy of the same large revision.
 
 use mvcc::{Change, KeyValue, Result};
 
 use super::state::Hub;
 use crate::wire::put_event;
 
-/// Previous pairs that are loaded at a time.
-const PREVIOUS_PER_LOAD: usize = 256;
+/// Previous pairs that are loaded at a time, at most, and before their size is known.
+const PREVIOUS_PER_LOAD: (usize, usize) = (256, 16);
+/// Bytes of previous pairs that are loaded at a time, about.
+const PREVIOUS_BYTES_PER_LOAD: usize = 4 << 20;
 /// Bytes of a batch from which no further previous pairs are added. Only a revision that deletes a large part
 /// of the store reaches it; no gRPC client takes a message of that size.
 const PREVIOUS_BYTES_MAX: usize = 1 << 30;
@@ -23,9 +27,24 @@ pub(super) type Match = (u32, u32);
 /// The events of one group, in revision order and one after the other in a body. The holder has one reference
 /// to the body.
 pub(super) struct GroupEvents {
-    pub group: u32,
     pub body: u32,
     pub events: Vec<EventSpan>,
+    /// Bytes that were copied for this group.
+    pub copied: usize,
+}
+
+/// Whether a group's events may be copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copying {
+    Allowed,
+    Forbidden,
+}
+
+/// What a group gets of a batch.
+pub(super) enum Collected {
+    Nothing,
+    Events(GroupEvents),
+    NeedsCopy,
 }
 
 /// One event in a body.
@@ -46,40 +65,74 @@ struct Encoded {
     spans: Vec<(usize, usize)>,
 }
 
-impl Hub {
-    /// Encodes the events that match, and returns them by group.
-    pub(super) fn encode_groups(
-        &mut self,
-        events: &[Change<'_>],
-        matches: &mut [Match],
-    ) -> Result<Vec<GroupEvents>> {
-        matches.sort_unstable();
-        let forms =
-            [self.encode(events, matches, Previous::Without)?, self.encode(events, matches, Previous::With)?];
-        let mut groups = Vec::new();
-        for matches in matches.chunk_by(|left, right| left.0 == right.0) {
-            let group = matches[0].0;
-            let form = usize::from(self.interest.groups[group].form().has_previous());
-            let encoded = forms[form].as_ref().expect("encoded for this group");
-            groups.push(self.collect(group, matches, encoded, events));
-        }
-        for encoded in forms.into_iter().flatten() {
-            self.bodies.release(encoded.body);
-        }
-        Ok(groups)
+/// The events of a batch that match, encoded. To be given to `release`.
+pub(super) struct Batch {
+    /// By group, then by event.
+    matches: Vec<Match>,
+    /// Without and with previous pairs; `None` if no group takes that form.
+    forms: [Option<Encoded>; 2],
+    /// Bytes of both forms.
+    pub bytes: usize,
+    /// The last revision that is encoded, if previous pairs were so large that some are left out.
+    pub cut: Option<i64>,
+}
+
+impl Batch {
+    /// The groups that match.
+    pub fn groups(&self) -> Vec<u32> {
+        let mut groups: Vec<u32> = self.matches.iter().map(|matched| matched.0).collect();
+        groups.dedup();
+        groups
     }
 
-    /// Encodes the events that groups of one form need; `None` if there are none.
+    /// The events of a group.
+    fn of(&self, group: u32) -> &[Match] {
+        let start = self.matches.partition_point(|matched| matched.0 < group);
+        let end = self.matches.partition_point(|matched| matched.0 <= group);
+        &self.matches[start..end]
+    }
+}
+
+impl Hub {
+    /// Encodes the events that match. With more than `previous_max` bytes of previous pairs, later revisions are
+    /// left out.
+    pub(super) fn encode_batch(
+        &mut self,
+        events: &[Change<'_>],
+        mut matches: Vec<Match>,
+        previous_max: usize,
+    ) -> Result<Batch> {
+        matches.sort_unstable();
+        let with = self.encode(events, &matches, Previous::With { bytes_max: previous_max })?;
+        let cut = with.as_ref().and_then(|(_, cut)| *cut);
+        if let Some(last) = cut {
+            matches.retain(|(_, event)| events[*event as usize].revision().main <= last);
+        }
+        let without = self.encode(events, &matches, Previous::Without)?;
+        let forms = [without, with].map(|form| form.map(|(encoded, _)| encoded));
+        let bytes = forms.iter().flatten().map(|encoded| self.bodies.bytes_of(encoded.body).len()).sum();
+        Ok(Batch { matches, forms, bytes, cut })
+    }
+
+    /// Frees a batch. What outboxes refer to stays.
+    pub(super) fn release(&mut self, batch: Batch) {
+        for encoded in batch.forms.into_iter().flatten() {
+            self.bodies.release(encoded.body);
+        }
+    }
+
+    /// Encodes the events in one form; `None` if no group takes it. Also the last revision, if it is not that of
+    /// all events.
     fn encode(
         &mut self,
         events: &[Change<'_>],
         matches: &[Match],
         previous: Previous,
-    ) -> Result<Option<Encoded>> {
+    ) -> Result<Option<(Encoded, Option<i64>)>> {
         let mut wanted = vec![false; events.len()];
         for (group, event) in matches {
             let has_previous = self.interest.groups[*group].form().has_previous();
-            wanted[*event as usize] |= has_previous == (previous == Previous::With);
+            wanted[*event as usize] |= has_previous == (previous != Previous::Without);
         }
         let wanted: Vec<usize> = (0..events.len()).filter(|event| wanted[*event]).collect();
         if wanted.is_empty() {
@@ -87,19 +140,35 @@ impl Hub {
         }
         let mut out = Vec::with_capacity(wanted.iter().map(|event| event_bytes(&events[*event])).sum());
         let mut spans = vec![(0, 0); events.len()];
-        for numbers in wanted.chunks(PREVIOUS_PER_LOAD) {
+        let (mut rest, mut per_load) = (&wanted[..], PREVIOUS_PER_LOAD.1);
+        while !rest.is_empty() {
+            let numbers;
+            (numbers, rest) = rest.split_at(per_load.min(rest.len()));
             let before = match previous {
                 Previous::Without => Vec::new(),
-                Previous::With => self.previous(events, numbers)?,
+                Previous::With { .. } => self.previous(events, numbers)?,
             };
+            let bytes: usize = before.iter().flatten().map(pair_bytes).sum();
+            // By an eighth: twice the size of a large revision would be too much.
+            let reserved = bytes.max(out.len() / 8);
+            if out.capacity() - out.len() < bytes + event_bytes_of(events, numbers) {
+                out.reserve_exact(reserved + event_bytes_of(events, rest) + event_bytes_of(events, numbers));
+            }
             for (at, number) in numbers.iter().enumerate() {
                 let start = out.len();
                 let before = before.get(at).and_then(Option::as_ref);
                 put_event(&mut out, &events[*number], before.filter(|_| start < PREVIOUS_BYTES_MAX));
                 spans[*number] = (start, out.len());
             }
+            per_load = (numbers.len() * PREVIOUS_BYTES_PER_LOAD / bytes.max(1)).clamp(1, PREVIOUS_PER_LOAD.0);
+            if let Previous::With { bytes_max } = previous
+                && out.len() >= bytes_max
+                && let Some(cut) = whole_revisions(events, numbers, rest)
+            {
+                return Ok(Some((Encoded { body: self.bodies.insert(out), spans }, Some(cut))));
+            }
         }
-        Ok(Some(Encoded { body: self.bodies.insert(out), spans }))
+        Ok(Some((Encoded { body: self.bodies.insert(out), spans }, None)))
     }
 
     /// The pairs before these events.
@@ -118,16 +187,25 @@ impl Hub {
         Ok(numbers.iter().map(|number| if asked(&number) { found.next().flatten() } else { None }).collect())
     }
 
-    /// The events of one group.
-    fn collect(
+    /// The events of one group, in a copy if they are no run of bytes.
+    pub(super) fn collect(
         &mut self,
         group: u32,
-        matches: &[Match],
-        encoded: &Encoded,
+        batch: &Batch,
         events: &[Change<'_>],
-    ) -> GroupEvents {
+        copying: Copying,
+    ) -> Collected {
+        let matches = batch.of(group);
+        if matches.is_empty() {
+            return Collected::Nothing;
+        }
+        let form = usize::from(self.interest.groups[group].form().has_previous());
+        let encoded = batch.forms[form].as_ref().expect("encoded for this group");
         let span = |matched: &Match| encoded.spans[matched.1 as usize];
         let is_run = matches.windows(2).all(|pair| span(&pair[0]).1 == span(&pair[1]).0);
+        if !is_run && copying == Copying::Forbidden {
+            return Collected::NeedsCopy;
+        }
         let body = if is_run {
             self.bodies.add_reference(encoded.body);
             encoded.body
@@ -148,14 +226,33 @@ impl Hub {
             last = Some(main);
             EventSpan { start, end, main, ordinal }
         });
-        GroupEvents { group, body, events: spans.collect() }
+        Collected::Events(GroupEvents { body, events: spans.collect(), copied: if is_run { 0 } else { at } })
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Previous {
     Without,
-    With,
+    /// Not much more than so many bytes of events, but whole revisions.
+    With {
+        bytes_max: usize,
+    },
+}
+
+/// The last revision of which all events are encoded, if some revisions are left: those of `encoded` and before
+/// are encoded, those of `rest` are not.
+fn whole_revisions(events: &[Change<'_>], encoded: &[usize], rest: &[usize]) -> Option<i64> {
+    let main = |number: &usize| events[*number].revision().main;
+    let (last, next) = (main(encoded.last()?), main(rest.first()?));
+    if last < next { Some(last) } else { None }
+}
+
+fn pair_bytes(pair: &KeyValue) -> usize {
+    EVENT_BYTES + pair.key.len() + pair.value.len()
+}
+
+fn event_bytes_of(events: &[Change<'_>], numbers: &[usize]) -> usize {
+    numbers.iter().map(|number| event_bytes(&events[*number])).sum()
 }
 
 /// About the bytes of an encoded event.

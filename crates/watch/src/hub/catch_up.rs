@@ -9,10 +9,14 @@
 //! * A response has at most 1000 distinct revisions, and the header of the store's revision when it was read,
 //!   as in etcd.
 //! * History is not kept for lagging watchers. If their next revision is compacted they are canceled.
+//! * What a step finds and copies is bounded, whatever ranges clients choose. A step that reaches a bound serves
+//!   some of its watchers. The others stay where they are, for the next step.
+
+use std::collections::{HashMap, HashSet};
 
 use mvcc::{Change, Changes, Error, Result};
 
-use super::batch::{GroupEvents, Match};
+use super::batch::{Collected, Copying, GroupEvents, Match};
 use super::bodies::Span;
 use super::outbox::Events;
 use super::state::{Hub, Standing};
@@ -34,50 +38,167 @@ impl Hub {
             Err(error) => return Err(error),
         };
         let through = changes.through().min(self.position);
-        let watchers = self.lagging.between(from, through, self.limits.step_watchers);
+        let found = self.lagging.between(from, through, self.limits.step_watchers);
+        let is_full = found.len() == self.limits.step_watchers;
+        let watchers = self.park_without_room(found);
+        let is_served = self.serve(&changes, through, watchers)?;
         if is_pass {
             // Those that are left out are served by the next step.
-            let is_full = watchers.len() == self.limits.step_watchers;
-            self.cursor = if is_full { from } else { through + 1 };
+            self.cursor = if is_full || !is_served { from } else { through + 1 };
         }
-        self.serve(&changes, through, &watchers)
-    }
-
-    /// Sends the changes up to `through` to these watchers, and moves them there.
-    fn serve(&mut self, changes: &Changes, through: i64, watchers: &[u32]) -> Result<()> {
-        for watcher in watchers {
-            self.interest.groups[self.watchers[*watcher].group].step = self.step;
-        }
-        let (events, mut matches) = self.match_history(changes, through);
-        let groups = self.encode_groups(&events, &mut matches)?;
-        for watcher in watchers {
-            let group = self.watchers[*watcher].group;
-            let found = groups.binary_search_by_key(&group, |found| found.group).ok();
-            let rest =
-                found.and_then(|found| self.send_history(*watcher, &groups[found], changes.revision()));
-            match rest {
-                Some(next) => self.move_to(*watcher, Standing::Parked, next),
-                None if through == self.position => {
-                    self.leave(*watcher);
-                    self.make_live(*watcher);
-                }
-                None => self.move_to(*watcher, Standing::Lagging, through + 1),
-            }
-        }
-        groups.iter().for_each(|found| self.bodies.release(found.body));
         Ok(())
     }
 
-    /// The changes that match a group of this step.
-    fn match_history<'c>(&self, changes: &'c Changes, through: i64) -> (Vec<Change<'c>>, Vec<Match>) {
+    /// Parks the watchers whose outbox has no room. Returns the others.
+    fn park_without_room(&mut self, mut watchers: Vec<u32>) -> Vec<u32> {
+        let bytes_max = self.history_bytes_max();
+        watchers.retain(|watcher| {
+            let has_room = self.has_room(*watcher, bytes_max);
+            if !has_room {
+                self.move_to(*watcher, Standing::Parked, self.watchers[*watcher].next);
+            }
+            has_room
+        });
+        watchers
+    }
+
+    /// Sends the changes up to `through` to these watchers, and moves them there. Returns whether it served all of
+    /// them that far.
+    fn serve(&mut self, changes: &Changes, through: i64, mut watchers: Vec<u32>) -> Result<bool> {
+        let found = self.match_history(changes, through, &watchers);
+        let mut is_served = found.is_some();
+        let (events, matches) = match found {
+            Some(found) => found,
+            None => {
+                let groups = self.first_groups(changes, through, &watchers);
+                watchers.retain(|watcher| groups.contains(&self.watchers[*watcher].group));
+                self.match_groups(changes, through, &groups)
+            }
+        };
+        let batch = self.encode_batch(&events, matches, self.limits.previous_bytes_max)?;
+        let through = batch.cut.unwrap_or(through);
+        is_served &= batch.cut.is_none();
+        watchers.retain(|watcher| self.watchers[*watcher].next <= through);
+        watchers.sort_by_key(|watcher| self.group_of(*watcher));
+        let (mut copied, mut rest) = (0, &watchers[..]);
+        while let Some(first) = rest.first() {
+            let group = self.group_of(*first);
+            let of_group;
+            (of_group, rest) =
+                rest.split_at(rest.partition_point(|watcher| self.group_of(*watcher) <= group));
+            let found = match self.collect(group, &batch, &events, self.copying(copied)) {
+                Collected::Events(found) => Some(found),
+                Collected::Nothing => None,
+                Collected::NeedsCopy => {
+                    is_served = false;
+                    continue;
+                }
+            };
+            for watcher in of_group {
+                self.advance(*watcher, found.as_ref(), changes.revision(), through);
+            }
+            if let Some(found) = found {
+                copied += found.copied;
+                self.bodies.release(found.body);
+                self.evict(batch.bytes);
+            }
+        }
+        self.release(batch);
+        Ok(is_served)
+    }
+
+    /// Whether a step that has copied so many bytes may copy the events of another group.
+    pub(super) fn copying(&self, copied: usize) -> Copying {
+        if copied < self.limits.copied_bytes_max { Copying::Allowed } else { Copying::Forbidden }
+    }
+
+    fn group_of(&self, watcher: u32) -> u32 {
+        self.watchers[watcher].group
+    }
+
+    /// Sends a lagging watcher the events of its group up to `through`, and moves it there.
+    fn advance(&mut self, watcher: u32, found: Option<&GroupEvents>, revision: i64, through: i64) {
+        // Eviction may have moved it back meanwhile.
+        if self.watchers[watcher].state != Standing::Lagging {
+            return;
+        }
+        match found.and_then(|found| self.send_history(watcher, found, revision)) {
+            Some(next) => self.move_to(watcher, Standing::Parked, next),
+            None if through == self.position => {
+                self.leave(watcher);
+                self.make_live(watcher);
+            }
+            None => self.move_to(watcher, Standing::Lagging, through + 1),
+        }
+    }
+
+    /// The changes that match a group of these watchers; `None` if there are too many matches.
+    fn match_history<'c>(
+        &mut self,
+        changes: &'c Changes,
+        through: i64,
+        watchers: &[u32],
+    ) -> Option<(Vec<Change<'c>>, Vec<Match>)> {
+        for watcher in watchers {
+            self.interest.groups[self.watchers[*watcher].group].step = self.step;
+        }
         let (mut events, mut matches) = (Vec::new(), Vec::new());
-        for change in changes.iter().take_while(|change| change.revision().main <= through) {
+        for change in up_to(changes, through) {
             let (number, before) = (events.len() as u32, matches.len());
             self.interest.visit(change.key(), |group, watchers| {
                 if watchers.step == self.step && watchers.form().accepts(&change) {
                     matches.push((group, number));
                 }
             });
+            if matches.len() > self.limits.matches_max {
+                return None;
+            }
+            if matches.len() > before {
+                events.push(change);
+            }
+        }
+        Some((events, matches))
+    }
+
+    /// So many groups that their matches are within the limit, one at least. First that of the first watcher, which
+    /// is furthest behind, so that each step moves on. Then those of the first watcher of each stream, then of
+    /// the second ones: a stream with many ranges does not delay the others.
+    fn first_groups(&self, changes: &Changes, through: i64, watchers: &[u32]) -> HashSet<u32> {
+        let mut of_stream: HashMap<u32, u32> = HashMap::new();
+        let mut order: Vec<(u32, u32)> = Vec::with_capacity(watchers.len());
+        for watcher in watchers {
+            let count = of_stream.entry(self.watchers[*watcher].stream).or_default();
+            order.push((*count, self.group_of(*watcher)));
+            *count += 1;
+        }
+        order.sort_unstable();
+        let groups_max = (self.limits.matches_max / up_to(changes, through).count().max(1)).max(1);
+        let mut groups: HashSet<u32> =
+            watchers.first().map(|watcher| self.group_of(*watcher)).into_iter().collect();
+        for (_, group) in order {
+            if groups.len() < groups_max {
+                groups.insert(group);
+            }
+        }
+        groups
+    }
+
+    /// The changes that match these groups, which are few.
+    fn match_groups<'c>(
+        &self,
+        changes: &'c Changes,
+        through: i64,
+        groups: &HashSet<u32>,
+    ) -> (Vec<Change<'c>>, Vec<Match>) {
+        let (mut events, mut matches) = (Vec::new(), Vec::new());
+        for change in up_to(changes, through) {
+            let (number, before) = (events.len() as u32, matches.len());
+            for group in groups {
+                let watchers = &self.interest.groups[*group];
+                if watchers.contains(change.key()) && watchers.form().accepts(&change) {
+                    matches.push((*group, number));
+                }
+            }
             if matches.len() > before {
                 events.push(change);
             }
@@ -88,7 +209,8 @@ impl Hub {
     /// Sends the events from the watcher's next revision on. Returns the first revision that found no room.
     fn send_history(&mut self, watcher: u32, found: &GroupEvents, revision: i64) -> Option<i64> {
         let next = self.watchers[watcher].next;
-        let may_fragment = self.interest.groups[found.group].form().may_fragment();
+        let may_fragment = self.interest.groups[self.group_of(watcher)].form().may_fragment();
+        let bytes_max = self.history_bytes_max();
         let mut rest = &found.events[found.events.partition_point(|event| event.main < next)..];
         while let Some(first) = rest.first() {
             let ordinals = first.ordinal + self.limits.response_revisions_max;
@@ -97,7 +219,7 @@ impl Hub {
             let end = response.last().expect("at least the first event").end;
             let span = Span { body: found.body, start: first.start, end };
             let response = Events { span, first: first.main, revision, may_fragment, watch_ids: Vec::new() };
-            if !self.push_events(watcher, response, count) {
+            if !self.push_events(watcher, response, count, bytes_max) {
                 return Some(first.main);
             }
             rest = after;
@@ -115,4 +237,8 @@ impl Hub {
             }
         }
     }
+}
+
+fn up_to(changes: &Changes, through: i64) -> impl Iterator<Item = Change<'_>> {
+    changes.iter().take_while(move |change| change.revision().main <= through)
 }

@@ -1,11 +1,11 @@
 //! New events for live watchers.
 //!
 //! Each revision is one response to each watcher that it matches, with the header of that revision, as in
-//! etcd.
+//! etcd. A revision with very many matches is read by the watchers of ranges as history.
 
 use mvcc::{Change, Error, Result};
 
-use super::batch::Match;
+use super::batch::{Collected, GroupEvents, Match};
 use super::bodies::Span;
 use super::outbox::Events;
 use super::state::{Hub, Standing};
@@ -78,6 +78,58 @@ impl Hub {
 
     /// Delivers the events of one revision. Returns the number of responses.
     fn deliver(&mut self, main: i64, events: &[Change<'_>]) -> Result<usize> {
+        let matches = match self.match_live(events) {
+            Some(matches) => matches,
+            None => {
+                self.postpone_ranges(main);
+                self.match_exact(events)
+            }
+        };
+        if matches.is_empty() {
+            return Ok(0);
+        }
+        let batch = self.encode_batch(events, matches, usize::MAX)?;
+        let (mut sent, mut copied) = (0, 0);
+        for group in batch.groups() {
+            let found = match self.collect(group, &batch, events, self.copying(copied)) {
+                Collected::Events(found) => found,
+                Collected::Nothing => continue,
+                Collected::NeedsCopy => {
+                    self.postpone(group, main);
+                    continue;
+                }
+            };
+            sent += self.deliver_to(group, &found, main);
+            copied += found.copied;
+            self.bodies.release(found.body);
+            self.evict(batch.bytes);
+        }
+        self.release(batch);
+        Ok(sent)
+    }
+
+    /// Delivers the events of one revision to the live watchers of a group.
+    fn deliver_to(&mut self, group: u32, found: &GroupEvents, main: i64) -> usize {
+        let (first, last) = (found.events.first(), found.events.last());
+        let (start, end) = first.zip(last).map(|(first, last)| (first.start, last.end)).expect("matched");
+        let span = Span { body: found.body, start, end };
+        let watchers = &self.interest.groups[group];
+        let (live, may_fragment) = (watchers.live(), watchers.form().may_fragment());
+        // Backwards: a watcher that leaves the live ones changes places with one that was served.
+        for place in (0..live).rev() {
+            let watcher = self.interest.groups[group].members()[place];
+            let (revision, watch_ids) = (main, Vec::new());
+            let response = Events { span, first: main, revision, may_fragment, watch_ids };
+            if !self.push_events(watcher, response, found.events.len(), self.limits.outbox_bytes) {
+                let is_mutant = cfg!(feature = "mutant-repeated-at-group-change");
+                self.move_to(watcher, Standing::Parked, if is_mutant { main - 1 } else { main });
+            }
+        }
+        live
+    }
+
+    /// The events that match groups with live watchers; `None` if there are too many matches.
+    fn match_live(&self, events: &[Change<'_>]) -> Option<Vec<Match>> {
         let mut matches: Vec<Match> = Vec::new();
         for (number, change) in (0u32..).zip(events) {
             self.interest.visit(change.key(), |group, watchers| {
@@ -85,31 +137,42 @@ impl Hub {
                     matches.push((group, number));
                 }
             });
-        }
-        if matches.is_empty() {
-            return Ok(0);
-        }
-        let mut sent = 0;
-        for found in self.encode_groups(events, &mut matches)? {
-            let (first, last) = (found.events.first(), found.events.last());
-            let (start, end) = first.zip(last).map(|(first, last)| (first.start, last.end)).expect("matched");
-            let span = Span { body: found.body, start, end };
-            let group = &self.interest.groups[found.group];
-            let (live, may_fragment) = (group.live(), group.form().may_fragment());
-            // Backwards: a watcher that leaves the live ones changes places with one that was served.
-            for place in (0..live).rev() {
-                let watcher = self.interest.groups[found.group].members()[place];
-                let (revision, watch_ids) = (main, Vec::new());
-                let response = Events { span, first: main, revision, may_fragment, watch_ids };
-                if !self.push_events(watcher, response, found.events.len()) {
-                    let is_mutant = cfg!(feature = "mutant-repeated-at-group-change");
-                    self.move_to(watcher, Standing::Parked, if is_mutant { main - 1 } else { main });
-                }
+            if matches.len() > self.limits.matches_max {
+                return None;
             }
-            sent += live;
-            self.bodies.release(found.body);
         }
-        Ok(sent)
+        Some(matches)
+    }
+
+    /// As `match_live`, for the groups of one key: at most one for each form.
+    fn match_exact(&self, events: &[Change<'_>]) -> Vec<Match> {
+        let mut matches: Vec<Match> = Vec::new();
+        for (number, change) in (0u32..).zip(events) {
+            self.interest.visit_exact(change.key(), |group, watchers| {
+                if watchers.live() > 0 && watchers.form().accepts(change) {
+                    matches.push((group, number));
+                }
+            });
+        }
+        matches
+    }
+
+    /// Has the live watchers of all ranges read from `next` on as history.
+    fn postpone_ranges(&mut self, next: i64) {
+        let groups: Vec<u32> = self.interest.groups.numbers().collect();
+        for group in groups {
+            if !self.interest.groups[group].is_one_key() {
+                self.postpone(group, next);
+            }
+        }
+    }
+
+    /// Has the live watchers of a group read from `next` on as history.
+    fn postpone(&mut self, group: u32, next: i64) {
+        while let Some(last) = self.interest.groups[group].live().checked_sub(1) {
+            let watcher = self.interest.groups[group].members()[last];
+            self.move_to(watcher, Standing::Lagging, next);
+        }
     }
 
     /// An installed store has compacted the next events. Watchers that miss some are canceled.

@@ -3,7 +3,7 @@
 //! Every move is `leave`, which makes a watcher idle, and then one of the functions that give it a state. So
 //! the lists, the counts and the watcher change together.
 
-use super::state::{Hub, Standing};
+use super::state::{Hub, Standing, Watcher};
 use crate::interest::Group;
 use crate::wire::Content;
 
@@ -17,11 +17,14 @@ impl Hub {
         let in_group = self.interest.groups[group].add(watcher);
         let watcher = &mut self.watchers[watcher];
         (watcher.group, watcher.in_group) = (group, in_group);
+        let owner = self.streams[watcher.stream].owner;
+        self.owners.add_key(owner, self.interest.groups[group].key_bytes());
     }
 
     /// Removes an idle watcher from its group.
     pub(super) fn leave_group(&mut self, watcher: u32) {
-        let (group, in_group) = (self.watchers[watcher].group, self.watchers[watcher].in_group);
+        let Watcher { group, in_group, stream, .. } = self.watchers[watcher];
+        self.owners.remove_key(self.streams[stream].owner, self.interest.groups[group].key_bytes());
         if let Some(moved) = self.interest.groups[group].remove(in_group) {
             self.watchers[moved].in_group = in_group;
         }
@@ -123,5 +126,6 @@ impl Hub {
         let stream = &mut self.streams[watcher.stream];
         stream.watchers.remove(&watcher.watch_id);
         stream.notified -= usize::from(watcher.is_notified);
+        self.owners.remove_watcher(stream.owner);
     }
 }

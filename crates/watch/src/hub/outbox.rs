@@ -5,15 +5,35 @@ use std::collections::{BTreeMap, VecDeque};
 use super::bodies::{Bodies, Span};
 use crate::wire::{Content, Parcel};
 
-/// Memory of an entry without its body and ids.
-const ENTRY_BYTES: usize = size_of::<Entry>();
+/// Memory of an entry without its body and ids: a queue that grows has up to twice the places that it uses, and
+/// the ids are an allocation of their own.
+const ENTRY_BYTES: usize = 2 * size_of::<Entry>() + 32;
+/// A queue of so many places is kept when it is empty.
+const PLACES_KEPT: usize = 32;
 
 /// Entries in the order in which they are sent.
 #[derive(Default)]
 pub(super) struct Outbox {
     entries: VecDeque<Entry>,
     bytes: usize,
-    answers: usize,
+    sizes: Sizes,
+}
+
+/// Sizes of one outbox, or of all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sizes {
+    /// Answers to requests and progress notifications.
+    pub answers: usize,
+    /// Memory of entries with events, without the events.
+    pub entry_bytes: usize,
+}
+
+impl Sizes {
+    /// Replaces a part of a sum.
+    pub fn change(&mut self, before: Sizes, after: Sizes) {
+        self.answers = self.answers + after.answers - before.answers;
+        self.entry_bytes = self.entry_bytes + after.entry_bytes - before.entry_bytes;
+    }
 }
 
 enum Entry {
@@ -42,15 +62,14 @@ impl Outbox {
         self.bytes
     }
 
-    /// Answers to requests and progress notifications.
-    pub fn answers(&self) -> usize {
-        self.answers
+    pub fn sizes(&self) -> Sizes {
+        self.sizes
     }
 
     pub fn push_answer(&mut self, revision: i64, content: Content) {
         let parcel = Parcel { revision, content };
         self.bytes += ENTRY_BYTES + parcel.bytes();
-        self.answers += 1;
+        self.sizes.answers += 1;
         self.entries.push_back(Entry::Answer(parcel));
     }
 
@@ -62,10 +81,13 @@ impl Outbox {
         {
             last.watch_ids.push(watch_id);
             self.bytes += size_of::<i64>();
+            self.sizes.entry_bytes += size_of::<i64>();
             return;
         }
         bodies.add_reference(events.span.body);
-        self.bytes += ENTRY_BYTES + size_of::<i64>() + events.span.end - events.span.start;
+        let entry_bytes = ENTRY_BYTES + size_of::<i64>();
+        self.sizes.entry_bytes += entry_bytes;
+        self.bytes += entry_bytes + events.span.end - events.span.start;
         self.entries.push_back(Entry::Events(Events { watch_ids: vec![watch_id], ..events }));
     }
 
@@ -74,11 +96,12 @@ impl Outbox {
         let parcel = match self.entries.pop_front()? {
             Entry::Answer(parcel) => {
                 self.bytes -= ENTRY_BYTES + parcel.bytes();
-                self.answers -= 1;
+                self.sizes.answers -= 1;
                 parcel
             }
             Entry::Events(events) => {
                 self.bytes -= events.bytes();
+                self.sizes.entry_bytes -= events.entry_bytes();
                 let body = bodies.get(events.span);
                 bodies.release(events.span.body);
                 let watch_ids = events.watch_ids.into_boxed_slice();
@@ -87,9 +110,12 @@ impl Outbox {
             }
         };
         assert!(
-            !self.entries.is_empty() || (self.bytes, self.answers) == (0, 0),
+            !self.entries.is_empty() || (self.bytes, self.sizes) == (0, Sizes::default()),
             "an outbox that lost count"
         );
+        if self.entries.is_empty() {
+            self.entries.shrink_to(PLACES_KEPT);
+        }
         Some(parcel)
     }
 
@@ -103,6 +129,7 @@ impl Outbox {
             match entry {
                 Entry::Events(events) => {
                     self.bytes -= events.bytes();
+                    self.sizes.entry_bytes -= events.entry_bytes();
                     bodies.release(events.span.body);
                     for watch_id in events.watch_ids {
                         let first = removed.entry(watch_id).or_insert(events.first);
@@ -112,7 +139,7 @@ impl Outbox {
                 Entry::Answer(parcel) => match parcel.content {
                     Content::Progress { .. } => {
                         self.bytes -= ENTRY_BYTES + parcel.bytes();
-                        self.answers -= 1;
+                        self.sizes.answers -= 1;
                     }
                     Content::Created { watch_id } | Content::Canceled { watch_id, .. } => {
                         removed.remove(&watch_id);
@@ -130,6 +157,10 @@ impl Outbox {
 
 impl Events {
     fn bytes(&self) -> usize {
-        ENTRY_BYTES + size_of::<i64>() * self.watch_ids.len() + self.span.end - self.span.start
+        self.entry_bytes() + self.span.end - self.span.start
+    }
+
+    fn entry_bytes(&self) -> usize {
+        ENTRY_BYTES + size_of::<i64>() * self.watch_ids.len()
     }
 }

@@ -70,17 +70,19 @@ impl Hub {
 
     fn notify_stream(&mut self, slot: u32) {
         let stream = &mut self.streams[slot];
+        let before = stream.outbox.sizes();
         for (watch_id, watcher) in &stream.watchers {
             let watcher = &mut self.watchers[*watcher];
             if !watcher.is_notified {
                 continue;
             }
             let was_active = std::mem::take(&mut watcher.is_active);
-            let has_room = stream.outbox.answers() < self.limits.answers_max.max(stream.watchers.len());
+            let has_room = stream.outbox.sizes().answers < self.limits.answers_max.max(stream.watchers.len());
             if watcher.state == Standing::Live && !was_active && has_room {
                 stream.outbox.push_answer(self.position, Content::Progress { watch_id: *watch_id });
             }
         }
+        self.sizes.change(before, stream.outbox.sizes());
         if !stream.outbox.is_empty() {
             self.announce(slot);
         }

@@ -1,5 +1,7 @@
 //! Requests of clients: create and cancel.
 
+use std::borrow::Cow;
+
 use super::state::{Hub, Standing, Watcher};
 use crate::interest::{Form, Group};
 use crate::types::{CreateRequest, StreamId};
@@ -9,8 +11,6 @@ use crate::wire::Content;
 const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
 const EMPTY_RANGE: &str = "mvcc: watcher range is empty";
 const DUPLICATE_ID: &str = "mvcc: duplicate watch ID provided on the WatchStream";
-/// A limit of this hub.
-const TOO_MANY: &str = "etcdserver: too many requests";
 
 impl Hub {
     /// Creates a watcher. The answer, or the reason of the refusal, goes into the outbox.
@@ -21,7 +21,7 @@ impl Hub {
         let form = Form::new(request.prev_kv, request.no_put, request.no_delete, request.fragment);
         let watch_id = match self.check(slot, key, &request) {
             Ok(watch_id) => watch_id,
-            Err(reason) => return self.refuse(stream, reason),
+            Err(reason) => return self.refuse(stream, &reason),
         };
         self.follow();
         let watcher = self.watchers.insert(Watcher {
@@ -38,6 +38,7 @@ impl Hub {
         self.join_group(watcher, Group::new(key, &request.range_end, form));
         let revision = self.store.revision();
         let stream = &mut self.streams[slot];
+        self.owners.add_watcher(stream.owner);
         stream.watchers.insert(watch_id, watcher);
         stream.notified += usize::from(request.progress_notify);
         if let Some(asked_at) = &mut stream.asked_at {
@@ -67,21 +68,21 @@ impl Hub {
     }
 
     /// The id of a new watcher, or why there is none. In the order in which etcd checks.
-    fn check(&mut self, slot: u32, key: &[u8], request: &CreateRequest) -> Result<i64, &'static str> {
+    fn check(&mut self, slot: u32, key: &[u8], request: &CreateRequest) -> Result<i64, Cow<'static, str>> {
         if request.start_revision < 0 {
-            return Err(COMPACTED);
+            return Err(COMPACTED.into());
         }
         let end = &request.range_end[..];
         if !end.is_empty() && end != b"\0" && end <= key {
-            return Err(EMPTY_RANGE);
+            return Err(EMPTY_RANGE.into());
         }
         let stream = &mut self.streams[slot];
         if request.watch_id != 0 && stream.watchers.contains_key(&request.watch_id) {
-            return Err(DUPLICATE_ID);
+            return Err(DUPLICATE_ID.into());
         }
-        let key_bytes = self.interest.key_bytes() + key.len() + end.len();
-        if self.watchers.len() >= self.limits.watchers_max || key_bytes > self.limits.key_bytes_max {
-            return Err(TOO_MANY);
+        let (all, bytes) = ((self.watchers.len(), self.interest.key_bytes()), key.len() + end.len());
+        if let Some(reason) = self.owners.refuses(stream.owner, all, bytes, &self.limits) {
+            return Err(reason.into());
         }
         if request.watch_id != 0 {
             return Ok(request.watch_id);

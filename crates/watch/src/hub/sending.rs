@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::outbox::Events;
+use super::outbox::{Events, Sizes};
 use super::state::{Hub, Standing, Stream};
 use crate::types::StreamId;
 use crate::wire::{Content, Parcel};
@@ -11,10 +11,19 @@ use crate::wire::{Content, Parcel};
 /// The part of the interval that streams add, in units of 1/1024: up to a tenth, so that the notifications of
 /// all streams do not come at the same time.
 const JITTER_MAX: u32 = 102;
+/// What history may always fill of an outbox: what is handed to a stream ahead of its reading, four times.
+const HISTORY_BYTES_MIN: usize = 64 << 10;
 
 impl Hub {
-    /// Opens a stream.
+    /// Opens a stream of a client of its own.
     pub fn open(&mut self, now: Duration) -> StreamId {
+        // Numbers of clients are small.
+        self.open_of(u64::MAX - u64::from(self.generation), now)
+    }
+
+    /// Opens a stream of a client. Its streams share what one client may use of the limits.
+    pub fn open_of(&mut self, owner: u64, now: Duration) -> StreamId {
+        self.owners.add_stream(owner);
         self.generation += 1;
         // A multiplicative hash spreads the numbers.
         let jitter = self.generation.wrapping_mul(0x9e37_79b9) >> 8;
@@ -22,6 +31,7 @@ impl Hub {
         let period = interval + interval * (jitter % (JITTER_MAX + 1)) / 1024;
         let stream = Stream {
             generation: self.generation,
+            owner,
             watchers: Default::default(),
             next_id: 0,
             outbox: Default::default(),
@@ -45,8 +55,11 @@ impl Hub {
         for watcher in std::mem::take(&mut self.streams[slot].watchers).into_values() {
             self.remove_watcher(watcher);
         }
+        let before = self.streams[slot].outbox.sizes();
         while self.streams[slot].outbox.pop(&mut self.bodies).is_some() {}
+        self.sizes.change(before, Sizes::default());
         let closed = self.streams.remove(slot);
+        self.owners.remove_stream(closed.owner);
         self.timers.remove(&(closed.due, slot));
         if let Some(stall) = closed.stall {
             self.stalls.remove(&stall);
@@ -75,26 +88,32 @@ impl Hub {
     /// Whether the stream has room for answers. Otherwise the owner reads no request of the stream until it
     /// has taken parcels.
     pub fn accepts(&self, stream: StreamId) -> bool {
-        self.slot(stream).is_none_or(|slot| self.streams[slot].outbox.answers() < self.limits.answers_max)
+        let is_full = self.sizes.answers >= self.limits.answers_total_max;
+        let max = if is_full { self.limits.answers_always } else { self.limits.answers_max };
+        self.slot(stream).is_none_or(|slot| self.streams[slot].outbox.sizes().answers < max)
     }
 
     /// Moves parcels to `out`, and stops after the first one that reaches `bytes_max`. Returns how many.
     pub fn take(&mut self, stream: StreamId, bytes_max: usize, out: &mut VecDeque<Parcel>) -> usize {
         let Some(slot) = self.slot(stream) else { return 0 };
         let stream = &mut self.streams[slot];
-        let (mut bytes, mut parcels) = (0, 0);
+        let (mut bytes, mut parcels, before) = (0, 0, stream.outbox.sizes());
         while bytes < bytes_max {
             let Some(parcel) = stream.outbox.pop(&mut self.bodies) else { break };
             bytes += parcel.bytes();
             parcels += 1;
             out.push_back(parcel);
         }
-        if stream.outbox.is_empty()
+        self.sizes.change(before, stream.outbox.sizes());
+        if parcels > 0
             && let Some(stall) = stream.stall.take()
         {
             self.stalls.remove(&stall);
+            if !stream.outbox.is_empty() {
+                self.stall(slot);
+            }
         }
-        if stream.outbox.bytes() <= self.limits.outbox_bytes / 2 {
+        if self.streams[slot].outbox.bytes() <= self.history_bytes_max() / 2 {
             // Read again from history.
             while let Some(watcher) = self.streams[slot].parked.last().copied() {
                 self.move_to(watcher, Standing::Lagging, self.watchers[watcher].next);
@@ -105,27 +124,55 @@ impl Hub {
 
     /// Adds an answer to a request, or a notification.
     pub(super) fn push_answer(&mut self, stream: u32, revision: i64, content: Content) {
-        self.streams[stream].outbox.push_answer(revision, content);
+        let outbox = &mut self.streams[stream].outbox;
+        let before = outbox.sizes();
+        outbox.push_answer(revision, content);
+        self.sizes.change(before, outbox.sizes());
         self.announce(stream);
     }
 
-    /// Adds events for one watcher. Returns whether the outbox had room.
-    pub(super) fn push_events(&mut self, watcher: u32, events: Events, count: usize) -> bool {
+    /// Bytes that history fills in an outbox: a share of the limit of all bodies, so that streams that read
+    /// slowly do not drop each other's events. New events may fill more of it: streams share them.
+    pub(super) fn history_bytes_max(&self) -> usize {
+        let share = self.limits.bodies_bytes / self.stalls.len().max(1);
+        share.max(HISTORY_BYTES_MIN).min(self.limits.outbox_bytes)
+    }
+
+    /// Whether the outbox of a watcher's stream takes events, up to `bytes_max`.
+    pub(super) fn has_room(&self, watcher: u32, bytes_max: usize) -> bool {
+        self.streams[self.watchers[watcher].stream].outbox.bytes() < bytes_max
+    }
+
+    /// Adds events for one watcher, if the outbox has less than `bytes_max`. Returns whether it had.
+    pub(super) fn push_events(
+        &mut self,
+        watcher: u32,
+        events: Events,
+        count: usize,
+        bytes_max: usize,
+    ) -> bool {
         let watcher = &mut self.watchers[watcher];
         let (slot, stream) = (watcher.stream, &mut self.streams[watcher.stream]);
-        if stream.outbox.bytes() >= self.limits.outbox_bytes {
+        if stream.outbox.bytes() >= bytes_max {
             return false;
         }
         watcher.is_active = true;
         self.events += count as u64;
+        let before = stream.outbox.sizes();
         stream.outbox.push_events(watcher.watch_id, events, &mut self.bodies);
+        self.sizes.change(before, stream.outbox.sizes());
         if stream.stall.is_none() {
-            stream.stall = Some(self.stalls_next);
-            self.stalls.insert(self.stalls_next, slot);
-            self.stalls_next += 1;
+            self.stall(slot);
         }
         self.announce(slot);
         true
+    }
+
+    /// Makes a stream the last one whose events are dropped.
+    fn stall(&mut self, slot: u32) {
+        self.streams[slot].stall = Some(self.stalls_next);
+        self.stalls.insert(self.stalls_next, slot);
+        self.stalls_next += 1;
     }
 
     pub(super) fn announce(&mut self, slot: u32) {
@@ -136,14 +183,23 @@ impl Hub {
         }
     }
 
-    /// Takes the events of the longest stalled streams back, until all bodies are within their limit. The last
+    /// Memory of the events in all outboxes.
+    pub(super) fn event_bytes(&self) -> usize {
+        self.bodies.bytes() + self.sizes.entry_bytes
+    }
+
+    /// Takes the events of the longest stalled streams back, until all events are within their limit. The last
     /// stream keeps its events: one response may be larger than the limit, and must reach its reader.
-    pub(super) fn evict(&mut self) {
-        while self.bodies.bytes() > self.limits.bodies_bytes && self.stalls.len() > 1 {
+    /// `in_use` are bytes that the caller holds.
+    pub(super) fn evict(&mut self, in_use: usize) {
+        while self.event_bytes() > self.limits.bodies_bytes + in_use && self.stalls.len() > 1 {
             let Some((_, slot)) = self.stalls.pop_first() else { return };
             self.streams[slot].stall = None;
             self.evictions += 1;
-            let removed = self.streams[slot].outbox.remove_events(&mut self.bodies);
+            let outbox = &mut self.streams[slot].outbox;
+            let before = outbox.sizes();
+            let removed = outbox.remove_events(&mut self.bodies);
+            self.sizes.change(before, outbox.sizes());
             for (watch_id, first) in removed {
                 let Some(watcher) = self.streams[slot].watchers.get(&watch_id).copied() else { continue };
                 let next = match self.watchers[watcher].state {

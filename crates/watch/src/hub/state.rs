@@ -6,8 +6,9 @@ use std::time::Duration;
 use mvcc::{Follower, Store};
 
 use super::bodies::Bodies;
-use super::outbox::Outbox;
+use super::outbox::{Outbox, Sizes};
 use crate::interest::Interest;
+use crate::owners::Owners;
 use crate::positions::Positions;
 use crate::slab::Slab;
 use crate::types::{Limits, Stats, StreamId};
@@ -27,6 +28,9 @@ pub struct Hub {
     pub(super) watchers: Slab<Watcher>,
     pub(super) interest: Interest,
     pub(super) bodies: Bodies,
+    /// Of all outboxes.
+    pub(super) sizes: Sizes,
+    pub(super) owners: Owners,
     /// Watchers without a start revision, created while the hub was behind the store.
     pub(super) joining: Positions,
     /// Watchers with a start in the future.
@@ -41,7 +45,7 @@ pub struct Hub {
     pub(super) step: u32,
     /// Streams with an outbox that has become non-empty.
     pub(super) ready: Vec<u32>,
-    /// Streams with events in their outbox, in the order in which they got the first one.
+    /// Streams with events in their outbox, in the order in which they were read last, or got the first one.
     pub(super) stalls: BTreeMap<u64, u32>,
     pub(super) stalls_next: u64,
     /// Streams with a progress request that is not answered yet.
@@ -55,6 +59,8 @@ pub struct Hub {
 /// One stream.
 pub(super) struct Stream {
     pub generation: u32,
+    /// The client.
+    pub owner: u64,
     /// Watchers by watch id. Ordered, so that their order is the same in each run.
     pub watchers: BTreeMap<i64, u32>,
     /// The next id that the hub chooses, if it is free.
@@ -126,6 +132,8 @@ impl Hub {
             watchers: Slab::default(),
             interest: Interest::default(),
             bodies: Bodies::default(),
+            sizes: Sizes::default(),
+            owners: Owners::default(),
             joining: Positions::default(),
             future: Positions::default(),
             lagging: Positions::default(),
@@ -152,7 +160,7 @@ impl Hub {
             future: self.future.len(),
             ranges: self.interest.groups.len(),
             key_bytes: self.interest.key_bytes(),
-            body_bytes: self.bodies.bytes(),
+            body_bytes: self.event_bytes(),
             events: self.events,
             evictions: self.evictions,
         }

@@ -11,9 +11,9 @@ impl Hub {
     /// Errors: the store is damaged or its disk fails. The member must stop.
     pub fn turn(&mut self) -> Result<Turn> {
         self.deliver_new()?;
-        self.evict();
+        self.evict(0);
         self.catch_up()?;
-        self.evict();
+        self.evict(0);
         self.answer_progress();
         Ok(Turn { more: self.has_work() })
     }

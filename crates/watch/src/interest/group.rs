@@ -85,7 +85,7 @@ impl Group {
         (self.extent == Extent::Before).then(|| &self.keys[self.start_bytes as usize..])
     }
 
-    pub(super) fn is_one_key(&self) -> bool {
+    pub fn is_one_key(&self) -> bool {
         self.extent == Extent::One
     }
 
@@ -110,6 +110,14 @@ impl Group {
             .cmp(other.start())
             .then_with(|| self.end().cmp(&other.end()))
             .then_with(|| key(self).cmp(&key(other)))
+    }
+
+    /// Whether the range contains `key`.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        match self.extent {
+            Extent::One => self.start() == key,
+            Extent::Before | Extent::Unbounded => self.start() <= key && self.is_before_end(key),
+        }
     }
 
     /// Whether `key` is before the end of the range.

@@ -28,13 +28,18 @@ impl Interest {
 
     /// Calls `visit` with each group whose range contains `key`.
     pub fn visit(&self, key: &[u8], mut visit: impl FnMut(u32, &Group)) {
+        self.visit_exact(key, &mut visit);
+        self.ranges.visit(&self.groups, key, &mut |group| visit(group, &self.groups[group]));
+    }
+
+    /// As `visit`, for groups of one key: a few at the most.
+    pub fn visit_exact(&self, key: &[u8], mut visit: impl FnMut(u32, &Group)) {
         if !self.exact.is_empty() {
             let found = self.exact.iter_hash(self.hasher.hash_one(key));
             found.filter(|group| self.groups[**group].start() == key).for_each(|group| {
                 visit(*group, &self.groups[*group]);
             });
         }
-        self.ranges.visit(&self.groups, key, &mut |group| visit(group, &self.groups[group]));
     }
 
     /// The group with the same range and form as `wanted`; `None` if there is none.

@@ -157,6 +157,9 @@ pub fn tiny_limits() -> Limits {
         step_bytes: 300,
         step_watchers: 3,
         response_revisions_max: 3,
+        matches_max: 5,
+        copied_bytes_max: 100,
+        previous_bytes_max: 150,
         ..Limits::default()
     }
 }
