@@ -150,3 +150,38 @@ async fn a_member_that_stops_does_not_wait_for_calls_that_wait() {
     let (status, said) = tokio::task::spawn_blocking(|| process.wait_end()).await.unwrap();
     assert!(status.success() && !said.contains("did not end in time"), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_may_not_watch_fails_and_leaves_no_key() {
+    const NAME: &str = "a-name-that-is-longer-than-what-is-left";
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    lease(member, 1).await;
+    lease(member, 2).await;
+    let owner = lock(channel(member).await, NAME, 1).await.unwrap();
+    // The watchers of this connection have all the bytes of keys that it may use.
+    let greedy = channel(member).await;
+    let (to, requests) = tokio::sync::mpsc::channel(1);
+    let sending = tokio::spawn(async move {
+        for (bytes, count) in [(1 << 20, 128), (1 << 10, 1024), (1, 2048)] {
+            for n in 0..count {
+                let key = [vec![b'k'; bytes], format!("{n}").into_bytes()].concat().into();
+                let create = WatchCreateRequest { key, ..WatchCreateRequest::default() };
+                let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+                to.send(request).await.unwrap();
+            }
+        }
+        to
+    });
+    let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
+    let mut watchers = WatchClient::new(greedy.clone()).watch(requests).await.unwrap().into_inner();
+    for _ in 0..128 + 1024 + 2048 {
+        watchers.message().await.unwrap().unwrap();
+    }
+    let _to = sending.await.unwrap();
+    let refused = timeout(PATIENCE, lock(greedy, NAME, 2)).await.expect("an answer").unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::Unknown, "etcdserver: too many requests"));
+    assert_eq!(member.get(&format!("{NAME}/2")).await, None);
+    unlock(channel(member).await, &owner.key).await;
+    lock(channel(member).await, NAME, 2).await.unwrap();
+}

@@ -1,9 +1,12 @@
 //! Admission: what clients may make this process hold and do at one time.
 
 mod gate; // passes of a weight, shared between clients
+mod shares; // what each client may hold
+
 mod reads; // the gates of a member, for reads and large commands
 
 #[cfg(test)]
 pub(crate) use gate::{Bounds, Gate};
 pub use gate::{ClientId, Pass};
 pub(crate) use reads::{Admission, Answered, Caller, PAIR_BYTES, SMALL_BYTES, Small, blocking, charged};
+pub use shares::{Share, Shares};

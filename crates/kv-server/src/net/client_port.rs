@@ -59,7 +59,7 @@ pub fn serve<H, T, G>(
     stop: &Stop,
 ) where
     H: HotMethods + PerConnection + Sync,
-    T: StreamMethods + Sync,
+    T: StreamMethods + PerConnection + Sync,
     G: GrpcService + PerConnection + Sync,
 {
     let shared = Shared {
@@ -73,7 +73,8 @@ pub fn serve<H, T, G>(
         let serving = move |stream| {
             let client = ClientId(next.fetch_add(1, Ordering::Relaxed));
             let (hot, grpc) = (services.hot.of(client), services.grpc.of(client));
-            connection(stream, Services { hot, grpc, ..services.clone() }, shared.clone())
+            let streams = services.streams.of(client);
+            connection(stream, Services { hot, streams, grpc, ..services.clone() }, shared.clone())
         };
         tokio::spawn(listen::accept(listener, permits.clone(), stop.clone(), serving));
     }

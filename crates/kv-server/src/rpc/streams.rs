@@ -14,19 +14,28 @@ use tonic::Status;
 use super::metadata::Known;
 use super::methods::{self, Serving, StreamMethod};
 use super::{deadline, guard, watch};
+use crate::admission::ClientId;
 use crate::errors;
 use crate::member::Member;
+use crate::net::client_port::PerConnection;
 use crate::net::http2::{Replies, Requests, StreamMethods};
 
 /// Watch. Cheap to clone.
 #[derive(Clone)]
 pub struct Streams {
     member: Arc<Member>,
+    client: ClientId,
+}
+
+impl PerConnection for Streams {
+    fn of(&self, client: ClientId) -> Self {
+        Streams { member: Arc::clone(&self.member), client }
+    }
 }
 
 impl Streams {
     pub fn new(member: Arc<Member>) -> Self {
-        Streams { member }
+        Streams { member, client: ClientId::default() }
     }
 }
 
@@ -94,7 +103,7 @@ impl StreamMethods for Streams {
 impl Streams {
     async fn method(&self, method: StreamMethod, requests: Requests, replies: Replies) -> Status {
         match method {
-            StreamMethod::Watch => watch::serve(&self.member, requests, replies).await,
+            StreamMethod::Watch => watch::serve(&self.member, self.client, requests, replies).await,
         }
     }
 }

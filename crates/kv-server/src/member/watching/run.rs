@@ -12,6 +12,7 @@ use watch::{Hub, StreamId};
 use super::outbox::Outbox;
 use super::stream::{Content, Mail, Shared, WatchRequest};
 use super::waker::Until;
+use crate::admission::ClientId;
 use crate::process::log::causes;
 
 /// Requests that are carried out between two steps of delivery: some 100 µs.
@@ -87,18 +88,18 @@ impl Run {
         for taken in 0..MAIL_PER_TURN {
             let Ok(Mail { outbox, content }) = self.mail.try_recv() else { return taken > 0 };
             match content {
-                Content::Open => self.open(outbox),
+                Content::Open(client) => self.open(outbox, client),
                 Content::Request(request) => self.request(&outbox, request),
             }
         }
         true
     }
 
-    fn open(&mut self, outbox: Arc<Outbox>) {
+    fn open(&mut self, outbox: Arc<Outbox>, client: ClientId) {
         if outbox.is_closed.load(SeqCst) {
             return;
         }
-        let id = self.hub.open(self.began.elapsed());
+        let id = self.hub.open_of(client.0, self.began.elapsed());
         outbox.id.set(id).expect("a stream is opened once");
         self.streams.insert(id, Stream { outbox, places_kept: 0 });
     }

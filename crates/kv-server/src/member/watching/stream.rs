@@ -11,6 +11,7 @@ use watch::{CreateRequest, Parcel, Stats};
 
 use super::outbox::{Outbox, Read};
 use super::waker::Waker;
+use crate::admission::ClientId;
 
 /// Requests that wait for the hub: some milliseconds of its work. A stream that finds the mailbox full waits.
 pub(super) const MAILBOX_MAX: usize = 4096;
@@ -34,7 +35,8 @@ pub(super) struct Mail {
 }
 
 pub(super) enum Content {
-    Open,
+    /// Of this client.
+    Open(ClientId),
     Request(WatchRequest),
 }
 
@@ -67,10 +69,10 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// A new stream. Dropping it frees its watchers.
-    pub(crate) async fn open(&self) -> Result<WatchStream, WatchStopped> {
+    /// A new stream of a client. Dropping it frees its watchers.
+    pub(crate) async fn open(&self, client: ClientId) -> Result<WatchStream, WatchStopped> {
         let stream = WatchStream { outbox: Arc::new(Outbox::new()), watching: self.clone() };
-        stream.send(Content::Open).await?;
+        stream.send(Content::Open(client)).await?;
         Ok(stream)
     }
 

@@ -115,7 +115,7 @@ impl ElectionMethods for Election {
 
     async fn campaign(&self, request: Request<CampaignRequest>) -> Result<Reply<CampaignResponse>, Status> {
         let (inner, request) = self.admit(request)?;
-        let place = self.waiting.enter()?;
+        let place = self.waiting.enter(inner.client, &request.name)?;
         let campaigning = attended(self.waiting.stop.clone(), async move |attendance| {
             let _place = place;
             campaign(inner, attendance, request).await
@@ -140,7 +140,7 @@ impl ElectionMethods for Election {
 
     async fn observe(&self, request: Request<LeaderRequest>) -> Result<Reply<Self::ObserveStream>, Status> {
         let (inner, request) = self.admit(request)?;
-        let place = self.waiting.enter()?;
+        let place = self.waiting.enter(inner.client, &request.name)?;
         Ok(Reply::new(Box::pin(observe::leaders(inner, place, Prefix::of(&request.name)))))
     }
 

@@ -9,6 +9,7 @@ use bytes::{Buf, BytesMut};
 use prost::Message;
 use watch::{CreateRequest, Encoder};
 
+use super::inner::Inner;
 use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
 use crate::net::http2::PREFIX_BYTES;
 
@@ -24,10 +25,14 @@ pub struct Follow {
     frames: BytesMut,
 }
 
-/// The watcher gets no more events: the revision that it needs was compacted, or the member stops.
+/// Why a watcher gets no more events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
+    /// The revision that it needs was compacted.
     Compacted,
+    /// A limit of all watchers, or of those of the client, is reached.
+    Refused,
+    /// The member stops.
     Stopped,
 }
 
@@ -38,8 +43,9 @@ impl From<WatchStopped> for Broken {
 }
 
 impl Follow {
-    pub async fn open(member: &Arc<Member>, request: CreateRequest) -> Result<Follow, Broken> {
-        let stream = member.watching.open().await?;
+    pub async fn open(inner: &Inner, request: CreateRequest) -> Result<Follow, Broken> {
+        let member = &inner.member;
+        let stream = member.watching.open(inner.client).await?;
         stream.place().await;
         stream.request(WatchRequest::Create(request)).await?;
         let encoder = Encoder::new(member.ids.cluster, member.ids.member, usize::MAX);
@@ -51,7 +57,8 @@ impl Follow {
         loop {
             while let Some(response) = self.decoded() {
                 if response.canceled {
-                    return Err(Broken::Compacted);
+                    let is_refused = response.created;
+                    return Err(if is_refused { Broken::Refused } else { Broken::Compacted });
                 }
                 if !response.events.is_empty() {
                     return Ok(response);

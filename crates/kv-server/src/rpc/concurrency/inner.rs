@@ -23,7 +23,7 @@ const LEASE_TTL: i64 = 60;
 #[derive(Clone)]
 pub struct Inner {
     pub member: Arc<Member>,
-    client: ClientId,
+    pub client: ClientId,
 }
 
 impl Inner {

@@ -84,7 +84,7 @@ async fn turn(inner: &Inner, prefix: &Prefix, key: &Bytes, created: i64) -> Resu
 impl LockMethods for Lock {
     async fn lock(&self, request: Request<LockRequest>) -> Result<Reply<LockResponse>, Status> {
         let (inner, request) = self.admit(request)?;
-        let place = self.waiting.enter()?;
+        let place = self.waiting.enter(inner.client, &request.name)?;
         let locking = attended(self.waiting.stop.clone(), async move |attendance| {
             let _place = place;
             lock(inner, attendance, request).await

@@ -17,22 +17,33 @@ use api::mvccpb::{Event, KeyValue};
 use api::v3electionpb::LeaderResponse;
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
-use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 use watch::CreateRequest;
 
 use super::follow::{Broken, Follow};
 use super::inner::{Inner, revision};
 use super::keys::Prefix;
+use crate::admission::Share;
+use crate::errors;
 
 /// The responses to one observer.
 pub fn leaders(
     inner: Inner,
-    place: OwnedSemaphorePermit,
+    place: Share,
     prefix: Prefix,
 ) -> impl Stream<Item = Result<LeaderResponse, Status>> {
     let observer = Observer { inner, prefix, leader: None, ready: VecDeque::new(), _place: place };
-    stream::unfold(observer, async |mut observer| Some((Ok(observer.next().await?), observer)))
+    stream::unfold(Some(observer), async |observer| {
+        let mut observer = observer?;
+        match observer.next().await {
+            Ok(response) => Some((Ok(response), Some(observer))),
+            Err(Broken::Refused) => {
+                let refused = errors::passed_on(errors::refused(api::Error::TooManyRequests));
+                Some((Err(refused), None))
+            }
+            Err(Broken::Compacted | Broken::Stopped) => None,
+        }
+    })
 }
 
 struct Observer {
@@ -42,20 +53,19 @@ struct Observer {
     leader: Option<Follow>,
     /// Responses of one batch of events.
     ready: VecDeque<LeaderResponse>,
-    _place: OwnedSemaphorePermit,
+    _place: Share,
 }
 
 impl Observer {
-    /// None when it cannot go on.
-    async fn next(&mut self) -> Option<LeaderResponse> {
+    async fn next(&mut self) -> Result<LeaderResponse, Broken> {
         loop {
             if let Some(response) = self.ready.pop_front() {
-                return Some(response);
+                return Ok(response);
             }
             match &mut self.leader {
                 None => return self.find().await,
                 Some(leader) => {
-                    let response = leader.next().await.ok()?;
+                    let response = leader.next().await?;
                     self.take(response);
                 }
             }
@@ -74,17 +84,17 @@ impl Observer {
     }
 
     /// Finds the leader, or waits for one, and follows its key.
-    async fn find(&mut self) -> Option<LeaderResponse> {
-        let first = self.inner.range(self.prefix.first_created()).await.ok()?;
+    async fn find(&mut self) -> Result<LeaderResponse, Broken> {
+        let first = self.inner.range(self.prefix.first_created()).await.map_err(|_| Broken::Stopped)?;
         let found = match first.kvs.into_iter().next() {
             Some(kv) => LeaderResponse { header: first.header, kv: Some(kv) },
-            None => self.first_put(revision(first.header.as_ref()) + 1).await.ok()?,
+            None => self.first_put(revision(first.header.as_ref()) + 1).await?,
         };
         let key = found.kv.as_ref().map_or_else(Bytes::new, |kv| kv.key.clone());
         let start_revision = revision(found.header.as_ref()) + 1;
         let request = CreateRequest { key, start_revision, ..CreateRequest::default() };
-        self.leader = Some(Follow::open(&self.inner.member, request).await.ok()?);
-        Some(found)
+        self.leader = Some(Follow::open(&self.inner, request).await?);
+        Ok(found)
     }
 
     /// The first put below the name from a revision on. The header has the revision of the put.
@@ -96,7 +106,7 @@ impl Observer {
             no_delete: true,
             ..CreateRequest::default()
         };
-        let mut puts = Follow::open(&self.inner.member, request).await?;
+        let mut puts = Follow::open(&self.inner, request).await?;
         loop {
             let response = puts.next().await?;
             if let Some(kv) = response.events.into_iter().find_map(|event| event.kv) {

@@ -4,36 +4,40 @@ use std::sync::Arc;
 
 use api::mvccpb::event::EventType;
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 use watch::CreateRequest;
 
 use super::follow::{Broken, Follow};
 use super::inner::{Inner, revision};
 use super::keys::Prefix;
+use crate::admission::{ClientId, Share, Shares};
 use crate::errors;
 use crate::process::shutdown::Stop;
 
-/// Calls of locks and elections under way, observers included. Each holds a task and a watcher, some 8 KiB:
-/// 80 MiB. Beyond it they are refused.
-const CALLS_MAX: usize = 10_000;
+/// Memory of the calls of locks and elections that are under way, observers included. Beyond it they are refused.
+const BYTES_MAX: usize = 80 << 20;
+/// What a call holds, besides its name: a task and a watcher.
+const CALL_BYTES: usize = 8 << 10;
+/// Copies of the name that a call holds: in its request, its key, and its watcher.
+const NAME_COPIES: usize = 6;
 
 /// Places for calls, and the end of their waits. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Waiting {
-    places: Arc<Semaphore>,
+    places: Arc<Shares>,
     pub stop: Stop,
 }
 
 impl Waiting {
     pub fn new(stop: Stop) -> Waiting {
-        Waiting { places: Arc::new(Semaphore::new(CALLS_MAX)), stop }
+        Waiting { places: Shares::new(BYTES_MAX, CALL_BYTES), stop }
     }
 
-    /// A place for one call, until it is dropped.
-    pub fn enter(&self) -> Result<OwnedSemaphorePermit, Status> {
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        place.map_err(|_| errors::passed_on(errors::refused(api::Error::TooManyRequests)))
+    /// A place for one call, until it is dropped. A client with very many calls does not keep others out.
+    pub fn enter(&self, client: ClientId, name: &Bytes) -> Result<Share, Status> {
+        let bytes = CALL_BYTES + NAME_COPIES * name.len();
+        let place = self.places.take(client, bytes);
+        place.ok_or_else(|| errors::passed_on(errors::refused(api::Error::TooManyRequests)))
     }
 }
 
@@ -53,7 +57,7 @@ pub async fn until_first(inner: &Inner, prefix: &Prefix, created: i64) -> Result
 async fn until_deleted(inner: &Inner, key: Bytes, start_revision: i64) -> Result<(), Status> {
     let request = CreateRequest { key, start_revision, no_put: true, ..CreateRequest::default() };
     let follow = async {
-        let mut follow = Follow::open(&inner.member, request).await?;
+        let mut follow = Follow::open(inner, request).await?;
         loop {
             let deleted = EventType::Delete as i32;
             if follow.next().await?.events.iter().any(|event| event.r#type == deleted) {
@@ -63,6 +67,7 @@ async fn until_deleted(inner: &Inner, key: Bytes, start_revision: i64) -> Result
     };
     match follow.await {
         Ok(()) | Err(Broken::Compacted) => Ok(()),
+        Err(Broken::Refused) => Err(errors::passed_on(errors::refused(api::Error::TooManyRequests))),
         Err(Broken::Stopped) => Err(errors::stopped()),
     }
 }
@@ -74,12 +79,15 @@ mod tests {
     #[test]
     fn a_call_beyond_the_bound_is_refused() {
         let (_stopper, stop) = crate::process::shutdown::stop();
-        let waiting = Waiting { places: Arc::new(Semaphore::new(1)), stop };
-        let place = waiting.enter().unwrap();
-        let refused = waiting.enter().unwrap_err();
-        assert_eq!(refused.code(), tonic::Code::Unknown);
-        assert_eq!(refused.message(), "etcdserver: too many requests");
+        let waiting = Waiting { places: Shares::new(2 * CALL_BYTES, CALL_BYTES), stop };
+        let (client, name) = (ClientId(1), Bytes::from_static(b""));
+        let place = waiting.enter(client, &name).unwrap();
+        for (client, name) in [(client, name.clone()), (ClientId(2), vec![b'n'; CALL_BYTES].into())] {
+            let refused = waiting.enter(client, &name).unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::Unknown);
+            assert_eq!(refused.message(), "etcdserver: too many requests");
+        }
         drop(place);
-        assert!(waiting.enter().is_ok());
+        assert!(waiting.enter(client, &name).is_ok());
     }
 }

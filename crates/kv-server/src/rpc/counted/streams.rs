@@ -6,7 +6,9 @@ use api::Method;
 use http::HeaderMap;
 use tonic::Status;
 
+use crate::admission::ClientId;
 use crate::metrics::{CallInProgress, Metrics};
+use crate::net::client_port::PerConnection;
 use crate::net::http2::{MessageObserver, Replies, Requests, StreamMethods};
 
 /// Streams with their calls and messages counted.
@@ -19,6 +21,12 @@ pub struct CountedStreams<T> {
 impl<T> CountedStreams<T> {
     pub fn new(inner: T, metrics: Arc<Metrics>) -> Self {
         CountedStreams { inner, metrics }
+    }
+}
+
+impl<T: PerConnection> PerConnection for CountedStreams<T> {
+    fn of(&self, client: ClientId) -> Self {
+        CountedStreams { inner: self.inner.of(client), metrics: Arc::clone(&self.metrics) }
     }
 }
 

@@ -7,6 +7,7 @@ use prost::Message as _;
 use tonic::Status;
 use watch::Encoder;
 
+use crate::admission::ClientId;
 use crate::errors;
 use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
 use crate::net::http2::{PREFIX_BYTES, Replies, Requests, StreamGone};
@@ -16,8 +17,8 @@ use crate::net::http2::{PREFIX_BYTES, Replies, Requests, StreamGone};
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Serves a stream until the client sends something wrong or is gone.
-pub async fn serve(member: &Member, requests: Requests, replies: Replies) -> Status {
-    let stream = match member.watching.open().await {
+pub async fn serve(member: &Member, client: ClientId, requests: Requests, replies: Replies) -> Status {
+    let stream = match member.watching.open(client).await {
         Ok(stream) => stream,
         Err(WatchStopped) => return errors::stopped(),
     };
