@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseLeasesRequest, LeaseRevokeRequest,
-    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, PutRequest,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, PutRequest, RequestOp, TxnRequest, request_op,
 };
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -186,4 +186,40 @@ async fn without_a_leader_a_renewal_is_refused_and_ends_its_stream() {
     cluster.members[2].kill();
     let status = renew(&cluster.members[0], &[5]).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+}
+
+#[tokio::test]
+async fn long_lists_of_leases_and_keys_are_complete() {
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    grant(member, 5, 600).await.unwrap();
+    let kv = member.kv().await;
+    let mut last = 0;
+    for n in 0..150 {
+        let put = |m| {
+            let key = format!("{}{:05}", "k".repeat(40), 100 * n + m).into();
+            let put = PutRequest { key, lease: 5, ..PutRequest::default() };
+            RequestOp { request: Some(request_op::Request::RequestPut(put)) }
+        };
+        let request = TxnRequest { success: (0..100).map(put).collect(), ..TxnRequest::default() };
+        last = kv.clone().txn(request).await.unwrap().into_inner().header.unwrap().revision;
+    }
+    // More than the calling task may hold, by many at a time.
+    let asked = (0..50).map(|_| time_to_live(member, 5, true));
+    for answer in futures_util::future::join_all(asked).await {
+        assert_eq!(answer.keys.len(), 15_000);
+    }
+    let granted = (10..30_010).map(|id| (member, id)).collect::<Vec<_>>();
+    let client = leases(member).await;
+    for ids in granted.chunks(500) {
+        let granting = ids.iter().map(|(_, id)| {
+            let mut client = client.clone();
+            async move { client.lease_grant(LeaseGrantRequest { id: *id, ttl: 600 }).await.unwrap() }
+        });
+        futures_util::future::join_all(granting).await;
+    }
+    let listed = client.clone().lease_leases(LeaseLeasesRequest {}).await.unwrap().into_inner();
+    assert_eq!(listed.leases.len(), 30_001);
+    let revoked = client.clone().lease_revoke(LeaseRevokeRequest { id: 5 }).await.unwrap().into_inner();
+    assert_eq!(revoked.header.unwrap().revision, last + 1, "all keys at one revision");
 }

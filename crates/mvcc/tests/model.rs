@@ -299,7 +299,11 @@ impl Subject {
         let state = state.expect("the closure runs");
         let leased = |lease| state.values().filter(move |kv| kv.lease == lease).map(|kv| kv.key.clone());
         for lease in 1..3 {
-            assert_eq!(store.keys_of_lease(lease), leased(lease).collect::<Vec<_>>(), "lease {lease}");
+            assert_eq!(
+                store.keys_of_lease(lease, &()).unwrap(),
+                leased(lease).collect::<Vec<_>>(),
+                "lease {lease}"
+            );
         }
         assert_eq!(store.leased_keys(), state.values().filter(|kv| kv.lease != 0).count());
     }

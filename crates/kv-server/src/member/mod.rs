@@ -19,8 +19,8 @@ pub(crate) use gauges::{Facts, Gauges};
 pub(crate) use handle::{Ids, Member, ProposeError};
 pub(crate) use leader_loss::LeaderLoss;
 pub(crate) use lease_clock::{
-    Anchored, Answers, LeaderLeases, LeaderLink, LeaseError, LeaseQuestion, LeaseService, answer_here,
-    run as run_lease_clock,
+    Anchored, Answers, LeaderLeases, LeaderLink, LeaseError, LeaseQuestion, LeaseService, Renewed,
+    answer_here, run as run_lease_clock,
 };
 #[cfg(test)]
 pub(crate) use received_snapshot::Place;

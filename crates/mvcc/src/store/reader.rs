@@ -21,6 +21,9 @@ use crate::range::KeyRange;
 use crate::revision::Revision;
 use crate::types::{Applied, Fetch, KeyValue, KvHash, RangeOptions, RangeResult, Size};
 
+/// A key in a list, besides its bytes.
+const LISTED_KEY_BYTES: usize = 64;
+
 /// Clones are cheap and read the same store.
 #[derive(Clone)]
 pub struct Store {
@@ -143,15 +146,20 @@ impl Store {
     }
 
     /// All keys of a lease, in key order. The lock is held for a thousand keys at a time, so a change that is
-    /// made meanwhile may be seen in part.
-    pub fn keys_of_lease(&self, lease: i64) -> Vec<Bytes> {
+    /// made meanwhile may be seen in part. `meter` accounts for the keys and their encoded form.
+    ///
+    /// Errors: `Interrupted`.
+    pub fn keys_of_lease(&self, lease: i64, meter: &dyn Meter) -> Result<Vec<Bytes>> {
         let (mut keys, mut after) = (Vec::new(), Bytes::new());
         loop {
             let state = self.shared.state.read(LockPurpose::Walk);
             let more = state.leased.keys_of(lease, &after, KEYS_PER_HOLD);
             drop(state);
-            let Some(last) = more.last() else { return keys };
+            let Some(last) = more.last() else { return Ok(keys) };
             after = last.clone();
+            let bytes: usize = more.iter().map(|key| LISTED_KEY_BYTES + 2 * key.len()).sum();
+            meter.check()?;
+            meter.hold(0, bytes as u64)?;
             keys.extend(more);
         }
     }

@@ -108,8 +108,12 @@ impl World {
         assert_eq!(leases, crate::leases(store.items(b"")).unwrap(), "leases in memory and in the store");
         let shown = leases.iter().map(|(id, lease)| {
             let deadline = lease.deadline.map_or(String::new(), |deadline| format!("@{deadline}"));
-            let keys: Vec<_> =
-                store.keys_of_lease(*id).iter().map(|key| key.escape_ascii().to_string()).collect();
+            let keys: Vec<_> = store
+                .keys_of_lease(*id, &())
+                .unwrap()
+                .iter()
+                .map(|key| key.escape_ascii().to_string())
+                .collect();
             format!("{id}={}s{deadline}[{}]", lease.ttl, keys.join(" "))
         });
         format!("leases {} at {}", shown.collect::<Vec<_>>().join(" "), table.clock())

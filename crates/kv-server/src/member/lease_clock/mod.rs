@@ -25,4 +25,4 @@ pub(crate) use anchor::Anchored;
 pub(crate) use error::LeaseError;
 pub(crate) use leader::LeaderLeases;
 pub(crate) use run::run;
-pub(crate) use service::{Answers, LeaderLink, LeaseQuestion, LeaseService, answer_here};
+pub(crate) use service::{Answers, LeaderLink, LeaseQuestion, LeaseService, Renewed, answer_here};

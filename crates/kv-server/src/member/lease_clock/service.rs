@@ -16,12 +16,16 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::error::LeaseError;
 use super::leader::LeaderLeases;
+use crate::admission::{ClientId, Share, Shares};
 use crate::process::shutdown::Stop;
 
 /// Renewals in one batch: its answer takes at most 10 bytes for each.
 const BATCH_MAX: usize = 1_024;
-/// Renewals that wait for a batch. More are refused with *too many requests*; a client renews again.
+/// Renewals that wait for their answers, some 200 bytes each. A client with too many of them is refused with *too
+/// many requests*; it renews again.
 const WAITING_MAX: usize = 64 << 10;
+/// Renewals of one client that always wait: a busy client that keeps some thousand leases alive.
+const WAITING_ALWAYS: usize = 64;
 /// Batches under way: the next ones go out while earlier ones wait for a sync. When all are under way,
 /// renewals wait and make larger batches.
 const BATCHES_MAX: usize = 4;
@@ -51,14 +55,27 @@ pub struct LeaseService {
     link: Arc<dyn LeaderLink>,
     member: u64,
     request_timeout: Duration,
-    renewals: mpsc::Sender<Waiting>,
+    renewals: mpsc::UnboundedSender<Waiting>,
+    /// Bounds `renewals`.
+    shares: Arc<Shares>,
     renewed: Counter,
 }
 
 /// A renewal that waits for its batch.
 struct Waiting {
     id: i64,
+    _share: Share,
     reply: oneshot::Sender<Result<i64, LeaseError>>,
+}
+
+/// A renewal under way.
+pub struct Renewed(oneshot::Receiver<Result<i64, LeaseError>>);
+
+impl Renewed {
+    /// The lease's TTL, or 0 if there is no such lease.
+    pub async fn ttl(self) -> Result<i64, LeaseError> {
+        self.0.await.unwrap_or(Err(LeaseError::Stopped))
+    }
 }
 
 impl LeaseService {
@@ -70,8 +87,9 @@ impl LeaseService {
         renewed: Counter,
         stop: &Stop,
     ) -> Self {
-        let (renewals, waiting) = mpsc::channel(WAITING_MAX);
-        let service = LeaseService { leader, link, member, request_timeout, renewals, renewed };
+        let (renewals, waiting) = mpsc::unbounded_channel();
+        let shares = Shares::new(WAITING_MAX, WAITING_ALWAYS);
+        let service = LeaseService { leader, link, member, request_timeout, renewals, shares, renewed };
         tokio::spawn(service.clone().make_batches(waiting, stop.clone()));
         service
     }
@@ -81,14 +99,12 @@ impl LeaseService {
         &self.leader.table
     }
 
-    /// Renews a lease and returns its TTL, or 0 if there is no such lease.
-    pub async fn renew(&self, id: i64) -> Result<i64, LeaseError> {
+    /// Begins to renew a lease.
+    pub fn renew(&self, client: ClientId, id: i64) -> Result<Renewed, LeaseError> {
+        let share = self.shares.take(client, 1).ok_or(LeaseError::TooManyRequests)?;
         let (reply, answer) = oneshot::channel();
-        self.renewals.try_send(Waiting { id, reply }).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => LeaseError::TooManyRequests,
-            mpsc::error::TrySendError::Closed(_) => LeaseError::Stopped,
-        })?;
-        answer.await.unwrap_or(Err(LeaseError::Stopped))
+        let sent = self.renewals.send(Waiting { id, _share: share, reply });
+        sent.map(|()| Renewed(answer)).map_err(|_| LeaseError::Stopped)
     }
 
     /// How long a lease still has, by the leader's clock.
@@ -97,7 +113,7 @@ impl LeaseService {
         answers.first().copied().ok_or(LeaseError::Unreachable)
     }
 
-    async fn make_batches(self, mut waiting: mpsc::Receiver<Waiting>, stop: Stop) {
+    async fn make_batches(self, mut waiting: mpsc::UnboundedReceiver<Waiting>, stop: Stop) {
         let under_way = Arc::new(Semaphore::new(BATCHES_MAX));
         loop {
             let mut batch = Vec::new();

@@ -101,7 +101,9 @@ async fn send(
     relayed: &Relayed,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), h2::Error> {
-    let (parts, body) = response.into_parts();
+    let (mut parts, body) = response.into_parts();
+    // What the answer holds, such as admitted memory. Until it was sent.
+    let _held = std::mem::take(&mut parts.extensions);
     if body.is_end_stream() {
         return respond.send_response(Response::from_parts(parts, ()), true).map(drop);
     }

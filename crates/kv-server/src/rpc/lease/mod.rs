@@ -4,6 +4,8 @@
 //! * A keep-alive stream answers in the order of its requests. Up to [`AHEAD_MAX`] of them wait together, so
 //!   that they share batches.
 //! * The attached keys of a time-to-live answer are read here, after a read point.
+//! * Long lists of leases and keys are made within the bounds of `admission`, and hold their memory until they were
+//!   sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,25 +15,28 @@ use api::etcdserverpb::lease_server::Lease as LeaseMethods;
 use api::etcdserverpb::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesRequest,
     LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus, LeaseTimeToLiveRequest,
-    LeaseTimeToLiveResponse,
+    LeaseTimeToLiveResponse, ResponseHeader,
 };
-use bytes::Bytes;
 use futures_util::stream::{Stream, StreamExt};
+use mvcc::Meter;
 use state_machine::command::Kind;
-use state_machine::{Response, TTL_MAX};
+use state_machine::{Failure, LeaseTable, Response, TTL_MAX};
 use tonic::{Request, Response as Reply, Status, Streaming};
 
-use super::kv::check_quota;
+use super::kv::{check_quota, client_of};
 use super::{guard, header};
+use crate::admission::{Answered, ClientId, Small};
 use crate::errors;
-use crate::member::{LeaseError, LeaseService, Member, ProposeError};
+use crate::member::{LeaseError, LeaseService, Member, ProposeError, Renewed};
 
 /// What a grant costs against the quota: etcd's figure.
 const GRANT_COST: u64 = 64;
 /// Renewals of one stream that wait together. Further requests wait in the stream.
-const AHEAD_MAX: usize = 256;
+const AHEAD_MAX: usize = 64;
 /// Leases that are listed under one hold of the table's lock.
 const LISTED: usize = 1_000;
+/// A lease in a list: two numbers while it is made, one in the answer, and its encoded form.
+const LISTED_BYTES: u64 = 16 + 8 + 14;
 
 /// The methods as tonic calls them.
 pub struct Lease {
@@ -80,41 +85,68 @@ impl Lease {
         Ok(response)
     }
 
-    async fn time_to_live(&self, request: LeaseTimeToLiveRequest) -> Result<LeaseTimeToLiveResponse, Status> {
+    async fn time_to_live(
+        &self,
+        client: ClientId,
+        request: LeaseTimeToLiveRequest,
+    ) -> Result<Answered<LeaseTimeToLiveResponse>, Status> {
         let remaining = self.leases.remaining(request.id).await.map_err(unanswered)?;
-        let mut keys = Vec::new();
+        let (mut keys, mut memory) = (Vec::new(), None);
         if request.keys && remaining.granted_ttl > 0 {
             self.member.read_point().await.map_err(errors::read_point)?;
-            keys = self.attached_keys(request.id).await?;
+            let (store, id) = (self.member.store.clone(), request.id);
+            let read = move |meter: &dyn Meter| store.keys_of_lease(id, meter).map_err(Failure::from);
+            let found = self.read(client, read).await?;
+            (keys, memory) = (found.response, found.memory);
         }
-        Ok(LeaseTimeToLiveResponse {
+        let response = LeaseTimeToLiveResponse {
             header: header::newest(&self.member),
             id: request.id,
             ttl: remaining.ttl,
             granted_ttl: remaining.granted_ttl,
             keys,
-        })
+        };
+        Ok(Answered { response, memory })
     }
 
-    /// Not in the calling task: a lease may have a million keys.
-    async fn attached_keys(&self, id: i64) -> Result<Vec<Bytes>, Status> {
-        let store = self.member.store.clone();
-        let keys = tokio::task::spawn_blocking(move || store.keys_of_lease(id));
-        keys.await.map_err(|error| errors::task(&error))
-    }
-
-    /// The ids, by the time that is left.
-    fn list(&self) -> Vec<LeaseStatus> {
-        let (mut leases, mut after) = (Vec::new(), None);
-        loop {
-            let more = self.leases.table().scan(after, LISTED);
-            let Some((last, _)) = more.last() else { break };
-            after = Some(*last);
-            leases.extend(more.iter().map(|(id, lease)| (lease.deadline.unwrap_or(i64::MAX), *id)));
+    /// Reads in the calling task if that takes little, and as a wide read otherwise: a lease may have a million
+    /// keys.
+    async fn read<T: Send + 'static>(
+        &self,
+        client: ClientId,
+        read: impl Fn(&dyn Meter) -> Result<T, Failure> + Send + Sync + 'static,
+    ) -> Result<Answered<T>, Status> {
+        match read(&Small::default()) {
+            Err(Failure::Interrupted) => {}
+            read => return read.map(Answered::small).map_err(errors::read),
         }
-        leases.sort_unstable();
-        leases.into_iter().map(|(_, id)| LeaseStatus { id }).collect()
+        let (response, memory) = self.member.admission.read(client, 0, read).await?;
+        Ok(Answered { response, memory: Some(memory) })
     }
+}
+
+/// The ids, by the time that is left.
+fn list(table: &LeaseTable, meter: &dyn Meter) -> Result<Vec<LeaseStatus>, Failure> {
+    let (mut leases, mut after) = (Vec::new(), None);
+    loop {
+        let more = table.scan(after, LISTED);
+        let Some((last, _)) = more.last() else { break };
+        after = Some(*last);
+        meter.check()?;
+        meter.hold(0, LISTED_BYTES * more.len() as u64)?;
+        leases.extend(more.iter().map(|(id, lease)| (lease.deadline.unwrap_or(i64::MAX), *id)));
+    }
+    leases.sort_unstable();
+    Ok(leases.into_iter().map(|(_, id)| LeaseStatus { id }).collect())
+}
+
+/// An answer that holds its memory until it was sent.
+fn reply<T>(answered: Answered<T>) -> Reply<T> {
+    let mut reply = Reply::new(answered.response);
+    if let Some(memory) = answered.memory {
+        reply.extensions_mut().insert(Arc::new(memory));
+    }
+    reply
 }
 
 /// A renewal, or a question about a lease, that the leader did not answer.
@@ -129,16 +161,31 @@ fn unanswered(error: LeaseError) -> Status {
     })
 }
 
-/// Answers one renewal. The revision is that of the moment when it was read.
-async fn keep_alive(
-    member: Arc<Member>,
-    leases: LeaseService,
-    request: Result<LeaseKeepAliveRequest, Status>,
-) -> Result<LeaseKeepAliveResponse, Status> {
-    let id = request?.id;
-    let header = header::newest(&member);
-    let ttl = leases.renew(id).await.map_err(unanswered)?;
-    Ok(LeaseKeepAliveResponse { header, id, ttl })
+/// A renewal of a stream that waits for its answer: small, since streams have many of them.
+struct KeepAlive {
+    id: i64,
+    header: Option<ResponseHeader>,
+    renewed: Renewed,
+}
+
+impl KeepAlive {
+    /// Begins it. The revision is that of this moment.
+    fn begin(
+        member: &Member,
+        leases: &LeaseService,
+        client: ClientId,
+        request: Result<LeaseKeepAliveRequest, Status>,
+    ) -> Result<KeepAlive, Box<Status>> {
+        let id = request?.id;
+        let header = header::newest(member);
+        let renewed = leases.renew(client, id).map_err(unanswered)?;
+        Ok(KeepAlive { id, header, renewed })
+    }
+
+    async fn answer(self) -> Result<LeaseKeepAliveResponse, Status> {
+        let ttl = self.renewed.ttl().await.map_err(unanswered)?;
+        Ok(LeaseKeepAliveResponse { header: self.header, id: self.id, ttl })
+    }
 }
 
 #[tonic::async_trait]
@@ -166,9 +213,11 @@ impl LeaseMethods for Lease {
         request: Request<Streaming<LeaseKeepAliveRequest>>,
     ) -> Result<Reply<KeepAlives>, Status> {
         guard::check(&self.member, request.metadata().as_ref()).map_err(errors::refused)?;
-        let (member, leases) = (Arc::clone(&self.member), self.leases.clone());
-        let answers =
-            request.into_inner().map(move |request| keep_alive(Arc::clone(&member), leases.clone(), request));
+        let (member, leases, client) = (Arc::clone(&self.member), self.leases.clone(), client_of(&request));
+        let answers = request.into_inner().map(move |request| {
+            let begun = KeepAlive::begin(&member, &leases, client, request);
+            async move { begun.map_err(|status| *status)?.answer().await }
+        });
         // The first error ends the stream.
         let mut has_failed = false;
         let answers = answers.buffered(AHEAD_MAX).take_while(move |answer| {
@@ -184,7 +233,8 @@ impl LeaseMethods for Lease {
         request: Request<LeaseTimeToLiveRequest>,
     ) -> Result<Reply<LeaseTimeToLiveResponse>, Status> {
         guard::check(&self.member, request.metadata().as_ref()).map_err(errors::refused)?;
-        self.time_to_live(request.into_inner()).await.map(Reply::new)
+        let client = client_of(&request);
+        self.time_to_live(client, request.into_inner()).await.map(reply)
     }
 
     async fn lease_leases(
@@ -192,7 +242,9 @@ impl LeaseMethods for Lease {
         request: Request<LeaseLeasesRequest>,
     ) -> Result<Reply<LeaseLeasesResponse>, Status> {
         guard::check(&self.member, request.metadata().as_ref()).map_err(errors::refused)?;
-        let leases = self.list();
-        Ok(Reply::new(LeaseLeasesResponse { header: header::newest(&self.member), leases }))
+        let table = self.leases.table().clone();
+        let listed = self.read(client_of(&request), move |meter| list(&table, meter)).await?;
+        let response = LeaseLeasesResponse { header: header::newest(&self.member), leases: listed.response };
+        Ok(reply(Answered { response, memory: listed.memory }))
     }
 }
