@@ -1,6 +1,6 @@
 // Package process runs a real server, etcd or ours, for as long as a test or a recording needs it.
 //
-//   - Loopback only, ports that were free a moment ago, a data directory of its own.
+//   - Loopback only, ports that no other test takes, a data directory of its own.
 //   - Started means: it has said that it is ready to serve client requests.
 //
 // Both servers take the same flags; nothing here knows which one it is.
@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,8 +25,8 @@ import (
 const (
 	readyLine = "ready to serve client requests"
 	// A start on a busy machine: far above what either server takes when left alone.
-	readyTimeout = 30 * time.Second
-	stopTimeout  = 15 * time.Second
+	readyTimeout = 2 * time.Minute
+	stopTimeout  = time.Minute
 )
 
 // Member is one server process.
@@ -187,16 +188,47 @@ func (m *Member) LogTail() string {
 	return strings.Join(lines[max(0, len(lines)-12):], "\n")
 }
 
-// freePorts asks the kernel for ports and gives them back all at once, so that no two are the same.
+// The range that crates/testkit/src/ports.rs chooses from, and the distance between two processes there.
+const portsFirst, portsCount, stride = 10000, 10000, 211
+
+// leases holds a locked file for each port that this process was given, until it ends.
+var leases struct {
+	sync.Mutex
+	tried int
+	files []*os.File
+}
+
+// freePorts returns ports that no other test and no outgoing connection takes while this process runs, by the
+// rules of crates/testkit/src/ports.rs and with the same lock files.
 func freePorts(count int) ([]int, error) {
+	leases.Lock()
+	defer leases.Unlock()
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("kv-server-test-ports-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
 	var ports []int
-	for range count {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+	for ; len(ports) < count; leases.tried++ {
+		if leases.tried == portsCount {
+			return nil, errors.New("all ports for tests are in use")
+		}
+		port := portsFirst + (os.Getpid()*stride+leases.tried)%portsCount
+		file, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(port)), os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, err
 		}
-		defer listener.Close()
-		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
+		if syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+			file.Close()
+			continue
+		}
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			file.Close()
+			continue
+		}
+		listener.Close()
+		leases.files = append(leases.files, file)
+		ports = append(ports, port)
 	}
 	return ports, nil
 }

@@ -181,13 +181,14 @@ pub fn config(id: u64, count: u64) -> Config {
         id,
         voters: (1..=count).collect(),
         boot_nonce: BOOTS.fetch_add(1, Ordering::Relaxed),
-        tick: Duration::from_millis(10),
+        // Elections after 500 ms: a busy machine stands still for less than that, mostly.
+        tick: Duration::from_millis(50),
         heartbeat_ticks: 1,
         election_ticks: 10,
         catch_up_entries: 5_000,
         store: StoreState::Whole,
         empty_log: EmptyLog::New,
-        limits: Limits { request_timeout: Duration::from_secs(5), ..Limits::default() },
+        limits: Limits { request_timeout: Duration::from_secs(60), ..Limits::default() },
     }
 }
 
@@ -261,7 +262,9 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), patience).await.unwrap_or_else(|_| panic!("never: {what}"));
+    tokio::time::timeout(Duration::from_secs(120), patience)
+        .await
+        .unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 pub async fn leader_of(members: &[&Running]) -> usize {
