@@ -1,5 +1,5 @@
-//! The load generator: a closed or open loop of put, txn and range requests against any etcd-compatible
-//! server.
+//! The load generator: a closed or open loop of requests against any etcd-compatible server, and watchers of
+//! what it writes.
 //!
 //! ```text
 //!   Workload (what) ─┐
@@ -8,7 +8,8 @@
 //! ```
 //!
 //! As a library: a [`Plan`] describes a run, [`Plan::measure`] executes it, and an [`Observer`] is called for
-//! each acknowledged write. Each folder uses only the folders above it in this list.
+//! each acknowledged write. A [`Watching`] in the plan adds watchers. Each folder uses only the
+//! folders above it in this list.
 
 mod stats; // counters and coarse histograms
 mod workload; // positions become requests

@@ -290,7 +290,8 @@ mod tests {
             ),
             ("stm", "127.0.0.1:2379 1/1 10000 Unlimited: 1 of 1 keys, 50 %, 8 B, RepeatableReads, None"),
             (
-                "stm --isolation=ss --keys=9 --keys-per-txn=3 --txn-wr-percent=100 --stm-locker=lock-rpc --rate=5",
+                "stm --isolation=ss --keys=9 --keys-per-txn=3 --txn-wr-percent=100 --stm-locker=lock-rpc \
+                 --rate=5",
                 "127.0.0.1:2379 1/1 10000 AtMost(5.0): 3 of 9 keys, 100 %, 8 B, SerializableSnapshot, Rpc",
             ),
             ("lease-keepalive --clients=5", "127.0.0.1:2379 1/5 10000 Unlimited: leases"),

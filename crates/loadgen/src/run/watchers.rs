@@ -6,7 +6,7 @@
 //!
 //! * Watchers are created before the run begins, one after the other on each stream. Those that read history
 //!   are created when it begins.
-//! * A watcher begins after the newest revision of its creation, so it receives exactly the events of the run.
+//! * A watcher begins after the revision that is newest before the run: it receives exactly the run's events.
 //! * Every acknowledged put is an event of each watcher of its key. One that does not arrive is a failure of
 //!   the run, as is an event twice, out of order, or of no put.
 //! * An event's latency counts from where that of its put counts: the intended moment in an open loop.
@@ -231,8 +231,10 @@ impl Watchers {
             setup,
         });
         let tasks = LocalSet::new();
-        let opening = tasks.run_until(account.clone().open_streams());
-        let mut streams = opening.await.map_err(|failure| failure.to_string())?;
+        let opening = tokio::time::timeout(account.setup.patience, account.clone().open_streams());
+        let opened = tasks.run_until(opening).await;
+        let opened = opened.map_err(|_| "not all watch streams could be opened in time".to_owned())?;
+        let mut streams = opened.map_err(|failure| failure.to_string())?;
         if !matches!(awaits, Awaits::History { .. }) {
             streams = tasks.run_until(account.clone().create_all(streams)).await?;
         }
@@ -301,14 +303,15 @@ impl Account {
             tasks.spawn_local(async move {
                 account.create_next(&mut stream)?;
                 while stream.created < stream.watchers.len() {
-                    let response = stream.channel.next().await?;
-                    account.take(&mut stream, &response)?;
+                    // Of each creation, not of all: there may be a million.
+                    let response = tokio::time::timeout(account.setup.patience, stream.channel.next()).await;
+                    let late = |_| Failure::new(Code::DEADLINE_EXCEEDED, "a watcher was not created in time");
+                    account.take(&mut stream, &response.map_err(late)??)?;
                 }
                 Ok::<_, Failure>(stream)
             });
         }
-        let created = tokio::time::timeout(self.setup.patience, tasks.join_all()).await;
-        let created = created.map_err(|_| "not all watchers could be created in time".to_owned())?;
+        let created = tasks.join_all().await;
         created.into_iter().collect::<Result<_, _>>().map_err(|failure| failure.to_string())
     }
 

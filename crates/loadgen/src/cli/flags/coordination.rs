@@ -102,11 +102,12 @@ pub struct StmFlags {
     /// Keys of each transaction
     #[arg(long, default_value_t = 1)]
     pub keys_per_txn: usize,
-    /// Of the keys of a transaction, so many in a hundred are written, rounded down: the defaults write nothing
+    /// Of the keys of a transaction, so many in a hundred are written, rounded down: the defaults write
+    /// nothing
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub txn_wr_percent: u8,
-    /// A lock around each transaction. stm: none; lock-client: made of a key, a lease and a watch; lock-rpc: the
-    /// lock service
+    /// A lock around each transaction. stm: none; lock-client: made of a key, a lease and a watch; lock-rpc:
+    /// the lock service
     #[arg(long, default_value = "stm", value_parser = ["stm", "lock-client", "lock-rpc"])]
     pub stm_locker: String,
     /// Bytes of each value

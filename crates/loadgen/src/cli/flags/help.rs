@@ -171,6 +171,7 @@ Examples:
 mod tests {
     use super::super::Cli;
     use super::*;
+    use bench_report::suite;
 
     /// The command lines of `loadgen`, with continuation lines joined.
     fn commands(text: &str) -> Vec<String> {
@@ -192,5 +193,15 @@ mod tests {
             }
         }
         assert!(count > 20, "{count} examples");
+    }
+
+    #[test]
+    fn the_command_of_every_row_is_a_valid_command_line() {
+        let names = ["all", "core", "coordination"].map(str::to_owned);
+        for row in suite::find(&names).unwrap().iter().flat_map(|suite| &suite.rows) {
+            let line = row.scaled(0.1, None).command();
+            let parsed = Cli::read(line.split_whitespace().map(Into::into).collect());
+            assert!(parsed.is_ok(), "{}: {line}: {}", row.id, parsed.unwrap_err());
+        }
     }
 }

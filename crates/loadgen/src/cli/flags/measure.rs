@@ -8,7 +8,8 @@ use std::path::PathBuf;
 /// What is measured, and how: the same for one system and for two.
 #[derive(Args, Debug)]
 pub struct MeasureFlags {
-    /// docs-3.2, docs-3.0, v2.2-rc, arm-graviton2, ibm-pmem, all of these, coordination, or core (the default)
+    /// docs-3.2, docs-3.0, v2.2-rc, arm-graviton2, ibm-pmem, all of these, coordination, or core (the
+    /// default)
     #[arg(value_name = "SUITE")]
     pub suites: Vec<String>,
     /// Only the rows of these names

@@ -21,7 +21,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Measures any etcd-compatible server with puts, ranges, transactions, watchers and leases, as etcd's own `benchmark` does.
+/// Measures any etcd-compatible server with puts, ranges, transactions, watchers and leases, as etcd's own
+/// `benchmark` does.
 #[derive(Debug, Parser)]
 #[command(name = "loadgen", version, long_version = VERSION, args_override_self = true)]
 #[command(after_help = help::ROOT)]

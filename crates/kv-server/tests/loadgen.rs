@@ -1,0 +1,120 @@
+//! What `loadgen` measures for coordination, against three members: nothing fails, and every event, renewal and
+//! transaction is counted.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
+
+mod common;
+
+use api::etcdserverpb::LeaseGrantRequest;
+use api::etcdserverpb::RangeRequest;
+use api::etcdserverpb::lease_client::LeaseClient;
+use bytes::Bytes;
+use common::Cluster;
+use loadgen::{Awaits, Isolation, Locker, Measurement, Order, Plan, Stm, Values, Watching, Workload, Writes};
+use std::sync::Arc;
+
+fn plan(cluster: &Cluster, workload: Workload, total: u64) -> Plan {
+    let endpoints: Vec<_> = cluster.members.iter().map(|m| format!("127.0.0.1:{}", m.client_port)).collect();
+    let endpoints: Vec<loadgen::Endpoint> =
+        endpoints.iter().map(|endpoint| endpoint.parse().unwrap()).collect();
+    Plan {
+        conns: 2,
+        clients: 6,
+        threads: 1,
+        endpoints: endpoints.clone(),
+        ..Plan::new(endpoints[0].clone(), workload, total)
+    }
+}
+
+/// Counted, failed.
+async fn counts(plan: Plan) -> (u64, u64) {
+    let Measurement { tally, .. } = &measure(plan).await;
+    (tally.succeeded_len(), tally.failed_len())
+}
+
+async fn measure(plan: Plan) -> Measurement {
+    let measured = tokio::task::spawn_blocking(|| plan.measure()).await.unwrap().unwrap();
+    let failures: Vec<_> = measured.tallies().flat_map(|tally| tally.failures.values()).collect();
+    assert!(failures.is_empty(), "{failures:?}");
+    measured
+}
+
+#[tokio::test]
+async fn coordination_is_measured_without_a_failure() {
+    let cluster = Cluster::started(3);
+    cluster.leader().await;
+
+    let keys: Arc<[Bytes]> = ["a", "b", "c"].map(Bytes::from).into();
+    let watching = |awaits| {
+        let keys = keys.clone();
+        Some(Watching { streams: 3, per_stream: 5, keys, prev_kv: true, awaits, since_answer: false })
+    };
+    let before = cluster.members[0].put("z", "").await;
+    let puts = Workload::PutKeys { keys: keys.clone(), value_bytes: 8 };
+    let live = Plan { watching: watching(Awaits::Puts), ..plan(&cluster, puts.clone(), 30) };
+    assert_eq!(counts(live).await, (150, 0), "5 watchers of each key, 10 puts of each");
+    let history = Awaits::History { revision: before + 1, events: 10 };
+    let past = Plan { watching: watching(history), ..plan(&cluster, puts, 0) };
+    assert_eq!(counts(past).await, (150, 0));
+    let get = Workload::Range(RangeRequest { key: "abc".into(), serializable: true, ..Default::default() });
+    let reads = Plan { watching: watching(history), ..plan(&cluster, get, Plan::UNTIL_WATCHED) };
+    assert!(counts(reads).await.0 > 0);
+
+    let mut leases = Vec::new();
+    for _ in 0..6 {
+        let mut client = LeaseClient::new(cluster.members[0].channel().await);
+        leases.push(client.lease_grant(LeaseGrantRequest { ttl: 100, id: 0 }).await.unwrap().into_inner().id);
+    }
+    assert_eq!(counts(plan(&cluster, Workload::LeaseKeepAlive(leases.into()), 60)).await, (60, 0));
+
+    let writes = Writes {
+        key_bytes: 8,
+        value_bytes: 8,
+        key_space: 10,
+        order: Order::Sequential,
+        values: Values::Same,
+        seed: 1,
+    };
+    let all = Bytes::from_static(b"\0");
+    let range = RangeRequest { key: all.clone(), range_end: all, limit: 10, ..Default::default() };
+    let mixed = measure(plan(&cluster, Workload::TxnMixed { range, read_share: 0.5, writes }, 60)).await;
+    assert_eq!(mixed.parts.iter().map(|part| part.tally.succeeded_len()).sum::<u64>(), 60);
+}
+
+#[tokio::test]
+async fn transactions_of_each_level_and_lock_are_committed() {
+    let cluster = Cluster::started(3);
+    cluster.leader().await;
+    let stm = Stm {
+        keys: 5,
+        keys_per_txn: 2,
+        write_percent: 100,
+        value_bytes: 8,
+        isolation: Isolation::ReadCommitted,
+        locker: Locker::None,
+        seed: 1,
+    };
+    for isolation in [
+        Isolation::ReadCommitted,
+        Isolation::RepeatableReads,
+        Isolation::Serializable,
+        Isolation::SerializableSnapshot,
+    ] {
+        let stm = Stm { isolation, ..stm.clone() };
+        assert_eq!(counts(plan(&cluster, Workload::Stm(stm), 30)).await, (30, 0), "{isolation:?}");
+    }
+    for locker in [Locker::Client, Locker::Rpc] {
+        let stm = Stm { locker, isolation: Isolation::Serializable, ..stm.clone() };
+        let measured = measure(plan(&cluster, Workload::Stm(stm), 30)).await;
+        let tally = &measured.tally;
+        assert_eq!(
+            (tally.succeeded_len(), tally.retries),
+            (30, 0),
+            "{locker:?}: nothing conflicts inside a lock"
+        );
+        let left =
+            RangeRequest { key: "stmlock/".into(), range_end: "stmlock0".into(), ..Default::default() };
+        let left = cluster.members[0].kv().await.range(left).await.unwrap().into_inner();
+        assert_eq!(left.kvs, [], "{locker:?}: the locks are released");
+    }
+}
