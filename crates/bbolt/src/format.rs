@@ -1,11 +1,12 @@
 //! Numbers and layouts of the file. All integers are little endian.
 //!
 //! ```text
-//!   page     id u64 │ flags u16 │ count u16 │ overflow u32 │ elements │ keys and values      16 bytes before the elements
-//!   leaf     flags u32 │ pos u32 │ key bytes u32 │ value bytes u32                           one element
-//!   branch   pos u32 │ key bytes u32 │ page u64                                              one element
-//!   bucket   root page u64 │ sequence u64 │ [a page, if root is 0]                           the value of a bucket's element
-//!   meta     magic u32 │ version u32 │ page bytes u32 │ flags u32 │ root bucket │ freelist u64 │ pages u64 │ txid u64 │ FNV-1a u64
+//!   page     id u64 │ flags u16 │ count u16 │ overflow u32 │ elements │ keys and values
+//!   leaf     flags u32 │ pos u32 │ key bytes u32 │ value bytes u32         one element
+//!   branch   pos u32 │ key bytes u32 │ page u64                            one element
+//!   bucket   root page u64 │ sequence u64 │ [a page, if root is 0]       the value of a bucket's element
+//!   meta     magic u32 │ version u32 │ page bytes u32 │ flags u32 │ root bucket │ freelist u64 │ pages u64
+//!            │ txid u64 │ FNV-1a u64
 //! ```
 //!
 //! `pos` counts from the beginning of its element to the key; a value follows its key. A page whose content is

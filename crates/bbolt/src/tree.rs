@@ -1,7 +1,7 @@
 //! Keys become pages: one tree, built from its leaves to its root.
 //!
 //! ```text
-//!   add key ──▶ leaf ──full──▶ page ──(first key, page)──▶ branch of level 1 ──full──▶ page ──▶ level 2 …
+//!   add key ──▶ leaf ──full──▶ page ──(first key, page)──▶ branch ──full──▶ page ──▶ next level …
 //! ```
 //!
 //! * A page is closed when the next element would make it larger than a page. An element that is larger than a

@@ -1,5 +1,5 @@
-//! The command line of `import` and `restore`: one command with two names. A snapshot of this server is a file of
-//! etcd, so both take the files of both.
+//! The command line of `import` and `restore`: one command with two names. A snapshot of this server is a file
+//! of etcd, so both take the files of both.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -49,7 +49,8 @@ struct Arguments {
     #[arg(long)]
     skip_hash_check: bool,
     /// Add this to the newest revision, so that clients see none twice.
-    #[arg(long, default_value_t = 0, requires = "mark_compacted", value_parser = clap::value_parser!(i64).range(0..))]
+    #[arg(long, default_value_t = 0, requires = "mark_compacted")]
+    #[arg(value_parser = clap::value_parser!(i64).range(0..))]
     bump_revision: i64,
     /// Mark the newest revision as compacted, so that watches of before the import end.
     #[arg(long, requires = "bump_revision")]

@@ -31,7 +31,8 @@ pub enum ReadError {
     #[error("bucket \"{bucket}\", key {key}")]
     Refused { bucket: &'static str, key: String, source: mvcc::Error },
     #[error(
-        "the file has {0}, which are not built yet in kv-server: disable and remove them in etcd, and save it again"
+        "the file has {0}, which are not built yet in kv-server: disable and remove them in etcd, and save \
+         it again"
     )]
     Unbuilt(&'static str),
     #[error("write the store")]

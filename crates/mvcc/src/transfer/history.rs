@@ -1,6 +1,6 @@
 //! The history of the store at one moment, pinned and read in order, as often as wanted.
 //!
-//!   pin_history ─▶ History (revision, compact revision, items) ─from─▶ HistoryPart ─from─▶ HistoryPart … ─▶ end
+//!   pin_history ─▶ History (revision, items) ─▶ HistoryPart ─▶ HistoryPart … ─▶ end
 //!
 //! * It has every change above the compact revision, and below it what is visible at the compact revision. A
 //!   delete at exactly the compact revision is included, since a watch from there reports it. etcd keeps the
