@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 use mvcc::{Applied, Backend, Maintainer, Options, Pressure, Staged, Store};
 use raft_node::{Answer, Fatal, Position, ReceiveSlot, causes};
-use state_machine::{Genesis, Outcome};
+use state_machine::{Genesis, LeaseTable, Outcome};
 
 use crate::oracle::Truth;
 use crate::panics::lock;
@@ -60,6 +60,12 @@ impl Machine {
     }
 }
 
+impl Machine {
+    pub fn leases(&self) -> &LeaseTable {
+        self.machine.leases()
+    }
+}
+
 /// Room in the store that an entry of brief commands is sure to find enough, with the small stores of the simulator.
 const BRIEF_ROOM_BYTES: usize = 24 << 10;
 
@@ -92,7 +98,8 @@ impl raft_node::StateMachine for Machine {
     fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
         self.pressure = self.machine.end_entry(applied(at)).map_err(|error| Fatal::new(error.to_string()))?;
         let commands = std::mem::take(&mut self.commands);
-        self.truth.get().entry(at, commands, self.machine.store()).map_err(Fatal::new)
+        let (store, leases) = (self.machine.store(), self.machine.leases());
+        self.truth.get().entry(at, commands, store, leases).map_err(Fatal::new)
     }
 
     fn is_brief(&self, command: &Bytes) -> bool {

@@ -2,6 +2,8 @@
 
 mod store_disk; // the disk under a store
 
+mod lease_tasks; // what a leader's tasks for leases wait for
+mod leasing; // what it holds for leases
 mod machine; // the replicated store, watched
 mod watching; // the watch hub
 
@@ -10,6 +12,8 @@ mod site; // one member and its disks
 mod receiving; // the store of another member on its way to this one
 mod start; // how it comes up
 
+pub(crate) use lease_tasks::{End, LeaseEvent, LeaseTasks, Question, Then, is_task};
+pub(crate) use leasing::{BootClock, Leasing};
 pub(crate) use machine::SharedTruth;
 pub(crate) use site::{Clock, Job, LocalDone, LocalTurn, Site, Sloth, Trouble};
 pub(crate) use store_disk::StoreDisk;

@@ -14,6 +14,7 @@ use state_machine::Outcome;
 use wal::testing::{Crash, Fault, SimFs};
 use wal::{LogIndex, Reader, Wal};
 
+use super::leasing::Leasing;
 use super::machine::{Machine, SharedVault};
 use super::store_disk::StoreDisk;
 use super::watching::Watching;
@@ -117,6 +118,7 @@ pub(crate) struct Up {
     /// What the others have answered, while they have to confirm this one.
     pub inquiry: Option<Inquiry>,
     pub watching: Watching,
+    pub leasing: Leasing,
 }
 
 impl Site {

@@ -12,6 +12,7 @@ use raft_node::{
 use wal::testing::SimFs;
 use wal::{LogIndex, Wal};
 
+use super::leasing::{BootClock, Leasing};
 use super::machine::{Machine, SharedTruth, SharedVault};
 use super::site::{Site, Trouble, Up, run_step};
 use super::watching::Watching;
@@ -28,6 +29,7 @@ impl Site {
         voters: u64,
         truth: &SharedTruth,
         chance: &mut Chance,
+        (clock, now): (BootClock, u64),
     ) -> Result<Vec<Count>, Trouble> {
         assert!(self.up.is_none(), "member {} is up already", self.id);
         self.boots += 1;
@@ -38,6 +40,7 @@ impl Site {
         let (machine, store, vault, state) = self.open_matching(voters, &found, truth, &mut counts)?;
         // What the disk kept is a state that all members were in.
         truth.get().state(store.applied().index, &store)?;
+        let table = machine.leases().clone();
         let applier = Applier::new(machine);
         let setup = self.setup(voters, state, chance);
         let ids: Vec<u64> = (1..=voters).collect();
@@ -46,6 +49,7 @@ impl Site {
         let inquiry = node.is_unconfirmed().then(|| Inquiry::new(voters as usize));
         let (jobs, work) = (Vec::new(), VecDeque::new());
         let watching = Watching::new(store.clone());
+        let leasing = Leasing::new(table, clock, now);
         self.up = Some(Up {
             node,
             store,
@@ -58,6 +62,7 @@ impl Site {
             staging: None,
             inquiry,
             watching,
+            leasing,
         });
         Ok(counts)
     }

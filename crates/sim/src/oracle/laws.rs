@@ -6,6 +6,7 @@
 //!   is what the oracle comes to (state machine safety).
 //! * A command is committed once: clients give each a number that only the oracle reads.
 //! * What was acknowledged is synced on a quorum (durability), and was answered as the oracle answers.
+//! * All members have the leases of the oracle at the same index, in memory and in their stores.
 //! * Terms, commit index, applied index and revisions never go back on a running member.
 //!
 //! What clients may see is in `clients`; that the cluster serves again after it healed is in `verdict`.
@@ -15,8 +16,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use mvcc::Store;
 use raft_node::{Gauges, Position, Role};
-use state_machine::command;
+use state_machine::{LeaseTable, command};
 
+use super::lease_times::LeaseTimes;
+use super::leases::lease_digest;
 use super::model::{Model, Summary};
 use crate::chance::fold;
 
@@ -51,6 +54,8 @@ struct Entry {
     /// Revision and compact revision at its end.
     after: (i64, i64),
     hash: Option<u32>,
+    /// Digest of the leases, and the lease clock, at its end.
+    leases: (u64, i64),
 }
 
 /// What the first member to get there did; all others must do the same.
@@ -61,6 +66,7 @@ pub(crate) struct Truth {
     /// Where each command was applied first, by its digest: no two commands have the same bytes.
     places: BTreeMap<u64, (u64, usize)>,
     pub model: Model,
+    pub times: LeaseTimes,
     pub hashes: u64,
     pub compactions: u64,
 }
@@ -95,7 +101,9 @@ impl Truth {
         }
         let kind = command::decode(bytes).map_err(|error| error.to_string())?;
         let compacted = self.model.compact_revision;
-        let answer = self.model.apply(&kind)?;
+        let answer = self.model.apply(&kind, at.term)?;
+        let changes = self.model.leases.take_changes();
+        changes.into_iter().try_for_each(|change| self.times.changed(change))?;
         let foretold = (self.model.revision, self.model.compact_revision);
         if foretold != after {
             return Err(format!("{kind:?} left the store at {after:?}, the oracle at {foretold:?}"));
@@ -106,15 +114,30 @@ impl Truth {
     }
 
     /// A member finished the entry at `at`, which held so many commands.
-    pub fn entry(&mut self, at: Position, commands: usize, store: &Store) -> Result<(), String> {
+    pub fn entry(
+        &mut self,
+        at: Position,
+        commands: usize,
+        store: &Store,
+        leases: &LeaseTable,
+    ) -> Result<(), String> {
         let after = (store.revision(), store.compact_revision());
+        let foretold = self.model.leases.digests();
         let entry = self.entry_at(at)?;
         if entry.commands.len() != commands || (entry.is_whole && entry.after != after) {
             return Err(format!(
                 "entry {at:?} is {entry:?}, and another with {commands} commands at {after:?}"
             ));
         }
+        if !entry.is_whole {
+            entry.leases = foretold;
+        }
         (entry.is_whole, entry.after) = (true, after);
+        let found = leases.scan(None, usize::MAX);
+        let found = found.iter().map(|(id, lease)| (*id, lease.ttl, lease.deadline));
+        if (lease_digest(found), leases.clock()) != entry.leases {
+            return Err(format!("after entry {at:?} a member has the leases {:?}", leases.scan(None, 10)));
+        }
         if at.index.is_multiple_of(HASH_EVERY) { self.state(at.index, store) } else { Ok(()) }
     }
 
@@ -130,6 +153,10 @@ impl Truth {
         let after = (store.revision(), store.compact_revision());
         if entry.after != after {
             return Err(format!("a store at entry {index} is at {after:?}, not at {:?}", entry.after));
+        }
+        let found = state_machine::leases(store.items(b"lease/")).map_err(|error| error.to_string())?;
+        if lease_digest(found.iter().map(|(id, it)| (*id, it.ttl, it.deadline))) != entry.leases.0 {
+            return Err(format!("a store at entry {index} has the leases {found:?}"));
         }
         let found = store.hash_kv(0).map_err(|error| format!("hash at entry {index}: {error}"))?;
         if (found.hash_revision, found.compact_revision) != after {

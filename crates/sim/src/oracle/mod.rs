@@ -1,11 +1,16 @@
 //! What must be true: the laws, and a model of the store to compare with.
 
 mod laws; // what must never happen
+mod lease_times; // how long a lease must exist
+mod leases; // what commands make of leases
 mod model; // the oracle
+mod refusal; // why a request is refused
 mod watcher; // what a watcher must see
 
 pub use laws::Breach;
 
 pub(crate) use laws::{Elections, Truth, goes_on, logs_match};
-pub(crate) use model::{Refusal, digest_of, is_change, revision_of, summary_of};
+pub(crate) use lease_times::DRIFT;
+pub(crate) use model::{digest_of, is_change, revision_of, summary_of};
+pub(crate) use refusal::Refusal;
 pub(crate) use watcher::{Interest, View, Watcher};

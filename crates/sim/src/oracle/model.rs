@@ -10,11 +10,13 @@ use std::collections::BTreeMap;
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::response_op::Response as Op;
-use api::etcdserverpb::{Compare, RangeRequest, RangeResponse, TxnRequest};
+use api::etcdserverpb::{Compare, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
 use bytes::Bytes;
 use state_machine::command::Kind;
 use state_machine::{Outcome, Response};
 
+use super::leases::LeaseModel;
+use super::refusal::Refusal;
 use crate::chance::{fold, fold_number};
 
 /// An answer in numbers: its kind, its revision, and what distinguishes it from others of its kind.
@@ -25,6 +27,10 @@ const DELETE: i64 = 2;
 const TXN: i64 = 3;
 const COMPACT: i64 = 4;
 const REFUSED: i64 = 5;
+const GRANT: i64 = 6;
+const REVOKE: i64 = 7;
+const EXPIRE: i64 = 8;
+const RENEW: i64 = 9;
 
 #[derive(Clone, Debug)]
 struct Version {
@@ -33,6 +39,7 @@ struct Version {
     /// 0 for a tombstone.
     version: i64,
     value: Bytes,
+    lease: i64,
 }
 
 /// A change of one key, as a watcher is to see it.
@@ -53,6 +60,7 @@ pub(crate) struct Pair {
     pub create: i64,
     pub main: i64,
     pub version: i64,
+    pub lease: i64,
 }
 
 #[derive(Debug)]
@@ -63,27 +71,23 @@ pub(crate) struct Model {
     changes: Vec<Change>,
     /// Oldest first.
     keys: BTreeMap<Bytes, Vec<Version>>,
+    pub leases: LeaseModel,
 }
 
 impl Default for Model {
     fn default() -> Self {
-        Model { revision: 1, compact_revision: -1, changes: Vec::new(), keys: BTreeMap::new() }
+        let (changes, keys, leases) = (Vec::new(), BTreeMap::new(), LeaseModel::default());
+        Model { revision: 1, compact_revision: -1, changes, keys, leases }
     }
 }
 
-/// Why a range is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    Compacted = 1,
-    Future = 2,
-}
-
 impl Model {
-    /// Carries out a command and foretells its answer.
-    pub fn apply(&mut self, kind: &Kind) -> Result<Summary, String> {
+    /// Carries out a command of an entry of `term` and foretells its answer.
+    pub fn apply(&mut self, kind: &Kind, term: u64) -> Result<Summary, String> {
         match kind {
+            Kind::Put(put) if !self.has_lease(put.lease) => Ok(refused(Refusal::LeaseNotFound)),
             Kind::Put(put) => {
-                self.put(&put.key, &put.value, self.revision + 1);
+                self.put(put, self.revision + 1);
                 self.revision += 1;
                 Ok(vec![PUT, self.revision])
             }
@@ -101,13 +105,56 @@ impl Model {
                 self.compact_revision = compact.revision;
                 Ok(vec![COMPACT, self.revision])
             }
-            Kind::Alarm(_)
-            | Kind::PublishMember(_)
-            | Kind::LeaseGrant(_)
-            | Kind::LeaseRevoke(_)
-            | Kind::LeaseExpire(_)
-            | Kind::LeaseRenew(_) => Err("a command that no client sent was applied".into()),
+            Kind::LeaseGrant(grant) => Ok(match self.leases.grant(grant.id, grant.ttl) {
+                Ok(ttl) => vec![GRANT, self.revision, grant.id, ttl],
+                Err(refusal) => refused(refusal),
+            }),
+            Kind::LeaseRevoke(revoke) => Ok(match self.leases.revoke(revoke.id) {
+                Ok(()) => {
+                    self.delete_keys_of(revoke.id);
+                    vec![REVOKE, self.revision]
+                }
+                Err(refusal) => refused(refusal),
+            }),
+            Kind::LeaseExpire(expire) if expire.term != term => Ok(refused(Refusal::LeaderChanged)),
+            Kind::LeaseExpire(expire) => {
+                let expired = self.leases.expire(expire.now, &expire.ids);
+                expired.iter().for_each(|id| self.delete_keys_of(*id));
+                Ok(vec![EXPIRE, expired.len() as i64])
+            }
+            Kind::LeaseRenew(renew) if renew.term != term => Ok(refused(Refusal::LeaderChanged)),
+            Kind::LeaseRenew(renew) => {
+                self.leases.renew(renew.now, &renew.ids);
+                Ok(vec![RENEW, 0])
+            }
+            Kind::Alarm(_) | Kind::PublishMember(_) => {
+                Err("a command that no client sent was applied".into())
+            }
         }
+    }
+
+    fn has_lease(&self, id: i64) -> bool {
+        id == 0 || self.leases.holds(id)
+    }
+
+    /// The keys that are attached to a lease at `revision`.
+    pub fn keys_of_lease(&self, id: i64, revision: i64) -> Vec<Bytes> {
+        let is_attached = |history: &Vec<Version>| {
+            let newest = history.iter().rev().find(|version| version.main <= revision);
+            newest.is_some_and(|newest| newest.version > 0 && newest.lease == id)
+        };
+        let attached = self.keys.iter().filter(|(_, history)| is_attached(history));
+        attached.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// All of them at one revision, and nothing else.
+    fn delete_keys_of(&mut self, id: i64) {
+        let keys = self.keys_of_lease(id, self.revision);
+        let main = self.revision + 1;
+        for key in &keys {
+            self.delete(key, &Bytes::new(), main);
+        }
+        self.revision += i64::from(!keys.is_empty());
     }
 
     /// Keys of a range, with a digest of them, as a store at `revision`, compacted to `compact_revision`, must
@@ -130,7 +177,12 @@ impl Model {
             let Some(found) = history.iter().rev().find(|version| version.main <= at) else { continue };
             if found.version > 0 {
                 count += 1;
-                digest = fold_pair(digest, key, &found.value, [found.create, found.main, found.version]);
+                digest = fold_pair(
+                    digest,
+                    key,
+                    &found.value,
+                    [found.create, found.main, found.version, found.lease],
+                );
             }
         }
         Ok((count, digest))
@@ -162,16 +214,19 @@ impl Model {
             create: found.create,
             main: found.main,
             version: found.version,
+            lease: found.lease,
         };
         let previous = self.newest(key).map(pair);
         self.changes.push(Change { key: key.clone(), main, put, previous });
     }
 
-    fn put(&mut self, key: &Bytes, value: &Bytes, main: i64) {
+    fn put(&mut self, request: &PutRequest, main: i64) {
+        let PutRequest { key, value, lease, .. } = request;
         let (create, version) =
             self.newest(key).map_or((main, 1), |newest| (newest.create, newest.version + 1));
-        let written = Version { main, create, version, value: value.clone() };
-        self.note_change(key, main, Some(Pair { value: value.clone(), create, main, version }));
+        let written = Version { main, create, version, value: value.clone(), lease: *lease };
+        let pair = Pair { value: value.clone(), create, main, version, lease: *lease };
+        self.note_change(key, main, Some(pair));
         self.keys.entry(key.clone()).or_default().push(written);
     }
 
@@ -183,7 +238,7 @@ impl Model {
             .collect();
         for key in &doomed {
             self.note_change(key, main, None);
-            let tombstone = Version { main, create: 0, version: 0, value: Bytes::new() };
+            let tombstone = Version { main, create: 0, version: 0, value: Bytes::new(), lease: 0 };
             self.keys.get_mut(key).expect("found just now").push(tombstone);
         }
         doomed.len() as i64
@@ -192,12 +247,8 @@ impl Model {
     fn txn(&mut self, txn: &TxnRequest) -> Result<Summary, String> {
         let succeeded = txn.compare.iter().all(|compare| self.holds(compare));
         let ops = if succeeded { &txn.success } else { &txn.failure };
-        for op in ops {
-            if let Some(Request::RequestRange(range)) = &op.request
-                && let Err(refusal) = self.range(range, self.revision, self.compact_revision)
-            {
-                return Ok(refused(refusal));
-            }
+        if let Some(refusal) = ops.iter().find_map(|op| self.refusal(op)) {
+            return Ok(refused(refusal));
         }
         let main = self.revision + 1;
         let mut summary = vec![TXN, 0, i64::from(succeeded)];
@@ -205,7 +256,7 @@ impl Model {
         for op in ops {
             match &op.request {
                 Some(Request::RequestPut(put)) => {
-                    self.put(&put.key, &put.value, main);
+                    self.put(put, main);
                     changed = true;
                 }
                 Some(Request::RequestDeleteRange(delete)) => {
@@ -226,6 +277,17 @@ impl Model {
         self.revision += i64::from(changed);
         summary[1] = self.revision;
         Ok(summary)
+    }
+
+    /// Why an operation of a transaction refuses all of it.
+    fn refusal(&self, op: &RequestOp) -> Option<Refusal> {
+        match &op.request {
+            Some(Request::RequestRange(range)) => {
+                self.range(range, self.revision, self.compact_revision).err()
+            }
+            Some(Request::RequestPut(put)) => (!self.has_lease(put.lease)).then_some(Refusal::LeaseNotFound),
+            _ => None,
+        }
     }
 
     /// A key that is not there has version and revisions 0, and no value that could be equal to anything.
@@ -257,14 +319,14 @@ fn refused(refusal: Refusal) -> Summary {
     vec![REFUSED, 0, refusal as i64]
 }
 
-fn fold_pair(digest: u64, key: &[u8], value: &[u8], numbers: [i64; 3]) -> u64 {
+fn fold_pair(digest: u64, key: &[u8], value: &[u8], numbers: [i64; 4]) -> u64 {
     numbers.iter().fold(fold(fold(digest, key), value), |digest, number| fold_number(digest, *number as u64))
 }
 
 /// A real range in the oracle's words.
 pub(crate) fn digest_of(range: &RangeResponse) -> (i64, u64) {
     let fold = |digest, kv: &api::mvccpb::KeyValue| {
-        fold_pair(digest, &kv.key, &kv.value, [kv.create_revision, kv.mod_revision, kv.version])
+        fold_pair(digest, &kv.key, &kv.value, [kv.create_revision, kv.mod_revision, kv.version, kv.lease])
     };
     (range.count, range.kvs.iter().fold(0, fold))
 }
@@ -291,10 +353,17 @@ pub(crate) fn summary_of(outcome: &Outcome) -> Summary {
             }
             summary
         }
-        Ok(Response::Alarm(_) | Response::PublishMember | Response::LeaseRenew) => vec![0],
-        Ok(Response::LeaseGrant(_) | Response::LeaseRevoke(_) | Response::LeaseExpire(_)) => vec![0],
+        Ok(Response::LeaseGrant(grant)) => vec![GRANT, revision(&grant.header), grant.id, grant.ttl],
+        Ok(Response::LeaseRevoke(revoke)) => vec![REVOKE, revision(&revoke.header)],
+        Ok(Response::LeaseExpire(count)) => vec![EXPIRE, *count as i64],
+        Ok(Response::LeaseRenew) => vec![RENEW, 0],
+        Ok(Response::Alarm(_) | Response::PublishMember) => vec![0],
         Err(api::Error::Compacted) => refused(Refusal::Compacted),
         Err(api::Error::FutureRev) => refused(Refusal::Future),
+        Err(api::Error::LeaseNotFound) => refused(Refusal::LeaseNotFound),
+        Err(api::Error::LeaseExist) => refused(Refusal::LeaseExists),
+        Err(api::Error::LeaseTTLTooLarge) => refused(Refusal::TtlTooLarge),
+        Err(api::Error::LeaderChanged) => refused(Refusal::LeaderChanged),
         Err(_) => vec![REFUSED, 0, 0],
     }
 }
@@ -311,7 +380,10 @@ pub(crate) fn is_change(summary: &[i64]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use api::etcdserverpb::{CompactionRequest, DeleteRangeRequest, PutRequest, RequestOp};
+    use api::etcdserverpb::{
+        CompactionRequest, DeleteRangeRequest, LeaseGrantRequest, LeaseRevokeRequest, PutRequest,
+    };
+    use state_machine::command::LeaseRenew;
 
     use super::*;
 
@@ -322,7 +394,7 @@ mod tests {
     fn model() -> Model {
         let mut model = Model::default();
         for (key, value) in [("a", "1"), ("b", "2"), ("a", "3")] {
-            model.apply(&Kind::Put(put(key, value))).expect("a client's command");
+            model.apply(&Kind::Put(put(key, value)), 1).expect("a client's command");
         }
         model
     }
@@ -337,14 +409,18 @@ mod tests {
     fn history_is_kept_and_what_is_compacted_is_refused() {
         let mut model = model();
         let delete = DeleteRangeRequest { key: "a".into(), range_end: "z".into(), prev_kv: false };
-        assert_eq!(model.apply(&Kind::DeleteRange(delete.clone())), Ok(vec![DELETE, 5, 2]));
-        assert_eq!(model.apply(&Kind::DeleteRange(delete)), Ok(vec![DELETE, 5, 0]), "nothing is no revision");
+        assert_eq!(model.apply(&Kind::DeleteRange(delete.clone()), 1), Ok(vec![DELETE, 5, 2]));
+        assert_eq!(
+            model.apply(&Kind::DeleteRange(delete), 1),
+            Ok(vec![DELETE, 5, 0]),
+            "nothing is no revision"
+        );
         let counts = [1, 2, 3, 4, 5, 6].map(|at| count(&model, "a", "z", at));
         assert_eq!(counts, [Ok(0), Ok(1), Ok(2), Ok(2), Ok(0), Err(Refusal::Future)]);
         let compact = |revision| Kind::Compact(CompactionRequest { revision, physical: false });
-        assert_eq!(model.apply(&compact(3)), Ok(vec![COMPACT, 5]));
-        assert_eq!(model.apply(&compact(3)), Ok(refused(Refusal::Compacted)));
-        assert_eq!(model.apply(&compact(6)), Ok(refused(Refusal::Future)));
+        assert_eq!(model.apply(&compact(3), 1), Ok(vec![COMPACT, 5]));
+        assert_eq!(model.apply(&compact(3), 1), Ok(refused(Refusal::Compacted)));
+        assert_eq!(model.apply(&compact(6), 1), Ok(refused(Refusal::Future)));
         assert_eq!([2, 3].map(|at| count(&model, "a", "z", at)), [Err(Refusal::Compacted), Ok(2)]);
     }
 
@@ -362,10 +438,31 @@ mod tests {
         let success = vec![op(Request::RequestPut(put("c", "4"))), op(Request::RequestRange(range.clone()))];
         let txn =
             TxnRequest { compare: vec![compare], success, failure: vec![op(Request::RequestRange(range))] };
-        let first = model.apply(&Kind::Txn(txn.clone())).expect("a client's command");
+        let first = model.apply(&Kind::Txn(txn.clone()), 1).expect("a client's command");
         assert_eq!(first[..4], [TXN, 5, 1, 3]);
-        model.apply(&Kind::Put(put("a", "5"))).expect("a client's command");
-        let second = model.apply(&Kind::Txn(txn)).expect("a client's command");
+        model.apply(&Kind::Put(put("a", "5")), 1).expect("a client's command");
+        let second = model.apply(&Kind::Txn(txn), 1).expect("a client's command");
         assert_eq!(second[..4], [TXN, 6, 0, 3], "the other branch changes nothing");
+    }
+
+    #[test]
+    fn the_keys_of_a_lease_go_at_one_revision() {
+        let mut model = model();
+        let grant = |id| Kind::LeaseGrant(LeaseGrantRequest { id, ttl: 5 });
+        assert_eq!(model.apply(&grant(7), 1), Ok(vec![GRANT, 4, 7, 5]));
+        let leased = |key, lease| Kind::Put(PutRequest { lease, ..put(key, "x") });
+        assert_eq!(model.apply(&leased("a", 8), 1), Ok(refused(Refusal::LeaseNotFound)));
+        for key in ["a", "b", "c"] {
+            model.apply(&leased(key, 7), 1).expect("a client's command");
+        }
+        model.apply(&leased("b", 0), 1).expect("a client's command");
+        assert_eq!(model.keys_of_lease(7, model.revision), ["a", "c"]);
+        assert_eq!(model.keys_of_lease(7, model.revision - 1), ["a", "b", "c"]);
+        let stale = Kind::LeaseRenew(LeaseRenew { term: 1, now: 5, ids: vec![7] });
+        assert_eq!(model.apply(&stale, 2), Ok(refused(Refusal::LeaderChanged)));
+        let revoke = Kind::LeaseRevoke(LeaseRevokeRequest { id: 7 });
+        assert_eq!(model.apply(&revoke, 1), Ok(vec![REVOKE, 9]));
+        assert_eq!(model.changes(9, 9).len(), 2);
+        assert_eq!(model.apply(&revoke, 1), Ok(refused(Refusal::LeaseNotFound)));
     }
 }

@@ -133,13 +133,13 @@ impl Watcher {
             Some(pair) => key_value(&change.key, pair),
             None => KeyValue { key: change.key.clone(), mod_revision: change.main, ..KeyValue::default() },
         };
-        let found = KeyValue { lease: 0, ..event.kv.clone().unwrap_or_default() };
+        let found = event.kv.clone().unwrap_or_default();
         if event.r#type() != kind || found != kv {
             return Err(format!("{event:?} instead of {change:?}"));
         }
         let previous = change.previous.as_ref().filter(|_| self.interest.previous);
         let previous = previous.map(|pair| key_value(&change.key, pair));
-        let found = event.prev_kv.clone().map(|kv| KeyValue { lease: 0, ..kv });
+        let found = event.prev_kv.clone();
         let may_lack = change.main - 1 < view.compact_revision;
         if found != previous && !(found.is_none() && may_lack) {
             return Err(format!("{event:?} has another previous pair than {change:?}"));
@@ -155,6 +155,6 @@ fn key_value(key: &Bytes, pair: &Pair) -> KeyValue {
         create_revision: pair.create,
         mod_revision: pair.main,
         version: pair.version,
-        lease: 0,
+        lease: pair.lease,
     }
 }

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use api::etcdserverpb::RangeRequest;
 use bytes::Bytes;
 use mvcc::Store;
-use state_machine::{Failure, Outcome, command};
+use state_machine::{Failure, Outcome, Remaining, command};
 
-use super::draw::{Ask, Draw};
+use super::ask::{Ask, LeaseQuestion};
+use super::draw::Draw;
 use crate::chance::{Chance, fold};
 use crate::count::{Count, Report};
 use crate::oracle::{Breach, Truth};
@@ -25,6 +26,8 @@ pub(crate) type RequestId = u64;
 enum Kinds {
     Write { digest: u64, count: Count },
     Read(RangeRequest),
+    Lease(LeaseQuestion),
+    KeysOfLease(i64),
 }
 
 struct Request {
@@ -42,33 +45,54 @@ pub(crate) enum Handed {
     Read,
     /// To be read at once.
     Serializable(RangeRequest),
+    /// For the leader.
+    Lease(LeaseQuestion),
 }
+
+/// Who asks whom.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker {
+    pub client: u64,
+    pub member: u64,
+    /// Asks for leases only.
+    pub leases: bool,
+}
+
+/// Ids of leases that are remembered.
+const GRANTED_MAX: usize = 4;
 
 #[derive(Default)]
 pub(crate) struct Clients {
     next: RequestId,
     open: BTreeMap<RequestId, Request>,
     newest_told: i64,
+    /// Leases whose ids were chosen by members, newest last.
+    granted: Vec<i64>,
 }
 
 impl Clients {
-    /// A new request of `client` to `member`.
+    /// A new request.
     pub fn ask(
         &mut self,
-        client: u64,
-        member: u64,
+        asker: Asker,
         asked: u64,
         temper: &Temper,
         chance: &mut Chance,
     ) -> (RequestId, Handed) {
         self.next += 1;
         let id = self.next;
-        let ask = Draw { temper, chance, id, newest: self.newest_told }.ask();
+        let draw = Draw { temper, chance, id, newest: self.newest_told };
+        let ask = if asker.leases { draw.ask_of_leases(&self.granted) } else { draw.ask() };
         let (kind, handed) = match ask {
             Ask::Write(kind) => {
                 let count = match kind {
                     command::Kind::Put(_) => Count::Puts,
                     command::Kind::DeleteRange(_) => Count::Deletes,
+                    command::Kind::LeaseGrant(grant) => {
+                        self.remember(grant.id);
+                        Count::Grants
+                    }
+                    command::Kind::LeaseRevoke(_) => Count::Revokes,
                     _ => Count::Txns,
                 };
                 let bytes = numbered(command::encode(kind), id);
@@ -76,9 +100,19 @@ impl Clients {
             }
             Ask::Read(range) => (Kinds::Read(range), Handed::Read),
             Ask::Serializable(range) => return (id, Handed::Serializable(range)),
+            Ask::Lease(question) => (Kinds::Lease(question.clone()), Handed::Lease(question)),
+            Ask::KeysOfLease(lease) => (Kinds::KeysOfLease(lease), Handed::Read),
         };
+        let Asker { client, member, .. } = asker;
         self.open.insert(id, Request { client, member, asked, kind, floor: self.newest_told });
         (id, handed)
+    }
+
+    fn remember(&mut self, lease: i64) {
+        self.granted.push(lease);
+        if self.granted.len() > GRANTED_MAX {
+            self.granted.remove(0);
+        }
     }
 
     /// When an open request was asked.
@@ -124,16 +158,50 @@ impl Clients {
         report: &mut Report,
     ) -> Result<u64, Breach> {
         let request = self.open.remove(&id).ok_or("a read was answered twice")?;
-        let Kinds::Read(range) = &request.kind else { return Err("a write was answered as a read".into()) };
-        let revision = check_range(range, store, truth)?;
+        let (revision, count) = match &request.kind {
+            Kinds::Read(range) => {
+                let count = if range.revision == 0 { Count::Reads } else { Count::OldReads };
+                (check_range(range, store, truth)?, count)
+            }
+            Kinds::KeysOfLease(lease) => (check_keys_of_lease(*lease, store, truth)?, Count::KeysOfLeases),
+            Kinds::Write { .. } | Kinds::Lease(_) => return Err("a write was answered as a read".into()),
+        };
         if revision < request.floor {
             return Err(
                 format!("a stale read: revision {revision}, but {} was known before", request.floor).into()
             );
         }
         self.newest_told = self.newest_told.max(revision);
-        report.add(if range.revision == 0 { Count::Reads } else { Count::OldReads }, 1);
+        report.add(count, 1);
         Ok(request.client)
+    }
+
+    /// The leader answered a question. Returns the client, unless the request ended before.
+    pub fn lease_answered(
+        &mut self,
+        id: RequestId,
+        answers: &[Remaining],
+        truth: &mut Truth,
+        report: &mut Report,
+    ) -> Result<Option<u64>, Breach> {
+        let Some(request) = self.open.remove(&id) else { return Ok(None) };
+        let Kinds::Lease(question) = request.kind else {
+            return Err("another request was answered as one about leases".into());
+        };
+        match question {
+            LeaseQuestion::Renew(ids) => {
+                for (lease, answer) in ids.iter().zip(answers) {
+                    truth.times.renewed(*lease, request.asked, answer.ttl)?;
+                    let is_there = answer.ttl > 0;
+                    report.add(if is_there { Count::Renewals } else { Count::RenewalsRefused }, 1);
+                }
+            }
+            LeaseQuestion::Remaining(lease) => {
+                truth.times.remains(lease, request.asked, answers[0])?;
+                report.add(Count::RemainingTimes, 1);
+            }
+        }
+        Ok(Some(request.client))
     }
 
     /// A request ended without an answer. Returns the client, unless it ended before.
@@ -152,7 +220,7 @@ const NUMBER_FIELD: u64 = 1000;
 
 /// The command with the number of its request appended: two requests never have the same bytes, and the oracle notices a
 /// command that is committed twice.
-fn numbered(command: Bytes, id: RequestId) -> Bytes {
+pub(crate) fn numbered(command: Bytes, id: RequestId) -> Bytes {
     let mut bytes = command.to_vec();
     for mut number in [NUMBER_FIELD << 3, id] {
         while number >= 0x80 {
@@ -184,6 +252,18 @@ pub(crate) fn check_range(range: &RangeRequest, store: &Store, truth: &Truth) ->
         return Err(
             format!("{range:?} gave {found:?} at revision {revision}, the oracle {foretold:?}").into()
         );
+    }
+    Ok(revision)
+}
+
+/// Holds the keys of a lease against the oracle at the store's revision, which is returned.
+fn check_keys_of_lease(lease: i64, store: &Store, truth: &Truth) -> Result<i64, Breach> {
+    let revision = store.revision();
+    let found =
+        store.keys_of_lease(lease, &()).map_err(|error| format!("the keys of lease {lease}: {error}"))?;
+    let foretold = truth.model.keys_of_lease(lease, revision);
+    if found != foretold {
+        return Err(format!("lease {lease} has {found:?} at {revision}, in the oracle {foretold:?}").into());
     }
     Ok(revision)
 }

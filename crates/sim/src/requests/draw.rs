@@ -11,17 +11,9 @@ use api::etcdserverpb::{
 use bytes::Bytes;
 use state_machine::command::Kind;
 
+use super::ask::Ask;
 use crate::chance::{Chance, mix};
 use crate::plan::Temper;
-
-/// What a member is asked for.
-pub(crate) enum Ask {
-    Write(Kind),
-    /// Waits for a read point.
-    Read(RangeRequest),
-    /// Answered from the member's store at once.
-    Serializable(RangeRequest),
-}
 
 /// Draws requests from chance. `id` makes values unique; `newest` is the newest revision that any client was told of.
 pub(crate) struct Draw<'a> {
@@ -47,7 +39,7 @@ impl Draw<'_> {
         key(self.chance.within(0, self.temper.keys))
     }
 
-    fn put(&mut self) -> PutRequest {
+    pub(super) fn put(&mut self) -> PutRequest {
         // Sizes differ, so that groups, segments, batches and blocks do as well.
         let size = self.chance.within(8, self.temper.value_bytes_max) as usize;
         PutRequest { key: self.key(), value: value(self.id, size), ..PutRequest::default() }
@@ -135,7 +127,7 @@ pub(super) fn neighbours(keys: u64, chance: &mut Chance) -> (Bytes, Bytes) {
     (key(from), key(from + chance.within(1, 4)))
 }
 
-fn key(number: u64) -> Bytes {
+pub(super) fn key(number: u64) -> Bytes {
     Bytes::from(format!("key{number:02}"))
 }
 

@@ -1,9 +1,13 @@
 //! Requests of clients, and what came of them.
 
+mod ask; // kinds of requests
 mod draw; // what is asked for
+mod leases; // what is asked for of leases
 
 mod clients; // what came of what was asked for
 mod watches; // clients that watch
 
-pub(crate) use clients::{Clients, Handed, RequestId, check_range};
+pub(crate) use ask::LeaseQuestion;
+pub(crate) use clients::{Asker, Clients, Handed, RequestId, check_range, numbered};
+
 pub(crate) use watches::WatchClient;

@@ -165,6 +165,7 @@ impl World {
         for request in self.clients.open_at(id) {
             self.gone(request);
         }
+        self.lease_tasks.forget(id);
         let down = if self.phase == Phase::Faults { 5 * SECOND } else { SECOND / 2 };
         let down = self.chances.members.within(10 * MILLISECOND, down);
         self.after(down, Happening::Restart { to: id });

@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use raft_node::{PeerState, SnapshotOutcome};
 
+use crate::member::LeaseEvent;
+
 #[derive(Debug)]
 pub(super) enum Happening {
     Tick {
@@ -96,6 +98,11 @@ pub(super) enum Happening {
     /// A watch client acts.
     Watch {
         client: u64,
+    },
+    /// Something about leases.
+    Lease {
+        to: u64,
+        event: LeaseEvent,
     },
     Crash {
         to: u64,

@@ -15,8 +15,10 @@
 mod happening; // what can happen, and when
 mod state; // everything there is in a story
 
+mod clients; // requests of clients
 mod faults; // what goes wrong
 mod inquiries; // of members whose log is empty
+mod leases; // the leaders' turns, and questions of clients
 mod steps; // what happens to a member
 mod streams; // snapshots on their way
 mod verdict; // how a story must end

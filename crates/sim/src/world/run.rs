@@ -28,6 +28,7 @@ fn play(plan: Plan, trace: Option<Trace>) -> Result<Report, Breach> {
             break;
         }
         world.now = next.at;
+        world.truth.get().times.now = next.at;
         world.note(&next.what);
         world.guarded(|world| world.happen(next.what))?;
     }

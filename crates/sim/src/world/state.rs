@@ -9,7 +9,7 @@ use mvcc::Export;
 use super::happening::{Absence, Happening, Phase, Planned};
 use crate::chance::{Chance, fold, fold_number};
 use crate::count::{Count, Report};
-use crate::member::{SharedTruth, Site};
+use crate::member::{BootClock, LeaseTasks, SharedTruth, Site};
 use crate::network::Network;
 use crate::oracle::Elections;
 use crate::plan::{Bent, CALM, MILLISECOND, Plan, REDUCED, SECOND, Temper, vices};
@@ -17,6 +17,8 @@ use crate::requests::{Clients, WatchClient};
 
 /// Fewer than clients that write: each has several watchers.
 const WATCH_CLIENTS: u64 = 3;
+/// Clients that ask for leases only. Their numbers follow those of the other clients.
+const LEASE_CLIENTS: u64 = 2;
 
 /// Random numbers for what is always going on; each fault has its own stream, see [`Bent`].
 pub(super) struct Chances {
@@ -26,6 +28,7 @@ pub(super) struct Chances {
     pub streams: Chance,
     pub inquiries: Chance,
     pub watches: Chance,
+    pub leases: Chance,
 }
 
 /// A snapshot on its way.
@@ -57,6 +60,9 @@ pub(super) struct World {
     pub streams_begun: u64,
     pub clients: Clients,
     pub watches: Vec<WatchClient>,
+    pub lease_tasks: LeaseTasks,
+    /// The boot clocks of the members' machines, in the order of their ids.
+    pub boot_clocks: Vec<BootClock>,
     pub truth: SharedTruth,
     pub elections: Elections,
     pub report: Report,
@@ -74,7 +80,9 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(plan: Plan, trace: Option<Trace>) -> World {
         let temper = Temper::new(plan.seed, plan.members);
-        let stream = |name| Chance::stream(plan.seed, name);
+        let stream = |name: &str| Chance::stream(plan.seed, name);
+        let boot_clock = |id| BootClock::new(&mut stream(&format!("boot clock {id}")));
+        let boot_clocks = (1..=plan.members).map(boot_clock).collect();
         let healed = plan.seconds * SECOND + if temper.reduced { REDUCED } else { 0 };
         let mut world = World {
             plan,
@@ -88,6 +96,7 @@ impl World {
                 streams: stream("streams"),
                 inquiries: stream("inquiries"),
                 watches: stream("watches"),
+                leases: stream("leases"),
             },
             vices: vices(plan.seed),
             sites: (1..=plan.members).map(|id| Site::new(id, plan.flaw, &temper)).collect(),
@@ -97,6 +106,8 @@ impl World {
             streams_begun: 0,
             clients: Clients::default(),
             watches: (0..WATCH_CLIENTS).map(|_| WatchClient::default()).collect(),
+            lease_tasks: LeaseTasks::default(),
+            boot_clocks,
             truth: SharedTruth::default(),
             elections: Elections::default(),
             report: Report::new(plan.seed),
@@ -109,7 +120,7 @@ impl World {
         };
         world.report.stories = 1;
         world.report.simulated_seconds = world.end / SECOND;
-        for client in 0..plan.clients {
+        for client in 0..plan.clients + LEASE_CLIENTS {
             world.after(client * MILLISECOND, Happening::Client { client, member: 0 });
         }
         for client in 0..WATCH_CLIENTS {
@@ -209,6 +220,7 @@ impl World {
             Happening::Answered { to, .. } => (20, *to),
             Happening::Hub { to, .. } => (22, *to),
             Happening::Watch { client } => (23, *client),
+            Happening::Lease { to, .. } => (24, *to),
             Happening::Reduce => (16, 0),
             Happening::Heal => (11, 0),
         };

@@ -1,21 +1,19 @@
 //! What happens to a member, one step at a time, and what must hold after each.
 
 use bytes::Bytes;
-use raft_node::{Event, Outbound, Released, apply_brief_first};
+use raft_node::{Event, Outbound, Released, Role, apply_brief_first};
 
 use super::happening::{Absence, Happening, Phase};
 use super::state::World;
 use crate::count::Count;
-use crate::member::{Job, LocalDone, LocalTurn, Site, Trouble};
+use crate::member::{End, Job, LocalDone, LocalTurn, Site, Trouble, is_task};
 use crate::network::Fate;
 use crate::oracle::{goes_on, logs_match};
-use crate::plan::{Flaw, MILLISECOND, SECOND};
-use crate::requests::{Handed, RequestId, check_range};
+use crate::plan::MILLISECOND;
+use crate::requests::RequestId;
 
 const TICK: u64 = 100 * MILLISECOND;
 
-/// Before the end clients stop, and all members must catch up.
-const QUIET: u64 = 6 * SECOND;
 /// What a driver takes at most in one turn, independent of its clock.
 const TICKS_PER_TURN: u64 = 2;
 /// How often, of a thousand, the log thread is interrupted between two things that a sync released.
@@ -67,6 +65,7 @@ impl World {
             Happening::Answered { to, boot, peer, answer } => self.answered(to, boot, peer, answer),
             Happening::Hub { to, boot } => self.hub(to, boot),
             Happening::Watch { client } => self.watch(client),
+            Happening::Lease { to, event } => self.lease_event(to, event),
             Happening::Client { client, member } => self.client(client, member),
             Happening::Restart { to } if self.see(to).up.is_none() && !self.stays_down(to) => self.boot(to),
             Happening::Restart { .. } => Ok(()),
@@ -107,7 +106,8 @@ impl World {
         let now = self.now;
         let site = &mut self.sites[id as usize - 1];
         site.fill_disks(now);
-        let counts = match site.boot(members, &truth, &mut self.chances.members) {
+        let clock = (self.boot_clocks[id as usize - 1], now);
+        let counts = match site.boot(members, &truth, &mut self.chances.members, clock) {
             Err(Trouble::Disk(id)) => {
                 self.count(Count::FailedStarts);
                 return Err(Trouble::Disk(id));
@@ -246,6 +246,7 @@ impl World {
         if installs(self) != before.1 {
             self.count(Count::Installs);
         }
+        self.note_lease_clock(to);
         self.answer(to, done)?;
         self.site(to).handle(Event::Applied { index })?;
         self.turn(to)
@@ -281,6 +282,10 @@ impl World {
         let truth = truth.get();
         let position = done.entry.unwrap_or_default();
         for (request, outcome) in done.answered {
+            if is_task(request) {
+                self.plan_lease_step(request, End::Applied(outcome));
+                continue;
+            }
             self.check_prompt(request)?;
             let client =
                 self.clients.write_answered(request, &outcome, position.index, &truth, &mut self.report)?;
@@ -292,7 +297,11 @@ impl World {
         done.readable.into_iter().try_for_each(|request| self.read(member, request))
     }
 
-    fn read(&mut self, member: u64, request: RequestId) -> Result<(), Trouble> {
+    pub fn read(&mut self, member: u64, request: RequestId) -> Result<(), Trouble> {
+        if is_task(request) {
+            self.plan_lease_step(request, End::Readable);
+            return Ok(());
+        }
         self.check_prompt(request)?;
         let store = self.see(member).up.as_ref().expect("only a running member is read").store.clone();
         let truth = self.truth.clone();
@@ -348,6 +357,9 @@ impl World {
             }
             self.count(Count::Elections);
             self.tell(|| format!("member {id} leads: {gauges:?}"));
+        }
+        if gauges.role == Role::Leader {
+            self.plan_lease_turns(id, gauges.term);
         }
         Ok(())
     }
@@ -408,6 +420,7 @@ impl World {
                 self.site(id).wiped = false;
                 self.count(Count::BriefEntries);
             }
+            self.note_lease_clock(id);
             self.answer(id, done)?;
             Ok(None)
         })
@@ -433,63 +446,6 @@ impl World {
                     }
                 }
             }
-        }
-    }
-
-    /// Some clients know who leads, or led: a member that believes to lead is asked more than others.
-    fn choose_member(&mut self) -> u64 {
-        let present: Vec<u64> = self.ids().filter(|id| !self.absent.contains_key(id)).collect();
-        let leaders: Vec<u64> = present.iter().copied().filter(|id| self.see(*id).leads()).collect();
-        if !leaders.is_empty() && self.chances.clients.per_mille(300) {
-            return *self.chances.clients.pick(&leaders);
-        }
-        *self.chances.clients.pick(&present)
-    }
-
-    fn client(&mut self, client: u64, member: u64) -> Result<(), Trouble> {
-        if self.now + QUIET > self.end {
-            return Ok(()); // The end is near: clients stop.
-        }
-        let member = if member == 0 { self.choose_member() } else { member };
-        if let Some(left) = self.pause_left(member) {
-            // The request waits in a socket, as messages of peers do.
-            let jitter = self.chances.clients.within(0, 3 * MILLISECOND);
-            self.after(left + jitter, Happening::Client { client, member });
-            return Ok(());
-        }
-        if self.see(member).up.is_none() {
-            self.rest(client);
-            return Ok(());
-        }
-        let (request, handed) =
-            self.clients.ask(client, member, self.now, &self.temper, &mut self.chances.clients);
-        if let (Handed::Read, Flaw::ReadsAskNobody) = (&handed, self.plan.flaw) {
-            return self.read(member, request);
-        }
-        let up = self.site(member).up.as_mut().expect("looked at just now");
-        match handed {
-            Handed::Propose(command) => up.node.offer(command, request),
-            Handed::Read => up.node.ask(request),
-            Handed::Serializable(range) => {
-                let store = up.store.clone();
-                check_range(&range, &store, &self.truth.get())?;
-                self.report.add(Count::SerializableReads, 1);
-                self.rest(client);
-                return Ok(());
-            }
-        }
-        self.turn(member)
-    }
-
-    fn rest(&mut self, client: u64) {
-        let delay = self.chances.clients.within(MILLISECOND, self.temper.think_max);
-        self.after(delay, Happening::Client { client, member: 0 });
-    }
-
-    pub fn gone(&mut self, request: RequestId) {
-        if let Some(client) = self.clients.gone(request) {
-            self.report.add(Count::Unanswered, 1);
-            self.rest(client);
         }
     }
 }

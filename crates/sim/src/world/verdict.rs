@@ -61,6 +61,7 @@ impl World {
     pub fn finish(mut self) -> Result<Report, Breach> {
         self.check_served()?;
         self.check_watched()?;
+        self.check_leases()?;
         let truth = self.truth.clone();
         let mut truth = truth.get();
         let last = truth.last().index;

@@ -11,6 +11,7 @@ pub struct Kept {
     pub create: i64,
     pub modified: i64,
     pub version: i64,
+    pub lease: i64,
 }
 
 type State = BTreeMap<String, Kept>;
@@ -19,18 +20,22 @@ type State = BTreeMap<String, Kept>;
 pub struct Model {
     states: Vec<State>,
     compacted: i64,
+    /// TTL and deadline.
+    leases: BTreeMap<i64, (i64, Option<i64>)>,
+    clock: i64,
 }
 
 /// One change inside a revision.
 #[derive(Clone, Debug)]
 pub enum Change {
-    Put(String, String),
+    /// Key, value, and lease; 0 is none.
+    Put(String, String, i64),
     Delete(String, String),
 }
 
 impl Model {
     pub fn new() -> Self {
-        Model { states: vec![State::new()], compacted: -1 }
+        Model { states: vec![State::new()], compacted: -1, leases: BTreeMap::new(), clock: 0 }
     }
 
     pub fn revision(&self) -> i64 {
@@ -48,11 +53,11 @@ impl Model {
         let mut changed = false;
         for change in changes {
             match change {
-                Change::Put(key, value) => {
+                Change::Put(key, value, lease) => {
                     let (create, version) =
                         state.get(key).map_or((revision, 0), |kept| (kept.create, kept.version));
-                    let kept =
-                        Kept { value: value.clone(), create, modified: revision, version: version + 1 };
+                    let (value, version, lease) = (value.clone(), version + 1, *lease);
+                    let kept = Kept { value, create, modified: revision, version, lease };
                     state.insert(key.clone(), kept);
                     changed = true;
                 }
@@ -68,6 +73,61 @@ impl Model {
         if changed {
             self.states.push(state);
         }
+    }
+
+    /// Whether all leases of these changes exist.
+    pub fn permits(&self, changes: &[Change]) -> bool {
+        changes.iter().all(|change| match change {
+            Change::Put(_, _, lease) => *lease == 0 || self.leases.contains_key(lease),
+            Change::Delete(..) => true,
+        })
+    }
+
+    /// Ids, TTLs and deadlines.
+    pub fn leases(&self) -> Vec<(i64, i64, Option<i64>)> {
+        self.leases.iter().map(|(id, (ttl, deadline))| (*id, *ttl, *deadline)).collect()
+    }
+
+    pub fn keys_of(&self, lease: i64) -> Vec<String> {
+        let keys = self.newest().iter().filter(|(_, kept)| kept.lease == lease);
+        keys.map(|(key, _)| key.clone()).collect()
+    }
+
+    pub fn grant(&mut self, id: i64, ttl: i64) -> bool {
+        let accepted = id != 0 && !self.leases.contains_key(&id);
+        if accepted {
+            self.leases.insert(id, (ttl.max(1), None));
+        }
+        accepted
+    }
+
+    /// Ends a lease and deletes its keys as one revision.
+    pub fn revoke(&mut self, id: i64) -> bool {
+        let existed = self.leases.remove(&id).is_some();
+        if existed {
+            let keys = self.keys_of(id);
+            self.change(&keys.into_iter().map(|key| Change::Delete(key, String::new())).collect::<Vec<_>>());
+        }
+        existed
+    }
+
+    pub fn renew(&mut self, now: i64, ids: &[i64]) {
+        self.clock = self.clock.max(now);
+        for id in ids {
+            if let Some((ttl, deadline)) = self.leases.get_mut(id) {
+                *deadline = Some(deadline.unwrap_or(0).max(self.clock + *ttl * 1000));
+            }
+        }
+    }
+
+    /// Revokes those whose deadline is half a second ago, and returns how many those are.
+    pub fn expire(&mut self, now: i64, ids: &[i64]) -> usize {
+        let over = |(_, (_, deadline)): &(&i64, &(i64, Option<i64>))| {
+            deadline.is_some_and(|deadline| deadline + 500 <= now)
+        };
+        let over: Vec<i64> = self.leases.iter().filter(over).map(|(id, _)| *id).collect();
+        let named: Vec<i64> = over.into_iter().filter(|id| ids.contains(id)).collect();
+        named.iter().filter(|id| self.revoke(**id)).count()
     }
 
     pub fn compact(&mut self, revision: i64) -> bool {
@@ -120,7 +180,10 @@ impl Model {
             .iter()
             .map(|(key, it)| {
                 let value = if request.keys_only { "" } else { &it.value };
-                format!("{key}={value}@{}.{}.{}", it.create, it.modified, it.version)
+                // Keys are answered from the index, which has no leases. etcd sends them.
+                let lease =
+                    if it.lease == 0 || request.keys_only { String::new() } else { format!("+{}", it.lease) };
+                format!("{key}={value}@{}.{}.{}{lease}", it.create, it.modified, it.version)
             })
             .collect();
         format!("[{}] of {count}{more} r{now}", kvs.join(" "))

@@ -1,18 +1,20 @@
-//! Random histories compared with the naive model: puts, deletes, transactions, compactions, ranges.
+//! Random histories compared with the naive model: puts, deletes, transactions, compactions, ranges, leases.
 
 use proptest::prelude::*;
 
 use api::etcdserverpb::compare::TargetUnion;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{
-    CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
+    CompactionRequest, Compare, DeleteRangeRequest, LeaseGrantRequest, LeaseRevokeRequest, PutRequest,
+    RangeRequest, RequestOp, TxnRequest,
 };
 use bytes::Bytes;
 
 use super::World;
 use super::model::{Change, Model};
 use super::world::show_range;
-use crate::command::Kind;
+use crate::Response;
+use crate::command::{Kind, LeaseExpire, LeaseRenew};
 
 #[derive(Clone, Debug)]
 enum Action {
@@ -27,6 +29,18 @@ enum Action {
     },
     Compact(i64),
     Range(RangeRequest),
+    Lease(LeaseAction),
+}
+
+/// The clock is a number of seconds.
+#[derive(Clone, Debug)]
+enum LeaseAction {
+    Grant(i64, i64),
+    Revoke(i64),
+    Renew(i64, Vec<i64>),
+    Expire(i64, Vec<i64>),
+    /// A command of the leader of another term.
+    RenewLate(i64, Vec<i64>),
 }
 
 /// Few keys, so that operations meet on them.
@@ -38,9 +52,26 @@ fn end() -> impl Strategy<Value = String> {
     prop_oneof![3 => Just(String::new()), 3 => key(), 1 => Just("\0".to_owned())]
 }
 
+/// Few leases, so that their keys and their ends meet. 0 is none.
+fn lease() -> impl Strategy<Value = i64> {
+    0..4i64
+}
+
+fn lease_action() -> impl Strategy<Value = LeaseAction> {
+    let ids = || prop::collection::vec(lease(), 0..4);
+    prop_oneof![
+        3 => (lease(), 0..5i64).prop_map(|(id, ttl)| LeaseAction::Grant(id, ttl)),
+        1 => lease().prop_map(LeaseAction::Revoke),
+        2 => (0..20i64, ids()).prop_map(|(now, ids)| LeaseAction::Renew(now, ids)),
+        2 => (0..20i64, ids()).prop_map(|(now, ids)| LeaseAction::Expire(now, ids)),
+        1 => (0..20i64, ids()).prop_map(|(now, ids)| LeaseAction::RenewLate(now, ids)),
+    ]
+}
+
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        3 => (key(), "[x-z]{0,3}").prop_map(|(key, value)| Change::Put(key, value)),
+        3 => (key(), "[x-z]{0,3}").prop_map(|(key, value)| Change::Put(key, value, 0)),
+        2 => (key(), "[x-z]{0,3}", lease()).prop_map(|(key, value, id)| Change::Put(key, value, id)),
         1 => (key(), end()).prop_map(|(key, end)| Change::Delete(key, end)),
     ]
 }
@@ -80,6 +111,7 @@ fn action() -> impl Strategy<Value = Action> {
         ),
         1 => (0..30i64).prop_map(Action::Compact),
         6 => range().prop_map(Action::Range),
+        5 => lease_action().prop_map(Action::Lease),
     ]
 }
 
@@ -96,9 +128,12 @@ fn ops(changes: &[Change], nested: bool) -> Vec<RequestOp> {
 
 fn request(change: &Change) -> Request {
     match change.clone() {
-        Change::Put(key, value) => {
-            Request::RequestPut(PutRequest { key: key.into(), value: value.into(), ..PutRequest::default() })
-        }
+        Change::Put(key, value, lease) => Request::RequestPut(PutRequest {
+            key: key.into(),
+            value: value.into(),
+            lease,
+            ..PutRequest::default()
+        }),
         Change::Delete(key, end) => Request::RequestDeleteRange(DeleteRangeRequest {
             key: key.into(),
             range_end: end.into(),
@@ -118,8 +153,11 @@ fn kind(change: &Change) -> Kind {
 fn step(world: &mut World, model: &mut Model, action: &Action) {
     match action {
         Action::Change(change) => {
-            world.apply(kind(change)).unwrap();
-            model.change(std::slice::from_ref(change));
+            let permitted = model.permits(std::slice::from_ref(change));
+            assert_eq!(world.apply(kind(change)).is_ok(), permitted, "{change:?}");
+            if permitted {
+                model.change(std::slice::from_ref(change));
+            }
         }
         Action::Txn { key, version, success, failure, nested } => {
             let holds = model.newest().get(key).map_or(0, |kept| kept.version) == *version;
@@ -133,8 +171,13 @@ fn step(world: &mut World, model: &mut Model, action: &Action) {
                 success: ops(success, *nested),
                 failure: ops(failure, *nested),
             };
+            let branch = if holds { success } else { failure };
             match world.apply(Kind::Txn(request)) {
-                Ok(_) => model.change(if holds { success } else { failure }),
+                Ok(_) => {
+                    assert!(model.permits(branch), "a lease of {branch:?} does not exist");
+                    model.change(branch);
+                }
+                Err(api::Error::LeaseNotFound) => assert!(!model.permits(branch), "{branch:?}"),
                 Err(error) => assert_eq!(error, api::Error::DuplicateKey, "nothing else is refused here"),
             }
         }
@@ -147,8 +190,47 @@ fn step(world: &mut World, model: &mut Model, action: &Action) {
             let answer = answer.unwrap_or_else(|error| format!("{error:?}"));
             assert_eq!(answer, model.range(request), "{request:?}");
         }
+        Action::Lease(action) => lease_step(world, model, action),
     }
     assert_eq!(world.asked.store().revision(), model.revision(), "{action:?}");
+}
+
+fn lease_step(world: &mut World, model: &mut Model, action: &LeaseAction) {
+    match action.clone() {
+        LeaseAction::Grant(id, ttl) => {
+            let granted = world.apply(Kind::LeaseGrant(LeaseGrantRequest { id, ttl }));
+            assert_eq!(granted.is_ok(), model.grant(id, ttl), "{action:?}");
+        }
+        LeaseAction::Revoke(id) => {
+            let revoked = world.apply(Kind::LeaseRevoke(LeaseRevokeRequest { id }));
+            assert_eq!(revoked.is_ok(), model.revoke(id), "{action:?}");
+        }
+        LeaseAction::Renew(now, ids) => {
+            let renew = LeaseRenew { term: world.at.term, now: now * 1000, ids: ids.clone() };
+            assert_eq!(world.apply(Kind::LeaseRenew(renew)), Ok(Response::LeaseRenew));
+            model.renew(now * 1000, &ids);
+        }
+        LeaseAction::Expire(now, ids) => {
+            let expire = LeaseExpire { term: world.at.term, now: now * 1000, ids: ids.clone() };
+            let count = model.expire(now * 1000, &ids);
+            assert_eq!(
+                world.apply(Kind::LeaseExpire(expire)),
+                Ok(Response::LeaseExpire(count)),
+                "{action:?}"
+            );
+        }
+        LeaseAction::RenewLate(now, ids) => {
+            let renew = LeaseRenew { term: world.at.term + 1, now: now * 1000, ids };
+            assert_eq!(world.apply(Kind::LeaseRenew(renew)), Err(api::Error::LeaderChanged));
+        }
+    }
+    let leases = world.asked.leases().scan(None, usize::MAX);
+    let leases: Vec<_> = leases.into_iter().map(|(id, lease)| (id, lease.ttl, lease.deadline)).collect();
+    assert_eq!(leases, model.leases(), "{action:?}");
+    for id in 1..4 {
+        let keys = world.asked.store().keys_of_lease(id, &()).unwrap();
+        assert_eq!(keys, model.keys_of(id), "keys of {id} after {action:?}");
+    }
 }
 
 proptest! {

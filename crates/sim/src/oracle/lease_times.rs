@@ -1,0 +1,252 @@
+//! The lease promise in true time: how long each lease must exist, and when it must be gone.
+//!
+//! * A lease exists for its TTL from its grant, and from when a renewal was asked for that was acknowledged. A member's
+//!   clock runs up to [`DRIFT`] faster than true time, which shortens this.
+//! * A renewal is acknowledged only if the lease existed after it was asked for, and refused only if the lease did not
+//!   exist or its time was over.
+//! * A deadline moves only because of a renewal that a client asked for: a new leader resets none.
+//! * While the cluster is healthy, a lease is gone [`LATE`] after its TTL and the grace of decision 0040.
+//!
+//! Knows true time only. What the commands carry is judged by `leases`.
+
+use std::collections::BTreeMap;
+
+use state_machine::Remaining;
+
+use super::leases::LeaseChange;
+use crate::plan::{MILLISECOND, SECOND};
+
+/// Parts of a thousand by which the clock of a member runs faster or slower than true time at most.
+pub(crate) const DRIFT: u64 = 20;
+/// Milliseconds are cut when a clock is read.
+const CUT: u64 = 3 * MILLISECOND;
+/// The grace of decision 0040.
+const GRACE: u64 = 500 * MILLISECOND;
+/// A turn of the leader, a bucket of its queue, a retry of a command that was lost, and a commit.
+const LATE: u64 = 1_500 * MILLISECOND;
+/// A record of a granted lease that was lost is repeated within this time, and both may be applied.
+const RECORDED_TWICE: u64 = 15 * SECOND;
+
+/// One lease from its grant to its end. An id may be granted again.
+#[derive(Clone, Debug)]
+struct Life {
+    ttl: i64,
+    granted: u64,
+    /// The newest time from which its TTL was counted again.
+    extended: u64,
+    /// It must not expire before.
+    held_until: u64,
+    ended: Option<u64>,
+    has_expired: bool,
+}
+
+impl Life {
+    /// Whether it existed at some time from `from` to `to`.
+    fn overlaps(&self, from: u64, to: u64) -> bool {
+        self.granted <= to && self.ended.is_none_or(|ended| ended >= from)
+    }
+
+    /// Whether it existed at all times from `from` on.
+    fn covers(&self, from: u64) -> bool {
+        self.granted < from && self.ended.is_none()
+    }
+
+    fn hold(&mut self, from: u64) {
+        let held = self.ttl as u64 * SECOND * 1000 / (1000 + DRIFT);
+        self.held_until = self.held_until.max((from + held).saturating_sub(CUT));
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct LeaseTimes {
+    /// True time.
+    pub now: u64,
+    lives: BTreeMap<i64, Vec<Life>>,
+    /// How many renewals of an id were asked for, and how many moved a deadline.
+    renewals: BTreeMap<i64, (u64, u64)>,
+    pub expired: u64,
+}
+
+impl LeaseTimes {
+    /// A command was applied for the first time on any member.
+    pub fn changed(&mut self, change: LeaseChange) -> Result<(), String> {
+        let now = self.now;
+        match change {
+            LeaseChange::Granted { id, ttl } => {
+                let mut life =
+                    Life { ttl, granted: now, extended: now, held_until: 0, ended: None, has_expired: false };
+                life.hold(now);
+                self.lives.entry(id).or_default().push(life);
+            }
+            LeaseChange::Extended(id) => {
+                let (asked, moved) = self.renewals.entry(id).or_default();
+                *moved += 1;
+                let is_asked = moved <= asked;
+                let life = self.life(id)?;
+                life.extended = now;
+                if !is_asked && now > life.granted + RECORDED_TWICE {
+                    return Err(format!("the deadline of lease {id} moved, and no client renewed it"));
+                }
+            }
+            LeaseChange::Revoked(id) => self.life(id)?.ended = Some(now),
+            LeaseChange::Expired(id) => {
+                self.expired += 1;
+                let life = self.life(id)?;
+                (life.ended, life.has_expired) = (Some(now), true);
+                if now < life.held_until {
+                    let early = (life.held_until - now) / MILLISECOND;
+                    return Err(format!("lease {id} expired {early} ms early: {life:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn life(&mut self, id: i64) -> Result<&mut Life, String> {
+        let newest = self.lives.get_mut(&id).and_then(|lives| lives.last_mut());
+        newest.filter(|life| life.ended.is_none()).ok_or_else(|| format!("lease {id} does not exist"))
+    }
+
+    /// A client asks for a renewal.
+    pub fn asked(&mut self, id: i64) {
+        self.renewals.entry(id).or_default().0 += 1;
+    }
+
+    /// A renewal that was asked for at `asked` is acknowledged with this TTL; 0 means that there is no such lease.
+    pub fn renewed(&mut self, id: i64, asked: u64, ttl: i64) -> Result<(), String> {
+        let now = self.now;
+        let lives = self.lives.entry(id).or_default();
+        if ttl == 0 {
+            return match lives.iter().find(|life| life.covers(asked) && now < life.held_until) {
+                Some(life) => Err(format!("the renewal of lease {id} was refused: {life:?}, now {now}")),
+                None => Ok(()),
+            };
+        }
+        let mut fitting = lives.iter_mut().filter(|life| life.ttl == ttl && life.overlaps(asked, now));
+        let Some(life) = fitting.next() else {
+            return Err(format!("lease {id} was renewed for {ttl} s at {asked}..{now}: {lives:?}"));
+        };
+        if fitting.next().is_some() {
+            return Ok(()); // It is not known which of them was renewed.
+        }
+        life.hold(asked);
+        match life.ended {
+            Some(ended) if life.has_expired && ended < life.held_until => {
+                Err(format!("lease {id} expired at {ended}, though it was renewed at {asked}: {life:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The remaining time of a lease is reported to a client that asked at `asked`.
+    pub fn remains(&self, id: i64, asked: u64, remaining: Remaining) -> Result<(), String> {
+        let now = self.now;
+        let lives = self.lives.get(&id).map_or(&[][..], Vec::as_slice);
+        let wrong =
+            |what: &str| Err(format!("lease {id} {what}: {remaining:?} at {asked}..{now}, {lives:?}"));
+        if remaining.granted_ttl == 0 {
+            let exists = lives.iter().any(|life| life.covers(asked));
+            return if exists || remaining.ttl != -1 { wrong("exists") } else { Ok(()) };
+        }
+        let fits = |life: &&Life| life.ttl == remaining.granted_ttl && life.overlaps(asked, now);
+        let mut fitting = lives.iter().filter(fits);
+        let Some(life) = fitting.next() else { return wrong("does not exist") };
+        if remaining.ttl > life.ttl {
+            return wrong("has more than its TTL");
+        }
+        let left = life.held_until.saturating_sub(now);
+        let said = (remaining.ttl + 1).max(0) as u64 * SECOND + GRACE;
+        if left > said && fitting.next().is_none() { wrong("has more time left") } else { Ok(()) }
+    }
+
+    /// A lease that should be gone in a cluster that is healthy since `healthy`.
+    pub fn overdue(&self, healthy: u64) -> Option<String> {
+        let existing = self.lives.iter().filter_map(|(id, lives)| Some((id, lives.last()?)));
+        let mut existing = existing.filter(|(_, life)| life.ended.is_none());
+        let is_overdue = |life: &Life| {
+            let ttl = life.ttl as u64 * SECOND;
+            life.extended.max(healthy) + ttl * (1000 + DRIFT) / 1000 + GRACE + LATE < self.now
+        };
+        let (id, life) = existing.find(|(_, life)| is_overdue(life))?;
+        Some(format!("lease {id} is not gone at {}: {life:?}", self.now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lease of 2 s, granted at 10 s and renewed as asked for at 11 s.
+    fn renewed() -> LeaseTimes {
+        let mut times = LeaseTimes { now: 10 * SECOND, ..LeaseTimes::default() };
+        times.changed(LeaseChange::Granted { id: 7, ttl: 2 }).unwrap();
+        times.now = 11 * SECOND;
+        times.asked(7);
+        times.changed(LeaseChange::Extended(7)).unwrap();
+        times.renewed(7, 11 * SECOND, 2).unwrap();
+        times
+    }
+
+    #[test]
+    fn an_early_expiry_is_caught() {
+        for (at, is_early) in [(12_900, true), (13_000, false), (19_000, false)] {
+            let mut times = renewed();
+            times.now = at * MILLISECOND;
+            assert_eq!(times.changed(LeaseChange::Expired(7)).is_err(), is_early, "{at}");
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_after_the_expiry_counts_as_well() {
+        let mut times = renewed();
+        times.now = 13 * SECOND;
+        times.changed(LeaseChange::Expired(7)).unwrap();
+        times.now = 14 * SECOND;
+        for (asked, ttl, is_caught) in
+            [(10_500, 2, false), (12_000, 2, true), (13_500, 2, true), (12_000, 0, false)]
+        {
+            assert_eq!(times.renewed(7, asked * MILLISECOND, ttl).is_err(), is_caught, "{asked} {ttl}");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_has_time_is_not_refused() {
+        let mut times = renewed();
+        assert!(times.renewed(7, 10_500 * MILLISECOND, 0).is_err());
+        times.now = 14 * SECOND;
+        assert!(times.renewed(7, 13 * SECOND, 0).is_ok(), "its time is over");
+        assert!(times.renewed(8, 13 * SECOND, 0).is_ok(), "there is none");
+    }
+
+    #[test]
+    fn a_deadline_that_no_client_moved_is_caught() {
+        let mut times = renewed();
+        times.changed(LeaseChange::Extended(7)).unwrap();
+        times.now += RECORDED_TWICE;
+        assert!(times.changed(LeaseChange::Extended(7)).is_err());
+    }
+
+    #[test]
+    fn remaining_times_are_held_against_the_promise() {
+        let times = renewed();
+        for (ttl, granted_ttl, is_caught) in
+            [(2, 2, false), (1, 2, false), (3, 2, true), (-1, 2, true), (1, 3, true), (-1, 0, true)]
+        {
+            let remaining = Remaining { ttl, granted_ttl };
+            assert_eq!(
+                times.remains(7, 10_500 * MILLISECOND, remaining).is_err(),
+                is_caught,
+                "{remaining:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_lease_that_stays_is_caught_in_a_healthy_cluster() {
+        for (now, healthy, is_caught) in [(14_000, 0, false), (15_200, 0, true), (15_200, 12_000, false)] {
+            let mut times = renewed();
+            times.now = now * MILLISECOND;
+            assert_eq!(times.overdue(healthy * MILLISECOND).is_some(), is_caught, "{now} {healthy}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Leases in the oracle: what the commands make of them, by the lease clock that the commands carry.
+//!
+//! Shares no code with `state-machine`.
+
+use std::collections::BTreeMap;
+
+use super::refusal::Refusal;
+use crate::chance::fold_number;
+
+/// etcd's longest TTL.
+const TTL_MAX: i64 = 9_000_000_000;
+/// A lease expires so long after its deadline, in milliseconds (docs/decisions/0040).
+const GRACE: i64 = 500;
+
+/// What a command did to a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaseChange {
+    Granted {
+        id: i64,
+        ttl: i64,
+    },
+    /// A lease that had a deadline has a later one.
+    Extended(i64),
+    Revoked(i64),
+    Expired(i64),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    ttl: i64,
+    deadline: Option<i64>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct LeaseModel {
+    leases: BTreeMap<i64, Lease>,
+    clock: i64,
+    /// Since they were last taken.
+    changes: Vec<LeaseChange>,
+}
+
+impl LeaseModel {
+    pub fn holds(&self, id: i64) -> bool {
+        self.leases.contains_key(&id)
+    }
+
+    pub fn take_changes(&mut self) -> Vec<LeaseChange> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Grants a lease and returns its TTL.
+    pub fn grant(&mut self, id: i64, ttl: i64) -> Result<i64, Refusal> {
+        match id {
+            0 => return Err(Refusal::LeaseNotFound),
+            _ if ttl > TTL_MAX => return Err(Refusal::TtlTooLarge),
+            _ if self.holds(id) => return Err(Refusal::LeaseExists),
+            _ => {}
+        }
+        let ttl = ttl.max(1);
+        self.leases.insert(id, Lease { ttl, deadline: None });
+        self.changes.push(LeaseChange::Granted { id, ttl });
+        Ok(ttl)
+    }
+
+    pub fn revoke(&mut self, id: i64) -> Result<(), Refusal> {
+        self.leases.remove(&id).ok_or(Refusal::LeaseNotFound)?;
+        self.changes.push(LeaseChange::Revoked(id));
+        Ok(())
+    }
+
+    /// The leader of the entry's term records that these leases begin anew.
+    pub fn renew(&mut self, now: i64, ids: &[i64]) {
+        self.clock = self.clock.max(now);
+        for id in ids {
+            let Some(lease) = self.leases.get_mut(id) else { continue };
+            let deadline = self.clock + lease.ttl * 1000;
+            if lease.deadline.is_some_and(|before| deadline > before) {
+                self.changes.push(LeaseChange::Extended(*id));
+            }
+            lease.deadline = lease.deadline.max(Some(deadline));
+        }
+    }
+
+    /// Removes those of the leases whose time is over, and returns them in the order of their ids.
+    pub fn expire(&mut self, now: i64, ids: &[i64]) -> Vec<i64> {
+        let is_over = |id: &i64| {
+            let deadline = self.leases.get(id).and_then(|lease| lease.deadline);
+            deadline.is_some_and(|deadline| now >= deadline + GRACE)
+        };
+        let mut over: Vec<i64> = ids.iter().copied().filter(is_over).collect();
+        over.sort_unstable();
+        over.dedup();
+        for id in &over {
+            self.leases.remove(id);
+            self.changes.push(LeaseChange::Expired(*id));
+        }
+        over
+    }
+
+    /// What every member must have at this point: its leases and its clock, as numbers.
+    pub fn digests(&self) -> (u64, i64) {
+        let leases = self.leases.iter().map(|(id, lease)| (*id, lease.ttl, lease.deadline));
+        (lease_digest(leases), self.clock)
+    }
+}
+
+/// Leases in the order of their ids, each with its TTL and deadline.
+pub(crate) fn lease_digest(leases: impl Iterator<Item = (i64, i64, Option<i64>)>) -> u64 {
+    leases.fold(0, |digest, (id, ttl, deadline)| {
+        let numbers = [id, ttl, deadline.unwrap_or(-1)];
+        numbers.iter().fold(digest, |digest, number| fold_number(digest, *number as u64 ^ 0x5555))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_follow_the_clock_of_their_commands() {
+        let mut leases = LeaseModel::default();
+        assert_eq!(leases.grant(7, 2), Ok(2));
+        assert_eq!(leases.grant(7, 2), Err(Refusal::LeaseExists));
+        assert_eq!(leases.expire(1_000_000, &[7]), [0; 0], "a lease without a deadline");
+        leases.renew(1_000, &[7, 8]);
+        leases.renew(900, &[7]);
+        assert_eq!(leases.expire(3_499, &[7]), [0; 0]);
+        leases.renew(1_001, &[7]);
+        assert_eq!(leases.expire(3_500, &[7]), [0; 0]);
+        assert_eq!(leases.expire(3_501, &[7, 7, 9]), [7]);
+        assert_eq!(leases.revoke(7), Err(Refusal::LeaseNotFound));
+        let changes = leases.take_changes();
+        assert_eq!(
+            changes,
+            [LeaseChange::Granted { id: 7, ttl: 2 }, LeaseChange::Extended(7), LeaseChange::Expired(7)]
+        );
+    }
+}

@@ -1,0 +1,59 @@
+//! What lease clients ask for: grants, revokes, keys with leases, renewals, remaining times.
+
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest, PutRequest, RequestOp, TxnRequest};
+use state_machine::command::Kind;
+
+use super::ask::{Ask, LeaseQuestion};
+use super::draw::Draw;
+use crate::chance::mix;
+
+/// Ids that clients choose: so few that they meet. Others are chosen by the member, as for a request without an id.
+const IDS: u64 = 6;
+/// Seconds. Most leases expire while faults happen, and all of those before the end.
+const TTLS: [i64; 8] = [1, 1, 2, 2, 3, 3, 4, 100];
+
+impl Draw<'_> {
+    /// `granted`: ids that members have chosen.
+    pub fn ask_of_leases(mut self, granted: &[i64]) -> Ask {
+        let id = self.lease(granted);
+        match self.chance.within(0, 100) {
+            0..20 => Ask::Write(Kind::LeaseGrant(self.grant())),
+            20..26 => Ask::Write(Kind::LeaseRevoke(LeaseRevokeRequest { id })),
+            26..52 => Ask::Write(Kind::Put(PutRequest { lease: id, ..self.put() })),
+            52..60 => Ask::Write(Kind::Txn(self.txn_with(id))),
+            60..84 => {
+                let ids = (0..self.chance.within(0, 3)).map(|_| self.lease(granted)).chain([id]).collect();
+                Ask::Lease(LeaseQuestion::Renew(ids))
+            }
+            84..94 => Ask::Lease(LeaseQuestion::Remaining(id)),
+            _ => Ask::KeysOfLease(id),
+        }
+    }
+
+    fn lease(&mut self, granted: &[i64]) -> i64 {
+        if granted.is_empty() || self.chance.per_mille(700) {
+            self.chance.within(1, IDS + 1) as i64
+        } else {
+            *self.chance.pick(granted)
+        }
+    }
+
+    fn grant(&mut self) -> LeaseGrantRequest {
+        let ttl = *self.chance.pick(&TTLS);
+        let chosen = (mix(self.id) >> 1) as i64;
+        let id = if self.chance.per_mille(600) { self.chance.within(1, IDS + 1) as i64 } else { chosen };
+        LeaseGrantRequest { id, ttl }
+    }
+
+    /// One key is attached, another one is put without a lease or attached as well.
+    fn txn_with(&mut self, lease: i64) -> TxnRequest {
+        let first = self.chance.within(0, self.temper.keys);
+        let other = *self.chance.pick(&[0, lease]);
+        let ops = [(first, lease), (first + 1, other)].map(|(number, lease)| {
+            let put = PutRequest { key: super::draw::key(number), lease, ..self.put() };
+            RequestOp { request: Some(Request::RequestPut(put)) }
+        });
+        TxnRequest { success: ops.to_vec(), ..TxnRequest::default() }
+    }
+}

@@ -1,0 +1,78 @@
+//! Requests of clients: when they are asked, and of which member.
+
+use super::happening::Happening;
+use super::state::World;
+use crate::count::Count;
+use crate::member::{End, Trouble, is_task};
+use crate::plan::{Flaw, MILLISECOND, SECOND};
+use crate::requests::{Asker, Handed, RequestId, check_range};
+
+/// Before the end clients stop, and all members must catch up.
+const QUIET: u64 = 6 * SECOND;
+impl World {
+    /// Some clients know who leads, or led: a member that believes to lead is asked more than others.
+    fn choose_member(&mut self) -> u64 {
+        let present: Vec<u64> = self.ids().filter(|id| !self.absent.contains_key(id)).collect();
+        let leaders: Vec<u64> = present.iter().copied().filter(|id| self.see(*id).leads()).collect();
+        if !leaders.is_empty() && self.chances.clients.per_mille(300) {
+            return *self.chances.clients.pick(&leaders);
+        }
+        *self.chances.clients.pick(&present)
+    }
+
+    pub fn client(&mut self, client: u64, member: u64) -> Result<(), Trouble> {
+        if self.now + QUIET > self.end {
+            return Ok(()); // The end is near: clients stop.
+        }
+        let member = if member == 0 { self.choose_member() } else { member };
+        if let Some(left) = self.pause_left(member) {
+            // The request waits in a socket, as messages of peers do.
+            let jitter = self.chances.clients.within(0, 3 * MILLISECOND);
+            self.after(left + jitter, Happening::Client { client, member });
+            return Ok(());
+        }
+        if self.see(member).up.is_none() {
+            self.rest(client);
+            return Ok(());
+        }
+        let asker = Asker { client, member, leases: client >= self.plan.clients };
+        let chance = if asker.leases { &mut self.chances.leases } else { &mut self.chances.clients };
+        let (request, handed) = self.clients.ask(asker, self.now, &self.temper, chance);
+        if let (Handed::Read, Flaw::ReadsAskNobody) = (&handed, self.plan.flaw) {
+            return self.read(member, request);
+        }
+        let up = self.site(member).up.as_mut().expect("looked at just now");
+        match handed {
+            Handed::Propose(command) => up.node.offer(command, request),
+            Handed::Read => up.node.ask(request),
+            Handed::Lease(question) => {
+                self.ask_leader(member, request, question);
+                return Ok(());
+            }
+            Handed::Serializable(range) => {
+                let store = up.store.clone();
+                check_range(&range, &store, &self.truth.get())?;
+                self.report.add(Count::SerializableReads, 1);
+                self.rest(client);
+                return Ok(());
+            }
+        }
+        self.turn(member)
+    }
+
+    pub fn rest(&mut self, client: u64) {
+        let delay = self.chances.clients.within(MILLISECOND, self.temper.think_max);
+        self.after(delay, Happening::Client { client, member: 0 });
+    }
+
+    pub fn gone(&mut self, request: RequestId) {
+        if is_task(request) {
+            self.plan_lease_step(request, End::Failed);
+            return;
+        }
+        if let Some(client) = self.clients.gone(request) {
+            self.report.add(Count::Unanswered, 1);
+            self.rest(client);
+        }
+    }
+}

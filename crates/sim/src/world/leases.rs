@@ -1,0 +1,352 @@
+//! Leases on the members: the leader's turns, and questions of clients, which every member passes on to the leader.
+//!
+//! `state_machine::{LedTerm, Turns, RenewalBatch}` decide; here their commands and read points go through the node, as
+//! `member/lease_clock` of the process does it. A task goes on a moment after what it waited for: meanwhile the
+//! member may have crashed, stood still or lost its leadership.
+
+use raft_node::Role;
+use state_machine::command::{self, Kind, LeaseExpire, LeaseRenew};
+use state_machine::{LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, Response, remaining};
+
+use super::happening::{Happening, Phase};
+use super::state::World;
+use crate::count::Count;
+use crate::member::{End, LeaseEvent, Leasing, Question, Then, Trouble};
+use crate::oracle::Breach;
+use crate::plan::{MILLISECOND, SECOND};
+use crate::requests::{LeaseQuestion, RequestId, numbered};
+
+const TURN: u64 = LEASE_TURN.as_micros() as u64;
+/// How long the renewal of an expired lease waits until it is revoked.
+const REVOKED_WITHIN: u64 = SECOND;
+/// How often it looks.
+const LOOK_EVERY: u64 = 20 * MILLISECOND;
+/// After this a member gives up a question that it passed on.
+const ANSWER_WITHIN: u64 = 3 * SECOND;
+/// Before the end leaders propose nothing, so that all members apply the same entries.
+const LAST: u64 = 700 * MILLISECOND;
+/// From the beginning of a phase without faults until a leader of all has been found.
+const SETTLED: u64 = 8 * SECOND;
+
+impl World {
+    /// Something happens to leases on the member `to`.
+    pub(super) fn lease_event(&mut self, to: u64, event: LeaseEvent) -> Result<(), Trouble> {
+        if let LeaseEvent::Turn { boot, .. } | LeaseEvent::Step { boot, .. } | LeaseEvent::Look { boot, .. } =
+            &event
+            && self.is_away(to, *boot)
+        {
+            return Ok(());
+        }
+        if let Some(left) = self.pause_left(to) {
+            self.after(left, Happening::Lease { to, event });
+            return Ok(());
+        }
+        if self.see(to).up.is_none() {
+            return Ok(());
+        }
+        match event {
+            LeaseEvent::Turn { boot, term } => self.lease_turn(to, boot, term)?,
+            LeaseEvent::Step { task, end, .. } => self.lease_step(to, task, &end)?,
+            LeaseEvent::Asked { from, request, question } => self.lease_asked(to, from, request, question),
+            LeaseEvent::Look { question, .. } => self.finish_question(question),
+            LeaseEvent::Answered { request, answers } => return self.lease_answered(request, answers),
+        }
+        self.turn(to)
+    }
+
+    fn leasing(&mut self, id: u64) -> &mut Leasing {
+        &mut self.site(id).up.as_mut().expect("only a running member has leases").leasing
+    }
+
+    /// The term of a member, if it leads.
+    fn led_term(&self, id: u64) -> Option<u64> {
+        let gauges = self.see(id).up.as_ref()?.node.gauges();
+        (gauges.role == Role::Leader).then_some(gauges.term)
+    }
+
+    /// Something was applied on a member: the lease clock may have moved.
+    pub(super) fn note_lease_clock(&mut self, id: u64) {
+        let now = self.now;
+        if let Some(up) = self.site(id).up.as_mut() {
+            up.leasing.note_clock(now);
+        }
+    }
+
+    /// A member leads. Its turns are planned once for each term.
+    pub(super) fn plan_lease_turns(&mut self, id: u64, term: u64) {
+        if self.leasing(id).planned.replace(term) == Some(term) {
+            return;
+        }
+        let (boot, delay) = (self.see(id).boots, self.chances.leases.within(1, TURN));
+        self.after(delay, Happening::Lease { to: id, event: LeaseEvent::Turn { boot, term } });
+    }
+
+    fn lease_turn(&mut self, id: u64, boot: u64, term: u64) -> Result<(), Trouble> {
+        self.check_overdue()?;
+        if self.led_term(id) != Some(term) {
+            self.leasing(id).end();
+            return Ok(());
+        }
+        if self.now + LAST > self.end {
+            return Ok(());
+        }
+        self.after(TURN, Happening::Lease { to: id, event: LeaseEvent::Turn { boot, term } });
+        match self.leasing(id).led.filter(|led| led.term == term) {
+            Some(led) => self.work(id, led),
+            None if self.lease_tasks.is_beginning(id, term) => {}
+            None => self.ask_for(id, Then::Lead { term }),
+        }
+        Ok(())
+    }
+
+    /// The turn itself: what it finds is proposed.
+    fn work(&mut self, id: u64, led: LedTerm) {
+        let (now, term) = (self.now, led.term);
+        loop {
+            let leasing = self.leasing(id);
+            let (clock, table) = (leasing.clock_at(led, now), leasing.table.clone());
+            let work = leasing.turns().turn(clock, &table);
+            if let Some(ids) = work.record {
+                let record = Kind::LeaseRenew(LeaseRenew { term, now: clock, ids });
+                self.propose_for(id, record, Then::Recorded { term });
+            }
+            for ids in work.expired.chunks(LEASES_PER_COMMAND).map(<[i64]>::to_vec) {
+                let expire = Kind::LeaseExpire(LeaseExpire { term, now: clock, ids: ids.clone() });
+                self.propose_for(id, expire, Then::Expired { term, ids });
+            }
+            if !work.has_more {
+                return;
+            }
+        }
+    }
+
+    fn propose_for(&mut self, id: u64, kind: Kind, then: Then) {
+        let task = self.lease_tasks.add(id, then);
+        let command = numbered(command::encode(kind), task);
+        self.site(id).up.as_mut().expect("it is up").node.offer(command, task);
+    }
+
+    fn ask_for(&mut self, id: u64, then: Then) {
+        let task = self.lease_tasks.add(id, then);
+        self.site(id).up.as_mut().expect("it is up").node.ask(task);
+    }
+
+    /// What a task waited for has ended: its member goes on with it in a moment.
+    pub(super) fn plan_lease_step(&mut self, task: RequestId, end: End) {
+        let Some(to) = self.lease_tasks.member(task) else { return };
+        let (boot, delay) = (self.see(to).boots, self.chances.leases.within(5, 2 * MILLISECOND));
+        self.after(delay, Happening::Lease { to, event: LeaseEvent::Step { boot, task, end } });
+    }
+
+    fn lease_step(&mut self, id: u64, task: RequestId, end: &End) -> Result<(), Trouble> {
+        let now = self.now;
+        let is_done = matches!(end, End::Readable | End::Applied(Ok(_)));
+        let Some(then) = self.lease_tasks.take(task) else { return Ok(()) };
+        match then {
+            Then::Lead { term } | Then::LeadFor { term, .. }
+                if is_done && self.led_term(id) == Some(term) =>
+            {
+                let led = self.leasing(id).begin(term, now);
+                if let Then::LeadFor { question, .. } = then {
+                    self.work_on(question, led);
+                }
+            }
+            Then::Lead { .. } => {}
+            Then::LeadFor { question, .. } => self.reply(question, None),
+            Then::Recorded { term } => {
+                let leasing = self.leasing(id);
+                if leasing.led.is_some_and(|led| led.term == term) {
+                    leasing.turns().recorded();
+                }
+            }
+            Then::Expired { term, ids } => {
+                let leasing = self.leasing(id);
+                if let Some(led) = leasing.led.filter(|led| led.term == term) {
+                    let (table, clock) = (leasing.table.clone(), leasing.clock_at(led, now));
+                    match end {
+                        End::Applied(Ok(Response::LeaseExpire(_))) => leasing.turns().expired(&ids, &table),
+                        _ => leasing.turns().not_expired(&ids, clock),
+                    }
+                }
+            }
+            Then::Answer { question } => {
+                let led = self.lease_tasks.question(question).and_then(|question| question.led);
+                let still_leads = led.is_some_and(|led| self.led_term(id) == Some(led.term));
+                let is_recorded = matches!(end, End::Applied(Ok(_)));
+                if !(is_recorded || is_done && still_leads) {
+                    self.reply(question, None);
+                } else if let Some(waiting) = self.lease_tasks.question(question) {
+                    waiting.waiting -= 1;
+                    if waiting.waiting == 0 {
+                        self.finish_question(question);
+                    }
+                }
+            }
+            Then::LateRecorded { question, ttls } => {
+                self.reply(question, is_done.then(|| ttls.into_iter().map(renewed).collect()));
+            }
+        }
+        Ok(())
+    }
+
+    /// A client's question to a member, which passes it on to the leader that it knows.
+    pub(super) fn ask_leader(&mut self, member: u64, request: RequestId, question: LeaseQuestion) {
+        if let LeaseQuestion::Renew(ids) = &question {
+            let truth = self.truth.clone();
+            ids.iter().for_each(|id| truth.get().times.asked(*id));
+        }
+        let leader = self.see(member).up.as_ref().and_then(|up| up.node.gauges().leader);
+        let asked = LeaseEvent::Asked { from: member, request, question };
+        match leader {
+            None => self.gone(request),
+            Some(leader) if leader == member => self.after(0, Happening::Lease { to: leader, event: asked }),
+            Some(leader) => {
+                let give_up = LeaseEvent::Answered { request, answers: None };
+                self.after(ANSWER_WITHIN, Happening::Lease { to: member, event: give_up });
+                if let Some(delay) = self.lease_delay(member, leader) {
+                    self.after(delay, Happening::Lease { to: leader, event: asked });
+                }
+            }
+        }
+    }
+
+    /// The time that a question or an answer takes, if the way is open.
+    fn lease_delay(&mut self, from: u64, to: u64) -> Option<u64> {
+        let is_open = self.network.reaches(from, to) && self.network.reaches(to, from);
+        let delay = self.chances.leases.within(50, self.network.weather.delay_max + 51);
+        is_open.then_some(delay)
+    }
+
+    fn lease_asked(&mut self, leader: u64, from: u64, request: RequestId, question: LeaseQuestion) {
+        let asked = Question {
+            leader,
+            from,
+            request,
+            question,
+            led: None,
+            batch: None,
+            judged_at: 0,
+            waiting: 0,
+            look_until: None,
+        };
+        let number = self.lease_tasks.add_question(asked);
+        match self.led_term(leader) {
+            None => self.reply(number, None),
+            Some(term) => match self.leasing(leader).led.filter(|led| led.term == term) {
+                Some(led) => self.work_on(number, led),
+                None => self.ask_for(leader, Then::LeadFor { term, question: number }),
+            },
+        }
+    }
+
+    /// Asks for everything that an answer needs.
+    fn work_on(&mut self, number: u64, led: LedTerm) {
+        let now = self.now;
+        let Some(Question { leader, question, .. }) = self.lease_tasks.question(number) else { return };
+        let (leader, question) = (*leader, question.clone());
+        let leasing = self.leasing(leader);
+        let (clock, table) = (leasing.clock_at(led, now), leasing.table.clone());
+        let batch = match question {
+            LeaseQuestion::Renew(ids) => Some(RenewalBatch::new(&table, ids, clock)),
+            LeaseQuestion::Remaining(_) => None,
+        };
+        let to_record = batch.as_ref().map(RenewalBatch::to_record).unwrap_or_default();
+        let must_confirm = batch.as_ref().is_none_or(RenewalBatch::must_confirm);
+        let waiting = u32::from(must_confirm) + u32::from(!to_record.is_empty());
+        let Some(question) = self.lease_tasks.question(number) else { return };
+        (question.led, question.batch, question.judged_at) = (Some(led), batch, clock);
+        question.waiting = waiting;
+        if waiting == 0 {
+            self.finish_question(number);
+            return;
+        }
+        if !to_record.is_empty() {
+            let record = LeaseRenew { term: led.term, now: clock, ids: to_record };
+            self.propose_for(leader, Kind::LeaseRenew(record), Then::Answer { question: number });
+        }
+        if must_confirm {
+            self.ask_for(leader, Then::Answer { question: number });
+        }
+    }
+
+    /// Nothing is waited for any more, except perhaps for expired leases.
+    fn finish_question(&mut self, number: u64) {
+        let now = self.now;
+        let Some(question) = self.lease_tasks.question(number) else { return };
+        let (leader, judged_at) = (question.leader, question.judged_at);
+        let until = *question.look_until.get_or_insert(now + REVOKED_WITHIN);
+        let Some(led) = question.led else { return };
+        let expired = question.batch.as_ref().map(RenewalBatch::expired).unwrap_or_default();
+        let leasing = self.leasing(leader);
+        let (table, clock) = (leasing.table.clone(), leasing.clock_at(led, now));
+        if now < until && table.get_all(&expired).iter().any(Option::is_some) {
+            let event = LeaseEvent::Look { boot: self.see(leader).boots, question: number };
+            self.after(LOOK_EVERY, Happening::Lease { to: leader, event });
+            return;
+        }
+        let Some(question) = self.lease_tasks.question(number) else { return };
+        let answers = match (&question.batch, &question.question) {
+            (Some(batch), _) => {
+                let answers = batch.answers(&table);
+                if !answers.late.is_empty() {
+                    let record = LeaseRenew { term: led.term, now: judged_at, ids: answers.late };
+                    let then = Then::LateRecorded { question: number, ttls: answers.ttls };
+                    self.propose_for(leader, Kind::LeaseRenew(record), then);
+                    return;
+                }
+                answers.ttls.into_iter().map(renewed).collect()
+            }
+            (None, LeaseQuestion::Remaining(id)) => remaining(&table, &[*id], clock),
+            (None, LeaseQuestion::Renew(_)) => unreachable!("renewals are a batch"),
+        };
+        self.reply(number, Some(answers));
+    }
+
+    /// The leader's answer leaves for the member that asked.
+    fn reply(&mut self, number: u64, answers: Option<Vec<Remaining>>) {
+        let Some(Question { leader, from, request, .. }) = self.lease_tasks.take_question(number) else {
+            return;
+        };
+        let delay = if from == leader { Some(0) } else { self.lease_delay(leader, from) };
+        if let Some(delay) = delay {
+            let event = LeaseEvent::Answered { request, answers };
+            self.after(delay, Happening::Lease { to: from, event });
+        }
+    }
+
+    fn lease_answered(&mut self, request: RequestId, answers: Option<Vec<Remaining>>) -> Result<(), Trouble> {
+        let Some(answers) = answers else {
+            self.gone(request);
+            return Ok(());
+        };
+        let truth = self.truth.clone();
+        let client = self.clients.lease_answered(request, &answers, &mut truth.get(), &mut self.report)?;
+        if let Some(client) = client {
+            self.rest(client);
+        }
+        Ok(())
+    }
+
+    /// In a phase without faults, leases whose time is over are gone soon.
+    fn check_overdue(&self) -> Result<(), Breach> {
+        if self.phase == Phase::Faults {
+            return Ok(());
+        }
+        match self.truth.get().times.overdue(self.phase_began + SETTLED) {
+            Some(what) => Err(Breach(what)),
+            None => Ok(()),
+        }
+    }
+
+    /// The end: no lease is left over, and the counts are those of the oracle.
+    pub(super) fn check_leases(&mut self) -> Result<(), Breach> {
+        self.check_overdue()?;
+        let expired = self.truth.get().times.expired;
+        self.report.add(Count::LeasesExpired, expired);
+        Ok(())
+    }
+}
+
+fn renewed(ttl: i64) -> Remaining {
+    Remaining { ttl, granted_ttl: ttl }
+}
