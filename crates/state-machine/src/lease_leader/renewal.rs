@@ -146,6 +146,19 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_is_confirmed_unless_all_of_it_is_recorded() {
+        for (judged, must_confirm) in [
+            (vec![Renewal::Record], false),
+            (vec![Renewal::Record, Renewal::Covered(10)], true),
+            (vec![Renewal::Unknown], true),
+            (vec![Renewal::Expired], true),
+        ] {
+            let batch = RenewalBatch { ids: (1..).take(judged.len()).collect(), judged };
+            assert_eq!(batch.must_confirm(), must_confirm, "{batch:?}");
+        }
+    }
+
+    #[test]
     fn what_is_answered_from_memory_is_covered_until_the_promised_end() {
         for (ttl, recorded) in [(2, 0), (10, 5_000), (3600, 77)] {
             let lease = Lease { ttl, deadline: Some(recorded + ttl * 1000) };
