@@ -1,5 +1,5 @@
-//! The store's verbs, on memory and on disk. A put is measured with everything that it causes later: its share of
-//! sealing, compressing and persisting.
+//! The store's verbs, on memory and on disk. A put is measured with everything that it causes later: its
+//! share of sealing, compressing and persisting.
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The log on a real disk: what a group costs, by its length, and how fast a log is read back.
 //!
-//! Set `BENCH_DIR` to measure another disk than the one of the target directory. The figures of `append_sync` are
-//! mostly the disk's; those of `append_sync_in_memory` are ours.
+//! Set `BENCH_DIR` to measure another disk than the one of the target directory. The figures of `append_sync`
+//! are mostly the disk's; those of `append_sync_in_memory` are ours.
 
 use std::path::{Path, PathBuf};
 

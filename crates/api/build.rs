@@ -21,7 +21,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let proto_dir = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
     println!("cargo:rerun-if-changed={}", proto_dir.display());
     let descriptors = protox::compile(FILES, [&proto_dir])?;
-    // Every `bytes` field becomes a refcounted slice: a key or a value is not copied when a message is decoded.
+    // Every `bytes` field becomes a refcounted slice: a key or a value is not copied when a message is
+    // decoded.
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     write_methods(&descriptors, &out.join("methods.rs"))?;
     let bounded = "crate::message_batch::MessageBatch";

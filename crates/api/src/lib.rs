@@ -1,4 +1,5 @@
-//! The wire, behind one wall: everything generated from `proto/`, the table of methods, and etcd's error table.
+//! The wire, behind one wall: everything generated from `proto/`, the table of methods, and etcd's error
+//! table.
 //!
 //! * This crate is the only reader of `proto/`.
 //! * Module names are the protobuf package names, so that a path here reads like a name on the wire.

@@ -1,7 +1,7 @@
 //! `peer.MessageBatch`, decoded within a bound on the number of messages.
 //!
-//! An empty message takes 2 bytes on the wire and 32 in memory: the code that prost generates would make a gigabyte of
-//! a batch of 32 MiB. The wire format is that of `proto/peer.proto`.
+//! An empty message takes 2 bytes on the wire and 32 in memory: the code that prost generates would make a
+//! gigabyte of a batch of 32 MiB. The wire format is that of `proto/peer.proto`.
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::DecodeError;
@@ -19,13 +19,14 @@ pub struct MessageBatch {
     pub hello: Option<Hello>,
     /// Encoded Raft messages.
     pub messages: Vec<Bytes>,
-    /// More than [`MessageBatch::MESSAGES_MAX`] messages were received; the rest is not in `messages`. Not on the wire.
+    /// More than [`MessageBatch::MESSAGES_MAX`] messages were received; the rest is not in `messages`. Not on
+    /// the wire.
     pub is_truncated: bool,
 }
 
 impl MessageBatch {
-    /// Messages decoded of one batch. A member sends at most 1 MiB in a batch of several messages, and no Raft message
-    /// takes fewer than 12 bytes: at most 87,381.
+    /// Messages decoded of one batch. A member sends at most 1 MiB in a batch of several messages, and no
+    /// Raft message takes fewer than 12 bytes: at most 87,381.
     pub const MESSAGES_MAX: usize = 1 << 17;
 }
 

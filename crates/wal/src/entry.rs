@@ -7,8 +7,9 @@
 
 use std::fmt;
 
-/// Most bytes of one payload, entry or state. etcd advises requests of at most 10 MiB, and a batch of commands
-/// is closed at about 1 MiB, so every legal batch fits; a reader never allocates more on the word of a length.
+/// Most bytes of one payload, entry or state. etcd advises requests of at most 10 MiB, and a batch of
+/// commands is closed at about 1 MiB, so every legal batch fits; a reader never allocates more on the word of
+/// a length.
 pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 
 /// Place of an entry in the log. The first entry of a new log is 1, so 0 stands for "before everything".
@@ -29,8 +30,8 @@ impl fmt::Display for LogIndex {
     }
 }
 
-/// Raft's term: it has at most one leader. Along a log, terms never go back (Raft, figure 2: a leader appends in its
-/// own term, and a term only grows).
+/// Raft's term: it has at most one leader. Along a log, terms never go back (Raft, figure 2: a leader appends
+/// in its own term, and a term only grows).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub u64);
 
@@ -40,8 +41,8 @@ impl fmt::Display for Term {
     }
 }
 
-/// Index and term together name one entry of all logs of a cluster: two logs that agree in one position agree in all
-/// entries before it (Raft's log matching).
+/// Index and term together name one entry of all logs of a cluster: two logs that agree in one position agree
+/// in all entries before it (Raft's log matching).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     pub index: LogIndex,
@@ -58,7 +59,8 @@ pub struct Entry<'a> {
     pub payload: &'a [u8],
 }
 
-/// An entry read back: verified, and with a payload of its own, since the segment may be gone the next moment.
+/// An entry read back: verified, and with a payload of its own, since the segment may be gone the next
+/// moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedEntry {
     pub index: LogIndex,

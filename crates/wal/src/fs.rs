@@ -11,8 +11,8 @@ use std::path::Path;
 
 /// A file system, as far as a log needs one.
 ///
-/// Names and contents are durable apart: a file's bytes by [`File::sync_data`], its name by [`Fs::sync_dir`]. What the log
-/// relies on, and what the simulated file system of [`crate::testing`] grants no more than:
+/// Names and contents are durable apart: a file's bytes by [`File::sync_data`], its name by [`Fs::sync_dir`].
+/// What the log relies on, and what the simulated file system of [`crate::testing`] grants no more than:
 ///
 /// * a rename is atomic: after a crash the file has one of its two names, never none and never both;
 /// * a sync that returned without an error holds for every write that returned before it began;
@@ -44,8 +44,8 @@ pub trait File: Send + Sync + 'static {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Fills `buffer` as far as the file reaches; returns how much that was.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
-    /// Returns when the bytes, and the length needed to read them, are on the disk itself, not only in its cache. Times
-    /// and other facts about the file need not be.
+    /// Returns when the bytes, and the length needed to read them, are on the disk itself, not only in its
+    /// cache. Times and other facts about the file need not be.
     fn sync_data(&self) -> io::Result<()>;
     fn len(&self) -> io::Result<u64>;
     fn is_empty(&self) -> io::Result<bool> {
@@ -102,7 +102,8 @@ impl Fs for RealFs {
     }
 }
 
-/// The file system of the machine for readers that must not change it: files are opened for reading, everything else fails.
+/// The file system of the machine for readers that must not change it: files are opened for reading,
+/// everything else fails.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadOnlyFs;
 

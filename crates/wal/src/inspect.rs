@@ -4,10 +4,10 @@
 //!   list ─▶ heads ─▶ per segment: Segment, then Frame · Frame · Damage · Frame … Torn ─▶ Inspection: would it open?
 //! ```
 //!
-//! * Every frame that verifies is shown, in the order of the files, also behind damage that [`crate::Wal::open`] would
-//!   refuse. What is shown as damage is what lies between.
-//! * Each frame verifies by itself; whether it follows the one before is told apart. Entries are shown as written: which
-//!   of two with one index counts is told by their order.
+//! * Every frame that verifies is shown, in the order of the files, also behind damage that
+//!   [`crate::Wal::open`] would refuse. What is shown as damage is what lies between.
+//! * Each frame verifies by itself; whether it follows the one before is told apart. Entries are shown as
+//!   written: which of two with one index counts is told by their order.
 //! * Disk errors are findings as well: the rest of the log may be readable.
 //! * Memory: one window of a walk.
 //!
@@ -21,7 +21,8 @@
 //! | torn | a group that a crash interrupted; the log opens and drops it |
 //! | a void segment | left over by a restart of the log whose clean-up was cut short; the next start removes it |
 //!
-//! The verdict on the whole comes from the recovery itself, so that an inspection never says other than a start.
+//! The verdict on the whole comes from the recovery itself, so that an inspection never says other than a
+//! start.
 
 use std::path::{Path, PathBuf};
 
@@ -111,8 +112,8 @@ pub struct Inspection {
 
 /// Shows everything in the log of `dir` to `visit`, in the order of files and offsets.
 ///
-/// Fails only if there is no log, or if the directory itself cannot be listed. [`crate::ReadOnlyFs`] sees to it that
-/// nothing is written; a log that is being written to may look torn.
+/// Fails only if there is no log, or if the directory itself cannot be listed. [`crate::ReadOnlyFs`] sees to
+/// it that nothing is written; a log that is being written to may look torn.
 pub fn inspect<F: Fs>(fs: &F, dir: &Path, visit: &mut dyn FnMut(Finding<'_>)) -> Result<Inspection> {
     let sequences = recovery::list(fs, dir)?.segments;
     if sequences.is_empty() {
@@ -218,7 +219,8 @@ impl Look<'_> {
         let seed = head.map(Head::seed).or_else(of_lineage);
         let (Some(file), Some(seed)) = (&segment.file, seed) else { return };
         let sealed_at = segment.sealed_at(next);
-        // Behind a seal lie remains of a torn tail, or of the file's earlier life: neither is part of the log.
+        // Behind a seal lie remains of a torn tail, or of the file's earlier life: neither is part of the
+        // log.
         let mut limit = segment.bytes;
         if let Some(end) = sealed_at {
             if end > limit {
@@ -289,7 +291,8 @@ impl Look<'_> {
         (self.visit)(Finding::Frame(FrameFound { file, offset, bytes, group, content, is_chained }));
     }
 
-    /// Whether a segment without a successor ends here, by the recovery's own judgement; shows what is torn there.
+    /// Whether a segment without a successor ends here, by the recovery's own judgement; shows what is torn
+    /// there.
     fn is_the_end<F: File>(&mut self, segment: &Segment<F>, stop: &Stop) -> bool {
         let (Some(file), Ok(head)) = (&segment.file, &segment.head) else { return false };
         if stop.offset < head.groups {

@@ -1,4 +1,5 @@
-//! Durable log: what `sync` reported is still there after any crash, and nothing that was not appended ever appears.
+//! Durable log: what `sync` reported is still there after any crash, and nothing that was not appended ever
+//! appears.
 //!
 //! ```text
 //!   append ──▶ group buffer ──sync: one write, one fdatasync──▶ tail segment ──full: cut──▶ next segment
@@ -6,10 +7,10 @@
 //!   Reader ◀── entries by a sparse index, from any thread ◀──────────┘      release: whole old segments
 //! ```
 //!
-//! * Entries are numbered without gaps. Appending an index that exists replaces it and all behind it, as Raft does
-//!   with a conflict.
-//! * A group that a crash interrupted is kept as a prefix of its frames, possibly none; damage to what was synced
-//!   before is an error, never a shorter log.
+//! * Entries are numbered without gaps. Appending an index that exists replaces it and all behind it, as Raft
+//!   does with a conflict.
+//! * A group that a crash interrupted is kept as a prefix of its frames, possibly none; damage to what was
+//!   synced before is an error, never a shorter log.
 //! * Any failed write or sync ends the log's life in this process.
 //!
 //! ```
@@ -49,7 +50,8 @@
 //! | `Reader::read` | none | none |
 //! | `open` | the last group once more, a new segment's head | as a cut |
 //!
-//! The bytes on the disk are described in `docs/disk-format.md`, the reasons for them in `docs/decisions/0002-wal-format.md`.
+//! The bytes on the disk are described in `docs/disk-format.md`, the reasons for them in
+//! `docs/decisions/0002-wal-format.md`.
 //!
 //! Knows bytes, indexes and terms; knows nothing of messages, keys, members, clocks or threads.
 

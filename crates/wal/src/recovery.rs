@@ -1,18 +1,19 @@
-//! How a log is read back: every byte verified, nothing dropped that was synced, nothing accepted that was not written.
+//! How a log is read back: every byte verified, nothing dropped that was synced, nothing accepted that was
+//! not written.
 //!
 //! ```text
 //!  list ─▶ heads, newest to oldest, up to the origin ─▶ frames, oldest to newest ─▶ the end of the newest segment
 //! ```
 //!
-//! * A segment that has a successor ends exactly where the successor's header says, by offset and checksum: any
-//!   deviation is corruption.
-//! * In the newest segment the log ends at the first bytes that are not the next frame of the chain. They are a torn
-//!   tail unless a frame behind them belongs to a *later* group: such a frame was written when those bytes were
-//!   synced already, so they were damaged since, and that is corruption. Frames of the *same* group may have reached
-//!   the disk out of order before a power cut: the group was never reported as synced.
-//! * Hence the one thing that cannot be told apart: damage to the very last group, or the loss of the newest file.
-//!   A successor's header or a mark guards that group from then on; `Wal::close` writes a mark, and `Wal::open` begins
-//!   a new segment.
+//! * A segment that has a successor ends exactly where the successor's header says, by offset and checksum:
+//!   any deviation is corruption.
+//! * In the newest segment the log ends at the first bytes that are not the next frame of the chain. They are
+//!   a torn tail unless a frame behind them belongs to a *later* group: such a frame was written when those
+//!   bytes were synced already, so they were damaged since, and that is corruption. Frames of the *same*
+//!   group may have reached the disk out of order before a power cut: the group was never reported as synced.
+//! * Hence the one thing that cannot be told apart: damage to the very last group, or the loss of the newest
+//!   file. A successor's header or a mark guards that group from then on; `Wal::close` writes a mark, and
+//!   `Wal::open` begins a new segment.
 //!
 //! Two examples, with groups in brackets and `x` for bytes that do not verify:
 //!
@@ -21,15 +22,16 @@
 //!   [A B] [C x] [E] zeros           corruption at x: E was written after the sync of C and what followed it
 //! ```
 //!
-//! What is asked of the *bytes* here, with an error, is what the writer asserts of *itself*: no gap, no term that goes
-//! back, no entry at or below the base of its segment.
+//! What is asked of the *bytes* here, with an error, is what the writer asserts of *itself*: no gap, no term
+//! that goes back, no entry at or below the base of its segment.
 //!
-//! Why no length, count or end is stored beside the frames: it would have to be written and synced with every group, in another
-//! place, and a crash between the two would leave a log that contradicts itself. The frames prove their own order; only the very
-//! last of them have no successor that proves them.
+//! Why no length, count or end is stored beside the frames: it would have to be written and synced with every
+//! group, in another place, and a crash between the two would leave a log that contradicts itself. The frames
+//! prove their own order; only the very last of them have no successor that proves them.
 //!
-//! Recovery keeps no payload but the latest state; memory is one window of a walk. It writes nothing: what must be written
-//! before a log can go on is [`crate::Wal::open`]'s affair, and an inspection runs the same code.
+//! Recovery keeps no payload but the latest state; memory is one window of a walk. It writes nothing: what
+//! must be written before a log can go on is [`crate::Wal::open`]'s affair, and an inspection runs the same
+//! code.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -41,18 +43,20 @@ use crate::format::segment::{self, Descent, Head, PAGE_BYTES, SPARE, Spare, Tail
 use crate::format::walk::{CHUNK_BYTES, Walk};
 use crate::{Error, File, Fs, LogIndex, Position, Result};
 
-/// What `open` found, for its caller to check against what it knows from elsewhere: whose log this is, and whether it
-/// reaches as far as it must. Entries are read through [`crate::Wal::reader`]: recovery itself keeps none in memory.
+/// What `open` found, for its caller to check against what it knows from elsewhere: whose log this is, and
+/// whether it reaches as far as it must. Entries are read through [`crate::Wal::reader`]: recovery itself
+/// keeps none in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// The bytes given to `create`. To be compared before anything is believed: a directory may have been mixed up.
+    /// The bytes given to `create`. To be compared before anything is believed: a directory may have been
+    /// mixed up.
     pub identity: Vec<u8>,
     /// The last synced state, if one was ever put.
     pub state: Option<Vec<u8>>,
     /// The position before the first entry kept.
     pub start: Position,
-    /// The last entry, or the start when there is none. If the state speaks of a commit index behind it, synced entries were
-    /// lost to damage that looked like a torn tail.
+    /// The last entry, or the start when there is none. If the state speaks of a commit index behind it,
+    /// synced entries were lost to damage that looked like a torn tail.
     pub last: Position,
     /// Bytes of an unfinished group after the last whole frame; they were never reported as synced.
     pub torn_bytes: u64,
@@ -71,7 +75,8 @@ pub(crate) struct Found<F> {
     pub last_group: u64,
     /// Decides whether the newest segment can be written on, or must be sealed by a new one.
     pub ending: Ending,
-    /// To be removed, in this order. Segments of which nothing counts, left by a restart or a release that was cut short.
+    /// To be removed, in this order. Segments of which nothing counts, left by a restart or a release that
+    /// was cut short.
     pub void: Vec<u64>,
     pub spare: Spare,
 }
@@ -98,7 +103,8 @@ pub(crate) enum Ending {
     Used,
 }
 
-/// Names in the directory of a log; what is neither a segment nor the spare belongs to others and is left alone.
+/// Names in the directory of a log; what is neither a segment nor the spare belongs to others and is left
+/// alone.
 pub(crate) struct Listing {
     /// Ascending.
     pub segments: Vec<u64>,
@@ -128,8 +134,8 @@ pub(crate) fn recover<F: Fs>(fs: &F, dir: &Path) -> Result<Found<F::File>> {
         let (opened, next) = (open_segment(fs, dir, pair[0].sequence)?, &pair[1]);
         replay_sealed(&mut replay, &opened, next)?;
         if next.base.index < replay.catalogue.start().index {
-            // At a conflict the log turned back below all that is left in front of this segment: those segments
-            // were being released, one by one.
+            // At a conflict the log turned back below all that is left in front of this segment: those
+            // segments were being released, one by one.
             void.extend(replay.catalogue.segments());
             replay = Replay { state: replay.state, ..Replay::new(next) };
         } else {
@@ -152,8 +158,8 @@ struct Opened<F> {
     bytes: u64,
 }
 
-/// Reads the heads from the newest segment back to the origin or the oldest. Returns the sequences before that, which
-/// are void, and the heads, oldest first.
+/// Reads the heads from the newest segment back to the origin or the oldest. Returns the sequences before
+/// that, which are void, and the heads, oldest first.
 fn read_heads<F: Fs>(fs: &F, dir: &Path, sequences: &[u64]) -> Result<(Vec<u64>, Vec<Head>)> {
     let mut heads: Vec<Head> = Vec::new();
     for (at, &sequence) in sequences.iter().enumerate().rev() {
@@ -203,7 +209,8 @@ impl Replay {
         Replay { catalogue, state: None, segment: head.sequence, base: head.base }
     }
 
-    /// Takes in a frame that continues the chain. States of all segments pass by: the last one is the latest. The laws that the writer asserts are errors here.
+    /// Takes in a frame that continues the chain. States of all segments pass by: the last one is the latest.
+    /// The laws that the writer asserts are errors here.
     fn frame(&mut self, offset: u64, frame: &Frame<'_>) -> Result<()> {
         match frame.header.type_ {
             Type::Entry => self.entry(offset, frame.header.position)?,
@@ -213,7 +220,8 @@ impl Replay {
         Ok(())
     }
 
-    /// A frame can verify and still make no sense, if a program wrote nonsense. Then the log is refused as well.
+    /// A frame can verify and still make no sense, if a program wrote nonsense. Then the log is refused as
+    /// well.
     fn entry(&mut self, offset: u64, position: Position) -> Result<()> {
         let breach = |reason| Err(corrupt(self.segment, offset, reason));
         if position.index <= self.base.index {
@@ -251,8 +259,8 @@ pub(crate) struct Stop {
     pub group: u64,
 }
 
-/// Follows the chain of a segment up to `walk`'s limit, or to the first bytes that do not continue it. What that means
-/// is for the caller: in a sealed segment it is damage, in the newest one perhaps the end.
+/// Follows the chain of a segment up to `walk`'s limit, or to the first bytes that do not continue it. What
+/// that means is for the caller: in a sealed segment it is damage, in the newest one perhaps the end.
 fn follow<F: File>(replay: &mut Replay, walk: &mut Walk<'_, F>, opened: &Opened<F>) -> Result<Stop> {
     let mut crc = segment::head_crc(&opened.head);
     let mut group = PAGE_BYTES as u64;
@@ -295,8 +303,8 @@ fn replay_sealed<F: File>(replay: &mut Replay, opened: &Opened<F>, next: &Head) 
     Ok(())
 }
 
-/// Goes through the segment that was being written. Returns it as the tail to write on, how it ends, where its last group
-/// begins, and the bytes of a torn tail.
+/// Goes through the segment that was being written. Returns it as the tail to write on, how it ends, where
+/// its last group begins, and the bytes of a torn tail.
 fn replay_newest<F: File>(replay: &mut Replay, opened: Opened<F>) -> Result<(Tail<F>, Ending, u64, u64)> {
     let mut frames = walk(&opened.file, &opened.head, PAGE_BYTES as u64, opened.bytes);
     let stop = follow(replay, &mut frames, &opened)?;
@@ -314,7 +322,8 @@ fn replay_newest<F: File>(replay: &mut Replay, opened: Opened<F>) -> Result<(Tai
     Ok((tail, ending, stop.group, torn_bytes))
 }
 
-/// Judges the bytes behind the last frame of the log: how many are a torn tail, or the error that they are damage.
+/// Judges the bytes behind the last frame of the log: how many are a torn tail, or the error that they are
+/// damage.
 pub(crate) fn torn_bytes<F: File>(
     file: &F,
     head: &Head,
@@ -324,8 +333,8 @@ pub(crate) fn torn_bytes<F: File>(
 ) -> Result<u64> {
     let mut torn_end = stop.offset;
     let mut damaged = false;
-    // A survivor of the same group proves nothing. One of a later group is a witness that the disk had confirmed these
-    // bytes before it was written.
+    // A survivor of the same group proves nothing. One of a later group is a witness that the disk had
+    // confirmed these bytes before it was written.
     let mut judge = |offset: u64, header: &Header| {
         torn_end = offset + header.frame_bytes() as u64;
         // A whole frame that is not the next of the chain was written behind another past than the one found.

@@ -5,17 +5,18 @@
 //!   put_state ─▶ group ──sync──▶ tail ──▶ catalogue ◀── readers
 //! ```
 //!
-//! One sync: one copy of each payload (made by `append`), one write, one fdatasync, one short lock of the catalogue.
+//! One sync: one copy of each payload (made by `append`), one write, one fdatasync, one short lock of the
+//! catalogue.
 //!
 //! * The catalogue learns of an entry only after it was synced.
-//! * Every group lies in one segment. The cut comes after the group that filled a segment, within the same `sync`: about
-//!   two syncs and a rename, once in 64 MiB.
-//! * All that is reported or readable was synced; what was synced may be there although it was never reported, if the
-//!   process ended between the two.
-//! * Frames are encoded when they are appended, for the place where they will lie; hence the two rare cases in which
-//!   `append` itself must write (see there).
-//! * After a failed write or sync nothing is written any more: what the kernel kept of it is unknown, and a second
-//!   fsync may report as safe what the first one lost.
+//! * Every group lies in one segment. The cut comes after the group that filled a segment, within the same
+//!   `sync`: about two syncs and a rename, once in 64 MiB.
+//! * All that is reported or readable was synced; what was synced may be there although it was never
+//!   reported, if the process ended between the two.
+//! * Frames are encoded when they are appended, for the place where they will lie; hence the two rare cases
+//!   in which `append` itself must write (see there).
+//! * After a failed write or sync nothing is written any more: what the kernel kept of it is unknown, and a
+//!   second fsync may report as safe what the first one lost.
 
 use std::path::{Path, PathBuf};
 
@@ -40,8 +41,8 @@ pub struct Synced {
     pub cuts: u64,
 }
 
-/// The one writer of a log. It is to be owned by one thread, and one process at a time may have a log open: nothing here
-/// locks the directory.
+/// The one writer of a log. It is to be owned by one thread, and one process at a time may have a log open:
+/// nothing here locks the directory.
 ///
 /// Dropping it loses what was not synced, as a crash would; [`Wal::close`] ends it in good order.
 #[derive(Debug)]
@@ -83,8 +84,9 @@ impl<F: Fs> Wal<F> {
         Ok(!recovery::list(fs, dir)?.segments.is_empty())
     }
 
-    /// Makes a log whose first entry will be the one after `start`. `identity` (opaque, at most 1 KiB) is repeated
-    /// in each segment: whose log this is. The log exists wholly or not at all. The parent of `dir` must exist.
+    /// Makes a log whose first entry will be the one after `start`. `identity` (opaque, at most 1 KiB) is
+    /// repeated in each segment: whose log this is. The log exists wholly or not at all. The parent of `dir`
+    /// must exist.
     ///
     /// What makes the frames unpredictable is [`Options::salt`]; the identity may be public.
     pub fn create(fs: F, dir: &Path, identity: &[u8], start: Position, options: Options) -> Result<Wal<F>> {
@@ -108,13 +110,13 @@ impl<F: Fs> Wal<F> {
 
     /// Opens a log, checks every byte of it, and drops an unfinished group at its end.
     ///
-    /// Damage to what was synced is [`Error::Corrupt`]; only damage to the very last group of a log that was not
-    /// closed can be taken for a torn tail, and shows in [`Recovery::torn_bytes`].
+    /// Damage to what was synced is [`Error::Corrupt`]; only damage to the very last group of a log that was
+    /// not closed can be taken for a torn tail, and shows in [`Recovery::torn_bytes`].
     pub fn open(fs: F, dir: &Path, options: Options) -> Result<(Wal<F>, Recovery)> {
         options.check();
         let found = recovery::recover(&fs, dir)?;
-        // What was read may be in memory only, names included, if the last process ended between a write and its
-        // sync. It is about to be trusted.
+        // What was read may be in memory only, names included, if the last process ended between a write and
+        // its sync. It is about to be trusted.
         found
             .tail
             .renew(found.last_group)
@@ -122,7 +124,8 @@ impl<F: Fs> Wal<F> {
         fs.sync_dir(dir).attempt("sync directory", dir)?;
 
         let recovery = found.recovery();
-        // A log without a salt gets one from its next segment on: the segments that are there stay as they are.
+        // A log without a salt gets one from its next segment on: the segments that are there stay as they
+        // are.
         let salt = found.salt.unwrap_or((options.salt, found.tail.sequence + 1));
         let (lineage, state) = (Lineage::of(found.identity, Some(salt)), found.state);
         let mut wal =
@@ -131,8 +134,8 @@ impl<F: Fs> Wal<F> {
         wal.discard(&found.void)?;
         match found.ending {
             Ending::Fresh => {}
-            // The new segment's header proves where the old one ends: remains behind that point need no wiping, and
-            // damage before it can no longer pass for a torn tail.
+            // The new segment's header proves where the old one ends: remains behind that point need no
+            // wiping, and damage before it can no longer pass for a torn tail.
             Ending::Used => wal.cut(wal.last)?,
         }
         Ok((wal, recovery))
@@ -217,17 +220,20 @@ impl<F: Fs> Wal<F> {
 
     /// Makes the group durable with one write and one fdatasync. An empty group costs nothing.
     ///
-    /// After an error the log is poisoned: every later call fails, and only opening it anew tells what was kept.
+    /// After an error the log is poisoned: every later call fails, and only opening it anew tells what was
+    /// kept.
     pub fn sync(&mut self) -> Result<Synced> {
         self.guarded(Wal::flush)?;
         Ok(std::mem::take(&mut self.unreported))
     }
 
-    /// Begins the log anew after `start` with `state`, as a follower does that got a snapshot instead of entries. Every entry kept so far and the unsynced group are
-    /// discarded. Durable and atomic when it returns.
+    /// Begins the log anew after `start` with `state`, as a follower does that got a snapshot instead of
+    /// entries. Every entry kept so far and the unsynced group are discarded. Durable and atomic when it
+    /// returns.
     ///
-    /// What a crash leaves: before the new segment has its name the old log, as if nothing had been called; from then on the
-    /// new one, with the old segments void until the next start removes them. There is no state in between.
+    /// What a crash leaves: before the new segment has its name the old log, as if nothing had been called;
+    /// from then on the new one, with the old segments void until the next start removes them. There is no
+    /// state in between.
     pub fn restart_at(&mut self, start: Position, state: &[u8]) -> Result<()> {
         assert!(state.len() <= PAYLOAD_BYTES_MAX, "a state of {} bytes", state.len());
         self.guarded(|wal| {
@@ -248,11 +254,12 @@ impl<F: Fs> Wal<F> {
 
     /// Removes whole segments that hold only entries below `index`. Returns how many.
     ///
-    /// The log keeps its place: indexes go on, and the position before the first entry kept stays known, which is what a
-    /// follower's first missing entry is checked against.
+    /// The log keeps its place: indexes go on, and the position before the first entry kept stays known,
+    /// which is what a follower's first missing entry is checked against.
     ///
-    /// So the log may keep more than asked, up to a segment, and the newest segment always stays. Entries below `index`
-    /// must be settled (applied, and covered by what a restart begins from): they can never be replaced again.
+    /// So the log may keep more than asked, up to a segment, and the newest segment always stays. Entries
+    /// below `index` must be settled (applied, and covered by what a restart begins from): they can never be
+    /// replaced again.
     pub fn release_before(&mut self, index: LogIndex) -> Result<usize> {
         assert!(index <= self.last.index.next(), "a release of entries that do not exist, before {index}");
         self.guarded(|wal| {
@@ -267,8 +274,8 @@ impl<F: Fs> Wal<F> {
         })
     }
 
-    /// Ends the log in good order: writes out the group, and a mark that guards it against damage as all groups
-    /// before it are guarded.
+    /// Ends the log in good order: writes out the group, and a mark that guards it against damage as all
+    /// groups before it are guarded.
     pub fn close(mut self) -> Result<()> {
         self.guarded(|wal| {
             // Two groups: a mark in the same group as the last entries could be torn off together with them.
@@ -278,7 +285,8 @@ impl<F: Fs> Wal<F> {
         })
     }
 
-    /// The last appended entry, synced or not; the start when there is none. What is synced, [`Reader::last`] tells.
+    /// The last appended entry, synced or not; the start when there is none. What is synced, [`Reader::last`]
+    /// tells.
     pub fn last(&self) -> Position {
         self.last
     }
@@ -305,8 +313,8 @@ impl<F: Fs> Wal<F> {
 
     /// Writes the group behind the tail and syncs it; cuts the segment if that filled it.
     ///
-    /// The order is the promise: write, sync, and only then the catalogue, which is what readers believe, and the report,
-    /// which is what the caller acts on.
+    /// The order is the promise: write, sync, and only then the catalogue, which is what readers believe, and
+    /// the report, which is what the caller acts on.
     fn flush(&mut self) -> Result<()> {
         if self.group.is_empty() {
             return Ok(());
@@ -332,15 +340,15 @@ impl<F: Fs> Wal<F> {
         Ok(())
     }
 
-    /// A conflict reaches below the tail: its entries go to a new segment, so that every segment holds only entries
-    /// above its base, and the oldest one kept always tells where the log starts.
+    /// A conflict reaches below the tail: its entries go to a new segment, so that every segment holds only
+    /// entries above its base, and the oldest one kept always tells where the log starts.
     fn turn_back(&mut self, base: Position) -> Result<()> {
         self.flush()?;
         self.cut(base)
     }
 
-    /// Goes on in a new segment after `base`. The tail is synced at this point, so its end is a fact that the new header may
-    /// state for ever. The base is the last entry or, at a conflict, an earlier one.
+    /// Goes on in a new segment after `base`. The tail is synced at this point, so its end is a fact that the
+    /// new header may state for ever. The base is the last entry or, at a conflict, an earlier one.
     fn cut(&mut self, base: Position) -> Result<()> {
         assert!(self.group.is_empty(), "a cut would lose the group");
         self.begin(base, Descent::Continues { end: self.tail.end, crc: self.tail.crc })?;
@@ -361,10 +369,11 @@ impl<F: Fs> Wal<F> {
         Ok(())
     }
 
-    /// Removes segments, in this order; keeps one of full size as the spare, whose blocks need not be allocated again.
+    /// Removes segments, in this order; keeps one of full size as the spare, whose blocks need not be
+    /// allocated again.
     ///
-    /// Not one that this process read in: read-ahead brings a file into the page cache in large folios, and then a small
-    /// write to it is a large one on the disk.
+    /// Not one that this process read in: read-ahead brings a file into the page cache in large folios, and
+    /// then a small write to it is a large one on the disk.
     fn discard(&mut self, sequences: &[u64]) -> Result<()> {
         for &sequence in sequences {
             let path = segment::path(&self.dir, sequence);

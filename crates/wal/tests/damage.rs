@@ -165,7 +165,8 @@ fn a_torn_tail_stays_gone() {
     let last = last_group(&fs);
     fs.damage(&segment(1), |bytes| bytes[last.start..][..36 + 20].fill(0));
     let (mut wal, _) = open(&fs).unwrap();
-    // The very bytes that were lost, in front of what survived of their group: the survivor must not join them.
+    // The very bytes that were lost, in front of what survived of their group: the survivor must not join
+    // them.
     append(&mut wal, 3, 2, b"instead of the third");
     wal.sync().unwrap();
     drop(wal);

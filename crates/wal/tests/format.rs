@@ -1,5 +1,6 @@
-//! The bytes of versions 1 and 2, frozen. If this test fails, logs of released versions can no longer be read: make a
-//! new version instead of changing the expectation. Version 1 has no salt; it is read, and no longer written.
+//! The bytes of versions 1 and 2, frozen. If this test fails, logs of released versions can no longer be
+//! read: make a new version instead of changing the expectation. Version 1 has no salt; it is read, and no
+//! longer written.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 

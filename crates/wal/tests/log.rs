@@ -13,8 +13,8 @@ use wal::{Entry, Error, Fs, LogIndex, Options, PAYLOAD_BYTES_MAX, Position, Sync
 
 /// Runs a script of words on a log with tiny segments; `indexes@terms` of what is there in the end.
 ///
-/// `3` appends entry 3, `3*5` entries 3 to 5, `t2` goes on in term 2, `sync`, `reopen`, `release=7`, `restart=9`;
-/// `big` makes the payloads that follow 3,000 bytes long, `small` 10.
+/// `3` appends entry 3, `3*5` entries 3 to 5, `t2` goes on in term 2, `sync`, `reopen`, `release=7`,
+/// `restart=9`; `big` makes the payloads that follow 3,000 bytes long, `small` 10.
 fn check(script: &str, expected: &str) {
     let fs = SimFs::new();
     let mut wal = create(&fs);

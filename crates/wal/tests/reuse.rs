@@ -13,9 +13,9 @@ use wal::{Error, Fs, LogIndex, Options, Wal};
 /// Segments that the attack forges frames for.
 const SEQUENCES: std::ops::RangeInclusive<u64> = 1..=8;
 
-/// An entry frame for segment `sequence`, made of what every reader of the format knows: the identity, which consists of
-/// public ids, the sequence, and a guess of the salt. Without a guess it is a frame of version 1. It claims a late group,
-/// so that all before it counts as synced.
+/// An entry frame for segment `sequence`, made of what every reader of the format knows: the identity, which
+/// consists of public ids, the sequence, and a guess of the salt. Without a guess it is a frame of version 1.
+/// It claims a late group, so that all before it counts as synced.
 fn forged(sequence: u64, salt: &[u8]) -> Vec<u8> {
     let of_log = crc32c::crc32c_append(crc32c::crc32c(IDENTITY), salt);
     let seed = crc32c::crc32c_append(of_log, &sequence.to_le_bytes());

@@ -1,7 +1,7 @@
 //! The live keys that have a lease, by key and by lease.
 //!
-//! * A key is here if and only if its newest record is a put with a lease other than 0. Its history has a flag
-//!   that says so, so a change of any other key does not look here.
+//! * A key is here if and only if its newest record is a put with a lease other than 0. Its history has a
+//!   flag that says so, so a change of any other key does not look here.
 //! * A key has one lease. Attaching another one replaces it.
 //! * The contents follow from the newest records, so a store that opens rebuilds them from its blocks.
 //!

@@ -180,7 +180,8 @@ impl State {
     }
 
     /// Bytes of memory that grow with what clients store: the index, leased keys, the block table, items, raw
-    /// records that no checkpoint has stored, and what the caller accounts for. The block cache has a bound of its own and is not counted.
+    /// records that no checkpoint has stored, and what the caller accounts for. The block cache has a bound
+    /// of its own and is not counted.
     fn memory_bytes(&self) -> u64 {
         let locations = self.block_table.memory_bytes();
         let contents = self.index.memory_bytes() + self.leased.memory_bytes() + self.items.memory_bytes();

@@ -47,8 +47,8 @@ impl Core {
     /// Until the next acknowledgement `peer` counts for no commit. Any program that poses as `peer` can cause
     /// that, so it happens at most once in an election timeout. False if it would be too early.
     ///
-    /// A member that is unconfirmed acknowledges nothing. So it is answered as often as it asks, and waits only
-    /// if it took entries and lost its log again within an election timeout.
+    /// A member that is unconfirmed acknowledges nothing. So it is answered as often as it asks, and waits
+    /// only if it took entries and lost its log again within an election timeout.
     fn forget_progress(&mut self, peer: u64) -> bool {
         let this = self.raw.raft.id;
         let progress = self.raw.raft.mut_prs().get_mut(peer);

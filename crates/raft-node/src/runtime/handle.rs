@@ -104,8 +104,8 @@ impl<O: Send + 'static> Handle<O> {
 
     /// Asks the driver for what member `asker`, whose log is empty, is answered; see [`crate::Inquiry`]. Read
     /// by the driver and not from the gauges: the answer must know all that this member has said to others.
-    /// The sender is dropped without an answer by a member that stops, and by a leader that answered the asker
-    /// less than an election timeout ago and got acknowledgements from it since.
+    /// The sender is dropped without an answer by a member that stops, and by a leader that answered the
+    /// asker less than an election timeout ago and got acknowledgements from it since.
     pub fn answer_member(&self, asker: u64) -> oneshot::Receiver<PeerState> {
         let (reply, answer) = oneshot::channel();
         let _ = self.shared.inbox.put(Input::AnswerMember { asker, reply });

@@ -3,8 +3,9 @@
 //! * One copy of each payload, one pass of the checksum over it, no allocation once the buffer has grown.
 //! * The place is fixed when a frame is added: a segment is cut between groups, never within one.
 //!
-//! A conflict within a group takes nothing back: the frames that it replaces are written all the same, and reading them
-//! back comes to the same end. Conflicts are rare, and a chain that is only ever extended is simple.
+//! A conflict within a group takes nothing back: the frames that it replaces are written all the same, and
+//! reading them back comes to the same end. Conflicts are rare, and a chain that is only ever extended is
+//! simple.
 //!
 //! It remembers how large groups usually are, since that decides how a file should grow.
 //!
@@ -14,21 +15,22 @@ use crate::format::frame::{self, Header, Type};
 use crate::format::segment::{AHEAD_BYTES, PAGE_BYTES, Tail};
 use crate::{LogIndex, Position, Term};
 
-/// A group is written when it reaches this size, even unasked, so that a caller who never syncs cannot fill the
-/// memory. A sync costs far less than writing so much: longer groups would win nothing.
+/// A group is written when it reaches this size, even unasked, so that a caller who never syncs cannot fill
+/// the memory. A sync costs far less than writing so much: longer groups would win nothing.
 pub(crate) const GROUP_BYTES_MAX: usize = 8 << 20;
 /// What an idle log may hold on to.
 const IDLE_BYTES_MAX: usize = 1 << 20;
 
-/// Where groups are this large, zeros ahead of them would write each byte of the log twice for a sync that is a sixth
-/// shorter: the file grows by the group then (docs/decisions/0002).
+/// Where groups are this large, zeros ahead of them would write each byte of the log twice for a sync that is
+/// a sixth shorter: the file grows by the group then (docs/decisions/0002).
 const LARGE_BYTES: usize = 4 << 10;
 /// Groups that the mean reaches back over, about.
 const MEAN_GROUPS: usize = 8;
 
 /// An entry among the frames, and where it will be found.
 ///
-/// Kept until the group is synced, because a catalogue that names it sooner would let readers find what may still be lost.
+/// Kept until the group is synced, because a catalogue that names it sooner would let readers find what may
+/// still be lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Staged {
     pub position: Position,
@@ -87,8 +89,8 @@ impl Group {
             .map(|found| found.position.term)
     }
 
-    /// By what a file should grow if this group, which is about to be written, outgrows it. The mean decides, not the
-    /// group: a small one now and then among large ones would write the zeros for all of them.
+    /// By what a file should grow if this group, which is about to be written, outgrows it. The mean decides,
+    /// not the group: a small one now and then among large ones would write the zeros for all of them.
     pub fn growth_step(&mut self) -> u64 {
         self.mean_bytes = (self.mean_bytes * (MEAN_GROUPS - 1) + self.bytes.len()) / MEAN_GROUPS;
         if self.mean_bytes < LARGE_BYTES { AHEAD_BYTES } else { PAGE_BYTES as u64 }

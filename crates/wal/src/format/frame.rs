@@ -7,23 +7,24 @@
 //!
 //! * All numbers are little-endian. `crc` covers the rest of the frame, padding included; `check` covers the
 //!   header, so that a length is never believed, nor a payload read, on a damaged header's word.
-//! * Both are seeded by the segment ([`Seed`]): bytes of another segment, or of this file's earlier life as another
-//!   segment, never verify.
-//! * Bytes 8 to 35 are stored XORed with the log's salt, which is random and secret. `crc` and `check` cover the stored
-//!   bytes. So a value that a client chose, left in a reused file, is taken for a frame only if it guesses 64 bits: the
-//!   seed of the checksums and a length. Segments of version 1 have no salt, which equals a salt of zeros.
+//! * Both are seeded by the segment ([`Seed`]): bytes of another segment, or of this file's earlier life as
+//!   another segment, never verify.
+//! * Bytes 8 to 35 are stored XORed with the log's salt, which is random and secret. `crc` and `check` cover
+//!   the stored bytes. So a value that a client chose, left in a reused file, is taken for a frame only if it
+//!   guesses 64 bits: the seed of the checksums and a length. Segments of version 1 have no salt, which
+//!   equals a salt of zeros.
 //! * `previous` is the `crc` of the frame before: frames form a chain, from which none can be lost or moved.
 //!   It is stored rather than folded in, so that a frame can also be recognised behind a damaged one.
-//! * `group` is the offset in the segment at which the frame's group begins. All before that offset was synced when
-//!   the frame was written: this is what tells damage from a torn tail.
+//! * `group` is the offset in the segment at which the frame's group begins. All before that offset was
+//!   synced when the frame was written: this is what tells damage from a torn tail.
 //!
 //!
-//! 36 bytes around each payload: 14 % of a value of 256 bytes. `group` and `previous` are 8 of them; they buy that
-//! damage is never taken for a torn tail, nor a torn tail for damage.
+//! 36 bytes around each payload: 14 % of a value of 256 bytes. `group` and `previous` are 8 of them; they buy
+//! that damage is never taken for a torn tail, nor a torn tail for damage.
 //!
-//! The order of the checks matters. `check` first: until it agrees, the length is noise, and a search that believed
-//! noise would read megabytes at each step. Then the bound of the length, then whether the file reaches that far; only
-//! then is the payload read and `crc` computed.
+//! The order of the checks matters. `check` first: until it agrees, the length is noise, and a search that
+//! believed noise would read megabytes at each step. Then the bound of the length, then whether the file
+//! reaches that far; only then is the payload read and `crc` computed.
 //!
 //! Knows nothing of files.
 

@@ -9,8 +9,10 @@
 //! * The header of a segment that continues the log states where the one before it ends and with which
 //!   checksum: from then on that end is proven, and nothing short of it passes for a torn tail.
 //! * A segment that is an origin begins the log anew: all segments before it are void.
-//! * `base` is the position before the first entry of the segment. Entries above it in earlier segments are void.
-//! * Behind each group lies a zero at least, to the end of the page: what else is found there was begun and not finished.
+//! * `base` is the position before the first entry of the segment. Entries above it in earlier segments are
+//!   void.
+//! * Behind each group lies a zero at least, to the end of the page: what else is found there was begun and
+//!   not finished.
 //! * Groups begin after the header page, which is therefore never written again.
 //!
 //!
@@ -33,21 +35,23 @@ use super::walk::CHUNK_BYTES;
 use crate::error::IoContext;
 use crate::{Error, File, Fs, LogIndex, Position, Result, Term};
 
-/// A page of the page cache and a block of the file system; also the unit in which groups are padded, so that the
-/// kernel need never read a block in order to change a part of it.
+/// A page of the page cache and a block of the file system; also the unit in which groups are padded, so that
+/// the kernel need never read a block in order to change a part of it.
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// Bytes of an identity: two 64-bit ids and some randomness need far less.
 pub(crate) const IDENTITY_BYTES_MAX: usize = 1024;
 /// Blocks that were written once are synced at about half the price of new ones (docs/decisions/0002), so a
-/// group that reaches new ground also writes zeros up to the next multiple of this: one sync in 64 groups of 4 KiB
-/// pays for all of them.
+/// group that reaches new ground also writes zeros up to the next multiple of this: one sync in 64 groups of
+/// 4 KiB pays for all of them.
 pub(crate) const AHEAD_BYTES: u64 = 256 << 10;
 /// The one file that waits to become a segment.
 pub(crate) const SPARE: &str = "spare.tmp";
 
-/// Ends as a text file of another system would, so that a transfer which rewrites line ends is noticed at once.
+/// Ends as a text file of another system would, so that a transfer which rewrites line ends is noticed at
+/// once.
 const MAGIC: [u8; 8] = *b"kv-wal\r\n";
-/// Without a salt: what the first releases wrote. Still read, no longer written but by logs that hold it already.
+/// Without a salt: what the first releases wrote. Still read, no longer written but by logs that hold it
+/// already.
 const VERSION_PLAIN: u32 = 1;
 const VERSION_SALTED: u32 = 2;
 /// The checksum comes last: it covers the page up to itself.
@@ -84,8 +88,8 @@ impl Head {
     }
 }
 
-/// Seed of all frames in a segment. Two segments of one log never share it: a CRC tells apart all messages that differ
-/// in 32 adjacent bits, and the sequence comes last.
+/// Seed of all frames in a segment. Two segments of one log never share it: a CRC tells apart all messages
+/// that differ in 32 adjacent bits, and the sequence comes last.
 fn seed(identity: &[u8], salt: Option<&Salt>, sequence: u64) -> Seed {
     let of_log = crc32c::crc32c_append(crc32c::crc32c(identity), salt.map_or(&[], |salt| &salt[..]));
     let sequence = if cfg!(feature = "mutant-constant-seed") { 0 } else { sequence };
@@ -163,8 +167,9 @@ impl Head {
         page
     }
 
-    /// Reads the header of the segment that is named `sequence`. A header that does not verify is damage, always: a segment
-    /// has its name only since its header was synced, and no write has touched that page since.
+    /// Reads the header of the segment that is named `sequence`. A header that does not verify is damage,
+    /// always: a segment has its name only since its header was synced, and no write has touched that page
+    /// since.
     pub fn read<F: File>(file: &F, path: &Path, sequence: u64) -> Result<Head> {
         let mut page = [0; PAGE_BYTES];
         let filled = file.read_at(0, &mut page).attempt("read the header of log segment", path)?;
@@ -179,8 +184,8 @@ impl Head {
         Ok(head)
     }
 
-    /// The checksum is asked before the version: a version can be believed only then. All versions to come keep
-    /// magic, version and checksum where they are.
+    /// The checksum is asked before the version: a version can be believed only then. All versions to come
+    /// keep magic, version and checksum where they are.
     fn decode(page: &[u8; PAGE_BYTES]) -> std::result::Result<Head, &'static str> {
         if page[..8] != MAGIC {
             return Err("not a log segment");
@@ -219,7 +224,8 @@ impl Head {
     }
 }
 
-/// The segment that is being written. It always begins a group at `end`: there is nothing behind it that counts.
+/// The segment that is being written. It always begins a group at `end`: there is nothing behind it that
+/// counts.
 #[derive(Debug)]
 pub(crate) struct Tail<F> {
     pub file: F,
@@ -233,14 +239,16 @@ pub(crate) struct Tail<F> {
     pub end: u64,
     /// Checksum of the last frame before `end`.
     pub crc: u32,
-    /// Length of the file: all blocks below it were written before, in this life of the file or in an earlier one.
+    /// Length of the file: all blocks below it were written before, in this life of the file or in an earlier
+    /// one.
     pub written: u64,
 }
 
 impl<F: File> Tail<F> {
     /// Writes `bytes`, a number of whole frames ending in one of checksum `crc`, and syncs them.
     ///
-    /// `bytes` is padded with zeros to a page or, when the file must grow, to a multiple of `step` that is within the segment.
+    /// `bytes` is padded with zeros to a page or, when the file must grow, to a multiple of `step` that is
+    /// within the segment.
     pub fn write(&mut self, bytes: &mut Vec<u8>, crc: u32, step: u64, segment_bytes: u64) -> io::Result<()> {
         assert!(
             !bytes.is_empty() && bytes.len().is_multiple_of(frame::ALIGNMENT),
@@ -270,8 +278,8 @@ impl<F: File> Tail<F> {
         Ok(())
     }
 
-    /// Writes the bytes from `group` to the end once more and syncs them. A sync alone would not do: if the one
-    /// before failed, the kernel may take pages that never reached the disk for clean.
+    /// Writes the bytes from `group` to the end once more and syncs them. A sync alone would not do: if the
+    /// one before failed, the kernel may take pages that never reached the disk for clean.
     pub fn renew(&self, group: u64) -> io::Result<()> {
         if cfg!(feature = "mutant-unrenewed-group") {
             return Ok(());
@@ -292,9 +300,9 @@ impl<F: File> Tail<F> {
     }
 }
 
-/// Writes new ground page by page. One large write would enter the page cache as one large folio, and a kernel that
-/// keeps one dirty mark per folio then writes all of it again for every group that touches a part of it: 256 KiB per
-/// sync instead of 4.
+/// Writes new ground page by page. One large write would enter the page cache as one large folio, and a
+/// kernel that keeps one dirty mark per folio then writes all of it again for every group that touches a part
+/// of it: 256 KiB per sync instead of 4.
 fn write_by_page<F: File>(file: &F, offset: u64, bytes: &[u8]) -> io::Result<()> {
     let first = PAGE_BYTES - to_usize(offset % PAGE_BYTES as u64);
     let (first, rest) = bytes.split_at(first.min(bytes.len()));
@@ -314,8 +322,8 @@ pub(crate) fn page_end(offset: u64) -> u64 {
 
 /// Where a write that ends at `end` should end instead, in a file of `written` bytes that grows by `step`.
 ///
-/// Behind every group lies at least one zero, up to the end of a page. So a recovery that finds anything else right there
-/// knows that a group was begun, even if nothing of it can be read any more.
+/// Behind every group lies at least one zero, up to the end of a page. So a recovery that finds anything else
+/// right there knows that a group was begun, even if nothing of it can be read any more.
 fn padded_end(end: u64, written: u64, step: u64, segment_bytes: u64) -> u64 {
     let page = page_end(end);
     assert!(page > end, "a zero behind every group");
@@ -337,7 +345,8 @@ pub(crate) struct Birth<'a> {
 }
 
 impl Birth<'_> {
-    /// Header page and state as they lie in the file, the checksum of the last of them, and the seed of what follows.
+    /// Header page and state as they lie in the file, the checksum of the last of them, and the seed of what
+    /// follows.
     fn encode(&self) -> (Vec<u8>, u32, Seed) {
         let Birth { sequence, base, descent, identity, salt, state } = *self;
         let mut groups = PAGE_BYTES as u64;
@@ -362,8 +371,8 @@ impl Birth<'_> {
     }
 }
 
-/// Begins a segment: from the spare file if there is one, else from a new file. Durable, name included, when it
-/// returns; before that, nothing of it is visible to a recovery.
+/// Begins a segment: from the spare file if there is one, else from a new file. Durable, name included, when
+/// it returns; before that, nothing of it is visible to a recovery.
 pub(crate) fn begin<F: Fs>(
     fs: &F,
     dir: &Path,

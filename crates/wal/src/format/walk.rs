@@ -4,11 +4,12 @@
 //!   check agreed and the file was found to reach that far.
 //!
 //! * The bytes are read once, in order: recovery runs at the speed of the disk, or of the checksum.
-//! * A search for survivors advances by four bytes where nothing verifies. A wrong header passes its check once in 65,536
-//!   times, so the search reads few payloads in vain.
+//! * A search for survivors advances by four bytes where nothing verifies. A wrong header passes its check
+//!   once in 65,536 times, so the search reads few payloads in vain.
 //!
-//! * Three kinds of user: recovery follows the chain and stops at a flaw; a reader begins in the middle and wants certain
-//!   entries; an inspection goes on behind a flaw. What they share is here, and what they decide is not.
+//! * Three kinds of user: recovery follows the chain and stops at a flaw; a reader begins in the middle and
+//!   wants certain entries; an inspection goes on behind a flaw. What they share is here, and what they
+//!   decide is not.
 //!
 //! Knows nothing of what frames mean to each other: chain, indexes and groups are the caller's.
 
@@ -20,7 +21,8 @@ use crate::File;
 /// Large enough for the disk to stream, small enough to be nothing in memory.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 
-/// A cursor on the frames of a file. `frame` looks, `pass` moves: what to do about a flaw is decided in between.
+/// A cursor on the frames of a file. `frame` looks, `pass` moves: what to do about a flaw is decided in
+/// between.
 pub(crate) struct Walk<'f, F> {
     file: &'f F,
     /// Of the segment's frames.
@@ -29,7 +31,8 @@ pub(crate) struct Walk<'f, F> {
     offset: u64,
     /// Nothing at or after this offset is read.
     limit: u64,
-    /// Bytes of the file from `window_offset` on; it may end before the frame at hand does, or begin before it.
+    /// Bytes of the file from `window_offset` on; it may end before the frame at hand does, or begin before
+    /// it.
     window: Vec<u8>,
     window_offset: u64,
     /// The least that a read of the disk asks for.
@@ -47,8 +50,8 @@ impl<'f, F: File> Walk<'f, F> {
         self.offset
     }
 
-    /// The frame at hand, or what is wrong with it. Does not move. An error of the disk is another matter than a flaw: the
-    /// first says nothing about the log.
+    /// The frame at hand, or what is wrong with it. Does not move. An error of the disk is another matter
+    /// than a flaw: the first says nothing about the log.
     pub fn frame(&mut self) -> io::Result<Result<Frame<'_>, Flaw>> {
         let seed = self.seed;
         let header = match frame::decode_header(&seed, self.peek(HEADER_BYTES)?) {
@@ -64,7 +67,8 @@ impl<'f, F: File> Walk<'f, F> {
         assert!(self.offset <= self.limit, "a frame was seen beyond the limit");
     }
 
-    /// Looks for whole frames anywhere at or after the offset at hand, calling `found` with each one's offset.
+    /// Looks for whole frames anywhere at or after the offset at hand, calling `found` with each one's
+    /// offset.
     pub fn survivors(&mut self, found: &mut dyn FnMut(u64, &Header)) -> io::Result<()> {
         while let Some(header) = self.survivor()? {
             found(self.offset, &header);

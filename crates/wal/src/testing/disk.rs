@@ -5,10 +5,12 @@
 //!   names   seen   ◀─ rename     synced ◀─ sync of the directory: the changes since, in order
 //! ```
 //!
-//! * Each unsynced write and each unsynced change of a name is kept by itself, so that a power cut can keep any of them.
+//! * Each unsynced write and each unsynced change of a name is kept by itself, so that a power cut can keep
+//!   any of them.
 //! * A file lives as long as a name, a change that may bring a name back, or an open handle leads to it.
 //!
-//! Knows nothing of handles' owners, and of no call by its name: counting and failing calls is all it does beside.
+//! Knows nothing of handles' owners, and of no call by its name: counting and failing calls is all it does
+//! beside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -214,8 +216,8 @@ pub(super) fn parent(path: &Path) -> &Path {
     path.parent().expect("every path in a SimFs is absolute and none is the root")
 }
 
-/// Cuts a write at the borders of sectors. They are counted from the beginning of the file, as a disk does, and not from
-/// that of the write.
+/// Cuts a write at the borders of sectors. They are counted from the beginning of the file, as a disk does,
+/// and not from that of the write.
 pub(super) fn pieces(offset: usize, bytes: &[u8], sector_bytes: Option<usize>) -> Vec<(usize, &[u8])> {
     let Some(sector_bytes) = sector_bytes else {
         return vec![(offset, bytes)];

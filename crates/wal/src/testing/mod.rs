@@ -5,9 +5,10 @@
 //!   create, rename, remove ─▶ names ──sync_dir──▶ synced names  and what chance keeps of the rest
 //! ```
 //!
-//! * A disk after a crash is a new [`SimFs`]: handles of the crashed process go on writing to the old one, in vain.
-//! * A failed sync loses the writes it should have kept, although reads still show them and later syncs succeed: that
-//!   is what kernels do.
+//! * A disk after a crash is a new [`SimFs`]: handles of the crashed process go on writing to the old one, in
+//!   vain.
+//! * A failed sync loses the writes it should have kept, although reads still show them and later syncs
+//!   succeed: that is what kernels do.
 //! * Nothing here is random: chance is a function that the caller passes in.
 //!
 //! ```
@@ -29,12 +30,13 @@
 //! # }
 //! ```
 //!
-//! How a crash test goes: play a history once to count its calls; then once per call, stopped there; crash the disk in every way; open
-//! what is left, and compare with what was promised by then. `tests/crash.rs` does that for the log, and the simulator for whole
-//! members.
+//! How a crash test goes: play a history once to count its calls; then once per call, stopped there; crash
+//! the disk in every way; open what is left, and compare with what was promised by then. `tests/crash.rs`
+//! does that for the log, and the simulator for whole members.
 //!
-//! What is not modelled: permissions, links, directories that are removed or renamed, a disk that reorders the syncs themselves.
-//! A failed sync of a directory leaves its names as they were, to be synced by the next one.
+//! What is not modelled: permissions, links, directories that are removed or renamed, a disk that reorders
+//! the syncs themselves. A failed sync of a directory leaves its names as they were, to be synced by the next
+//! one.
 //!
 //! Knows nothing of the log.
 

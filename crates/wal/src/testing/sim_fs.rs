@@ -63,21 +63,22 @@ impl SimFs {
         SimFs { disk: Arc::new(Mutex::new(disk)) }
     }
 
-    /// Calls to the file system so far, reads included: a failing read must be survived as well as a failing write.
+    /// Calls to the file system so far, reads included: a failing read must be survived as well as a failing
+    /// write.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.disk().calls
     }
 
-    /// Lets the call numbered `call` (the first is 0) fail. Run a test once without a fault to learn how many calls it
-    /// makes, then once for each of them.
+    /// Lets the call numbered `call` (the first is 0) fail. Run a test once without a fault to learn how many
+    /// calls it makes, then once for each of them.
     pub fn fail_at(&self, call: u64, fault: Fault) {
         let mut disk = self.disk();
         (disk.fault, disk.lasts) = (Some((call, fault)), fault == Fault::Stop);
     }
 
-    /// Lets the call numbered `call` and all later ones fail: a disk that is full, or gone. A full disk still reads,
-    /// syncs, renames and removes.
+    /// Lets the call numbered `call` and all later ones fail: a disk that is full, or gone. A full disk still
+    /// reads, syncs, renames and removes.
     pub fn fail_from(&self, call: u64, fault: Fault) {
         let mut disk = self.disk();
         (disk.fault, disk.lasts) = (Some((call, fault)), true);
@@ -96,8 +97,8 @@ impl SimFs {
         disk.inodes[disk.names.files[path]].cached.clone()
     }
 
-    /// Changes the bytes of a file without a write, as a decaying disk does. Both images change: no crash brings
-    /// the old bytes back.
+    /// Changes the bytes of a file without a write, as a decaying disk does. Both images change: no crash
+    /// brings the old bytes back.
     pub fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
         let mut disk = self.disk();
         let inode = disk.names.files[path];

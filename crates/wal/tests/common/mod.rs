@@ -141,7 +141,8 @@ impl Model {
         }
     }
 
-    /// Whether a log that starts at `start` with these contents is this model: entries up to `start` are released.
+    /// Whether a log that starts at `start` with these contents is this model: entries up to `start` are
+    /// released.
     pub fn agrees(&self, start: Position, entries: &[OwnedEntry], state: Option<&Vec<u8>>) -> bool {
         let start_known = start == self.base
             || self.entries.iter().any(|entry| (entry.index, entry.term) == (start.index, start.term));
