@@ -180,7 +180,7 @@ impl Model {
             .iter()
             .map(|(key, it)| {
                 let value = if request.keys_only { "" } else { &it.value };
-                // Keys are answered from the index, which has no leases. etcd sends them.
+                // Keys are answered from the index, which has no leases. etcd 3.7.1 leaves them out as well.
                 let lease =
                     if it.lease == 0 || request.keys_only { String::new() } else { format!("+{}", it.lease) };
                 format!("{key}={value}@{}.{}.{}{lease}", it.create, it.modified, it.version)
