@@ -131,7 +131,7 @@ impl Workload {
         }
     }
 
-    /// The kinds of operations that are reported apart, by [`Source::kind`].
+    /// The kinds of operations that are reported apart, by `Source::kind`.
     pub fn kinds(&self) -> &'static [&'static str] {
         match self {
             Workload::TxnMixed { .. } => &["Read", "Write"],
