@@ -247,7 +247,7 @@ impl World {
         let leasing = self.leasing(leader);
         let (clock, table) = (leasing.clock_at(led, now), leasing.table.clone());
         let batch = match question {
-            LeaseQuestion::Renew(ids) => Some(RenewalBatch::new(&table, ids, clock)),
+            LeaseQuestion::Renew(ids) => Some(RenewalBatch::new(&table, ids, led, clock)),
             LeaseQuestion::Remaining(_) => None,
         };
         let to_record = batch.as_ref().map(RenewalBatch::to_record).unwrap_or_default();

@@ -9,10 +9,13 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-/// How long after a recorded renewal further ones need no record, and how long after its deadline a lease
-/// lives at least. Half a second: a client renews a lease less often, and etcd expires leases up to a second
-/// late.
+/// How long after its deadline a lease lives at least, because of renewals that were not recorded. Half a second:
+/// a client renews a lease less often, and etcd expires leases up to a second late.
 pub const RENEWAL_GRACE_MS: i64 = 500;
+
+/// How long after a recorded renewal further ones need no record. Less than the grace: clocks are read in whole
+/// milliseconds, and that of a new leader begins a millisecond ahead.
+pub const RENEWAL_COVERED_MS: i64 = RENEWAL_GRACE_MS - 10;
 
 /// Memory of a lease: 32 bytes in a tree whose nodes are two thirds full.
 const LEASE_BYTES: u64 = 64;
@@ -33,9 +36,13 @@ impl Lease {
         self.deadline.is_some_and(|deadline| deadline + grace <= now)
     }
 
-    /// Whether a renewal at `now` needs no record: the recorded one covers it.
-    pub fn is_renewed_at(&self, now: i64) -> bool {
-        self.deadline.is_some_and(|deadline| now <= deadline - self.ttl * 1000 + RENEWAL_GRACE_MS)
+    /// Whether a renewal at `now` needs no record: one that was recorded in the term whose clock began at `began`
+    /// covers it.
+    pub fn is_renewed_at(&self, now: i64, began: i64) -> bool {
+        self.deadline.map(|deadline| deadline - self.ttl * 1000).is_some_and(|recorded| {
+            (recorded >= began || cfg!(feature = "mutant-covered-by-earlier-term"))
+                && now <= recorded + RENEWAL_COVERED_MS
+        })
     }
 }
 

@@ -30,17 +30,24 @@ pub struct LedTerm {
 
 impl LedTerm {
     /// Begins to lead at the boot time `now`. This member has applied everything of earlier terms, and `newest` is
-    /// its newest anchor.
+    /// its newest anchor. The clock begins after every value that was recorded in earlier terms, so a member that
+    /// applies a value of this term takes it as its anchor.
     pub fn begin(term: u64, newest: Anchor, now: Duration) -> LedTerm {
         if cfg!(feature = "mutant-own-lease-clock") {
             return LedTerm { term, clock: Anchor { clock: 0, boot: Duration::ZERO } };
         }
-        LedTerm { term, clock: Anchor { clock: newest.clock_at(now), boot: now } }
+        let clock = newest.clock_at(now).max(newest.clock.saturating_add(1));
+        LedTerm { term, clock: Anchor { clock, boot: now } }
     }
 
     /// The lease clock at a boot time.
     pub fn clock_at(&self, boot: Duration) -> i64 {
         self.clock.clock_at(boot)
+    }
+
+    /// The lease clock at the beginning of the term: above every value that was recorded before it.
+    pub fn began(&self) -> i64 {
+        self.clock.clock
     }
 }
 
@@ -89,5 +96,6 @@ mod tests {
         for (boot, clock) in [(900, 7_400), (1_900, 8_400), (100, 7_400)] {
             assert_eq!(led.clock_at(Duration::from_millis(boot)), clock, "{boot}");
         }
+        assert_eq!(LedTerm::begin(3, newest, newest.boot).began(), 7_001, "above what was recorded");
     }
 }

@@ -1,10 +1,13 @@
 //! How the leader answers renewals and questions about the remaining time.
 //!
 //! Invariants:
-//! - A renewal is answered from memory only if a recorded one covers it, and after a read index has confirmed
-//!   that no other member leads.
+//! - A renewal is answered from memory only if one that was recorded in the same term covers it, and after a
+//!   read index has confirmed that no other member leads.
+//! - A record of an earlier term covers nothing: the clock of this leader may be behind that of another member,
+//!   which may lead next. A member that has applied a record of this term is not ahead of this leader.
 //! - A lease whose time is over is not renewed, whether or not it is revoked in time.
 
+use super::anchor::LedTerm;
 use crate::lease::{Lease, LeaseTable};
 
 /// Ids that are looked up under one hold of the table's lock.
@@ -42,11 +45,11 @@ enum Renewal {
     Expired,
 }
 
-fn judge(lease: Option<Lease>, now: i64) -> Renewal {
+fn judge(lease: Option<Lease>, now: i64, began: i64) -> Renewal {
     match lease {
         None => Renewal::Unknown,
         Some(lease) if lease.is_expired(now) => Renewal::Expired,
-        Some(lease) if lease.is_renewed_at(now) => Renewal::Covered(lease.ttl),
+        Some(lease) if lease.is_renewed_at(now, began) => Renewal::Covered(lease.ttl),
         Some(_) => Renewal::Record,
     }
 }
@@ -73,9 +76,9 @@ pub struct Renewed {
 }
 
 impl RenewalBatch {
-    /// Renewals of `ids` that arrived before `now`.
-    pub fn new(table: &LeaseTable, ids: Vec<i64>, now: i64) -> RenewalBatch {
-        let judged = look_up(table, &ids).into_iter().map(|lease| judge(lease, now)).collect();
+    /// Renewals of `ids` that arrived before the lease clock of the term was `now`.
+    pub fn new(table: &LeaseTable, ids: Vec<i64>, led: LedTerm, now: i64) -> RenewalBatch {
+        let judged = look_up(table, &ids).into_iter().map(|lease| judge(lease, now, led.began())).collect();
         RenewalBatch { ids, judged }
     }
 
@@ -129,19 +132,20 @@ mod tests {
     #[test]
     fn a_renewal_is_recorded_unless_a_recorded_one_covers_it() {
         let lease = |deadline| Some(Lease { ttl: 10, deadline });
-        for (lease, now, expected) in [
-            (None, 5_000, Renewal::Unknown),
-            (lease(None), 5_000, Renewal::Record),
+        for (lease, now, began, expected) in [
+            (None, 5_000, 0, Renewal::Unknown),
+            (lease(None), 5_000, 0, Renewal::Record),
             // Recorded at 5000.
-            (lease(Some(15_000)), 5_000, Renewal::Covered(10)),
-            (lease(Some(15_000)), 5_500, Renewal::Covered(10)),
-            (lease(Some(15_000)), 5_501, Renewal::Record),
-            (lease(Some(15_000)), 15_499, Renewal::Record),
-            (lease(Some(15_000)), 15_500, Renewal::Expired),
-            // A clock that is behind the one that recorded it.
-            (lease(Some(15_000)), 4_000, Renewal::Covered(10)),
+            (lease(Some(15_000)), 5_000, 5_000, Renewal::Covered(10)),
+            (lease(Some(15_000)), 5_490, 5_000, Renewal::Covered(10)),
+            (lease(Some(15_000)), 5_491, 5_000, Renewal::Record),
+            (lease(Some(15_000)), 15_499, 5_000, Renewal::Record),
+            (lease(Some(15_000)), 15_500, 5_000, Renewal::Expired),
+            // Recorded in an earlier term.
+            (lease(Some(15_000)), 5_001, 5_001, Renewal::Record),
+            (lease(Some(15_000)), 15_500, 5_001, Renewal::Expired),
         ] {
-            assert_eq!(judge(lease, now), expected, "{lease:?} at {now}");
+            assert_eq!(judge(lease, now, began), expected, "{lease:?} at {now} since {began}");
         }
     }
 
@@ -163,7 +167,7 @@ mod tests {
         for (ttl, recorded) in [(2, 0), (10, 5_000), (3600, 77)] {
             let lease = Lease { ttl, deadline: Some(recorded + ttl * 1000) };
             for now in recorded..recorded + 600 {
-                if judge(Some(lease), now) == Renewal::Covered(ttl) {
+                if judge(Some(lease), now, recorded) == Renewal::Covered(ttl) {
                     let last_alive = now + ttl * 1000 - 1;
                     assert!(
                         !lease.is_expired(last_alive),

@@ -73,7 +73,7 @@ impl LeaderLeases {
     pub async fn renew(&self, ids: &[i64]) -> Result<Vec<i64>, LeaseError> {
         let led = self.leading().await?;
         let now = led.clock_at(boot_time());
-        let batch = RenewalBatch::new(&self.table, ids.to_vec(), now);
+        let batch = RenewalBatch::new(&self.table, ids.to_vec(), led, now);
         let to_record = batch.to_record();
         let (recorded, confirmed) = tokio::join!(
             async {
