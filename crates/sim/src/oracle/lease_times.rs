@@ -9,7 +9,7 @@
 //!
 //! Knows true time only. What the commands carry is judged by `leases`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use state_machine::Remaining;
 
@@ -24,6 +24,8 @@ const CUT: u64 = 3 * MILLISECOND;
 const GRACE: u64 = 500 * MILLISECOND;
 /// A turn of the leader, a bucket of its queue, a retry of a command that was lost, and a commit.
 const LATE: u64 = 1_500 * MILLISECOND;
+/// Promises of a lease that are kept: more than are acknowledged while one question is under way.
+const HOLDS_MAX: usize = 32;
 /// A record of a granted lease that was lost is repeated within this time, and both may be applied.
 const RECORDED_TWICE: u64 = 15 * SECOND;
 
@@ -36,6 +38,8 @@ struct Life {
     extended: u64,
     /// It must not expire before.
     held_until: u64,
+    /// The newest promises: when each was acknowledged, and until when the lease is held since then.
+    holds: VecDeque<(u64, u64)>,
     ended: Option<u64>,
     has_expired: bool,
 }
@@ -51,9 +55,20 @@ impl Life {
         self.granted < from && self.ended.is_none()
     }
 
-    fn hold(&mut self, from: u64) {
+    /// Its TTL counts from `from` on, which is acknowledged at `now`.
+    fn hold(&mut self, from: u64, now: u64) {
         let held = self.ttl as u64 * SECOND * 1000 / (1000 + DRIFT);
         self.held_until = self.held_until.max((from + held).saturating_sub(CUT));
+        self.holds.push_back((now, self.held_until));
+        if self.holds.len() > HOLDS_MAX {
+            self.holds.pop_front();
+        }
+    }
+
+    /// Until when it is held by what was acknowledged before `asked`: an answer need not know of more.
+    fn held_as_of(&self, asked: u64) -> u64 {
+        let known = self.holds.iter().rev().find(|(acknowledged, _)| *acknowledged < asked);
+        known.map_or(0, |(_, until)| *until)
     }
 }
 
@@ -73,9 +88,16 @@ impl LeaseTimes {
         let now = self.now;
         match change {
             LeaseChange::Granted { id, ttl } => {
-                let mut life =
-                    Life { ttl, granted: now, extended: now, held_until: 0, ended: None, has_expired: false };
-                life.hold(now);
+                let mut life = Life {
+                    ttl,
+                    granted: now,
+                    extended: now,
+                    held_until: 0,
+                    holds: VecDeque::new(),
+                    ended: None,
+                    has_expired: false,
+                };
+                life.hold(now, now);
                 self.lives.entry(id).or_default().push(life);
             }
             LeaseChange::Extended(id) => {
@@ -129,7 +151,7 @@ impl LeaseTimes {
         if fitting.next().is_some() {
             return Ok(()); // It is not known which of them was renewed.
         }
-        life.hold(asked);
+        life.hold(asked, now);
         match life.ended {
             Some(ended) if life.has_expired && ended < life.held_until => {
                 Err(format!("lease {id} expired at {ended}, though it was renewed at {asked}: {life:?}"))
@@ -154,7 +176,7 @@ impl LeaseTimes {
         if remaining.ttl > life.ttl {
             return wrong("has more than its TTL");
         }
-        let left = life.held_until.saturating_sub(now);
+        let left = life.held_as_of(asked).saturating_sub(now);
         let said = (remaining.ttl + 1).max(0) as u64 * SECOND + GRACE;
         if left > said && fitting.next().is_none() { wrong("has more time left") } else { Ok(()) }
     }
@@ -238,6 +260,20 @@ mod tests {
                 is_caught,
                 "{remaining:?}"
             );
+        }
+    }
+
+    #[test]
+    fn an_answer_need_not_know_of_renewals_that_came_after_its_question() {
+        let mut times = renewed();
+        times.now = 12_500 * MILLISECOND;
+        times.asked(7);
+        times.renewed(7, 12_400 * MILLISECOND, 2).unwrap();
+        times.now = 12_510 * MILLISECOND;
+        // Recorded at 11 s: some 500 ms were left before the renewal.
+        let remaining = Remaining { ttl: -1, granted_ttl: 2 };
+        for (asked, is_caught) in [(12_450, false), (12_505, true)] {
+            assert_eq!(times.remains(7, asked * MILLISECOND, remaining).is_err(), is_caught, "{asked}");
         }
     }
 
