@@ -26,8 +26,9 @@ const GRACE: u64 = 500 * MILLISECOND;
 const LATE: u64 = 1_500 * MILLISECOND;
 /// Promises of a lease that are kept: more than are acknowledged while one question is under way.
 const HOLDS_MAX: usize = 32;
-/// A record of a granted lease that was lost is repeated within this time, and both may be applied.
-const RECORDED_TWICE: u64 = 15 * SECOND;
+/// A record of a granted lease that seems lost is repeated within this time of the lease clock, in milliseconds, and
+/// both may be applied, at any time.
+const RECORDED_TWICE: i64 = 15_000;
 
 /// One lease from its grant to its end. An id may be granted again.
 #[derive(Clone, Debug)]
@@ -100,13 +101,13 @@ impl LeaseTimes {
                 life.hold(now, now);
                 self.lives.entry(id).or_default().push(life);
             }
-            LeaseChange::Extended(id) => {
+            LeaseChange::Extended { id, since_first } => {
                 let (asked, moved) = self.renewals.entry(id).or_default();
                 *moved += 1;
                 let is_asked = moved <= asked;
                 let life = self.life(id)?;
                 life.extended = now;
-                if !is_asked && now > life.granted + RECORDED_TWICE {
+                if !is_asked && since_first > RECORDED_TWICE {
                     return Err(format!("the deadline of lease {id} moved, and no client renewed it"));
                 }
             }
@@ -204,7 +205,7 @@ mod tests {
         times.changed(LeaseChange::Granted { id: 7, ttl: 2 }).unwrap();
         times.now = 11 * SECOND;
         times.asked(7);
-        times.changed(LeaseChange::Extended(7)).unwrap();
+        times.changed(LeaseChange::Extended { id: 7, since_first: 1_000 }).unwrap();
         times.renewed(7, 11 * SECOND, 2).unwrap();
         times
     }
@@ -242,10 +243,12 @@ mod tests {
 
     #[test]
     fn a_deadline_that_no_client_moved_is_caught() {
-        let mut times = renewed();
-        times.changed(LeaseChange::Extended(7)).unwrap();
-        times.now += RECORDED_TWICE;
-        assert!(times.changed(LeaseChange::Extended(7)).is_err());
+        for (since_first, is_caught) in [(1_000, false), (RECORDED_TWICE, false), (RECORDED_TWICE + 1, true)]
+        {
+            let mut times = renewed();
+            let moved = times.changed(LeaseChange::Extended { id: 7, since_first });
+            assert_eq!(moved.is_err(), is_caught, "{since_first}");
+        }
     }
 
     #[test]

@@ -19,8 +19,11 @@ pub(crate) enum LeaseChange {
         id: i64,
         ttl: i64,
     },
-    /// A lease that had a deadline has a later one.
-    Extended(i64),
+    /// A lease that had a deadline has a later one, so many milliseconds of the lease clock after its first.
+    Extended {
+        id: i64,
+        since_first: i64,
+    },
     Revoked(i64),
     Expired(i64),
 }
@@ -29,6 +32,8 @@ pub(crate) enum LeaseChange {
 struct Lease {
     ttl: i64,
     deadline: Option<i64>,
+    /// Its first deadline.
+    first: Option<i64>,
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +62,7 @@ impl LeaseModel {
             _ => {}
         }
         let ttl = ttl.max(1);
-        self.leases.insert(id, Lease { ttl, deadline: None });
+        self.leases.insert(id, Lease { ttl, deadline: None, first: None });
         self.changes.push(LeaseChange::Granted { id, ttl });
         Ok(ttl)
     }
@@ -74,8 +79,9 @@ impl LeaseModel {
         for id in ids {
             let Some(lease) = self.leases.get_mut(id) else { continue };
             let deadline = self.clock + lease.ttl * 1000;
+            let first = *lease.first.get_or_insert(deadline);
             if lease.deadline.is_some_and(|before| deadline > before) {
-                self.changes.push(LeaseChange::Extended(*id));
+                self.changes.push(LeaseChange::Extended { id: *id, since_first: deadline - first });
             }
             lease.deadline = lease.deadline.max(Some(deadline));
         }
@@ -132,7 +138,11 @@ mod tests {
         let changes = leases.take_changes();
         assert_eq!(
             changes,
-            [LeaseChange::Granted { id: 7, ttl: 2 }, LeaseChange::Extended(7), LeaseChange::Expired(7)]
+            [
+                LeaseChange::Granted { id: 7, ttl: 2 },
+                LeaseChange::Extended { id: 7, since_first: 1 },
+                LeaseChange::Expired(7)
+            ]
         );
     }
 }
