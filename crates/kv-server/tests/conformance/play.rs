@@ -34,7 +34,14 @@ impl<'a> Player<'a> {
                 self.streams.insert(&step.stream, stream);
                 Outcome::default()
             }
-            (act, Some(stream)) => self::act(act, step, request, stream).await,
+            (act, Some(stream)) => {
+                let outcome = self::act(act, step, request, stream).await;
+                // What arrived before the reset, and was not expected yet, is not looked at.
+                if matches!(act, Act::End | Act::Cancel) {
+                    self.streams.remove(step.stream.as_str());
+                }
+                outcome
+            }
             (_, None) => panic!("{}: {} is not open", self.recording.script, step.stream),
         };
         if let Some(path) = &step.ordered_by {
