@@ -21,6 +21,7 @@
         feature = "mutant-expiry-without-grace",
         feature = "mutant-unchecked-expiry",
         feature = "mutant-own-lease-clock",
+        feature = "mutant-covered-by-earlier-term",
         feature = "mutant-unconfirmed-renewals",
         feature = "mutant-leases-kept-at-install"
     )

@@ -11,7 +11,7 @@
 //! * A command of the leader carries its term, and is refused in an entry of another term. So a deposed leader
 //!   neither records nor expires anything.
 //! * A lease expires [`RENEWAL_GRACE_MS`] after its deadline at the earliest: the leader may answer a renewal
-//!   without recording it if it recorded one within that time.
+//!   without recording it if it recorded one in the same term a little less than that time ago.
 //! * A lease without a deadline does not expire. The leader records one soon after the grant.
 //! * The keys of a lease are those that `mvcc` has indexed: live keys whose newest put attached it. They are
 //!   deleted in byte order at one revision.

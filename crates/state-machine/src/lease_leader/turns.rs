@@ -71,7 +71,7 @@ impl Turns {
         Some(ids)
     }
 
-    /// The record has ended, in whatever way: leases without a deadline are handed out again.
+    /// The record has succeeded or failed: leases without a deadline are handed out again.
     pub fn recorded(&mut self) {
         self.is_recording = false;
     }
