@@ -23,8 +23,8 @@ use watch::CreateRequest;
 use super::follow::{Broken, Follow};
 use super::inner::{Inner, revision};
 use super::keys::Prefix;
+use super::waiting::too_many;
 use crate::admission::Share;
-use crate::errors;
 
 /// The responses to one observer.
 pub fn leaders(
@@ -37,10 +37,7 @@ pub fn leaders(
         let mut observer = observer?;
         match observer.next().await {
             Ok(response) => Some((Ok(response), Some(observer))),
-            Err(Broken::Refused) => {
-                let refused = errors::passed_on(errors::refused(api::Error::TooManyRequests));
-                Some((Err(refused), None))
-            }
+            Err(Broken::Refused) => Some((Err(too_many()), None)),
             Err(Broken::Compacted | Broken::Stopped) => None,
         }
     })

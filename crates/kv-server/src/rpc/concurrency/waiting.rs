@@ -37,7 +37,7 @@ impl Waiting {
     pub fn enter(&self, client: ClientId, name: &Bytes) -> Result<Share, Status> {
         let bytes = CALL_BYTES + NAME_COPIES * name.len();
         let place = self.places.take(client, bytes);
-        place.ok_or_else(|| errors::passed_on(errors::refused(api::Error::TooManyRequests)))
+        place.ok_or_else(too_many)
     }
 }
 
@@ -67,9 +67,14 @@ async fn until_deleted(inner: &Inner, key: Bytes, start_revision: i64) -> Result
     };
     match follow.await {
         Ok(()) | Err(Broken::Compacted) => Ok(()),
-        Err(Broken::Refused) => Err(errors::passed_on(errors::refused(api::Error::TooManyRequests))),
+        Err(Broken::Refused) => Err(too_many()),
         Err(Broken::Stopped) => Err(errors::stopped()),
     }
+}
+
+/// A call, or its watcher, beyond a limit.
+pub fn too_many() -> Status {
+    errors::passed_on(errors::refused(api::Error::TooManyRequests))
 }
 
 #[cfg(test)]
