@@ -17,6 +17,18 @@ const FILES: [&str; 8] = [
     "peer.proto",
 ];
 
+/// Messages that contain passwords, hashes or tokens: `src/secret.rs` prints them without.
+const WITH_SECRETS: [&str; 8] = [
+    ".etcdserverpb.AuthenticateRequest",
+    ".etcdserverpb.AuthenticateResponse",
+    ".etcdserverpb.AuthUserAddRequest",
+    ".etcdserverpb.AuthUserChangePasswordRequest",
+    ".authpb.User",
+    ".command.IssueToken",
+    ".command.AddUser",
+    ".command.SetPassword",
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
     let proto_dir = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
     println!("cargo:rerun-if-changed={}", proto_dir.display());
@@ -27,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     write_methods(&descriptors, &out.join("methods.rs"))?;
     let bounded = "crate::message_batch::MessageBatch";
     let config = tonic_prost_build::configure().bytes(".").extern_path(".peer.MessageBatch", bounded);
-    config.compile_fds(descriptors)?;
+    config.skip_debug(WITH_SECRETS).compile_fds(descriptors)?;
     Ok(())
 }
 

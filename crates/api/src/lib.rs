@@ -12,6 +12,7 @@ mod code; // how a call can end
 mod error; // what etcd says when it refuses
 mod message_batch; // messages of a peer, decoded within a bound
 mod method; // the methods of etcd's API
+mod secret; // messages that are printed without their secrets
 
 pub use code::CODE_NAMES;
 pub use error::Error;

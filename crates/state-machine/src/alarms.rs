@@ -59,7 +59,7 @@ impl Alarms {
             Kind::DeleteRange(_) | Kind::Compact(_) => (true, false),
             Kind::LeaseGrant(_) => (true, true),
             Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) => (true, false),
-            Kind::Alarm(_) | Kind::PublishMember(_) | Kind::LeaseRenew(_) => (false, false),
+            Kind::Alarm(_) | Kind::PublishMember(_) | Kind::LeaseRenew(_) | Kind::Auth(_) => (false, false),
         };
         if self.corrupt && changes_keys {
             return Err(Error::Corrupt);

@@ -8,6 +8,7 @@ use api::etcdserverpb::{Compare, DeleteRangeRequest, PutRequest, RangeRequest, R
 use bytes::Bytes;
 use mvcc::Fetch;
 
+use crate::auth::{Need, of_command as needs_of_command};
 use crate::command::{self, Kind};
 use crate::kv::{compare, range};
 
@@ -17,18 +18,37 @@ const KEYS_MAX: usize = 16;
 /// Whether `command` names at most 16 single keys, and copies no stored value into a new record. It may read
 /// stored values only if `values_are_near`: they are usually in memory.
 pub fn is_brief(command: &Bytes, values_are_near: bool) -> bool {
-    let keys = match command::decode(command) {
-        Ok(Kind::Put(put)) => of_put(&put, values_are_near),
-        Ok(Kind::DeleteRange(delete)) => of_delete(&delete, values_are_near),
-        Ok(Kind::Txn(txn)) => of_txn(&txn, values_are_near),
-        Ok(Kind::LeaseGrant(_)) => Some(1),
-        Ok(Kind::LeaseRenew(renew)) => Some(renew.ids.len()),
-        // A lease may have any number of keys.
-        Ok(Kind::LeaseRevoke(_) | Kind::LeaseExpire(_)) => None,
-        // Rare, and not only keys. Apply refuses what cannot be decoded.
-        Ok(Kind::Compact(_) | Kind::Alarm(_) | Kind::PublishMember(_)) | Err(_) => None,
+    let keys = match command::decode_with_caller(command) {
+        // Its caller needs permission for each key of the lease, of which there may be any number.
+        Ok((kind, Some(_))) if attaches(&kind) => None,
+        Ok((kind, _)) => of_kind(&kind, values_are_near),
+        Err(_) => None, // Apply refuses it.
     };
     keys.is_some_and(|keys| keys <= KEYS_MAX)
+}
+
+/// Whether a command attaches keys to a lease.
+fn attaches(kind: &Kind) -> bool {
+    let mut attaches = false;
+    let walked = needs_of_command(kind, &mut |need| {
+        attaches |= matches!(need, Need::KeysOfLease(..));
+        Ok(())
+    });
+    walked.is_err() || attaches
+}
+
+fn of_kind(kind: &Kind, values_are_near: bool) -> Option<usize> {
+    match kind {
+        Kind::Put(put) => of_put(put, values_are_near),
+        Kind::DeleteRange(delete) => of_delete(delete, values_are_near),
+        Kind::Txn(txn) => of_txn(txn, values_are_near),
+        Kind::LeaseGrant(_) => Some(1),
+        Kind::LeaseRenew(renew) => Some(renew.ids.len()),
+        // A lease may have any number of keys.
+        Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) => None,
+        // Rare, and not only keys.
+        Kind::Compact(_) | Kind::Alarm(_) | Kind::PublishMember(_) | Kind::Auth(_) => None,
+    }
 }
 
 /// One key, if no value is read or values are near; `None` if the command is not brief.

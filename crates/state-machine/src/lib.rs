@@ -33,6 +33,7 @@ mod failure; // refusals and failures of the store
 mod outcome; // results of commands
 
 mod alarms; // conditions that stop writes
+mod auth; // users, roles and permissions
 mod lease; // leases of keys
 mod lease_leader; // what the leader decides about leases, without a clock
 mod members; // members of the cluster
@@ -46,6 +47,11 @@ mod machine; // applies commands
 mod tests;
 
 pub use alarms::{active as active_alarms, active_in as active_alarms_in};
+pub use auth::{
+    Access, AuthState, AuthTable, Grants, Need, ROOT, Session, TOKENS_MAX, UserGrants, auth_in, auth_items,
+    of_delete_range as needs_of_delete_range, of_lease_keys as needs_of_lease_keys, of_put as needs_of_put,
+    of_range as needs_of_range, of_txn as needs_of_txn,
+};
 pub use brief::is_brief;
 pub use failure::{Failure, Fatal};
 pub use kv::{LargeRange, RangeStream, keys_read, range, read_txn, validate};

@@ -10,15 +10,16 @@
 //! * Bytes that are not a command are refused. Stopping would stop every member at every start.
 
 use api::etcdserverpb::{
-    AlarmResponse, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest,
-    LeaseGrantResponse, LeaseRevokeResponse, PutRequest, PutResponse, ResponseHeader, TxnRequest,
-    TxnResponse,
+    AlarmResponse, AuthenticateResponse, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse,
+    LeaseGrantRequest, LeaseGrantResponse, LeaseRevokeResponse, PutRequest, PutResponse, ResponseHeader,
+    TxnRequest, TxnResponse,
 };
 use bytes::Bytes;
 use mvcc::{Applied, Pressure, Store, Writer};
 
 use crate::alarms::Alarms;
-use crate::command::{self, DecodeError, Kind, LeaseExpire, LeaseRenew};
+use crate::auth::{Auth, AuthTable, Changed};
+use crate::command::{self, AuthChange, DecodeError, Kind, LeaseExpire, LeaseRenew};
 use crate::failure::{Failure, Fatal};
 use crate::kv::{txn, validate, write};
 use crate::lease::{self, LeaseTable, Leases};
@@ -29,6 +30,7 @@ use crate::outcome::{Answer, Outcome, Response, header};
 pub struct StateMachine {
     writer: Writer,
     alarms: Alarms,
+    auth: Auth,
     leases: Leases,
     /// The last entry that was ended.
     applied: Applied,
@@ -41,9 +43,10 @@ impl StateMachine {
         members::initialize(&mut writer, genesis);
         let store = writer.store();
         let (alarms, applied) = (Alarms::load(store)?, store.applied());
+        let auth = Auth::load(store)?;
         members::list(store)?; // An unreadable member is better found now than by the first client that asks.
         let leases = Leases::load(&mut writer)?;
-        Ok(StateMachine { writer, alarms, leases, applied, undecodable: 0 })
+        Ok(StateMachine { writer, alarms, auth, leases, applied, undecodable: 0 })
     }
 
     /// Continues from a store that was installed: reads its alarms, leases and position. The apply loop calls it
@@ -58,6 +61,7 @@ impl StateMachine {
         if !cfg!(feature = "mutant-leases-kept-at-install") {
             self.leases.reload(&mut self.writer)?;
         }
+        self.auth.reload(self.writer.store())?;
         (self.alarms, self.applied) = (alarms, applied);
         Ok(())
     }
@@ -82,6 +86,11 @@ impl StateMachine {
         self.leases.table()
     }
 
+    /// Users, roles and tokens, for any thread.
+    pub fn auth(&self) -> &AuthTable {
+        self.auth.table()
+    }
+
     /// Applies one command of the entry at `at`. The outcome is `Some` if and only if `answer` is `Wanted`.
     pub fn apply(&mut self, at: Applied, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
         assert!(at.index > self.applied.index, "entry {} was applied already", at.index);
@@ -98,13 +107,14 @@ impl StateMachine {
         self.undecodable
     }
 
-    /// The command, unless it cannot be decoded or an alarm refuses it.
+    /// The command, unless it cannot be decoded, an alarm refuses it, or its caller may not execute it.
     fn decode_and_check(&mut self, command: &Bytes) -> Result<Kind, api::Error> {
-        let kind = command::decode(command).map_err(|error| {
+        let (kind, caller) = command::decode_with_caller(command).map_err(|error| {
             self.undecodable += 1;
             refusal(&error)
         })?;
         self.alarms.check(&kind)?;
+        self.auth.authorize(self.writer.store(), &kind, caller.as_ref())?;
         Ok(kind)
     }
 
@@ -138,6 +148,7 @@ impl StateMachine {
             Kind::LeaseRevoke(request) => self.lease_revoke(request.id).map(Response::LeaseRevoke),
             Kind::LeaseExpire(request) => self.lease_expire(at.term, &request).map(Response::LeaseExpire),
             Kind::LeaseRenew(request) => self.lease_renew(at.term, &request).map(|()| Response::LeaseRenew),
+            Kind::Auth(request) => self.change_auth(at.index, request),
         };
         match response {
             Ok(response) => Ok(Ok(response)),
@@ -207,6 +218,15 @@ impl StateMachine {
 
     fn lease_renew(&mut self, term: u64, request: &LeaseRenew) -> Result<(), Failure> {
         Ok(self.leases.renew(&mut self.writer, term, request)?)
+    }
+
+    fn change_auth(&mut self, index: u64, request: AuthChange) -> Result<Response, Failure> {
+        Ok(match self.auth.change(&mut self.writer, index, request)? {
+            Changed::Done => Response::Auth(self.header()),
+            Changed::Token(token) => {
+                Response::Authenticate(AuthenticateResponse { header: self.header(), token })
+            }
+        })
     }
 
     fn header(&self) -> Option<ResponseHeader> {

@@ -1,8 +1,8 @@
 //! Results of commands.
 
 use api::etcdserverpb::{
-    AlarmResponse, CompactionResponse, DeleteRangeResponse, LeaseGrantResponse, LeaseRevokeResponse,
-    PutResponse, ResponseHeader, TxnResponse,
+    AlarmResponse, AuthenticateResponse, CompactionResponse, DeleteRangeResponse, LeaseGrantResponse,
+    LeaseRevokeResponse, PutResponse, ResponseHeader, TxnResponse,
 };
 
 /// Whether a client of this member waits for the outcome of a command.
@@ -27,6 +27,9 @@ pub enum Response {
     /// How many of the leases were revoked.
     LeaseExpire(usize),
     LeaseRenew,
+    /// A change of users or roles.
+    Auth(Option<ResponseHeader>),
+    Authenticate(AuthenticateResponse),
 }
 
 /// The result of a command, equal on every member.

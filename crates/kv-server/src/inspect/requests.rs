@@ -13,8 +13,18 @@ use super::report::{id, text};
 
 /// A command of an entry. The error: why it is none.
 pub fn describe(command: &Bytes) -> Result<Value, String> {
-    let kind = command::decode(command).map_err(|error| crate::process::log::causes(&error))?;
-    Ok(match kind {
+    let decoded = command::decode_with_caller(command);
+    let (kind, caller) = decoded.map_err(|error| crate::process::log::causes(&error))?;
+    let mut value = of_kind(kind);
+    if let (Value::Object(words), Some(caller)) = (&mut value, caller) {
+        words.insert("user".to_owned(), caller.user.into());
+        words.insert("auth_revision".to_owned(), caller.auth_revision.into());
+    }
+    Ok(value)
+}
+
+fn of_kind(kind: Kind) -> Value {
+    match kind {
         Kind::Put(request) => put(&request),
         Kind::DeleteRange(request) => delete_range(&request),
         Kind::Txn(request) => txn(&request),
@@ -34,7 +44,11 @@ pub fn describe(command: &Bytes) -> Result<Value, String> {
         Kind::LeaseRevoke(request) => Words::of("lease_revoke").word("lease", request.id).value(),
         Kind::LeaseExpire(request) => of_leader("lease_expire", request.term, request.now, request.ids),
         Kind::LeaseRenew(request) => of_leader("lease_renew", request.term, request.now, request.ids),
-    })
+        // Printed without hashes and tokens.
+        Kind::Auth(request) => Words::of("auth")
+            .word("change", request.kind.map_or_else(String::new, |change| format!("{change:?}")))
+            .value(),
+    }
 }
 
 /// Fields of a request, in the order in which they are said.

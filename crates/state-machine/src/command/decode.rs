@@ -18,6 +18,7 @@ use bytes::Bytes;
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
+use api::command::Caller;
 use api::command::command::Kind;
 
 /// Maximum depth of nested transactions, with the outermost one. etcd bounds nesting only by `--max-txn-ops`:
@@ -51,10 +52,21 @@ impl From<prost::DecodeError> for DecodeError {
     }
 }
 
-/// The command in an entry. Its byte fields are slices of `bytes`.
-pub(super) fn command(bytes: Bytes) -> Result<Kind, DecodeError> {
-    let field = last_field(bytes, 10)?.ok_or(DecodeError::UnknownKind)?;
-    Ok(match field.tag {
+/// The field of the caller, which is none of the oneof.
+const CALLER: u32 = 13;
+
+/// The command in an entry, and its caller. Their byte fields are slices of `bytes`.
+pub(super) fn command(bytes: Bytes) -> Result<(Kind, Option<Caller>), DecodeError> {
+    let mut caller: Option<Caller> = None;
+    let field = last_field(bytes, CALLER, |tag, part| {
+        if tag == CALLER {
+            caller.get_or_insert_default().merge(part)?;
+            return Ok(None);
+        }
+        Ok(Some(part))
+    })?;
+    let field = field.ok_or(DecodeError::UnknownKind)?;
+    let kind = match field.tag {
         1 => Kind::Put(field.message()?),
         2 => Kind::DeleteRange(field.message()?),
         3 => Kind::Txn(nested(field)?),
@@ -64,8 +76,11 @@ pub(super) fn command(bytes: Bytes) -> Result<Kind, DecodeError> {
         7 => Kind::LeaseGrant(field.message()?),
         8 => Kind::LeaseRevoke(field.message()?),
         9 => Kind::LeaseExpire(field.message()?),
-        _ => Kind::LeaseRenew(field.message()?),
-    })
+        10 => Kind::LeaseRenew(field.message()?),
+        12 => Kind::Auth(field.message()?),
+        _ => return Err(DecodeError::UnknownKind),
+    };
+    Ok((kind, caller))
 }
 
 /// A transaction as a client sends it. Its byte fields are slices of `bytes`.
@@ -91,7 +106,12 @@ impl Field {
 }
 
 /// Reads a message that is a oneof of messages with tags from 1 to `tag_max`. Unknown fields are skipped.
-fn last_field(mut bytes: Bytes, tag_max: u32) -> Result<Option<Field>, DecodeError> {
+/// `select` takes fields that are not of the oneof.
+fn last_field(
+    mut bytes: Bytes,
+    tag_max: u32,
+    mut select: impl FnMut(u32, Bytes) -> Result<Option<Bytes>, prost::DecodeError>,
+) -> Result<Option<Field>, DecodeError> {
     let mut last: Option<Field> = None;
     while !bytes.is_empty() {
         let (tag, wire_type) = decode_key(&mut bytes)?;
@@ -99,7 +119,7 @@ fn last_field(mut bytes: Bytes, tag_max: u32) -> Result<Option<Field>, DecodeErr
             skip_field(wire_type, tag, &mut bytes, DecodeContext::default())?;
             continue;
         }
-        let part = message_bytes(&mut bytes, wire_type)?;
+        let Some(part) = select(tag, message_bytes(&mut bytes, wire_type)?)? else { continue };
         match &mut last {
             Some(field) if field.tag == tag => field.more.push(part),
             Some(_) | None => last = Some(Field { tag, first: part, more: Vec::new() }),
@@ -177,7 +197,7 @@ impl Level {
 
 /// Reads an operation; a nested transaction is not read yet.
 fn op(branch: Branch, bytes: Bytes) -> Result<Step, DecodeError> {
-    let Some(field) = last_field(bytes, 4)? else {
+    let Some(field) = last_field(bytes, 4, |_, part| Ok(Some(part)))? else {
         return Ok(Step::Op(branch, RequestOp { request: None }));
     };
     let request = match field.tag {

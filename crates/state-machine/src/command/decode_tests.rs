@@ -56,9 +56,8 @@ fn agrees_with_prost(bytes: &Bytes) {
     if let Ok(theirs) = TxnRequest::decode(bytes.clone()) {
         assert_eq!(txn(bytes.clone()).expect("prost takes it"), theirs);
     }
-    let theirs = Command::decode(bytes.clone()).ok().and_then(|command| command.kind);
-    if let Some(theirs) = theirs {
-        assert_eq!(command(bytes.clone()).expect("prost takes it"), theirs);
+    if let Ok(Command { kind: Some(kind), caller }) = Command::decode(bytes.clone()) {
+        assert_eq!(command(bytes.clone()).expect("prost takes it"), (kind, caller));
     }
 }
 
@@ -66,7 +65,7 @@ proptest! {
     #[test]
     fn a_transaction_decodes_as_prost_decodes_it(txn in any_txn()) {
         agrees_with_prost(&txn.encode_to_vec().into());
-        agrees_with_prost(&Command { kind: Some(Kind::Txn(txn)) }.encode_to_vec().into());
+        agrees_with_prost(&Command { kind: Some(Kind::Txn(txn)), caller: None }.encode_to_vec().into());
     }
 
     /// Two concatenated encodings are one merged message, at every level.

@@ -13,7 +13,7 @@ use prost::Message;
 
 use api::command::Command;
 pub use api::command::command::Kind;
-pub use api::command::{LeaseExpire, LeaseRenew, PublishMember};
+pub use api::command::{AuthChange, Caller, LeaseExpire, LeaseRenew, PublishMember};
 use api::etcdserverpb::TxnRequest;
 
 mod decode;
@@ -22,11 +22,21 @@ pub use self::decode::{DecodeError, TXN_LEVELS_MAX};
 
 /// The bytes to propose. Their length is what `--max-request-bytes` limits.
 pub fn encode(kind: Kind) -> Bytes {
-    Bytes::from(Command { kind: Some(kind) }.encode_to_vec())
+    encode_for(kind, None)
+}
+
+/// As `encode`, for a user. Without one the bytes are those of `encode`.
+pub fn encode_for(kind: Kind, caller: Option<Caller>) -> Bytes {
+    Bytes::from(Command { kind: Some(kind), caller }.encode_to_vec())
 }
 
 /// The command in an entry. Its byte fields are slices of `command`.
 pub fn decode(command: &Bytes) -> Result<Kind, DecodeError> {
+    decode::command(command.clone()).map(|(kind, _)| kind)
+}
+
+/// As `decode`, with the user who asks.
+pub fn decode_with_caller(command: &Bytes) -> Result<(Kind, Option<Caller>), DecodeError> {
     decode::command(command.clone())
 }
 
@@ -52,6 +62,15 @@ mod tests {
     fn the_bytes_of_a_put_are_frozen() {
         let bytes = encode(put("k", "vv"));
         assert_eq!(&bytes[..], b"\x0a\x07\x0a\x01k\x12\x02vv");
+    }
+
+    #[test]
+    fn a_caller_follows_the_command() {
+        let caller = Caller { user: "u".to_owned(), auth_revision: 7 };
+        let bytes = encode_for(put("k", "vv"), Some(caller.clone()));
+        assert_eq!(&bytes[..], b"\x0a\x07\x0a\x01k\x12\x02vv\x6a\x05\x0a\x01u\x10\x07");
+        assert_eq!(decode_with_caller(&bytes).unwrap(), (put("k", "vv"), Some(caller)));
+        assert_eq!(decode_with_caller(&encode(put("k", "vv"))).unwrap(), (put("k", "vv"), None));
     }
 
     #[test]

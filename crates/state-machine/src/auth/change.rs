@@ -1,0 +1,252 @@
+//! etcd's rules for changes of users, roles and permissions.
+//!
+//! A function of the state before and the request. A refusal is one of etcd's, in etcd's order of checks.
+
+use std::sync::Arc;
+
+use api::Error;
+use api::authpb::{Permission, Role, User};
+use api::command::auth_change::Kind as Change;
+use api::command::{AddUser, IssueToken, SetPassword};
+use api::etcdserverpb::{
+    AuthRoleGrantPermissionRequest, AuthRoleRevokePermissionRequest, AuthUserGrantRoleRequest,
+    AuthUserRevokeRoleRequest,
+};
+use bytes::Bytes;
+
+use super::state::{AuthState, ROOT, Touched};
+use crate::command::AuthChange;
+
+/// Letters of a token that a member accepts: more than any proposes.
+const TOKEN_PREFIX_BYTES_MAX: usize = 64;
+
+/// What a change does besides changing the state.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    pub touched: Touched,
+    pub voided: Voided,
+    /// A token is to be issued; nothing else changes.
+    pub issued: Option<Issued>,
+}
+
+#[derive(Debug)]
+pub(super) struct Issued {
+    pub user: String,
+    pub prefix: String,
+}
+
+/// Tokens that end with a change.
+#[derive(Debug, Default)]
+pub(super) enum Voided {
+    #[default]
+    None,
+    OfUser(String),
+    All,
+}
+
+/// Whether a change asks for no caller: who has no token yet needs one.
+pub(super) fn is_open(change: &AuthChange) -> bool {
+    matches!(change.kind, Some(Change::IssueToken(_)))
+}
+
+/// Executes a change. After a refusal the state is not to be used.
+pub(super) fn apply(state: &mut AuthState, change: AuthChange) -> Result<Effects, Error> {
+    match change.kind.ok_or(Error::NotCapable)? {
+        Change::Enable(_) => enable(state),
+        Change::Disable(_) => Ok(disable(state)),
+        Change::IssueToken(request) => issue(state, request),
+        Change::UserAdd(request) => add_user(state, request),
+        Change::UserDelete(request) => delete_user(state, request.name),
+        Change::UserChangePassword(request) => change_password(state, request),
+        Change::UserGrantRole(request) => grant_role(state, &request),
+        Change::UserRevokeRole(request) => revoke_role(state, &request),
+        Change::RoleAdd(request) => add_role(state, request.name),
+        Change::RoleDelete(request) => delete_role(state, request.role),
+        Change::RoleGrantPermission(request) => grant_permission(state, request),
+        Change::RoleRevokePermission(request) => revoke_permission(state, &request),
+    }
+}
+
+/// The auth revision does not move.
+fn enable(state: &mut AuthState) -> Result<Effects, Error> {
+    if state.enabled {
+        return Ok(Effects::default());
+    }
+    let root = state.users.get(ROOT).ok_or(Error::RootUserNotExist)?;
+    if !root.roles.iter().any(|role| role == ROOT) {
+        return Err(Error::RootRoleNotExist);
+    }
+    state.enabled = true;
+    Ok(Effects::default())
+}
+
+fn disable(state: &mut AuthState) -> Effects {
+    if !state.enabled {
+        return Effects::default();
+    }
+    state.enabled = false;
+    state.revision += 1;
+    Effects { voided: Voided::All, ..Effects::default() }
+}
+
+fn issue(state: &AuthState, request: IssueToken) -> Result<Effects, Error> {
+    if !state.enabled {
+        return Err(Error::AuthNotEnabled);
+    }
+    let user = state.users.get(&request.user).ok_or(Error::AuthFailed)?;
+    if has_no_password(user) || request.prefix.len() > TOKEN_PREFIX_BYTES_MAX {
+        return Err(Error::AuthFailed);
+    }
+    if request.auth_revision != state.revision {
+        return Err(Error::AuthOldRevision);
+    }
+    let issued = Issued { user: request.user, prefix: request.prefix };
+    Ok(Effects { issued: Some(issued), ..Effects::default() })
+}
+
+fn has_no_password(user: &User) -> bool {
+    user.options.as_ref().is_some_and(|options| options.no_password)
+}
+
+fn add_user(state: &mut AuthState, request: AddUser) -> Result<Effects, Error> {
+    if request.name.is_empty() {
+        return Err(Error::UserEmpty);
+    }
+    if state.users.contains_key(&request.name) {
+        return Err(Error::UserAlreadyExist);
+    }
+    let mut user = User {
+        name: Bytes::copy_from_slice(request.name.as_bytes()),
+        options: Some(request.options.unwrap_or_default()),
+        ..User::default()
+    };
+    if !has_no_password(&user) {
+        user.password = Bytes::copy_from_slice(&request.password_hash);
+    }
+    state.users.insert(request.name.clone(), Arc::new(user));
+    Ok(changed_user(state, request.name))
+}
+
+fn delete_user(state: &mut AuthState, name: String) -> Result<Effects, Error> {
+    if state.enabled && name == ROOT {
+        return Err(Error::InvalidAuthMgmt);
+    }
+    state.users.remove(&name).ok_or(Error::UserNotFound)?;
+    let voided = Voided::OfUser(name.clone());
+    Ok(Effects { voided, ..changed_user(state, name) })
+}
+
+fn change_password(state: &mut AuthState, request: SetPassword) -> Result<Effects, Error> {
+    let user = state.users.get_mut(&request.name).ok_or(Error::UserNotFound)?;
+    let user = Arc::make_mut(user);
+    user.password = match has_no_password(user) {
+        true => Bytes::new(),
+        false => Bytes::copy_from_slice(&request.password_hash),
+    };
+    let voided = Voided::OfUser(request.name.clone());
+    Ok(Effects { voided, ..changed_user(state, request.name) })
+}
+
+/// A role that the user has already changes nothing, the auth revision included.
+fn grant_role(state: &mut AuthState, request: &AuthUserGrantRoleRequest) -> Result<Effects, Error> {
+    let user = state.users.get_mut(&request.user).ok_or(Error::UserNotFound)?;
+    if request.role != ROOT && !state.roles.contains_key(&request.role) {
+        return Err(Error::RoleNotFound);
+    }
+    match user.roles.binary_search(&request.role) {
+        Ok(_) => Ok(Effects::default()),
+        Err(at) => {
+            Arc::make_mut(user).roles.insert(at, request.role.clone());
+            Ok(changed_user(state, request.user.clone()))
+        }
+    }
+}
+
+fn revoke_role(state: &mut AuthState, request: &AuthUserRevokeRoleRequest) -> Result<Effects, Error> {
+    if state.enabled && request.name == ROOT && request.role == ROOT {
+        return Err(Error::InvalidAuthMgmt);
+    }
+    let user = state.users.get_mut(&request.name).ok_or(Error::UserNotFound)?;
+    let at = user.roles.binary_search(&request.role).map_err(|_| Error::RoleNotGranted)?;
+    Arc::make_mut(user).roles.remove(at);
+    Ok(changed_user(state, request.name.clone()))
+}
+
+fn add_role(state: &mut AuthState, name: String) -> Result<Effects, Error> {
+    if name.is_empty() {
+        return Err(Error::RoleEmpty);
+    }
+    if state.roles.contains_key(&name) {
+        return Err(Error::RoleAlreadyExist);
+    }
+    let role = Role { name: Bytes::copy_from_slice(name.as_bytes()), key_permission: Vec::new() };
+    state.roles.insert(name.clone(), Arc::new(role));
+    Ok(changed_role(state, name))
+}
+
+/// Every user loses the role.
+fn delete_role(state: &mut AuthState, name: String) -> Result<Effects, Error> {
+    if state.enabled && name == ROOT {
+        return Err(Error::InvalidAuthMgmt);
+    }
+    state.roles.remove(&name).ok_or(Error::RoleNotFound)?;
+    let mut users = Vec::new();
+    for (user_name, user) in &mut state.users {
+        if let Ok(at) = user.roles.binary_search(&name) {
+            Arc::make_mut(user).roles.remove(at);
+            users.push(user_name.clone());
+        }
+    }
+    let mut effects = changed_role(state, name);
+    effects.touched.users = users;
+    Ok(effects)
+}
+
+fn grant_permission(
+    state: &mut AuthState,
+    request: AuthRoleGrantPermissionRequest,
+) -> Result<Effects, Error> {
+    let Permission { perm_type, key, range_end } = request.perm.ok_or(Error::PermissionNotGiven)?;
+    if !is_range(&key, &range_end) {
+        return Err(Error::InvalidAuthMgmt);
+    }
+    let role = Arc::make_mut(state.roles.get_mut(&request.name).ok_or(Error::RoleNotFound)?);
+    let (key, range_end) = (Bytes::copy_from_slice(&key), Bytes::copy_from_slice(&range_end));
+    match position(role, &key, &range_end) {
+        Ok(at) => role.key_permission[at].perm_type = perm_type,
+        Err(at) => role.key_permission.insert(at, Permission { perm_type, key, range_end }),
+    }
+    Ok(changed_role(state, request.name))
+}
+
+fn revoke_permission(
+    state: &mut AuthState,
+    request: &AuthRoleRevokePermissionRequest,
+) -> Result<Effects, Error> {
+    let role = Arc::make_mut(state.roles.get_mut(&request.role).ok_or(Error::RoleNotFound)?);
+    let at = position(role, &request.key, &request.range_end).map_err(|_| Error::PermissionNotGranted)?;
+    role.key_permission.remove(at);
+    Ok(changed_role(state, request.role.clone()))
+}
+
+/// Where the permission of exactly this range is, or would be.
+fn position(role: &Role, key: &[u8], range_end: &[u8]) -> Result<usize, usize> {
+    role.key_permission.binary_search_by(|permission| {
+        (permission.key.as_ref(), permission.range_end.as_ref()).cmp(&(key, range_end))
+    })
+}
+
+/// Whether a permission may be of this range.
+fn is_range(key: &[u8], range_end: &[u8]) -> bool {
+    !key.is_empty() && (range_end.is_empty() || range_end == b"\0" || key < range_end)
+}
+
+fn changed_user(state: &mut AuthState, name: String) -> Effects {
+    state.revision += 1;
+    Effects { touched: Touched { users: vec![name], roles: Vec::new() }, ..Effects::default() }
+}
+
+fn changed_role(state: &mut AuthState, name: String) -> Effects {
+    state.revision += 1;
+    Effects { touched: Touched { users: Vec::new(), roles: vec![name] }, ..Effects::default() }
+}

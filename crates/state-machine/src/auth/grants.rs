@@ -1,0 +1,239 @@
+//! What a user may do: the union of the permissions of all its roles.
+
+use std::ops::Bound;
+
+use api::Error;
+use api::authpb::Permission;
+use api::authpb::permission::Type;
+use bytes::{BufMut, Bytes, BytesMut};
+use mvcc::KeyRange;
+
+use super::needs::{Access, Need};
+
+/// The permissions of one user.
+#[derive(Debug, Default)]
+pub struct Grants {
+    is_root: bool,
+    read: Intervals,
+    write: Intervals,
+}
+
+impl Grants {
+    /// Of a user with the role `root`.
+    pub(super) fn root() -> Grants {
+        Grants { is_root: true, ..Grants::default() }
+    }
+
+    /// The union of permissions. One of an unknown type gives nothing.
+    pub(super) fn of<'a>(permissions: impl Iterator<Item = &'a Permission>) -> Grants {
+        let (mut read, mut write) = (Vec::new(), Vec::new());
+        for permission in permissions {
+            let span = Span::of(permission);
+            match Type::try_from(permission.perm_type) {
+                Ok(Type::Read) => read.push(span),
+                Ok(Type::Write) => write.push(span),
+                Ok(Type::Readwrite) => {
+                    read.push(span.clone());
+                    write.push(span);
+                }
+                Err(_) => {}
+            }
+        }
+        Grants { is_root: false, read: Intervals::of(read), write: Intervals::of(write) }
+    }
+
+    /// Whether the user has the role `root`, which may do anything.
+    pub fn is_root(&self) -> bool {
+        self.is_root
+    }
+
+    /// Whether every key of the range may be used so. No lock, no allocation.
+    pub fn permits(&self, access: Access, keys: &KeyRange) -> bool {
+        let granted = match access {
+            Access::Read => &self.read,
+            Access::Write => &self.write,
+        };
+        self.is_root || granted.cover(keys)
+    }
+
+    /// Refuses what is not permitted. `keys_of_lease` finds the keys that are attached to a lease.
+    pub fn check(&self, need: Need, keys_of_lease: impl FnOnce(i64) -> Vec<Bytes>) -> Result<(), Error> {
+        let is_permitted = match need {
+            _ if self.is_root => true,
+            Need::Keys(access, keys) => self.permits(access, &keys),
+            Need::KeysOfLease(access, lease) => {
+                keys_of_lease(lease).into_iter().all(|key| self.permits(access, &KeyRange::one(key)))
+            }
+        };
+        if is_permitted { Ok(()) } else { Err(Error::PermissionDenied) }
+    }
+}
+
+/// The keys of one permission: from `start` to below `end`, or to the end of the key space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Span {
+    start: Bytes,
+    end: Option<Bytes>,
+}
+
+impl Span {
+    fn of(permission: &Permission) -> Span {
+        // A copy, since the permission is a slice of a log entry.
+        let copy = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
+        let keys = KeyRange::new(copy(&permission.key), copy(&permission.range_end));
+        let end = match keys.end_bound() {
+            Bound::Included(last) => Some(after(last)),
+            Bound::Excluded(end) => Some(copy(end)),
+            Bound::Unbounded => None,
+        };
+        Span { start: keys.start().clone(), end }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| *end <= self.start)
+    }
+}
+
+/// The smallest key above `key`.
+fn after(key: &[u8]) -> Bytes {
+    let mut next = BytesMut::with_capacity(key.len() + 1);
+    next.put_slice(key);
+    next.put_u8(0);
+    next.freeze()
+}
+
+/// Spans in order; neither overlapping nor adjacent.
+#[derive(Debug, Default)]
+struct Intervals(Vec<Span>);
+
+impl Intervals {
+    fn of(mut spans: Vec<Span>) -> Intervals {
+        spans.retain(|span| !span.is_empty());
+        spans.sort_by(|a, b| a.start.cmp(&b.start));
+        let mut merged: Vec<Span> = Vec::with_capacity(spans.len());
+        for span in spans {
+            match merged.last_mut() {
+                Some(last) if last.end.as_ref().is_none_or(|end| span.start <= *end) => {
+                    if last.end.is_some() && (span.end.is_none() || span.end > last.end) {
+                        last.end = span.end;
+                    }
+                }
+                Some(_) | None => merged.push(span),
+            }
+        }
+        Intervals(merged)
+    }
+
+    /// Whether each key of the range is in one of the spans. A range that no key can be in counts as its start.
+    fn cover(&self, keys: &KeyRange) -> bool {
+        let start = keys.start();
+        let following = self.0.partition_point(|span| span.start <= *start);
+        let Some(span) = following.checked_sub(1).and_then(|at| self.0.get(at)) else { return false };
+        let Some(end) = &span.end else { return true };
+        let has_start = start < end;
+        has_start
+            && match keys.end_bound() {
+                Bound::Included(last) => last < end,
+                Bound::Excluded(before) => before <= end.as_ref(),
+                Bound::Unbounded => false,
+            }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn permission(perm_type: i32, key: &str, range_end: &str) -> Permission {
+        Permission { perm_type, key: key.to_owned().into(), range_end: range_end.to_owned().into() }
+    }
+
+    fn keys(key: &str, range_end: &str) -> KeyRange {
+        KeyRange::new(key.to_owned().into(), range_end.to_owned().into())
+    }
+
+    #[test]
+    fn a_range_is_permitted_if_the_union_covers_it() {
+        let granted = [
+            permission(0, "a", ""),
+            permission(0, "b", "d"),
+            permission(2, "d", "f"),
+            permission(1, "x", "\0"),
+        ];
+        let grants = Grants::of(granted.iter());
+        for (access, key, range_end, is_permitted) in [
+            (Access::Read, "a", "", true),
+            (Access::Read, "a\0", "", false),
+            (Access::Read, "a", "b", false),
+            (Access::Read, "b", "f", true),
+            (Access::Read, "b", "f\0", false),
+            (Access::Read, "b", "\0", false),
+            (Access::Read, "f", "", false),
+            (Access::Read, "c", "e", true),
+            (Access::Read, "x", "", false),
+            (Access::Write, "c", "", false),
+            (Access::Write, "d", "f", true),
+            (Access::Write, "x", "\0", true),
+            (Access::Write, "y", "\0", true),
+            (Access::Write, "z", "", true),
+            (Access::Write, "w", "\0", false),
+            // No key is in it.
+            (Access::Write, "e", "a", true),
+            (Access::Write, "g", "a", false),
+        ] {
+            assert_eq!(
+                grants.permits(access, &keys(key, range_end)),
+                is_permitted,
+                "{access:?} {key} {range_end}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_type_gives_nothing() {
+        let grants = Grants::of([permission(7, "a", "\0")].iter());
+        assert!(![Access::Read, Access::Write].iter().any(|access| grants.permits(*access, &keys("b", ""))));
+    }
+
+    /// Keys of up to three letters.
+    fn key() -> impl Strategy<Value = String> {
+        "[a-c]{1,3}"
+    }
+
+    fn end() -> impl Strategy<Value = String> {
+        prop_oneof![Just(String::new()), Just("\0".to_owned()), key()]
+    }
+
+    proptest! {
+        /// The model: each key of the range, and a key between any two of them, is in one of the permissions.
+        #[test]
+        fn coverage_is_that_of_each_key(
+            granted in prop::collection::vec((key(), end()), 0..5), asked in (key(), end())
+        ) {
+            let permissions: Vec<_> = granted.iter().map(|(key, end)| permission(0, key, end)).collect();
+            let grants = Grants::of(permissions.iter());
+            let range = keys(&asked.0, &asked.1);
+            // Each border and what is next to it decides.
+            let borders = granted.iter().chain([&asked]).flat_map(|(key, end)| [key.clone(), end.clone()]);
+            let points = borders.flat_map(|key| [key.clone(), format!("{key}\0"), format!("{key}a"), format!("{key}zz")]);
+            let inside = |range: &KeyRange, point: &str| {
+                let point = point.as_bytes();
+                range.start().as_ref() <= point && match range.end_bound() {
+                    Bound::Included(last) => point <= last,
+                    Bound::Excluded(end) => point < end,
+                    Bound::Unbounded => true,
+                }
+            };
+            let is_covered = |point: &str| granted.iter().any(|(key, end)| inside(&keys(key, end), point));
+            let wanted = if range.is_empty() {
+                is_covered(&asked.0)
+            } else {
+                points.chain(["zzzz".to_owned()]).filter(|point| inside(&range, point)).all(|point| is_covered(&point))
+            };
+            // An empty range above its end is judged by its start alone.
+            prop_assert_eq!(grants.permits(Access::Read, &range), wanted);
+        }
+    }
+}

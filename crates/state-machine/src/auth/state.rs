@@ -1,0 +1,150 @@
+//! Users and roles in memory, and their items of the store.
+//!
+//! | item | value |
+//! |---|---|
+//! | `auth-enabled` | one byte, 1; absent otherwise |
+//! | `auth-revision` | eight bytes, big endian; absent while it is 1 |
+//! | `auth-user/` and the name | a protobuf `authpb.User` |
+//! | `auth-role/` and the name | a protobuf `authpb.Role` |
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::Error;
+use api::authpb::{Role, User};
+use bytes::Bytes;
+use mvcc::{ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX, Store, Writer};
+use prost::Message;
+
+use crate::failure::Fatal;
+
+/// The user that must exist, and the role that may do anything.
+pub const ROOT: &str = "root";
+
+const PREFIX: &[u8] = b"auth-";
+const ENABLED: &[u8] = b"auth-enabled";
+const REVISION: &[u8] = b"auth-revision";
+const USER: &[u8] = b"auth-user/";
+const ROLE: &[u8] = b"auth-role/";
+
+/// Users, roles, and whether permissions are checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AuthState {
+    /// Whether permissions are checked.
+    pub enabled: bool,
+    /// Counts the changes; 1 before the first.
+    pub revision: u64,
+    /// By name. Roles are sorted.
+    pub users: BTreeMap<String, Arc<User>>,
+    /// By name. Permissions are sorted by key and range end.
+    pub roles: BTreeMap<String, Arc<Role>>,
+}
+
+impl Default for AuthState {
+    fn default() -> Self {
+        AuthState { enabled: false, revision: 1, users: BTreeMap::new(), roles: BTreeMap::new() }
+    }
+}
+
+impl AuthState {
+    pub(super) fn load(store: &Store) -> Result<Self, Fatal> {
+        read_in(&store.items(PREFIX))
+    }
+}
+
+/// The auth state among the items of a store. Items of others are skipped.
+pub fn read_in(items: &[(Bytes, Bytes)]) -> Result<AuthState, Fatal> {
+    let mut state = AuthState::default();
+    for (item, value) in items {
+        let broken = |reason| Fatal::Item { item: item.to_vec(), reason };
+        let name =
+            |name: &[u8]| String::from_utf8(name.to_vec()).map_err(|_| broken("a name that is not text"));
+        if item == ENABLED {
+            state.enabled = value.as_ref() == [1];
+        } else if item == REVISION {
+            let revision = value.as_ref().try_into().map_err(|_| broken("not an auth revision"))?;
+            state.revision = u64::from_be_bytes(revision);
+        } else if let Some(of) = item.strip_prefix(USER) {
+            let user = User::decode(value.clone()).map_err(|_| broken("not a user"))?;
+            state.users.insert(name(of)?, Arc::new(user));
+        } else if let Some(of) = item.strip_prefix(ROLE) {
+            let role = Role::decode(value.clone()).map_err(|_| broken("not a role"))?;
+            state.roles.insert(name(of)?, Arc::new(role));
+        }
+    }
+    Ok(state)
+}
+
+/// Name and value of an item.
+pub type Item = (Vec<u8>, Vec<u8>);
+
+/// The items of a store that begins with this state, in the order of their names.
+pub fn items(state: &AuthState) -> Result<Vec<Item>, Error> {
+    let mut items = Vec::new();
+    if state.enabled {
+        items.push((ENABLED.to_vec(), vec![1]));
+    }
+    if state.revision != 1 {
+        items.push((REVISION.to_vec(), state.revision.to_be_bytes().to_vec()));
+    }
+    for (name, role) in &state.roles {
+        items.push(checked(item(ROLE, name), role.encode_to_vec())?);
+    }
+    for (name, user) in &state.users {
+        items.push(checked(item(USER, name), user.encode_to_vec())?);
+    }
+    Ok(items)
+}
+
+/// An item to be set, or removed.
+type Written = (Vec<u8>, Option<Vec<u8>>);
+
+/// Names whose items a change affects.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    pub users: Vec<String>,
+    pub roles: Vec<String>,
+}
+
+/// Writes what differs between two states. Refuses what no item can hold, before anything is written.
+pub(super) fn write(
+    writer: &mut Writer,
+    before: &AuthState,
+    after: &AuthState,
+    touched: &Touched,
+) -> Result<(), Error> {
+    let mut items: Vec<Written> = Vec::new();
+    if after.enabled != before.enabled {
+        items.push((ENABLED.to_vec(), after.enabled.then(|| vec![1])));
+    }
+    if after.revision != before.revision {
+        items.push((REVISION.to_vec(), Some(after.revision.to_be_bytes().to_vec())));
+    }
+    for name in &touched.users {
+        items.push(written(item(USER, name), after.users.get(name).map(|user| user.encode_to_vec()))?);
+    }
+    for name in &touched.roles {
+        items.push(written(item(ROLE, name), after.roles.get(name).map(|role| role.encode_to_vec()))?);
+    }
+    for (item, value) in items {
+        writer.set_item(&item, value.as_deref());
+    }
+    Ok(())
+}
+
+fn written(item: Vec<u8>, value: Option<Vec<u8>>) -> Result<Written, Error> {
+    match value {
+        Some(value) => checked(item, value).map(|(item, value)| (item, Some(value))),
+        None => Ok((item, None)),
+    }
+}
+
+/// Refuses an item beyond the limits of the store: a name above 246 bytes, or a role above 64 KiB.
+fn checked(item: Vec<u8>, value: Vec<u8>) -> Result<Item, Error> {
+    let fits = item.len() <= ITEM_KEY_BYTES_MAX && item.len() + value.len() <= ITEM_BYTES_MAX;
+    if fits { Ok((item, value)) } else { Err(Error::RequestTooLarge) }
+}
+
+fn item(prefix: &[u8], name: &str) -> Vec<u8> {
+    [prefix, name.as_bytes()].concat()
+}

@@ -1,0 +1,458 @@
+//! Changes, refusals and checks of commands, on two machines that must stay equal.
+
+use api::authpb::{Permission, UserAddOptions};
+use api::command::auth_change::Kind as Change;
+use api::command::{AddUser, IssueToken, SetPassword};
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::{
+    AlarmRequest, AuthDisableRequest, AuthEnableRequest, AuthRoleAddRequest, AuthRoleDeleteRequest,
+    AuthRoleGrantPermissionRequest, AuthRoleRevokePermissionRequest, AuthUserDeleteRequest,
+    AuthUserGrantRoleRequest, AuthUserRevokeRoleRequest, CompactionRequest, Compare, DeleteRangeRequest,
+    LeaseGrantRequest, LeaseRevokeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
+use proptest::prelude::*;
+
+use super::*;
+use crate::command::encode_for;
+use crate::tests::World;
+use crate::{Outcome, Response};
+
+fn add_user(name: &str) -> Change {
+    let password_hash = Bytes::from_static(b"hash");
+    Change::UserAdd(AddUser { name: name.to_owned(), options: None, password_hash })
+}
+
+fn delete_user(name: &str) -> Change {
+    Change::UserDelete(AuthUserDeleteRequest { name: name.to_owned() })
+}
+
+fn set_password(name: &str) -> Change {
+    Change::UserChangePassword(SetPassword {
+        name: name.to_owned(),
+        password_hash: Bytes::from_static(b"h2"),
+    })
+}
+
+fn grant_role(user: &str, role: &str) -> Change {
+    Change::UserGrantRole(AuthUserGrantRoleRequest { user: user.to_owned(), role: role.to_owned() })
+}
+
+fn revoke_role(name: &str, role: &str) -> Change {
+    Change::UserRevokeRole(AuthUserRevokeRoleRequest { name: name.to_owned(), role: role.to_owned() })
+}
+
+fn add_role(name: &str) -> Change {
+    Change::RoleAdd(AuthRoleAddRequest { name: name.to_owned() })
+}
+
+fn delete_role(role: &str) -> Change {
+    Change::RoleDelete(AuthRoleDeleteRequest { role: role.to_owned() })
+}
+
+fn permit(name: &str, perm_type: i32, key: &str, range_end: &str) -> Change {
+    let perm = Permission { perm_type, key: key.to_owned().into(), range_end: range_end.to_owned().into() };
+    Change::RoleGrantPermission(AuthRoleGrantPermissionRequest { name: name.to_owned(), perm: Some(perm) })
+}
+
+fn forbid(role: &str, key: &str, range_end: &str) -> Change {
+    Change::RoleRevokePermission(AuthRoleRevokePermissionRequest {
+        role: role.to_owned(),
+        key: key.to_owned().into(),
+        range_end: range_end.to_owned().into(),
+    })
+}
+
+fn enable() -> Change {
+    Change::Enable(AuthEnableRequest {})
+}
+
+fn disable() -> Change {
+    Change::Disable(AuthDisableRequest {})
+}
+
+fn issue(user: &str, auth_revision: u64) -> Change {
+    Change::IssueToken(IssueToken { user: user.to_owned(), prefix: "letters".to_owned(), auth_revision })
+}
+
+fn of(change: Change) -> Kind {
+    Kind::Auth(AuthChange { kind: Some(change) })
+}
+
+impl World {
+    /// As a user, with the present auth revision.
+    fn as_user(&mut self, user: &str, kind: Kind) -> Outcome {
+        let auth_revision = self.asked.auth().revision();
+        let caller = Caller { user: user.to_owned(), auth_revision };
+        self.apply_unvalidated(&encode_for(kind, Some(caller)))
+    }
+
+    fn change(&mut self, change: Change) -> Result<(), Error> {
+        self.as_user(ROOT, of(change)).map(drop)
+    }
+
+    fn all(&mut self, changes: impl IntoIterator<Item = Change>) {
+        for change in changes {
+            let shown = format!("{change:?}");
+            assert_eq!(self.change(change), Ok(()), "{shown}");
+        }
+    }
+
+    /// What a member that restarts reads must be what this one holds.
+    fn assert_stored(&self) {
+        let stored = auth_in(&self.asked.store().items(b"")).unwrap();
+        assert_eq!(stored, *self.asked.auth().state());
+        self.assert_equal();
+    }
+}
+
+/// Auth is on. `u` has READWRITE of [b, d), `r` READ and `w` WRITE of it, `x` has no role.
+fn guarded() -> World {
+    let mut world = World::new();
+    world.all([add_user(ROOT), grant_role(ROOT, ROOT)]);
+    for (user, perm_type) in [("u", 2), ("r", 0), ("w", 1)] {
+        world.all([
+            add_user(user),
+            add_role(user),
+            permit(user, perm_type, "b", "d"),
+            grant_role(user, user),
+        ]);
+    }
+    world.all([add_user("x"), enable()]);
+    world
+}
+
+#[test]
+fn changes_follow_etcds_rules() {
+    use Error::*;
+    let mut world = World::new();
+    let no_password = UserAddOptions { no_password: true };
+    for (change, answer, revision) in [
+        (enable(), Err(RootUserNotExist), 1),
+        (disable(), Ok(()), 1),
+        (issue("u", 1), Err(AuthNotEnabled), 1),
+        (add_user(""), Err(UserEmpty), 1),
+        (add_user(ROOT), Ok(()), 2),
+        (add_user(ROOT), Err(UserAlreadyExist), 2),
+        (enable(), Err(RootRoleNotExist), 2),
+        (grant_role("nobody", ROOT), Err(UserNotFound), 2),
+        (grant_role(ROOT, "r"), Err(RoleNotFound), 2),
+        (grant_role(ROOT, ROOT), Ok(()), 3),
+        (grant_role(ROOT, ROOT), Ok(()), 3),
+        (add_role(""), Err(RoleEmpty), 3),
+        (add_role("r"), Ok(()), 4),
+        (add_role("r"), Err(RoleAlreadyExist), 4),
+        (permit("r", 0, "", ""), Err(InvalidAuthMgmt), 4),
+        (permit("r", 0, "b", "a"), Err(InvalidAuthMgmt), 4),
+        (permit("nothing", 0, "a", "b"), Err(RoleNotFound), 4),
+        (permit("r", 0, "a", "b"), Ok(()), 5),
+        (permit("r", 0, "a", "b"), Ok(()), 6),
+        (permit("r", 1, "a", ""), Ok(()), 7),
+        (forbid("r", "a", "\0"), Err(PermissionNotGranted), 7),
+        (forbid("nothing", "a", "b"), Err(RoleNotFound), 7),
+        (forbid("r", "a", "b"), Ok(()), 8),
+        (add_user("u"), Ok(()), 9),
+        (grant_role("u", "r"), Ok(()), 10),
+        (revoke_role("u", ROOT), Err(RoleNotGranted), 10),
+        (revoke_role("nobody", "r"), Err(UserNotFound), 10),
+        (set_password("nobody"), Err(UserNotFound), 10),
+        (set_password("u"), Ok(()), 11),
+        (enable(), Ok(()), 11),
+        (enable(), Ok(()), 11),
+        (issue("u", 11), Ok(()), 11),
+        (issue("u", 10), Err(AuthOldRevision), 11),
+        (issue("nobody", 11), Err(AuthFailed), 11),
+        (delete_user(ROOT), Err(InvalidAuthMgmt), 11),
+        (revoke_role(ROOT, ROOT), Err(InvalidAuthMgmt), 11),
+        (delete_role(ROOT), Err(InvalidAuthMgmt), 11),
+        (delete_role("nothing"), Err(RoleNotFound), 11),
+        (delete_role("r"), Ok(()), 12),
+        (revoke_role("u", "r"), Err(RoleNotGranted), 12),
+        (
+            Change::UserAdd(AddUser {
+                name: "cert".into(),
+                options: Some(no_password),
+                ..AddUser::default()
+            }),
+            Ok(()),
+            13,
+        ),
+        (issue("cert", 13), Err(AuthFailed), 13),
+        (delete_user("u"), Ok(()), 14),
+        (delete_user("u"), Err(UserNotFound), 14),
+        (disable(), Ok(()), 15),
+        (delete_user(ROOT), Ok(()), 16),
+    ] {
+        let shown = format!("{change:?}");
+        assert_eq!(world.change(change), answer, "{shown}");
+        assert_eq!(world.asked.auth().revision(), revision, "{shown}");
+        world.assert_stored();
+    }
+    let none = world.apply_unvalidated(&encode_for(Kind::Auth(AuthChange { kind: None }), None));
+    assert_eq!(none, Err(NotCapable));
+}
+
+#[test]
+fn what_no_item_can_hold_is_refused_and_changes_nothing() {
+    let mut world = World::new();
+    let long = "n".repeat(300);
+    assert_eq!(world.change(add_user(&long)), Err(Error::RequestTooLarge));
+    assert_eq!(world.change(add_role(&long)), Err(Error::RequestTooLarge));
+    world.all([add_role("r")]);
+    assert_eq!(world.change(permit("r", 0, &"k".repeat(70_000), "")), Err(Error::RequestTooLarge));
+    assert_eq!(world.asked.auth().revision(), 2);
+    world.assert_stored();
+}
+
+fn put(key: &str, lease: i64, prev_kv: bool) -> Kind {
+    Kind::Put(PutRequest { key: key.to_owned().into(), lease, prev_kv, ..PutRequest::default() })
+}
+
+fn delete(key: &str, range_end: &str, prev_kv: bool) -> Kind {
+    Kind::DeleteRange(DeleteRangeRequest {
+        key: key.to_owned().into(),
+        range_end: range_end.to_owned().into(),
+        prev_kv,
+    })
+}
+
+fn op(kind: Kind) -> RequestOp {
+    let request = match kind {
+        Kind::Put(request) => Request::RequestPut(request),
+        Kind::DeleteRange(request) => Request::RequestDeleteRange(request),
+        Kind::Txn(request) => Request::RequestTxn(request),
+        other => panic!("not an operation: {other:?}"),
+    };
+    RequestOp { request: Some(request) }
+}
+
+fn read(key: &str, range_end: &str) -> RequestOp {
+    let (key, range_end) = (key.to_owned().into(), range_end.to_owned().into());
+    RequestOp {
+        request: Some(Request::RequestRange(RangeRequest { key, range_end, ..RangeRequest::default() })),
+    }
+}
+
+/// The same operation in either branch, at several depths.
+fn at_each_depth(operation: &RequestOp) -> Vec<Kind> {
+    let mut found = Vec::new();
+    let mut wrapped = operation.clone();
+    for depth in 0..5 {
+        let ops = vec![wrapped.clone()];
+        let txn = match depth % 2 {
+            0 => TxnRequest { success: ops, ..TxnRequest::default() },
+            _ => TxnRequest { failure: ops, ..TxnRequest::default() },
+        };
+        found.push(Kind::Txn(txn.clone()));
+        wrapped = op(Kind::Txn(txn));
+    }
+    found
+}
+
+#[test]
+fn a_command_needs_permission_for_each_key_that_it_names_at_every_depth() {
+    let mut world = guarded();
+    // (command, and which of u, r, w, x may execute it)
+    let leaves = [
+        (op(put("b", 0, false)), "uw"),
+        (op(put("b", 0, true)), "u"),
+        (op(put("a", 0, false)), ""),
+        (op(delete("b", "d", false)), "uw"),
+        (op(delete("b", "d", true)), "u"),
+        (op(delete("b", "e", false)), ""),
+        (op(delete("b", "\0", false)), ""),
+        (read("b", "d"), "ur"),
+        (read("b", "\0"), ""),
+        (read("d", ""), ""),
+    ];
+    let mut commands: Vec<(Kind, &str)> = Vec::new();
+    for (leaf, allowed) in leaves {
+        match leaf.request.clone() {
+            Some(Request::RequestPut(request)) => commands.push((Kind::Put(request), allowed)),
+            Some(Request::RequestDeleteRange(request)) => {
+                commands.push((Kind::DeleteRange(request), allowed))
+            }
+            _ => {}
+        }
+        commands.extend(at_each_depth(&leaf).into_iter().map(|txn| (txn, allowed)));
+    }
+    for (key, range_end, allowed) in [("b", "", "ur"), ("b", "\0", ""), ("a", "", "")] {
+        let (key, range_end) = (key.to_owned().into(), range_end.to_owned().into());
+        let compare = Compare { key, range_end, ..Compare::default() };
+        commands.push((Kind::Txn(TxnRequest { compare: vec![compare], ..TxnRequest::default() }), allowed));
+    }
+    for (command, allowed) in commands {
+        for user in ["u", "r", "w", "x", "nobody", ROOT] {
+            let is_allowed = allowed.contains(user) || user == ROOT;
+            match world.as_user(user, command.clone()) {
+                Ok(_) => assert!(is_allowed, "{user}: {command:?}"),
+                Err(Error::PermissionDenied) => assert!(!is_allowed, "{user}: {command:?}"),
+                Err(other) => panic!("{user}: {command:?}: {other:?}"),
+            }
+        }
+        assert_eq!(world.apply_unvalidated(&encode_for(command, None)), Err(Error::UserEmpty));
+    }
+    world.assert_stored();
+}
+
+#[test]
+fn a_lease_gives_no_power_over_the_keys_that_are_attached_to_it() {
+    let mut world = guarded();
+    let grant = |id| Kind::LeaseGrant(LeaseGrantRequest { id, ttl: 60 });
+    let revoke = |id| Kind::LeaseRevoke(LeaseRevokeRequest { id });
+    assert_eq!(world.apply_unvalidated(&encode_for(grant(7), None)), Err(Error::UserEmpty));
+    world.as_user("x", grant(7)).unwrap();
+    world.as_user(ROOT, put("z", 7, false)).unwrap();
+    for kind in [
+        put("b", 7, false),
+        Kind::Txn(TxnRequest { success: vec![op(put("b", 7, false))], ..Default::default() }),
+    ] {
+        assert_eq!(world.as_user("u", kind), Err(Error::PermissionDenied), "z is not u's");
+    }
+    assert_eq!(world.as_user("u", revoke(7)), Err(Error::PermissionDenied));
+    assert_eq!(world.apply_unvalidated(&encode_for(revoke(7), None)), Err(Error::UserEmpty));
+    world.as_user("u", grant(8)).unwrap();
+    world.as_user("u", put("b", 8, false)).unwrap();
+    assert_eq!(world.as_user("r", revoke(8)), Err(Error::PermissionDenied));
+    world.as_user("u", revoke(8)).unwrap();
+    world.as_user(ROOT, revoke(7)).unwrap();
+    world.assert_stored();
+}
+
+#[test]
+fn commands_of_an_older_auth_revision_are_refused() {
+    let mut world = guarded();
+    let caller = Caller { user: "u".to_owned(), auth_revision: world.asked.auth().revision() };
+    let put = encode_for(put("b", 0, false), Some(caller));
+    world.apply_unvalidated(&put).unwrap();
+    world.all([forbid("r", "b", "d")]);
+    assert_eq!(world.apply_unvalidated(&put), Err(Error::AuthOldRevision), "any change counts");
+    world.all([disable()]);
+    world.apply_unvalidated(&put).unwrap();
+}
+
+#[test]
+fn management_is_roots_and_members_need_no_user() {
+    let mut world = guarded();
+    let compact = || Kind::Compact(CompactionRequest { revision: 1, physical: false });
+    let alarm = |action| Kind::Alarm(AlarmRequest { action, member_id: 7, alarm: 1 });
+    for (kind, answers) in [
+        (compact(), [Err(Error::UserEmpty), Err(Error::PermissionDenied)]),
+        (of(add_role("new")), [Err(Error::UserEmpty), Err(Error::PermissionDenied)]),
+        (of(disable()), [Err(Error::UserEmpty), Err(Error::PermissionDenied)]),
+        (of(enable()), [Err(Error::UserEmpty), Err(Error::PermissionDenied)]),
+        (alarm(1), [Ok(()), Err(Error::PermissionDenied)]),
+        (alarm(0), [Ok(()), Ok(())]),
+    ] {
+        let [unnamed, of_user] = answers;
+        assert_eq!(world.apply_unvalidated(&encode_for(kind.clone(), None)).map(drop), unnamed, "{kind:?}");
+        assert_eq!(world.as_user("u", kind.clone()).map(drop), of_user, "{kind:?}");
+    }
+    world.assert_stored();
+}
+
+fn token(outcome: Outcome) -> String {
+    match outcome {
+        Ok(Response::Authenticate(response)) => response.token,
+        other => panic!("no token: {other:?}"),
+    }
+}
+
+#[test]
+fn tokens_end_with_their_user_with_a_new_password_and_unused() {
+    let mut world = guarded();
+    let table = world.asked.auth().clone();
+    let login = |world: &mut World, user| {
+        let revision = world.asked.auth().revision();
+        let token = token(world.apply_unvalidated(&encode_for(of(issue(user, revision)), None)));
+        assert_eq!(token, format!("letters.{}", world.at.index));
+        let session = world.asked.auth().session(&token).unwrap();
+        assert_eq!((session.user(), session.is_void()), (user, false));
+        assert_eq!(world.silent.auth().session(&token).unwrap().user(), user, "known on every member");
+        (token, session)
+    };
+    let (u, u_session) = login(&mut world, "u");
+    let (x, x_session) = login(&mut world, "x");
+    world.all([set_password("u")]);
+    assert!(u_session.is_void() && table.session(&u).is_none() && !x_session.is_void());
+    world.all([add_role("y"), permit("y", 0, "y", ""), grant_role("x", "y")]);
+    let grants = x_session.grants(&table);
+    assert!(grants.grants().unwrap().permits(Access::Read, &mvcc::KeyRange::one("y".into())));
+    world.all([delete_role("y")]);
+    let grants = x_session.grants(&table);
+    assert!(!grants.grants().unwrap().permits(Access::Read, &mvcc::KeyRange::one("y".into())));
+    world.all([delete_user("x")]);
+    assert!(x_session.is_void() && table.session(&x).is_none());
+    let (w, w_session) = login(&mut world, "w");
+    table.sweep(1, 10);
+    w_session.touch(5);
+    table.sweep(14, 10);
+    assert!(table.session(&w).is_some());
+    table.sweep(15, 10);
+    assert!(w_session.is_void() && table.session(&w).is_none());
+    let (_, r_session) = login(&mut world, "r");
+    world.all([disable()]);
+    assert!(r_session.is_void() && table.tokens() == 0 && !table.is_enabled());
+}
+
+/// Users, roles, permissions and keys of the property test: few, so that changes meet.
+const NAMES: [&str; 4] = [ROOT, "a", "b", "c"];
+
+fn any_change() -> impl Strategy<Value = Change> {
+    let name = || prop::sample::select(&NAMES[..]);
+    let key = || prop::sample::select(&["k", "l", "m"][..]);
+    let end = || prop::sample::select(&["", "l", "n", "\0"][..]);
+    prop_oneof![
+        name().prop_map(add_user),
+        name().prop_map(delete_user),
+        (name(), name()).prop_map(|(user, role)| grant_role(user, role)),
+        (name(), name()).prop_map(|(user, role)| revoke_role(user, role)),
+        name().prop_map(add_role),
+        name().prop_map(delete_role),
+        (name(), 0..4_i32, key(), end()).prop_map(|(role, kind, key, end)| permit(role, kind, key, end)),
+        (name(), key(), end()).prop_map(|(role, key, end)| forbid(role, key, end)),
+    ]
+}
+
+/// Whether a user may write a key, by looking at every role and permission.
+fn may_write(state: &AuthState, user: &str, key: &str) -> bool {
+    let Some(user) = state.users.get(user) else { return false };
+    user.roles.iter().any(|name| {
+        let permissions = state.roles.get(name).map_or(&[][..], |role| &role.key_permission);
+        name == ROOT
+            || permissions.iter().any(|permission| {
+                let (from, end) = (&permission.key[..], &permission.range_end[..]);
+                let key = key.as_bytes();
+                let is_within = match end {
+                    b"" => key == from,
+                    b"\0" => from <= key,
+                    end => from <= key && key < end,
+                };
+                is_within && [1, 2].contains(&permission.perm_type)
+            })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn after_any_changes_exactly_what_was_granted_is_permitted(
+        changes in prop::collection::vec(any_change(), 1..40)
+    ) {
+        let mut world = World::new();
+        world.all([add_user(ROOT), grant_role(ROOT, ROOT), enable()]);
+        for change in changes {
+            let before = world.asked.auth().state();
+            let refused = world.change(change).is_err();
+            let after = world.asked.auth().state();
+            prop_assert!(!refused || before == after, "a refusal changes nothing");
+            prop_assert!(after.users.values().all(|user| user.roles.is_sorted()));
+            for user in NAMES {
+                for key in ["j", "k", "l", "m", "z"] {
+                    let outcome = world.as_user(user, put(key, 0, false));
+                    prop_assert_eq!(outcome.is_ok(), may_write(&after, user, key), "{} {}", user, key);
+                }
+            }
+            world.assert_stored();
+        }
+    }
+}
