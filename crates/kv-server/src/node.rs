@@ -378,6 +378,7 @@ fn config(settings: &Settings, identity: &Identity, store: StoreState) -> Config
     Config {
         id: identity.member_id,
         voters: identity.members.iter().map(|member| member.id).collect(),
+        membership: None,
         boot_nonce: rand::random(),
         tick: heartbeat,
         heartbeat_ticks: 1,

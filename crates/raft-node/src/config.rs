@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use crate::types::{EmptyLog, StoreState};
+use crate::types::{EmptyLog, Membership, StoreState};
 use crate::wire::{COMMAND_OVERHEAD, HEADER_BYTES};
 
 /// Identity, rhythm and bounds of one member.
@@ -22,8 +22,12 @@ use crate::wire::{COMMAND_OVERHEAD, HEADER_BYTES};
 pub struct Config {
     /// The node id that Raft knows this member by; never 0.
     pub id: u64,
-    /// Every voting member, this one included. A log that already holds a membership must agree with it.
+    /// Every voting member, as far as the process knows. Without a `membership` this one is among them, and a log
+    /// that already holds a membership must agree with it.
     pub voters: Vec<u64>,
+    /// The membership that the machine holds; of a member whose store is lost, what the process was told. None if
+    /// the members never change.
+    pub membership: Option<Membership>,
     /// A number that no earlier run of this member used. It keeps answers meant for an earlier run apart from
     /// ours, so it must come from a good source of randomness.
     pub boot_nonce: u64,

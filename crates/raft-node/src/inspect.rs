@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use crate::log::DurableState;
-use crate::wire::Batch;
+use crate::wire::{Batch, change_batch};
 
 /// The payload of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,8 +13,8 @@ pub enum EntrySeen {
     /// A new leader's first entry.
     Empty,
     Batch(BatchSeen),
-    /// A change of membership, which this version does not make.
-    Membership,
+    /// A change of the membership: a batch of one command.
+    Membership(BatchSeen),
 }
 
 /// Commands that were proposed together.
@@ -43,17 +43,22 @@ pub struct StateSeen {
 pub fn read_entry(kind: u8, payload: Bytes) -> Result<EntrySeen, String> {
     match kind {
         0 if payload.is_empty() => Ok(EntrySeen::Empty),
-        0 => {
-            let batch = Batch::parse(&payload).map_err(|error| error.to_string())?;
-            let commands = batch.commands().map_err(|error| error.to_string())?;
-            let commands: Vec<Bytes> = commands.iter().collect();
-            assert_eq!(commands.len(), batch.count, "parsing has counted them");
-            let (proposer, nonce, sequence) = (batch.id.proposer, batch.id.nonce, batch.id.sequence);
-            Ok(EntrySeen::Batch(BatchSeen { proposer, nonce, sequence, commands }))
+        0 => read_batch(&payload).map(EntrySeen::Batch),
+        1 => {
+            let batch = change_batch(&payload).map_err(|error| error.to_string())?;
+            read_batch(&batch).map(EntrySeen::Membership)
         }
-        1 | 2 => Ok(EntrySeen::Membership),
         other => Err(format!("entries of kind {other} are not known")),
     }
+}
+
+fn read_batch(payload: &Bytes) -> Result<BatchSeen, String> {
+    let batch = Batch::parse(payload).map_err(|error| error.to_string())?;
+    let commands = batch.commands().map_err(|error| error.to_string())?;
+    let commands: Vec<Bytes> = commands.iter().collect();
+    assert_eq!(commands.len(), batch.count, "parsing has counted them");
+    let (proposer, nonce, sequence) = (batch.id.proposer, batch.id.nonce, batch.id.sequence);
+    Ok(BatchSeen { proposer, nonce, sequence, commands })
 }
 
 /// Reads a state. The error: what about it is wrong.
@@ -71,7 +76,7 @@ pub fn read_state(bytes: &[u8]) -> Result<StateSeen, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{BatchBuilder, BatchId};
+    use crate::wire::{BatchBuilder, BatchId, change_payload};
 
     #[test]
     fn a_batch_shows_its_commands_and_who_made_it() {
@@ -83,7 +88,12 @@ mod tests {
         let wanted = EntrySeen::Batch(BatchSeen { proposer: 3, nonce: 4, sequence: 5, commands });
         assert_eq!(read_entry(0, payload.clone()), Ok(wanted));
         assert_eq!(read_entry(0, Bytes::new()), Ok(EntrySeen::Empty));
-        assert_eq!(read_entry(2, Bytes::new()), Ok(EntrySeen::Membership));
+        let id = BatchId { proposer: 3, nonce: 4, sequence: 5 };
+        let change = change_payload(&BatchBuilder::change(id, b"one"));
+        let commands = vec![Bytes::from_static(b"one")];
+        let wanted = EntrySeen::Membership(BatchSeen { proposer: 3, nonce: 4, sequence: 5, commands });
+        assert_eq!(read_entry(1, change.clone()), Ok(wanted));
+        assert!(read_entry(1, change.slice(1..)).is_err());
         assert!(read_entry(0, payload.slice(..payload.len() - 1)).is_err());
         assert!(read_entry(9, payload).is_err());
     }

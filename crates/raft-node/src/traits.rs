@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::types::{Answer, Fatal, Lane, Position};
+use crate::types::{Answer, Fatal, Lane, Membership, Position};
 use crate::wire::SnapshotOffer;
 
 /// The replicated machine: a pure function of the commands, in log order.
@@ -41,6 +41,26 @@ pub trait StateMachine: Send + 'static {
         command: &Bytes,
         answer: Answer,
     ) -> Result<Option<Self::Outcome>, Fatal>;
+
+    /// Applies the command of an entry that changes the membership; it stands alone in its entry. What
+    /// [`StateMachine::membership`] says after the entry is the membership from then on.
+    ///
+    /// Such a command may be refused, as any other. In any other entry it must be refused: only here is it certain
+    /// that the change before it is applied.
+    fn apply_change(
+        &mut self,
+        at: Position,
+        command: &Bytes,
+        answer: Answer,
+    ) -> Result<Option<Self::Outcome>, Fatal> {
+        self.apply(at, command, answer)
+    }
+
+    /// The members as of the last entry. None if the machine knows nothing of members: then those are for ever
+    /// that the log was begun with.
+    fn membership(&self) -> Option<Membership> {
+        None
+    }
 
     /// Every command of the entry has been applied. Called for entries without commands as well, so that the
     /// machine's applied position never lags behind the log. May wait when the machine's store is full.
@@ -98,6 +118,8 @@ pub trait Observer: Send + Sync + 'static {
     fn proposals_failed(&self, _count: usize) {}
     /// One entry was applied; `took` includes waiting for the machine's store.
     fn entry_applied(&self, _commands: usize, _took: Duration) {}
+    /// The machine may have changed the members. Called by the thread that applies, before the proposer is answered.
+    fn membership_applied(&self, _membership: &Membership) {}
     fn read_points_failed(&self, _count: usize) {}
     /// A heartbeat could not be sent in time because this member's loop was late by `late`.
     fn tick_late(&self, _late: Duration) {}

@@ -56,6 +56,24 @@ impl Fatal {
     }
 }
 
+/// Who takes part in Raft.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Membership {
+    /// At least one; 0 is no member.
+    pub voters: Vec<u64>,
+    /// They get all entries, and count in no majority. None of them is a voter.
+    pub learners: Vec<u64>,
+}
+
+/// How a command travels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Travel {
+    /// With all others that wait.
+    Batched,
+    /// In an entry of its own that changes the membership, see [`crate::StateMachine::apply_change`].
+    AsChange,
+}
+
 /// What this member does in Raft.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use bytes::Bytes;
-use raft_node::inspect::{EntrySeen, read_entry, read_state};
+use raft_node::inspect::{BatchSeen, EntrySeen, read_entry, read_state};
 use serde_json::Value;
 use wal::{Content, Finding, FrameFound, ReadOnlyFs};
 
@@ -118,18 +118,19 @@ fn show_frame<W: Write>(frame: &FrameFound<'_>, report: &mut Report<W>) {
 fn entry(line: Line, seen: EntrySeen) -> Line {
     match seen {
         EntrySeen::Empty => line.with("holds", "nothing"),
-        EntrySeen::Membership => line.with("holds", "membership"),
-        EntrySeen::Batch(batch) => {
-            let described = |command| match requests::describe(command) {
-                Ok(value) => value,
-                Err(reason) => Value::from(format!("not a command: {reason}")),
-            };
-            let requests: Vec<Value> = batch.commands.iter().map(described).collect();
-            line.with("holds", "batch")
-                .with("proposer", id(batch.proposer))
-                .with("run", id(batch.nonce))
-                .with("sequence", batch.sequence)
-                .with("requests", requests)
-        }
+        EntrySeen::Membership(batch) => with_batch(line.with("holds", "membership"), &batch),
+        EntrySeen::Batch(batch) => with_batch(line.with("holds", "batch"), &batch),
     }
+}
+
+fn with_batch(line: Line, batch: &BatchSeen) -> Line {
+    let described = |command| match requests::describe(command) {
+        Ok(value) => value,
+        Err(reason) => Value::from(format!("not a command: {reason}")),
+    };
+    let requests: Vec<Value> = batch.commands.iter().map(described).collect();
+    line.with("proposer", id(batch.proposer))
+        .with("run", id(batch.nonce))
+        .with("sequence", batch.sequence)
+        .with("requests", requests)
 }

@@ -17,7 +17,7 @@ use raft::eraftpb::{Entry, EntryType};
 
 use super::Core;
 use super::event::{Committed, Effects, Payload};
-use crate::wire::entry_kind;
+use crate::wire::{change_batch, entry_kind};
 use crate::{Fatal, Position};
 
 /// The least that an entry counts, so that empty ones are bounded as well.
@@ -73,7 +73,18 @@ impl Core {
         let payload = match entry.entry_type {
             EntryType::EntryNormal if entry.data.is_empty() => Payload::Empty,
             EntryType::EntryNormal => Payload::Batch(entry.data),
-            EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => {
+            EntryType::EntryConfChange => {
+                self.changing.push_back(entry.index);
+                match change_batch(&entry.data) {
+                    Ok(batch) => Payload::Change(batch),
+                    // Equal on every member, and so is what they do with it.
+                    Err(error) => {
+                        tracing::warn!(entry.index, %error, "a malformed change is applied as an empty entry");
+                        Payload::Empty
+                    }
+                }
+            }
+            EntryType::EntryConfChangeV2 => {
                 let kind = entry_kind(&entry);
                 return Err(Fatal::new(format!("apply entry {}: kind {kind} is not supported", entry.index)));
             }
@@ -113,6 +124,10 @@ impl Core {
         if index > self.raw.raft.raft_log.applied {
             self.raw.advance_apply_to(index);
         }
+        self.changing.retain(|change| *change > index);
         self.note_installed(index);
+        if let Some(at) = self.checkpoint_due.take() {
+            self.checkpointed(at);
+        }
     }
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::inquiry::Confirmation;
 use crate::log::{Durable, PersistJob};
 use crate::wire::{Outbound, SnapshotOffer, SnapshotOutcome};
-use crate::{EmptyLog, Position, StoreState};
+use crate::{EmptyLog, Membership, Position, StoreState};
 
 /// What happened.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub enum Event {
     Durable(Durable),
     /// The state machine has applied everything up to this index.
     Applied { index: u64 },
+    /// The membership that the machine holds, before the report that the entry which brought it is applied.
+    Membership(Membership),
     /// A message to this peer was lost, or the way to it.
     Unreachable { peer: u64 },
     /// The state machine's store has made everything up to here durable.
@@ -53,6 +55,8 @@ pub enum Payload {
     Empty,
     /// The bytes of a batch of commands.
     Batch(Bytes),
+    /// The bytes of a batch whose command changes the membership.
+    Change(Bytes),
     /// Not an entry: a staged snapshot becomes the machine's state, in place of the entries up to here.
     Install,
 }
@@ -96,6 +100,9 @@ pub struct Setup {
     pub catch_up_entries: u64,
     pub store: StoreState,
     pub empty_log: EmptyLog,
+    /// The membership that the machine holds, if it holds one: then it is the truth for what the machine has
+    /// applied. None: the members are those that the log was begun with, for ever.
+    pub membership: Option<Membership>,
 }
 
 #[cfg(test)]
@@ -112,6 +119,7 @@ impl Setup {
             catch_up_entries: 0,
             store: StoreState::Whole,
             empty_log: EmptyLog::New,
+            membership: None,
         }
     }
 }

@@ -40,6 +40,8 @@ mod inquiry; // when a member with an empty log may vote
 mod state; // what the core knows
 
 mod apply_queue; // committed entries on their way to the machine
+mod membership; // changes of who takes part
+
 mod hold; // members whose log was empty at their start
 mod read_index; // read index requests of followers
 mod ready; // what raft-rs wants sent, synced, applied

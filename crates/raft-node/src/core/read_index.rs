@@ -13,6 +13,9 @@
 //! * Hence no later leader had been elected when the request was sent. What was committed by then is known
 //!   here, because this leader has committed in its own term.
 //!
+//! * A change of the membership that is not applied here may be in use elsewhere. Until then no request is
+//!   proof.
+//!
 //! It does not matter how late the request arrives, or whether the follower was restarted meanwhile. With
 //! more than three voters the two are no majority, and the request takes a heartbeat round. So does a read on
 //! the leader.
@@ -32,6 +35,8 @@ impl Core {
             && majority
             && peer == request.from
             && voters.contains(&peer)
+            && voters.contains(&self.raw.raft.id)
+            && !self.raw.raft.has_pending_conf()
             && (self.raw.raft.commit_to_current_term() || cfg!(feature = "mutant-unsettled-reads"))
     }
 

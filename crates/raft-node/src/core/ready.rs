@@ -88,6 +88,8 @@ impl Core {
         self.begin_restart(number, at);
         let store = self.raw.mut_store();
         store.restore(at);
+        // That of the leader when it offered. The machine's own follows with the install.
+        store.state.conf = snapshot.get_metadata().get_conf_state().clone();
         // What the new log knows committed when there is nothing in it yet. A later commit comes with its
         // entries.
         let mut state = store.state.clone();

@@ -74,6 +74,11 @@ impl Core {
             return;
         }
         assert!(at.index <= self.handed, "a checkpoint at {}, of what was never handed out", at.index);
+        if self.changing.front().is_some_and(|change| *change <= at.index) {
+            // The membership of that entry is not known here yet.
+            self.checkpoint_due = Some(at);
+            return;
+        }
         self.raw.mut_store().checkpoint = at;
         // The report that its entries are applied may come later. raft-rs must not look for entries that are
         // trimmed.
@@ -271,7 +276,7 @@ impl Core {
     pub(super) fn receive_snapshot(&mut self, message: Message) {
         let (from, at) = (message.from, position(message.get_snapshot()));
         let conf = message.get_snapshot().get_metadata().get_conf_state();
-        if !same_members(conf, &self.raw.store().state.conf) {
+        if !self.follows_machine && !same_members(conf, &self.raw.store().state.conf) {
             tracing::warn!(peer = from, ?conf, "a snapshot of other members is ignored");
             return self.ignore_snapshot(at);
         }

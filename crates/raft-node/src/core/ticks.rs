@@ -111,8 +111,8 @@ impl Core {
     /// lately: it would not take over.
     pub fn most_caught_up(&self) -> Option<u64> {
         let this = self.raw.raft.id;
-        let progress =
-            self.raw.raft.prs().iter().filter(|(id, _)| **id != this && !self.lacks_its_store(**id));
+        let may_lead = |id: &u64| *id != this && self.voters().contains(id) && !self.lacks_its_store(*id);
+        let progress = self.raw.raft.prs().iter().filter(|(id, _)| may_lead(id));
         // Of equals the lowest id, so that the choice does not depend on the order of a hash map.
         progress
             .max_by_key(|(id, p)| (p.recent_active, p.matched, std::cmp::Reverse(**id)))

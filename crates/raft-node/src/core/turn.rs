@@ -38,6 +38,7 @@ impl Core {
             Event::Durable(durable) => self.durable(durable.number),
             Event::Applied { index } => self.applied(index),
             Event::Unreachable { peer } => self.raw.report_unreachable(peer),
+            Event::Membership(membership) => self.adopt(&membership)?,
             Event::TransferLeader { to } => self.raw.transfer_leader(to),
             Event::Checkpointed { at } => self.checkpointed(at),
             Event::SnapshotReported { peer, outcome } => self.snapshot_reported(peer, outcome),
@@ -51,7 +52,18 @@ impl Core {
     pub fn propose(&mut self, batches: &[Bytes]) -> Result<(), Refused> {
         assert!(!batches.is_empty(), "nothing to propose");
         self.ready_for_proposals()?;
-        let entry = |data: &Bytes| Entry { data: data.clone(), ..Entry::default() };
+        let leads = self.role() == Role::Leader;
+        let waits = |data: &&Bytes| leads && Batch::parse(data).is_ok_and(|batch| batch.is_change);
+        let (changes, batches): (Vec<&Bytes>, Vec<&Bytes>) = batches.iter().partition(waits);
+        if !batches.is_empty() {
+            self.propose_entries(&batches)?;
+        }
+        changes.into_iter().for_each(|change| self.await_change(change.clone()));
+        Ok(())
+    }
+
+    fn propose_entries(&mut self, batches: &[&Bytes]) -> Result<(), Refused> {
+        let entry = |data: &&Bytes| Entry { data: Bytes::clone(data), ..Entry::default() };
         let entries: Vec<Entry> = batches.iter().map(entry).collect();
         let from = self.raw.raft.id;
         let message = Message {
@@ -93,6 +105,7 @@ impl Core {
         let mut effects = Effects::default();
         effects.send.extend(encode_all(std::mem::take(&mut self.answers)));
         self.propose_forwarded();
+        self.propose_change();
         self.hand_out_installs(&mut effects);
         for _ in 0..READIES_PER_TURN {
             if !self.raw.has_ready() {

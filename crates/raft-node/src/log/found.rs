@@ -9,15 +9,15 @@
 //! | the same, its store lost | the leader is asked for the state; see [`crate::StoreState`] |
 //! | the machine or the commit index ends after the log's end | entries it acknowledged are lost: refused |
 //! | the log holds another entry where the machine ends | log and store contradict each other: refused |
-//! | another membership in the log than in the configuration | another cluster's log: refused |
+//! | another membership in the log than in the configuration, which is fixed | another cluster's log: refused |
+//! | the same, where the machine holds the membership | the machine's, or the log's if its store is lost |
 //! | a log without state and with entries | not written by this crate: refused |
 //! | the commit index lags behind the machine | fine: it is a hint, and the machine knows better |
 
-use raft::eraftpb::ConfState;
 use wal::{Fs, LogIndex, Reader, Recovery, Wal};
 
 use super::durable_state::DurableState;
-use crate::{Fatal, Position, StoreState};
+use crate::{Fatal, Membership, Position, StoreState};
 
 /// The log as a node finds it at its start.
 pub struct Found<F: Fs> {
@@ -43,8 +43,11 @@ impl<F: Fs> Found<F> {
 }
 
 /// The durable state to begin with: what the log holds, or a new member's first.
+///
+/// `membership` is what the machine holds, or what a member without a store was told; see [`crate::Config`].
 pub(crate) fn durable_state<F: Fs>(
     voters: &[u64],
+    membership: Option<&Membership>,
     found: &Found<F>,
     applied: Position,
     store: StoreState,
@@ -66,16 +69,20 @@ pub(crate) fn durable_state<F: Fs>(
             held.unwrap_or_default()
         )));
     }
-    let mut conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
-    conf.voters.sort_unstable();
+    let fixed = || Membership { voters: voters.to_vec(), ..Membership::default() };
+    let conf = membership.cloned().unwrap_or_else(fixed).to_conf();
     let Some(bytes) = &found.state else {
         if found.last.index.0 != 0 {
             return Err(Fatal::new(format!("the log ends at {} but holds no Raft state", found.last.index)));
         }
         return Ok(DurableState { conf, ..DurableState::default() });
     };
-    let state = DurableState::decode(bytes).map_err(|error| Fatal::new(error.to_string()))?;
-    if state.conf != conf {
+    let mut state = DurableState::decode(bytes).map_err(|error| Fatal::new(error.to_string()))?;
+    if membership.is_some() {
+        if store == StoreState::Whole {
+            state.conf = conf;
+        }
+    } else if state.conf != conf {
         let (has, told) = (&state.conf.voters, &conf.voters);
         return Err(Fatal::new(format!("the log belongs to a cluster of {has:?}, not of {told:?}")));
     }

@@ -18,8 +18,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::types::Travel;
 use crate::wire::{Batch, Commands};
-use crate::{Answer, Fatal, Position, StateMachine};
+use crate::{Answer, Fatal, Membership, Position, StateMachine};
 
 /// Commands and bytes of an entry that is applied where it is at hand, if the machine calls all of them
 /// brief: about as many as are applied in the time that a thread takes to wake up.
@@ -109,6 +110,8 @@ pub struct Done<P, R, O> {
     pub unanswered: Vec<P>,
     /// Readers that may read now.
     pub readable: Vec<R>,
+    /// What the machine says of the members, after an entry that may have changed them.
+    pub membership: Option<Membership>,
 }
 
 /// The state machine, and the readers that wait for it.
@@ -145,6 +148,7 @@ impl<S: StateMachine, R> Applier<S, R> {
             Kind::Reads { .. } => true,
             Kind::Entry { at, content: Some(Content { batch, .. }) } => {
                 (at.index == self.applied.index + 1 || cfg!(feature = "mutant-brief-out-of-order"))
+                    && !batch.is_change
                     && batch.count <= BRIEF_COMMANDS_MAX
                     && batch.bytes() <= BRIEF_BYTES_MAX
                     && batch
@@ -163,11 +167,14 @@ impl<S: StateMachine, R> Applier<S, R> {
             answered: Vec::new(),
             unanswered: Vec::new(),
             readable: Vec::new(),
+            membership: None,
         };
         match job.kind {
             Kind::Entry { at, content } => {
+                let may_change = content.as_ref().is_some_and(|content| content.batch.is_change);
                 self.entry(at, content, &mut done)?;
                 done.entry = Some(at);
+                done.membership = if may_change { self.machine.membership() } else { None };
                 self.release(&mut done.readable);
             }
             Kind::Install { at } => {
@@ -175,6 +182,7 @@ impl<S: StateMachine, R> Applier<S, R> {
                 self.machine.install(at)?;
                 self.applied = at;
                 done.entry = Some(at);
+                done.membership = self.machine.membership();
                 self.release(&mut done.readable);
             }
             Kind::Reads { index, readers }
@@ -200,7 +208,8 @@ impl<S: StateMachine, R> Applier<S, R> {
             match batch.commands() {
                 Ok(commands) => {
                     done.commands = batch.count;
-                    self.commands(at, &commands, replies, &mut done.answered)?;
+                    let travel = if batch.is_change { Travel::AsChange } else { Travel::Batched };
+                    self.commands((at, travel), &commands, replies, &mut done.answered)?;
                 }
                 Err(error) => {
                     let index = at.index;
@@ -218,7 +227,7 @@ impl<S: StateMachine, R> Applier<S, R> {
     /// Applies the commands of a batch in order and pairs outcomes with those who wait for them.
     fn commands<P>(
         &mut self,
-        at: Position,
+        (at, travel): (Position, Travel),
         commands: &Commands,
         replies: Option<Vec<Option<P>>>,
         answered: &mut Vec<(P, S::Outcome)>,
@@ -227,7 +236,10 @@ impl<S: StateMachine, R> Applier<S, R> {
         for command in commands.iter() {
             let reply = replies.as_mut().and_then(|replies| replies.next().flatten());
             let answer = if reply.is_some() { Answer::Wanted } else { Answer::Unwanted };
-            let outcome = self.machine.apply(at, &command, answer)?;
+            let outcome = match travel {
+                Travel::Batched => self.machine.apply(at, &command, answer)?,
+                Travel::AsChange => self.machine.apply_change(at, &command, answer)?,
+            };
             assert_eq!(outcome.is_some(), reply.is_some(), "an outcome exactly when it is wanted");
             answered.extend(reply.zip(outcome));
         }

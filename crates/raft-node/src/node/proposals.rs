@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
+use crate::types::Travel;
 use crate::wire::{Batch, BatchBuilder, BatchId, COMMAND_OVERHEAD};
 
 /// Ticks since the member started.
@@ -29,6 +30,7 @@ pub(super) type Ticks = u64;
 /// A command that is in no batch yet.
 struct Waiting<P> {
     command: Bytes,
+    travel: Travel,
     reply: P,
     since: Ticks,
 }
@@ -89,9 +91,9 @@ impl<P> Proposals<P> {
     }
 
     /// Queues a command. `reply` answers its proposer, once.
-    pub fn offer(&mut self, command: Bytes, reply: P, now: Ticks) {
+    pub fn offer(&mut self, (command, travel): (Bytes, Travel), reply: P, now: Ticks) {
         debug_assert!(self.waiting.back().is_none_or(|last| last.since <= now), "time went back");
-        self.waiting.push_back(Waiting { command, reply, since: now });
+        self.waiting.push_back(Waiting { command, travel, reply, since: now });
     }
 
     /// Drops the commands whose proposers have gone, if they are in no batch yet: they will never be applied.
@@ -124,23 +126,33 @@ impl<P> Proposals<P> {
             expired: 0,
             sent: 0,
         };
+        let mut change = None;
         for waiting in self.waiting.drain(..count) {
-            builder.push(&waiting.command);
+            match waiting.travel {
+                Travel::Batched => builder.push(&waiting.command),
+                Travel::AsChange => change = Some(BatchBuilder::change(id, &waiting.command)),
+            }
             flight.replies.push(Some(waiting.reply));
             flight.since.push(waiting.since);
         }
-        Prepared { id, bytes: builder.finish(), flight }
+        let bytes = change.unwrap_or_else(|| builder.finish());
+        Prepared { id, bytes, flight }
     }
 
-    /// How many of those who wait fit into one batch, at least one, and the bytes they take.
+    /// How many of those who wait fit into one batch, at least one, and the bytes they take. A change of the
+    /// membership has one of its own.
     fn fitting(&self) -> (usize, usize) {
         let (mut count, mut bytes) = (0, 0);
         for waiting in &self.waiting {
             let with_this = bytes + waiting.command.len() + COMMAND_OVERHEAD;
-            if count > 0 && with_this > self.batch_bytes_max {
+            let is_change = waiting.travel == Travel::AsChange;
+            if count > 0 && (with_this > self.batch_bytes_max || is_change) {
                 break;
             }
             (count, bytes) = (count + 1, with_this);
+            if is_change {
+                break;
+            }
         }
         assert!(count > 0, "a batch holds at least one command");
         (count, bytes)
@@ -222,7 +234,7 @@ impl<P> Prepared<P> {
         self.flight.replies.drain(..gone);
         self.flight.since.drain(..gone);
         if self.flight.replies.is_empty() {
-            return None;
+            return None; // Always so for a change: it has one command.
         }
         let batch = Batch::parse(&self.bytes).and_then(|batch| batch.commands());
         let commands = batch.expect("this member built it");
@@ -267,7 +279,9 @@ mod tests {
     }
 
     fn offer(proposals: &mut Proposals<&'static str>, names: &[&'static str], now: Ticks) {
-        names.iter().for_each(|name| proposals.offer(Bytes::from_static(name.as_bytes()), name, now));
+        names.iter().for_each(|name| {
+            proposals.offer((Bytes::from_static(name.as_bytes()), Travel::Batched), name, now)
+        });
     }
 
     fn commands(bytes: &Bytes) -> (BatchId, Vec<String>) {
@@ -448,7 +462,7 @@ mod tests {
                     Step::Offer(length) => {
                         let mut command = offered.to_string().into_bytes();
                         command.resize(command.len() + length, b' ');
-                        proposals.offer(command.into(), offered, now);
+                        proposals.offer((command.into(), Travel::Batched), offered, now);
                         offered += 1;
                     }
                     Step::Prepare => drop(proposals.batch()),

@@ -37,6 +37,7 @@ use crate::core::{Committed, Event, Payload, Setup};
 use crate::log::PersistJob;
 use crate::log::{Archive, LogStore};
 use crate::log::{Found, durable_state};
+use crate::types::Travel;
 use crate::wire::Batch;
 use crate::wire::Outbound;
 use crate::{Fatal, Position, ProposeError, ReadError, Role, SnapshotOffer, StoreState};
@@ -130,7 +131,7 @@ impl<P, R> Node<P, R> {
         applied: Position,
     ) -> Result<Self, Fatal> {
         let store = setup.core.store;
-        let state = durable_state(voters, &found, applied, store)?;
+        let state = durable_state(voters, setup.core.membership.as_ref(), &found, applied, store)?;
         let bounds = (found.start.into(), found.last.into());
         let checkpoint = match store {
             StoreState::Whole => applied,
@@ -158,7 +159,12 @@ impl<P, R> Node<P, R> {
 
     /// Queues a command; its entrance has bounded how many wait.
     pub fn offer(&mut self, command: Bytes, reply: P) {
-        self.proposals.offer(command, reply, self.now);
+        self.proposals.offer((command, Travel::Batched), reply, self.now);
+    }
+
+    /// Queues a command that changes the membership. It waits for the change before it.
+    pub fn offer_change(&mut self, command: Bytes, reply: P) {
+        self.proposals.offer((command, Travel::AsChange), reply, self.now);
     }
 
     /// Drops the commands that wait unproposed although their proposers have gone. Looks at them only when a
@@ -188,6 +194,7 @@ impl<P, R> Node<P, R> {
             Event::Applied { index } => self.applied = *index,
             Event::Message { .. }
             | Event::Durable(_)
+            | Event::Membership(_)
             | Event::TransferLeader { .. }
             | Event::Checkpointed { .. }
             | Event::SnapshotReported { .. }
@@ -395,13 +402,19 @@ impl<P, R> Node<P, R> {
     /// and does the same, and stopping would stop all of them at every start.
     fn job(&mut self, committed: Committed) -> ApplyJob<P, R> {
         let at = committed.at;
-        let payload = match committed.payload {
-            Payload::Batch(payload) => payload,
+        let (payload, is_change) = match committed.payload {
+            Payload::Batch(payload) => (payload, false),
+            Payload::Change(payload) => (payload, true),
             Payload::Empty => return ApplyJob::empty(at),
             Payload::Install => return ApplyJob::install(at),
         };
         assert!(at.term > 0 && at.index > 0, "a batch outside of the log");
         match Batch::parse(&payload) {
+            Ok(batch) if batch.is_change != is_change => {
+                let index = at.index;
+                tracing::warn!(index, "a batch in an entry of another kind is applied as an empty entry");
+                ApplyJob::empty(at)
+            }
             Ok(batch) => {
                 let replies = self.proposals.take(batch.id, batch.count);
                 ApplyJob::batch(at, batch, replies)

@@ -78,9 +78,17 @@ impl<S: StateMachine> Applying<S> {
     ) -> Result<LocalDone<S::Outcome>, Fatal> {
         let started = Instant::now();
         let done = applier.apply(job)?;
-        if done.entry.is_some() {
+        if let Some(at) = done.entry {
+            let changed = done.membership.clone();
+            if let Some(membership) = &changed {
+                self.shared.memberships.lock().push_back((at.index, membership.clone()));
+            }
             self.shared.applied.store(applier.applied().index, Ordering::SeqCst);
             self.shared.observer.entry_applied(done.commands, started.elapsed());
+            if let Some(membership) = changed {
+                self.shared.observer.membership_applied(&membership);
+                self.shared.inbox.nudge(); // The driver must hear of it soon.
+            }
         }
         *place = Some(applier);
         Ok(done)

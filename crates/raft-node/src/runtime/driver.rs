@@ -45,7 +45,8 @@ use crate::core::Event;
 use crate::log::PersistJob;
 use crate::node::{ApplyJob, apply_brief_first};
 use crate::node::{Node, Turn};
-use crate::{Fatal, ProposeError, ReadError, Role, TransferError, Transport};
+use crate::types::Travel;
+use crate::{Fatal, Membership, ProposeError, ReadError, Role, TransferError, Transport};
 
 /// See the module's head.
 const TICKS_PER_TURN: u32 = 2;
@@ -261,7 +262,10 @@ impl<O: Send + 'static> Driver<O> {
                 }
                 self.node.handle(event)?;
             }
-            Input::Propose { command, reply } => self.node.offer(command, reply),
+            Input::Propose { command, travel, reply } => match travel {
+                Travel::Batched => self.node.offer(command, reply),
+                Travel::AsChange => self.node.offer_change(command, reply),
+            },
             Input::Read { reply } => self.node.ask(reply),
             // The one that asked may have gone.
             Input::AnswerMember { asker, reply } => {
@@ -296,9 +300,19 @@ impl<O: Send + 'static> Driver<O> {
         let applied = self.outlets.shared.applied.load(Ordering::SeqCst);
         assert!(applied >= self.node.applied(), "the machine went back");
         if applied > self.node.applied() {
+            for membership in self.memberships_until(applied) {
+                self.node.handle(Event::Membership(membership))?;
+            }
             self.node.handle(Event::Applied { index: applied })?;
         }
         Ok(())
+    }
+
+    /// What the machine said of its members up to this entry, in order.
+    fn memberships_until(&self, applied: u64) -> Vec<Membership> {
+        let mut unheard = self.outlets.shared.memberships.lock();
+        let count = unheard.iter().take_while(|(index, _)| *index <= applied).count();
+        unheard.drain(..count).map(|(_, membership)| membership).collect()
     }
 
     /// Peers first: their disks work while ours does. Answers last: an answered task wakes up on another

@@ -2,7 +2,7 @@
 //!
 //! | call | waits for | refused when |
 //! |---|---|---|
-//! | `propose` | the command's outcome on this member | too much waits, or is committed and not applied |
+//! | `propose`, `propose_change` | the command's outcome on this member | too much waits, or is committed and not applied |
 //! | `read_point` | a quorum's word, then the machine | too many readers wait |
 //! | `receive` | nothing | too many bytes of peers wait: the message is dropped |
 //! | `checkpointed`, `report_…` | nothing | never: they are few and small |
@@ -21,6 +21,7 @@ use super::replies::Reply;
 use super::shared::{Input, Shared, Status, inbox_cost};
 use crate::core::Event;
 use crate::core::{Confirmation, PeerState};
+use crate::types::Travel;
 use crate::wire::is_snapshot;
 use crate::{Position, ProposeError, ReadError, SnapshotOutcome, TransferError};
 
@@ -46,6 +47,16 @@ impl<O: Send + 'static> Handle<O> {
     /// otherwise it may be on its way to other members. An error other than those that say so does not mean
     /// that it was not applied.
     pub async fn propose(&self, command: Bytes) -> Result<O, ProposeError> {
+        self.queue(command, Travel::Batched).await
+    }
+
+    /// As `propose`, for a command that changes the membership: it is applied by
+    /// [`crate::StateMachine::apply_change`], after the change before it.
+    pub async fn propose_change(&self, command: Bytes) -> Result<O, ProposeError> {
+        self.queue(command, Travel::AsChange).await
+    }
+
+    async fn queue(&self, command: Bytes, travel: Travel) -> Result<O, ProposeError> {
         let shared = &self.shared;
         let limits = &shared.limits;
         if command.len() > limits.command_bytes_max {
@@ -60,7 +71,7 @@ impl<O: Send + 'static> Handle<O> {
             .admit(command.len(), limits.proposals_max, limits.proposal_bytes_max)
             .ok_or(ProposeError::TooManyRequests)?;
         let (to, told) = oneshot::channel();
-        let input = Input::Propose { command, reply: Reply { to, permit } };
+        let input = Input::Propose { command, travel, reply: Reply { to, permit } };
         shared.inbox.put(input).map_err(|_| ProposeError::Stopped)?;
         // A member that stops or fails drops the reply unanswered.
         told.await.unwrap_or(Err(ProposeError::Stopped))

@@ -11,9 +11,11 @@
 //! * Gauges are written by one thread each and read by all without a lock.
 //! * The first fatal error is reported once; from then on nothing is acknowledged and every thread ends.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::inbox::Inbox;
@@ -21,7 +23,8 @@ use super::replies::{Occupancy, ProposeReply, ReadReply};
 use crate::core::Event;
 use crate::core::PeerState;
 use crate::node::Gauges;
-use crate::{Fatal, Limits, Observer, Role, TransferError};
+use crate::types::Travel;
+use crate::{Fatal, Limits, Membership, Observer, Role, TransferError};
 
 /// A reading of the member's gauges; each is right, but they may be of slightly different moments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +48,7 @@ pub(super) enum Input<O> {
     Event(Event),
     Propose {
         command: bytes::Bytes,
+        travel: Travel,
         reply: ProposeReply<O>,
     },
     Read {
@@ -83,6 +87,9 @@ pub(super) struct Shared<O> {
     pub observer: Arc<dyn Observer>,
     /// Written by the thread that applies.
     pub applied: AtomicU64,
+    /// Memberships that the driver has not heard of, by the index of the entry that brought them. Written before
+    /// `applied` reaches that index. As many as there are changes within `apply_bytes_max`.
+    pub memberships: Mutex<VecDeque<(u64, Membership)>>,
     /// The driver has entries that wait for room in the apply thread.
     pub wants_applied: AtomicBool,
     /// The process's last word on this member; called once.
@@ -114,6 +121,7 @@ impl<O> Shared<O> {
             reads: Arc::default(),
             observer,
             applied: AtomicU64::new(0),
+            memberships: Mutex::default(),
             wants_applied: AtomicBool::new(false),
             on_fatal,
             failed: AtomicBool::new(false),

@@ -158,7 +158,11 @@ fn check(config: &Config) -> Result<(), StartError> {
     let mut voters = config.voters.clone();
     voters.sort_unstable();
     voters.dedup();
-    if config.id == 0 || !voters.contains(&config.id) {
+    if voters.is_empty() {
+        return refuse("a cluster without voters".into());
+    }
+    let is_fixed = config.membership.is_none();
+    if config.id == 0 || (is_fixed && !voters.contains(&config.id)) {
         return refuse(format!("member {} is not among the voters {:?}", config.id, config.voters));
     }
     if voters.len() != config.voters.len() || voters[0] == 0 {
@@ -209,6 +213,7 @@ fn node_setup(config: &Config) -> NodeSetup {
             catch_up_entries: config.catch_up_entries,
             store: config.store,
             empty_log: config.empty_log,
+            membership: config.membership.clone(),
         },
         boot_nonce: config.boot_nonce,
         batch_bytes_max: limits.batch_bytes_max,

@@ -3,6 +3,7 @@
 //! ```text
 //!   1 │ proposer u64 │ boot nonce u64 │ sequence u64 │ count u32 │ { length u32 │ command } × count
 //!   2 │ proposer u64 │ boot nonce u64 │ sequence u64 │ count u32 │ bytes when unpacked u32 │ LZ4 of the same
+//!   3 │ as 1, with one command, which changes the membership
 //!   └ version, 1 byte                little-endian, 29 bytes in all        command: opaque bytes
 //! ```
 //!
@@ -28,6 +29,8 @@ pub(crate) const HEADER_BYTES: usize = 29;
 const PLAIN: u8 = 1;
 /// Commands as one LZ4 block.
 const PACKED: u8 = 2;
+/// One command that changes the membership, never packed.
+const CHANGE: u8 = 3;
 /// The length of the unpacked commands, between header and LZ4 block.
 const LENGTH_BYTES: usize = 4;
 /// What a command costs in a batch beyond its own bytes.
@@ -65,6 +68,14 @@ impl BatchBuilder {
         BatchBuilder { bytes, count: 0 }
     }
 
+    /// A batch of one command that changes the membership.
+    pub fn change(id: BatchId, command: &[u8]) -> Bytes {
+        let mut builder = BatchBuilder::new(id, command.len() + COMMAND_OVERHEAD);
+        builder.bytes[0] = CHANGE;
+        builder.push(command);
+        builder.finish()
+    }
+
     /// Adds a command: the only copy of it on its way into the log's buffer.
     pub fn push(&mut self, command: &[u8]) {
         assert!(
@@ -85,7 +96,8 @@ impl BatchBuilder {
             "a command went missing"
         );
         self.bytes[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&self.count.to_le_bytes());
-        packed(&self.bytes).unwrap_or(self.bytes).into()
+        let packed = if self.bytes[0] == CHANGE { None } else { packed(&self.bytes) };
+        packed.unwrap_or(self.bytes).into()
     }
 }
 
@@ -115,6 +127,8 @@ pub(crate) struct Batch {
     pub id: BatchId,
     /// Commands that it claims to hold, at least one; [`Batch::commands`] holds it to that.
     pub count: usize,
+    /// Its only command changes the membership.
+    pub is_change: bool,
     body: Body,
 }
 
@@ -149,17 +163,18 @@ impl Batch {
         let id = BatchId { proposer: number(1), nonce: number(9), sequence: number(17) };
         let count = length_at(payload, HEADER_BYTES - 4);
         let body = match payload[0] {
-            PLAIN => Body::Plain(payload.slice(HEADER_BYTES..)),
+            PLAIN | CHANGE => Body::Plain(payload.slice(HEADER_BYTES..)),
             PACKED if payload.len() >= HEADER_BYTES + LENGTH_BYTES => Body::Packed {
                 unpacked_bytes: length_at(payload, HEADER_BYTES),
                 block: payload.slice(HEADER_BYTES + LENGTH_BYTES..),
             },
             _ => return Err(Malformed("batch header")),
         };
-        if count == 0 {
+        let is_change = payload[0] == CHANGE;
+        if count == 0 || (is_change && count != 1) {
             return Err(Malformed("batch count"));
         }
-        Ok(Batch { id, count, body })
+        Ok(Batch { id, count, is_change, body })
     }
 
     /// Unpacks the commands if they are packed, and checks every length: going through them afterwards cannot
@@ -290,10 +305,26 @@ mod tests {
     }
 
     #[test]
+    fn the_layout_of_a_change_is_frozen() {
+        let command = b"change".repeat(500);
+        let change = BatchBuilder::change(ID, &command);
+        assert_eq!(change[..], [&[3], &batch(&[b"x"])[1..29], &3000u32.to_le_bytes(), &command].concat());
+        assert!(
+            Batch::parse(&change).unwrap().is_change && !Batch::parse(&batch(&[b"x"])).unwrap().is_change
+        );
+        let payload = crate::wire::change_payload(&change);
+        assert_eq!(payload[..], [&[0x22, 0xd9, 0x17], &change[..]].concat());
+        assert_eq!(crate::wire::change_batch(&payload), Ok(change));
+    }
+
+    #[test]
     fn unknown_versions_and_empty_batches_are_refused() {
         let mut other = batch(&[b"x"]).to_vec();
-        other[0] = 3;
+        other[0] = 4;
         assert_eq!(read(other.into()), Err(Malformed("batch header")));
+        let mut two = batch(&[b"x", b"y"]).to_vec();
+        two[0] = 3;
+        assert_eq!(read(two.into()), Err(Malformed("batch count")), "a change has one command");
         let empty = &batch(&[b""])[..HEADER_BYTES - 4];
         let empty = [empty, &[0, 0, 0, 0]].concat();
         assert_eq!(read(empty.into()), Err(Malformed("batch count")));

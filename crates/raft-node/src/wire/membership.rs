@@ -1,13 +1,30 @@
-//! A membership, as the durable state and the messages of snapshots write it.
+//! A membership, as the durable state and the messages of snapshots write it; and the payload of an entry that
+//! changes it.
 //!
 //! ```text
 //!   voters │ learners │ voters outgoing │ learners next │ auto leave (1 byte)
 //!   a list is its length, then its node ids: numbers as in `codec`
 //! ```
 
-use raft::eraftpb::ConfState;
+use bytes::Bytes;
+use protobuf::Message as _;
+use raft::eraftpb::{ConfChange, ConfState};
 
 use super::codec::{Cursor, Malformed, put_number};
+
+/// The payload of a change: raft-rs' message with the batch inside. raft-rs reads no more of it than that it is a
+/// change. What changes, the machine says when it has applied the command.
+pub(crate) fn change_payload(batch: &Bytes) -> Bytes {
+    let change = ConfChange { context: batch.clone(), ..ConfChange::default() };
+    change.write_to_bytes().expect("all fields of a change are optional").into()
+}
+
+/// The batch in the payload of a change.
+pub(crate) fn change_batch(payload: &Bytes) -> Result<Bytes, Malformed> {
+    let mut change = ConfChange::default();
+    change.merge_from_bytes(payload).map_err(|_| Malformed("a change of the membership"))?;
+    Ok(change.context)
+}
 
 pub(crate) fn put_conf(out: &mut Vec<u8>, conf: &ConfState) {
     let ConfState { voters, learners, voters_outgoing, learners_next, auto_leave, .. } = conf;

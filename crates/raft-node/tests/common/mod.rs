@@ -160,6 +160,7 @@ impl Cluster {
                 catch_up_entries: self.catch_up_entries,
                 store,
                 empty_log: self.empty_log,
+                membership: None,
             },
             boot_nonce: 100 * id + boots,
             batch_bytes_max: self.batch_bytes_max,

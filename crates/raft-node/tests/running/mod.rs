@@ -180,6 +180,7 @@ pub fn config(id: u64, count: u64) -> Config {
     Config {
         id,
         voters: (1..=count).collect(),
+        membership: None,
         boot_nonce: BOOTS.fetch_add(1, Ordering::Relaxed),
         // Elections after 500 ms: a busy machine stands still for less than that, mostly.
         tick: Duration::from_millis(50),

@@ -167,6 +167,7 @@ impl Site {
                 catch_up_entries: self.temper.catch_up_entries,
                 store,
                 empty_log: EmptyLog::Unconfirmed,
+                membership: None,
             },
             boot_nonce: mix(self.id << 32 | self.boots),
             batch_bytes_max: 16 << 10,

@@ -9,12 +9,12 @@ use raft::{GetEntriesContext, StateRole, Storage as _};
 use wal::testing::{Crash, SimFs};
 use wal::{Options, Wal};
 
-use super::{forged, show};
+use super::{changes, forged, show};
 use crate::core::event::{Committed, Effects, Event, Payload, Setup};
 use crate::core::{Confirmation, Core, Inquiry};
 use crate::log::{Found, LogStore, PersistJob, durable_state, persist};
 use crate::wire::{BatchBuilder, BatchId, Outbound, SnapshotOffer, SnapshotOutcome};
-use crate::{EmptyLog, Position, StoreState};
+use crate::{EmptyLog, Membership, Position, StoreState};
 
 /// Small, so that a few long commands fill a segment.
 const OPTIONS: Options = Options { segment_bytes: 8 << 10, salt: [7; 16] };
@@ -47,6 +47,9 @@ struct Member {
     applied: Position,
     /// The machine's checkpoint.
     durable: Position,
+    /// With the option `changing`: of the machine, and of its checkpoint.
+    membership: Membership,
+    durable_membership: Membership,
     /// Role, term, leader and commit index as last printed.
     seen: (StateRole, u64, Option<u64>, u64),
 }
@@ -116,12 +119,15 @@ impl Cluster {
                 self.printed = printed;
             }
             ["propose", member, commands @ ..] => self.propose(id(member), commands),
+            ["change", member, change] => self.change(id(member), change),
+            ["join", joiner, of] => self.join(id(joiner), id(of)),
             ["disk", member, action] => self.disk(id(member), action),
             ["machine", member, action] => self.machine(id(member), action),
             ["read", member, name] => self.read(id(member), name),
             ["checkpoint", member] => {
                 let at = self.member(id(member)).applied;
-                self.member(id(member)).durable = at;
+                let kept = self.member(id(member));
+                (kept.durable, kept.durable_membership) = (at, kept.membership.clone());
                 self.event(id(member), Event::Checkpointed { at });
             }
             ["stream", of, outcome @ ..] => self.stream(link(of), outcome.is_empty()),
@@ -163,10 +169,14 @@ impl Cluster {
         for option in options {
             match option.split_once('=').unwrap_or((option, "")) {
                 ("unconfirmed", _) => setup.empty_log = EmptyLog::Unconfirmed,
+                ("changing", _) => setup.membership = Some(Membership::default()),
                 ("apply", bytes) => setup.apply_bytes_max = bytes.parse().expect("a number"),
                 ("catch-up", entries) => setup.catch_up_entries = entries.parse().expect("a number"),
                 (voter, _) => self.voters.push(id(voter)),
             }
+        }
+        if let Some(membership) = &mut setup.membership {
+            membership.voters.clone_from(&self.voters);
         }
         self.setup = Some(setup);
         for voter in self.voters.clone() {
@@ -179,18 +189,36 @@ impl Cluster {
         let start = wal::Position::default();
         let wal = Wal::create(disk.clone(), Path::new(DIR), b"scripts", start, OPTIONS).unwrap();
         let found = Found::created(&wal);
-        self.open(id, (disk, wal, found), Position::default(), StoreState::Whole);
+        let membership = self.setup.as_ref().and_then(|setup| setup.membership.clone());
+        self.open(id, (disk, wal, found), (Position::default(), membership), StoreState::Whole);
+    }
+
+    /// A member that was added starts with an empty log and no store.
+    fn join(&mut self, id: u64, of: u64) {
+        let told = self.member(of).membership.clone();
+        let disk = SimFs::new();
+        let wal = Wal::create(disk.clone(), Path::new(DIR), b"scripts", wal::Position::default(), OPTIONS);
+        let wal = wal.unwrap();
+        let found = Found::created(&wal);
+        self.voters.push(id);
+        self.open(id, (disk, wal, found), (Position::default(), Some(told)), StoreState::Lost);
+    }
+
+    fn change(&mut self, id: u64, change: &str) {
+        self.batches += 1;
+        self.offer(id, &[changes::batch(change, self.batches)]);
     }
 
     fn open(
         &mut self,
         id: u64,
         (disk, wal, found): (SimFs, Wal<SimFs>, Found<SimFs>),
-        applied: Position,
+        (applied, membership): (Position, Option<Membership>),
         store: StoreState,
     ) {
-        let setup = Setup { id, store, ..self.setup.clone().expect("a script begins with members") };
-        let state = durable_state(&self.voters, &found, applied, store).unwrap();
+        let common = self.setup.clone().expect("a script begins with members");
+        let setup = Setup { id, store, membership: membership.clone(), ..common };
+        let state = durable_state(&self.voters, membership.as_ref(), &found, applied, store).unwrap();
         let bounds = (found.start.into(), found.last.into());
         let log = LogStore::open(Box::new(found.reader), state, bounds, applied, CACHE_BYTES_MAX).unwrap();
         let core = Core::new(&setup, log, applied.index).unwrap();
@@ -205,6 +233,8 @@ impl Cluster {
             machine_is_held: false,
             applied,
             durable: applied,
+            durable_membership: membership.clone().unwrap_or_default(),
+            membership: membership.unwrap_or_default(),
             seen,
         };
         self.members.insert(id, member);
@@ -308,12 +338,25 @@ impl Cluster {
             let shown = match payload {
                 Payload::Empty => format!("applies {} -", show::position(*at)),
                 Payload::Batch(data) => format!("applies {} {}", show::position(*at), show::payload(data)),
+                Payload::Change(data) => {
+                    let membership = &mut self.member(id).membership;
+                    let is_accepted = changes::apply(membership, data);
+                    let (at, change) = (show::position(*at), show::payload(data));
+                    match is_accepted {
+                        true => format!("applies {at} {change}: {}", changes::shown(membership)),
+                        false => format!("applies {at} {change}: refused"),
+                    }
+                }
                 Payload::Install => {
                     self.member(id).durable = *at;
                     format!("installs {}", show::position(*at))
                 }
             };
             self.print(&format!("{id}: {shown}"));
+            if matches!(payload, Payload::Change(_) | Payload::Install) {
+                let membership = self.member(id).membership.clone();
+                self.member(id).core.handle(Event::Membership(membership)).unwrap();
+            }
         }
         let Some(last) = work.back() else { return false };
         self.member(id).core.handle(Event::Applied { index: last.at.index }).unwrap();
@@ -386,7 +429,11 @@ impl Cluster {
             self.batches += 1;
             batches.push(batch(command, self.batches));
         }
-        match self.member(id).core.propose(&batches) {
+        self.offer(id, &batches);
+    }
+
+    fn offer(&mut self, id: u64, batches: &[Bytes]) {
+        match self.member(id).core.propose(batches) {
             Ok(()) => self.settle(id),
             Err(refused) => self.print(&format!("{id}: refuses the proposal: {refused:?}")),
         }
@@ -420,7 +467,9 @@ impl Cluster {
         let Some(place) = place else { return self.print("no such offer") };
         let (from, offer) = self.offers.remove(place);
         if arrives {
-            let at = self.member(from).durable;
+            let (at, membership) = (self.member(from).durable, self.member(from).durable_membership.clone());
+            self.member(offer.to).membership.clone_from(&membership);
+            self.member(offer.to).durable_membership = membership;
             self.event(offer.to, Event::Message { from, bytes: offer.message(at.index, at.term) });
         }
         let outcome = if arrives { SnapshotOutcome::Sent } else { SnapshotOutcome::Failed };
@@ -443,7 +492,9 @@ impl Cluster {
             Some("lost") => (Position::default(), StoreState::Lost),
             _ => (old.durable, StoreState::Whole),
         };
-        self.open(id, (disk, wal, found), applied, store);
+        let is_changing = self.setup.as_ref().is_some_and(|setup| setup.membership.is_some());
+        let membership = is_changing.then_some(old.durable_membership);
+        self.open(id, (disk, wal, found), (applied, membership), store);
     }
 
     fn inquire(&mut self, id: u64, peers: &[u64]) {
@@ -480,8 +531,10 @@ impl Cluster {
             (_, true) => ", held",
             _ => "",
         };
+        let members = core.follows_machine.then(|| format!(", {}", changes::shown(&core.membership())));
+        let members = members.unwrap_or_default();
         let line = format!(
-            "{id}: {}{} t{}, last {last}, commit {}, applied {}{starved}{held}",
+            "{id}: {}{} t{}, last {last}, commit {}, applied {}{starved}{held}{members}",
             show::role(core.raw.raft.state),
             leader.unwrap_or_default(),
             core.term(),

@@ -7,7 +7,7 @@
 //!
 //! | command | meaning |
 //! |---|---|
-//! | `members 1 2 3 OPTIONS` | empty logs; options `unconfirmed`, `apply=BYTES`, `catch-up=ENTRIES` |
+//! | `members 1 2 3 OPTIONS` | empty logs; options `unconfirmed`, `changing`, `apply=BYTES`, `catch-up=ENTRIES` |
 //! | `tick 1 2 *10` | ten ticks of member 1, then of member 2 |
 //! | `campaign 1` | ticks of member 1 until it campaigns |
 //! | `elect 1` | ten ticks of the others, `campaign 1`, `deliver`: all without output; then `status 1` |
@@ -18,6 +18,8 @@
 //! | `reverse 1>2 KIND` | brings them into the opposite order |
 //! | `isolate 1 2`, `heal` | messages from and to these members are lost |
 //! | `propose 1 a b` | batches of one command each; `a*1000` is a command of 1000 bytes |
+//! | `change 1 +4`, `~4`, `-4` | adds voter 4, adds learner 4, removes 4; with the option `changing` |
+//! | `join 4 1` | member 4 starts without a store, and is told the membership of 1 |
 //! | `fill 1 20` | proposes and delivers 20 commands of 1000 bytes, without output |
 //! | `disk 1 hold`, `sync`, `go` | jobs wait; those that wait are synced; syncs succeed at once again |
 //! | `machine 1 hold`, `apply`, `go` | the same for committed entries |
@@ -31,6 +33,7 @@
 //! | `status 1`, `log 1`, `wire` | what a member is, what its log holds, which messages are under way |
 //! | `quiet COMMAND` | no output |
 
+mod changes; // of the membership
 mod cluster; // members, their disks and machines, the messages between them
 mod forged; // messages by hand
 mod show; // one line per effect

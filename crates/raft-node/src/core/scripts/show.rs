@@ -1,11 +1,11 @@
 //! One line per effect. A position is `INDEX@TERM`, a message `FROM>TO KIND tTERM …`.
 
 use raft::StateRole;
-use raft::eraftpb::{Entry, Message, MessageType};
+use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 
 use crate::Position;
 use crate::log::{DurableState, PersistJob};
-use crate::wire::{Batch, Outbound, decode};
+use crate::wire::{Batch, Outbound, change_batch, decode};
 
 pub(super) fn position(at: Position) -> String {
     format!("{}@{}", at.index, at.term)
@@ -29,7 +29,9 @@ pub(super) fn payload(data: &bytes::Bytes) -> String {
 pub(super) fn entries(entries: &[Entry]) -> String {
     let shown = entries.iter().map(|entry| {
         let at = Position { index: entry.index, term: entry.term };
-        format!("{} {}", position(at), payload(&entry.data))
+        let is_change = entry.entry_type == EntryType::EntryConfChange;
+        let data = if is_change { change_batch(&entry.data).expect("a change") } else { entry.data.clone() };
+        format!("{} {}", position(at), payload(&data))
     });
     shown.collect::<Vec<_>>().join(", ")
 }

@@ -13,7 +13,7 @@ use super::snapshots::Snapshots;
 use super::validate::{Refusals, TermBudget};
 use crate::core::event::Setup;
 use crate::log::LogStore;
-use crate::types::{EmptyLog, Fatal, Role, StoreState};
+use crate::types::{EmptyLog, Fatal, Position, Role, StoreState};
 
 /// The core of one member. Its owner feeds it with [`Core::handle`] and carries out what [`Core::turn`] asks
 /// for.
@@ -30,6 +30,14 @@ pub(crate) struct Core {
     /// Batches that followers sent to this leader, waiting for the disk.
     pub(in crate::core) forwarded: Vec<Bytes>,
     pub(in crate::core) forwarded_bytes: usize,
+    /// Changes of the membership that wait for the one before them.
+    pub(in crate::core) changes: VecDeque<Bytes>,
+    /// Indexes of changes that were handed out and are not yet applied.
+    pub(in crate::core) changing: VecDeque<u64>,
+    /// A checkpoint whose changes of the membership are not yet reported as applied.
+    pub(in crate::core) checkpoint_due: Option<Position>,
+    /// The machine holds the membership, and changes it.
+    pub(in crate::core) follows_machine: bool,
     /// To ReadIndex requests of followers, for the next turn to send.
     pub(in crate::core) answers: Vec<Message>,
     /// Last index that is committed and synced here.
@@ -86,6 +94,10 @@ impl Core {
             state_due: fresh,
             forwarded: Vec::new(),
             forwarded_bytes: 0,
+            changes: VecDeque::new(),
+            changing: VecDeque::new(),
+            checkpoint_due: None,
+            follows_machine: setup.membership.is_some(),
             answers: Vec::new(),
             stable: applied,
             handed: applied,

@@ -137,7 +137,8 @@ fn check_append(message: &Message) -> Result<(), &'static str> {
     let terms = message.entries.iter().map(|entry| entry.term);
     let before = std::iter::once(message.log_term).chain(terms.clone());
     require(before.zip(terms).all(|(before, term)| before <= term), "the terms of entries go back")?;
-    require(message.entries.iter().all(is_normal), "an entry of an unsupported kind")
+    let is_supported = |entry: &Entry| entry.entry_type != EntryType::EntryConfChangeV2;
+    require(message.entries.iter().all(is_supported), "an entry of an unsupported kind")
 }
 
 /// A leader names at most what this member acknowledged to it as synced. If the leader is honest, this log

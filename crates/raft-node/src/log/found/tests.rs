@@ -30,7 +30,7 @@ fn at(index: u64) -> Position {
 
 #[test]
 fn a_new_member_begins_with_the_voters_it_was_told() {
-    let begun = durable_state(&[3, 1, 2], &found(None, 0, 0), at(0), StoreState::Whole).unwrap();
+    let begun = durable_state(&[3, 1, 2], None, &found(None, 0, 0), at(0), StoreState::Whole).unwrap();
     assert_eq!(begun.conf.voters, [1, 2, 3]);
     assert_eq!(begun.hard.term, 0);
 }
@@ -38,7 +38,7 @@ fn a_new_member_begins_with_the_voters_it_was_told() {
 #[test]
 fn an_old_member_goes_on_where_it_was() {
     let found = found(state(&[1, 2, 3], 5), 0, 9);
-    let begun = durable_state(&[2, 1, 3], &found, at(7), StoreState::Whole).unwrap();
+    let begun = durable_state(&[2, 1, 3], None, &found, at(7), StoreState::Whole).unwrap();
     assert_eq!((begun.hard.commit, begun.hard.term), (5, 1));
 }
 
@@ -54,7 +54,7 @@ fn logs_that_cannot_be_right_are_refused() {
         (found(Some(vec![9, 9]), 0, 9), 0, "state version"),
     ];
     for (found, applied, expected) in cases {
-        let refused = durable_state(voters, &found, at(applied), StoreState::Whole).unwrap_err();
+        let refused = durable_state(voters, None, &found, at(applied), StoreState::Whole).unwrap_err();
         assert!(refused.what.contains(expected), "{refused}");
     }
 }
@@ -62,7 +62,8 @@ fn logs_that_cannot_be_right_are_refused() {
 #[test]
 fn a_log_that_begins_later_wants_a_machine_that_has_come_so_far_or_none() {
     let voters = &[1, 2, 3][..];
-    let begun = |applied, store| durable_state(voters, &found(state(voters, 5), 3, 9), at(applied), store);
+    let begun =
+        |applied, store| durable_state(voters, None, &found(state(voters, 5), 3, 9), at(applied), store);
     assert!(begun(3, StoreState::Whole).is_ok());
     assert!(begun(9, StoreState::Whole).is_ok());
     assert!(begun(0, StoreState::Whole).is_err());
@@ -79,8 +80,22 @@ fn a_log_with_another_entry_than_the_machine_applied_is_refused() {
     let last = wal.last();
     let begun = |term| {
         let found = Found { last, ..Found { state: state(&[1], 1), ..Found::created(&wal) } };
-        durable_state(&[1], &found, Position { index: 1, term }, StoreState::Whole)
+        durable_state(&[1], None, &found, Position { index: 1, term }, StoreState::Whole)
     };
     assert!(begun(1).is_ok());
     assert!(begun(2).unwrap_err().what.contains("holds one of term 1"));
+}
+
+#[test]
+fn the_membership_of_a_whole_store_is_newer_or_older_than_that_of_the_log_and_counts() {
+    let membership = Membership { voters: vec![2, 1], learners: vec![9] };
+    let begun = |log: Option<Vec<u8>>, store| {
+        let last = if log.is_some() { 9 } else { 0 };
+        durable_state(&[1, 2, 3], Some(&membership), &found(log, 0, last), at(0), store).unwrap().conf
+    };
+    let of_log = state(&[1, 2, 3], 5);
+    assert_eq!(begun(of_log.clone(), StoreState::Whole), membership.to_conf());
+    assert_eq!(begun(of_log, StoreState::Lost).voters, [1, 2, 3]);
+    assert_eq!(begun(None, StoreState::Lost), membership.to_conf());
+    assert_eq!(membership.to_conf().voters, [1, 2]);
 }

@@ -23,6 +23,7 @@ fn no_two_voters_draw_their_election_timeouts_from_the_same_ticks() {
     let config = |id, voters: &[u64], election_ticks| Config {
         id,
         voters: voters.to_vec(),
+        membership: None,
         boot_nonce: 1,
         tick: Duration::from_millis(1),
         heartbeat_ticks: 1,

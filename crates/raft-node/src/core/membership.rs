@@ -1,0 +1,167 @@
+//! Changes of the membership: one at a time into the log, and into raft-rs when the machine has applied them.
+//!
+//! ```text
+//!   propose ──▶ waiting ──none under way──▶ entry of its own ──committed──▶ machine ──Event::Membership──▶ raft-rs
+//! ```
+//!
+//! * The machine decides what an entry changes; it may refuse. What it holds after the entry is the membership
+//!   from that index on, on every member. raft-rs never sees a change that the machine refused.
+//! * A leader proposes a change when its machine has applied the one before, and everything that it found in its
+//!   log when it was elected. So the majorities of two memberships in use meet.
+//! * Until a change is reported as applied, nothing at or behind its index is: raft-rs does not let a member with
+//!   committed changes ahead of it stand for election.
+//! * A leader that is no voter any more steps down.
+
+use bytes::Bytes;
+use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType};
+use raft::eraftpb::{Message, MessageType};
+
+use super::Core;
+use crate::wire::change_payload;
+use crate::{Fatal, Membership, Role};
+
+/// Changes that wait on a leader. More are dropped, and their proposers time out: an operator makes one at a time.
+const CHANGES_WAITING_MAX: usize = 16;
+
+impl Membership {
+    /// As raft-rs writes it.
+    pub(crate) fn to_conf(&self) -> ConfState {
+        let sorted = |list: &[u64]| {
+            let mut list = list.to_vec();
+            list.sort_unstable();
+            list
+        };
+        ConfState { voters: sorted(&self.voters), learners: sorted(&self.learners), ..ConfState::default() }
+    }
+}
+
+/// The single changes that lead from one membership to another, in an order that never leaves it without voters.
+fn steps(from: &ConfState, to: &ConfState) -> Vec<(ConfChangeType, u64)> {
+    let added = to.voters.iter().filter(|id| !from.voters.contains(id));
+    let learners = to.learners.iter().filter(|id| !from.learners.contains(id));
+    let stays = |id: &u64| to.voters.contains(id) || to.learners.contains(id);
+    let gone = from.voters.iter().chain(&from.learners).filter(|id| !stays(id));
+    added
+        .map(|id| (ConfChangeType::AddNode, *id))
+        .chain(learners.map(|id| (ConfChangeType::AddLearnerNode, *id)))
+        .chain(gone.map(|id| (ConfChangeType::RemoveNode, *id)))
+        .collect()
+}
+
+impl Core {
+    /// Takes a change in. On a leader it waits for its turn.
+    pub(super) fn await_change(&mut self, batch: Bytes) {
+        if self.changes.len() >= CHANGES_WAITING_MAX {
+            tracing::warn!("a change of the membership is dropped: too many wait");
+            return;
+        }
+        self.changes.push_back(batch);
+    }
+
+    /// Whether a change may enter the log now.
+    fn may_change(&self) -> bool {
+        let settled = self.raw.raft.commit_to_current_term() && !self.raw.raft.has_pending_conf();
+        settled && self.ready_for_proposals().is_ok()
+    }
+
+    /// The next change, as an entry of its own. What waits on a member that no longer leads is dropped: its
+    /// proposers time out.
+    pub(super) fn propose_change(&mut self) {
+        if self.changes.is_empty() {
+            return;
+        }
+        if self.role() != Role::Leader {
+            return self.changes.clear();
+        }
+        if !self.may_change() {
+            return;
+        }
+        let Some(batch) = self.changes.front() else { return };
+        let data = change_payload(batch);
+        let entry = Entry { entry_type: EntryType::EntryConfChange, data, ..Entry::default() };
+        let message = Message {
+            msg_type: MessageType::MsgPropose,
+            from: self.raw.raft.id,
+            entries: vec![entry].into(),
+            ..Message::default()
+        };
+        // Refused while too much is uncommitted: it goes on waiting.
+        if self.raw.step(message).is_ok() {
+            self.changes.pop_front();
+        }
+    }
+
+    /// The members as raft-rs counts them.
+    #[cfg(test)]
+    pub fn membership(&self) -> Membership {
+        let conf = &self.raw.store().state.conf;
+        let mut membership = Membership { voters: conf.voters.clone(), learners: conf.learners.clone() };
+        membership.voters.sort_unstable();
+        membership.learners.sort_unstable();
+        membership
+    }
+
+    /// The machine holds this membership now.
+    pub(super) fn adopt(&mut self, membership: &Membership) -> Result<(), Fatal> {
+        if !self.follows_machine {
+            return Ok(());
+        }
+        let wanted = membership.to_conf();
+        let steps = steps(&self.raw.store().state.conf, &wanted);
+        for (change_type, node_id) in &steps {
+            let single = ConfChangeSingle {
+                change_type: *change_type,
+                node_id: *node_id,
+                ..ConfChangeSingle::default()
+            };
+            let change = ConfChangeV2 { changes: vec![single].into(), ..ConfChangeV2::default() };
+            let conf = self
+                .raw
+                .apply_conf_change(&change)
+                .map_err(|error| Fatal::new(format!("change the membership to {membership:?}: {error}")))?;
+            self.raw.mut_store().state.conf = conf;
+        }
+        if steps.is_empty() {
+            return Ok(());
+        }
+        self.state_due = true;
+        tracing::info!(?membership, "the membership has changed");
+        let stays = |id: &u64| wanted.voters.contains(id) || wanted.learners.contains(id);
+        self.snapshots.holds.retain(|id, _| stays(id));
+        self.snapshots.storeless.retain(|id, _| stays(id));
+        self.forgotten.retain(|id, _| stays(id));
+        self.snapshots.trim_due = true;
+        let (id, term) = (self.raw.raft.id, self.term());
+        if self.role() != Role::Follower && !wanted.voters.contains(&id) {
+            self.raw.raft.become_follower(term, raft::INVALID_ID);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conf(voters: &[u64], learners: &[u64]) -> ConfState {
+        Membership { voters: voters.to_vec(), learners: learners.to_vec() }.to_conf()
+    }
+
+    #[test]
+    fn a_membership_is_reached_by_single_changes() {
+        use ConfChangeType::{AddLearnerNode, AddNode, RemoveNode};
+        type Case<'a> = ((&'a [u64], &'a [u64]), (&'a [u64], &'a [u64]), &'a [(ConfChangeType, u64)]);
+        let cases: &[Case<'_>] = &[
+            ((&[1], &[]), (&[1], &[]), &[]),
+            ((&[1], &[]), (&[1, 2], &[]), &[(AddNode, 2)]),
+            ((&[1], &[]), (&[1], &[2]), &[(AddLearnerNode, 2)]),
+            ((&[1], &[2]), (&[1, 2], &[]), &[(AddNode, 2)]),
+            ((&[1, 2], &[]), (&[2], &[]), &[(RemoveNode, 1)]),
+            ((&[1], &[2]), (&[1], &[]), &[(RemoveNode, 2)]),
+            ((&[1], &[]), (&[2], &[3]), &[(AddNode, 2), (AddLearnerNode, 3), (RemoveNode, 1)]),
+        ];
+        for (from, to, wanted) in cases {
+            assert_eq!(steps(&conf(from.0, from.1), &conf(to.0, to.1)), *wanted, "{from:?} to {to:?}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The machine's part in changes of the membership: `+4` adds voter 4 or promotes the learner, `~4` adds a learner,
+//! `-4` removes a member. The machine refuses every other command, and removing its last voter.
+
+use bytes::Bytes;
+
+use crate::Membership;
+use crate::wire::{Batch, BatchBuilder, BatchId};
+
+/// A batch that changes the membership.
+pub(super) fn batch(word: &str, sequence: u64) -> Bytes {
+    BatchBuilder::change(BatchId { proposer: 1, nonce: 1, sequence }, word.as_bytes())
+}
+
+/// The membership after the command of `batch`. False if the machine refuses it.
+pub(super) fn apply(membership: &mut Membership, batch: &Bytes) -> bool {
+    let command = Batch::parse(batch).unwrap().commands().unwrap().iter().next().unwrap();
+    let (verb, id) = (command[0], std::str::from_utf8(&command[1..]).unwrap().parse::<u64>());
+    let Ok(id) = id else { return false };
+    let Membership { mut voters, mut learners } = membership.clone();
+    voters.retain(|voter| *voter != id);
+    learners.retain(|learner| *learner != id);
+    match verb {
+        b'+' => voters.push(id),
+        b'~' => learners.push(id),
+        b'-' => {}
+        _ => return false,
+    }
+    if voters.is_empty() {
+        return false;
+    }
+    *membership = Membership { voters, learners };
+    true
+}
+
+/// `members 1 2, learners 3`.
+pub(super) fn shown(membership: &Membership) -> String {
+    let list = |ids: &[u64]| ids.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
+    let learners = match membership.learners.len() {
+        0 => String::new(),
+        _ => format!(", learners {}", list(&membership.learners)),
+    };
+    format!("members {}{learners}", list(&membership.voters))
+}
