@@ -38,6 +38,8 @@ mod lease; // leases of keys
 mod lease_leader; // what the leader decides about leases, without a clock
 mod members; // members of the cluster
 
+mod member_change; // changes of them
+
 mod kv; // etcd's KV requests
 
 mod brief; // commands that apply in microseconds
@@ -61,5 +63,6 @@ pub use lease_leader::{
     remaining,
 };
 pub use machine::StateMachine;
+pub use member_change::is_removed;
 pub use members::{Genesis, list as members, list_in as members_in};
 pub use outcome::{Answer, Outcome, Response};

@@ -23,6 +23,7 @@ use crate::command::{self, AuthChange, DecodeError, Kind, LeaseExpire, LeaseRene
 use crate::failure::{Failure, Fatal};
 use crate::kv::{txn, validate, write};
 use crate::lease::{self, LeaseTable, Leases};
+use crate::member_change;
 use crate::members::{self, Genesis};
 use crate::outcome::{Answer, Outcome, Response, header};
 
@@ -102,6 +103,25 @@ impl StateMachine {
         Ok((answer == Answer::Wanted).then_some(outcome))
     }
 
+    /// Applies the command of an entry that changes the members; it is alone there. As [`StateMachine::apply`] in
+    /// all else. A command of another kind is refused.
+    pub fn apply_change(
+        &mut self,
+        at: Applied,
+        command: &Bytes,
+        answer: Answer,
+    ) -> Result<Option<Outcome>, Fatal> {
+        assert!(at.index > self.applied.index, "entry {} was applied already", at.index);
+        let outcome = match self.decode_and_check(command) {
+            Ok(Kind::MemberChange(request)) => {
+                member_change::apply(&mut self.writer, request)?.map(Response::Members)
+            }
+            Ok(_) => Err(api::Error::NotCapable),
+            Err(refusal) => Err(refusal),
+        };
+        Ok((answer == Answer::Wanted).then_some(outcome))
+    }
+
     /// Number of commands since the start that could not be decoded.
     pub fn undecodable(&self) -> u64 {
         self.undecodable
@@ -144,6 +164,8 @@ impl StateMachine {
                 Ok(()) => Ok(Response::PublishMember),
                 Err(refusal) => Err(refusal.into()),
             },
+            // Only the entry of a change says that the change before it is applied.
+            Kind::MemberChange(_) => Err(api::Error::NotCapable.into()),
             Kind::LeaseGrant(request) => self.lease_grant(&request).map(Response::LeaseGrant),
             Kind::LeaseRevoke(request) => self.lease_revoke(request.id).map(Response::LeaseRevoke),
             Kind::LeaseExpire(request) => self.lease_expire(at.term, &request).map(Response::LeaseExpire),

@@ -62,12 +62,12 @@ pub(crate) fn publish(writer: &mut Writer, request: PublishMember) -> Result<Res
     Ok(Ok(()))
 }
 
-fn store(writer: &mut Writer, member: &Member) {
+pub(crate) fn store(writer: &mut Writer, member: &Member) {
     assert_ne!(member.id, 0, "0 means no member");
     writer.set_item(&item(member.id), Some(&member.encode_to_vec()));
 }
 
-fn item(id: u64) -> Vec<u8> {
+pub(crate) fn item(id: u64) -> Vec<u8> {
     [PREFIX, &id.to_be_bytes()].concat()
 }
 

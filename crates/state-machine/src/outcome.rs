@@ -2,7 +2,7 @@
 
 use api::etcdserverpb::{
     AlarmResponse, AuthenticateResponse, CompactionResponse, DeleteRangeResponse, LeaseGrantResponse,
-    LeaseRevokeResponse, PutResponse, ResponseHeader, TxnResponse,
+    LeaseRevokeResponse, Member, PutResponse, ResponseHeader, TxnResponse,
 };
 
 /// Whether a client of this member waits for the outcome of a command.
@@ -30,6 +30,8 @@ pub enum Response {
     /// A change of users or roles.
     Auth(Option<ResponseHeader>),
     Authenticate(AuthenticateResponse),
+    /// All members after a change of them, by id.
+    Members(Vec<Member>),
 }
 
 /// The result of a command, equal on every member.

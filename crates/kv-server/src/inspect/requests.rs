@@ -7,7 +7,7 @@ use api::etcdserverpb::{
 };
 use bytes::Bytes;
 use serde_json::{Map, Value};
-use state_machine::command::{self, Kind};
+use state_machine::command::{self, Change, Kind};
 
 use super::report::{id, text};
 
@@ -48,6 +48,24 @@ fn of_kind(kind: Kind) -> Value {
         Kind::Auth(request) => Words::of("auth")
             .word("change", request.kind.map_or_else(String::new, |change| format!("{change:?}")))
             .value(),
+        Kind::MemberChange(request) => member_change(request.change),
+    }
+}
+
+fn member_change(change: Option<Change>) -> Value {
+    let of = |name: &str, member: u64| Words::of(name).word("member", id(member));
+    match change {
+        Some(Change::Add(add)) => of("member_add", add.id)
+            .word("peer_urls", add.peer_urls)
+            .flag("is_learner", add.is_learner)
+            .word("learners_max", add.learners_max)
+            .value(),
+        Some(Change::Remove(member)) => of("member_remove", member).value(),
+        Some(Change::Promote(member)) => of("member_promote", member).value(),
+        Some(Change::Update(update)) => {
+            of("member_update", update.id).word("peer_urls", update.peer_urls).value()
+        }
+        None => Value::Null,
     }
 }
 

@@ -6,9 +6,10 @@
 
 use std::time::Duration;
 
+use api::etcdserverpb::Member as MemberEntry;
 use bytes::Bytes;
 use mvcc::Applied;
-use raft_node::{Answer, Fatal, LogSync, Observer, Position};
+use raft_node::{Answer, Fatal, LogSync, Membership, Observer, Position};
 use state_machine::{Outcome, StateMachine};
 use std::sync::Arc;
 
@@ -71,10 +72,7 @@ impl raft_node::StateMachine for Apply {
 
     fn apply(&mut self, at: Position, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
         self.metrics.disk.command_bytes.inc_by(command.len() as u64);
-        let answer = match answer {
-            Answer::Wanted => state_machine::Answer::Wanted,
-            Answer::Unwanted => state_machine::Answer::Unwanted,
-        };
+        let answer = wanted(answer);
         let undecodable = self.machine.undecodable();
         let outcome = self.machine.apply(to_applied(at), command, answer);
         if self.machine.undecodable() != undecodable {
@@ -85,6 +83,23 @@ impl raft_node::StateMachine for Apply {
             );
         }
         outcome.map_err(|error| Fatal::new(causes(&error)))
+    }
+
+    fn apply_change(
+        &mut self,
+        at: Position,
+        command: &Bytes,
+        answer: Answer,
+    ) -> Result<Option<Outcome>, Fatal> {
+        self.metrics.disk.command_bytes.inc_by(command.len() as u64);
+        let outcome = self.machine.apply_change(to_applied(at), command, wanted(answer));
+        outcome.map_err(|error| Fatal::new(causes(&error)))
+    }
+
+    fn membership(&self) -> Option<Membership> {
+        // Each of them was read when the machine was opened or installed, or written by it since.
+        let members = state_machine::members(self.machine.store()).ok()?;
+        Some(membership_of(&members))
     }
 
     fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
@@ -116,6 +131,22 @@ impl raft_node::StateMachine for Apply {
         self.note_lease_clock();
         Ok(())
     }
+}
+
+fn wanted(answer: Answer) -> state_machine::Answer {
+    match answer {
+        Answer::Wanted => state_machine::Answer::Wanted,
+        Answer::Unwanted => state_machine::Answer::Unwanted,
+    }
+}
+
+/// Voters and learners among the members.
+pub(crate) fn membership_of(members: &[MemberEntry]) -> Membership {
+    let ids = |is_learner| {
+        let of_kind = members.iter().filter(move |member| member.is_learner == is_learner);
+        of_kind.map(|member| member.id).collect()
+    };
+    Membership { voters: ids(false), learners: ids(true) }
 }
 
 /// Raft's figures, counted.

@@ -127,7 +127,7 @@ impl Model {
                 self.leases.renew(renew.now, &renew.ids);
                 Ok(vec![RENEW, 0])
             }
-            Kind::Alarm(_) | Kind::PublishMember(_) | Kind::Auth(_) => {
+            Kind::Alarm(_) | Kind::PublishMember(_) | Kind::Auth(_) | Kind::MemberChange(_) => {
                 Err("a command that no client sent was applied".into())
             }
         }
@@ -357,7 +357,7 @@ pub(crate) fn summary_of(outcome: &Outcome) -> Summary {
         Ok(Response::LeaseRevoke(revoke)) => vec![REVOKE, revision(&revoke.header)],
         Ok(Response::LeaseExpire(count)) => vec![EXPIRE, *count as i64],
         Ok(Response::LeaseRenew) => vec![RENEW, 0],
-        Ok(Response::Alarm(_) | Response::PublishMember) => vec![0],
+        Ok(Response::Alarm(_) | Response::PublishMember | Response::Members(_)) => vec![0],
         Ok(Response::Auth(_) | Response::Authenticate(_)) => vec![0],
         Err(api::Error::Compacted) => refused(Refusal::Compacted),
         Err(api::Error::FutureRev) => refused(Refusal::Future),

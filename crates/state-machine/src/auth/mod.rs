@@ -96,7 +96,7 @@ impl Auth {
             Kind::Alarm(request) if request.action == AlarmAction::Get as i32 => named(caller).map(drop),
             Kind::Alarm(_) => self.authorize_root(caller),
             Kind::Auth(change) if change::is_open(change) => Ok(()),
-            Kind::Auth(_) => self.authorize_root(caller),
+            Kind::Auth(_) | Kind::MemberChange(_) => self.authorize_root(caller),
             // Commands of members.
             Kind::PublishMember(_) | Kind::LeaseExpire(_) | Kind::LeaseRenew(_) => Ok(()),
         }

@@ -77,6 +77,7 @@ pub(super) fn command(bytes: Bytes) -> Result<(Kind, Option<Caller>), DecodeErro
         8 => Kind::LeaseRevoke(field.message()?),
         9 => Kind::LeaseExpire(field.message()?),
         10 => Kind::LeaseRenew(field.message()?),
+        11 => Kind::MemberChange(field.message()?),
         12 => Kind::Auth(field.message()?),
         _ => return Err(DecodeError::UnknownKind),
     };

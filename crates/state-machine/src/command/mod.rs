@@ -13,7 +13,9 @@ use prost::Message;
 
 use api::command::Command;
 pub use api::command::command::Kind;
-pub use api::command::{AuthChange, Caller, LeaseExpire, LeaseRenew, PublishMember};
+pub use api::command::member_change::Change;
+pub use api::command::{AuthChange, Caller, LeaseExpire, LeaseRenew, MemberAdd, MemberChange};
+pub use api::command::{MemberUpdate, PublishMember};
 use api::etcdserverpb::TxnRequest;
 
 mod decode;

@@ -85,7 +85,11 @@ impl World {
             Kind::Put(request) => validate::put(request)?,
             Kind::DeleteRange(request) => validate::delete_range(request)?,
             Kind::Txn(request) => validate::txn(request, TXN_OPS_MAX)?,
-            Kind::Compact(_) | Kind::Alarm(_) | Kind::PublishMember(_) | Kind::Auth(_) => {}
+            Kind::Compact(_)
+            | Kind::Alarm(_)
+            | Kind::PublishMember(_)
+            | Kind::Auth(_)
+            | Kind::MemberChange(_) => {}
             Kind::LeaseGrant(_) | Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) | Kind::LeaseRenew(_) => {}
         }
         self.apply_unvalidated(&command::encode(kind))
@@ -170,6 +174,7 @@ fn show(response: &Response) -> String {
         Response::LeaseRenew => "renewed".to_owned(),
         Response::Auth(header) => format!("auth {}", show_header(header)),
         Response::Authenticate(response) => format!("token {}", show_header(&response.header)),
+        Response::Members(members) => format!("{} members", members.len()),
     }
 }
 

@@ -1,0 +1,112 @@
+//! Changes of the members: added, removed, promoted, given other peer URLs.
+//!
+//! * Applied only from an entry of its own kind ([`crate::StateMachine::apply_change`]), so that each change is
+//!   judged by a list that holds all changes before it.
+//! * A refusal is etcd's, judged by the list alone: an outcome equal on every member.
+//! * The id of a removed member is kept for ever: it does not come back.
+//! * The last voter stays.
+//!
+//! Whether enough members run to make a change wise is judged by the proposer.
+
+use api::Error;
+use api::command::{MemberAdd, MemberChange, member_change::Change};
+use api::etcdserverpb::Member;
+use mvcc::{ITEM_BYTES_MAX, Store, Writer};
+use prost::Message;
+
+use crate::failure::Fatal;
+use crate::members;
+
+/// Items of removed members: this prefix and the id as eight bytes, big endian; an empty value.
+const REMOVED_PREFIX: &[u8] = b"member-removed/";
+
+/// Whether the member was removed.
+pub fn is_removed(store: &Store, id: u64) -> bool {
+    store.item(&removed_item(id)).is_some()
+}
+
+fn removed_item(id: u64) -> Vec<u8> {
+    [REMOVED_PREFIX, &id.to_be_bytes()].concat()
+}
+
+/// Applies a change and returns all members after it.
+pub(crate) fn apply(writer: &mut Writer, request: MemberChange) -> Result<Result<Vec<Member>, Error>, Fatal> {
+    let known = members::list(writer.store())?;
+    let Some(change) = request.change else { return Ok(Err(Error::NotCapable)) };
+    match judge(writer.store(), &known, change) {
+        Ok(Verdict::Keep(member)) => members::store(writer, &member),
+        Ok(Verdict::Remove(id)) => {
+            writer.set_item(&members::item(id), None);
+            writer.set_item(&removed_item(id), Some(b""));
+        }
+        Err(refusal) => return Ok(Err(refusal)),
+    }
+    members::list(writer.store()).map(Ok)
+}
+
+/// What an accepted change does.
+enum Verdict {
+    /// Add this member, or replace the one of this id.
+    Keep(Member),
+    Remove(u64),
+}
+
+fn judge(store: &Store, known: &[Member], change: Change) -> Result<Verdict, Error> {
+    let id = match &change {
+        Change::Add(add) => add.id,
+        Change::Remove(id) | Change::Promote(id) => *id,
+        Change::Update(update) => update.id,
+    };
+    if id == 0 || is_removed(store, id) {
+        return Err(Error::MemberNotFound);
+    }
+    let found = known.iter().find(|member| member.id == id);
+    let kept = |member: Member| {
+        let bytes = members::item(id).len() + member.encoded_len();
+        if bytes > ITEM_BYTES_MAX { Err(Error::RequestTooLarge) } else { Ok(Verdict::Keep(member)) }
+    };
+    match change {
+        Change::Add(_) if found.is_some() => Err(Error::MemberExist),
+        Change::Add(add) => added(known, add).and_then(kept),
+        Change::Remove(_) => {
+            let removed = found.ok_or(Error::MemberNotFound)?;
+            let others = known.iter().filter(|member| !member.is_learner && member.id != id).count();
+            // Without a voter no entry would ever be committed.
+            if !removed.is_learner && others == 0 {
+                return Err(Error::MemberNotEnoughStarted);
+            }
+            Ok(Verdict::Remove(id))
+        }
+        Change::Promote(_) => {
+            let learner = found.ok_or(Error::MemberNotFound)?;
+            if !learner.is_learner {
+                return Err(Error::MemberNotLearner);
+            }
+            kept(Member { is_learner: false, ..learner.clone() })
+        }
+        Change::Update(update) => {
+            let member = found.ok_or(Error::MemberNotFound)?;
+            refuse_taken_urls(known, id, &update.peer_urls)?;
+            kept(Member { peer_ur_ls: update.peer_urls, ..member.clone() })
+        }
+    }
+}
+
+fn added(known: &[Member], add: MemberAdd) -> Result<Member, Error> {
+    refuse_taken_urls(known, add.id, &add.peer_urls)?;
+    let learners = known.iter().filter(|member| member.is_learner).count() as u64;
+    if add.is_learner && learners >= add.learners_max {
+        return Err(Error::TooManyLearners);
+    }
+    Ok(Member { id: add.id, peer_ur_ls: add.peer_urls, is_learner: add.is_learner, ..Member::default() })
+}
+
+fn refuse_taken_urls(known: &[Member], id: u64, urls: &[String]) -> Result<(), Error> {
+    let others = known.iter().filter(|member| member.id != id);
+    let is_taken = others.flat_map(|member| &member.peer_ur_ls).any(|url| urls.contains(url));
+    if is_taken { Err(Error::PeerURLExist) } else { Ok(()) }
+}
+
+#[cfg(test)]
+#[path = "member_change_tests.rs"]
+mod tests;
