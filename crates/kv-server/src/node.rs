@@ -19,12 +19,11 @@ use mvcc::Store;
 use raft_node::{Config, EmptyLog, Fatal, Handle, LogSpan, Position, Started, StoreState, Threads};
 use state_machine::command::Kind;
 use state_machine::{Genesis, Outcome, StateMachine};
-use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use wal::LogIndex;
 
 use crate::admission::Admission;
-use crate::config::Settings;
+use crate::config::{Scheme, Settings};
 use crate::data_dir::Directory;
 use crate::data_dir::Identity;
 use crate::data_dir::TimedFs;
@@ -33,7 +32,7 @@ use crate::data_dir::{OpenStoreError, OpenedStore, open_store};
 use crate::http::{self, Http};
 use crate::member::StoreThread;
 use crate::member::{Anchored, LeaderLeases, LeaseService, run_lease_clock};
-use crate::member::{Apply, Facts, Gauges, RaftObserver};
+use crate::member::{Apply, Checkpoints, Facts, Gauges, RaftObserver};
 use crate::member::{Ids, LeaderLoss, Member, WatchThread};
 use crate::member::{Incoming, StagingDirectory};
 use crate::metrics::{Exposition, Metrics};
@@ -47,6 +46,7 @@ use crate::process::runtime::Runtimes;
 use crate::process::shutdown::{self, Stop, Stopper};
 use crate::process::version;
 use crate::rpc::{CountedHot, CountedServices, CountedStreams, Grpc, Hot, Streams};
+use crate::tls::{Dialer, Port, Tls, TlsError};
 
 /// Between two attempts to publish this member's name.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
@@ -64,6 +64,8 @@ pub enum NodeError {
     Descriptors(#[from] TooFew),
     #[error(transparent)]
     Bind(#[from] BindError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     #[error(transparent)]
@@ -87,20 +89,27 @@ pub enum NodeError {
 /// Runs a member until a signal stops it.
 pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let descriptors = Descriptors::claim(peer::CONNECTIONS_MAX)?;
-    let runtimes = Runtimes::build().map_err(NodeError::Runtime)?;
+    let runtimes = Runtimes::build(settings.tls.is_used()).map_err(NodeError::Runtime)?;
+    let tls = Tls::load(&settings, directory.path(), runtimes.tls().handle())?;
     let bind = |runtime: &Runtime, urls| {
         let _inside = runtime.enter();
         listen::bind(urls)
     };
     let client_ports = bind(&runtimes.clients, &settings.listen_client_urls)?;
     let peer_ports = bind(runtimes.peers(), &settings.listen_peer_urls)?;
+    let client_ports = tls.client_ports(client_ports, &settings.listen_client_urls);
+    let peer_ports = tls.peer_ports(peer_ports, &settings.listen_peer_urls);
     announce(&settings, &directory);
-    let ask = |identity: &Identity| runtimes.peers().block_on(peer::bootstrapped_elsewhere(identity));
+    let dialer = tls.dialer();
+    let ask =
+        |identity: &Identity| runtimes.peers().block_on(peer::bootstrapped_elsewhere(&dialer, identity));
     let metrics = Arc::new(Metrics::default());
     let fs = TimedFs::new(Arc::clone(&metrics));
     let established = bootstrap::establish(&settings, &directory, fs, ask)?;
-    let peer_ports = (peer_ports, descriptors.peers);
-    let running = Running::start(&runtimes, settings, &directory, established, metrics, peer_ports)?;
+    let peering = Peering { ports: peer_ports, connections_max: descriptors.peers, dialer };
+    let running = Running::start(&runtimes, settings, &directory, established, metrics, peering)?;
+    let (_stops_with_this_function, stop) = shutdown::stop();
+    tls.follow_files(runtimes.tls().handle(), &stop);
     let lived = runtimes.clients.block_on(running.live(client_ports, descriptors.clients));
     runtimes.abandon();
     lived?;
@@ -125,6 +134,13 @@ fn announce(settings: &Settings, directory: &Directory) {
         quota_backend_bytes = settings.limits.quota_bytes,
         "starting a kv-server member"
     );
+}
+
+/// How this member and the others reach each other.
+struct Peering {
+    ports: Vec<Port>,
+    connections_max: u32,
+    dialer: Dialer,
 }
 
 /// Everything that runs before clients are served.
@@ -153,7 +169,7 @@ impl Running {
         directory: &Directory,
         established: Established,
         metrics: Arc<Metrics>,
-        peer_ports: (Vec<TcpListener>, u32),
+        peering: Peering,
     ) -> Result<Running, NodeError> {
         let identity = Arc::new(established.identity.clone());
         let OpenedStore { writer, store, maintainer, state } = open_fitting_store(directory, &established)?;
@@ -165,7 +181,9 @@ impl Running {
         let watch_thread = WatchThread::start(store.clone(), watch_limits(&settings), on_fatal)
             .map_err(NodeError::WatchThread)?;
         let checkpoints = store_thread.checkpoints();
-        let context = Context { identity: Arc::clone(&identity), metrics: Arc::clone(&metrics) };
+        let Peering { ports, connections_max, dialer } = peering;
+        let ports = (ports, connections_max);
+        let context = Context { identity: Arc::clone(&identity), metrics: Arc::clone(&metrics), dialer };
         let peers = Arc::new(Peers::new(context, checkpoints.clone()));
         let place = Box::new(StagingDirectory(directory.store_dir()));
         let incoming = Incoming::new(place, Arc::clone(&metrics), Arc::new(on_fatal));
@@ -178,12 +196,7 @@ impl Running {
             Arc::clone(&metrics),
             Arc::clone(&anchored),
         );
-        let observer = RaftObserver {
-            checkpoints: checkpoints.clone(),
-            incoming: incoming.clone(),
-            metrics: Arc::clone(&metrics),
-            member_id: identity.member_id,
-        };
+        let observer = observer(&checkpoints, &incoming, &metrics, identity.member_id);
         let config = config(&settings, &identity, state);
         let (raft, threads) = start_raft(runtimes, config, established, apply, &peers, observer)?;
         let to_notify = raft.clone();
@@ -195,7 +208,8 @@ impl Running {
             Arc::new(LeaderLeases::new(raft.clone(), lease_table, identity.member_id, anchored));
         {
             let _inside = runtimes.peers().enter();
-            start_peers(&peers, &raft, &store, (incoming, Arc::clone(&leader_leases)), peer_ports, &stop);
+            let served = (incoming, Arc::clone(&leader_leases));
+            start_peers(&peers, &raft, &store, served, ports, &stop);
         }
         let inside = runtimes.clients.enter();
         let leases = start_leases(leader_leases, peers.context(), settings.request_timeout(), &stop);
@@ -226,7 +240,7 @@ impl Running {
     }
 
     /// Becomes ready, serves, and ends when a signal says so.
-    async fn live(self, client_ports: Vec<TcpListener>, connections_max: u32) -> Result<(), NodeError> {
+    async fn live(self, client_ports: Vec<Port>, connections_max: u32) -> Result<(), NodeError> {
         let (stopper, stop) = shutdown::stop();
         let permits = Permits::new(connections_max);
         let mut signalled = std::pin::pin!(shutdown::signalled());
@@ -261,14 +275,16 @@ impl Running {
         );
     }
 
-    fn serve_clients(&self, ports: Vec<TcpListener>, permits: &Permits, stop: &Stop) {
+    fn serve_clients(&self, ports: Vec<Port>, permits: &Permits, stop: &Stop) {
         tracing::info!("ready to serve client requests");
         for url in self.settings.listen_client_urls.iter() {
-            tracing::info!(
-                traffic = "grpc+http",
-                address = url.authority(),
-                "serving client traffic insecurely; this is strongly discouraged!"
-            );
+            let message = match url.scheme() {
+                Scheme::Https | Scheme::Unixs => "serving client traffic securely",
+                Scheme::Http | Scheme::Unix => {
+                    "serving client traffic insecurely; this is strongly discouraged!"
+                }
+            };
+            tracing::info!(traffic = "grpc+http", address = url.authority(), message);
         }
         let member = &self.member;
         let facts = Facts { peers: self.identity.members.len() - 1 };
@@ -394,6 +410,20 @@ fn config(settings: &Settings, identity: &Identity, store: StoreState) -> Config
     }
 }
 
+fn observer(
+    checkpoints: &Checkpoints,
+    incoming: &Incoming,
+    metrics: &Arc<Metrics>,
+    member_id: u64,
+) -> RaftObserver {
+    RaftObserver {
+        checkpoints: checkpoints.clone(),
+        incoming: incoming.clone(),
+        metrics: Arc::clone(metrics),
+        member_id,
+    }
+}
+
 /// Starts the lease clock and what clients ask about leases.
 fn start_leases(
     leader: Arc<LeaderLeases>,
@@ -413,7 +443,7 @@ fn start_peers(
     raft: &Handle<Outcome>,
     store: &Store,
     (incoming, leases): (Incoming, Arc<LeaderLeases>),
-    (ports, connections_max): (Vec<TcpListener>, u32),
+    (ports, connections_max): (Vec<Port>, u32),
     stop: &Stop,
 ) {
     let inbox: Arc<dyn peer::Inbox> = Arc::new(raft.clone());

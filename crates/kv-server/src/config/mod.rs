@@ -3,8 +3,10 @@
 pub(crate) mod url; // addresses as flags give them
 
 pub(crate) mod flags; // the command line
-pub(crate) mod settings; // what one member runs with
+pub(crate) mod settings;
+pub(crate) mod tls; // certificates and versions // what one member runs with
 
 pub(crate) use flags::{ClusterState, Flags};
 pub(crate) use settings::{Limits, Settings, SettingsError, log_settings};
-pub(crate) use url::{Url, UrlError, Urls};
+pub(crate) use tls::{KeyPair, PortTls};
+pub(crate) use url::{Scheme, Url, UrlError, Urls};

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::flags::{ClusterState, Flags};
-use super::url::{Scheme, Url, Urls};
+use super::tls::{TlsSettings, TlsSettingsError};
+use super::url::{Url, Urls};
 use crate::process::log::{LogFormat, LogSettings};
 
 pub const DEFAULT_NAME: &str = "default";
@@ -61,6 +62,7 @@ pub struct Settings {
     pub connections: Connections,
     /// Time between two progress notifications of a watch stream, as given.
     pub watch_progress_interval: Option<Duration>,
+    pub tls: TlsSettings,
 }
 
 /// What a member that starts for the first time believes of its cluster.
@@ -136,8 +138,10 @@ pub enum SettingsError {
          a request must fit into one entry of the log"
     )]
     RequestBytes { given: u64, max: usize },
-    #[error("{0}: only http URLs are built yet in kv-server")]
+    #[error("{0}: only http and https URLs are built yet in kv-server")]
     Scheme(String),
+    #[error(transparent)]
+    Tls(#[from] TlsSettingsError),
     #[error("--local-cluster chooses names, URLs and directories itself: leave out --{0}")]
     LocalCluster(&'static str),
     #[error("--local-cluster must be 1, 3 or 5, not {0}")]
@@ -149,14 +153,19 @@ impl Settings {
     pub fn from_flags(flags: &Flags) -> Result<Settings, SettingsError> {
         let name = flags.name.clone().unwrap_or_else(|| DEFAULT_NAME.to_owned());
         let advertise_peer_urls = or_default(&flags.initial_advertise_peer_urls, DEFAULT_PEER_URL);
+        let listen_client_urls = or_default(&flags.listen_client_urls, DEFAULT_CLIENT_URL);
+        let listen_peer_urls = or_default(&flags.listen_peer_urls, DEFAULT_PEER_URL);
+        let cluster = initial_cluster(flags, &name, &advertise_peer_urls);
+        let dials_https = cluster.contains("=https://");
+        let tls = TlsSettings::from_flags(&flags.tls, &listen_client_urls, &listen_peer_urls, dials_https)?;
         let settings = Settings {
             data_dir: flags.data_dir.clone().unwrap_or_else(|| format!("{name}.kv-server")).into(),
             wal_dir: flags.wal_dir.clone().filter(|dir| !dir.is_empty()).map(PathBuf::from),
-            listen_client_urls: or_default(&flags.listen_client_urls, DEFAULT_CLIENT_URL),
+            listen_client_urls,
             advertise_client_urls: or_default(&flags.advertise_client_urls, DEFAULT_CLIENT_URL),
-            listen_peer_urls: or_default(&flags.listen_peer_urls, DEFAULT_PEER_URL),
+            listen_peer_urls,
             initial: Initial {
-                cluster: initial_cluster(flags, &name, &advertise_peer_urls),
+                cluster,
                 cluster_given: flags.initial_cluster.as_ref().is_some_and(|text| !text.is_empty()),
                 state: flags.initial_cluster_state.unwrap_or(ClusterState::New),
                 token: flags.initial_cluster_token.clone().unwrap_or_else(|| DEFAULT_TOKEN.to_owned()),
@@ -167,6 +176,7 @@ impl Settings {
             limits: limits(flags, &clock(flags)?)?,
             connections: connections(flags),
             watch_progress_interval: flags.watch_progress_notify_interval.filter(|given| !given.is_zero()),
+            tls,
             advertise_peer_urls,
             name_given: flags.name.clone(),
             name,
@@ -178,7 +188,7 @@ impl Settings {
     fn check_urls(&self, advertise_missing: bool) -> Result<(), SettingsError> {
         let bound = || self.listen_peer_urls.iter().chain(self.listen_client_urls.iter());
         let dialled = || self.advertise_client_urls.iter().chain(self.advertise_peer_urls.iter());
-        if let Some(url) = bound().chain(dialled()).find(|url| url.scheme() != Scheme::Http) {
+        if let Some(url) = bound().chain(dialled()).find(|url| url.scheme().is_unix()) {
             return Err(SettingsError::Scheme(url.to_string()));
         }
         if let Some(url) = bound().find(|url| url.bind_address().is_none()) {
@@ -395,8 +405,8 @@ mod tests {
                  a request must fit into one entry of the log",
             ),
             (
-                "--listen-peer-urls https://127.0.0.1:1",
-                "https://127.0.0.1:1: only http URLs are built yet in kv-server",
+                "--listen-peer-urls unix://127.0.0.1:1",
+                "unix://127.0.0.1:1: only http and https URLs are built yet in kv-server",
             ),
         ];
         for (line, wanted) in cases {

@@ -1,10 +1,14 @@
-//! The client port: gRPC and HTTP/1 on one address.
+//! The client port: gRPC and HTTP on one address, plain or inside TLS.
 //!
 //! ```text
+//!   https: TLS handshake and checks, on the TLS threads; then, as on a plain connection:
 //!   first bytes "PRI " ──▶ front (HTTP/2: gRPC)
 //!   anything else ───────▶ http  (health, version, metrics), at most HTTP1_CONNECTIONS_MAX connections
 //!   nothing in time ─────▶ closed
 //! ```
+//!
+//! Inside TLS, HTTP/2 requests that are not gRPC are answered by `http` as well: curl and browsers choose HTTP/2
+//! there.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,14 +18,16 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
 use crate::admission::ClientId;
+use crate::net::by_content_type::ByContentType;
 use crate::net::http2::{self, GrpcService, HotMethods, Methods, StreamMethods};
 use crate::net::listen::{self, Permits};
 use crate::net::socket::Socket;
 use crate::process::shutdown::Stop;
+use crate::tls::{Acceptor, Port, Stream};
 
 /// A connection that says nothing holds a file descriptor, so not for long.
 const FIRST_BYTES_WITHIN: Duration = Duration::from_secs(5);
@@ -52,12 +58,8 @@ pub trait PerConnection {
 }
 
 /// Serves every listener until `stop`.
-pub fn serve<H, T, G>(
-    listeners: Vec<TcpListener>,
-    services: &Services<H, T, G>,
-    permits: &Permits,
-    stop: &Stop,
-) where
+pub fn serve<H, T, G>(listeners: Vec<Port>, services: &Services<H, T, G>, permits: &Permits, stop: &Stop)
+where
     H: HotMethods + PerConnection + Sync,
     T: StreamMethods + PerConnection + Sync,
     G: GrpcService + PerConnection + Sync,
@@ -68,13 +70,14 @@ pub fn serve<H, T, G>(
         stop: stop.clone(),
     };
     let next = Arc::new(AtomicU64::new(1)); // 0 is for calls that come on no connection.
-    for listener in listeners {
+    for (listener, tls) in listeners {
         let (services, shared, next) = (services.clone(), shared.clone(), Arc::clone(&next));
         let serving = move |stream| {
             let client = ClientId(next.fetch_add(1, Ordering::Relaxed));
             let (hot, grpc) = (services.hot.of(client), services.grpc.of(client));
             let streams = services.streams.of(client);
-            connection(stream, Services { hot, streams, grpc, ..services.clone() }, shared.clone())
+            let services = Services { hot, streams, grpc, ..services.clone() };
+            accepted(stream, tls.clone(), services, shared.clone())
         };
         tokio::spawn(listen::accept(listener, permits.clone(), stop.clone(), serving));
     }
@@ -88,8 +91,30 @@ struct Shared {
     stop: Stop,
 }
 
-async fn connection<H: HotMethods, T: StreamMethods, G: GrpcService>(
+async fn accepted<H: HotMethods, T: StreamMethods, G: GrpcService>(
     stream: TcpStream,
+    tls: Option<Acceptor>,
+    services: Services<H, T, G>,
+    shared: Shared,
+) {
+    let (stream, http2_router) = match tls {
+        None => (Stream::Plain(stream), None),
+        Some(acceptor) => {
+            let accepted = tokio::select! {
+                accepted = acceptor.accept(stream) => accepted,
+                () = shared.stop.stopped() => return,
+            };
+            let Some(stream) = accepted else { return };
+            (stream, Some(services.http.clone()))
+        }
+    };
+    let Services { hot, streams, grpc, http, limits } = services;
+    let grpc = ByContentType { grpc, http: http2_router };
+    connection(stream, Services { hot, streams, grpc, http, limits }, shared).await;
+}
+
+async fn connection<H: HotMethods, T: StreamMethods, G: GrpcService>(
+    stream: Stream,
     services: Services<H, T, G>,
     shared: Shared,
 ) {

@@ -1,5 +1,6 @@
 //! Sockets, and what is spoken on the client port. Knows nothing of what a method means.
 
+mod by_content_type; // gRPC, or HTTP/2 without it
 pub(crate) mod listen; // sockets that others dial
 mod socket; // one of them, with deadlines
 

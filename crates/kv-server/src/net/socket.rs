@@ -9,8 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
+
+use crate::tls::Stream;
 
 /// Time in which a client has to take something of what was written. Its window and the socket's buffers are
 /// full by then, and what it should read is in our memory.
@@ -21,7 +22,7 @@ const FIRST_BYTES: usize = 4;
 
 /// A socket that was accepted.
 pub struct Socket {
-    stream: TcpStream,
+    stream: Stream,
     first: [u8; FIRST_BYTES],
     /// Of `first`: read from the stream, and handed on.
     read: usize,
@@ -31,7 +32,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    pub fn new(stream: TcpStream) -> Socket {
+    pub fn new(stream: Stream) -> Socket {
         Socket { stream, first: [0; FIRST_BYTES], read: 0, handed: 0, deadline: None }
     }
 

@@ -76,7 +76,7 @@ async fn ask_all(
 }
 
 async fn ask(context: &Context, to: u64, url: &str) -> Option<PeerState> {
-    let mut client = dial(url).await.ok()?;
+    let mut client = dial(&context.dialer, url).await.ok()?;
     let request = InquireRequest { hello: Some(context.hello(to)) };
     let InquireResponse { term, last_index, is_leader, is_held } =
         client.inquire(request).await.ok()?.into_inner();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::data_dir::Identity;
 use crate::metrics::Metrics;
+use crate::tls::Dialer;
 
 /// Version of the bytes inside a message: raft-node's encoding.
 pub(super) const ENCODING: u32 = 1;
@@ -15,11 +16,12 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 32 << 20;
 /// Bytes in flight on one connection; see `net/http2`.
 pub(super) const WINDOW_BYTES: u32 = 16 << 20;
 
-/// Who we are, who the others are, and where to count.
+/// Who we are, who the others are, where to count, and how to reach them.
 #[derive(Clone)]
 pub struct Context {
     pub identity: Arc<Identity>,
     pub metrics: Arc<Metrics>,
+    pub dialer: Dialer,
 }
 
 impl Context {

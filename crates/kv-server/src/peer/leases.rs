@@ -40,7 +40,7 @@ impl LeaseLink {
         }
         let member = self.context.identity.members.iter().find(|member| member.id == leader)?;
         for url in &member.peer_urls {
-            if let Ok(client) = dial(url).await {
+            if let Ok(client) = dial(&self.context.dialer, url).await {
                 return Some(connection.insert((leader, client)).1.clone());
             }
         }

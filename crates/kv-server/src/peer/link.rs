@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use api::peer::peer_client::PeerClient;
 use api::peer::{Hello, MembersRequest, MessageBatch, ProbeRequest};
+use hyper_util::rt::TokioIo;
 use prometheus_client::metrics::counter::Counter;
 use raft_node::Lane;
 use tokio::sync::Notify;
@@ -32,6 +33,7 @@ use crate::data_dir::Identity;
 use crate::metrics::{PeerLink, To};
 use crate::process::log::causes;
 use crate::process::shutdown::Stop;
+use crate::tls::Dialer;
 
 /// A peer on the same continent answers a connect in a tenth of this.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
@@ -99,7 +101,7 @@ impl Link {
 
     /// Opens a stream and feeds it until it breaks.
     async fn carry(&mut self, url: String) -> Broken {
-        let mut client = match dial(&url).await {
+        let mut client = match dial(&self.context.dialer, &url).await {
             Ok(client) => client,
             Err(error) => return Broken::Unreachable(error),
         };
@@ -175,22 +177,26 @@ impl Link {
 /// A peer that can be called.
 pub(super) type Client = PeerClient<Channel>;
 
-pub(super) async fn dial(url: &str) -> Result<Client, String> {
-    dial_with(url, WINDOW_BYTES).await
+pub(super) async fn dial(dialer: &Dialer, url: &str) -> Result<Client, String> {
+    dial_with(dialer, url, WINDOW_BYTES).await
 }
 
 /// A connection that has at most `window_bytes` under way.
-pub(super) async fn dial_with(url: &str, window_bytes: u32) -> Result<Client, String> {
+pub(super) async fn dial_with(dialer: &Dialer, url: &str, window_bytes: u32) -> Result<Client, String> {
     let endpoint = Endpoint::from_shared(url.to_owned())
         .map_err(|error| causes(&error))?
         .connect_timeout(CONNECT_WITHIN)
-        .tcp_nodelay(true)
         .initial_stream_window_size(window_bytes)
         .initial_connection_window_size(window_bytes)
         .http2_keep_alive_interval(ALIVE_EVERY)
         .keep_alive_timeout(ALIVE_EVERY)
         .keep_alive_while_idle(true);
-    let channel = endpoint.connect().await.map_err(|error| causes(&error))?;
+    let dialer = dialer.clone();
+    let connect = tower::service_fn(move |uri| {
+        let dialer = dialer.clone();
+        async move { dialer.connect(uri).await.map(TokioIo::new) }
+    });
+    let channel = endpoint.connect_with_connector(connect).await.map_err(|error| causes(&error))?;
     Ok(PeerClient::new(channel)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
         .max_decoding_message_size(ANSWER_BYTES_MAX))
@@ -225,12 +231,12 @@ impl Stream for Batches {
 /// A member that lost its disk does not come back as itself, as in etcd. Peers that cannot be reached are not
 /// asked again, since on a first start of a whole cluster none can: that such a member votes wrongly is
 /// prevented by `confirming`.
-pub async fn bootstrapped_elsewhere(identity: &Identity) -> Option<u64> {
+pub async fn bootstrapped_elsewhere(dialer: &Dialer, identity: &Identity) -> Option<u64> {
     let others = identity.members.iter().filter(|member| member.id != identity.member_id);
     let mut asking: Vec<Pin<Box<dyn Future<Output = Option<u64>> + Send + '_>>> = Vec::new();
     for member in others {
         asking.push(Box::pin(async move {
-            let mut client = dial(member.peer_urls.first()?).await.ok()?;
+            let mut client = dial(dialer, member.peer_urls.first()?).await.ok()?;
             let known = client.members(MembersRequest {}).await.ok()?.into_inner();
             let published = |known: &api::peer::PeerMember| {
                 known.id == identity.member_id && !known.client_urls.is_empty()

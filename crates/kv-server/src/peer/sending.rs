@@ -174,7 +174,7 @@ impl SnapshotSend {
     async fn dial(&self) -> Result<super::link::Client, String> {
         let mut last = Err("the peer has no address".to_owned());
         for url in &self.urls {
-            last = dial_with(url, WINDOW_BYTES).await;
+            last = dial_with(&self.context.dialer, url, WINDOW_BYTES).await;
             if last.is_ok() {
                 break;
             }

@@ -1,5 +1,6 @@
 //! What the peer port answers: streams of messages, probes, and who is in the cluster.
 //!
+//! * Inside TLS a connection is authenticated before its first byte of HTTP/2 is read.
 //! * HTTP/2 only. Other bytes end their connection and nothing more.
 //! * A stream begins with a hello. It must name our cluster, us, and a member we know.
 //! * Raft hears of a snapshot only when the whole store that belongs to it is durable here.
@@ -19,7 +20,7 @@ use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use raft_node::Position;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::connections::{Connections, Greeter};
@@ -32,6 +33,7 @@ use crate::metrics::{From, UnderWay};
 use crate::net::listen::{self, Permits};
 use crate::process::log::causes;
 use crate::process::shutdown::Stop;
+use crate::tls::{Acceptor, Port, Stream};
 
 /// Descriptors that the peer port may hold. Above what `connections` admits (96 strangers and 8 connections
 /// for each member), so that it is reached only by clusters of more than 20 members; then a connection waits
@@ -362,18 +364,38 @@ impl Drop for Attempt {
 }
 
 /// Serves the peer port until `stop`.
-pub fn serve(listeners: Vec<TcpListener>, server: &PeerServer, stop: &Stop) {
+pub fn serve(listeners: Vec<Port>, server: &PeerServer, stop: &Stop) {
     let permits = Permits::new(server.connections_max);
     let connections = Connections::new(server.connections_max);
-    for listener in listeners {
+    for (listener, tls) in listeners {
         let (server, ending, connections) = (server.clone(), stop.clone(), connections.clone());
-        let serving = move |stream| connection(stream, connections.clone(), server.clone(), ending.clone());
+        let serving = move |stream| {
+            let socket = (stream, tls.clone());
+            connection(socket, connections.clone(), server.clone(), ending.clone())
+        };
         tokio::spawn(listen::accept(listener, permits.clone(), stop.clone(), serving));
     }
 }
 
-async fn connection(stream: TcpStream, connections: Connections, server: PeerServer, stop: Stop) {
+async fn connection(
+    (stream, tls): (TcpStream, Option<Acceptor>),
+    connections: Connections,
+    server: PeerServer,
+    stop: Stop,
+) {
     let open = connections.open();
+    let stream = match tls {
+        None => Stream::Plain(stream),
+        Some(acceptor) => {
+            let accepted = tokio::select! {
+                accepted = acceptor.accept(stream) => accepted,
+                () = open.must_close() => return,
+                () = stop.stopped() => return,
+            };
+            let Some(stream) = accepted else { return };
+            stream
+        }
+    };
     let server = PeerServer { greeter: Some(open.greeter()), ..server };
     let service = Generated::new(server)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)

@@ -25,6 +25,7 @@ use crate::member::{Incoming, Place};
 use crate::metrics::{From, To};
 use crate::net::listen::bind;
 use crate::process::shutdown::{self, Stop, Stopper};
+use crate::tls::Dialer;
 
 /// What reached a member's Raft.
 #[derive(Debug, PartialEq, Eq)]
@@ -91,7 +92,8 @@ fn member(id: u64, ports: &[(u64, u16)]) -> TestMember {
         })
         .collect();
     let identity = Identity { format: FORMAT, cluster_id: 7, member_id: id, name: format!("m{id}"), members };
-    let context = Context { identity: Arc::new(identity), metrics: Arc::default() };
+    let context =
+        Context { identity: Arc::new(identity), metrics: Arc::default(), dialer: Dialer::default() };
     let (store_thread, incoming) = store();
     let peers = Arc::new(Peers::new(context, store_thread.checkpoints()));
     let (sender, seen) = mpsc::unbounded_channel();
@@ -208,7 +210,7 @@ async fn messages_arrive_in_order_on_each_lane_and_say_who_sent_them() {
     let ports = [(1, 1), (2, port)];
     let one = member(1, &ports);
     let mut two = member(2, &ports);
-    serve(vec![listener], &two.server, &two.stop);
+    serve(vec![(listener, None)], &two.server, &two.stop);
     for number in 0..100u8 {
         one.peers.send(2, Lane::Bulk, Bytes::from(vec![number; 1000]));
     }
@@ -229,13 +231,13 @@ async fn a_member_with_an_empty_log_asks_until_a_majority_of_the_others_has_answ
     let ports = [(1, 1), (2, port_2), (3, port_3)];
     let mut one = member(1, &ports);
     let (two, three) = (member(2, &ports), member(3, &ports));
-    serve(vec![second], &two.server, &two.stop);
+    serve(vec![(second, None)], &two.server, &two.stop);
     let mut asking =
         tokio::spawn(confirm(one.peers.context().clone(), Arc::clone(&one.inbox), one.stop.clone()));
     // Member 3 accepts connections and does not answer; it begins to when the first round is over.
     let waited = tokio::time::timeout(2 * link::ASK_WITHIN, &mut asking).await;
     waited.expect_err("one answer of a member that has a term is not enough");
-    serve(vec![third], &three.server, &three.stop);
+    serve(vec![(third, None)], &three.server, &three.stop);
     tokio::time::timeout(PATIENCE, asking).await.expect("both answer").unwrap();
     let until = Position { index: 1, term: 4 };
     let wanted = Seen::Confirmed(Confirmation::CatchUp { until });
@@ -247,7 +249,7 @@ async fn a_message_larger_than_a_batch_arrives() {
     let (listener, port) = listener();
     let ports = [(1, 1), (2, port)];
     let (one, mut two) = (member(1, &ports), member(2, &ports));
-    serve(vec![listener], &two.server, &two.stop);
+    serve(vec![(listener, None)], &two.server, &two.stop);
     let large = Bytes::from(vec![7; 9 << 20]);
     one.peers.send(2, Lane::Bulk, large.clone());
     assert_eq!(two.next_message().await, (1, large));
@@ -259,7 +261,7 @@ async fn a_peer_that_was_away_is_found_again() {
     let ports = [(1, 1), (2, port)];
     let mut one = member(1, &ports);
     let mut two = member(2, &ports);
-    serve(vec![first], &two.server, &two.stop);
+    serve(vec![(first, None)], &two.server, &two.stop);
     one.reach(&mut two, 2, "before").await;
     two.stopper.stop();
     let away = tokio::time::timeout(PATIENCE, async {
@@ -268,7 +270,7 @@ async fn a_peer_that_was_away_is_found_again() {
     away.await.expect("the peer was not reported as unreachable");
     let mut again = member(2, &ports);
     let address = Urls::parse(&format!("http://127.0.0.1:{port}")).unwrap();
-    serve(bind(&address).unwrap(), &again.server, &again.stop);
+    serve(bind(&address).unwrap().into_iter().map(|port| (port, None)).collect(), &again.server, &again.stop);
     one.reach(&mut again, 2, "after").await;
 }
 
@@ -276,7 +278,7 @@ async fn a_peer_that_was_away_is_found_again() {
 async fn strangers_are_refused_with_a_reason() {
     let (listener, port) = listener();
     let two = member(2, &[(1, 1), (2, port)]);
-    serve(vec![listener], &two.server, &two.stop);
+    serve(vec![(listener, None)], &two.server, &two.stop);
     let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap();
     let good = Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING };
     let cases = [
@@ -308,7 +310,7 @@ async fn garbage_on_the_peer_port_ends_its_own_connection_only() {
     let (listener, port) = listener();
     let ports = [(1, 1), (2, port)];
     let (one, mut two) = (member(1, &ports), member(2, &ports));
-    serve(vec![listener], &two.server, &two.stop);
+    serve(vec![(listener, None)], &two.server, &two.stop);
     let garbage: [&[u8]; 4] = [
         b"GET / HTTP/1.1\r\n\r\n",
         &[0xff; 4096],
@@ -343,7 +345,7 @@ async fn connections_that_never_greet_do_not_shut_the_port() {
         let (listener, port) = listener();
         let ports = [(1, 1), (2, port)];
         let mut two = member(2, &ports);
-        serve(vec![listener], &two.server, &two.stop);
+        serve(vec![(listener, None)], &two.server, &two.stop);
         let strangers = silent_connections(port, 300, said).await;
         let one = member(1, &ports);
         one.reach(&mut two, 2, "admitted").await;
@@ -355,7 +357,7 @@ async fn connections_that_never_greet_do_not_shut_the_port() {
 async fn a_connection_that_never_greets_is_closed() {
     let (listener, port) = listener();
     let two = member(2, &[(1, 1), (2, port)]);
-    serve(vec![listener], &two.server, &two.stop);
+    serve(vec![(listener, None)], &two.server, &two.stop);
     let mut streams = silent_connections(port, 3, b"PRI * HTTP").await;
     for stream in &mut streams {
         let mut answer = Vec::new();
@@ -369,7 +371,7 @@ async fn a_stranger_cannot_send_more_than_a_hello_needs() {
     use tokio_stream::StreamExt as _;
     let (listener, port) = listener();
     let two = member(2, &[(1, 1), (2, port)]);
-    serve(vec![listener], &two.server, &two.stop);
+    serve(vec![(listener, None)], &two.server, &two.stop);
     let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap();
     // A megabyte before the hello can be judged: its last byte never arrives, so the stream ends with the
     // deadline.
@@ -384,7 +386,7 @@ async fn a_snapshot_is_durable_before_raft_hears_of_it() {
     let (listener, port) = listener();
     let ports = [(1, 1), (2, port)];
     let (mut one, mut two) = (member(1, &ports), member(2, &ports));
-    serve(vec![listener], &two.server, &two.stop);
+    serve(vec![(listener, None)], &two.server, &two.stop);
     let senders = one.senders();
     one.send_snapshot(&senders, 2, port);
     assert_eq!(two.next_message().await, (1, snapshot_message(1, ENTRIES, 2)));
@@ -403,7 +405,7 @@ async fn a_peer_that_goes_away_in_the_middle_of_a_snapshot_is_a_failure() {
     let (listener, port) = listener();
     let ports = [(1, 1), (2, port)];
     let (mut one, two) = (member(1, &ports), member(2, &ports));
-    serve(vec![listener], &two.server, &two.stop);
+    serve(vec![(listener, None)], &two.server, &two.stop);
     let senders = one.senders();
     one.send_snapshot(&senders, 2, port);
     tokio::time::sleep(Duration::from_millis(30)).await;
@@ -420,7 +422,7 @@ async fn a_new_offer_takes_the_place_of_the_stream_before_it() {
     let (listener, port) = listener();
     let ports = [(1, 1), (2, port)];
     let (mut one, mut two) = (member(1, &ports), member(2, &ports));
-    serve(vec![listener], &two.server, &two.stop);
+    serve(vec![(listener, None)], &two.server, &two.stop);
     let senders = one.senders();
     for _ in 0..3 {
         one.send_snapshot(&senders, 2, port);
@@ -435,7 +437,7 @@ async fn a_new_offer_takes_the_place_of_the_stream_before_it() {
 async fn a_batch_of_too_many_messages_ends_its_stream() {
     let (listener, port) = listener();
     let mut two = member(2, &[(1, 1), (2, port)]);
-    serve(vec![listener], &two.server, &two.stop);
+    serve(vec![(listener, None)], &two.server, &two.stop);
     let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}"))
         .await
         .unwrap()
@@ -463,7 +465,7 @@ async fn a_batch_of_too_many_messages_ends_its_stream() {
 async fn a_stranger_sends_no_snapshot() {
     let (listener, port) = listener();
     let two = member(2, &[(1, 1), (2, port)]);
-    serve(vec![listener], &two.server, &two.stop);
+    serve(vec![(listener, None)], &two.server, &two.stop);
     let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap();
     let hello = Some(Hello { cluster_id: 8, from: 1, to: 2, encoding: ENCODING });
     let part = SnapshotPart { hello, chunk: Bytes::from_static(b"x"), ..SnapshotPart::default() };
@@ -491,7 +493,7 @@ async fn raft_hears_of_no_snapshot_that_its_store_does_not_reach() {
     let (listener, port) = listener();
     let ports = [(1, 1), (2, port)];
     let (mut one, mut two) = (member(1, &ports), member(2, &ports));
-    serve(vec![listener], &two.server, &two.stop);
+    serve(vec![(listener, None)], &two.server, &two.stop);
     let senders = one.senders();
     for (index, term) in [(ENTRIES + 1, 2), (ENTRIES - 1, 2), (ENTRIES, 1)] {
         let message = Box::new(move |_: Applied| snapshot_message(1, index, term));
@@ -509,7 +511,7 @@ async fn a_sender_that_panics_is_a_failure() {
     let (listener, port) = listener();
     let ports = [(1, 1), (2, port)];
     let (mut one, two) = (member(1, &ports), member(2, &ports));
-    serve(vec![listener], &two.server, &two.stop);
+    serve(vec![(listener, None)], &two.server, &two.stop);
     let message = Box::new(|_: Applied| -> Bytes { panic!("a fault in the sender") });
     let urls = vec![format!("http://127.0.0.1:{port}")];
     let senders = one.senders();

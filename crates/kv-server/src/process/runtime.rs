@@ -3,6 +3,7 @@
 //! ```text
 //!   serve × half the cores   clients: gRPC, HTTP, and the replies of Raft
 //!   peers × 1                other members' messages, and Raft's driver; with one or two cores `serve` carries them as well
+//!   tls × half the cores     handshakes, where a port has TLS
 //! ```
 //!
 //! * A client that asks for much may keep a thread busy for long, so heartbeats have a thread of their own
@@ -15,6 +16,9 @@
 //!   thread on two cores makes each call a third dearer, since threads wake each other for work that one
 //!   could do.
 //!
+//! * A handshake is up to a millisecond of arithmetic, and anyone can begin one. Its threads give way to all
+//!   others.
+//!
 //! The log, apply and the store have threads of their own and never run here.
 
 use tokio::runtime::{Builder, Runtime};
@@ -26,13 +30,17 @@ pub struct Runtimes {
     pub clients: Runtime,
     /// None where `clients` carries the peers.
     peers: Option<Runtime>,
+    /// None where nothing is served or dialled inside TLS.
+    tls: Option<Runtime>,
 }
 
 impl Runtimes {
-    pub fn build() -> std::io::Result<Runtimes> {
+    pub fn build(with_tls: bool) -> std::io::Result<Runtimes> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let peers = if cores > SHARED_CORES_MAX { Some(threads("peers", 1)?) } else { None };
-        Ok(Runtimes { clients: threads("serve", (cores / 2).max(1))?, peers })
+        let half = (cores / 2).max(1);
+        let tls = if with_tls { Some(tls_threads(half)?) } else { None };
+        Ok(Runtimes { clients: threads("serve", half)?, peers, tls })
     }
 
     /// Where other members are spoken to.
@@ -40,11 +48,16 @@ impl Runtimes {
         self.peers.as_ref().unwrap_or(&self.clients)
     }
 
+    /// Where handshakes run; where peers are served if there are none.
+    pub fn tls(&self) -> &Runtime {
+        self.tls.as_ref().unwrap_or_else(|| self.peers())
+    }
+
     /// Does not wait for tasks that still run: their connections are closed.
     pub fn abandon(self) {
         self.clients.shutdown_background();
-        if let Some(peers) = self.peers {
-            peers.shutdown_background();
+        for runtime in self.peers.into_iter().chain(self.tls) {
+            runtime.shutdown_background();
         }
     }
 }
@@ -56,6 +69,11 @@ pub fn yield_to_others() {
     if let Err(error) = rustix::process::nice(NICENESS) {
         tracing::debug!(%error, "the thread keeps its priority");
     }
+}
+
+fn tls_threads(count: usize) -> std::io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(count).thread_name("tls").on_thread_start(yield_to_others).enable_all().build()
 }
 
 fn threads(name: &str, count: usize) -> std::io::Result<Runtime> {

@@ -12,6 +12,11 @@
 //! Knows texts and their types; what values mean together is the business of `settings`.
 
 mod tables; // the names etcd knows and we do not
+mod values; // texts of values
+
+mod tls; // flags of TLS
+
+pub use tls::TlsFlags;
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -20,6 +25,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::config::url::Urls;
+use values::{duration, signed, switch, unsigned, unsigned_32};
 
 /// What was said on the command line and in the environment; `None` where nothing was.
 #[derive(Clone, Debug, Parser)]
@@ -104,6 +110,8 @@ pub struct Flags {
     /// Print the version and exit.
     #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub version: Option<bool>,
+    #[command(flatten)]
+    pub tls: TlsFlags,
 }
 
 /// Is this the first start of a cluster, or one more member of a running one?
@@ -246,11 +254,10 @@ enum FlagKind {
 }
 
 fn flag_kind(name: &str) -> Result<FlagKind, FlagError> {
-    if name == "version" {
-        return Ok(FlagKind::Switch);
-    }
-    if Flags::command().get_arguments().any(|argument| argument.get_long() == Some(name)) {
-        return Ok(FlagKind::Value);
+    if let Some(argument) = Flags::command().get_arguments().find(|known| known.get_long() == Some(name)) {
+        // Only switches say how many values they take: none, or one.
+        let is_switch = argument.get_num_args().is_some();
+        return Ok(if is_switch { FlagKind::Switch } else { FlagKind::Value });
     }
     if tables::IGNORED.contains(&name) {
         return Ok(FlagKind::Ignored);
@@ -282,7 +289,7 @@ fn read_environment(
         }
         let variable = variable.into_owned();
         match flag_kind(&name) {
-            Ok(FlagKind::Value) if given[..said].iter().any(|flag| flag.name == name) => {
+            Ok(FlagKind::Value | FlagKind::Switch) if given[..said].iter().any(|flag| flag.name == name) => {
                 return Err(FlagError::Shadowed(variable));
             }
             Ok(FlagKind::Value | FlagKind::Switch) => {
@@ -320,57 +327,6 @@ fn cluster_state(text: &str) -> Result<ClusterState, &'static str> {
         "new" => Ok(ClusterState::New),
         "existing" => Ok(ClusterState::Existing),
         _ => Err("invalid value"),
-    }
-}
-
-fn unsigned(text: &str) -> Result<u64, &'static str> {
-    text.parse().map_err(|error| number_reason(&error))
-}
-
-fn unsigned_32(text: &str) -> Result<u32, &'static str> {
-    text.parse().map_err(|error| number_reason(&error))
-}
-
-fn signed(text: &str) -> Result<i64, &'static str> {
-    text.parse().map_err(|error| number_reason(&error))
-}
-
-fn number_reason(error: &std::num::ParseIntError) -> &'static str {
-    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
-    match error.kind() {
-        PosOverflow | NegOverflow => "value out of range",
-        _ => "parse error",
-    }
-}
-
-/// A length of time as Go writes it: `2h0m0s`, `500ms`, `1.5s`. Negative ones are refused.
-fn duration(text: &str) -> Result<Duration, &'static str> {
-    const UNITS: [(&str, f64); 7] =
-        [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    const WRONG: &str = "parse error";
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let mut seconds = 0.0;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(WRONG)?;
-        let number: f64 = rest[..digits].parse().map_err(|_| WRONG)?;
-        rest = &rest[digits..];
-        let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let (_, unit) = UNITS.iter().find(|(name, _)| *name == &rest[..end]).ok_or(WRONG)?;
-        seconds += number * unit;
-        rest = &rest[end..];
-    }
-    if text.is_empty() { Err(WRONG) } else { Duration::try_from_secs_f64(seconds).map_err(|_| WRONG) }
-}
-
-/// The words that Go takes for a switch.
-fn switch(text: &str) -> Result<bool, &'static str> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err("parse error"),
     }
 }
 

@@ -41,7 +41,7 @@ fn a_bad_line_is_refused_in_gos_words() {
         ("--bogus", "flag provided but not defined: -bogus", 2),
         ("--bogus=1", "flag provided but not defined: -bogus", 2),
         ("--pre-vote=false", "flag --pre-vote is not built yet in kv-server", 2),
-        ("--cert-file x", "flag --cert-file is not built yet in kv-server", 2),
+        ("--cors x", "flag --cors is not built yet in kv-server", 2),
         ("--name", "flag needs an argument: -name", 2),
         ("---name", "bad flag syntax: ---name", 2),
         ("-=x", "bad flag syntax: -=x", 2),

@@ -1,0 +1,54 @@
+//! Values of flags as Go reads them, with its words for those that it cannot read.
+
+use std::time::Duration;
+
+pub fn unsigned(text: &str) -> Result<u64, &'static str> {
+    text.parse().map_err(|error| number_reason(&error))
+}
+
+pub fn unsigned_32(text: &str) -> Result<u32, &'static str> {
+    text.parse().map_err(|error| number_reason(&error))
+}
+
+pub fn signed(text: &str) -> Result<i64, &'static str> {
+    text.parse().map_err(|error| number_reason(&error))
+}
+
+fn number_reason(error: &std::num::ParseIntError) -> &'static str {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    match error.kind() {
+        PosOverflow | NegOverflow => "value out of range",
+        _ => "parse error",
+    }
+}
+
+/// A length of time as Go writes it: `2h0m0s`, `500ms`, `1.5s`. Negative ones are refused.
+pub fn duration(text: &str) -> Result<Duration, &'static str> {
+    const UNITS: [(&str, f64); 7] =
+        [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    const WRONG: &str = "parse error";
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let mut seconds = 0.0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(WRONG)?;
+        let number: f64 = rest[..digits].parse().map_err(|_| WRONG)?;
+        rest = &rest[digits..];
+        let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        let (_, unit) = UNITS.iter().find(|(name, _)| *name == &rest[..end]).ok_or(WRONG)?;
+        seconds += number * unit;
+        rest = &rest[end..];
+    }
+    if text.is_empty() { Err(WRONG) } else { Duration::try_from_secs_f64(seconds).map_err(|_| WRONG) }
+}
+
+/// The words that Go takes for a switch.
+pub fn switch(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("parse error"),
+    }
+}

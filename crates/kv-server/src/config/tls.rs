@@ -1,0 +1,330 @@
+//! TLS of the two ports as the flags describe it: which files, which certificates are admitted, which versions.
+//!
+//! * A port with `https` URLs has a certificate, or is told to make one.
+//! * Errors carry etcd's texts.
+//!
+//! Reads no file.
+
+use std::path::PathBuf;
+
+use tokio_rustls::rustls::SupportedCipherSuite;
+use tokio_rustls::rustls::crypto::ring::cipher_suite as suite;
+
+use super::flags::TlsFlags;
+use super::url::{Scheme, Urls};
+
+/// TLS of both ports.
+#[derive(Clone, Debug)]
+pub struct TlsSettings {
+    /// None if no client URL is `https`.
+    pub client: Option<PortTls>,
+    /// None if no peer URL is `https` and no flag is about the TLS of peers.
+    pub peer: Option<PortTls>,
+    pub self_signed_years: u64,
+}
+
+/// TLS of one port, and of the connections that this member opens to ports of that kind.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PortTls {
+    /// Shown to those who connect.
+    pub shown: Option<KeyPair>,
+    /// Shown where this member connects, if not the pair above.
+    pub own: Option<KeyPair>,
+    /// A pair is made, since none was given.
+    pub is_self_signed: bool,
+    /// Whoever connects must show a certificate.
+    pub requires_certificate: bool,
+    /// Authorities; the system's if there is no file.
+    pub trusted_ca_file: Option<PathBuf>,
+    pub crl_file: Option<PathBuf>,
+    /// Any, if empty.
+    pub allowed_common_names: Vec<String>,
+    pub allowed_hostnames: Vec<String>,
+    /// Names in a certificate must lead to the address that it is used from.
+    pub compares_address: bool,
+    pub protocol: Protocol,
+}
+
+/// Files of a certificate and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPair {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+/// Versions and cipher suites.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Protocol {
+    pub tls12: bool,
+    pub tls13: bool,
+    /// Of TLS 1.2; all, if empty.
+    pub suites: Vec<SupportedCipherSuite>,
+}
+
+impl Default for Protocol {
+    fn default() -> Protocol {
+        Protocol { tls12: true, tls13: true, suites: Vec::new() }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TlsSettingsError {
+    #[error("TLS key/cert (--cert-file, --key-file) must be provided for client url {0} with HTTPS scheme")]
+    ClientUrl(String),
+    #[error("cannot listen on TLS for {0}: KeyFile and CertFile are not presented")]
+    PeerUrl(String),
+    #[error("KeyFile and CertFile must both be present[key: {key}, cert: {certificate}]")]
+    Pair { key: String, certificate: String },
+    #[error(
+        "ClientKeyFile and ClientCertFile must both be present or both absent: key: {key}, cert: {certificate}]"
+    )]
+    OwnPair { key: String, certificate: String },
+    #[error("unexpected TLS cipher suite {0:?}")]
+    CipherSuite(String),
+    #[error(
+        "kv-server offers none of --cipher-suites={0}: use TLS_ECDHE_* with AES-GCM or ChaCha20-Poly1305"
+    )]
+    NoCipherSuite(String),
+    #[error("unexpected TLS version {0:?} (must be one of: TLS1.2, TLS1.3)")]
+    Version(String),
+    #[error("min version ({min}) is greater than max version ({max})")]
+    VersionOrder { min: String, max: String },
+    #[error("cipher suites cannot be configured when only TLS1.3 is enabled")]
+    CipherSuitesOfTls13,
+    #[error(
+        "AllowedCNs and AllowedHostnames are mutually exclusive (cns={names:?}, hostnames={hostnames:?})"
+    )]
+    AllowedTwice { names: Vec<String>, hostnames: Vec<String> },
+    #[error("selfSignedCertValidity is invalid,it should be greater than 0")]
+    Validity,
+}
+
+impl TlsSettings {
+    /// `listen_client`, `listen_peer`: where the ports are. `dials_https`: whether a peer has an `https` URL.
+    pub fn from_flags(
+        flags: &TlsFlags,
+        listen_client: &Urls,
+        listen_peer: &Urls,
+        dials_https: bool,
+    ) -> Result<TlsSettings, TlsSettingsError> {
+        let protocol = protocol(flags)?;
+        let client = PortTls { protocol: protocol.clone(), ..client_port(flags) };
+        let peer = PortTls { protocol, ..peer_port(flags) };
+        let is_client_used = listen_client.iter().any(|url| url.scheme() == Scheme::Https);
+        let is_peer_used = dials_https || listen_peer.iter().any(|url| url.scheme() == Scheme::Https);
+        let wants_peer = is_peer_used || peer.shown.is_some() || peer.trusted_ca_file.is_some();
+        for (urls, port, given) in [(listen_client, &client, "client"), (listen_peer, &peer, "peer")] {
+            warn_of_plain(urls, port, given);
+        }
+        let years = flags.self_signed_cert_validity.unwrap_or(1);
+        let settings = TlsSettings {
+            client: if is_client_used { Some(client) } else { None },
+            peer: if wants_peer { Some(peer) } else { None },
+            self_signed_years: years,
+        };
+        settings.check(listen_client, listen_peer)?;
+        Ok(settings)
+    }
+
+    /// Whether either port, or a link to a peer, is inside TLS.
+    pub fn is_used(&self) -> bool {
+        self.client.is_some() || self.peer.is_some()
+    }
+
+    fn check(&self, listen_client: &Urls, listen_peer: &Urls) -> Result<(), TlsSettingsError> {
+        for port in self.client.iter().chain(&self.peer) {
+            if port.is_self_signed && self.self_signed_years == 0 {
+                return Err(TlsSettingsError::Validity);
+            }
+            port.check()?;
+        }
+        let secure = |urls: &Urls| urls.iter().find(|url| url.scheme() == Scheme::Https).cloned();
+        let has_pair = |port: &Option<PortTls>| {
+            port.as_ref().is_some_and(|port| port.shown.is_some() || port.is_self_signed)
+        };
+        if let Some(url) = secure(listen_client).filter(|_| !has_pair(&self.client)) {
+            return Err(TlsSettingsError::ClientUrl(url.to_string()));
+        }
+        if let Some(url) = secure(listen_peer).filter(|_| !has_pair(&self.peer)) {
+            return Err(TlsSettingsError::PeerUrl(url.authority()));
+        }
+        Ok(())
+    }
+}
+
+impl PortTls {
+    fn check(&self) -> Result<(), TlsSettingsError> {
+        let texts = |pair: &KeyPair| (pair.key.display().to_string(), pair.certificate.display().to_string());
+        if let Some((key, certificate)) = self.shown.as_ref().filter(|pair| pair.is_half()).map(texts) {
+            return Err(TlsSettingsError::Pair { key, certificate });
+        }
+        if let Some((key, certificate)) = self.own.as_ref().filter(|pair| pair.is_half()).map(texts) {
+            return Err(TlsSettingsError::OwnPair { key, certificate });
+        }
+        if !self.allowed_common_names.is_empty() && !self.allowed_hostnames.is_empty() {
+            let (names, hostnames) = (self.allowed_common_names.clone(), self.allowed_hostnames.clone());
+            return Err(TlsSettingsError::AllowedTwice { names, hostnames });
+        }
+        Ok(())
+    }
+}
+
+impl KeyPair {
+    /// None if neither file was named.
+    fn from_flags(certificate: &Option<String>, key: &Option<String>) -> Option<KeyPair> {
+        let path = |text: &Option<String>| PathBuf::from(text.clone().unwrap_or_default());
+        let pair = KeyPair { certificate: path(certificate), key: path(key) };
+        let is_empty = pair.certificate.as_os_str().is_empty() && pair.key.as_os_str().is_empty();
+        if is_empty { None } else { Some(pair) }
+    }
+
+    fn is_half(&self) -> bool {
+        self.certificate.as_os_str().is_empty() || self.key.as_os_str().is_empty()
+    }
+}
+
+fn client_port(flags: &TlsFlags) -> PortTls {
+    let shown = KeyPair::from_flags(&flags.cert_file, &flags.key_file);
+    let trusted_ca_file = file(&flags.trusted_ca_file);
+    PortTls {
+        is_self_signed: is_self_signed("client", flags.auto_tls, shown.as_ref()),
+        shown,
+        own: KeyPair::from_flags(&flags.client_cert_file, &flags.client_key_file),
+        requires_certificate: flags.client_cert_auth == Some(true) || trusted_ca_file.is_some(),
+        trusted_ca_file,
+        crl_file: file(&flags.client_crl_file),
+        allowed_common_names: Vec::new(),
+        allowed_hostnames: list(&flags.client_cert_allowed_hostname),
+        compares_address: false,
+        protocol: Protocol::default(),
+    }
+}
+
+fn peer_port(flags: &TlsFlags) -> PortTls {
+    let shown = KeyPair::from_flags(&flags.peer_cert_file, &flags.peer_key_file);
+    let trusted_ca_file = file(&flags.peer_trusted_ca_file);
+    PortTls {
+        is_self_signed: is_self_signed("peer", flags.peer_auto_tls, shown.as_ref()),
+        shown,
+        own: KeyPair::from_flags(&flags.peer_client_cert_file, &flags.peer_client_key_file),
+        requires_certificate: flags.peer_client_cert_auth == Some(true) || trusted_ca_file.is_some(),
+        trusted_ca_file,
+        crl_file: file(&flags.peer_crl_file),
+        allowed_common_names: list(&flags.peer_cert_allowed_cn),
+        allowed_hostnames: list(&flags.peer_cert_allowed_hostname),
+        compares_address: flags.peer_skip_client_san_verification != Some(true),
+        protocol: Protocol::default(),
+    }
+}
+
+/// A given certificate goes before a self-made one, as in etcd.
+fn is_self_signed(port: &str, auto: Option<bool>, given: Option<&KeyPair>) -> bool {
+    if auto == Some(true) && given.is_some() {
+        tracing::warn!(port, "ignoring auto TLS since certs given");
+    }
+    auto == Some(true) && given.is_none()
+}
+
+fn warn_of_plain(urls: &Urls, tls: &PortTls, port: &str) {
+    for url in urls.iter().filter(|url| matches!(url.scheme(), Scheme::Http | Scheme::Unix)) {
+        if tls.shown.is_some() {
+            let url = url.as_str();
+            tracing::warn!(
+                port,
+                url,
+                "scheme is HTTP while key and cert files are present; ignoring key and cert files"
+            );
+        } else if tls.requires_certificate {
+            let url = url.as_str();
+            tracing::warn!(
+                port,
+                url,
+                "scheme is HTTP while certificates are required; ignoring that for this URL"
+            );
+        }
+    }
+}
+
+fn file(text: &Option<String>) -> Option<PathBuf> {
+    text.as_ref().filter(|text| !text.is_empty()).map(PathBuf::from)
+}
+
+fn list(text: &Option<String>) -> Vec<String> {
+    let text = text.as_deref().unwrap_or_default();
+    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+}
+
+fn protocol(flags: &TlsFlags) -> Result<Protocol, TlsSettingsError> {
+    let named = |text: &Option<String>| match text.as_deref().unwrap_or_default() {
+        "" => Ok(None),
+        "TLS1.2" => Ok(Some(2)),
+        "TLS1.3" => Ok(Some(3)),
+        other => Err(TlsSettingsError::Version(other.to_owned())),
+    };
+    let (min, max) = (named(&flags.tls_min_version)?, named(&flags.tls_max_version)?);
+    let (low, high) = (min.unwrap_or(2), max.unwrap_or(3));
+    if low > high {
+        let text = |minor: i32| format!("TLS1.{minor}");
+        return Err(TlsSettingsError::VersionOrder { min: text(low), max: text(high) });
+    }
+    let names = list(&flags.cipher_suites);
+    if low == 3 && !names.is_empty() {
+        return Err(TlsSettingsError::CipherSuitesOfTls13);
+    }
+    Ok(Protocol { tls12: low == 2, tls13: high == 3, suites: suites(&names)? })
+}
+
+/// What rustls offers of Go's suites of TLS 1.2. Go names two of them twice.
+const SUITES: [(&str, SupportedCipherSuite); 8] = [
+    ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
+    ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
+    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256),
+    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256),
+    ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
+    ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384),
+    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
+    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
+];
+
+/// Suites that Go knows and rustls does not: no forward secrecy, or not authenticated as a whole. Left out with
+/// a warning.
+const NOT_OFFERED: [&str; 14] = [
+    "TLS_RSA_WITH_RC4_128_SHA",
+    "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+    "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+];
+const NOT_OFFERED_SHA256: [&str; 2] =
+    ["TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"];
+/// TLS 1.3 has a list of its own, in Go as well: naming them changes nothing.
+const OF_TLS13: [&str; 3] =
+    ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
+
+fn suites(names: &[String]) -> Result<Vec<SupportedCipherSuite>, TlsSettingsError> {
+    let mut suites = Vec::new();
+    for name in names.iter().map(String::as_str) {
+        if let Some((_, suite)) = SUITES.iter().find(|(known, _)| *known == name) {
+            if !suites.contains(suite) {
+                suites.push(*suite);
+            }
+        } else if NOT_OFFERED.contains(&name) || NOT_OFFERED_SHA256.contains(&name) {
+            tracing::warn!(cipher_suite = name, "kv-server does not offer this cipher suite");
+        } else if !OF_TLS13.contains(&name) {
+            return Err(TlsSettingsError::CipherSuite(name.to_owned()));
+        }
+    }
+    if suites.is_empty() && names.iter().any(|name| !OF_TLS13.contains(&name.as_str())) {
+        return Err(TlsSettingsError::NoCipherSuite(names.join(",")));
+    }
+    Ok(suites)
+}

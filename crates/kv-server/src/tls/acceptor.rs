@@ -1,0 +1,87 @@
+//! From an accepted socket to an authenticated stream.
+//!
+//! The handshake and the checks are a task of the TLS threads. The socket stays registered with the runtime
+//! that accepted it, so the stream goes back there without being moved between event loops.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio_rustls::{TlsAcceptor, TlsStream};
+
+use super::handshakes::Handshakes;
+use super::refusals::Refusals;
+use super::setup::Live;
+use super::stream::Stream;
+
+/// A handshake is two round trips and a turn of a processor. A client that has not finished it by then is as
+/// silent as one that sends no first byte.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Admits connections of one port.
+#[derive(Clone)]
+pub struct Acceptor {
+    live: Arc<Live>,
+    threads: Handle,
+    handshakes: Handshakes,
+    refusals: Arc<Refusals>,
+    /// For the log.
+    port: &'static str,
+}
+
+impl Acceptor {
+    /// Handshakes run on `threads`.
+    pub fn new(live: Arc<Live>, threads: Handle, port: &'static str) -> Acceptor {
+        Acceptor { live, threads, handshakes: Handshakes::default(), refusals: Arc::default(), port }
+    }
+
+    /// The stream inside TLS; None if the handshake failed, took too long, or was given up for newer ones. To
+    /// be dropped at any time: the handshake ends with it.
+    pub async fn accept(&self, stream: TcpStream) -> Option<Stream> {
+        let remote = stream.peer_addr().ok()?.ip().to_canonical();
+        let task =
+            self.threads.spawn(handshake(Arc::clone(&self.live), self.handshakes.clone(), stream, remote));
+        let _aborted_when_dropped = AbortOnDrop(task.abort_handle());
+        match task.await {
+            Ok(Ok(stream)) => Some(stream),
+            Ok(Err(reason)) => {
+                self.refusals.note(self.port, remote, &reason);
+                None
+            }
+            Err(_) => None, // The member stops.
+        }
+    }
+}
+
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn handshake(
+    live: Arc<Live>,
+    handshakes: Handshakes,
+    stream: TcpStream,
+    remote: IpAddr,
+) -> Result<Stream, String> {
+    let (config, checks) = live.server().ok_or("there is no certificate to show")?;
+    let slot = handshakes.begin();
+    let admitted = async {
+        let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|error| error.to_string())?;
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        checks.check(chain, remote).await.map_err(|refused| refused.to_string())?;
+        Ok(Stream::Tls(Box::new(TlsStream::Server(stream))))
+    };
+    tokio::select! {
+        admitted = tokio::time::timeout(HANDSHAKE_WITHIN, admitted) => {
+            admitted.map_err(|_| format!("not finished within {HANDSHAKE_WITHIN:?}"))?
+        }
+        () = slot.displaced() => Err("given up for newer ones".to_owned()),
+    }
+}

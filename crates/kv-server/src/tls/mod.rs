@@ -1,0 +1,32 @@
+//! TLS of the client port and of the peer port, with rustls.
+//!
+//! ```text
+//!   files ──▶ Contents ──▶ Loaded: server and client configuration, checks ──▶ Live, reloaded when a file changes
+//!
+//!   accepted socket ──▶ Acceptor: handshake and checks on the TLS threads ──▶ Stream, back on the thread it came from
+//!   URL of a peer ────▶ Dialer:   the same, towards other members
+//! ```
+//!
+//! Invariants:
+//! - No handshake runs on a thread that serves clients, peers or Raft's driver.
+//! - A stream is handed out only after the certificate of the other side has passed every check.
+//! - A file that cannot be used leaves the configuration as it was.
+//!
+//! Does not know what is spoken inside TLS.
+
+mod setup; // files, configurations, checks
+
+mod handshakes; // how many are in flight
+mod refusals; // what is logged of them
+mod stream; // a connection, plain or inside TLS
+
+mod acceptor;
+mod dialer;
+
+mod ports; // both ports of a member
+
+pub(crate) use acceptor::Acceptor;
+pub(crate) use dialer::Dialer;
+pub(crate) use ports::{Port, Tls};
+pub(crate) use setup::TlsError;
+pub(crate) use stream::Stream;

@@ -1,0 +1,77 @@
+//! TLS of a member's two ports, from its settings.
+
+use std::path::Path;
+
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+
+use super::acceptor::Acceptor;
+use super::dialer::Dialer;
+use super::setup::{Live, Reload, TlsError, with_self_signed};
+use crate::config::{Scheme, Settings, Urls};
+use crate::process::shutdown::Stop;
+
+/// A socket that others dial, and what it asks of them first.
+pub type Port = (TcpListener, Option<Acceptor>);
+
+/// What the ports and the links of one member use.
+pub struct Tls {
+    clients: Option<Acceptor>,
+    peers: Option<Acceptor>,
+    dialer: Dialer,
+    reloads: Vec<Reload>,
+}
+
+impl Tls {
+    /// Reads all files, and makes those that are to be made below `data_dir`. Handshakes run on `threads`.
+    pub fn load(settings: &Settings, data_dir: &Path, threads: &Handle) -> Result<Tls, TlsError> {
+        let mut tls = Tls { clients: None, peers: None, dialer: Dialer::default(), reloads: Vec::new() };
+        let years = settings.tls.self_signed_years;
+        if let Some(port) = &settings.tls.client {
+            let place = data_dir.join("fixtures").join("client");
+            let port = with_self_signed(port, &place, &settings.listen_client_urls, years)?;
+            let (live, reload) = Live::clients(port)?;
+            tls.clients = Some(Acceptor::new(live, threads.clone(), "client"));
+            tls.reloads.push(reload);
+        }
+        if let Some(port) = &settings.tls.peer {
+            let place = data_dir.join("fixtures").join("peer");
+            let port = with_self_signed(port, &place, &settings.listen_peer_urls, years)?;
+            let (live, reload) = Live::peers(port)?;
+            tls.peers = Some(Acceptor::new(live.clone(), threads.clone(), "peer"));
+            tls.dialer = Dialer::new(live, threads.clone());
+            tls.reloads.push(reload);
+        }
+        Ok(tls)
+    }
+
+    pub fn dialer(&self) -> Dialer {
+        self.dialer.clone()
+    }
+
+    /// The listeners of `urls`, in their order, as the client port.
+    pub fn client_ports(&self, listeners: Vec<TcpListener>, urls: &Urls) -> Vec<Port> {
+        with_acceptors(listeners, urls, self.clients.as_ref())
+    }
+
+    /// The same for the peer port.
+    pub fn peer_ports(&self, listeners: Vec<TcpListener>, urls: &Urls) -> Vec<Port> {
+        with_acceptors(listeners, urls, self.peers.as_ref())
+    }
+
+    /// Follows the files until `stop`, on `threads`.
+    pub fn follow_files(self, threads: &Handle, stop: &Stop) {
+        for reload in self.reloads {
+            threads.spawn(reload.run(stop.clone()));
+        }
+    }
+}
+
+fn with_acceptors(listeners: Vec<TcpListener>, urls: &Urls, acceptor: Option<&Acceptor>) -> Vec<Port> {
+    let is_secure = urls.iter().map(|url| url.scheme() == Scheme::Https);
+    listeners
+        .into_iter()
+        .zip(is_secure)
+        .map(|(listener, is_secure)| (listener, acceptor.filter(|_| is_secure).cloned()))
+        .collect()
+}

@@ -1,0 +1,105 @@
+//! One TLS connection to a port, as a client or as another member.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{
+    ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned, SupportedProtocolVersion,
+    version,
+};
+
+use crate::authority::{Authority, Issued};
+use crate::common::PATIENCE;
+
+/// What a caller trusts and shows.
+#[derive(Clone)]
+pub struct Caller {
+    config: Arc<ClientConfig>,
+}
+
+/// What came of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Served,
+    Refused,
+}
+
+pub const BOTH: &[&SupportedProtocolVersion] = &[&version::TLS13, &version::TLS12];
+
+impl Caller {
+    pub fn new(
+        trusted: &Authority,
+        shown: Option<&Issued>,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Caller {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(trusted.pem.as_bytes()).unwrap()).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match shown {
+            None => builder.with_no_client_auth(),
+            Some(issued) => {
+                let chain = vec![CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap()];
+                let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).unwrap();
+                builder.with_client_auth_cert(chain, key).unwrap()
+            }
+        };
+        Caller { config: Arc::new(config) }
+    }
+
+    fn connect(&self, port: u16, alpn: &[u8]) -> StreamOwned<ClientConnection, TcpStream> {
+        let mut config = (*self.config).clone();
+        config.alpn_protocols = vec![alpn.to_vec()];
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), stream)
+    }
+
+    /// `GET /health` of a client port.
+    pub fn health(&self, port: u16) -> Outcome {
+        self.health_and_kind(port).0
+    }
+
+    /// The same, and whether the session was resumed.
+    pub fn health_and_kind(&self, port: u16) -> (Outcome, Option<HandshakeKind>) {
+        let mut stream = self.connect(port, b"http/1.1");
+        let request = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let mut answer = Vec::new();
+        let read = stream.write_all(request).and_then(|()| stream.read_to_end(&mut answer));
+        let is_served = String::from_utf8_lossy(&answer).starts_with("HTTP/1.1 200");
+        assert!(is_served || read.is_err() || answer.is_empty(), "{}", String::from_utf8_lossy(&answer));
+        (if is_served { Outcome::Served } else { Outcome::Refused }, stream.conn.handshake_kind())
+    }
+
+    /// The beginning of an HTTP/2 connection to a peer port, which answers with its settings.
+    pub fn greet_peer(&self, port: u16) -> Outcome {
+        let mut stream = self.connect(port, b"h2");
+        let mut answer = [0; 9];
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        let read = stream.write_all(preface).and_then(|()| stream.read_exact(&mut answer));
+        match read {
+            Ok(()) => {
+                assert_eq!(answer[3], 4, "a frame of settings");
+                Outcome::Served
+            }
+            Err(_) => Outcome::Refused,
+        }
+    }
+}
+
+/// Asks again until the answer is `wanted`.
+pub fn becomes(wanted: &Outcome, what: &str, ask: impl Fn() -> Outcome) {
+    let deadline = Instant::now() + PATIENCE;
+    while ask() != *wanted {
+        assert!(Instant::now() < deadline, "{what}: never {wanted:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

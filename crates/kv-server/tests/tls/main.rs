@@ -1,0 +1,370 @@
+//! TLS of running members: who is admitted, what a change of files does, and what half-open handshakes cost.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod authority;
+mod caller;
+mod tools;
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use authority::{Authority, Files, GOOD, Wish};
+use caller::Outcome::{self, Refused, Served};
+use caller::{BOTH, Caller, becomes};
+use common::{Cluster, Member, PATIENCE};
+use tokio_rustls::rustls::{HandshakeKind, version};
+
+const EXPIRED: Wish = Wish { is_expired: true, ..GOOD };
+const OTHER_NAMES: Wish =
+    Wish { common_name: "other", names: &["127.9.9.9", "other.test"], is_expired: false };
+const OTHER_COMMON_NAME: Wish = Wish { common_name: "other", ..GOOD };
+
+/// Flags that come after the member's own override them.
+fn secure_clients(member: &mut Member, flags: &[&str]) {
+    let url = format!("https://127.0.0.1:{}", member.client_port);
+    member.extra = vec![format!("--listen-client-urls={url}"), format!("--advertise-client-urls={url}")];
+    member.extra.extend(flags.iter().map(|flag| (*flag).to_owned()));
+}
+
+fn secure_peers(members: &mut [Member], flags: &[String]) {
+    let url = |member: &Member| format!("https://127.0.0.1:{}", member.peer_port);
+    let cluster: Vec<String> =
+        members.iter().map(|member| format!("{}={}", member.name, url(member))).collect();
+    for member in members {
+        let own = url(member);
+        member.extra = vec![
+            format!("--listen-peer-urls={own}"),
+            format!("--initial-advertise-peer-urls={own}"),
+            format!("--initial-cluster={}", cluster.join(",")),
+        ];
+        member.extra.extend(flags.iter().cloned());
+    }
+}
+
+fn in_files(files: &Files, flags: &[(&str, &str)]) -> Vec<String> {
+    flags.iter().map(|(flag, file)| format!("--{flag}={}", files.path(file).display())).collect()
+}
+
+fn as_strs(flags: &[String]) -> Vec<&str> {
+    flags.iter().map(String::as_str).collect()
+}
+
+/// A running member, and what its clients show.
+fn start_one(mut cluster: Cluster) -> Cluster {
+    cluster.start();
+    cluster
+}
+
+#[test]
+fn a_port_with_a_certificate_admits_who_trusts_it_in_both_versions() {
+    let (authority, files) = (Authority::new("a"), Files::new());
+    files.write_pair("server", &authority.issue(GOOD));
+    let flags = in_files(&files, &[("cert-file", "server.pem"), ("key-file", "server.key")]);
+    for (more, tls12, tls13) in [
+        (vec![], Served, Served),
+        (vec!["--tls-min-version=TLS1.3"], Refused, Served),
+        (vec!["--tls-max-version=TLS1.2"], Served, Refused),
+        (vec!["--cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"], Served, Served),
+        (vec!["--cipher-suites=TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"], Refused, Served),
+    ] {
+        let mut cluster = Cluster::new(1);
+        secure_clients(&mut cluster.members[0], &[as_strs(&flags), more.clone()].concat());
+        let cluster = start_one(cluster);
+        let port = cluster.members[0].client_port;
+        let call = |versions| Caller::new(&authority, None, versions).health(port);
+        assert_eq!((call(&[&version::TLS12]), call(&[&version::TLS13])), (tls12, tls13), "{more:?}");
+        assert_eq!(Caller::new(&Authority::new("b"), None, BOTH).health(port), Refused, "{more:?}");
+        let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        plain.set_read_timeout(Some(PATIENCE)).unwrap();
+        std::io::Write::write_all(&mut plain, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        let _reset_or_alert = plain.read_to_end(&mut answer);
+        assert!(!String::from_utf8_lossy(&answer).contains("HTTP/1.1"), "{more:?}");
+    }
+}
+
+#[test]
+fn the_client_port_asks_for_a_certificate_and_judges_it() {
+    let (authority, foreign, files) = (Authority::new("a"), Authority::new("b"), Files::new());
+    let revoked = authority.issue(GOOD);
+    files.write_pair("server", &authority.issue(GOOD));
+    files.write("ca.pem", &authority.pem);
+    files.write("crl.pem", &authority.revoke(&[&revoked]));
+    let mut flags = in_files(
+        &files,
+        &[
+            ("cert-file", "server.pem"),
+            ("key-file", "server.key"),
+            ("trusted-ca-file", "ca.pem"),
+            ("client-crl-file", "crl.pem"),
+        ],
+    );
+    flags.push("--client-cert-auth".to_owned());
+    flags.push("--client-cert-allowed-hostname=absent.test,localhost".to_owned());
+    let mut cluster = Cluster::new(1);
+    secure_clients(&mut cluster.members[0], &as_strs(&flags));
+    let cluster = start_one(cluster);
+    let port = cluster.members[0].client_port;
+    let cells = [
+        ("none", None, Refused),
+        ("mutual", Some(authority.issue(GOOD)), Served),
+        ("wrong CA", Some(foreign.issue(GOOD)), Refused),
+        ("expired", Some(authority.issue(EXPIRED)), Refused),
+        ("revoked", Some(revoked), Refused),
+        ("another common name", Some(authority.issue(OTHER_COMMON_NAME)), Served),
+        ("wrong hostname", Some(authority.issue(OTHER_NAMES)), Refused),
+    ];
+    for (cell, shown, wanted) in &cells {
+        for versions in [&[&version::TLS12][..], &[&version::TLS13]] {
+            let got = Caller::new(&authority, shown.as_ref(), versions).health(port);
+            assert_eq!(got, *wanted, "{cell} {versions:?}");
+        }
+    }
+    tools::check_clients(port, &files, &authority, &cells);
+}
+
+#[test]
+fn files_that_change_are_used_and_broken_ones_are_not() {
+    let (old, new, files) = (Authority::new("old"), Authority::new("new"), Files::new());
+    let client = old.issue(GOOD);
+    files.write_pair("server", &old.issue(GOOD));
+    files.write("ca.pem", &old.pem);
+    files.write("crl.pem", &old.revoke(&[]));
+    let flags = in_files(
+        &files,
+        &[
+            ("cert-file", "server.pem"),
+            ("key-file", "server.key"),
+            ("trusted-ca-file", "ca.pem"),
+            ("client-crl-file", "crl.pem"),
+        ],
+    );
+    let mut cluster = Cluster::new(1);
+    secure_clients(&mut cluster.members[0], &as_strs(&flags));
+    let cluster = start_one(cluster);
+    let port = cluster.members[0].client_port;
+    let caller = Caller::new(&old, Some(&client), BOTH);
+    assert_eq!(caller.health_and_kind(port), (Served, Some(HandshakeKind::Full)));
+    let (outcome, kind) = caller.health_and_kind(port);
+    assert_eq!((outcome, kind), (Served, Some(HandshakeKind::Resumed)), "a client that comes back");
+
+    for (name, what) in [("server.pem", "garbage"), ("ca.pem", ""), ("crl.pem", "garbage")] {
+        let good = std::fs::read_to_string(files.path(name)).unwrap();
+        files.write(name, what);
+        let path = files.path(name).display().to_string();
+        let process = cluster.members[0].running();
+        process.wait_for(&path);
+        assert!(process.said().contains("certificates cannot be reloaded; the last ones stay in use"));
+        assert_eq!(caller.health(port), Served, "{name} is broken");
+        files.write(name, &good);
+    }
+
+    files.write_pair("server", &new.issue(GOOD));
+    becomes(&Served, "the server's certificate is rotated", || {
+        Caller::new(&new, Some(&client), BOTH).health(port)
+    });
+    files.write("crl.pem", &old.revoke(&[&client]));
+    let resuming = Caller::new(&new, Some(&client), BOTH);
+    becomes(&Refused, "the client is revoked", || resuming.health(port));
+    files.write("crl.pem", &old.revoke(&[]));
+    becomes(&Served, "the client is no longer revoked", || resuming.health(port));
+    files.write("ca.pem", &new.pem);
+    becomes(&Refused, "the CA is rotated", || resuming.health(port));
+    let of_new = Caller::new(&new, Some(&new.issue(GOOD)), BOTH);
+    assert_eq!(of_new.health(port), Served, "a client of the new CA");
+}
+
+#[test]
+fn the_peer_port_judges_certificates_before_it_reads() {
+    let (authority, foreign, files) = (Authority::new("a"), Authority::new("b"), Files::new());
+    let revoked = authority.issue(GOOD);
+    let other_address = Wish { names: &["127.9.9.9"], ..GOOD };
+    files.write_pair("peer", &authority.issue(GOOD));
+    files.write("ca.pem", &authority.pem);
+    files.write("crl.pem", &authority.revoke(&[&revoked]));
+    let flags = in_files(
+        &files,
+        &[
+            ("peer-cert-file", "peer.pem"),
+            ("peer-key-file", "peer.key"),
+            ("peer-trusted-ca-file", "ca.pem"),
+            ("peer-crl-file", "crl.pem"),
+        ],
+    );
+    // Cells: none, mutual, wrong CA, expired, revoked, wrong common name, wrong names, wrong address only.
+    for (more, wanted) in [
+        ("--peer-client-cert-auth", [Refused, Served, Refused, Refused, Refused, Served, Refused, Refused]),
+        (
+            "--peer-cert-allowed-cn=x,good",
+            [Refused, Served, Refused, Refused, Refused, Refused, Refused, Refused],
+        ),
+        (
+            "--peer-skip-client-san-verification",
+            [Refused, Served, Refused, Refused, Refused, Served, Served, Served],
+        ),
+        (
+            "--peer-cert-allowed-hostname=localhost",
+            [Refused, Served, Refused, Refused, Refused, Served, Refused, Refused],
+        ),
+    ] {
+        let mut cluster = Cluster::new(1);
+        secure_peers(&mut cluster.members, &[flags.clone(), vec![more.to_owned()]].concat());
+        let cluster = start_one(cluster);
+        let port = cluster.members[0].peer_port;
+        let shown = [
+            None,
+            Some(authority.issue(GOOD)),
+            Some(foreign.issue(GOOD)),
+            Some(authority.issue(EXPIRED)),
+            Some(Authority::issue(&authority, GOOD)),
+            Some(authority.issue(OTHER_COMMON_NAME)),
+            Some(authority.issue(OTHER_NAMES)),
+            Some(authority.issue(other_address)),
+        ];
+        let got: Vec<Outcome> = shown
+            .iter()
+            .enumerate()
+            .map(|(at, shown)| {
+                let shown = if at == 4 { Some(&revoked) } else { shown.as_ref() };
+                Caller::new(&authority, shown, BOTH).greet_peer(port)
+            })
+            .collect();
+        assert_eq!(got, wanted, "{more}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_replicate_inside_tls_and_take_new_certificates() {
+    let (old, new, files) = (Authority::new("old"), Authority::new("new"), Files::new());
+    files.write_pair("peer", &old.issue(GOOD));
+    files.write("ca.pem", &old.pem);
+    let flags = in_files(
+        &files,
+        &[("peer-cert-file", "peer.pem"), ("peer-key-file", "peer.key"), ("peer-trusted-ca-file", "ca.pem")],
+    );
+    let mut cluster = Cluster::new(3);
+    secure_peers(&mut cluster.members, &flags);
+    cluster.start();
+    cluster.members[0].put("a", "1").await;
+    // First both authorities are trusted, then the certificates change, then the old authority goes.
+    let steps =
+        [("ca.pem", format!("{}{}", old.pem, new.pem)), ("peer", String::new()), ("ca.pem", new.pem.clone())];
+    for (step, (name, text)) in steps.iter().enumerate() {
+        let issued = new.issue(GOOD);
+        if *name == "peer" {
+            files.write_pair("peer", &issued);
+        } else {
+            files.write(name, text);
+        }
+        let caller = match step {
+            0 => Caller::new(&old, Some(&issued), BOTH),
+            _ => Caller::new(&new, Some(&issued), BOTH),
+        };
+        for member in &cluster.members {
+            becomes(&Served, name, || caller.greet_peer(member.peer_port));
+        }
+        // Its links are dialled anew, and those of the others to it.
+        cluster.members[step].kill();
+        cluster.members[step].launch();
+        cluster.members[step].wait_ready();
+        let revision = cluster.members[step].put(&format!("step {step}"), "x").await;
+        cluster.assert_equal(revision).await;
+    }
+    let stranger = Caller::new(&new, Some(&old.issue(GOOD)), BOTH);
+    for member in &cluster.members {
+        becomes(&Refused, "the old CA is gone", || stranger.greet_peer(member.peer_port));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn self_made_certificates_serve_clients_and_members() {
+    let mut cluster = Cluster::new(3);
+    secure_peers(&mut cluster.members, &["--peer-auto-tls".to_owned()]);
+    cluster.start();
+    let revision = cluster.members[0].put("a", "1").await;
+    cluster.assert_equal(revision).await;
+    let certificate = cluster.members[0].data_dir.join("fixtures/peer/cert.pem");
+    let made = std::fs::read(&certificate).unwrap();
+    cluster.members[0].kill();
+    cluster.members[0].launch();
+    cluster.members[0].wait_ready();
+    assert_eq!(std::fs::read(&certificate).unwrap(), made, "made once");
+}
+
+#[test]
+fn half_open_handshakes_end_in_time_and_delay_no_one() {
+    let (authority, files) = (Authority::new("a"), Files::new());
+    files.write_pair("server", &authority.issue(GOOD));
+    let flags = in_files(&files, &[("cert-file", "server.pem"), ("key-file", "server.key")]);
+    let mut cluster = Cluster::new(1);
+    let plain = testkit::ports(1)[0];
+    secure_clients(&mut cluster.members[0], &as_strs(&flags));
+    cluster.members[0].extra[0] += &format!(",http://127.0.0.1:{plain}");
+    let cluster = start_one(cluster);
+    let port = cluster.members[0].client_port;
+    // More than may be in flight: 1024.
+    let mut silent: Vec<TcpStream> =
+        (0..1200).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let caller = Caller::new(&authority, None, BOTH);
+    for _ in 0..20 {
+        let began = Instant::now();
+        assert_eq!(caller.health(port), Served);
+        assert!(common::http(plain, "GET /health").starts_with("HTTP/1.1 200"));
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(2), "a client among half-open ones waited {took:?}");
+    }
+    // The oldest were given up for newer ones, the newest are ended by the deadline.
+    for at in [0, 1199] {
+        let stream = &mut silent[at];
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut rest = Vec::new();
+        let _reset = stream.read_to_end(&mut rest);
+    }
+    cluster.members[0].running().wait_for("not finished within 5s");
+}
+
+#[test]
+fn what_cannot_work_is_refused_at_the_start_in_etcds_words() {
+    let (authority, files) = (Authority::new("a"), Files::new());
+    let issued = authority.issue(GOOD);
+    files.write_pair("server", &issued);
+    files.write_pair("other", &authority.issue(GOOD));
+    files.write("empty.pem", "");
+    let path = |name: &str| files.path(name).display().to_string();
+    let (pem, key, other) = (path("server.pem"), path("server.key"), path("other.key"));
+    let (empty, absent) = (path("empty.pem"), path("absent.pem"));
+    let cases = [
+        (vec![], "TLS key/cert (--cert-file, --key-file) must be provided for client url".to_owned()),
+        (vec![("cert-file", &pem)], format!("KeyFile and CertFile must both be present[key: , cert: {pem}]")),
+        (vec![("cert-file", &absent), ("key-file", &key)], format!("open {absent}: ")),
+        (vec![("cert-file", &pem), ("key-file", &other)], format!("{pem}: ")),
+        (
+            vec![("cert-file", &pem), ("key-file", &key), ("trusted-ca-file", &empty)],
+            format!("{empty}: there is no certificate in it"),
+        ),
+        (
+            vec![("cert-file", &pem), ("key-file", &key), ("client-crl-file", &empty)],
+            format!("{empty}: there is no list of revoked certificates in it"),
+        ),
+        (
+            vec![("cert-file", &pem), ("key-file", &key), ("client-cert-file", &pem)],
+            "ClientKeyFile and ClientCertFile must both be present or both absent".to_owned(),
+        ),
+    ];
+    for (flags, wanted) in cases {
+        let mut cluster = Cluster::new(1);
+        let flags: Vec<String> = flags.iter().map(|(name, value)| format!("--{name}={value}")).collect();
+        secure_clients(&mut cluster.members[0], &as_strs(&flags));
+        let ended =
+            Command::new(common::SERVER).args(cluster.members[0].flags()).env_clear().output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        assert!(said.contains(&wanted), "{wanted}: {said}");
+    }
+}
