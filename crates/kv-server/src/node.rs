@@ -294,7 +294,10 @@ impl Running {
         ));
         let services = Services {
             hot: CountedHot::new(Hot::new(Arc::clone(member)), Arc::clone(&self.metrics)),
-            streams: CountedStreams::new(Streams::new(Arc::clone(member)), Arc::clone(&self.metrics)),
+            streams: CountedStreams::new(
+                Streams::new(Arc::clone(member), self.leases.clone()),
+                Arc::clone(&self.metrics),
+            ),
             grpc: CountedServices::new(
                 Grpc::new(Arc::clone(member), self.leases.clone(), stop.clone()),
                 Arc::clone(&self.metrics),

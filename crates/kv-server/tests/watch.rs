@@ -610,6 +610,21 @@ async fn ten_thousand_watchers_share_a_stream() {
     assert_eq!(stream.next().await.watch_id, -1);
 }
 
+/// h2 closes a connection with too many small messages that nothing has taken.
+#[tokio::test]
+async fn forty_thousand_watchers_are_created_at_once_on_one_stream() {
+    const WATCHERS: i64 = 40_000;
+    let cluster = Cluster::started(1);
+    let mut stream = Stream::open(&cluster.members[0]).await;
+    for number in 0..WATCHERS {
+        stream.send(create(on(&format!("key/{number}"))));
+    }
+    for id in 0..WATCHERS {
+        let answer = stream.next().await;
+        assert!(answer.created && answer.watch_id == id, "{answer:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_stream_that_asks_for_a_leader_ends_when_there_is_none() {
     let mut cluster = Cluster::started(3);

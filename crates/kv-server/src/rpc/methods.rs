@@ -34,6 +34,7 @@ pub enum HotMethod {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamMethod {
     Watch,
+    LeaseKeepAlive,
 }
 
 /// What answers `method`.
@@ -46,7 +47,8 @@ pub fn serving(method: Method) -> Serving {
         KvDeleteRange => Serving::Hot(HotMethod::DeleteRange),
         Watch => Serving::Stream(StreamMethod::Watch),
         KvRangeStream | KvCompact => Serving::Service,
-        LeaseGrant | LeaseRevoke | LeaseKeepAlive | LeaseTimeToLive | LeaseLeases => Serving::Service,
+        LeaseKeepAlive => Serving::Stream(StreamMethod::LeaseKeepAlive),
+        LeaseGrant | LeaseRevoke | LeaseTimeToLive | LeaseLeases => Serving::Service,
         ClusterMemberAdd | ClusterMemberRemove | ClusterMemberUpdate | ClusterMemberList
         | ClusterMemberPromote => Serving::Service,
         MaintenanceAlarm
@@ -77,12 +79,6 @@ pub fn serving(method: Method) -> Serving {
         | AuthRoleGrantPermission
         | AuthRoleRevokePermission => Serving::NotBuilt,
     }
-}
-
-/// Whether a path is that of a service of tonic's that takes a stream of requests.
-pub fn is_relayed_stream(path: &str) -> bool {
-    Method::of_path(path)
-        .is_some_and(|method| serving(method) == Serving::Service && method.kind() == Kind::BidiStream)
 }
 
 /// The method that a service answers on `path`, or the refusal that names what is not there.
@@ -146,9 +142,9 @@ mod tests {
     }
 
     #[test]
-    fn only_streams_of_requests_may_be_idle_at_tonics_services() {
-        let relayed: Vec<&str> =
-            Method::ALL.iter().map(|method| method.path()).filter(|path| is_relayed_stream(path)).collect();
-        assert_eq!(relayed, ["/etcdserverpb.Lease/LeaseKeepAlive"]);
+    fn a_stream_of_requests_is_served_in_the_task_of_its_connection() {
+        for method in Method::ALL.iter().filter(|method| method.kind() == Kind::BidiStream) {
+            assert!(matches!(serving(*method), Serving::Stream(_)), "{}: it may be idle", method.path());
+        }
     }
 }

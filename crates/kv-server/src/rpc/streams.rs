@@ -13,29 +13,30 @@ use tonic::Status;
 
 use super::metadata::Known;
 use super::methods::{self, Serving, StreamMethod};
-use super::{deadline, guard, watch};
+use super::{deadline, guard, lease, watch};
 use crate::admission::ClientId;
 use crate::errors;
-use crate::member::Member;
+use crate::member::{LeaseService, Member};
 use crate::net::client_port::PerConnection;
 use crate::net::http2::{Replies, Requests, StreamMethods};
 
-/// Watch. Cheap to clone.
+/// Watch and LeaseKeepAlive. Cheap to clone.
 #[derive(Clone)]
 pub struct Streams {
     member: Arc<Member>,
+    leases: LeaseService,
     client: ClientId,
 }
 
 impl PerConnection for Streams {
     fn of(&self, client: ClientId) -> Self {
-        Streams { member: Arc::clone(&self.member), client }
+        Streams { member: Arc::clone(&self.member), leases: self.leases.clone(), client }
     }
 }
 
 impl Streams {
-    pub fn new(member: Arc<Member>) -> Self {
-        Streams { member, client: ClientId::default() }
+    pub fn new(member: Arc<Member>, leases: LeaseService) -> Self {
+        Streams { member, leases, client: ClientId::default() }
     }
 }
 
@@ -73,11 +74,6 @@ impl StreamMethods for Streams {
         Some(StreamCall { method, terms: Terms::of(&self.member, headers).map_err(Box::new) })
     }
 
-    /// A client renews a lease of an hour every twenty minutes, and the stream is idle in between.
-    fn is_relayed(&self, path: &str) -> bool {
-        methods::is_relayed_stream(path)
-    }
-
     async fn serve(&self, call: StreamCall, requests: Requests, replies: Replies) -> Status {
         let terms = match call.terms {
             Ok(terms) => terms,
@@ -104,6 +100,9 @@ impl Streams {
     async fn method(&self, method: StreamMethod, requests: Requests, replies: Replies) -> Status {
         match method {
             StreamMethod::Watch => watch::serve(&self.member, self.client, requests, replies).await,
+            StreamMethod::LeaseKeepAlive => {
+                lease::keep_alive(&self.member, &self.leases, self.client, requests, replies).await
+            }
         }
     }
 }

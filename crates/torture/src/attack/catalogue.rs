@@ -33,6 +33,7 @@ pub static ATTACKS: &[Attack] = &[
     attack("empty-data-flood", |ground| Box::pin(flood::empty_data(ground))),
     attack("ping-flood", |ground| Box::pin(flood::ping(ground))),
     attack("settings-flood", |ground| Box::pin(flood::settings(ground))),
+    attack("renewal-flood", |ground| Box::pin(flood::renewals(ground))),
     Attack {
         preload: hoard::WINDOWS_PRELOAD,
         ..attack("zero-windows", |ground| Box::pin(hoard::zero_windows(ground)))

@@ -1,7 +1,9 @@
-//! Bytes that clients make this process hold: request bodies, and answers that are not taken.
+//! Bytes that clients make this process hold: request bodies, requests of streams that wait to be read, and
+//! answers that are not taken.
 //!
-//! Both are counted per connection and for the whole process. Past a bound a body is refused, and a
-//! connection with answers that its client does not take accepts no further call. See decision 0026.
+//! All are counted per connection and for the whole process. Past a bound a body is refused, a stream with
+//! requests that wait is ended, and a connection with answers that its client does not take accepts no further
+//! call. See decisions 0026 and 0021.
 //!
 //! A body counts until its call ends: a complete message waits in memory as well, at a gate or for room.
 
@@ -28,6 +30,11 @@ const UNSENT_BYTES_MAX: usize = 16 << 20;
 const UNSENT_BYTES_TOTAL: usize = 128 << 20;
 /// An honest client takes this in a moment.
 const UNSENT_BYTES_SHARE: usize = 256 << 10;
+/// Requests of streams that have arrived and were not read, in the process. A connection leaves at least as
+/// much of it free as it holds. 40,000 requests that create watchers are some 1.5 MiB.
+const UNREAD_BYTES_TOTAL: usize = 32 << 20;
+/// What a connection may hold of it in any case.
+const UNREAD_BYTES_ALWAYS: usize = 16 << 10;
 /// Bytes that the streams of a connection send before the tasks of other connections have their turn: some
 /// 100 µs of work.
 const TURN_BYTES_MAX: usize = 256 << 10;
@@ -38,6 +45,7 @@ const COUNTED_BYTES_MIN: usize = 1 << 10;
 #[derive(Debug, Default)]
 pub struct Totals {
     bodies: AtomicUsize,
+    unread: AtomicUsize,
     unsent: AtomicUsize,
 }
 
@@ -45,6 +53,7 @@ pub struct Totals {
 pub struct Account {
     totals: Arc<Totals>,
     bodies: AtomicUsize,
+    unread: AtomicUsize,
     unsent: AtomicUsize,
     relayed: AtomicUsize,
     /// Bytes that streams have sent in this turn of the connection's task.
@@ -60,6 +69,7 @@ impl Account {
         Account {
             totals,
             bodies: AtomicUsize::new(0),
+            unread: AtomicUsize::new(0),
             unsent: AtomicUsize::new(0),
             relayed: AtomicUsize::new(0),
             sent_in_turn: AtomicUsize::new(0),
@@ -203,6 +213,49 @@ impl Drop for Body {
     }
 }
 
+/// What has arrived of the requests of one stream and was not read. Given back when it is dropped.
+pub(super) struct Unread {
+    account: Arc<Account>,
+    bytes: usize,
+    waiting: usize,
+}
+
+impl Unread {
+    pub(super) fn new(account: &Arc<Account>) -> Unread {
+        Unread { account: Arc::clone(account), bytes: 0, waiting: 0 }
+    }
+
+    /// There are so many bytes. Of them so many wait to be read, rather than for the rest of their message. An
+    /// error when there are too many.
+    pub(super) fn set(&mut self, bytes: usize, waiting: usize) -> Result<(), Status> {
+        let Account { unread, totals, seen, .. } = &*self.account;
+        let ours = changed(unread, self.bytes, bytes);
+        let total = changed(&totals.unread, self.bytes, bytes);
+        seen.change_waiting(self.waiting, waiting);
+        let has_grown = bytes > self.bytes;
+        (self.bytes, self.waiting) = (bytes, waiting);
+        if has_grown && ours > UNREAD_BYTES_ALWAYS && total + ours > UNREAD_BYTES_TOTAL {
+            return Err(errors::too_many_request_bytes());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        self.set(0, 0).expect("nothing is not too much");
+    }
+}
+
+/// Replaces a part of a sum, and returns the new sum.
+fn changed(sum: &AtomicUsize, before: usize, after: usize) -> usize {
+    if after >= before {
+        sum.fetch_add(after - before, Relaxed) + (after - before)
+    } else {
+        sum.fetch_sub(before - after, Relaxed) - (before - after)
+    }
+}
+
 /// Bytes that are counted as unsent until the last slice of them is dropped.
 struct Unsent {
     bytes: Bytes,
@@ -251,5 +304,28 @@ impl Relayed {
 impl Drop for Relayed {
     fn drop(&mut self) {
         self.0.relayed.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_leaves_as_much_for_requests_that_wait_as_it_holds() {
+        let totals = Arc::new(Totals::default());
+        let mut held = Vec::new();
+        let fill = |_| {
+            let mut unread = Unread::new(&Arc::new(Account::new(Arc::clone(&totals))));
+            let taken = (1..).take_while(|steps| unread.set(steps << 20, 0).is_ok()).count();
+            drop(unread.set(taken << 20, 0));
+            held.push(unread);
+            taken
+        };
+        assert_eq!((0..5).map(fill).collect::<Vec<_>>(), [16, 8, 4, 2, 1], "MiB");
+        let mut last = Unread::new(&Arc::new(Account::new(Arc::clone(&totals))));
+        assert!(last.set(1 << 20, 0).is_err() && last.set(16 << 10, 0).is_ok(), "a little is always given");
+        drop((held, last));
+        assert_eq!(totals.unread.load(Relaxed), 0);
     }
 }

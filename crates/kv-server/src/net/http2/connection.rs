@@ -20,7 +20,7 @@ use super::account::{Account, Totals};
 use super::meter::Metered;
 use super::methods::HotMethods;
 use super::open::{self, OpenCall};
-use super::relay::{self, GrpcService, Requests};
+use super::relay::{self, GrpcService};
 use super::shared::{Limits, Shared};
 use super::streaming::{self, StreamMethods};
 use super::unary;
@@ -28,9 +28,12 @@ use super::unary;
 /// Bytes in flight towards us on one stream: a request is at most 2 MiB, so it never waits for a window
 /// update.
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
-/// And on one connection. Small DATA frames draw on a budget tied to this window; a small one kills busy
-/// connections.
+/// And on one connection.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// What h2 may keep for DATA frames below 256 bytes that were not taken yet. Twice the requests of 1000 streams,
+/// each in one frame: requests of streams are taken in the turn in which they are read. Beyond it the connection
+/// is closed.
+const SMALL_DATA_BUDGET_BYTES: usize = 512 << 10;
 /// Response bytes that h2 may hold for one stream before the sender has to wait: what a slow reader can cost
 /// us.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
@@ -63,7 +66,7 @@ pub struct Methods<H, T, S> {
 enum Found<H, T> {
     Hot(H),
     Stream(T),
-    Relayed(Requests),
+    Relayed,
 }
 
 impl<H: HotMethods, T: StreamMethods, S> Methods<H, T, S> {
@@ -74,8 +77,7 @@ impl<H: HotMethods, T: StreamMethods, S> Methods<H, T, S> {
         }
         match self.streams.find(path, headers) {
             Some(call) => Found::Stream(call),
-            None if self.streams.is_relayed(path) => Found::Relayed(Requests::Stream),
-            None => Found::Relayed(Requests::One),
+            None => Found::Relayed,
         }
     }
 }
@@ -104,9 +106,10 @@ pub async fn serve<I, H, T, S>(
     let mut open_streams = FuturesUnordered::new();
     // When the connection closes if no call is open, once the member stops.
     let mut stops_at = None;
-    let mut look_again = None;
-    let mut accepted_in_turn = 0;
+    let (mut look_again, mut accepted_in_turn) = (None, 0);
     loop {
+        // Before more is read: they take their requests from h2.
+        while let Some(Some(())) = open_streams.next().now_or_never() {}
         let is_idle = calls.is_empty() && open_streams.is_empty() && account.relayed() == 0;
         account.seen.note_idle(is_idle);
         account.look_again();
@@ -126,7 +129,7 @@ pub async fn serve<I, H, T, S>(
                                 let (streams, body) = (methods.streams.clone(), request.into_body());
                                 open_streams.push(streaming::serve(streams, call, body, respond, &shared));
                             }
-                            Found::Relayed(kind) => relay::spawn(&methods.services, request, kind, respond, &shared),
+                            Found::Relayed => relay::spawn(&methods.services, request, respond, &shared),
                         }
                         accepted_in_turn += 1;
                     }
@@ -204,6 +207,7 @@ where
         .max_header_list_size(HEADER_BYTES_MAX)
         .max_pending_accept_reset_streams(RESETS_PENDING_MAX)
         .max_local_error_reset_streams(Some(ERROR_RESETS_MAX))
+        .data_frame_budget(SMALL_DATA_BUDGET_BYTES)
         .max_send_buffer_size(SEND_BUFFER_BYTES)
         .handshake::<_, Bytes>(io);
     tokio::select! {

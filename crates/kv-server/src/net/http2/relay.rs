@@ -2,8 +2,6 @@
 //!
 //! * At most as many tasks as the connection has streams: a reset ends its task.
 //! * A body that is not complete counts against the bounds of `account` and has [`BODY_WITHIN`] to arrive.
-//! * A stream of requests may be idle. Each of its messages counts until it is complete, and has
-//!   [`BODY_WITHIN`] to arrive. A client that does not read its answers delays the next one without end.
 //! * When the member stops, a call that has been answered in part ends with UNAVAILABLE at once: a stream may
 //!   have no end. One that has not begun its answer may finish.
 
@@ -22,9 +20,8 @@ use tonic::body::Body;
 use tower::{BoxError, ServiceExt};
 
 use super::account::{Body as Counted, Relayed};
-use super::sending::{Pace, send_data};
+use super::sending::send_data;
 use super::shared::Shared;
-use super::streaming;
 use super::unary::BODY_WITHIN;
 use crate::errors;
 
@@ -49,32 +46,17 @@ impl<S> GrpcService for S where
 {
 }
 
-/// What the body of a request carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Requests {
-    /// One message.
-    One,
-    /// Messages for as long as the call is open.
-    Stream,
-}
-
 /// Answers one call in a task of its own. The client's reset ends the task.
 pub(super) fn spawn<S: GrpcService>(
     services: &S,
     request: Request<RecvStream>,
-    requests: Requests,
     mut respond: SendResponse<Bytes>,
     shared: &Shared,
 ) {
     let (services, relayed) = (services.clone(), Relayed::new(&shared.account));
-    let (stop, bytes_max) = (shared.stop.clone(), shared.limits.message_bytes_max);
+    let stop = shared.stop.clone();
     tokio::spawn(async move {
-        let request = request.map(|stream| match requests {
-            Requests::One => Body::new(Incoming::new(stream, &relayed)),
-            Requests::Stream => {
-                Body::new(Messages(streaming::Requests::new(stream, relayed.account(), bytes_max)))
-            }
-        });
+        let request = request.map(|stream| Body::new(Incoming::new(stream, &relayed)));
         let answered = {
             let mut answering = pin!(services.oneshot(request));
             // A call whose client is gone is dropped here, while it waits.
@@ -88,7 +70,7 @@ pub(super) fn spawn<S: GrpcService>(
         };
         if let Some(Ok(response)) = answered {
             // A failure to send means that the client is gone; there is no one to report it to.
-            drop(send(respond, response, requests, &relayed, stop).await);
+            drop(send(respond, response, &relayed, stop).await);
         }
     });
 }
@@ -97,7 +79,6 @@ pub(super) fn spawn<S: GrpcService>(
 async fn send(
     mut respond: SendResponse<Bytes>,
     response: Response<Body>,
-    requests: Requests,
     relayed: &Relayed,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), h2::Error> {
@@ -124,11 +105,7 @@ async fn send(
         match frame {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => {
-                    let pace = match requests {
-                        Requests::One => Pace::Bounded,
-                        Requests::Stream => Pace::OfClient,
-                    };
-                    let sending = send_data(&mut stream, data, pace, relayed.account());
+                    let sending = send_data(&mut stream, data, relayed.account());
                     let stopped = tokio::select! {
                         biased;
                         sent = sending => { sent?; false }
@@ -205,21 +182,5 @@ impl http_body::Body for Incoming {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::default()
-    }
-}
-
-/// The requests of a stream, one message in a frame.
-struct Messages(streaming::Requests);
-
-impl http_body::Body for Messages {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let message = ready!(self.0.poll_next(context));
-        Poll::Ready(message.map(|message| message.map(Frame::data).map_err(BoxError::from)))
     }
 }

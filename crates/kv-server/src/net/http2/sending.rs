@@ -36,29 +36,17 @@ impl Speed {
     }
 }
 
-/// How long a client may take for a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pace {
-    /// By its size. The answer holds admitted memory.
-    Bounded,
-    /// Any time: a stream of messages, of which one waits.
-    OfClient,
-}
-
 /// Sends `data`, counted until it was sent. A client that is too slow has its stream reset.
 pub(super) async fn send_data(
     stream: &mut SendStream<Bytes>,
-    mut data: Bytes,
-    pace: Pace,
+    data: Bytes,
     account: &Arc<Account>,
 ) -> Result<(), h2::Error> {
     let (began, bytes) = (Instant::now(), data.len());
-    if pace == Pace::Bounded {
-        data = counted(account, data);
-    }
+    let mut data = counted(account, data);
     while !data.is_empty() {
         let speed = if account.is_short() { PACE_IF_SHORT } else { PACE };
-        if pace == Pace::Bounded && began.elapsed() > speed.allows(bytes) {
+        if began.elapsed() > speed.allows(bytes) {
             stream.send_reset(Reason::CANCEL);
             return Err(Reason::CANCEL.into());
         }
@@ -94,7 +82,7 @@ mod tests {
             let (_request, mut respond) = connection.accept().await.unwrap().unwrap();
             tokio::spawn(async move {
                 let mut stream = respond.send_response(http::Response::new(()), false).unwrap();
-                if send_data(&mut stream, vec![0; bytes].into(), Pace::Bounded, &account).await.is_ok() {
+                if send_data(&mut stream, vec![0; bytes].into(), &account).await.is_ok() {
                     stream.send_data(Bytes::new(), true).unwrap();
                 }
                 assert_eq!(account.unsent(), 0, "an answer that was given up holds no memory");

@@ -6,7 +6,7 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -20,7 +20,7 @@ use super::account::{Account, Body, Room, counted};
 use super::grpc::{PREFIX_BYTES, headers, send_status, trailers};
 use super::long;
 use super::methods::{Answer, HotMethods};
-use super::sending::{AT_ONCE_BYTES_MAX, Pace, send_data};
+use super::sending::{AT_ONCE_BYTES_MAX, send_data};
 use super::shared::Shared;
 use crate::errors;
 
@@ -35,28 +35,54 @@ pub(super) async fn answer<H: HotMethods>(
     mut respond: SendResponse<Bytes>,
     shared: &Shared,
 ) {
-    let (mut rest, mut counted_body) = (None, None);
-    let outcome = match read_in_time(&mut body, shared, H::deadline(&call)).await {
-        Ok((message, counted)) => {
-            (rest, counted_body) = ((!has_ended(&mut body)).then_some(body), counted);
-            let call = pin!(hot.call(call, message, Room(&shared.account)));
-            let Some(outcome) = unless_reset(call, &mut respond, shared).await else { return };
-            outcome
-        }
-        Err(ReadError::Refused(status)) => Err(status),
+    let read = read_in_time(&mut body, shared, H::deadline(&call)).await;
+    let mut rest = match &read {
+        Ok(_) => (!has_ended(&mut body)).then_some(body),
+        Err(ReadError::Refused(_)) => None,
         Err(ReadError::Gone) => return,
     };
-    // A long answer keeps its request until it is begun.
-    let _counted_body = counted_body.filter(|_| matches!(outcome, Ok(Answer::Long(_))));
-    let sent = match outcome {
-        Ok(Answer::Whole(message)) => send_message(respond, message, &shared.account).await,
-        // In a box: the future of every other call stays as small as it is.
-        Ok(Answer::Long(answer)) => Box::pin(long::send(respond, *answer, shared.stopped())).await,
-        Err(status) => send_status(&mut respond, status),
+    let answered = {
+        let mut answering = pin!(async {
+            let (outcome, counted_body) = match read {
+                Ok((message, counted)) => {
+                    let call = pin!(hot.call(call, message, Room(&shared.account)));
+                    (unless_reset(call, &mut respond, shared).await?, counted)
+                }
+                Err(ReadError::Refused(status)) => (Err(status), None),
+                Err(ReadError::Gone) => return None,
+            };
+            // A long answer keeps its request until it is begun.
+            let _counted_body = counted_body.filter(|_| matches!(outcome, Ok(Answer::Long(_))));
+            let sent = match outcome {
+                Ok(Answer::Whole(message)) => send_message(respond, message, &shared.account).await,
+                // In a box: the future of every other call stays as small as it is.
+                Ok(Answer::Long(answer)) => Box::pin(long::send(respond, *answer, shared.stopped())).await,
+                Err(status) => send_status(&mut respond, status),
+            };
+            sent.ok()
+        });
+        poll_fn(|context| match poll_excess(&mut rest, context) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => answering.as_mut().poll(context),
+        })
+        .await
     };
-    if let (Ok(()), Some(rest)) = (sent, rest) {
+    if let (Some(()), Some(rest)) = (answered, rest) {
         Box::pin(wait_for_end(rest, shared)).await;
     }
+}
+
+/// Ready when data follows the one message of a call, which is then dropped, and its stream with it: h2 would
+/// keep what follows for as long as the call waits.
+fn poll_excess(rest: &mut Option<RecvStream>, context: &mut Context<'_>) -> Poll<()> {
+    while let Some(body) = rest {
+        match ready!(body.poll_data(context)) {
+            Some(Ok(part)) if part.is_empty() => {}
+            Some(Ok(_)) => return Poll::Ready(()),
+            Some(Err(_)) | None => *rest = None,
+        }
+    }
+    Poll::Pending
 }
 
 /// Whether the client has ended its stream. The end may have come in a frame of its own, after the message.
@@ -213,7 +239,7 @@ async fn send_message(
     if message.len() <= AT_ONCE_BYTES_MAX {
         stream.send_data(counted(account, message), false)?;
     } else {
-        Box::pin(send_data(&mut stream, message, Pace::Bounded, account)).await?;
+        Box::pin(send_data(&mut stream, message, account)).await?;
     }
     stream.send_trailers(trailers())
 }

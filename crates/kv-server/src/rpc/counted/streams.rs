@@ -45,10 +45,6 @@ impl<T: StreamMethods + Sync> StreamMethods for CountedStreams<T> {
         Some(CountedCall { inner, method: Method::of_path(path)? })
     }
 
-    fn is_relayed(&self, path: &str) -> bool {
-        self.inner.is_relayed(path)
-    }
-
     async fn serve(
         &self,
         CountedCall { inner, method }: Self::Call,

@@ -8,7 +8,7 @@ use crate::errors;
 use crate::net::http2::PREFIX_BYTES;
 
 /// gRPC's frame: not compressed, the length in four bytes, the message.
-pub(super) fn framed(message: &impl Message) -> Result<Bytes, Status> {
+pub fn framed(message: &impl Message) -> Result<Bytes, Status> {
     let bytes = message.encoded_len();
     let mut frame = BytesMut::with_capacity(PREFIX_BYTES + bytes);
     frame.put_slice(&prefix(bytes)?);

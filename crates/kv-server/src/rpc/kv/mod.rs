@@ -9,5 +9,6 @@ mod methods; // each method
 
 mod hot; // the hot methods without tonic
 
+pub(super) use frame::framed;
 pub(crate) use hot::Hot;
 pub(super) use methods::{Kv, check_quota, client_of, delete_range, range, txn};

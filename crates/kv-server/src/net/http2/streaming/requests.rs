@@ -1,9 +1,16 @@
 //! The messages of a client, read one after another.
 //!
+//! ```text
+//!   h2 ──every DATA frame, at once──▶ Incoming (bytes, counted) ──one message at a time──▶ Requests
+//! ```
+//!
+//! A DATA frame of a few bytes costs h2 some 250 bytes while it is buffered there. So frames are taken from h2
+//! when they arrive, whether or not the method reads, and their bytes are joined.
+//!
 //! Invariants:
-//! - At most one message that is incomplete is in memory, and at most one DATA frame of complete ones.
-//! - What has arrived of an incomplete message counts against the bounds of `account`.
-//! - Bytes that are not read stay in h2, whose windows bound them.
+//! - What has arrived and was not read counts against the bounds of `account`.
+//! - The window is given back for the first message only. So what waits after it is no larger than the
+//!   stream's window.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,10 +18,11 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use h2::RecvStream;
+use parking_lot::Mutex;
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
-use super::super::account::{Account, Body};
+use super::super::account::{Account, Unread};
 use super::super::grpc::PREFIX_BYTES;
 use super::super::unary::BODY_WITHIN;
 use super::observer::MessageObserver;
@@ -22,27 +30,102 @@ use crate::errors;
 
 /// Reads the requests of one stream.
 pub struct Requests {
-    body: RecvStream,
-    account: Arc<Account>,
-    bytes_max: usize,
-    /// The unread rest of the newest DATA frame.
-    frame: Bytes,
-    /// The message that is incomplete.
-    partial: Option<Partial>,
+    incoming: Arc<Mutex<Incoming>>,
+    /// Runs while a message is incomplete.
+    deadline: Option<Pin<Box<Sleep>>>,
     observer: Option<Arc<dyn MessageObserver>>,
 }
 
-/// A message that has arrived in part.
-struct Partial {
+/// The receiving half of a stream. Shared by the method and by what serves its call; never contended, since
+/// both run in one task.
+pub(super) struct Incoming {
+    body: RecvStream,
+    bytes_max: usize,
+    /// What has arrived and was not read.
     bytes: BytesMut,
-    counted: Body,
-    deadline: Pin<Box<Sleep>>,
+    unread: Unread,
+    /// Bytes whose window was given back, from the first on.
+    released: usize,
+    end: Option<End>,
+}
+
+/// Why nothing more arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The client has sent its last message.
+    Requests,
+    /// The client reset the stream, or the connection broke.
+    Gone,
+}
+
+impl Incoming {
+    pub(super) fn new(body: RecvStream, account: &Arc<Account>, bytes_max: usize) -> Arc<Mutex<Incoming>> {
+        let unread = Unread::new(account);
+        let incoming = Incoming { body, bytes_max, bytes: BytesMut::new(), unread, released: 0, end: None };
+        Arc::new(Mutex::new(incoming))
+    }
+
+    /// Takes what has arrived from h2, and has the task woken for more. An error when the connection or the
+    /// process holds too much: the call has to end.
+    pub(super) fn take_frames(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
+        while self.end.is_none() {
+            match self.body.poll_data(context) {
+                Poll::Ready(Some(Ok(frame))) => self.bytes.extend_from_slice(&frame),
+                Poll::Ready(Some(Err(_))) => self.end = Some(End::Gone),
+                Poll::Ready(None) => self.end = Some(End::Requests),
+                Poll::Pending => break,
+            }
+        }
+        self.account()
+    }
+
+    /// Counts what there is, and gives the window of the first message back.
+    fn account(&mut self) -> Result<(), Status> {
+        // A message that is refused gets no window.
+        let wanted = self.wanted().map_or(0, |wanted| wanted.unwrap_or(PREFIX_BYTES));
+        let bytes = self.bytes.len();
+        let target = wanted.min(bytes);
+        if let Some(more @ 1..) = target.checked_sub(self.released) {
+            // Only fails when the stream is closed, which the next read reports with its reason.
+            drop(self.body.flow_control().release_capacity(more));
+            self.released = target;
+        }
+        let is_complete = bytes >= wanted;
+        self.unread.set(bytes, if is_complete { bytes } else { 0 })
+    }
+
+    /// The first message with its prefix, if it is complete.
+    fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
+        let Some(wanted) = self.wanted()?.filter(|wanted| *wanted <= self.bytes.len()) else {
+            return Ok(None);
+        };
+        let whole = wanted == self.bytes.len();
+        // Without the rest of its buffer, where there is none.
+        let message = if whole { std::mem::take(&mut self.bytes) } else { self.bytes.split_to(wanted) };
+        self.released = self.released.saturating_sub(wanted);
+        self.account()?;
+        Ok(Some(message.freeze()))
+    }
+
+    /// The length of the first message, prefix included; None if its prefix is incomplete.
+    fn wanted(&self) -> Result<Option<usize>, Status> {
+        let Some(&[is_compressed, b1, b2, b3, b4]) = self.bytes.first_chunk::<PREFIX_BYTES>() else {
+            return Ok(None);
+        };
+        if is_compressed != 0 {
+            return Err(errors::compressed_unannounced());
+        }
+        let length = u32::from_be_bytes([b1, b2, b3, b4]) as usize;
+        if length > self.bytes_max {
+            return Err(errors::too_large(length, self.bytes_max));
+        }
+        Ok(Some(PREFIX_BYTES + length))
+    }
 }
 
 impl Requests {
-    pub(in super::super) fn new(body: RecvStream, account: &Arc<Account>, bytes_max: usize) -> Requests {
-        let (account, frame) = (Arc::clone(account), Bytes::new());
-        Requests { body, account, bytes_max, frame, partial: None, observer: None }
+    pub(super) fn new(incoming: &Arc<Mutex<Incoming>>) -> Requests {
+        Requests { incoming: Arc::clone(incoming), deadline: None, observer: None }
     }
 
     /// Has messages counted from now on.
@@ -56,95 +139,33 @@ impl Requests {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// As [`Requests::next`].
-    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
-        loop {
-            match self.take_message() {
-                Ok(Some(message)) => {
-                    if let Some(observer) = &self.observer {
-                        observer.received(message.len() - PREFIX_BYTES);
-                    }
-                    return Poll::Ready(Some(Ok(message)));
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        let mut incoming = self.incoming.lock();
+        let mut taken = incoming.take_message();
+        if let Ok(None) = taken {
+            taken = incoming.take_frames(context).and_then(|()| incoming.take_message());
+        }
+        match taken {
+            Ok(Some(message)) => {
+                self.deadline = None;
+                if let Some(observer) = &self.observer {
+                    observer.received(message.len() - PREFIX_BYTES);
                 }
-                Ok(None) => {}
-                Err(status) => return Poll::Ready(Some(Err(status))),
+                return Poll::Ready(Some(Ok(message)));
             }
-            match self.body.poll_data(context) {
-                Poll::Ready(Some(Ok(frame))) => {
-                    // Only fails when the stream is closed, which the next read reports with its reason.
-                    drop(self.body.flow_control().release_capacity(frame.len()));
-                    self.frame = frame;
-                }
-                Poll::Ready(Some(Err(_))) => return Poll::Ready(Some(Err(errors::cancelled()))),
-                Poll::Ready(None) if self.partial.is_some() => {
-                    self.partial = None;
-                    return Poll::Ready(Some(Err(errors::cut_short())));
-                }
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending => {
-                    let Some(partial) = &mut self.partial else { return Poll::Pending };
-                    ready!(partial.deadline.as_mut().poll(context));
-                    return Poll::Ready(Some(Err(errors::incomplete_too_long())));
-                }
+            Ok(None) => {}
+            Err(status) => return Poll::Ready(Some(Err(status))),
+        }
+        match incoming.end {
+            Some(End::Gone) => Poll::Ready(Some(Err(errors::cancelled()))),
+            Some(End::Requests) if incoming.bytes.is_empty() => Poll::Ready(None),
+            Some(End::Requests) => Poll::Ready(Some(Err(errors::cut_short()))),
+            None if incoming.bytes.is_empty() => Poll::Pending,
+            None => {
+                let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(BODY_WITHIN)));
+                ready!(deadline.as_mut().poll(context));
+                Poll::Ready(Some(Err(errors::incomplete_too_long())))
             }
         }
     }
-
-    /// A complete message, if there is one. Otherwise the frame has been moved to `partial`.
-    fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
-        if self.partial.is_none() {
-            if self.frame.is_empty() {
-                return Ok(None);
-            }
-            if let Some(wanted) = self.wanted(&self.frame)?
-                && wanted <= self.frame.len()
-            {
-                return Ok(Some(self.frame.split_to(wanted)));
-            }
-        }
-        let (account, frame) = (&self.account, &mut self.frame);
-        let partial = self.partial.get_or_insert_with(|| Partial {
-            bytes: BytesMut::new(),
-            counted: Body::new(account),
-            deadline: Box::pin(sleep(BODY_WITHIN)),
-        });
-        // First the prefix, which says how much belongs to this message.
-        partial.take(frame, PREFIX_BYTES)?;
-        let Some(wanted) = wanted(&partial.bytes, self.bytes_max)? else { return Ok(None) };
-        partial.take(frame, wanted)?;
-        if partial.bytes.len() < wanted {
-            return Ok(None);
-        }
-        let message = self.partial.take().map(|partial| partial.bytes.freeze());
-        Ok(message)
-    }
-
-    fn wanted(&self, prefixed: &[u8]) -> Result<Option<usize>, Status> {
-        wanted(prefixed, self.bytes_max)
-    }
-}
-
-impl Partial {
-    /// Moves bytes from `frame` until there are `wanted`.
-    fn take(&mut self, frame: &mut Bytes, wanted: usize) -> Result<(), Status> {
-        let taken = frame.split_to(wanted.saturating_sub(self.bytes.len()).min(frame.len()));
-        self.counted.add(taken.len())?;
-        self.bytes.extend_from_slice(&taken);
-        Ok(())
-    }
-}
-
-/// The length of the message that begins `prefixed`, prefix included; None if the prefix is incomplete.
-fn wanted(prefixed: &[u8], bytes_max: usize) -> Result<Option<usize>, Status> {
-    let Some(&[is_compressed, b1, b2, b3, b4]) = prefixed.first_chunk::<PREFIX_BYTES>() else {
-        return Ok(None);
-    };
-    if is_compressed != 0 {
-        return Err(errors::compressed_unannounced());
-    }
-    let length = u32::from_be_bytes([b1, b2, b3, b4]) as usize;
-    if length > bytes_max {
-        return Err(errors::too_large(length, bytes_max));
-    }
-    Ok(Some(PREFIX_BYTES + length))
 }

@@ -13,7 +13,7 @@ use tonic::Status;
 
 use super::super::shared::Shared;
 use super::replies::{Outgoing, Replies};
-use super::requests::Requests;
+use super::requests::{Incoming, Requests};
 use crate::errors;
 
 /// The methods whose calls are streams in both directions.
@@ -23,9 +23,6 @@ pub trait StreamMethods: Clone + Send + 'static {
 
     /// The call of a path such as `/etcdserverpb.Watch/Watch`, if it is one of these methods.
     fn find(&self, path: &str, headers: &HeaderMap) -> Option<Self::Call>;
-
-    /// Whether the gRPC services answer this path, and its requests are a stream: such a request may be idle.
-    fn is_relayed(&self, path: &str) -> bool;
 
     /// Serves a call until it ends by itself, with this status. The future is dropped when the client is gone
     /// or the member stops.
@@ -45,7 +42,8 @@ pub(in super::super) async fn serve<T: StreamMethods>(
     respond: SendResponse<Bytes>,
     shared: &Shared,
 ) {
-    let requests = Requests::new(body, &shared.account, shared.limits.message_bytes_max);
+    let incoming = Incoming::new(body, &shared.account, shared.limits.message_bytes_max);
+    let requests = Requests::new(&incoming);
     let outgoing = Outgoing::new(respond);
     let replies = Replies::new(&outgoing, &shared.account);
     let ended = {
@@ -57,6 +55,10 @@ pub(in super::super) async fn serve<T: StreamMethods>(
             }
             if stopped.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Some(errors::stopped()));
+            }
+            // Also while the method does not read: it may wait for its client to take answers.
+            if let Err(status) = incoming.lock().take_frames(context) {
+                return Poll::Ready(Some(status));
             }
             serving.as_mut().poll(context).map(Some)
         })
@@ -76,10 +78,6 @@ impl StreamMethods for NoStreams {
 
     fn find(&self, _path: &str, _headers: &HeaderMap) -> Option<Infallible> {
         None
-    }
-
-    fn is_relayed(&self, _path: &str) -> bool {
-        false
     }
 
     async fn serve(&self, call: Infallible, _requests: Requests, _replies: Replies) -> Status {

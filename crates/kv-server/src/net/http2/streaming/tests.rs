@@ -28,11 +28,7 @@ impl StreamMethods for EchoStreams {
     type Call = String;
 
     fn find(&self, path: &str, _headers: &HeaderMap) -> Option<String> {
-        Some(path.to_owned()).filter(|path| path != "/relayed")
-    }
-
-    fn is_relayed(&self, path: &str) -> bool {
-        path == "/relayed"
+        Some(path.to_owned())
     }
 
     async fn serve(&self, call: String, mut requests: Requests, mut replies: Replies) -> Status {
@@ -77,7 +73,10 @@ impl Bench {
         let (done, events) = mpsc::unbounded_channel();
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(serve_echo(ours, EchoStreams(done), stopped));
-        let (client, connection) = h2::client::handshake(theirs).await.unwrap();
+        // For small answers that wait here.
+        let mut client = h2::client::Builder::new();
+        let client = client.data_frame_budget(64 << 20).handshake(theirs);
+        let (client, connection) = client.await.unwrap();
         tokio::spawn(connection);
         Bench { client, events, stop }
     }
@@ -225,6 +224,20 @@ async fn a_client_that_does_not_read_costs_what_its_window_holds() {
     assert!(sent < 100_000, "{sent} bytes were made for a window of 65535");
     let mut body = response.await.unwrap().into_body();
     read(&mut body, 1_000_000).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_wait_while_the_client_does_not_read_and_none_is_lost() {
+    const REQUESTS: usize = 60_000;
+    let bench = Bench::new().await;
+    let (response, mut requests) = bench.open("/echo").await;
+    for _ in 0..REQUESTS {
+        requests.send_data(message(10), false).unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let mut body = response.await.unwrap().into_body();
+    let answers = read(&mut body, REQUESTS * 15).await;
+    assert!(answers == message(10).repeat(REQUESTS));
 }
 
 #[tokio::test(start_paused = true)]

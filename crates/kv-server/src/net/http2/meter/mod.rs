@@ -13,28 +13,31 @@
 //! - HEADERS and DATA are free, unless DATA is tiny and not the last of its stream. An answer earns more than
 //!   such a frame costs: requests that are answered are not slowed down here.
 //! - A turn of the connection's task processes frames of at most [`TURN_TOKENS_MAX`] and one read buffer.
+//! - A connection with requests of streams that wait to be read is read slowly: one buffer in
+//!   [`WAITING_PAUSE`]. It is not stopped: the window that lets answers leave, after which the requests are read,
+//!   may be in what the client sent.
 //! - A header block that was begun is complete within [`HEADERS_WITHIN`], or the connection fails.
 //!
 //! Cost per request: two frame headers looked at. No lock, no clock, no allocation.
 
+mod frames; // headers of frames, and prices
+
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// RST_STREAM and PING. A reset costs most: its call was set up for nothing. A pong is written for each PING.
-const DEAR_TOKENS: u32 = 4;
-/// SETTINGS: h2 looks at every stream when the window changes.
-const SETTINGS_TOKENS: u32 = 32;
-/// WINDOW_UPDATE, PRIORITY, CONTINUATION, tiny DATA, and frames that HTTP/2 does not know.
-const CHEAP_TOKENS: u32 = 1;
-/// Payload of a DATA frame that is worth its handling. Smaller ones are whole requests, or a flood.
-const TINY_DATA_BYTES: usize = 64;
+use frames::{ACK, Frames, PING, RST_STREAM};
+
 /// The smallest answer is some 60 bytes on the wire. It pays for a reset, or for four window updates.
 const WRITTEN_BYTES_PER_TOKEN: usize = 16;
 /// Enough for 1000 resets or pings each second: a hundredth of a processor.
@@ -45,6 +48,15 @@ const TOKENS_AT_START: i64 = 8_000;
 const TOKENS_MAX: i64 = 80_000;
 /// 100 resets, half a millisecond. Then the tasks of other connections have their turn.
 const TURN_TOKENS_MAX: u32 = 400;
+/// DATA frames below [`SMALL_DATA_BYTES`] that are read in one turn, and those of one read. Then the streams
+/// take them from h2, and the tasks of other connections have their turn.
+const TURN_SMALL_MAX: u32 = 64;
+/// A read after one with many small DATA frames: 64 to 128 renewals of a lease. h2 would read 8 KiB.
+const LITTLE_BYTES: usize = 2 << 10;
+/// Bytes of requests that wait without slowing their connection down: some 500 requests.
+const WAITING_BYTES_MAX: usize = 16 << 10;
+/// A connection whose requests wait is read this often: 300 of them send some 2.4 MB each second.
+const WAITING_PAUSE: Duration = Duration::from_secs(1);
 /// HEADERS and CONTINUATION of one request come in one packet or a few.
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 
@@ -68,6 +80,10 @@ pub(super) struct Seen {
     pings_too_often: AtomicBool,
     /// Bytes that the socket took. Set by the task that writes.
     written: AtomicU64,
+    /// Bytes of requests of streams that wait to be read.
+    waiting: AtomicUsize,
+    /// Notified when they are few again.
+    reader: AtomicWaker,
 }
 
 impl Seen {
@@ -94,6 +110,22 @@ impl Seen {
         self.written.load(Relaxed)
     }
 
+    /// Replaces a part of the bytes that wait.
+    pub(super) fn change_waiting(&self, before: usize, after: usize) {
+        if after >= before {
+            self.waiting.fetch_add(after - before, SeqCst);
+            return;
+        }
+        let sum = self.waiting.fetch_sub(before - after, SeqCst);
+        if sum > WAITING_BYTES_MAX && sum - (before - after) <= WAITING_BYTES_MAX {
+            self.reader.wake();
+        }
+    }
+
+    fn has_waiting(&self) -> bool {
+        self.waiting.load(SeqCst) > WAITING_BYTES_MAX
+    }
+
     pub(super) fn note_idle(&self, is_idle: bool) {
         self.is_idle.store(is_idle, Relaxed);
     }
@@ -108,21 +140,39 @@ pub(super) struct Metered<I> {
     seen: Arc<Seen>,
     /// Runs while a header block is incomplete.
     headers_deadline: Option<Pin<Box<Sleep>>>,
+    /// Runs while requests wait to be read.
+    waiting_pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl<I> Metered<I> {
     /// `ping_spacing_min`: etcd's `--grpc-keepalive-min-time`; zero allows any.
     pub(super) fn new(io: I, ping_spacing_min: Duration, seen: Arc<Seen>) -> Self {
         let pings = Pings::new(ping_spacing_min);
-        Metered { io, frames: Frames::default(), pace: Pace::new(), pings, seen, headers_deadline: None }
+        let (frames, pace) = (Frames::default(), Pace::new());
+        Metered { io, frames, pace, pings, seen, headers_deadline: None, waiting_pause: None }
+    }
+
+    /// Ready when the socket may be read as far as requests that wait are concerned.
+    fn poll_waiting(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.seen.has_waiting() {
+            self.seen.reader.register(context.waker());
+            // Otherwise they were read before the waker was there.
+            if self.seen.has_waiting() {
+                let pause = self.waiting_pause.get_or_insert_with(|| Box::pin(sleep(WAITING_PAUSE)));
+                ready!(pause.as_mut().poll(context));
+            }
+        }
+        self.waiting_pause = None;
+        Poll::Ready(())
     }
 
     /// Charges what was read.
     fn account(&mut self, bytes: &[u8]) {
         let Metered { frames, pings, seen, .. } = self;
-        let mut tokens = 0u32;
+        let (mut tokens, mut small) = (0u32, 0u32);
         frames.feed(bytes, |frame| {
             tokens = tokens.saturating_add(frame.tokens());
+            small += u32::from(frame.is_small_data());
             match frame.kind {
                 RST_STREAM => {
                     seen.resets.store(true, Relaxed);
@@ -135,6 +185,7 @@ impl<I> Metered<I> {
                 _ => {}
             }
         });
+        self.pace.note_small(small);
         if tokens > 0 {
             self.pace.charge(tokens);
         }
@@ -170,8 +221,19 @@ impl<I: AsyncRead + Unpin> AsyncRead for Metered<I> {
             return Poll::Pending; // The task polls again once it has accepted what was read.
         }
         ready!(self.pace.poll(context));
+        ready!(self.poll_waiting(context));
         let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.io).poll_read(context, buffer);
+        let polled = match self.pace.reads_little {
+            false => Pin::new(&mut self.io).poll_read(context, buffer),
+            true => {
+                let bytes = buffer.remaining().min(LITTLE_BYTES);
+                let mut little = ReadBuf::new(buffer.initialize_unfilled_to(bytes));
+                let polled = Pin::new(&mut self.io).poll_read(context, &mut little);
+                let read = little.filled().len();
+                buffer.advance(read);
+                polled
+            }
+        };
         match polled {
             Poll::Ready(Ok(())) => self.account(&buffer.filled()[before..]),
             Poll::Ready(Err(_)) => {}
@@ -224,17 +286,28 @@ struct Pace {
     /// When the passing of time was last counted. The clock is read only when tokens run out.
     counted_at: Instant,
     turn_tokens: u32,
+    /// Small DATA frames in this turn.
+    turn_small: u32,
+    /// The last read brought many of them.
+    reads_little: bool,
     pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl Pace {
     fn new() -> Pace {
-        Pace { tokens: TOKENS_AT_START, counted_at: Instant::now(), turn_tokens: 0, pause: None }
+        let (tokens, counted_at) = (TOKENS_AT_START, Instant::now());
+        Pace { tokens, counted_at, turn_tokens: 0, turn_small: 0, reads_little: false, pause: None }
     }
 
     fn earn(&mut self, written: usize) {
         let earned = (written / WRITTEN_BYTES_PER_TOKEN) as i64;
         self.tokens = self.tokens.saturating_add(earned).min(TOKENS_MAX);
+    }
+
+    /// Counts the small DATA frames of one read.
+    fn note_small(&mut self, count: u32) {
+        self.turn_small = self.turn_small.saturating_add(count);
+        self.reads_little = count > TURN_SMALL_MAX / 2;
     }
 
     fn charge(&mut self, tokens: u32) {
@@ -259,8 +332,8 @@ impl Pace {
             ready!(pause.as_mut().poll(context));
             self.pause = None;
         }
-        if self.turn_tokens > TURN_TOKENS_MAX {
-            self.turn_tokens = 0;
+        if self.turn_tokens > TURN_TOKENS_MAX || self.turn_small > TURN_SMALL_MAX {
+            self.end_turn();
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -268,7 +341,7 @@ impl Pace {
     }
 
     fn end_turn(&mut self) {
-        self.turn_tokens = 0;
+        (self.turn_tokens, self.turn_small) = (0, 0);
     }
 }
 
@@ -309,108 +382,5 @@ impl Pings {
     }
 }
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const CONTINUATION: u8 = 9;
-/// Of SETTINGS and PING.
-const ACK: u8 = 1;
-/// Of DATA and HEADERS.
-const END_STREAM: u8 = 1;
-/// Of HEADERS and CONTINUATION.
-const END_HEADERS: u8 = 4;
-
-const FRAME_HEADER_BYTES: usize = 9;
-const PREFACE_BYTES: usize = 24;
-
-/// One frame's header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Frame {
-    kind: u8,
-    flags: u8,
-    length: usize,
-}
-
-impl Frame {
-    fn tokens(self) -> u32 {
-        match self.kind {
-            HEADERS => 0,
-            DATA if self.length >= TINY_DATA_BYTES || self.flags & END_STREAM != 0 => 0,
-            SETTINGS if self.flags & ACK == 0 => SETTINGS_TOKENS,
-            RST_STREAM | PING => DEAR_TOKENS,
-            _ => CHEAP_TOKENS,
-        }
-    }
-}
-
-/// Finds the frame headers in what a client sends. Does not judge them: h2 does.
-struct Frames {
-    /// Bytes of the preface or of a payload that are yet to come.
-    skip: usize,
-    header: [u8; FRAME_HEADER_BYTES],
-    header_bytes: usize,
-    last: Frame,
-    is_block_open: bool,
-}
-
-impl Default for Frames {
-    fn default() -> Self {
-        let last = Frame { kind: SETTINGS, flags: 0, length: 0 };
-        let header = [0; FRAME_HEADER_BYTES];
-        Frames { skip: PREFACE_BYTES, header, header_bytes: 0, last, is_block_open: false }
-    }
-}
-
-impl Frames {
-    fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(Frame)) {
-        loop {
-            let skipped = self.skip.min(bytes.len());
-            self.skip -= skipped;
-            bytes = &bytes[skipped..];
-            if bytes.is_empty() {
-                return;
-            }
-            let [a, b, c, kind, flags, ..] = match bytes.split_first_chunk() {
-                // Nearly every header comes whole.
-                Some((header, rest)) if self.header_bytes == 0 => {
-                    bytes = rest;
-                    *header
-                }
-                _ => {
-                    let Some(header) = self.gather(&mut bytes) else { return };
-                    header
-                }
-            };
-            self.last = Frame { kind, flags, length: u32::from_be_bytes([0, a, b, c]) as usize };
-            self.skip = self.last.length;
-            if matches!(kind, HEADERS | CONTINUATION) {
-                self.is_block_open = flags & END_HEADERS == 0;
-            }
-            each(self.last);
-        }
-    }
-
-    /// A header that comes in pieces, once it is complete.
-    fn gather(&mut self, bytes: &mut &[u8]) -> Option<[u8; FRAME_HEADER_BYTES]> {
-        let taken = (FRAME_HEADER_BYTES - self.header_bytes).min(bytes.len());
-        self.header[self.header_bytes..self.header_bytes + taken].copy_from_slice(&bytes[..taken]);
-        self.header_bytes += taken;
-        *bytes = &bytes[taken..];
-        if self.header_bytes < FRAME_HEADER_BYTES {
-            return None;
-        }
-        self.header_bytes = 0;
-        Some(self.header)
-    }
-
-    /// Whether the headers of a request have begun and not ended.
-    fn is_in_headers(&self) -> bool {
-        self.is_block_open || (self.skip > 0 && matches!(self.last.kind, HEADERS | CONTINUATION))
-    }
-}
-
 #[cfg(test)]
-#[path = "meter_tests.rs"]
 mod tests;

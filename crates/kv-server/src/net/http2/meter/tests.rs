@@ -2,6 +2,9 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::frames::{
+    CONTINUATION, DATA, DEAR_TOKENS, END_HEADERS, END_STREAM, Frame, Frames, HEADERS, PREFACE_BYTES, SETTINGS,
+};
 use super::*;
 
 fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
@@ -29,7 +32,8 @@ fn frames_are_found_however_the_bytes_are_cut() {
 
 #[test]
 fn headers_are_open_until_their_last_byte() {
-    let mut scan = Frames { skip: 0, ..Frames::default() };
+    let mut scan = Frames::default();
+    scan.feed(&[b'P'; PREFACE_BYTES], |_| ());
     let whole = frame(HEADERS, END_HEADERS, &[0; 4]);
     scan.feed(&whole[..11], |_| ());
     assert!(scan.is_in_headers());
@@ -92,6 +96,33 @@ async fn a_flood_is_read_at_a_bounded_rate_and_requests_at_any() {
     let bytes = request.len();
     let requests = read_of_flood(request.repeat(100), second).await / bytes;
     assert!(requests > 20_000, "only {requests} requests in a second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_whose_requests_wait_is_read_slowly_until_they_are_read() {
+    let (ours, mut theirs) = tokio::io::duplex(1 << 20);
+    theirs.write_all(&[7; 100 << 10]).await.unwrap();
+    let mut socket = Metered::new(ours, Duration::ZERO, Arc::default());
+    let seen = Arc::clone(&socket.seen);
+    let mut buffer = [0; 1 << 10];
+    let mut read = async |count: u64, socket: &mut Metered<_>| {
+        let began = Instant::now();
+        for _ in 0..count {
+            socket.read_exact(&mut buffer).await.unwrap();
+        }
+        began.elapsed().as_secs()
+    };
+    assert_eq!(read(10, &mut socket).await, 0);
+    seen.change_waiting(0, WAITING_BYTES_MAX);
+    assert_eq!(read(10, &mut socket).await, 0, "few");
+    seen.change_waiting(0, 1);
+    assert_eq!(read(10, &mut socket).await, 10, "not stopped");
+    let reading = async { read(10, &mut socket).await };
+    let taking = async {
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        seen.change_waiting(1, 0);
+    };
+    assert_eq!(tokio::join!(reading, taking).0, 2, "then at once");
 }
 
 #[tokio::test]
