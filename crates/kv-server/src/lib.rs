@@ -153,6 +153,9 @@ fn note(notice: &Notice) {
         Notice::UnknownVariable { name } => {
             tracing::warn!(environment_variable = name, "unrecognized environment variable");
         }
+        Notice::NoEffect { name, reason } => {
+            tracing::warn!(flag = name, reason, "this flag has no effect in kv-server");
+        }
         Notice::IgnoredFlag { name } => tracing::warn!(flag = name, "this flag has no effect"),
     }
 }

@@ -6,13 +6,17 @@
 //! ```
 //!
 //! * Go's flag rules hold: one dash or two, a repeated flag overrides, a switch takes its value after `=`.
-//! * A flag of etcd's that is not built yet is refused by name; it is never silently ignored.
+//! * A flag of etcd's that means nothing here is checked and warned about once.
+//! * One that is not built yet is refused by name; it is never silently ignored.
 //! * A flag and its environment variable together are an error: which one is used would be a guess.
 //!
 //! Knows texts and their types; what values mean together is the business of `settings`.
 
 mod tables; // the names etcd knows and we do not
 mod values; // texts of values
+
+mod accepted; // flags without effect here
+mod gates; // --feature-gates
 
 mod tls; // flags of TLS
 
@@ -25,6 +29,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::config::url::Urls;
+use accepted::{Accepted, Kind};
 use values::{duration, signed, switch, unsigned, unsigned_32};
 
 /// What was said on the command line and in the environment; `None` where nothing was.
@@ -132,9 +137,21 @@ pub enum Parsed {
 /// To be logged once there is a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    UsedVariable { name: String, value: String },
-    UnknownVariable { name: String },
-    IgnoredFlag { name: String },
+    UsedVariable {
+        name: String,
+        value: String,
+    },
+    UnknownVariable {
+        name: String,
+    },
+    IgnoredFlag {
+        name: String,
+    },
+    /// Taken and checked; what it sets does not exist here.
+    NoEffect {
+        name: String,
+        reason: &'static str,
+    },
 }
 
 /// A command line that cannot be followed.
@@ -159,6 +176,9 @@ pub enum FlagError {
          (either unset environment variable or disable flag)"
     )]
     Shadowed(String),
+    /// A value that can be read, and that etcd does not start with.
+    #[error("{0}")]
+    Refused(String),
 }
 
 impl FlagError {
@@ -170,7 +190,10 @@ impl FlagError {
             | FlagError::NeedsArgument(_)
             | FlagError::Syntax(_)
             | FlagError::Value { .. } => 2,
-            FlagError::Positional(_) | FlagError::Variable { .. } | FlagError::Shadowed(_) => 1,
+            FlagError::Positional(_)
+            | FlagError::Variable { .. }
+            | FlagError::Shadowed(_)
+            | FlagError::Refused(_) => 1,
         }
     }
 }
@@ -186,7 +209,9 @@ pub fn parse(
     };
     let from_flags = given.len();
     read_environment(environment, &mut given, &mut notices)?;
-    let line = given.iter().map(|assignment| match &assignment.value {
+    note_accepted(&given, &mut notices)?;
+    let line = given.iter().filter(|assignment| assignment.accepted.is_none());
+    let line = line.map(|assignment| match &assignment.value {
         Some(value) => format!("--{}={value}", assignment.name),
         None => format!("--{}", assignment.name),
     });
@@ -202,6 +227,23 @@ pub fn parse(
 struct Assignment {
     name: String,
     value: Option<String>,
+    /// It goes no further: it has no effect.
+    accepted: Option<&'static Accepted>,
+}
+
+/// Warns of each flag without effect, once, by the value that counts: the last.
+fn note_accepted(given: &[Assignment], notices: &mut Vec<Notice>) -> Result<(), FlagError> {
+    for (at, assignment) in given.iter().enumerate() {
+        let Some(accepted) = assignment.accepted else { continue };
+        if given[at + 1..].iter().any(|later| later.name == assignment.name) {
+            continue;
+        }
+        let value = assignment.value.as_deref().unwrap_or("true");
+        accepted.verify(value).map_err(FlagError::Refused)?;
+        let warnings = accepted.warnings(value).into_iter();
+        notices.extend(warnings.map(|(name, reason)| Notice::NoEffect { name, reason }));
+    }
+    Ok(())
 }
 
 /// The pre-pass from Go's spelling to clap's; `None` when help was asked for.
@@ -228,18 +270,25 @@ fn read_arguments(
         if name == "h" || name == "help" {
             return Ok(None);
         }
-        let value = match flag_kind(name)? {
+        let kind = flag_kind(name)?;
+        let accepted = kind.accepted();
+        let value = match kind {
             FlagKind::Switch => value,
+            FlagKind::Accepted(accepted) if accepted.kind == Kind::Switch => value,
             FlagKind::Ignored => {
                 notices.push(Notice::IgnoredFlag { name: name.to_owned() });
                 continue;
             }
-            FlagKind::Value => {
+            FlagKind::Value | FlagKind::Accepted(_) => {
                 let next = || arguments.next().ok_or_else(|| FlagError::NeedsArgument(name.to_owned()));
                 Some(value.map_or_else(next, Ok)?)
             }
         };
-        given.push(Assignment { name: name.to_owned(), value });
+        if let (Some(accepted), Some(value)) = (accepted, &value) {
+            let refused = |reason| FlagError::Value { name: name.to_owned(), value: value.clone(), reason };
+            accepted.check(value).map_err(refused)?;
+        }
+        given.push(Assignment { name: name.to_owned(), value, accepted });
     }
     if let Some(extra) = arguments.next() {
         return Err(FlagError::Positional(extra));
@@ -250,7 +299,17 @@ fn read_arguments(
 enum FlagKind {
     Value,
     Switch,
+    Accepted(&'static Accepted),
     Ignored,
+}
+
+impl FlagKind {
+    fn accepted(&self) -> Option<&'static Accepted> {
+        match self {
+            FlagKind::Accepted(accepted) => Some(accepted),
+            FlagKind::Value | FlagKind::Switch | FlagKind::Ignored => None,
+        }
+    }
 }
 
 fn flag_kind(name: &str) -> Result<FlagKind, FlagError> {
@@ -258,6 +317,9 @@ fn flag_kind(name: &str) -> Result<FlagKind, FlagError> {
         // Only switches say how many values they take: none, or one.
         let is_switch = argument.get_num_args().is_some();
         return Ok(if is_switch { FlagKind::Switch } else { FlagKind::Value });
+    }
+    if let Some(accepted) = Accepted::find(name) {
+        return Ok(FlagKind::Accepted(accepted));
     }
     if tables::IGNORED.contains(&name) {
         return Ok(FlagKind::Ignored);
@@ -288,14 +350,21 @@ fn read_environment(
             continue;
         }
         let variable = variable.into_owned();
-        match flag_kind(&name) {
-            Ok(FlagKind::Value | FlagKind::Switch) if given[..said].iter().any(|flag| flag.name == name) => {
+        let kind = flag_kind(&name);
+        let accepted = kind.as_ref().ok().and_then(FlagKind::accepted);
+        match kind {
+            Ok(FlagKind::Value | FlagKind::Switch | FlagKind::Accepted(_))
+                if given[..said].iter().any(|flag| flag.name == name) =>
+            {
                 return Err(FlagError::Shadowed(variable));
             }
-            Ok(FlagKind::Value | FlagKind::Switch) => {
+            Ok(FlagKind::Value | FlagKind::Switch | FlagKind::Accepted(_)) => {
                 let value = value.into_owned();
+                if let Some(Err(reason)) = accepted.map(|accepted| accepted.check(&value)) {
+                    return Err(FlagError::Variable { variable, value, reason });
+                }
                 notices.push(Notice::UsedVariable { name: variable, value: value.clone() });
-                given.push(Assignment { name, value: Some(value) });
+                given.push(Assignment { name, value: Some(value), accepted });
             }
             Ok(FlagKind::Ignored) => notices.push(Notice::IgnoredFlag { name }),
             Err(FlagError::NotBuilt(name)) => return Err(FlagError::NotBuilt(name)),

@@ -1,0 +1,128 @@
+//! Flags of etcd that this server takes, checks, and warns about: what they set does not exist here.
+//!
+//! A value that etcd refuses is refused in the same words, so that a typing error is found by either server.
+
+use super::gates;
+use super::values::{duration, signed, switch, unsigned};
+
+/// A flag without effect.
+#[derive(Debug)]
+pub struct Accepted {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// Why it has none, for the warning.
+    pub reason: &'static str,
+}
+
+/// What its value must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Switch,
+    Signed,
+    Unsigned,
+    Duration,
+    Text,
+    Gates,
+    OneOf(&'static [&'static str]),
+}
+
+impl Accepted {
+    pub fn find(name: &str) -> Option<&'static Accepted> {
+        ACCEPTED.iter().find(|accepted| accepted.name == name)
+    }
+
+    /// Whether etcd starts with this value.
+    pub fn verify(&self, value: &str) -> Result<(), String> {
+        match self.name {
+            "feature-gates" => gates::verify(&gates::parse(value)?),
+            "logger" if value != "zap" => Err(format!("unknown logger option {value:?}")),
+            "log-outputs" if value.contains(',') && value.split(',').any(|output| output == "default") => {
+                Err("multi logoutput for \"default\" is not supported yet".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What to warn of: flag or gate, and why it has no effect.
+    pub fn warnings(&self, value: &str) -> Vec<(String, &'static str)> {
+        match self.name {
+            "feature-gates" => {
+                let gates = gates::parse(value).unwrap_or_default();
+                let warning = |(gate, _)| (format!("feature-gates {gate}"), gates::meaning(gate));
+                gates.into_iter().map(warning).collect()
+            }
+            "log-outputs" if matches!(value, "default" | "stderr") => Vec::new(),
+            _ => vec![(self.name.to_owned(), self.reason)],
+        }
+    }
+
+    /// Whether the value can be read.
+    pub fn check(&self, value: &str) -> Result<(), String> {
+        match self.kind {
+            Kind::Switch => switch(value).map(drop).map_err(str::to_owned),
+            Kind::Signed => signed(value).map(drop).map_err(str::to_owned),
+            Kind::Unsigned => unsigned(value).map(drop).map_err(str::to_owned),
+            Kind::Duration => duration(value).map(drop).map_err(str::to_owned),
+            Kind::Text => Ok(()),
+            Kind::Gates => gates::parse(value).map(drop),
+            Kind::OneOf(values) if values.contains(&value) => Ok(()),
+            Kind::OneOf(_) => Err(format!("invalid value {value:?}")),
+        }
+    }
+}
+
+const fn flag(name: &'static str, kind: Kind, reason: &'static str) -> Accepted {
+    Accepted { name, kind, reason }
+}
+
+const NO_BBOLT: &str =
+    "the store is no bbolt file; its checkpoints follow --snapshot-count and what waits in memory";
+const NO_BATCHES: &str = "a compaction yields to requests without pauses of a fixed length";
+const NO_TRACING: &str = "this server exports no OpenTelemetry traces";
+const NO_ROTATION: &str = "log lines go to stderr, where the service manager stores and rotates them";
+const NO_HASH_CHECK: &str =
+    "members do not compare hashes by themselves; each block and log frame has a checksum";
+const OWN_DEADLINES: &str = "links between members find a silent peer by pings, within 4 s";
+
+pub const ACCEPTED: [Accepted; 32] = [
+    flag("backend-batch-interval", Kind::Duration, NO_BBOLT),
+    flag("backend-batch-limit", Kind::Signed, NO_BBOLT),
+    flag("backend-bbolt-freelist-type", Kind::Text, NO_BBOLT),
+    flag(
+        "bootstrap-defrag-threshold-megabytes",
+        Kind::Unsigned,
+        "space is reused without defragmentation at a start",
+    ),
+    flag("compact-hash-check-time", Kind::Duration, NO_HASH_CHECK),
+    flag("compaction-batch-limit", Kind::Signed, NO_BATCHES),
+    flag("compaction-sleep-interval", Kind::Duration, NO_BATCHES),
+    flag("corrupt-check-time", Kind::Duration, NO_HASH_CHECK),
+    flag("distributed-tracing-address", Kind::Text, NO_TRACING),
+    flag("distributed-tracing-instance-id", Kind::Text, NO_TRACING),
+    flag("distributed-tracing-sampling-rate", Kind::Signed, NO_TRACING),
+    flag("distributed-tracing-service-name", Kind::Text, NO_TRACING),
+    flag("downgrade-check-time", Kind::Duration, "there is no older format to downgrade to"),
+    flag("enable-distributed-tracing", Kind::Switch, NO_TRACING),
+    flag("enable-grpc-gateway", Kind::Switch, "this server has no JSON gateway"),
+    flag("enable-log-rotation", Kind::Switch, NO_ROTATION),
+    flag("enable-pprof", Kind::Switch, "this server takes no profiles of itself"),
+    flag("feature-gates", Kind::Gates, "no gate changes this server; each has a reason of its own"),
+    flag("initial-election-tick-advance", Kind::Switch, "the first election wait is never shortened"),
+    flag("log-outputs", Kind::Text, NO_ROTATION),
+    flag("log-rotation-config-json", Kind::Text, NO_ROTATION),
+    flag("logger", Kind::Text, "there is one logger, with etcd's line formats"),
+    flag("max-snapshots", Kind::Unsigned, "the store has one checkpoint, which is updated in place"),
+    flag("max-wals", Kind::Unsigned, "log segments are deleted once a checkpoint covers them"),
+    flag("memory-mlock", Kind::Switch, "the store maps no file into memory; disable swap instead"),
+    flag("metrics", Kind::Text, "both values serve the same metrics"),
+    flag("pre-vote", Kind::Switch, "pre-vote is always on"),
+    flag("raft-read-timeout", Kind::Duration, OWN_DEADLINES),
+    flag("raft-write-timeout", Kind::Duration, OWN_DEADLINES),
+    flag("unsafe-no-fsync", Kind::Switch, "every acknowledged write is synced"),
+    flag(
+        "v2-deprecation",
+        Kind::OneOf(&["", "not-yet", "write-only", "write-only-drop-data", "gone"]),
+        "there is no store of etcd's API version 2",
+    ),
+    flag("warning-apply-duration", Kind::Duration, "slow applies are shown by metrics, not by log lines"),
+];
