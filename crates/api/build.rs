@@ -4,7 +4,18 @@ use std::error::Error;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use protox::prost_reflect::prost_types::FileDescriptorSet;
+use heck::ToUpperCamelCase;
+use protox::prost_reflect::prost_types::{FileDescriptorProto, FileDescriptorSet};
+
+/// Packages whose messages clients see, and the module of each in this crate.
+const PACKAGES: [(&str, &str); 6] = [
+    (".mvccpb", "mvccpb"),
+    (".authpb", "authpb"),
+    (".etcdserverpb", "etcdserverpb"),
+    (".v3lockpb", "v3lockpb"),
+    (".v3electionpb", "v3electionpb"),
+    (".grpc.health.v1", "health"),
+];
 
 const FILES: [&str; 8] = [
     "kv.proto",
@@ -37,6 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // decoded.
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     write_methods(&descriptors, &out.join("methods.rs"))?;
+    write_json(&descriptors, &out.join("json_forms.rs"))?;
     let bounded = "crate::message_batch::MessageBatch";
     let config = tonic_prost_build::configure().bytes(".").extern_path(".peer.MessageBatch", bounded);
     config.skip_debug(WITH_SECRETS).compile_fds(descriptors)?;
@@ -48,7 +60,6 @@ fn write_methods(descriptors: &FileDescriptorSet, path: &Path) -> Result<(), Box
     let mut rows = String::from("methods! {\n");
     for file in descriptors.file.iter().filter(|file| file.package() != "peer") {
         for service in &file.service {
-            let short = if service.name() == "KV" { "Kv" } else { service.name() };
             for method in &service.method {
                 let kind = match (method.client_streaming(), method.server_streaming()) {
                     (false, false) => "Unary",
@@ -57,9 +68,7 @@ fn write_methods(descriptors: &FileDescriptorSet, path: &Path) -> Result<(), Box
                     (true, true) => "BidiStream",
                 };
                 let (package, service, name) = (file.package(), service.name(), method.name());
-                // `LeaseGrant` of `Lease` says its service already.
-                let variant =
-                    if name.starts_with(short) { name.to_owned() } else { format!("{short}{name}") };
+                let variant = variant(service, name);
                 let full = format!("{package}.{service}");
                 writeln!(rows, "{variant} {full:?} {name:?} {:?} {kind}", format!("/{full}/{name}"))?;
             }
@@ -68,4 +77,46 @@ fn write_methods(descriptors: &FileDescriptorSet, path: &Path) -> Result<(), Box
     rows.push('}');
     std::fs::write(path, rows)?;
     Ok(())
+}
+
+/// The name of a method in `Method`.
+fn variant(service: &str, name: &str) -> String {
+    let short = if service == "KV" { "Kv" } else { service };
+    // `LeaseGrant` of `Lease` says its service already.
+    if name.starts_with(short) { name.to_owned() } else { format!("{short}{name}") }
+}
+
+/// The JSON form of every message that clients see, and for `src/json.rs` those of each method.
+fn write_json(descriptors: &FileDescriptorSet, path: &Path) -> Result<(), Box<dyn Error>> {
+    let mut builder = pbjson_build::Builder::new();
+    let shown =
+        |file: &&FileDescriptorProto| PACKAGES.iter().any(|(package, _)| package[1..] == *file.package());
+    for file in descriptors.file.iter().filter(shown) {
+        builder.register_file_descriptor(file.clone());
+    }
+    builder.preserve_proto_field_names().ignore_unknown_fields();
+    builder.build(&PACKAGES.map(|(package, _)| package))?;
+    let mut rows = String::from("match method {\n");
+    for file in descriptors.file.iter().filter(shown) {
+        for service in &file.service {
+            for method in &service.method {
+                let variant = variant(service.name(), method.name());
+                let (request, response) = (rust_type(method.input_type())?, rust_type(method.output_type())?);
+                writeln!(rows, "Method::{variant} => JsonForm::of::<{request}, {response}>(),")?;
+            }
+        }
+    }
+    rows.push('}');
+    std::fs::write(path, rows)?;
+    Ok(())
+}
+
+/// Where the type of a message such as `.etcdserverpb.PutRequest` is in this crate.
+fn rust_type(message: &str) -> Result<String, Box<dyn Error>> {
+    let (package, name) = message.rsplit_once('.').ok_or_else(|| format!("no package: {message}"))?;
+    let (_, module) = PACKAGES
+        .iter()
+        .find(|(known, _)| *known == package)
+        .ok_or_else(|| format!("a message that clients do not see: {message}"))?;
+    Ok(format!("crate::{module}::{}", name.to_upper_camel_case()))
 }

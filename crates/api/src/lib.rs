@@ -10,48 +10,56 @@
 
 mod code; // how a call can end
 mod error; // what etcd says when it refuses
+mod json; // messages in protobuf's JSON form
 mod message_batch; // messages of a peer, decoded within a bound
 mod method; // the methods of etcd's API
 mod secret; // messages that are printed without their secrets
 
 pub use code::CODE_NAMES;
 pub use error::Error;
+pub use json::{JsonError, JsonForm};
 pub use method::{Kind, Method};
 
 /// Stored records and change events.
 pub mod mvccpb {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     tonic::include_proto!("mvccpb");
+    include!(concat!(env!("OUT_DIR"), "/mvccpb.serde.rs"));
 }
 
 /// Permissions on key ranges.
 pub mod authpb {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     tonic::include_proto!("authpb");
+    include!(concat!(env!("OUT_DIR"), "/authpb.serde.rs"));
 }
 
 /// etcd's client API.
 pub mod etcdserverpb {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     tonic::include_proto!("etcdserverpb");
+    include!(concat!(env!("OUT_DIR"), "/etcdserverpb.serde.rs"));
 }
 
 /// etcd's lock service.
 pub mod v3lockpb {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     tonic::include_proto!("v3lockpb");
+    include!(concat!(env!("OUT_DIR"), "/v3lockpb.serde.rs"));
 }
 
 /// etcd's election service.
 pub mod v3electionpb {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     tonic::include_proto!("v3electionpb");
+    include!(concat!(env!("OUT_DIR"), "/v3electionpb.serde.rs"));
 }
 
 /// The standard health-checking service.
 pub mod health {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     tonic::include_proto!("grpc.health.v1");
+    include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.serde.rs"));
 }
 
 /// The replicated command.

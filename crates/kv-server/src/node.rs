@@ -29,7 +29,7 @@ use crate::data_dir::Identity;
 use crate::data_dir::TimedFs;
 use crate::data_dir::bootstrap::{self, BootstrapError, Established};
 use crate::data_dir::{OpenStoreError, OpenedStore, open_store};
-use crate::http::{self, Http};
+use crate::http::{self, Gateway, Http};
 use crate::member::StoreThread;
 use crate::member::{Anchored, LeaderLeases, LeaseService, run_lease_clock};
 use crate::member::{Apply, Checkpoints, Facts, Gauges, RaftObserver};
@@ -292,6 +292,8 @@ impl Running {
             &self.metrics,
             Box::new(Gauges::new(Arc::clone(member), self.leases.table().clone(), facts)),
         ));
+        let gateway =
+            self.settings.enable_grpc_gateway.then(|| Gateway::new(member.limits.message_bytes_max()));
         let services = Services {
             hot: CountedHot::new(Hot::new(Arc::clone(member)), Arc::clone(&self.metrics)),
             streams: CountedStreams::new(
@@ -302,7 +304,7 @@ impl Running {
                 Grpc::new(Arc::clone(member), self.leases.clone(), stop.clone()),
                 Arc::clone(&self.metrics),
             ),
-            http: http::router(Http { member: Arc::clone(member), exposition }),
+            http: http::router(Http { member: Arc::clone(member), exposition, gateway }),
             limits: front_limits(&self.settings),
         };
         client_port::serve(ports, &services, permits, stop);

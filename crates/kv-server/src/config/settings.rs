@@ -63,6 +63,8 @@ pub struct Settings {
     /// Time between two progress notifications of a watch stream, as given.
     pub watch_progress_interval: Option<Duration>,
     pub tls: TlsSettings,
+    /// Whether the JSON gateway is served.
+    pub enable_grpc_gateway: bool,
 }
 
 /// What a member that starts for the first time believes of its cluster.
@@ -177,6 +179,7 @@ impl Settings {
             connections: connections(flags),
             watch_progress_interval: flags.watch_progress_notify_interval.filter(|given| !given.is_zero()),
             tls,
+            enable_grpc_gateway: flags.enable_grpc_gateway.unwrap_or(true),
             advertise_peer_urls,
             name_given: flags.name.clone(),
             name,

@@ -7,6 +7,7 @@ use axum::response::Response;
 use http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, StatusCode};
 
+use super::gateway::Gateway;
 use crate::member::Member;
 use crate::metrics::Exposition;
 
@@ -15,6 +16,8 @@ use crate::metrics::Exposition;
 pub struct Http {
     pub member: Arc<Member>,
     pub exposition: Arc<Exposition>,
+    /// `--enable-grpc-gateway`.
+    pub gateway: Option<Gateway>,
 }
 
 pub(super) fn not_found() -> Response {

@@ -7,7 +7,10 @@ mod handler; // what handlers share
 mod checks; // /livez and /readyz
 mod health; // /health
 
+mod gateway; // /v3/: every method with JSON
+
 mod router; // paths and their handlers
 
+pub(crate) use gateway::Gateway;
 pub(crate) use handler::Http;
 pub(crate) use router::router;

@@ -11,6 +11,7 @@ use http::header::{ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, A
 use http::{HeaderValue, Method, StatusCode};
 
 use super::checks::Checks;
+use super::gateway::Gateway;
 use super::handler::{Http, not_found, refuse, response};
 use super::health;
 use crate::process::version;
@@ -28,9 +29,17 @@ pub fn router(http: Http) -> Router {
     Router::new()
         .merge(get_only)
         .route("/metrics", any(metrics))
-        .fallback(|| async { not_found() })
+        .fallback(fallback)
         .layer(middleware::from_fn(across_origins))
         .with_state(http)
+}
+
+/// Everything without a route of its own.
+async fn fallback(State(http): State<Http>, request: Request) -> Response {
+    match http.gateway {
+        Some(gateway) if Gateway::has(request.uri().path()) => gateway.answer(request).await,
+        _ => not_found(),
+    }
 }
 
 async fn livez(State(http): State<Http>, request: Request) -> Response {

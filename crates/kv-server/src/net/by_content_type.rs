@@ -10,12 +10,13 @@ use tonic::body::Body;
 use tower::{Service, ServiceExt};
 
 use super::http2::GrpcService;
+use super::inner::Inner;
 
-/// gRPC services, with a router for other requests if there is one.
+/// gRPC services, with a router for other requests if there is one, and the connection for its calls.
 #[derive(Clone)]
 pub struct ByContentType<G> {
     pub grpc: G,
-    pub http: Option<axum::Router>,
+    pub http: Option<(axum::Router, Inner)>,
 }
 
 impl<G: GrpcService> Service<Request<Body>> for ByContentType<G> {
@@ -27,10 +28,11 @@ impl<G: GrpcService> Service<Request<Body>> for ByContentType<G> {
         self.grpc.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let content_type = request.headers().get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
         match &self.http {
-            Some(router) if !content_type.starts_with(b"application/grpc") => {
+            Some((router, inner)) if !content_type.starts_with(b"application/grpc") => {
+                request.extensions_mut().insert(inner.clone());
                 let answering = router.clone().oneshot(request);
                 Box::pin(async move { Ok(answering.await?.map(Body::new)) })
             }

@@ -3,7 +3,7 @@
 //! ```text
 //!   https: TLS handshake and checks, on the TLS threads; then, as on a plain connection:
 //!   first bytes "PRI " ──▶ front (HTTP/2: gRPC)
-//!   anything else ───────▶ http  (health, version, metrics), at most HTTP1_CONNECTIONS_MAX connections
+//!   anything else ───────▶ http  (health, version, metrics, gateway), at most HTTP1_CONNECTIONS_MAX connections
 //!   nothing in time ─────▶ closed
 //! ```
 //!
@@ -20,10 +20,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use tower::ServiceExt;
 
 use crate::admission::ClientId;
 use crate::net::by_content_type::ByContentType;
 use crate::net::http2::{self, GrpcService, HotMethods, Methods, StreamMethods};
+use crate::net::inner::Inner;
 use crate::net::listen::{self, Permits};
 use crate::net::socket::Socket;
 use crate::process::shutdown::Stop;
@@ -91,13 +93,18 @@ struct Shared {
     stop: Stop,
 }
 
-async fn accepted<H: HotMethods, T: StreamMethods, G: GrpcService>(
+async fn accepted<H, T, G>(
     stream: TcpStream,
     tls: Option<Acceptor>,
     services: Services<H, T, G>,
     shared: Shared,
-) {
-    let (stream, http2_router) = match tls {
+) where
+    H: HotMethods + Sync,
+    T: StreamMethods + Sync,
+    G: GrpcService + Sync,
+{
+    let Services { hot, streams, grpc, http, limits } = services;
+    let (stream, beside) = match tls {
         None => (Stream::Plain(stream), None),
         Some(acceptor) => {
             let accepted = tokio::select! {
@@ -105,19 +112,21 @@ async fn accepted<H: HotMethods, T: StreamMethods, G: GrpcService>(
                 () = shared.stop.stopped() => return,
             };
             let Some(stream) = accepted else { return };
-            (stream, Some(services.http.clone()))
+            let methods = Methods { hot: hot.clone(), streams: streams.clone(), services: grpc.clone() };
+            let inner = Inner::new(methods, limits, Arc::clone(&shared.totals), shared.stop.clone());
+            (stream, Some((http.clone(), inner)))
         }
     };
-    let Services { hot, streams, grpc, http, limits } = services;
-    let grpc = ByContentType { grpc, http: http2_router };
+    let grpc = ByContentType { grpc, http: beside };
     connection(stream, Services { hot, streams, grpc, http, limits }, shared).await;
 }
 
-async fn connection<H: HotMethods, T: StreamMethods, G: GrpcService>(
-    stream: Stream,
-    services: Services<H, T, G>,
-    shared: Shared,
-) {
+async fn connection<H, T, G>(stream: Stream, services: Services<H, T, G>, shared: Shared)
+where
+    H: HotMethods + Sync,
+    T: StreamMethods + Sync,
+    G: GrpcService + Sync,
+{
     let mut socket = Socket::new(stream);
     let Shared { totals, http1: http1_permits, stop } = shared;
     let first = tokio::select! {
@@ -132,18 +141,21 @@ async fn connection<H: HotMethods, T: StreamMethods, G: GrpcService>(
         }
         Ok(Ok(false)) => {
             let Ok(_permit) = http1_permits.try_acquire() else { return };
-            http1(socket, services.http, stop).await;
+            let Services { hot, streams, grpc, http, limits } = services;
+            let methods = Methods { hot, streams, services: grpc };
+            let inner = Inner::new(methods, limits, totals, stop.clone());
+            http1(socket, http, inner, stop).await;
         }
         Ok(Err(_)) | Err(_) => {}
     }
 }
 
-async fn http1(socket: Socket, router: axum::Router, stop: Stop) {
-    let service = TowerToHyperService::new(
-        tower::ServiceExt::<http::Request<hyper::body::Incoming>>::map_err(router, |never: Infallible| {
-            match never {}
-        }),
-    );
+async fn http1(socket: Socket, router: axum::Router, inner: Inner, stop: Stop) {
+    let service = router.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(inner.clone());
+        request
+    });
+    let service = TowerToHyperService::new(service.map_err(|never: Infallible| match never {}));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)

@@ -6,4 +6,6 @@ mod socket; // one of them, with deadlines
 
 pub mod http2; // one HTTP/2 connection of a client
 
+pub(crate) mod inner; // calls to the services of this process
+
 pub(crate) mod client_port; // gRPC and HTTP/1 on one address

@@ -84,7 +84,7 @@ const NO_HASH_CHECK: &str =
     "members do not compare hashes by themselves; each block and log frame has a checksum";
 const OWN_DEADLINES: &str = "links between members find a silent peer by pings, within 4 s";
 
-pub const ACCEPTED: [Accepted; 32] = [
+pub const ACCEPTED: [Accepted; 31] = [
     flag("backend-batch-interval", Kind::Duration, NO_BBOLT),
     flag("backend-batch-limit", Kind::Signed, NO_BBOLT),
     flag("backend-bbolt-freelist-type", Kind::Text, NO_BBOLT),
@@ -103,7 +103,6 @@ pub const ACCEPTED: [Accepted; 32] = [
     flag("distributed-tracing-service-name", Kind::Text, NO_TRACING),
     flag("downgrade-check-time", Kind::Duration, "there is no older format to downgrade to"),
     flag("enable-distributed-tracing", Kind::Switch, NO_TRACING),
-    flag("enable-grpc-gateway", Kind::Switch, "this server has no JSON gateway"),
     flag("enable-log-rotation", Kind::Switch, NO_ROTATION),
     flag("enable-pprof", Kind::Switch, "this server takes no profiles of itself"),
     flag("feature-gates", Kind::Gates, "no gate changes this server; each has a reason of its own"),

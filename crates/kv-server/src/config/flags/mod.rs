@@ -103,6 +103,9 @@ pub struct Flags {
     /// Time between two progress notifications of a watch stream; 0 means 10 minutes [default: 0s].
     #[arg(long, value_parser = duration)]
     pub watch_progress_notify_interval: Option<Duration>,
+    /// Serve the JSON gateway under /v3/ [default: true].
+    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub enable_grpc_gateway: Option<bool>,
     /// debug, info, warn, error, panic or fatal [default: info].
     #[arg(long)]
     pub log_level: Option<String>,

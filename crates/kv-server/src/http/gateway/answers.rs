@@ -1,0 +1,79 @@
+//! The messages that the services answer, one after another, and the status at the end.
+
+use bytes::{Buf, Bytes, BytesMut};
+use h2::RecvStream;
+use http::Response;
+use tonic::{Code, Status};
+
+use super::budget::{ANSWER_BYTES_MAX, Budget, Held};
+use crate::errors;
+use crate::net::http2::PREFIX_BYTES;
+
+/// The answers of one call.
+pub(super) struct Answers {
+    body: RecvStream,
+    read: BytesMut,
+    /// The status of a call that was refused at once.
+    refused: Option<Status>,
+}
+
+/// A message without its prefix, and the bytes that it counts for.
+pub(super) struct Message {
+    pub bytes: Bytes,
+    pub held: Held,
+}
+
+impl Answers {
+    pub fn new(response: Response<RecvStream>) -> Answers {
+        let (parts, body) = response.into_parts();
+        Answers { body, read: BytesMut::new(), refused: Status::from_header_map(&parts.headers) }
+    }
+
+    /// The next message, or the status that ends the call.
+    pub async fn next(&mut self, budget: &Budget) -> Result<Message, Status> {
+        if let Some(status) = self.refused.take() {
+            return Err(status);
+        }
+        while self.read.len() < PREFIX_BYTES {
+            self.receive().await?;
+        }
+        let length = (&self.read[1..PREFIX_BYTES]).get_u32() as usize;
+        if length > ANSWER_BYTES_MAX {
+            return Err(errors::answer_too_large(ANSWER_BYTES_MAX as u64));
+        }
+        let held = budget.answer(length).await;
+        self.read.reserve((PREFIX_BYTES + length).saturating_sub(self.read.len()));
+        while self.read.len() < PREFIX_BYTES + length {
+            self.receive().await?;
+        }
+        self.read.advance(PREFIX_BYTES);
+        Ok(Message { bytes: self.read.split_to(length).freeze(), held })
+    }
+
+    /// Reads one part of the body, or the status that ends the call.
+    async fn receive(&mut self) -> Result<(), Status> {
+        match self.body.data().await {
+            Some(Ok(data)) => {
+                // Only fails when the stream is closed, which the next read reports with its reason.
+                drop(self.body.flow_control().release_capacity(data.len()));
+                self.read.extend_from_slice(&data);
+                Ok(())
+            }
+            Some(Err(error)) => Err(lost(&error)),
+            None => Err(match self.body.trailers().await {
+                Ok(Some(trailers)) => Status::from_header_map(&trailers).unwrap_or_else(no_status),
+                Ok(None) => no_status(),
+                Err(error) => lost(&error),
+            }),
+        }
+    }
+}
+
+/// The status of a call whose connection or stream broke.
+pub(super) fn lost(error: &h2::Error) -> Status {
+    Status::new(Code::Unavailable, format!("the call was cut short: {error}"))
+}
+
+fn no_status() -> Status {
+    Status::new(Code::Internal, "the call ended without a status")
+}

@@ -1,0 +1,98 @@
+//! The JSON gateway: every method of etcd's API as POST with a JSON body, under `/v3/`.
+//!
+//! ```text
+//!   body ──▶ Values ──object──▶ JsonForm::request ──▶ Inner ══ the services of this process
+//!   response ◀──JSON──────────── JsonForm::response ◀── Answers ◀══╝
+//! ```
+//!
+//! * A call is made to the services like a call of any client, with the metadata that its headers carry.
+//!   Limits, tokens and counters are those of gRPC.
+//! * Paths, field names, numbers and codes are etcd's. The texts of malformed JSON are serde_json's.
+//! * At most [`CALLS_MAX`] calls are open at one time, and [`Inner`] bounds those of one connection.
+//! * An answer of more than [`budget::FREE_BYTES`] is held in memory as a whole while it is written. Such answers and
+//!   requests share one [`Budget`]; an answer that would take all of it is refused.
+//! * A client that takes an answer slower than [`write::PACE_BYTES_MIN`] in a second loses its connection.
+
+mod budget; // bytes that calls hold
+mod paths; // the path of each method
+
+mod answers; // messages of the services
+mod values; // JSON objects of a body
+
+mod head; // metadata and timeouts
+mod refusal; // errors as JSON
+mod write; // bytes to the client
+
+mod stream; // many answers
+mod unary; // one answer
+
+use std::sync::Arc;
+
+use api::{JsonForm, Kind};
+use axum::extract::Request;
+use axum::response::Response;
+use http::Method;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Code;
+
+use crate::net::inner::Inner;
+use budget::Budget;
+use refusal::refused;
+
+/// Calls open at one time, streams included. One more is refused. Each may have 64 KiB of answers unread.
+const CALLS_MAX: usize = 2048;
+
+/// What the calls of the gateway share. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Gateway {
+    budget: Arc<Budget>,
+    calls: Arc<Semaphore>,
+    message_bytes_max: usize,
+}
+
+/// One call, with what it needs.
+#[derive(Clone)]
+struct Call {
+    method: api::Method,
+    form: JsonForm,
+    inner: Inner,
+    gateway: Gateway,
+    /// Counts the call until its last part is dropped.
+    _turns: Arc<(OwnedSemaphorePermit, Option<OwnedSemaphorePermit>)>,
+}
+
+impl Gateway {
+    /// Requests may have `message_bytes_max` bytes when they are encoded.
+    pub fn new(message_bytes_max: usize) -> Gateway {
+        let calls = Arc::new(Semaphore::new(CALLS_MAX));
+        Gateway { budget: Arc::default(), calls, message_bytes_max }
+    }
+
+    /// Whether a path is one of the gateway's.
+    pub fn has(path: &str) -> bool {
+        path.starts_with("/v3/") || path.starts_with("/v3beta/")
+    }
+
+    /// Answers a request on a path of the gateway's.
+    pub async fn answer(self, request: Request) -> Response {
+        let Some(method) = paths::method(request.uri().path()) else {
+            return refused(Code::NotFound, "Not Found");
+        };
+        if request.method() != Method::POST {
+            return refused(Code::Unimplemented, "Method Not Allowed");
+        }
+        let Some(inner) = request.extensions().get::<Inner>().cloned() else {
+            return refused(Code::Internal, "the gateway has no connection to the services");
+        };
+        let Ok(turn) = Arc::clone(&self.calls).try_acquire_owned() else {
+            return refused(Code::ResourceExhausted, "etcdserver: too many requests");
+        };
+        let _turns = Arc::new((turn, inner.turn().await));
+        let call = Call { _turns, method, form: JsonForm::of_method(method), inner, gateway: self };
+        match method.kind() {
+            Kind::Unary => call.unary(request).await,
+            Kind::ServerStream => call.server_stream(request).await,
+            Kind::ClientStream | Kind::BidiStream => call.stream(request).await,
+        }
+    }
+}

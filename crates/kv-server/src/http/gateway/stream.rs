@@ -1,0 +1,112 @@
+//! A call with many answers: one line of JSON each, as they come. Its requests are the objects of the body.
+//!
+//! The requests end with the body, or with the first object that is malformed, as etcd's do. The call goes
+//! on until the services end it or the client is gone.
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use bytes::Bytes;
+use h2::SendStream;
+use tokio::task::JoinSet;
+use tonic::{Code, Status};
+
+use super::answers::{Answers, Message, lost};
+use super::head::head;
+use super::unary::unreadable;
+use super::values::Values;
+use super::write::{Slow, Writer};
+use super::{Call, refusal, write};
+use crate::net::inner;
+
+impl Call {
+    /// A call with one request.
+    pub(super) async fn server_stream(self, request: Request) -> Response {
+        let (parts, body) = request.into_parts();
+        let begun = async {
+            let head = head(self.method.path(), &parts.headers).map_err(Status::invalid_argument)?;
+            let message = self.one_message(body).await?;
+            let (answer, mut requests) = self.inner.call(head).await.map_err(|error| lost(&error))?;
+            // A call that is refused early answers before it has taken its message.
+            drop(inner::send(&mut requests, message, true).await);
+            Ok(answer)
+        };
+        match begun.await {
+            Ok(answer) => self.lines(answer, JoinSet::new()).await,
+            Err(status) => refusal::status(&status),
+        }
+    }
+
+    /// A call with many requests.
+    pub(super) async fn stream(self, request: Request) -> Response {
+        let (parts, body) = request.into_parts();
+        let head = match head(self.method.path(), &parts.headers) {
+            Ok(head) => head,
+            Err(text) => return refusal::status(&Status::invalid_argument(text)),
+        };
+        match self.inner.call(head).await {
+            Ok((answer, requests)) => {
+                let mut forwarding = JoinSet::new();
+                forwarding.spawn(forward(self.clone(), self.values(body), requests));
+                self.lines(answer, forwarding).await
+            }
+            Err(error) => refusal::status(&lost(&error)),
+        }
+    }
+
+    /// The response, once the first answer is there. `forwarding` is aborted when the call ends.
+    async fn lines(self, answer: h2::client::ResponseFuture, forwarding: JoinSet<()>) -> Response {
+        let mut answers = match answer.await {
+            Ok(response) => Answers::new(response),
+            Err(error) => return refusal::stream_status(&lost(&error)),
+        };
+        let first = match answers.next(&self.gateway.budget).await {
+            Ok(message) => message,
+            Err(status) if status.code() == Code::Ok => return Response::new(Body::empty()),
+            Err(status) => return refusal::stream_status(&status),
+        };
+        let (writer, lines) = write::pieces();
+        tokio::spawn(async move {
+            let _forwarding = forwarding;
+            tokio::select! {
+                biased;
+                () = writer.gone() => {}
+                copied = self.copy(first, answers, &writer) => {
+                    if copied.is_err() {
+                        writer.break_off();
+                    }
+                }
+            }
+        });
+        write::answer(lines)
+    }
+
+    /// Writes answers until the last.
+    async fn copy(&self, first: Message, mut answers: Answers, writer: &Writer) -> Result<(), Slow> {
+        let mut next: Result<Message, Status> = Ok(first);
+        loop {
+            match next.and_then(|message| Ok((self.line(message.bytes)?, message.held))) {
+                Ok((line, _held)) => writer.write(line).await?,
+                Err(status) if status.code() == Code::Ok => return Ok(()),
+                Err(status) => return writer.write(refusal::last_line(&status).into()).await,
+            }
+            next = answers.next(&self.gateway.budget).await;
+        }
+    }
+
+    fn line(&self, message: Bytes) -> Result<Bytes, Status> {
+        let json = self.form.response(message).map_err(|error| unreadable(&error))?;
+        Ok([&b"{\"result\":"[..], &json, b"}\n"].concat().into())
+    }
+}
+
+async fn forward(call: Call, mut values: Values, mut requests: SendStream<Bytes>) {
+    while let Ok(Some(value)) = values.next(&call.gateway.budget).await {
+        let Ok(message) = call.message(&value) else { break };
+        if inner::send(&mut requests, message, false).await.is_err() {
+            return;
+        }
+    }
+    // Only fails when the call has ended.
+    drop(requests.send_data(Bytes::new(), true));
+}

@@ -1,0 +1,79 @@
+//! A call with one request and one answer.
+
+use api::JsonError;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use bytes::{BufMut, Bytes, BytesMut};
+use tonic::{Code, Status};
+
+use super::answers::{Answers, Message, lost};
+use super::head::head;
+use super::values::Values;
+use super::{Call, refusal, write};
+use crate::net::http2::PREFIX_BYTES;
+use crate::net::inner;
+
+/// Base64 takes four bytes for three, and names and numbers the rest.
+const JSON_FACTOR: usize = 2;
+
+impl Call {
+    pub(super) async fn unary(self, request: Request) -> Response {
+        match self.call(request).await {
+            Ok(response) => response,
+            Err(status) => refusal::status(&status),
+        }
+    }
+
+    async fn call(self, request: Request) -> Result<Response, Status> {
+        let (parts, body) = request.into_parts();
+        let head = head(self.method.path(), &parts.headers).map_err(Status::invalid_argument)?;
+        let message = self.one_message(body).await?;
+        let (answer, mut requests) = self.inner.call(head).await.map_err(|error| lost(&error))?;
+        // A call that is refused early answers before it has taken its message.
+        drop(inner::send(&mut requests, message, true).await);
+        let mut answers = Answers::new(answer.await.map_err(|error| lost(&error))?);
+        let Message { bytes, held } = answers.next(&self.gateway.budget).await?;
+        match answers.next(&self.gateway.budget).await {
+            Err(status) if status.code() == Code::Ok => {}
+            Err(status) => return Err(status),
+            Ok(_) => return Err(Status::internal("a unary call had two answers")),
+        }
+        let json = self.form.response(bytes).map_err(|error| unreadable(&error))?;
+        Ok(write::whole(json, held))
+    }
+
+    /// The message of the first object; an empty body stands for an empty one.
+    pub(super) async fn one_message(&self, body: Body) -> Result<Bytes, Status> {
+        let value = self.values(body).next(&self.gateway.budget).await?;
+        self.message(value.as_deref().unwrap_or(b"{}"))
+    }
+
+    pub(super) fn values(&self, body: Body) -> Values {
+        Values::new(body, self.gateway.message_bytes_max.saturating_mul(JSON_FACTOR))
+    }
+
+    /// The message that a JSON object stands for, with its prefix.
+    pub(super) fn message(&self, json: &[u8]) -> Result<Bytes, Status> {
+        let message = self.form.request(json).map_err(|error| malformed(&error))?;
+        let length = u32::try_from(message.len()).map_err(|_| Status::resource_exhausted("4 GiB"))?;
+        let mut prefixed = BytesMut::with_capacity(PREFIX_BYTES + message.len());
+        prefixed.put_u8(0);
+        prefixed.put_u32(length);
+        prefixed.extend_from_slice(&message);
+        Ok(prefixed.freeze())
+    }
+}
+
+fn malformed(error: &JsonError) -> Status {
+    Status::invalid_argument(match error {
+        JsonError::Malformed(error) if error.is_eof() => "unexpected EOF".to_owned(),
+        JsonError::Malformed(error) => format!("proto: {error}"),
+        JsonError::Decode(error) => error.to_string(),
+    })
+}
+
+/// An answer that our own services made, and that is not what the descriptors say.
+pub(super) fn unreadable(error: &JsonError) -> Status {
+    Status::internal(format!("an answer without a JSON form: {error}"))
+}

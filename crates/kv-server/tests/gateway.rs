@@ -1,0 +1,239 @@
+//! The JSON gateway against what etcd's answered.
+//!
+//! `tests/gateway/*.txt` are golden scripts. `RECORD_FROM=/path/to/etcd UPDATE_SCRIPTS=1` records them again
+//! from etcd. Each script has a member of its own, and each command is one of
+//!
+//!   POST /v3/kv/put {"key":"YQ=="}     the answer's code and body; ids, terms and sizes are left out
+//!   LINES 2 /v3/watch {…}              a stream, until so many lines have come
+//!   HEAD /v3/kv/put {…}                code and headers of the answer to a POST
+//!   GET /v3/kv/put                     another method
+//!   WITH Grpc-Timeout: 1S              a header for the next request
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+
+use common::{PATIENCE, Process, READY, SERVER};
+use serde_json::Value;
+
+/// Fields whose values differ between two clusters with the same data, and between two systems.
+const LEFT_OUT: [&str; 12] = [
+    "cluster_id",
+    "member_id",
+    "raft_term",
+    "raftTerm",
+    "raftIndex",
+    "raftAppliedIndex",
+    "dbSize",
+    "dbSizeInUse",
+    "leader",
+    "peerURLs",
+    "clientURLs",
+    "hash",
+];
+
+struct Member {
+    _process: Process,
+    _data: tempfile::TempDir,
+    port: u16,
+    headers: Vec<String>,
+}
+
+impl Member {
+    fn started(extra: &[&str]) -> Member {
+        let data = tempfile::tempdir().expect("a directory can be made");
+        let ports = testkit::ports(2);
+        let [client, peer] = [ports[0], ports[1]].map(|port| format!("http://127.0.0.1:{port}"));
+        let program = std::env::var_os("RECORD_FROM").unwrap_or_else(|| SERVER.into());
+        let mut command = Command::new(program);
+        command.env_clear().arg(format!("--data-dir={}", data.path().join("d").display()));
+        for (flag, url) in [
+            ("listen-client-urls", &client),
+            ("advertise-client-urls", &client),
+            ("listen-peer-urls", &peer),
+            ("initial-advertise-peer-urls", &peer),
+        ] {
+            command.arg(format!("--{flag}={url}"));
+        }
+        command.arg(format!("--initial-cluster=default={peer}")).args(extra);
+        let process = Process::start(&mut command);
+        process.wait_for(READY);
+        Member { _process: process, _data: data, port: ports[0], headers: Vec::new() }
+    }
+
+    fn run(&mut self, line: &str) -> String {
+        let (word, rest) = line.split_once(' ').expect("a command has arguments");
+        match word {
+            "WITH" => {
+                self.headers.push(rest.to_owned());
+                String::new()
+            }
+            "GET" | "PUT" | "DELETE" | "OPTIONS" => shown(&self.answer(word, rest, ""), false),
+            "POST" | "HEAD" => {
+                let (path, body) = rest.split_once(' ').unwrap_or((rest, ""));
+                shown(&self.answer("POST", path, body), word == "HEAD")
+            }
+            "LINES" => {
+                let mut words = rest.splitn(3, ' ');
+                let count = words.next().and_then(|word| word.parse().ok()).expect("a number of lines");
+                let (path, body) = (words.next().expect("a path"), words.next().unwrap_or_default());
+                self.lines(count, path, body)
+            }
+            _ => panic!("unknown command {word}"),
+        }
+    }
+
+    fn send(&mut self, method: &str, path: &str, body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a member that serves");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let headers: String = self.headers.drain(..).map(|header| format!("{header}\r\n")).collect();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).expect("a member that serves");
+        stream
+    }
+
+    fn answer(&mut self, method: &str, path: &str, body: &str) -> String {
+        let mut answer = String::new();
+        self.send(method, path, body).read_to_string(&mut answer).expect("an answer that ends");
+        answer
+    }
+
+    /// The first `count` lines of a stream, which is left then.
+    fn lines(&mut self, count: usize, path: &str, body: &str) -> String {
+        let answer = BufReader::new(self.send("POST", path, body));
+        let lines = answer.lines().map(|line| line.expect("a line in time"));
+        let lines: Vec<String> =
+            lines.filter(|line| line.starts_with('{')).take(count).map(|line| normalised(&line)).collect();
+        lines.join("\n")
+    }
+}
+
+/// Code, the headers that matter if they are wanted, and body.
+fn shown(answer: &str, with_headers: bool) -> String {
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer with a head");
+    let mut lines = head.lines();
+    let code = lines.next().and_then(|line| line.split(' ').nth(1)).expect("a code");
+    let mut headers: Vec<String> = lines.map(str::to_lowercase).collect();
+    let is_chunked = headers.iter().any(|header| header.starts_with("transfer-encoding"));
+    if with_headers {
+        let skipped = ["date", "content-length", "transfer-encoding", "connection"];
+        headers.retain(|header| !skipped.iter().any(|name| header.starts_with(name)));
+        headers.sort();
+        return format!("{code}\n{}", headers.join("\n"));
+    }
+    let body: Vec<String> = match is_chunked {
+        true => body.lines().filter(|line| line.starts_with('{')).map(normalised).collect(),
+        false => body.lines().map(normalised).collect(),
+    };
+    format!("{code} {}", body.join("\n"))
+}
+
+/// JSON without what differs between clusters, in one order; anything else as it is.
+fn normalised(text: &str) -> String {
+    let Ok(mut value) = serde_json::from_str::<Value>(text) else { return text.to_owned() };
+    leave_out(&mut value);
+    value.to_string()
+}
+
+fn leave_out(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match LEFT_OUT.contains(&name.as_str()) {
+                    true => *value = Value::String("*".to_owned()),
+                    false => leave_out(value),
+                }
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(leave_out),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_gateway_answers_as_etcds() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway");
+    testkit::golden::run_all(&dir, || {
+        let mut member = Member::started(&[]);
+        move |line| member.run(line)
+    });
+}
+
+/// Base64 of `bytes` zeros.
+fn zeros(bytes: usize) -> String {
+    "A".repeat(bytes.div_ceil(3) * 4)
+}
+
+#[test]
+fn requests_that_are_too_deep_or_too_large_are_refused_and_the_member_goes_on() {
+    let mut member = Member::started(&[]);
+    let nested = |levels: usize| {
+        let (open, close) = (r#"{"success":[{"request_txn":"#.repeat(levels), "}]}".repeat(levels));
+        format!("{open}{{}}{close}")
+    };
+    let request = |path: &str, body: String| format!("POST {path} {body}");
+    assert!(member.run(&request("/v3/kv/txn", nested(21))).starts_with("200"));
+    let refused = member.run(&request("/v3/kv/txn", nested(22)));
+    assert_eq!(refused, r#"400 {"code":3,"message":"exceeded max depth of 64"}"#);
+    assert!(member.run(&request("/v3/kv/put", "[".repeat(1 << 20))).starts_with("400"));
+    // The limit of etcd's for a request, and ours for its JSON.
+    let large = format!(r#"{{"key":"YQ==","value":"{}"}}"#, zeros(1_600_000));
+    assert!(member.run(&request("/v3/kv/put", large)).contains("etcdserver: request is too large"));
+    let larger = format!(r#"{{"key":"YQ==","value":"{}"}}"#, zeros(4 << 20));
+    assert!(member.run(&request("/v3/kv/put", larger)).starts_with("429"));
+    assert!(member.run("POST /v3/kv/range {\"key\":\"YQ==\"}").starts_with("200"));
+}
+
+#[test]
+fn a_large_answer_comes_whole_and_one_that_would_take_all_memory_is_refused() {
+    let mut member = Member::started(&[]);
+    let value = zeros(1 << 20);
+    for key in 'a'..='h' {
+        let put = member.run(&format!(r#"POST /v3/kv/put {{"key":"{key}w==","value":"{value}"}}"#));
+        assert!(put.starts_with("200"), "{put}");
+    }
+    let everything = r#"{"key":"AA==","range_end":"AA=="}"#;
+    let answer = member.answer("POST", "/v3/kv/range", everything);
+    assert!(answer.len() > 8 * value.len() && answer.matches(&value).count() == 8);
+    for key in 'i'..='z' {
+        member.run(&format!(r#"POST /v3/kv/put {{"key":"{key}w==","value":"{value}"}}"#));
+    }
+    for key in 'A'..='J' {
+        member.run(&format!(r#"POST /v3/kv/put {{"key":"{key}w==","value":"{value}"}}"#));
+    }
+    let refused = shown(&member.answer("POST", "/v3/kv/range", everything), false);
+    assert!(refused.starts_with("429"), "{}", &refused[..200.min(refused.len())]);
+}
+
+#[test]
+fn a_watch_delivers_events_as_they_happen_and_ends_with_its_client() {
+    let mut member = Member::started(&[]);
+    let mut lines =
+        BufReader::new(member.send("POST", "/v3/watch", r#"{"create_request":{"key":"YQ=="}}"#)).lines();
+    let mut next = |wanted: &str| {
+        lines
+            .find(|line| line.as_ref().expect("a line in time").contains(wanted))
+            .expect("the stream goes on")
+    };
+    assert!(next("created").is_ok());
+    member.run("POST /v3/kv/put {\"key\":\"YQ==\",\"value\":\"MQ==\"}");
+    assert!(next(r#""value":"MQ==""#).is_ok());
+    drop(lines);
+    let begun = std::time::Instant::now();
+    while common::http(member.port, "GET /metrics").contains("etcd_debugging_mvcc_watcher_total 1") {
+        assert!(begun.elapsed() < PATIENCE, "the watcher is still there");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_gateway_can_be_turned_off() {
+    let mut member = Member::started(&["--enable-grpc-gateway=false"]);
+    assert_eq!(member.run("POST /v3/kv/range {}"), "404 404 page not found");
+}
