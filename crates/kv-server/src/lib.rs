@@ -118,6 +118,10 @@ fn try_run(
         say(&version::text());
         return Ok(());
     }
+    let (flags, notices) = match flags.config_file.as_ref().filter(|path| !path.is_empty()) {
+        Some(path) => read_config_file(path)?,
+        None => (*flags, notices),
+    };
     log::start(log_settings(&flags)?);
     notices.iter().for_each(note);
     // Files that this process creates, those of libraries included, are readable by its user only.
@@ -128,6 +132,17 @@ fn try_run(
     let _is_unknown = rustix::thread::disable_transparent_huge_pages(true);
     let (settings, directory) = choose(&flags)?;
     Ok(node::run(settings, directory)?)
+}
+
+/// The flags of a file, instead of those of the command line.
+fn read_config_file(path: &str) -> Result<(Flags, Vec<Notice>), FlagError> {
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => FlagError::Refused(format!("open {path}: no such file or directory")),
+        _ => FlagError::Refused(format!("open {path}: {error}")),
+    })?;
+    let (flags, mut notices) = flags::parse_file(&text)?;
+    notices.insert(0, Notice::UsedFile { path: path.to_owned() });
+    Ok((flags, notices))
 }
 
 fn choose(flags: &Flags) -> Result<(Settings, Directory), RunError> {
@@ -150,6 +165,14 @@ fn note(notice: &Notice) {
             variable_value = value,
             "recognized and used environment variable"
         ),
+        Notice::UsedFile { path } => tracing::info!(
+            path,
+            "loaded server configuration, other configuration command line flags and environment variables will be \
+             ignored if provided"
+        ),
+        Notice::UnknownKey { name } => {
+            tracing::warn!(key = name, "unrecognized key in the configuration file")
+        }
         Notice::UnknownVariable { name } => {
             tracing::warn!(environment_variable = name, "unrecognized environment variable");
         }

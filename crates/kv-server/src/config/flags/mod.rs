@@ -18,6 +18,8 @@ mod values; // texts of values
 mod accepted; // flags without effect here
 mod gates; // --feature-gates
 
+mod file; // --config-file
+
 mod tls; // flags of TLS
 
 pub use tls::TlsFlags;
@@ -115,6 +117,9 @@ pub struct Flags {
     /// Run one of this many members on this machine: the first whose slot is free.
     #[arg(long, value_parser = unsigned, value_name = "MEMBERS")]
     pub local_cluster: Option<u64>,
+    /// Configuration file, in YAML or JSON; then all other flags and variables are ignored.
+    #[arg(long)]
+    pub config_file: Option<String>,
     /// Print the version and exit.
     #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub version: Option<bool>,
@@ -146,6 +151,14 @@ pub enum Notice {
     },
     UnknownVariable {
         name: String,
+    },
+    /// In a configuration file.
+    UnknownKey {
+        name: String,
+    },
+    /// It counts alone.
+    UsedFile {
+        path: String,
     },
     IgnoredFlag {
         name: String,
@@ -185,6 +198,16 @@ pub enum FlagError {
 }
 
 impl FlagError {
+    /// A value of a configuration file, with etcd's texts where it has one for the key.
+    fn in_file(name: &str, value: &str, reason: &str) -> FlagError {
+        FlagError::Refused(match name {
+            "feature-gates" => reason.to_owned(),
+            "initial-cluster-state" => format!("unexpected clusterState {value:?}"),
+            name if name.ends_with("-urls") => format!("unexpected error setting up {name}: {reason}"),
+            name => format!("error unmarshaling the configuration file: {name}: {value:?}: {reason}"),
+        })
+    }
+
     /// As Go: 2 for a line that cannot be read, 1 for one that says something impossible.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -213,17 +236,48 @@ pub fn parse(
     let from_flags = given.len();
     read_environment(environment, &mut given, &mut notices)?;
     note_accepted(&given, &mut notices)?;
+    let flags = flags_of(&given).map_err(|error| value_error(&error, &given[from_flags..]))?;
+    Ok(Parsed::Flags(Box::new(flags), notices))
+}
+
+/// What a configuration file says. Command line and environment count no more then, as in etcd.
+pub fn parse_file(text: &str) -> Result<(Flags, Vec<Notice>), FlagError> {
+    let (mut given, mut notices) = (Vec::new(), Vec::new());
+    for (name, value) in file::assignments(text).map_err(FlagError::Refused)? {
+        let kind = match name.as_str() {
+            "version" | "config-file" => Err(FlagError::Unknown(name.clone())),
+            known => flag_kind(known),
+        };
+        match kind {
+            Ok(FlagKind::Ignored) => notices.push(Notice::IgnoredFlag { name }),
+            Ok(kind) => {
+                let accepted = kind.accepted();
+                if let Some(Err(reason)) = accepted.map(|accepted| accepted.check(&value)) {
+                    return Err(FlagError::in_file(&name, &value, &reason));
+                }
+                given.push(Assignment { name, value: Some(value), accepted });
+            }
+            Err(FlagError::NotBuilt(_)) if tables::is_default(&name, &value) => {}
+            Err(FlagError::Unknown(_)) => notices.push(Notice::UnknownKey { name }),
+            Err(error) => return Err(error),
+        }
+    }
+    note_accepted(&given, &mut notices)?;
+    let flags = flags_of(&given).map_err(|error| {
+        let (name, value, reason) = refused_value(&error);
+        FlagError::in_file(&name, &value, &reason)
+    })?;
+    Ok((flags, notices))
+}
+
+fn flags_of(given: &[Assignment]) -> Result<Flags, clap::Error> {
     let line = given.iter().filter(|assignment| assignment.accepted.is_none());
     let line = line.map(|assignment| match &assignment.value {
         Some(value) => format!("--{}={value}", assignment.name),
         None => format!("--{}", assignment.name),
     });
-    let matches = Flags::command()
-        .no_binary_name(true)
-        .try_get_matches_from(line)
-        .map_err(|error| value_error(&error, &given[from_flags..]))?;
-    let flags = Flags::from_arg_matches(&matches).expect("clap has checked every value it hands over");
-    Ok(Parsed::Flags(Box::new(flags), notices))
+    let matches = Flags::command().no_binary_name(true).try_get_matches_from(line)?;
+    Ok(Flags::from_arg_matches(&matches).expect("clap has checked every value it hands over"))
 }
 
 /// One flag with its value, as it will be handed to clap.
@@ -377,8 +431,8 @@ fn read_environment(
     Ok(())
 }
 
-/// clap's complaint in Go's words.
-fn value_error(error: &clap::Error, from_environment: &[Assignment]) -> FlagError {
+/// Flag, value and reason of clap's complaint.
+fn refused_value(error: &clap::Error) -> (String, String, String) {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
         _ => String::new(),
@@ -387,6 +441,12 @@ fn value_error(error: &clap::Error, from_environment: &[Assignment]) -> FlagErro
     let name = argument.trim_start_matches('-').split([' ', '=', '[']).next().unwrap_or_default().to_owned();
     let value = text(ContextKind::InvalidValue);
     let reason = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+    (name, value, reason)
+}
+
+/// clap's complaint in Go's words.
+fn value_error(error: &clap::Error, from_environment: &[Assignment]) -> FlagError {
+    let (name, value, reason) = refused_value(error);
     if from_environment.iter().any(|assignment| assignment.name == name) {
         let variable = format!("{VARIABLE_PREFIX}{}", name.to_uppercase().replace('-', "_"));
         return FlagError::Variable { variable, value, reason };

@@ -1,13 +1,12 @@
 //! Flags of etcd 3.7.1 that are no flags of ours, by name.
 
 /// Known to etcd, not built here yet: refused, since ignoring them would hide that they have no effect.
-pub const NOT_BUILT: [&str; 32] = [
+pub const NOT_BUILT: [&str; 31] = [
     "auth-token",
     "auth-token-ttl",
     "auto-compaction-mode",
     "auto-compaction-retention",
     "bcrypt-cost",
-    "config-file",
     "cors",
     "discovery-cacert",
     "discovery-cert",
@@ -52,3 +51,15 @@ pub const IGNORED: [&str; 13] = [
     "v",
     "vv",
 ];
+
+/// Whether a flag that is not built is given the value that it has in etcd without being given. A file names
+/// all flags that its author knows, most of them so.
+pub fn is_default(name: &str, value: &str) -> bool {
+    match name {
+        "auto-compaction-mode" => value == "periodic",
+        "cors" | "host-whitelist" => matches!(value, "*" | ""),
+        "discovery-fallback" => true, // It says what to do without discovery.
+        "strict-reconfig-check" => value == "true",
+        _ => matches!(value, "" | "0" | "false"),
+    }
+}

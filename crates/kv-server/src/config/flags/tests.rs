@@ -225,3 +225,54 @@ fn a_flag_without_effect_is_warned_about_once() {
         .collect();
     assert_eq!(names, ["max-wals", "feature-gates InitialCorruptCheck", "feature-gates LeaseCheckpoint"]);
 }
+
+#[test]
+fn a_file_says_what_flags_say() {
+    let text = "\
+        name: a\nheartbeat-interval: 50\nquota-backend-bytes: -1\nmax-wals: 5\n\
+        listen-client-urls: https://127.0.0.1:1,http://127.0.0.1:2\nwal-dir:\nforce-new-cluster: false\n\
+        grpc-keepalive-min-time: 7000000000\ndiscovery-fallback: proxy\nproxy: 'off'\nfeature-gates: AllBeta=true\n\
+        client-transport-security: {cert-file: c, key-file: k, client-cert-auth: true}\n\
+        peer-transport-security: {auto-tls: true}\nlog-outputs: [stderr]\n";
+    let (flags, notices) = parse_file(text).unwrap();
+    assert_eq!((flags.name.as_deref(), flags.heartbeat_interval), (Some("a"), Some(50)));
+    assert_eq!((flags.quota_backend_bytes, flags.wal_dir), (Some(-1), None));
+    assert_eq!(flags.listen_client_urls.map(|urls| urls.iter().count()), Some(2));
+    assert_eq!(flags.grpc_keepalive_min_time, Some(Duration::from_secs(7)));
+    let TlsFlags { cert_file, client_cert_auth, peer_auto_tls, .. } = flags.tls;
+    assert_eq!((cert_file.as_deref(), client_cert_auth, peer_auto_tls), (Some("c"), Some(true), Some(true)));
+    let mut noted: Vec<String> = notices
+        .iter()
+        .map(|notice| match notice {
+            Notice::NoEffect { name, .. } => format!("no effect: {name}"),
+            Notice::UnknownKey { name } => format!("unknown: {name}"),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    noted.sort();
+    assert_eq!(noted, ["no effect: feature-gates AllBeta", "no effect: max-wals", "unknown: proxy"]);
+}
+
+#[test]
+fn a_bad_file_is_refused_in_etcds_words() {
+    for (text, wanted) in [
+        (
+            "listen-client-urls: foo",
+            "unexpected error setting up listen-client-urls: \
+             URL scheme must be http, https, unix, or unixs: foo",
+        ),
+        ("initial-cluster-state: foo", "unexpected clusterState \"foo\""),
+        ("feature-gates: Foo=true", "unrecognized feature gate: Foo"),
+        ("logger: foo", "unknown logger option \"foo\""),
+        (
+            "heartbeat-interval: x",
+            "error unmarshaling the configuration file: heartbeat-interval: \"x\": parse error",
+        ),
+        ("max-wals: x", "error unmarshaling the configuration file: max-wals: \"x\": parse error"),
+    ] {
+        let error = parse_file(text).expect_err(text);
+        assert_eq!((error.to_string().as_str(), error.exit_code()), (wanted, 1), "{text}");
+    }
+    let error = parse_file("force-new-cluster: true").expect_err("it would be ignored");
+    assert_eq!(error, FlagError::NotBuilt("force-new-cluster".to_owned()));
+}

@@ -1,0 +1,170 @@
+//! `--config-file`: a YAML or JSON mapping of flags to values, as assignments of those flags.
+//!
+//! * Keys are names of flags. TLS has two sections, `client-transport-security` and `peer-transport-security`, with
+//!   names of their own.
+//! * A list is joined by commas. A missing value is none.
+//! * A number is nanoseconds where the flag is a length of time, as in etcd.
+//!
+//! Knows neither which flags exist nor what they take.
+
+use serde_json::{Map, Value};
+
+use super::accepted::{Accepted, Kind};
+
+/// Flags of this server that are lengths of time.
+const DURATIONS: [&str; 4] = [
+    "grpc-keepalive-min-time",
+    "grpc-keepalive-interval",
+    "grpc-keepalive-timeout",
+    "watch-progress-notify-interval",
+];
+
+const CLIENT_SECTION: &str = "client-transport-security";
+const PEER_SECTION: &str = "peer-transport-security";
+
+/// Keys of the section of the client port, and their flags.
+const CLIENT_KEYS: [(&str, &str); 8] = [
+    ("cert-file", "cert-file"),
+    ("key-file", "key-file"),
+    ("client-cert-file", "client-cert-file"),
+    ("client-key-file", "client-key-file"),
+    ("client-cert-auth", "client-cert-auth"),
+    ("trusted-ca-file", "trusted-ca-file"),
+    ("auto-tls", "auto-tls"),
+    ("allowed-hostname", "client-cert-allowed-hostname"),
+];
+/// Keys of the section of the peer port, and their flags.
+const PEER_KEYS: [(&str, &str); 10] = [
+    ("cert-file", "peer-cert-file"),
+    ("key-file", "peer-key-file"),
+    ("client-cert-file", "peer-client-cert-file"),
+    ("client-key-file", "peer-client-key-file"),
+    ("client-cert-auth", "peer-client-cert-auth"),
+    ("trusted-ca-file", "peer-trusted-ca-file"),
+    ("auto-tls", "peer-auto-tls"),
+    ("allowed-cn", "peer-cert-allowed-cn"),
+    ("allowed-hostname", "peer-cert-allowed-hostname"),
+    ("skip-client-san-verification", "peer-skip-client-san-verification"),
+];
+const SOCKET_KEYS: [(&str, &str); 2] =
+    [("reuse-port", "socket-reuse-port"), ("reuse-address", "socket-reuse-address")];
+
+/// Flags and their values, in the order of the file's keys; an error says what cannot be read.
+pub fn assignments(text: &str) -> Result<Vec<(String, String)>, String> {
+    let value: Value = serde_saphyr::from_str(text)
+        .map_err(|error| format!("error unmarshaling the configuration file: {error}"))?;
+    let keys = match value {
+        Value::Object(keys) => keys,
+        Value::Null => Map::new(),
+        _ => return Err("error unmarshaling the configuration file: it is no mapping of keys".to_owned()),
+    };
+    let mut found = Vec::new();
+    for (key, value) in keys {
+        let section = match key.as_str() {
+            CLIENT_SECTION => &CLIENT_KEYS[..],
+            PEER_SECTION => &PEER_KEYS,
+            "socket-options" => &SOCKET_KEYS,
+            _ => {
+                found.extend(scalar(&key, &value)?.map(|text| (key, text)));
+                continue;
+            }
+        };
+        from_section(&key, section, value, &mut found)?;
+    }
+    Ok(found)
+}
+
+fn from_section(
+    name: &str,
+    keys: &[(&str, &str)],
+    section: Value,
+    found: &mut Vec<(String, String)>,
+) -> Result<(), String> {
+    let section = match section {
+        Value::Object(section) => section,
+        Value::Null => return Ok(()),
+        _ => return Err(format!("error unmarshaling the configuration file: {name} is no mapping of keys")),
+    };
+    for (key, value) in section {
+        let flag = keys.iter().find(|(known, _)| *known == key).map(|(_, flag)| *flag);
+        let Some(text) = scalar(flag.unwrap_or(&key), &value)? else { continue };
+        match flag {
+            Some(flag) => found.push((flag.to_owned(), text)),
+            // It would admit fewer clients: to go on without it would admit all.
+            None if key == "allowed-cn" && !text.is_empty() => {
+                return Err(format!("{name}.{key} is not built yet in kv-server"));
+            }
+            None => found.push((format!("{name}.{key}"), text)),
+        }
+    }
+    Ok(())
+}
+
+/// The value as a command line would give it; None if there is none.
+fn scalar(flag: &str, value: &Value) -> Result<Option<String>, String> {
+    let is_duration = DURATIONS.contains(&flag)
+        || Accepted::find(flag).is_some_and(|accepted| accepted.kind == Kind::Duration);
+    match value {
+        Value::Null => Ok(None),
+        Value::Bool(is_on) => Ok(Some(is_on.to_string())),
+        Value::Number(number) if is_duration => Ok(Some(format!("{number}ns"))),
+        Value::Number(number) => Ok(Some(number.to_string())),
+        Value::String(text) => Ok(Some(text.clone())),
+        Value::Array(values) => {
+            let texts: Result<Vec<_>, _> = values.iter().map(|value| scalar(flag, value)).collect();
+            Ok(Some(texts?.into_iter().flatten().collect::<Vec<_>>().join(",")))
+        }
+        Value::Object(_) => {
+            Err(format!("error unmarshaling the configuration file: {flag} takes no mapping"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_sections_become_flags() {
+        let cases = [
+            ("", ""),
+            ("name: a\nwal-dir:\n", "name=a"),
+            ("max-txn-ops: 7\nlog-outputs: [stderr, x]", "log-outputs=stderr,x max-txn-ops=7"),
+            ("{\"quota-backend-bytes\": -1}", "quota-backend-bytes=-1"),
+            ("watch-progress-notify-interval: 5000000000", "watch-progress-notify-interval=5000000000ns"),
+            ("raft-read-timeout: 1", "raft-read-timeout=1ns"),
+            (
+                "client-transport-security:\n  cert-file: c\n  client-cert-auth: true\n  allowed-hostname: [a, b]\n",
+                "cert-file=c client-cert-allowed-hostname=a,b client-cert-auth=true",
+            ),
+            (
+                "peer-transport-security:\n  auto-tls: true\n  allowed-cn: [x]\n  other: 1\n",
+                "peer-auto-tls=true peer-cert-allowed-cn=x peer-transport-security.other=1",
+            ),
+            ("socket-options: {reuse-port: true}", "socket-reuse-port=true"),
+        ];
+        for (text, wanted) in cases {
+            let mut found: Vec<String> =
+                assignments(text).unwrap().iter().map(|(name, value)| format!("{name}={value}")).collect();
+            found.sort();
+            assert_eq!(found.join(" "), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_configuration_is_refused() {
+        for (text, wanted) in [
+            ("[a, b]", "it is no mapping of keys"),
+            (": : [", "error unmarshaling"),
+            ("name: {a: b}", "name takes no mapping"),
+            ("peer-transport-security: 7", "peer-transport-security is no mapping of keys"),
+            (
+                "client-transport-security: {allowed-cn: [a]}",
+                "client-transport-security.allowed-cn is not built yet in kv-server",
+            ),
+        ] {
+            let error = assignments(text).expect_err(text);
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! A member that is configured by a file.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::process::Command;
+
+use common::{READY, SERVER, http, start};
+
+#[test]
+fn a_member_follows_its_file_and_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let (ports, path) = (testkit::ports(2), directory.path().join("member.yml"));
+    let text = format!(
+        "name: from-file\n\
+         data-dir: {}\n\
+         listen-client-urls: http://127.0.0.1:{}\n\
+         advertise-client-urls: http://127.0.0.1:{}\n\
+         listen-peer-urls: http://127.0.0.1:{}\n\
+         max-wals: 5\n\
+         bogus: 1\n",
+        directory.path().join("data").display(),
+        ports[0],
+        ports[0],
+        ports[1],
+    );
+    std::fs::write(&path, text).unwrap();
+    let flag = format!("--config-file={}", path.display());
+    let member = start(&[&flag, "--name=from-flag", "--listen-client-urls=http://127.0.0.1:1"]);
+    member.wait_for(READY);
+    assert!(http(ports[0], "GET /health").starts_with("HTTP/1.1 200"));
+    let said = member.said();
+    for wanted in [
+        "loaded server configuration",
+        "\"name\":\"from-file\"",
+        "\"key\":\"bogus\"",
+        "\"flag\":\"max-wals\"",
+    ] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    assert!(!said.contains("from-flag"), "{said}");
+}
+
+#[test]
+fn a_file_that_cannot_be_followed_ends_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("member.yml");
+    std::fs::write(&path, "listen-peer-urls: foo\n").unwrap();
+    let path = path.display().to_string();
+    for (path, wanted) in [
+        ("/nonexistent", "open /nonexistent: no such file or directory"),
+        (path.as_str(), "unexpected error setting up listen-peer-urls: URL scheme must be http, https"),
+    ] {
+        let ended = Command::new(SERVER).env_clear().env("ETCD_CONFIG_FILE", path).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+}
