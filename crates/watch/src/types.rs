@@ -84,6 +84,9 @@ pub struct Limits {
     pub step_bytes: usize,
     /// Watchers served in one step: some milliseconds. The others continue in the next one.
     pub step_watchers: usize,
+    /// Watchers of closed streams that are removed in one turn, and watchers that are asked in one turn whether
+    /// they get a periodic notification: some milliseconds.
+    pub turn_watchers: usize,
     /// Distinct revisions in one response to a lagging watcher, as in etcd.
     pub response_revisions_max: usize,
     /// Time between two progress notifications, to which each stream adds up to a tenth.
@@ -105,6 +108,7 @@ impl Default for Limits {
             key_bytes_max: 1 << 30,
             step_bytes: 1 << 20,
             step_watchers: 64 << 10,
+            turn_watchers: 4 << 10,
             response_revisions_max: 1000,
             progress_interval: Duration::from_secs(600),
         }

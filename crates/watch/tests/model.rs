@@ -324,6 +324,7 @@ impl World {
         for stream in &self.streams {
             self.hub.close(stream.client.stream);
         }
+        common::settle(&mut self.hub);
         let stats = self.hub.stats();
         assert_eq!((stats.watchers, stats.ranges, stats.key_bytes, stats.streams), (0, 0, 0, 0));
     }

@@ -173,6 +173,7 @@ impl Script {
                 "previous" => self.limits.previous_bytes_max = number,
                 "step" => self.limits.step_bytes = number,
                 "served" => self.limits.step_watchers = number,
+                "turn" => self.limits.turn_watchers = number,
                 "revisions" => self.limits.response_revisions_max = number,
                 "fragment" => self.fragment_bytes = number,
                 _ => panic!("an unknown limit: {word}"),

@@ -55,23 +55,32 @@ impl Hub {
 
     /// Sends the periodic notifications that are due: to each live watcher that asked for them and got no
     /// event since the last time. A stream whose outbox is full of answers gets none.
+    ///
+    /// Asks a bounded number of watchers. Streams that are left stay due.
     pub fn periodic(&mut self, now: Duration) {
+        let mut left = self.limits.turn_watchers;
         while let Some((due, slot)) = self.timers.first().copied().filter(|(due, _)| *due <= now) {
+            if self.streams[slot].notified > 0 && !self.notify_stream(slot, &mut left) {
+                return;
+            }
             self.timers.remove(&(due, slot));
             let stream = &mut self.streams[slot];
             // Missed times are left out.
             stream.due = if due + stream.period > now { due + stream.period } else { now + stream.period };
             self.timers.insert((stream.due, slot));
-            if stream.notified > 0 {
-                self.notify_stream(slot);
-            }
         }
     }
 
-    fn notify_stream(&mut self, slot: u32) {
+    /// Asks up to `left` watchers of a stream. Returns whether these were the last ones.
+    fn notify_stream(&mut self, slot: u32, left: &mut usize) -> bool {
         let stream = &mut self.streams[slot];
-        let before = stream.outbox.sizes();
-        for (watch_id, watcher) in &stream.watchers {
+        let (before, from) = (stream.outbox.sizes(), stream.notify_from.take().unwrap_or(i64::MIN));
+        for (watch_id, watcher) in stream.watchers.range(from..) {
+            if *left == 0 {
+                stream.notify_from = Some(*watch_id);
+                break;
+            }
+            *left -= 1;
             let watcher = &mut self.watchers[*watcher];
             if !watcher.is_notified {
                 continue;
@@ -82,9 +91,11 @@ impl Hub {
                 stream.outbox.push_answer(self.position, Content::Progress { watch_id: *watch_id });
             }
         }
+        let is_done = stream.notify_from.is_none();
         self.sizes.change(before, stream.outbox.sizes());
         if !stream.outbox.is_empty() {
             self.announce(slot);
         }
+        is_done
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::outbox::{Events, Sizes};
-use super::state::{Hub, Standing, Stream};
+use super::state::{CLOSED, Hub, Standing, Stream};
 use crate::types::StreamId;
 use crate::wire::{Content, Parcel};
 
@@ -24,7 +24,7 @@ impl Hub {
     /// Opens a stream of a client. Its streams share what one client may use of the limits.
     pub fn open_of(&mut self, owner: u64, now: Duration) -> StreamId {
         self.owners.add_stream(owner);
-        self.generation += 1;
+        self.generation = self.generation.wrapping_add(1).max(CLOSED + 1);
         // A multiplicative hash spreads the numbers.
         let jitter = self.generation.wrapping_mul(0x9e37_79b9) >> 8;
         let interval = self.limits.progress_interval;
@@ -38,6 +38,7 @@ impl Hub {
             parked: Vec::new(),
             unsynced: 0,
             notified: 0,
+            notify_from: None,
             asked_at: None,
             period,
             due: now + period,
@@ -49,22 +50,39 @@ impl Hub {
         StreamId { slot, generation: self.generation }
     }
 
-    /// Forgets a stream, its watchers and its outbox.
+    /// Forgets a stream and its outbox. Its watchers, which may be millions, are removed in the next turns.
     pub fn close(&mut self, stream: StreamId) {
         let Some(slot) = self.slot(stream) else { return };
-        for watcher in std::mem::take(&mut self.streams[slot].watchers).into_values() {
-            self.remove_watcher(watcher);
-        }
         let before = self.streams[slot].outbox.sizes();
         while self.streams[slot].outbox.pop(&mut self.bodies).is_some() {}
         self.sizes.change(before, Sizes::default());
-        let closed = self.streams.remove(slot);
-        self.owners.remove_stream(closed.owner);
+        let closed = &mut self.streams[slot];
+        closed.generation = CLOSED;
         self.timers.remove(&(closed.due, slot));
-        if let Some(stall) = closed.stall {
+        if let Some(stall) = closed.stall.take() {
             self.stalls.remove(&stall);
         }
-        self.ready.retain(|ready| !closed.is_ready || *ready != slot);
+        if std::mem::take(&mut closed.is_ready) {
+            self.ready.retain(|ready| *ready != slot);
+        }
+        self.closed.push(slot);
+    }
+
+    /// Removes watchers of closed streams, up to a limit.
+    pub(super) fn remove_closed(&mut self) {
+        let mut left = self.limits.turn_watchers;
+        while let Some(slot) = self.closed.last().copied() {
+            while let Some((_, watcher)) = self.streams[slot].watchers.first_key_value() {
+                if left == 0 {
+                    return;
+                }
+                left -= 1;
+                self.remove_watcher(*watcher);
+            }
+            self.closed.pop();
+            let closed = self.streams.remove(slot);
+            self.owners.remove_stream(closed.owner);
+        }
     }
 
     /// The streams whose outbox has become non-empty since the last call.
@@ -124,6 +142,9 @@ impl Hub {
 
     /// Adds an answer to a request, or a notification.
     pub(super) fn push_answer(&mut self, stream: u32, revision: i64, content: Content) {
+        if self.streams[stream].generation == CLOSED {
+            return;
+        }
         let outbox = &mut self.streams[stream].outbox;
         let before = outbox.sizes();
         outbox.push_answer(revision, content);
@@ -153,6 +174,9 @@ impl Hub {
     ) -> bool {
         let watcher = &mut self.watchers[watcher];
         let (slot, stream) = (watcher.stream, &mut self.streams[watcher.stream]);
+        if stream.generation == CLOSED {
+            return true;
+        }
         if stream.outbox.bytes() >= bytes_max {
             return false;
         }

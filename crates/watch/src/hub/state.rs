@@ -48,6 +48,8 @@ pub struct Hub {
     /// Streams with events in their outbox, in the order in which they were read last, or got the first one.
     pub(super) stalls: BTreeMap<u64, u32>,
     pub(super) stalls_next: u64,
+    /// Closed streams whose watchers are being removed.
+    pub(super) closed: Vec<u32>,
     /// Streams with a progress request that is not answered yet.
     pub(super) asked: Vec<StreamId>,
     /// When each stream's next periodic notification is due.
@@ -55,6 +57,9 @@ pub struct Hub {
     pub(super) events: u64,
     pub(super) evictions: u64,
 }
+
+/// Generation of a closed stream. Open ones have others.
+pub(super) const CLOSED: u32 = 0;
 
 /// One stream.
 pub(super) struct Stream {
@@ -71,6 +76,8 @@ pub(super) struct Stream {
     pub unsynced: usize,
     /// Watchers with periodic notifications.
     pub notified: usize,
+    /// The watch id from which on the periodic notifications that are due go on; `None` if none are.
+    pub notify_from: Option<i64>,
     /// A progress request is answered when the hub has reached this revision.
     pub asked_at: Option<i64>,
     /// Time between two periodic notifications, and when the next one is due.
@@ -142,6 +149,7 @@ impl Hub {
             cursor: 0,
             step: 0,
             ready: Vec::new(),
+            closed: Vec::new(),
             stalls: BTreeMap::new(),
             stalls_next: 0,
             asked: Vec::new(),

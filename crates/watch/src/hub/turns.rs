@@ -10,6 +10,7 @@ impl Hub {
     ///
     /// Errors: the store is damaged or its disk fails. The member must stop.
     pub fn turn(&mut self) -> Result<Turn> {
+        self.remove_closed();
         self.deliver_new()?;
         self.evict(0);
         self.catch_up()?;
@@ -20,6 +21,9 @@ impl Hub {
 
     /// Whether a turn has something to do now. Reading an outbox may change it.
     pub fn has_work(&self) -> bool {
-        self.position < self.store.revision() || self.lagging.len() > 0 || !self.asked.is_empty()
+        self.position < self.store.revision()
+            || self.lagging.len() > 0
+            || !self.asked.is_empty()
+            || !self.closed.is_empty()
     }
 }

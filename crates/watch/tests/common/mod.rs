@@ -160,6 +160,7 @@ pub fn tiny_limits() -> Limits {
         matches_max: 5,
         copied_bytes_max: 100,
         previous_bytes_max: 150,
+        turn_watchers: 2,
         ..Limits::default()
     }
 }

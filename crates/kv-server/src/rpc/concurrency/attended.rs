@@ -4,12 +4,21 @@
 //! A task of its own finishes what the call has begun: a key that was put is deleted. When the member stops,
 //! the task ends as well: a wait may have no end.
 
+use std::time::Duration;
+
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
+use tokio::time::Instant;
 use tonic::Status;
 
 use crate::errors;
 use crate::process::shutdown::Stop;
+
+/// How long a task tries to finish. The leases that the services grant themselves have ended by then.
+const FINISH_WITHIN: Duration = Duration::from_secs(60);
+/// Between two attempts: doubled after each, up to the last.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Known to the task: whether the client waits, and the member goes on.
 pub struct Attendance {
@@ -28,7 +37,22 @@ impl Attendance {
         }
     }
 
-    /// CANCELLED when the client has gone: it will not read the response. To be asked once, after the work.
+    /// Tries until `attempt` succeeds, for [`FINISH_WITHIN`]: the member may be busy, or without a leader. Tries
+    /// once if the client waits for its response. Gives up when the member stops.
+    pub async fn finish<T, F>(&mut self, attempt: impl Fn() -> F)
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        let (ends, mut pause) = (Instant::now() + FINISH_WITHIN, PAUSE_MIN);
+        while attempt().await.is_err() && self.check().is_err() && Instant::now() < ends {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (2 * pause).min(PAUSE_MAX),
+                () = self.stop.stopped() => return,
+            }
+        }
+    }
+
+    /// CANCELLED when the client has gone: it will not read the response. To be asked after the work.
     pub fn check(&mut self) -> Result<(), Status> {
         match self.client_gone.try_recv() {
             Err(TryRecvError::Empty) => Ok(()),
@@ -87,6 +111,36 @@ mod tests {
             let checked = Attendance { client_gone, stop: stop.clone() }.check();
             assert_eq!(checked.err().map(|status| status.code()), code);
             drop(present);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_call_has_begun_is_finished_though_the_member_is_busy() {
+        let busy = || errors::refused(api::Error::TooManyRequests);
+        // Attempts that fail, attempts that are made, seconds that it takes, whether the member stops, and whether
+        // the client waits.
+        for (failures, attempts, seconds, stops, waits) in [
+            (0, 1, 0, false, false),
+            (4, 5, 0, false, false),
+            (8, 9, 7, false, false),
+            (u32::MAX, 36, 61, false, false),
+            (9, 1, 0, true, false),
+            (9, 1, 0, false, true),
+        ] {
+            let (stopper, stop) = shutdown::stop();
+            let (present, client_gone) = oneshot::channel();
+            let _present = waits.then_some(present);
+            let (made, began) = (std::cell::Cell::new(0), Instant::now());
+            if stops {
+                stopper.stop();
+            }
+            Attendance { client_gone, stop }
+                .finish(|| {
+                    made.set(made.get() + 1);
+                    std::future::ready(if made.get() > failures { Ok(()) } else { Err(busy()) })
+                })
+                .await;
+            assert_eq!((made.get(), began.elapsed().as_secs()), (attempts, seconds), "{failures} failures");
         }
     }
 

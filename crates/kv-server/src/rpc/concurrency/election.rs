@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use api::etcdserverpb::request_op::Request as Op;
-use api::etcdserverpb::{DeleteRangeRequest, TxnRequest, TxnResponse};
+use api::etcdserverpb::{TxnRequest, TxnResponse};
 use api::v3electionpb::election_server::Election as ElectionMethods;
 use api::v3electionpb::{
     CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, ProclaimRequest,
@@ -75,8 +75,7 @@ async fn campaign(
         leads => leads,
     };
     if let Err(status) = known {
-        // If this fails too, the key is deleted when its lease ends.
-        let _ = resign(&inner, &key, created).await;
+        attendance.finish(|| inner.delete_created(&key, created)).await;
         return Err(status);
     }
     Ok(CampaignResponse { header: response.header, leader: Some(leader) })
@@ -96,17 +95,6 @@ async fn proclaim(
     };
     let response = inner.txn(request).await?;
     if response.succeeded { Ok(response) } else { Err(errors::not_elected()) }
-}
-
-/// Deletes the key while it is the one that was created at this revision.
-async fn resign(inner: &Inner, key: &Bytes, created: i64) -> Result<TxnResponse, Status> {
-    let delete = DeleteRangeRequest { key: key.clone(), ..DeleteRangeRequest::default() };
-    let request = TxnRequest {
-        compare: vec![keys::created_at(key, created)],
-        success: vec![keys::op(Op::RequestDeleteRange(delete))],
-        failure: Vec::new(),
-    };
-    inner.txn(request).await
 }
 
 #[tonic::async_trait]
@@ -148,7 +136,7 @@ impl ElectionMethods for Election {
     async fn resign(&self, request: Request<ResignRequest>) -> Result<Reply<ResignResponse>, Status> {
         let (inner, request) = self.admit(request)?;
         let leader = request.leader.ok_or_else(errors::leader_missing)?;
-        let response = resign(&inner, &leader.key, leader.rev).await?;
+        let response = inner.delete_created(&leader.key, leader.rev).await?;
         Ok(Reply::new(ResignResponse { header: response.header }))
     }
 }

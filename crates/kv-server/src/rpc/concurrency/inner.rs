@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::response_op::Response as Done;
 use api::etcdserverpb::{
     DeleteRangeRequest, LeaseGrantRequest, RangeRequest, RangeResponse, ResponseHeader, TxnRequest,
@@ -11,6 +12,7 @@ use api::mvccpb::KeyValue;
 use bytes::Bytes;
 use tonic::Status;
 
+use super::keys;
 use crate::admission::ClientId;
 use crate::errors;
 use crate::member::Member;
@@ -47,6 +49,17 @@ impl Inner {
         let request = DeleteRangeRequest { key, ..DeleteRangeRequest::default() };
         let answered = kv::delete_range(&self.member, self.client, request).await;
         answered.map(|answered| answered.response.header).map_err(errors::passed_on)
+    }
+
+    /// Deletes a key while it is the one that was created at this revision.
+    pub async fn delete_created(&self, key: &Bytes, created: i64) -> Result<TxnResponse, Status> {
+        let delete = DeleteRangeRequest { key: key.clone(), ..DeleteRangeRequest::default() };
+        let request = TxnRequest {
+            compare: vec![keys::created_at(key, created)],
+            success: vec![keys::op(Op::RequestDeleteRange(delete))],
+            failure: Vec::new(),
+        };
+        self.txn(request).await
     }
 
     /// The lease that was named, or a new one where none was.

@@ -68,8 +68,7 @@ async fn lock(
         locked => locked,
     };
     if locked.is_err() {
-        // If this fails too, the key is deleted when its lease ends.
-        let _ = inner.delete(key).await;
+        attendance.finish(|| inner.delete_created(&key, created)).await;
     }
     locked
 }
