@@ -29,7 +29,7 @@ use crate::data_dir::Identity;
 use crate::data_dir::TimedFs;
 use crate::data_dir::bootstrap::{self, BootstrapError, Established};
 use crate::data_dir::{OpenStoreError, OpenedStore, open_store};
-use crate::http::{self, Gateway, Http};
+use crate::http::{self, Allowed, Gateway, Http};
 use crate::member::StoreThread;
 use crate::member::{Anchored, LeaderLeases, LeaseService, run_lease_clock};
 use crate::member::{Apply, Checkpoints, Facts, Gauges, RaftObserver};
@@ -294,6 +294,8 @@ impl Running {
         ));
         let gateway =
             self.settings.enable_grpc_gateway.then(|| Gateway::new(member.limits.message_bytes_max()));
+        let http = Http { member: Arc::clone(member), exposition, gateway };
+        let router = http::router(http, &Allowed::parse(&self.settings.cors));
         let services = Services {
             hot: CountedHot::new(Hot::new(Arc::clone(member)), Arc::clone(&self.metrics)),
             streams: CountedStreams::new(
@@ -304,7 +306,8 @@ impl Running {
                 Grpc::new(Arc::clone(member), self.leases.clone(), stop.clone()),
                 Arc::clone(&self.metrics),
             ),
-            http: http::router(Http { member: Arc::clone(member), exposition, gateway }),
+            http: http::for_hosts(router.clone(), &Allowed::parse(&self.settings.host_whitelist)),
+            https: router,
             limits: front_limits(&self.settings),
         };
         client_port::serve(ports, &services, permits, stop);

@@ -40,6 +40,7 @@ struct Member {
     _data: tempfile::TempDir,
     port: u16,
     headers: Vec<String>,
+    host: String,
 }
 
 impl Member {
@@ -61,7 +62,13 @@ impl Member {
         command.arg(format!("--initial-cluster=default={peer}")).args(extra);
         let process = Process::start(&mut command);
         process.wait_for(READY);
-        Member { _process: process, _data: data, port: ports[0], headers: Vec::new() }
+        Member {
+            _process: process,
+            _data: data,
+            port: ports[0],
+            headers: Vec::new(),
+            host: "localhost".to_owned(),
+        }
     }
 
     fn run(&mut self, line: &str) -> String {
@@ -91,7 +98,8 @@ impl Member {
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         let headers: String = self.headers.drain(..).map(|header| format!("{header}\r\n")).collect();
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+            self.host,
             body.len()
         );
         stream.write_all(request.as_bytes()).expect("a member that serves");
@@ -236,4 +244,21 @@ fn a_watch_delivers_events_as_they_happen_and_ends_with_its_client() {
 fn the_gateway_can_be_turned_off() {
     let mut member = Member::started(&["--enable-grpc-gateway=false"]);
     assert_eq!(member.run("POST /v3/kv/range {}"), "404 404 page not found");
+}
+
+#[test]
+fn origins_and_hosts_are_let_in_by_the_flags() {
+    let mut member =
+        Member::started(&["--cors=https://a.example:443", "--host-whitelist=localhost,example.org"]);
+    let cors = "access-control-allow-origin: https://a.example:443";
+    for (host, origin, code, is_allowed) in [
+        ("example.org:2379", "https://a.example:443", "200", true),
+        ("localhost", "https://b.example:443", "200", false),
+        ("127.0.0.1", "https://a.example:443", "421", false),
+    ] {
+        member.headers.push(format!("Origin: {origin}"));
+        member.host = host.to_owned();
+        let answer = shown(&member.answer("GET", "/health", ""), true);
+        assert_eq!((&answer[..3], answer.contains(cors)), (code, is_allowed), "{host} {origin}: {answer}");
+    }
 }

@@ -63,6 +63,10 @@ pub struct Settings {
     /// Time between two progress notifications of a watch stream, as given.
     pub watch_progress_interval: Option<Duration>,
     pub tls: TlsSettings,
+    /// Origins of scripts that may use plain HTTP, as given: a list, or `*`.
+    pub cors: String,
+    /// Hosts that requests of plain HTTP may name, as given: a list, or `*`.
+    pub host_whitelist: String,
     /// Whether the JSON gateway is served.
     pub enable_grpc_gateway: bool,
 }
@@ -179,6 +183,8 @@ impl Settings {
             connections: connections(flags),
             watch_progress_interval: flags.watch_progress_notify_interval.filter(|given| !given.is_zero()),
             tls,
+            cors: flags.cors.clone().unwrap_or_else(|| "*".to_owned()),
+            host_whitelist: flags.host_whitelist.clone().unwrap_or_else(|| "*".to_owned()),
             enable_grpc_gateway: flags.enable_grpc_gateway.unwrap_or(true),
             advertise_peer_urls,
             name_given: flags.name.clone(),

@@ -9,8 +9,11 @@ mod health; // /health
 
 mod gateway; // /v3/: every method with JSON
 
+mod access; // origins and hosts
+
 mod router; // paths and their handlers
 
+pub(crate) use access::Allowed;
 pub(crate) use gateway::Gateway;
 pub(crate) use handler::Http;
-pub(crate) use router::router;
+pub(crate) use router::{for_hosts, router};

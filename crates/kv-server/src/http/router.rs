@@ -1,15 +1,14 @@
 //! Paths and their handlers.
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::any;
 use http::header::ALLOW;
-use http::header::{ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN};
 use http::{HeaderValue, Method, StatusCode};
 
+use super::access::{Allowed, across_origins, known_host};
 use super::checks::Checks;
 use super::gateway::Gateway;
 use super::handler::{Http, not_found, refuse, response};
@@ -17,7 +16,7 @@ use super::health;
 use crate::process::version;
 
 /// Everything on the client port that is not gRPC.
-pub fn router(http: Http) -> Router {
+pub fn router(http: Http, origins: &Allowed) -> Router {
     let get_only = Router::new()
         .route("/health", any(health::answer))
         .route("/livez", any(livez))
@@ -30,8 +29,16 @@ pub fn router(http: Http) -> Router {
         .merge(get_only)
         .route("/metrics", any(metrics))
         .fallback(fallback)
-        .layer(middleware::from_fn(across_origins))
+        .layer(middleware::from_fn_with_state(origins.clone(), across_origins))
         .with_state(http)
+}
+
+/// The same, for requests to `hosts` only.
+pub fn for_hosts(router: Router, hosts: &Allowed) -> Router {
+    match hosts {
+        Allowed::Any => router,
+        Allowed::Only(_) => router.layer(middleware::from_fn_with_state(hosts.clone(), known_host)),
+    }
 }
 
 /// Everything without a route of its own.
@@ -80,19 +87,4 @@ async fn only_get(request: Request, next: Next) -> Response {
     let mut refusal = refuse(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
     refusal
-}
-
-/// Lets scripts of any origin in, and answers the question whether they may come.
-async fn across_origins(request: Request, next: Next) -> Response {
-    let mut response = match *request.method() {
-        Method::OPTIONS => Response::new(Body::empty()),
-        _ => next.run(request).await,
-    };
-    let headers = response.headers_mut();
-    let methods = HeaderValue::from_static("POST, GET, OPTIONS, PUT, DELETE");
-    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
-    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-    let allowed = HeaderValue::from_static("accept, content-type, authorization");
-    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
-    response
 }

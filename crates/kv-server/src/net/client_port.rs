@@ -50,6 +50,8 @@ pub struct Services<H, T, G> {
     pub streams: T,
     pub grpc: G,
     pub http: axum::Router,
+    /// Inside TLS.
+    pub https: axum::Router,
     pub limits: http2::Limits,
 }
 
@@ -103,9 +105,9 @@ async fn accepted<H, T, G>(
     T: StreamMethods + Sync,
     G: GrpcService + Sync,
 {
-    let Services { hot, streams, grpc, http, limits } = services;
-    let (stream, beside) = match tls {
-        None => (Stream::Plain(stream), None),
+    let Services { hot, streams, grpc, http, https, limits } = services;
+    let (stream, http, beside) = match tls {
+        None => (Stream::Plain(stream), http, None),
         Some(acceptor) => {
             let accepted = tokio::select! {
                 accepted = acceptor.accept(stream) => accepted,
@@ -114,11 +116,11 @@ async fn accepted<H, T, G>(
             let Some(stream) = accepted else { return };
             let methods = Methods { hot: hot.clone(), streams: streams.clone(), services: grpc.clone() };
             let inner = Inner::new(methods, limits, Arc::clone(&shared.totals), shared.stop.clone());
-            (stream, Some((http.clone(), inner)))
+            (stream, https.clone(), Some((https.clone(), inner)))
         }
     };
     let grpc = ByContentType { grpc, http: beside };
-    connection(stream, Services { hot, streams, grpc, http, limits }, shared).await;
+    connection(stream, Services { hot, streams, grpc, http, https, limits }, shared).await;
 }
 
 async fn connection<H, T, G>(stream: Stream, services: Services<H, T, G>, shared: Shared)
@@ -141,7 +143,7 @@ where
         }
         Ok(Ok(false)) => {
             let Ok(_permit) = http1_permits.try_acquire() else { return };
-            let Services { hot, streams, grpc, http, limits } = services;
+            let Services { hot, streams, grpc, http, limits, .. } = services;
             let methods = Methods { hot, streams, services: grpc };
             let inner = Inner::new(methods, limits, totals, stop.clone());
             http1(socket, http, inner, stop).await;

@@ -32,7 +32,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::config::url::Urls;
 use accepted::{Accepted, Kind};
-use values::{duration, signed, switch, unsigned, unsigned_32};
+use values::{duration, origins, signed, switch, unsigned, unsigned_32};
 
 /// What was said on the command line and in the environment; `None` where nothing was.
 #[derive(Clone, Debug, Parser)]
@@ -105,6 +105,12 @@ pub struct Flags {
     /// Time between two progress notifications of a watch stream; 0 means 10 minutes [default: 0s].
     #[arg(long, value_parser = duration)]
     pub watch_progress_notify_interval: Option<Duration>,
+    /// Origins of scripts that may use plain HTTP, or * [default: *].
+    #[arg(long, value_parser = origins)]
+    pub cors: Option<String>,
+    /// Hosts that requests of plain HTTP may name, or * [default: *].
+    #[arg(long)]
+    pub host_whitelist: Option<String>,
     /// Serve the JSON gateway under /v3/ [default: true].
     #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub enable_grpc_gateway: Option<bool>,

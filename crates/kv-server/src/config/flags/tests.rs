@@ -68,7 +68,13 @@ fn a_bad_line_is_refused_in_gos_words() {
             "enabling feature gate LeaseCheckpointPersist requires enabling feature gate LeaseCheckpoint",
             1,
         ),
-        ("--cors x", "flag --cors is not built yet in kv-server", 2),
+        ("--discovery-srv x", "flag --discovery-srv is not built yet in kv-server", 2),
+        (
+            "--cors=https://a.example",
+            "invalid value \"https://a.example\" for flag -cors: \
+             URL address does not have the form \"host:port\": https://a.example",
+            2,
+        ),
         ("--name", "flag needs an argument: -name", 2),
         ("---name", "bad flag syntax: ---name", 2),
         ("-=x", "bad flag syntax: -=x", 2),
@@ -126,7 +132,7 @@ fn a_bad_environment_is_refused() {
             "invalid value \"x\" for ETCD_HEARTBEAT_INTERVAL: parse error",
             1,
         ),
-        ("", ("ETCD_CORS", "x"), "flag --cors is not built yet in kv-server", 2),
+        ("", ("ETCD_DISCOVERY_SRV", "x"), "flag --discovery-srv is not built yet in kv-server", 2),
         ("", ("ETCD_PRE_VOTE", "x"), "invalid value \"x\" for ETCD_PRE_VOTE: parse error", 1),
     ];
     for (line, variable, wanted, code) in cases {

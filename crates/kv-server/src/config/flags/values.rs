@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::config::url::{Url, UrlError};
+
 pub fn unsigned(text: &str) -> Result<u64, &'static str> {
     text.parse().map_err(|error| number_reason(&error))
 }
@@ -42,6 +44,14 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
         rest = &rest[end..];
     }
     if text.is_empty() { Err(WRONG) } else { Duration::try_from_secs_f64(seconds).map_err(|_| WRONG) }
+}
+
+/// A list of origins, each a URL without a path, or `*`.
+pub fn origins(text: &str) -> Result<String, UrlError> {
+    for origin in text.split(',').filter(|origin| *origin != "*") {
+        Url::parse(origin)?;
+    }
+    Ok(text.to_owned())
 }
 
 /// The words that Go takes for a switch.

@@ -1,0 +1,138 @@
+//! Who may use plain HTTP: scripts by their origin (`--cors`), requests by their Host header
+//! (`--host-whitelist`).
+//!
+//! A page that a browser shows can send requests to any address. The Host header of such a request names the
+//! page's server, so a list of hosts stops a page whose name was made to point here (CVE-2018-5702). Inside
+//! TLS the certificate has been compared with the name, so hosts are not checked there. gRPC is not reached
+//! by either: browsers cannot send it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, HOST, ORIGIN,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+
+use super::handler::refuse;
+
+/// Values that are let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Allowed {
+    Any,
+    Only(Arc<BTreeSet<String>>),
+}
+
+impl Allowed {
+    /// Of a comma-separated list. `*` in it, or no value at all, allows any.
+    pub fn parse(list: &str) -> Allowed {
+        let values: BTreeSet<String> =
+            list.split(',').map(|value| value.trim().to_owned()).filter(|value| !value.is_empty()).collect();
+        if values.is_empty() || values.contains("*") { Allowed::Any } else { Allowed::Only(Arc::new(values)) }
+    }
+
+    fn has(&self, value: &str) -> bool {
+        match self {
+            Allowed::Any => true,
+            Allowed::Only(values) => values.contains(value),
+        }
+    }
+}
+
+/// Answers whether a script may come, and says so with every answer to one that may.
+pub(super) async fn across_origins(State(origins): State<Allowed>, request: Request, next: Next) -> Response {
+    let origin = match &origins {
+        Allowed::Any => Some(HeaderValue::from_static("*")),
+        Allowed::Only(_) => {
+            let origin = request.headers().get(ORIGIN);
+            origin.filter(|origin| origin.to_str().is_ok_and(|origin| origins.has(origin))).cloned()
+        }
+    };
+    let mut response = match *request.method() {
+        Method::OPTIONS => Response::new(Body::empty()),
+        _ => next.run(request).await,
+    };
+    let Some(origin) = origin else { return response };
+    let methods = HeaderValue::from_static("POST, GET, OPTIONS, PUT, DELETE");
+    let allowed = HeaderValue::from_static("accept, content-type, authorization");
+    let headers: [(HeaderName, HeaderValue); 3] = [
+        (ACCESS_CONTROL_ALLOW_METHODS, methods),
+        (ACCESS_CONTROL_ALLOW_ORIGIN, origin),
+        (ACCESS_CONTROL_ALLOW_HEADERS, allowed),
+    ];
+    response.headers_mut().extend(headers);
+    response
+}
+
+/// Refuses a request to a host that is not listed.
+pub(super) async fn known_host(State(hosts): State<Allowed>, request: Request, next: Next) -> Response {
+    let host = host(request.headers());
+    if hosts.has(host) {
+        return next.run(request).await;
+    }
+    refuse(
+        StatusCode::MISDIRECTED_REQUEST,
+        &format!(
+            "\nThe Host header of this request names a server that is not expected here.\n\n\
+             Either enable TLS, inside which any host is accepted, or add the name to the list, for example:\n\
+             \x20 --host-whitelist \"{}\"\n\n\
+             The list stops pages of other servers that reach this one by DNS rebinding (CVE-2018-5702).\n",
+            host.escape_default()
+        ),
+    )
+}
+
+/// The Host header without its port.
+fn host(headers: &HeaderMap) -> &str {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => {
+            match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+                Some(address) => address,
+                None if name.contains(':') => host, // An address without brackets, and no port.
+                None => name,
+            }
+        }
+        _ => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_allows_its_values_and_a_star_allows_any() {
+        for (list, value, wanted) in [
+            ("*", "a", true),
+            ("", "a", true),
+            ("a,b", "b", true),
+            ("a, b", "b", true),
+            ("a,b", "c", false),
+            ("a,*", "c", true),
+            ("a", "", false),
+        ] {
+            assert_eq!(Allowed::parse(list).has(value), wanted, "{list:?}, {value:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_read_without_its_port() {
+        for (header, wanted) in [
+            ("example.org", "example.org"),
+            ("example.org:2379", "example.org"),
+            ("[::1]:2379", "::1"),
+            ("::1", "::1"),
+            ("127.0.0.1:2379", "127.0.0.1"),
+            ("", ""),
+        ] {
+            let headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static(header))]);
+            assert_eq!(host(&headers), wanted, "{header}");
+        }
+        assert_eq!(host(&HeaderMap::new()), "");
+    }
+}
