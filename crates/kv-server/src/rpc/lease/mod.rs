@@ -169,7 +169,7 @@ impl LeaseMethods for Lease {
         self.revoke(request.into_inner()).await.map(Reply::new)
     }
 
-    /// Not reached: the task of the connection serves it, see [`keep_alive`].
+    /// Not reached: the task of the connection serves it, see [`keep_alive()`].
     async fn lease_keep_alive(
         &self,
         _request: Request<Streaming<LeaseKeepAliveRequest>>,

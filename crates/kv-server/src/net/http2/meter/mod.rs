@@ -48,7 +48,7 @@ const TOKENS_AT_START: i64 = 8_000;
 const TOKENS_MAX: i64 = 80_000;
 /// 100 resets, half a millisecond. Then the tasks of other connections have their turn.
 const TURN_TOKENS_MAX: u32 = 400;
-/// DATA frames below [`SMALL_DATA_BYTES`] that are read in one turn, and those of one read. Then the streams
+/// Small DATA frames that are read in one turn, and those of one read. Then the streams
 /// take them from h2, and the tasks of other connections have their turn.
 const TURN_SMALL_MAX: u32 = 64;
 /// A read after one with many small DATA frames: 64 to 128 renewals of a lease. h2 would read 8 KiB.
