@@ -13,14 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::command::PublishMember;
-use api::etcdserverpb::Member as MemberEntry;
-use api::peer::PeerMember;
 use mvcc::Store;
-use raft_node::{Config, EmptyLog, Fatal, Handle, LogSpan, Position, Started, StoreState, Threads};
+use raft_node::{Config, EmptyLog, Fatal, Handle, Membership, Position};
+use raft_node::{Started, StoreState, Threads};
 use state_machine::command::Kind;
-use state_machine::{Genesis, Outcome, StateMachine};
+use state_machine::{Outcome, StateMachine};
 use tokio::runtime::Runtime;
-use wal::LogIndex;
 
 use crate::admission::Admission;
 use crate::config::{Scheme, Settings};
@@ -28,11 +26,12 @@ use crate::data_dir::Directory;
 use crate::data_dir::Identity;
 use crate::data_dir::TimedFs;
 use crate::data_dir::bootstrap::{self, BootstrapError, Established};
-use crate::data_dir::{OpenStoreError, OpenedStore, open_store};
+use crate::data_dir::{OpenStoreError, OpenedStore};
 use crate::http::{self, Allowed, Gateway, Http};
+use crate::known_members::{genesis, known_members, on_members, open_fitting_store, roster};
 use crate::member::StoreThread;
 use crate::member::{Anchored, LeaderLeases, LeaseService, run_lease_clock};
-use crate::member::{Apply, Checkpoints, Facts, Gauges, RaftObserver};
+use crate::member::{Apply, Checkpoints, Gauges, RaftObserver};
 use crate::member::{Ids, LeaderLoss, Member, WatchThread};
 use crate::member::{Incoming, StagingDirectory};
 use crate::metrics::{Exposition, Metrics};
@@ -105,7 +104,8 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
         |identity: &Identity| runtimes.peers().block_on(peer::bootstrapped_elsewhere(&dialer, identity));
     let metrics = Arc::new(Metrics::default());
     let fs = TimedFs::new(Arc::clone(&metrics));
-    let established = bootstrap::establish(&settings, &directory, fs, ask)?;
+    let running = |urls: &[String]| runtimes.peers().block_on(peer::running_cluster(&dialer, urls));
+    let established = bootstrap::establish(&settings, &directory, fs, ask, running)?;
     let peering = Peering { ports: peer_ports, connections_max: descriptors.peers, dialer };
     let running = Running::start(&runtimes, settings, &directory, established, metrics, peering)?;
     let (_stops_with_this_function, stop) = shutdown::stop();
@@ -181,23 +181,21 @@ impl Running {
         let watch_thread = WatchThread::start(store.clone(), watch_limits(&settings), on_fatal)
             .map_err(NodeError::WatchThread)?;
         let checkpoints = store_thread.checkpoints();
-        let Peering { ports, connections_max, dialer } = peering;
-        let ports = (ports, connections_max);
-        let context = Context { identity: Arc::clone(&identity), metrics: Arc::clone(&metrics), dialer };
+        let (ports, dialer) = ((peering.ports, peering.connections_max), peering.dialer);
+        let roster = Arc::new(roster(runtimes, &dialer, &identity, (&store, state))?);
+        let (known, figures) = (Arc::clone(&roster), Arc::clone(&metrics));
+        let context = Context { identity: Arc::clone(&identity), roster: known, metrics: figures, dialer };
         let peers = Arc::new(Peers::new(context, checkpoints.clone()));
         let place = Box::new(StagingDirectory(directory.store_dir()));
         let incoming = Incoming::new(place, Arc::clone(&metrics), Arc::new(on_fatal));
         let anchored = Arc::new(Anchored::new(machine.lease_clock()));
         let lease_table = machine.leases().clone();
-        let apply = Apply::new(
-            machine,
-            checkpoints.clone(),
-            incoming.clone(),
-            Arc::clone(&metrics),
-            Arc::clone(&anchored),
-        );
-        let observer = observer(&checkpoints, &incoming, &metrics, identity.member_id);
-        let config = config(&settings, &identity, state);
+        let figures = Arc::clone(&metrics);
+        let apply =
+            Apply::new(machine, checkpoints.clone(), incoming.clone(), figures, Arc::clone(&anchored));
+        let observer =
+            observer(&checkpoints, &incoming, &metrics, identity.member_id, on_members(&peers, &store));
+        let config = config(&settings, roster.membership(), identity.member_id, state);
         let (raft, threads) = start_raft(runtimes, config, established, apply, &peers, observer)?;
         let to_notify = raft.clone();
         checkpoints.on_checkpoint(move |applied| {
@@ -225,6 +223,9 @@ impl Running {
             admission: Admission::new(settings.request_timeout()),
             watching: watch_thread.watching(),
             leader_loss,
+            reconfiguration: settings.reconfiguration,
+            roster,
+            reach: peers,
         });
         Ok(Running {
             settings,
@@ -243,16 +244,33 @@ impl Running {
     async fn live(self, client_ports: Vec<Port>, connections_max: u32) -> Result<(), NodeError> {
         let (stopper, stop) = shutdown::stop();
         let permits = Permits::new(connections_max);
-        let mut signalled = std::pin::pin!(shutdown::signalled());
-        let signal = tokio::select! {
-            signal = &mut signalled => signal,
-            () = self.publish() => {
-                self.serve_clients(client_ports, &permits, &stop);
-                signalled.await
-            }
-        };
-        tracing::info!(signal = signal.map_err(NodeError::Signals)?, "received signal; shutting down");
+        {
+            let mut ended = std::pin::pin!(self.ended());
+            let ended = tokio::select! {
+                ended = &mut ended => ended,
+                () = self.publish() => {
+                    self.serve_clients(client_ports, &permits, &stop);
+                    ended.await
+                }
+            };
+            ended.map_err(NodeError::Signals)?;
+        }
         self.stop(&stopper, &permits).await
+    }
+
+    /// Returns when a signal asks for an end, or when this member was removed from the cluster.
+    async fn ended(&self) -> std::io::Result<()> {
+        tokio::select! {
+            signal = shutdown::signalled() => {
+                tracing::info!(signal = signal?, "received signal; shutting down");
+            }
+            () = self.member.roster.removed() => {
+                let error = "the member has been permanently removed from the cluster";
+                tracing::warn!(error, "server error");
+                tracing::warn!("data-dir used by this member must be removed");
+            }
+        }
+        Ok(())
     }
 
     /// Returns when this member's name and client URLs have gone through the log: it can commit, and it has
@@ -287,10 +305,9 @@ impl Running {
             tracing::info!(traffic = "grpc+http", address = url.authority(), message);
         }
         let member = &self.member;
-        let facts = Facts { peers: self.identity.members.len() - 1 };
         let exposition = Arc::new(Exposition::new(
             &self.metrics,
-            Box::new(Gauges::new(Arc::clone(member), self.leases.table().clone(), facts)),
+            Box::new(Gauges::new(Arc::clone(member), self.leases.table().clone())),
         ));
         let gateway =
             self.settings.enable_grpc_gateway.then(|| Gateway::new(member.limits.message_bytes_max()));
@@ -315,7 +332,7 @@ impl Running {
 
     /// Hands leadership over, lets calls end, makes everything durable.
     async fn stop(self, clients: &Stopper, permits: &Permits) -> Result<(), NodeError> {
-        if self.identity.members.len() > 1 {
+        if !self.member.roster.others().is_empty() {
             self.hand_over().await;
         }
         clients.stop();
@@ -351,28 +368,6 @@ impl Running {
     }
 }
 
-/// The store that belongs to the log just opened.
-fn open_fitting_store(
-    directory: &Directory,
-    established: &Established,
-) -> Result<OpenedStore, OpenStoreError> {
-    let Established { identity, recovery, .. } = established;
-    let reader = established.log.reader();
-    let term = |index| reader.term(LogIndex(index)).map(|term| term.0);
-    let log = LogSpan { start: recovery.start.index.0, last: recovery.last.index.0, term: &term };
-    open_store::open(directory, log, identity.members.len() - 1)
-}
-
-/// Ids and peer URLs of the first members; names and client URLs each member publishes itself.
-fn genesis(identity: &Identity) -> Genesis {
-    let entry = |member: &crate::data_dir::FirstMember| MemberEntry {
-        id: member.id,
-        peer_ur_ls: member.peer_urls.clone(),
-        ..MemberEntry::default()
-    };
-    Genesis { members: identity.members.iter().map(entry).collect() }
-}
-
 fn start_raft(
     runtimes: &Runtimes,
     config: Config,
@@ -395,14 +390,14 @@ fn start_raft(
     Ok((handle, threads))
 }
 
-fn config(settings: &Settings, identity: &Identity, store: StoreState) -> Config {
+fn config(settings: &Settings, membership: Membership, id: u64, store: StoreState) -> Config {
     let heartbeat = settings.clock.heartbeat;
     let ticks = settings.clock.election.as_millis() / heartbeat.as_millis().max(1);
     let defaults = raft_node::Limits::default();
     Config {
-        id: identity.member_id,
-        voters: identity.members.iter().map(|member| member.id).collect(),
-        membership: None,
+        id,
+        voters: membership.voters.clone(),
+        membership: Some(membership),
         boot_nonce: rand::random(),
         tick: heartbeat,
         heartbeat_ticks: 1,
@@ -423,12 +418,14 @@ fn observer(
     incoming: &Incoming,
     metrics: &Arc<Metrics>,
     member_id: u64,
+    on_members: Box<dyn Fn() + Send + Sync>,
 ) -> RaftObserver {
     RaftObserver {
         checkpoints: checkpoints.clone(),
         incoming: incoming.clone(),
         metrics: Arc::clone(metrics),
         member_id,
+        on_members,
     }
 }
 
@@ -461,18 +458,6 @@ fn start_peers(
     let members = move || known_members(&store);
     let server = PeerServer::new(Arc::clone(peers), inbox, incoming, Arc::new(members)).with_leases(leases);
     peer::serve(ports, &server.with_connections_max(connections_max), stop);
-}
-
-/// What a starting member may ask of us.
-fn known_members(store: &Store) -> Vec<PeerMember> {
-    let members = state_machine::members(store).unwrap_or_default();
-    let entry = |member: MemberEntry| PeerMember {
-        id: member.id,
-        name: member.name,
-        peer_urls: member.peer_ur_ls,
-        client_urls: member.client_ur_ls,
-    };
-    members.into_iter().map(entry).collect()
 }
 
 /// Bytes of the keys of all watchers: a million of 256 bytes. Watchers beyond it are refused.

@@ -74,8 +74,6 @@ async fn what_is_not_built_says_its_name() {
     let not_built = |name: &str| format!("{name} is not built yet in kv-server");
     let answer = AuthClient::new(lone.channel.clone()).auth_enable(AuthEnableRequest {}).await;
     refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Auth/AuthEnable"));
-    let answer = ClusterClient::new(lone.channel.clone()).member_add(MemberAddRequest::default()).await;
-    refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Cluster/MemberAdd"));
 }
 
 #[tokio::test]

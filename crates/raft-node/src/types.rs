@@ -65,6 +65,15 @@ pub struct Membership {
     pub learners: Vec<u64>,
 }
 
+/// How far a member's log is known to its leader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// The last entry that the member acknowledged.
+    pub matched: u64,
+    /// The leader's own last entry.
+    pub last_index: u64,
+}
+
 /// How a command travels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Travel {

@@ -7,6 +7,6 @@ pub(crate) mod settings;
 pub(crate) mod tls; // certificates and versions // what one member runs with
 
 pub(crate) use flags::{ClusterState, Flags};
-pub(crate) use settings::{Limits, Settings, SettingsError, log_settings};
+pub(crate) use settings::{Limits, Reconfiguration, Settings, SettingsError, log_settings};
 pub(crate) use tls::{KeyPair, PortTls};
 pub(crate) use url::{Scheme, Url, UrlError, Urls};

@@ -17,6 +17,7 @@ pub const DEFAULT_NAME: &str = "default";
 const DEFAULT_CLIENT_URL: &str = "http://localhost:2379";
 const DEFAULT_PEER_URL: &str = "http://localhost:2380";
 const DEFAULT_TOKEN: &str = "etcd-cluster";
+const LEARNERS_MAX: u64 = 1;
 const HEARTBEAT_MS: u64 = 100;
 const ELECTION_MS: u64 = 1000;
 /// Longer than this, and a cluster would stand still for minutes after losing its leader.
@@ -53,6 +54,7 @@ pub struct Settings {
     pub listen_peer_urls: Urls,
     pub advertise_peer_urls: Urls,
     pub initial: Initial,
+    pub reconfiguration: Reconfiguration,
     pub clock: Clock,
     /// Applied entries that are not in a checkpoint when the next one is written, at the latest.
     pub snapshot_count: u64,
@@ -80,6 +82,14 @@ pub struct Initial {
     pub cluster_given: bool,
     pub state: ClusterState,
     pub token: String,
+}
+
+/// How changes of the members are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reconfiguration {
+    /// Whether a change that would leave the cluster unable to commit is refused.
+    pub is_strict: bool,
+    pub learners_max: u64,
 }
 
 /// The cluster's pulse.
@@ -175,6 +185,10 @@ impl Settings {
                 cluster_given: flags.initial_cluster.as_ref().is_some_and(|text| !text.is_empty()),
                 state: flags.initial_cluster_state.unwrap_or(ClusterState::New),
                 token: flags.initial_cluster_token.clone().unwrap_or_else(|| DEFAULT_TOKEN.to_owned()),
+            },
+            reconfiguration: Reconfiguration {
+                is_strict: flags.strict_reconfig_check.unwrap_or(true),
+                learners_max: flags.max_learners.unwrap_or(LEARNERS_MAX),
             },
             clock: clock(flags)?,
             snapshot_count: positive_or(flags.snapshot_count, SNAPSHOT_COUNT),

@@ -23,17 +23,24 @@ pub struct Identity {
     #[serde(with = "hex")]
     pub member_id: u64,
     pub name: String,
-    /// The cluster's first members, this one included, in order of their ids.
+    /// The cluster's members when this one was born, this one included, in order of their ids. For a member of the
+    /// cluster's first hour they are the first members.
     pub members: Vec<FirstMember>,
+    /// This member joined a running cluster: the state at the beginning of the log is not known to it. It gets a
+    /// state from the others before it applies an entry.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joined: bool,
 }
 
-/// One member of the cluster's first hour.
+/// One member, as it was when an identity was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstMember {
     #[serde(with = "hex")]
     pub id: u64,
     pub name: String,
     pub peer_urls: Vec<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_learner: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -117,6 +124,7 @@ mod tests {
             id,
             name: name.to_owned(),
             peer_urls: vec![format!("http://{name}:2380")],
+            is_learner: false,
         };
         Identity {
             format: FORMAT,
@@ -124,6 +132,7 @@ mod tests {
             member_id: 0x8e9e_05c5_2164_694d,
             name: "a".to_owned(),
             members: vec![member(0x8e9e_05c5_2164_694d, "a"), member(0xffff_ffff_ffff_ffff, "b")],
+            joined: false,
         }
     }
 
@@ -134,6 +143,10 @@ mod tests {
         assert_eq!(Identity::read(&path).unwrap(), None);
         identity().write(&path).unwrap();
         assert_eq!(Identity::read(&path).unwrap(), Some(identity()));
+        let mut joined = Identity { joined: true, ..identity() };
+        joined.members[1].is_learner = true;
+        joined.write(&path).unwrap();
+        assert_eq!(Identity::read(&path).unwrap(), Some(joined));
         assert!(!path.with_extension("tmp").exists());
     }
 

@@ -18,6 +18,11 @@ pub fn member_id<'a>(peer_urls: impl IntoIterator<Item = &'a str>, token: &str) 
     prefix(hash)
 }
 
+/// Id of a member that is added to a running cluster, at a time in seconds since 1970.
+pub fn added_member_id<'a>(peer_urls: impl IntoIterator<Item = &'a str>, now: u64) -> u64 {
+    member_id(peer_urls, &now.to_string())
+}
+
 /// Id of a cluster: its first members' ids in ascending order.
 pub fn cluster_id(member_ids: impl IntoIterator<Item = u64>) -> u64 {
     let mut ids: Vec<u64> = member_ids.into_iter().collect();

@@ -13,5 +13,6 @@ pub(crate) use directory::{Directory, DirectoryError};
 #[cfg(test)]
 pub(crate) use identity::FORMAT;
 pub(crate) use identity::{FirstMember, Identity};
+pub(crate) use ids::added_member_id;
 pub(crate) use open_store::{OpenStoreError, OpenedStore};
 pub(crate) use timed_fs::TimedFs;

@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use api::etcdserverpb::Member as MemberEntry;
 use bytes::Bytes;
 use mvcc::Applied;
 use raft_node::{Answer, Fatal, LogSync, Membership, Observer, Position};
@@ -99,7 +98,11 @@ impl raft_node::StateMachine for Apply {
     fn membership(&self) -> Option<Membership> {
         // Each of them was read when the machine was opened or installed, or written by it since.
         let members = state_machine::members(self.machine.store()).ok()?;
-        Some(membership_of(&members))
+        let ids = |is_learner| {
+            let of_kind = members.iter().filter(move |member| member.is_learner == is_learner);
+            of_kind.map(|member| member.id).collect()
+        };
+        Some(Membership { voters: ids(false), learners: ids(true) })
     }
 
     fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
@@ -140,21 +143,14 @@ fn wanted(answer: Answer) -> state_machine::Answer {
     }
 }
 
-/// Voters and learners among the members.
-pub(crate) fn membership_of(members: &[MemberEntry]) -> Membership {
-    let ids = |is_learner| {
-        let of_kind = members.iter().filter(move |member| member.is_learner == is_learner);
-        of_kind.map(|member| member.id).collect()
-    };
-    Membership { voters: ids(false), learners: ids(true) }
-}
-
 /// Raft's figures, counted.
 pub struct RaftObserver {
     pub checkpoints: Checkpoints,
     pub incoming: Incoming,
     pub metrics: Arc<Metrics>,
     pub member_id: u64,
+    /// Called when the machine's list of members may be another one.
+    pub on_members: Box<dyn Fn() + Send + Sync>,
 }
 
 /// An entry that takes longer than this is worth a look; etcd's figure.
@@ -174,6 +170,10 @@ impl Observer for RaftObserver {
             }
             None => tracing::warn!(local_member_id = member, "raft: lost leader"),
         }
+    }
+
+    fn membership_applied(&self, _membership: &Membership) {
+        (self.on_members)();
     }
 
     fn log_synced(&self, sync: LogSync) {

@@ -13,27 +13,19 @@ use state_machine::LeaseTable;
 use super::handle::Member;
 use crate::process::version;
 
-/// What never changes while the process runs.
-#[derive(Clone, Copy, Debug)]
-pub struct Facts {
-    /// Members of the cluster other than this one.
-    pub peers: usize,
-}
-
 /// One figure: name, help, value.
 type Reading = (&'static str, &'static str, i64);
 
 /// Gauges of a member, read when they are asked for.
 #[derive(Debug)]
 pub struct Gauges {
-    facts: Facts,
     leases: LeaseTable,
     member: Shared,
 }
 
 impl Gauges {
-    pub fn new(member: Arc<Member>, leases: LeaseTable, facts: Facts) -> Gauges {
-        Gauges { facts, leases, member: Shared(member) }
+    pub fn new(member: Arc<Member>, leases: LeaseTable) -> Gauges {
+        Gauges { leases, member: Shared(member) }
     }
 }
 
@@ -85,7 +77,11 @@ impl Gauges {
         vec![
             ("etcd_server_has_leader", "1 if a leader is known", i64::from(status.leader.is_some())),
             ("etcd_server_is_leader", "1 if this member leads", i64::from(leads)),
-            ("etcd_server_is_learner", "1 if this member has no vote", 0),
+            (
+                "etcd_server_is_learner",
+                "1 if this member has no vote",
+                i64::from(self.member.0.roster.is_learner()),
+            ),
             ("etcd_server_proposals_committed_total", "Last committed index", signed(status.commit)),
             ("etcd_server_proposals_applied_total", "Last applied index", signed(status.applied)),
             (
@@ -93,7 +89,7 @@ impl Gauges {
                 "Proposals without an answer yet",
                 signed(status.proposals_pending as u64),
             ),
-            ("etcd_network_known_peers", "Other members", signed(self.facts.peers as u64)),
+            ("etcd_network_known_peers", "Other members", signed(self.member.0.roster.others().len() as u64)),
         ]
     }
 

@@ -12,16 +12,17 @@ use api::etcdserverpb::{
 };
 use mvcc::Store;
 use raft_node::{Handle, ReadError, Status};
-use state_machine::command::{self, Kind};
+use state_machine::command::{self, Change, Kind, MemberChange};
 use state_machine::{Outcome, Response};
 
 use bytes::Bytes;
 
 use super::checkpointer::Checkpoints;
 use super::leader_loss::LeaderLoss;
+use super::roster::{Reach, Roster};
 use super::watching::Watching;
 use crate::admission::Admission;
-use crate::config::Limits;
+use crate::config::{Limits, Reconfiguration};
 use crate::errors;
 use crate::metrics::Metrics;
 
@@ -40,6 +41,9 @@ pub struct Member {
     pub watching: Watching,
     /// For streams that ask for a leader.
     pub leader_loss: LeaderLoss,
+    pub reconfiguration: Reconfiguration,
+    pub roster: Arc<Roster>,
+    pub reach: Arc<dyn Reach>,
 }
 
 /// Who answers.
@@ -92,6 +96,13 @@ impl Member {
             return Err(ProposeError::Refused(api::Error::RequestTooLarge));
         }
         Ok(command)
+    }
+
+    /// Replicates a change of the members. As `propose` in all else.
+    pub async fn propose_change(&self, change: Change) -> Result<Response, ProposeError> {
+        let command = self.encode(Kind::MemberChange(MemberChange { change: Some(change) }))?;
+        let outcome = self.raft.propose_change(command).await.map_err(ProposeError::Raft)?;
+        outcome.map_err(ProposeError::Refused)
     }
 
     /// As `propose`, of what `encode` returned.

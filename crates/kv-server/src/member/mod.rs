@@ -7,6 +7,8 @@ mod apply; // where the log meets the store
 mod leader_loss;
 mod watching; // the thread of the watch hub // for streams that ask for a leader
 
+mod roster; // the members, for those who talk to them
+
 mod handle; // this member, as the services see it
 
 mod lease_clock; // time for leases, on the leader
@@ -15,7 +17,7 @@ mod gauges; // its metrics that are read when asked for
 
 pub(crate) use apply::{Apply, RaftObserver};
 pub(crate) use checkpointer::{Checkpoints, StoreThread};
-pub(crate) use gauges::{Facts, Gauges};
+pub(crate) use gauges::Gauges;
 pub(crate) use handle::{Ids, Member, ProposeError};
 pub(crate) use leader_loss::LeaderLoss;
 pub(crate) use lease_clock::{
@@ -25,4 +27,5 @@ pub(crate) use lease_clock::{
 #[cfg(test)]
 pub(crate) use received_snapshot::Place;
 pub(crate) use received_snapshot::{Incoming, ReceiveError, StagingDirectory};
+pub(crate) use roster::{Asked, Reach, Roster, Standing, entries};
 pub(crate) use watching::{WatchRequest, WatchStopped, WatchStream, WatchThread};

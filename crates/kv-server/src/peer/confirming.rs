@@ -1,5 +1,5 @@
 //! Asks the other members whether this one, whose log is empty, may take part in Raft: [`raft_node::Inquiry`]
-//! judges their answers.
+//! judges their answers. Learners are not asked: what was committed is known to voters.
 //!
 //! All are asked at once, again and again with growing pauses, until the answers suffice. An answer stays
 //! valid.
@@ -22,13 +22,12 @@ const QUIET_ROUNDS: usize = 8;
 
 /// Runs until this member is confirmed, or until `stop`. Returns at once if it need not be.
 pub async fn confirm(context: Context, inbox: Arc<dyn Inbox>, stop: Stop) {
-    let own = context.identity.member_id;
-    let members = &context.identity.members;
-    if members.len() < 2 || !inbox.is_unconfirmed() {
+    let mut others = context.roster.others();
+    others.retain(|member| !member.is_learner);
+    if others.is_empty() || !inbox.is_unconfirmed() {
         return;
     }
-    let others: Vec<&FirstMember> = members.iter().filter(|member| member.id != own).collect();
-    let mut inquiry = Inquiry::new(members.len());
+    let mut inquiry = Inquiry::new(others.len() + 1);
     let mut backoff = Backoff::new();
     for round in 0.. {
         tokio::select! {
@@ -38,7 +37,7 @@ pub async fn confirm(context: Context, inbox: Arc<dyn Inbox>, stop: Stop) {
         if round == QUIET_ROUNDS {
             tracing::warn!(
                 answers = inquiry.answers(),
-                members = members.len(),
+                voters = others.len(),
                 "this member's log is empty: it takes no part until a majority of the other members has answered"
             );
         }
@@ -52,7 +51,7 @@ pub async fn confirm(context: Context, inbox: Arc<dyn Inbox>, stop: Stop) {
 /// One round. True once the answers suffice.
 async fn ask_all(
     context: &Context,
-    others: &[&FirstMember],
+    others: &[FirstMember],
     round: usize,
     inquiry: &mut Inquiry,
     inbox: &dyn Inbox,

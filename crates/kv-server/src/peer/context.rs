@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::data_dir::Identity;
+use crate::member::{Roster, Standing};
 use crate::metrics::Metrics;
 use crate::tls::Dialer;
 
@@ -16,10 +17,14 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 32 << 20;
 /// Bytes in flight on one connection; see `net/http2`.
 pub(super) const WINDOW_BYTES: u32 = 16 << 20;
 
+/// What a removed member is told, in etcd's words. It stops when it hears them.
+pub(super) const REMOVED: &str = "the member has been permanently removed from the cluster";
+
 /// Who we are, who the others are, where to count, and how to reach them.
 #[derive(Clone)]
 pub struct Context {
     pub identity: Arc<Identity>,
+    pub roster: Arc<Roster>,
     pub metrics: Arc<Metrics>,
     pub dialer: Dialer,
 }
@@ -30,7 +35,8 @@ impl Context {
         api::peer::Hello { cluster_id, from: member_id, to, encoding: ENCODING }
     }
 
-    pub(super) fn knows(&self, id: u64) -> bool {
-        id != self.identity.member_id && self.identity.members.iter().any(|member| member.id == id)
+    /// What is known of the sender `id`. This member does not send to itself.
+    pub(super) fn standing(&self, id: u64) -> Standing {
+        if id == self.identity.member_id { Standing::Unknown } else { self.roster.standing(id) }
     }
 }

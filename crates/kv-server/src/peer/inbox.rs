@@ -1,7 +1,9 @@
 //! Raft, as the traffic of peers reaches it.
 
+use std::pin::Pin;
+
 use bytes::Bytes;
-use raft_node::{Confirmation, PeerState, SnapshotOutcome};
+use raft_node::{Confirmation, PeerState, Progress, SnapshotOutcome};
 use tokio::sync::oneshot;
 
 /// Raft, as the peers' traffic reaches it.
@@ -14,6 +16,8 @@ pub trait Inbox: Send + Sync + 'static {
     fn commit(&self) -> u64;
     /// What is answered to member `asker`, whose log is empty.
     fn answer_member(&self, asker: u64) -> oneshot::Receiver<PeerState>;
+    /// How far a member's log is, if this member leads.
+    fn progress_of(&self, member: u64) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send + '_>>;
     /// Whether this member takes no part before it is confirmed.
     fn is_unconfirmed(&self) -> bool;
     fn confirm(&self, confirmation: Confirmation);
@@ -38,6 +42,10 @@ impl<O: Send + 'static> Inbox for raft_node::Handle<O> {
 
     fn answer_member(&self, asker: u64) -> oneshot::Receiver<PeerState> {
         raft_node::Handle::answer_member(self, asker)
+    }
+
+    fn progress_of(&self, member: u64) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send + '_>> {
+        Box::pin(raft_node::Handle::progress_of(self, member))
     }
 
     fn is_unconfirmed(&self) -> bool {

@@ -38,7 +38,8 @@ impl LeaseLink {
         {
             return Some(client.clone());
         }
-        let member = self.context.identity.members.iter().find(|member| member.id == leader)?;
+        let members = self.context.roster.members();
+        let member = members.iter().find(|member| member.id == leader)?;
         for url in &member.peer_urls {
             if let Ok(client) = dial(&self.context.dialer, url).await {
                 return Some(connection.insert((leader, client)).1.clone());

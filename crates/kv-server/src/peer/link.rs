@@ -16,20 +16,22 @@ use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use api::peer::peer_client::PeerClient;
-use api::peer::{Hello, MembersRequest, MessageBatch, ProbeRequest};
+use api::peer::{Hello, MembersRequest, MembersResponse, MessageBatch, PeerMember, ProbeRequest};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use raft_node::Lane;
 use tokio::sync::Notify;
 use tokio_stream::Stream;
-use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
 
 use super::backoff::Backoff;
-use super::context::{Context, MESSAGE_BYTES_MAX, WINDOW_BYTES};
+use super::context::{Context, MESSAGE_BYTES_MAX, REMOVED, WINDOW_BYTES};
 use super::inbox::Inbox;
 use super::queue::Queue;
-use crate::data_dir::Identity;
+use crate::data_dir::bootstrap::RunningCluster;
+use crate::data_dir::{FirstMember, Identity};
 use crate::metrics::{PeerLink, To};
 use crate::process::log::causes;
 use crate::process::shutdown::Stop;
@@ -60,9 +62,13 @@ pub struct Link {
     route: Route,
     queue: Arc<Queue>,
     inbox: Arc<dyn Inbox>,
+    active_since: ActiveSince,
     /// What was last said about this link, so that it is said once.
     said: Option<String>,
 }
+
+/// Since when a peer has answered probes without a break.
+pub type ActiveSince = Arc<Mutex<Option<Instant>>>;
 
 /// Why a stream is no more.
 enum Broken {
@@ -73,8 +79,13 @@ enum Broken {
 }
 
 impl Link {
-    pub fn new(context: Context, route: Route, queue: Arc<Queue>, inbox: Arc<dyn Inbox>) -> Link {
-        Link { context, route, queue, inbox, said: None }
+    pub fn new(
+        context: Context,
+        route: Route,
+        (queue, active_since): (Arc<Queue>, ActiveSince),
+        inbox: Arc<dyn Inbox>,
+    ) -> Link {
+        Link { context, route, queue, inbox, active_since, said: None }
     }
 
     /// Runs until `stop`. `heard` cuts a pause short.
@@ -88,6 +99,9 @@ impl Link {
             };
             if let Broken::Lost(_) = broken {
                 backoff.reset();
+            }
+            if self.route.lane == Lane::Urgent {
+                *self.active_since.lock() = None;
             }
             self.note(&broken);
             self.give_up_what_waits();
@@ -122,6 +136,7 @@ impl Link {
         match ended {
             Ok(()) => Broken::Lost("the peer ended the stream".to_owned()),
             // The peer said why it will not listen; it will say so again.
+            Err(status) if self.says_removed(&status) => Broken::Unreachable(REMOVED.to_owned()),
             Err(status) if status.code() == Code::FailedPrecondition => {
                 Broken::Unreachable(status.message().to_owned())
             }
@@ -139,7 +154,11 @@ impl Link {
         loop {
             let began = Instant::now();
             let hello = Some(self.context.hello(self.route.to));
-            if client.probe(ProbeRequest { hello }).await.is_ok() {
+            let probed = client.probe(ProbeRequest { hello }).await;
+            if let Err(status) = &probed {
+                self.says_removed(status);
+            } else {
+                self.active_since.lock().get_or_insert_with(Instant::now);
                 seconds.observe(began.elapsed().as_secs_f64());
                 if self.said.take().is_some() {
                     tracing::info!(peer = format!("{:x}", self.route.to), "peer became active");
@@ -147,6 +166,15 @@ impl Link {
             }
             tokio::time::sleep(PROBE_EVERY).await;
         }
+    }
+
+    /// Whether the peer says that this member was removed. It is noted, and the member stops.
+    fn says_removed(&self, status: &Status) -> bool {
+        let is_removed = status.code() == Code::FailedPrecondition && status.message() == REMOVED;
+        if is_removed {
+            self.context.roster.note_removed();
+        }
+        is_removed
     }
 
     /// Says what is wrong, once per change.
@@ -224,6 +252,26 @@ impl Stream for Batches {
         self.sent.inc_by(messages.iter().map(|message| message.len() as u64).sum());
         Poll::Ready(Some(MessageBatch { messages, ..MessageBatch::default() }))
     }
+}
+
+/// The cluster as the first of these members describes it that answers.
+pub async fn running_cluster(dialer: &Dialer, urls: &[String]) -> Option<RunningCluster> {
+    for url in urls {
+        let asked = async {
+            let mut client = dial(dialer, url).await.ok()?;
+            client.members(MembersRequest {}).await.ok()
+        };
+        let Ok(Some(answer)) = tokio::time::timeout(ASK_WITHIN, asked).await else { continue };
+        let MembersResponse { cluster_id, members } = answer.into_inner();
+        let member = |member: PeerMember| FirstMember {
+            id: member.id,
+            name: member.name,
+            peer_urls: member.peer_urls,
+            is_learner: member.is_learner,
+        };
+        return Some(RunningCluster { cluster_id, members: members.into_iter().map(member).collect() });
+    }
+    None
 }
 
 /// The peer that remembers this member from an earlier life, if one does.

@@ -34,7 +34,7 @@ pub(crate) use confirming::confirm;
 pub(crate) use context::Context;
 pub(crate) use inbox::Inbox;
 pub(crate) use leases::LeaseLink;
-pub(crate) use link::bootstrapped_elsewhere;
+pub(crate) use link::{bootstrapped_elsewhere, running_cluster};
 pub(crate) use server::{CONNECTIONS_MAX, PeerServer, serve};
 pub(crate) use transport::Peers;
 

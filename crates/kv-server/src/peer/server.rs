@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use api::peer::peer_server::{Peer, PeerServer as Generated};
 use api::peer::{
     Hello, InquireRequest, InquireResponse, LeaseAnswers, LeaseQuestions, MembersRequest, MembersResponse,
-    MessageBatch, MessagesEnd, PeerMember, ProbeRequest, ProbeResponse, SnapshotEnd, SnapshotPart,
+    MessageBatch, MessagesEnd, PeerMember, ProbeRequest, ProbeResponse, ProgressRequest, ProgressResponse,
+    SnapshotEnd, SnapshotPart,
 };
 use bytes::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -24,11 +25,11 @@ use tokio::net::TcpStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::connections::{Connections, Greeter};
-use super::context::{ENCODING, MESSAGE_BYTES_MAX, WINDOW_BYTES};
+use super::context::{ENCODING, MESSAGE_BYTES_MAX, REMOVED, WINDOW_BYTES};
 use super::inbox::Inbox;
 use super::leases;
 use super::transport::Peers;
-use crate::member::{Incoming, LeaderLeases, ReceiveError, answer_here};
+use crate::member::{Incoming, LeaderLeases, ReceiveError, Standing, answer_here};
 use crate::metrics::{From, UnderWay};
 use crate::net::listen::{self, Permits};
 use crate::process::log::causes;
@@ -166,7 +167,9 @@ impl PeerServer {
             format!("cluster ID mismatch: want {:x}, got {:x}", identity.cluster_id, hello.cluster_id)
         } else if hello.to != identity.member_id {
             format!("member ID mismatch: this is {:x}, not {:x}", identity.member_id, hello.to)
-        } else if !context.knows(hello.from) {
+        } else if context.standing(hello.from) == Standing::Removed {
+            REMOVED.to_owned()
+        } else if context.standing(hello.from) == Standing::Unknown {
             format!("{:x} is not a member of this cluster", hello.from)
         } else if hello.encoding != ENCODING {
             format!("message encoding {} is not {ENCODING}", hello.encoding)
@@ -179,6 +182,15 @@ impl PeerServer {
         };
         self.note_refusal(hello.from, &reason);
         Err(Status::failed_precondition(reason))
+    }
+
+    /// Ends the stream of a member that was removed since it greeted.
+    fn check_is_member(&self, from: u64) -> Result<(), Status> {
+        match self.peers.context().standing(from) {
+            Standing::Member => Ok(()),
+            Standing::Removed => Err(Status::failed_precondition(REMOVED)),
+            Standing::Unknown => Err(Status::failed_precondition("not a member of this cluster")),
+        }
     }
 
     fn note_refusal(&self, from: u64, reason: &str) {
@@ -255,7 +267,10 @@ impl Peer for PeerServer {
         self.deliver(from, MessageBatch { hello: None, ..first }, &received)?;
         loop {
             match batches.message().await {
-                Ok(Some(batch)) => self.deliver(from, batch, &received)?,
+                Ok(Some(batch)) => {
+                    self.check_is_member(from)?;
+                    self.deliver(from, batch, &received)?;
+                }
                 Ok(None) => return Ok(Response::new(MessagesEnd {})),
                 Err(status) => {
                     failures.inc();
@@ -317,6 +332,18 @@ impl Peer for PeerServer {
         let question = leases::question(request)?;
         let leader = self.leases.as_ref().ok_or_else(|| Status::unavailable("leases are not served"))?;
         leases::answers(answer_here(leader, question).await).map(Response::new)
+    }
+
+    async fn progress(
+        &self,
+        request: Request<ProgressRequest>,
+    ) -> Result<Response<ProgressResponse>, Status> {
+        let request = request.into_inner();
+        self.greet(request.hello)?;
+        let progress = self.inbox.progress_of(request.member_id).await;
+        let raft_node::Progress { matched, last_index } =
+            progress.ok_or_else(|| Status::unavailable("not the leader, or no such member"))?;
+        Ok(Response::new(ProgressResponse { matched, last_index }))
     }
 
     async fn members(&self, _request: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {

@@ -1,5 +1,6 @@
 //! Two members over real sockets, and what strangers get.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use api::peer::peer_client::PeerClient;
 use api::peer::{Hello, MessageBatch, ProbeRequest, SnapshotPart};
 use bytes::Bytes;
 use mvcc::{Applied, Backend, MemoryBackend};
-use raft_node::{Confirmation, Lane, PeerState, Position, SnapshotOutcome, Transport};
+use raft_node::{Confirmation, Lane, PeerState, Position, Progress, SnapshotOutcome, Transport};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use testkit::process::PATIENCE;
@@ -20,8 +21,8 @@ use super::context::{ENCODING, MESSAGE_BYTES_MAX};
 use super::*;
 use crate::config::Urls;
 use crate::data_dir::{FORMAT, FirstMember, Identity};
-use crate::member::StoreThread;
 use crate::member::{Incoming, Place};
+use crate::member::{Reach, Roster, StoreThread};
 use crate::metrics::{From, To};
 use crate::net::listen::bind;
 use crate::process::shutdown::{self, Stop, Stopper};
@@ -62,6 +63,11 @@ impl Inbox for Recorder {
         answer
     }
 
+    fn progress_of(&self, member: u64) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send + '_>> {
+        let progress = Progress { matched: member, last_index: 10 };
+        Box::pin(async move { (member == 3).then_some(progress) })
+    }
+
     fn is_unconfirmed(&self) -> bool {
         true
     }
@@ -89,11 +95,14 @@ fn member(id: u64, ports: &[(u64, u16)]) -> TestMember {
             id: *id,
             name: format!("m{id}"),
             peer_urls: vec![format!("http://127.0.0.1:{port}")],
+            is_learner: false,
         })
         .collect();
-    let identity = Identity { format: FORMAT, cluster_id: 7, member_id: id, name: format!("m{id}"), members };
+    let name = format!("m{id}");
+    let identity = Identity { format: FORMAT, cluster_id: 7, member_id: id, name, members, joined: false };
+    let roster = Arc::new(Roster::new(id, identity.members.clone(), Box::new(|id| id == 66)));
     let context =
-        Context { identity: Arc::new(identity), metrics: Arc::default(), dialer: Dialer::default() };
+        Context { identity: Arc::new(identity), roster, metrics: Arc::default(), dialer: Dialer::default() };
     let (store_thread, incoming) = store();
     let peers = Arc::new(Peers::new(context, store_thread.checkpoints()));
     let (sender, seen) = mpsc::unbounded_channel();
@@ -285,6 +294,7 @@ async fn strangers_are_refused_with_a_reason() {
         (Hello { cluster_id: 8, ..good }, "cluster ID mismatch: want 7, got 8"),
         (Hello { to: 3, ..good }, "member ID mismatch: this is 2, not 3"),
         (Hello { from: 9, ..good }, "9 is not a member of this cluster"),
+        (Hello { from: 66, ..good }, "the member has been permanently removed from the cluster"),
         (Hello { from: 2, ..good }, "2 is not a member of this cluster"),
         (Hello { encoding: 99, ..good }, "message encoding 99 is not 1"),
     ];
@@ -303,6 +313,33 @@ async fn strangers_are_refused_with_a_reason() {
     assert_eq!(status.code(), Code::InvalidArgument);
     let response = client.probe(ProbeRequest { hello: Some(good) }).await.unwrap().into_inner();
     assert_eq!((response.cluster_id, response.member_id), (7, 2));
+}
+
+#[tokio::test]
+async fn members_that_are_added_are_dialled_and_one_that_is_removed_is_told() {
+    let ((listener, port), (listener_of_two, port_of_two)) = (listener(), listener());
+    let mut one = member(1, &[(1, port)]);
+    serve(vec![(listener, None)], &one.server, &one.stop);
+    let both = [(1, port), (2, port_of_two)];
+    let mut two = member(2, &both);
+    serve(vec![(listener_of_two, None)], &two.server, &two.stop);
+    let known = two.peers.context().roster.members();
+    one.peers.set_members(known.to_vec());
+    let active = tokio::time::timeout(PATIENCE, async {
+        while one.peers.active_since(2).is_none() || two.peers.active_since(1).is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    active.await.expect("members that know each other become active");
+    one.reach(&mut two, 2, "added").await;
+    two.reach(&mut one, 1, "back").await;
+    assert_eq!(one.peers.ask_progress(2, 3).await, Some(Progress { matched: 3, last_index: 10 }));
+    assert_eq!(one.peers.ask_progress(2, 4).await, None);
+    // Number 66 was removed: it is told by the first member that it greets.
+    let gone = member(66, &[(66, 1), (1, port)]);
+    tokio::time::timeout(PATIENCE, gone.peers.context().roster.removed()).await.expect("told to stop");
+    one.peers.set_members(known[..1].to_vec());
+    assert!(one.peers.active_since(2).is_none());
 }
 
 #[tokio::test]

@@ -2,20 +2,25 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
+use api::peer::{ProgressRequest, ProgressResponse};
 use bytes::Bytes;
 use mvcc::Applied;
-use raft_node::{Lane, SnapshotOffer, SnapshotOutcome, Transport};
+use parking_lot::RwLock;
+use raft_node::{Lane, Progress, SnapshotOffer, SnapshotOutcome, Transport};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::context::Context;
 use super::inbox::Inbox;
-use super::link::{Link, Route};
+use super::link::{ASK_WITHIN, ActiveSince, Link, Route, dial};
 use super::queue::{Pushed, Queue};
 use super::sending::Senders;
-use crate::member::Checkpoints;
+use crate::data_dir::FirstMember;
+use crate::member::{Asked, Checkpoints, Reach};
 use crate::metrics::To;
-use crate::process::shutdown::Stop;
+use crate::process::shutdown::{self, Stop, Stopper};
 
 /// Thousands of heartbeats and votes; more than that waits only when the peer has stopped listening.
 const URGENT_BYTES_MAX: usize = 1 << 20;
@@ -25,7 +30,8 @@ const BULK_BYTES_MAX: usize = 32 << 20;
 /// The ways to all other members.
 pub struct Peers {
     context: Context,
-    lanes: HashMap<u64, Lanes>,
+    /// Written when the members change.
+    lanes: RwLock<HashMap<u64, Lanes>>,
     senders: Senders,
     /// Raft starts with its transport in hand, so it comes to know us before we know it.
     connected: OnceLock<Connected>,
@@ -35,6 +41,8 @@ pub struct Peers {
 struct Connected {
     inbox: Arc<dyn Inbox>,
     stop: Stop,
+    /// Where links run: members are added by the thread that applies.
+    runtime: Handle,
 }
 
 struct Lanes {
@@ -43,46 +51,99 @@ struct Lanes {
     urls: Vec<String>,
     /// The peer was heard: dial now rather than later.
     heard: Arc<Notify>,
+    active_since: ActiveSince,
+    /// Ends the links when the member is removed, or moves.
+    end: (Stopper, Stop),
+}
+
+impl Lanes {
+    fn new(urls: Vec<String>) -> Lanes {
+        Lanes {
+            urgent: Arc::new(Queue::new(URGENT_BYTES_MAX)),
+            bulk: Arc::new(Queue::new(BULK_BYTES_MAX)),
+            urls,
+            heard: Arc::new(Notify::new()),
+            active_since: ActiveSince::default(),
+            end: shutdown::stop(),
+        }
+    }
 }
 
 impl Peers {
     pub fn new(context: Context, checkpoints: Checkpoints) -> Peers {
-        let own = context.identity.member_id;
-        let others = context.identity.members.iter().filter(|member| member.id != own);
-        let lanes = others
-            .map(|member| {
-                let lanes = Lanes {
-                    urgent: Arc::new(Queue::new(URGENT_BYTES_MAX)),
-                    bulk: Arc::new(Queue::new(BULK_BYTES_MAX)),
-                    urls: member.peer_urls.clone(),
-                    heard: Arc::new(Notify::new()),
-                };
-                (member.id, lanes)
-            })
-            .collect();
+        let others = context.roster.others().into_iter();
+        let lanes = others.map(|member| (member.id, Lanes::new(member.peer_urls))).collect();
         let senders = Senders::new(context.clone(), checkpoints);
-        Peers { context, lanes, senders, connected: OnceLock::new() }
+        Peers { context, lanes: RwLock::new(lanes), senders, connected: OnceLock::new() }
     }
 
     /// Starts dialling. Raft is reported to from now on. To be called once, inside the runtime.
     pub fn connect(&self, inbox: Arc<dyn Inbox>, stop: &Stop) {
-        let connected = Connected { inbox: Arc::clone(&inbox), stop: stop.clone() };
+        let lanes = self.lanes.write(); // No member is added meanwhile.
+        let connected = Connected { inbox, stop: stop.clone(), runtime: Handle::current() };
         if self.connected.set(connected).is_err() {
             panic!("the links of a member are started once");
         }
-        for (id, lanes) in &self.lanes {
-            for (lane, queue) in [(Lane::Urgent, &lanes.urgent), (Lane::Bulk, &lanes.bulk)] {
-                let route = Route { to: *id, lane, urls: lanes.urls.clone() };
-                let (queue, heard) = (Arc::clone(queue), Arc::clone(&lanes.heard));
-                let link = Link::new(self.context.clone(), route, queue, Arc::clone(&inbox));
-                tokio::spawn(link.run(heard, stop.clone()));
+        lanes.iter().for_each(|(id, lanes)| self.dial(*id, lanes));
+    }
+
+    /// Keeps the links to a member open, if Raft runs.
+    fn dial(&self, to: u64, lanes: &Lanes) {
+        let Some(Connected { inbox, stop, runtime }) = self.connected.get() else { return };
+        for (lane, queue) in [(Lane::Urgent, &lanes.urgent), (Lane::Bulk, &lanes.bulk)] {
+            let route = Route { to, lane, urls: lanes.urls.clone() };
+            let place = (Arc::clone(queue), Arc::clone(&lanes.active_since));
+            let link = Link::new(self.context.clone(), route, place, Arc::clone(inbox));
+            let (heard, stop, end) = (Arc::clone(&lanes.heard), stop.clone(), lanes.end.1.clone());
+            runtime.spawn(async move {
+                tokio::select! {
+                    () = link.run(heard, stop) => {}
+                    () = end.stopped() => {}
+                }
+            });
+        }
+    }
+
+    /// The members from now on: links are opened to new ones, closed to those that are gone, and changed for those
+    /// that have moved.
+    pub fn set_members(&self, members: Vec<FirstMember>) {
+        self.context.roster.replace(members);
+        let others = self.context.roster.others();
+        let mut lanes = self.lanes.write();
+        lanes.retain(|id, lanes| {
+            let stays = others.iter().any(|member| member.id == *id && member.peer_urls == lanes.urls);
+            if !stays {
+                lanes.end.0.stop();
+            }
+            stays
+        });
+        for FirstMember { id, peer_urls, .. } in others {
+            if !lanes.contains_key(&id) && !peer_urls.is_empty() {
+                let added = Lanes::new(peer_urls);
+                self.dial(id, &added);
+                lanes.insert(id, added);
             }
         }
     }
 
+    async fn progress(&self, leader: u64, learner: u64) -> Option<Progress> {
+        let urls = self.lanes.read().get(&leader)?.urls.clone();
+        for url in urls {
+            let asked = async {
+                let request = ProgressRequest { hello: Some(self.context.hello(leader)), member_id: learner };
+                dial(&self.context.dialer, &url).await.ok()?.progress(request).await.ok()
+            };
+            if let Ok(Some(answer)) = tokio::time::timeout(ASK_WITHIN, asked).await {
+                let ProgressResponse { matched, last_index } = answer.into_inner();
+                return Some(Progress { matched, last_index });
+            }
+        }
+        None
+    }
+
     /// The peer opened a stream to us, so it can be dialled.
     pub(super) fn heard(&self, from: u64) {
-        if let Some(lanes) = self.lanes.get(&from) {
+        if let Some(lanes) = self.lanes.read().get(&from) {
             lanes.heard.notify_waiters();
         }
     }
@@ -92,9 +153,20 @@ impl Peers {
     }
 }
 
+impl Reach for Peers {
+    fn active_since(&self, member: u64) -> Option<Instant> {
+        *self.lanes.read().get(&member)?.active_since.lock()
+    }
+
+    fn ask_progress(&self, leader: u64, learner: u64) -> Asked<'_> {
+        Box::pin(self.progress(leader, learner))
+    }
+}
+
 impl Transport for Peers {
     fn send(&self, to: u64, lane: Lane, message: Bytes) {
-        let Some(lanes) = self.lanes.get(&to) else { return };
+        let lanes = self.lanes.read();
+        let Some(lanes) = lanes.get(&to) else { return };
         let queue = match lane {
             Lane::Urgent => &lanes.urgent,
             Lane::Bulk => &lanes.bulk,
@@ -109,12 +181,12 @@ impl Transport for Peers {
 
     fn send_snapshot(&self, offer: SnapshotOffer) {
         // Before that there is no Raft to report to, and a leader that was just elected offers again.
-        let Some(Connected { inbox, stop }) = self.connected.get() else { return };
+        let Some(Connected { inbox, stop, .. }) = self.connected.get() else { return };
         let to = offer.to;
-        let Some(lanes) = self.lanes.get(&to) else {
+        let Some(urls) = self.lanes.read().get(&to).map(|lanes| lanes.urls.clone()) else {
             return inbox.report_snapshot(to, SnapshotOutcome::Failed);
         };
         let message = move |applied: Applied| offer.message(applied.index, applied.term);
-        self.senders.send(to, lanes.urls.clone(), Box::new(message), inbox, stop);
+        self.senders.send(to, urls, Box::new(message), inbox, stop);
     }
 }

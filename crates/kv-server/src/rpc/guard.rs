@@ -6,13 +6,24 @@ use http::HeaderMap;
 use super::metadata::Known;
 use crate::member::Member;
 
-/// Refuses a call whose metadata this member cannot satisfy.
+/// Refuses a call whose metadata this member cannot satisfy, and any call to a learner.
 pub fn check(member: &Member, metadata: &HeaderMap) -> Result<(), Error> {
     check_known(member, &Known::of(metadata))
 }
 
 /// As `check`, of fields that were found already.
 pub fn check_known(member: &Member, known: &Known<'_>) -> Result<(), Error> {
+    check_any(member, known)?;
+    check_voter(member)
+}
+
+/// Refuses a learner: it answers Status, Snapshot and serializable ranges only.
+pub fn check_voter(member: &Member) -> Result<(), Error> {
+    if member.roster.is_learner() { Err(Error::NotSupportedForLearner) } else { Ok(()) }
+}
+
+/// As `check_known`, for calls that learners answer as well.
+pub fn check_any(member: &Member, known: &Known<'_>) -> Result<(), Error> {
     check_against(known, || member.status().leader.is_some())
 }
 

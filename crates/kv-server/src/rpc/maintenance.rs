@@ -20,6 +20,7 @@ use state_machine::{Failure, Response};
 use tonic::{Request, Response as Reply, Status};
 
 use super::kv::client_of;
+use super::metadata::Known;
 use super::{guard, header, snapshot};
 use crate::admission::ClientId;
 use crate::errors;
@@ -53,7 +54,7 @@ fn status(member: &Member) -> Result<StatusResponse, Status> {
         raft_applied_index: raft.applied,
         errors: no_leader.into_iter().chain(alarms.iter().map(alarm_text)).collect(),
         db_size_in_use: to_i64(size.in_use).max(1),
-        is_learner: false,
+        is_learner: member.roster.is_learner(),
         storage_version: version::CLUSTER.to_owned(),
         db_size_quota: member.limits.quota_bytes,
         downgrade_info: Some(DowngradeInfo::default()),
@@ -124,6 +125,12 @@ async fn move_leader(member: &Member, target: u64) -> Result<(), Status> {
 }
 
 impl Maintenance {
+    /// As `admit`, for what learners answer as well.
+    fn admit_any<T>(&self, request: Request<T>) -> Result<T, Status> {
+        guard::check_any(&self.0, &Known::of(request.metadata().as_ref())).map_err(errors::refused)?;
+        Ok(request.into_inner())
+    }
+
     fn admit<T>(&self, request: Request<T>) -> Result<T, Status> {
         guard::check(&self.0, request.metadata().as_ref()).map_err(errors::refused)?;
         Ok(request.into_inner())
@@ -139,7 +146,7 @@ impl MaintenanceMethods for Maintenance {
     }
 
     async fn status(&self, request: Request<StatusRequest>) -> Result<Reply<StatusResponse>, Status> {
-        self.admit(request)?;
+        self.admit_any(request)?;
         status(&self.0).map(Reply::new)
     }
 
@@ -204,7 +211,7 @@ impl MaintenanceMethods for Maintenance {
         request: Request<SnapshotRequest>,
     ) -> Result<Reply<Self::SnapshotStream>, Status> {
         let client = client_of(&request);
-        self.admit(request)?;
+        self.admit_any(request)?;
         Ok(Reply::new(Box::pin(snapshot::stream(Arc::clone(&self.0), client).await?)))
     }
 

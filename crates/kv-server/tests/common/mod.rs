@@ -39,7 +39,7 @@ pub struct Member {
     pub client_port: u16,
     pub peer_port: u16,
     pub data_dir: PathBuf,
-    initial_cluster: String,
+    pub initial_cluster: String,
     /// More flags, each as `--name=value`.
     pub extra: Vec<String>,
     /// What runs: `SERVER`, unless a test says otherwise.
@@ -174,6 +174,30 @@ impl Cluster {
             })
             .collect();
         Cluster { members, _parent: parent }
+    }
+
+    /// One more member, not running, that was added to the cluster as an operator adds one. `others` are the indexes of
+    /// the members that are in the cluster.
+    pub fn joiner(&mut self, others: &[usize]) -> usize {
+        let at = self.members.len();
+        let ports = testkit::ports(2);
+        let name = format!("m{at}");
+        let own = format!("{name}=http://127.0.0.1:{}", ports[1]);
+        let known = others
+            .iter()
+            .map(|at| format!("{}=http://127.0.0.1:{}", self.members[*at].name, self.members[*at].peer_port));
+        let initial_cluster = known.chain([own]).collect::<Vec<_>>().join(",");
+        self.members.push(Member {
+            data_dir: self._parent.path().join(&name),
+            name,
+            client_port: ports[0],
+            peer_port: ports[1],
+            initial_cluster,
+            extra: vec!["--initial-cluster-state=existing".to_owned()],
+            program: vec![SERVER.to_owned()],
+            process: None,
+        });
+        at
     }
 
     /// All of them, ready.

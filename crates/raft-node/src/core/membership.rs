@@ -10,7 +10,7 @@
 //!   log when it was elected. So the majorities of two memberships in use meet.
 //! * Until a change is reported as applied, nothing at or behind its index is: raft-rs does not let a member with
 //!   committed changes ahead of it stand for election.
-//! * A leader that is no voter any more steps down.
+//! * A leader that is no voter any more hands over, and steps down in any case.
 
 use bytes::Bytes;
 use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType};
@@ -18,7 +18,7 @@ use raft::eraftpb::{Message, MessageType};
 
 use super::Core;
 use crate::wire::change_payload;
-use crate::{Fatal, Membership, Role};
+use crate::{Fatal, Membership, Progress, Role};
 
 /// Changes that wait on a leader. More are dropped, and their proposers time out: an operator makes one at a time.
 const CHANGES_WAITING_MAX: usize = 16;
@@ -131,11 +131,45 @@ impl Core {
         self.snapshots.storeless.retain(|id, _| stays(id));
         self.forgotten.retain(|id, _| stays(id));
         self.snapshots.trim_due = true;
-        let (id, term) = (self.raw.raft.id, self.term());
-        if self.role() != Role::Follower && !wanted.voters.contains(&id) {
-            self.raw.raft.become_follower(term, raft::INVALID_ID);
+        match self.role() {
+            Role::Leader if !self.is_voter() => self.leave_office(),
+            Role::Candidate if !self.is_voter() => self.step_down(),
+            Role::Leader | Role::Candidate | Role::Follower => {}
         }
         Ok(())
+    }
+
+    fn is_voter(&self) -> bool {
+        self.voters().contains(&self.raw.raft.id)
+    }
+
+    /// A leader that is no voter any more asks a voter that has all entries to take over at once.
+    fn leave_office(&mut self) {
+        let last = self.last_index();
+        let has_all =
+            |heir: &u64| self.raw.raft.prs().get(*heir).is_some_and(|progress| progress.matched == last);
+        match self.most_caught_up().filter(has_all) {
+            Some(heir) => self.raw.transfer_leader(heir),
+            None => self.step_down(),
+        }
+    }
+
+    /// raft-rs gives a transfer up after an election timeout; then such a leader has no office left.
+    pub(super) fn end_office_of_a_stranger(&mut self) {
+        if self.role() == Role::Leader && !self.is_voter() && self.raw.raft.lead_transferee.is_none() {
+            self.step_down();
+        }
+    }
+
+    fn step_down(&mut self) {
+        let term = self.term();
+        self.raw.raft.become_follower(term, raft::INVALID_ID);
+    }
+
+    /// What this leader knows of a member's log. None if it does not lead, or knows no such member.
+    pub fn progress_of(&self, member: u64) -> Option<Progress> {
+        let progress = self.raw.raft.prs().get(member).filter(|_| self.role() == Role::Leader)?;
+        Some(Progress { matched: progress.matched, last_index: self.last_index() })
     }
 }
 

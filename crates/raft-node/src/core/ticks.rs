@@ -46,6 +46,7 @@ impl Core {
             Role::Leader => {
                 self.raw.tick();
                 self.hand_over_if_storeless();
+                self.end_office_of_a_stranger();
             }
             Role::Follower | Role::Candidate if self.may_campaign() || self.must_stand() => {
                 self.raw.tick();

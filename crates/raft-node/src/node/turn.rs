@@ -40,7 +40,7 @@ use crate::log::{Found, durable_state};
 use crate::types::Travel;
 use crate::wire::Batch;
 use crate::wire::Outbound;
-use crate::{Fatal, Position, ProposeError, ReadError, Role, SnapshotOffer, StoreState};
+use crate::{Fatal, Position, Progress, ProposeError, ReadError, Role, SnapshotOffer, StoreState};
 
 /// How a node is set up: the core's part, and the waiting room's.
 #[derive(Clone, Debug)]
@@ -281,6 +281,11 @@ impl<P, R> Node<P, R> {
     /// Answers member `asker`, whose log is empty; see [`crate::Inquiry`]. None if it must ask again.
     pub fn answer_member(&mut self, asker: u64) -> Option<PeerState> {
         self.core.answer_member(asker)
+    }
+
+    /// What this leader knows of a member's log; see [`crate::Handle::progress_of`].
+    pub fn progress_of(&self, member: u64) -> Option<Progress> {
+        self.core.progress_of(member)
     }
 
     /// Whether this member takes no part until [`Event::Confirmed`]; see [`crate::Inquiry`].

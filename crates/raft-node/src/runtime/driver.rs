@@ -274,6 +274,9 @@ impl<O: Send + 'static> Driver<O> {
                     let _asker_has_gone = reply.send(answer);
                 }
             }
+            Input::Progress { of, reply } => {
+                let _asker_has_gone = reply.send(self.node.progress_of(of));
+            }
             Input::HandOver { to, reply } => self.hand_over(to, reply)?,
         }
         Ok(())

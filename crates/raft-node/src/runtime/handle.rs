@@ -23,7 +23,7 @@ use crate::core::Event;
 use crate::core::{Confirmation, PeerState};
 use crate::types::Travel;
 use crate::wire::is_snapshot;
-use crate::{Position, ProposeError, ReadError, SnapshotOutcome, TransferError};
+use crate::{Position, Progress, ProposeError, ReadError, SnapshotOutcome, TransferError};
 
 /// Peers' messages up to this size are still let in when the inbox is over its bound, up to twice the bound:
 /// what keeps a leader in office must not be lost behind what it is asked to store.
@@ -121,6 +121,14 @@ impl<O: Send + 'static> Handle<O> {
         let (reply, answer) = oneshot::channel();
         let _ = self.shared.inbox.put(Input::AnswerMember { asker, reply });
         answer
+    }
+
+    /// How far the log of `member` is, as this leader knows it. None if this member does not lead or stops, or
+    /// knows no such member.
+    pub async fn progress_of(&self, member: u64) -> Option<Progress> {
+        let (reply, told) = oneshot::channel();
+        self.shared.inbox.put(Input::Progress { of: member, reply }).ok()?;
+        told.await.ok().flatten()
     }
 
     /// The other members have answered this one, whose log was empty at its start.

@@ -24,7 +24,7 @@ use crate::core::Event;
 use crate::core::PeerState;
 use crate::node::Gauges;
 use crate::types::Travel;
-use crate::{Fatal, Limits, Membership, Observer, Role, TransferError};
+use crate::{Fatal, Limits, Membership, Observer, Progress, Role, TransferError};
 
 /// A reading of the member's gauges; each is right, but they may be of slightly different moments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +58,11 @@ pub(super) enum Input<O> {
     AnswerMember {
         asker: u64,
         reply: oneshot::Sender<PeerState>,
+    },
+    /// How far a member's log is, as the leader knows it.
+    Progress {
+        of: u64,
+        reply: oneshot::Sender<Option<Progress>>,
     },
     /// Leadership should move: to a certain voter, or to the best one.
     HandOver {

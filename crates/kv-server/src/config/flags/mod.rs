@@ -69,6 +69,12 @@ pub struct Flags {
     /// Mixed into member ids, so that clusters with equal URLs differ [default: etcd-cluster].
     #[arg(long)]
     pub initial_cluster_token: Option<String>,
+    /// Refuse changes of the members that would leave the cluster unable to commit [default: true].
+    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub strict_reconfig_check: Option<bool>,
+    /// Learners that the cluster may have at a time [default: 1].
+    #[arg(long, value_parser = unsigned)]
+    pub max_learners: Option<u64>,
     /// Milliseconds between heartbeats of a leader [default: 100].
     #[arg(long, value_parser = unsigned)]
     pub heartbeat_interval: Option<u64>,

@@ -1,7 +1,7 @@
 //! Flags of etcd 3.7.1 that are no flags of ours, by name.
 
 /// Known to etcd, not built here yet: refused, since ignoring them would hide that they have no effect.
-pub const NOT_BUILT: [&str; 29] = [
+pub const NOT_BUILT: [&str; 27] = [
     "auth-token",
     "auth-token-ttl",
     "auto-compaction-mode",
@@ -26,10 +26,8 @@ pub const NOT_BUILT: [&str; 29] = [
     "force-new-cluster",
     "listen-client-http-urls",
     "listen-metrics-urls",
-    "max-learners",
     "socket-reuse-address",
     "socket-reuse-port",
-    "strict-reconfig-check",
     "warning-unary-request-duration",
 ];
 
@@ -57,7 +55,6 @@ pub fn is_default(name: &str, value: &str) -> bool {
         "auto-compaction-mode" => value == "periodic",
         "cors" | "host-whitelist" => matches!(value, "*" | ""),
         "discovery-fallback" => true, // It says what to do without discovery.
-        "strict-reconfig-check" => value == "true",
         _ => matches!(value, "" | "0" | "false"),
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   identity  log      then
 //!   ────────  ───────  ─────────────────────────────────────────────────────────
-//!   none      none     first start: make the log, then write the identity; Raft takes no part before peers confirm it
+//!   none      none     first start, or one more member: make the log, then write the identity; Raft takes no part before peers confirm it
 //!   none      blank    a first start that was cut short: go on with it
 //!   none      entries  refused: whose entries?
 //!   there     there    restart; both must name the same member
@@ -14,10 +14,14 @@
 //! * The identity is written last: it says that everything before it is in place.
 //! * Members that were given the same flags compute the same ids without talking.
 
+mod join; // a running cluster
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use wal::{LogIndex, Position, RealFs, Recovery, Term, Wal};
+
+pub use join::{JoinError, RunningCluster};
 
 use crate::config::ClusterState;
 use crate::config::Settings;
@@ -50,8 +54,8 @@ pub enum BootstrapError {
          (resolved urls: \"{cluster_resolved}\" != \"{advertised_resolved}\")"
     )]
     UrlsDiffer { cluster: String, advertised: String, cluster_resolved: String, advertised_resolved: String },
-    #[error("--initial-cluster-state existing: joining a running cluster is not built yet in kv-server")]
-    Joining,
+    #[error(transparent)]
+    Join(#[from] JoinError),
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error("data directory {} belongs to member \"{found}\", not to \"{wanted}\"", path.display())]
@@ -85,12 +89,13 @@ fn log_options() -> wal::Options {
 }
 
 /// Reads or makes the member's identity and opens its log. A first start asks `remembers` which peer, if any,
-/// knows this member from an earlier life.
+/// knows this member from an earlier life. One that joins a running cluster asks these URLs who is in it.
 pub fn establish(
     settings: &Settings,
     directory: &Directory,
     fs: TimedFs,
     remembers: impl FnOnce(&Identity) -> Option<u64>,
+    running: impl FnOnce(&[String]) -> Option<RunningCluster>,
 ) -> Result<Established, BootstrapError> {
     let options = log_options();
     let log_exists = Wal::exists(&fs, directory.wal_dir())?;
@@ -104,14 +109,12 @@ pub fn establish(
         check_log(&identity, &recovery, directory)?;
         return Ok(Established { identity, log, recovery });
     }
-    let identity = first_identity(settings)?;
-    if settings.initial.state == ClusterState::Existing {
-        return Err(BootstrapError::Joining);
-    }
+    let joins = settings.initial.state == ClusterState::Existing;
+    let identity = if joins { joined_identity(settings, running)? } else { first_identity(settings)? };
     if directory.store_dir().exists() {
         return Err(BootstrapError::IdentityLost(directory.path().to_owned()));
     }
-    if let Some(peer) = remembers(&identity) {
+    if let Some(peer) = remembers(&identity).filter(|_| !joins) {
         return Err(BootstrapError::BornBefore { member: identity.member_id, peer });
     }
     if !log_exists {
@@ -172,12 +175,31 @@ fn check_log(identity: &Identity, recovery: &Recovery, directory: &Directory) ->
     Err(BootstrapError::OtherLog(directory.wal_dir().to_owned()))
 }
 
-/// The identity that the flags describe.
-pub fn first_identity(settings: &Settings) -> Result<Identity, BootstrapError> {
+/// The identity of a member that was added to a running cluster: what the flags say, as far as the others say the
+/// same.
+fn joined_identity(
+    settings: &Settings,
+    running: impl FnOnce(&[String]) -> Option<RunningCluster>,
+) -> Result<Identity, BootstrapError> {
+    let (cluster, _) = cluster_and_own(settings)?;
+    let others = cluster.iter().filter(|(name, _)| **name != settings.name);
+    let urls: Vec<String> = others.flat_map(|(_, urls)| urls.texts()).collect();
+    let running = running(&urls).ok_or(JoinError::NoCluster)?;
+    Ok(join::identity(&settings.name, &cluster, running)?)
+}
+
+fn cluster_and_own(settings: &Settings) -> Result<(BTreeMap<String, Urls>, Urls), BootstrapError> {
     let cluster = parse_cluster(&settings.initial.cluster)?;
     let own =
         cluster.get(&settings.name).ok_or_else(|| BootstrapError::NameMissing(settings.name.clone()))?;
     check_own_urls(settings, own)?;
+    let own = own.clone();
+    Ok((cluster, own))
+}
+
+/// The identity that the flags describe.
+pub fn first_identity(settings: &Settings) -> Result<Identity, BootstrapError> {
+    let (cluster, own) = cluster_and_own(settings)?;
     let token = &settings.initial.token;
     let mut members: Vec<FirstMember> = cluster
         .iter()
@@ -185,6 +207,7 @@ pub fn first_identity(settings: &Settings) -> Result<Identity, BootstrapError> {
             id: ids::member_id(urls.iter().map(|url| url.as_str()), token),
             name: name.clone(),
             peer_urls: urls.texts(),
+            is_learner: false,
         })
         .collect();
     members.sort_by_key(|member| member.id);
@@ -194,6 +217,7 @@ pub fn first_identity(settings: &Settings) -> Result<Identity, BootstrapError> {
         member_id: ids::member_id(own.iter().map(|url| url.as_str()), token),
         name: settings.name.clone(),
         members,
+        joined: false,
     })
 }
 

@@ -80,7 +80,13 @@ impl HotMethods for Hot {
             return None;
         }
         let deadline = deadline::of_field(known.timeout).map_err(Box::new);
-        Some(HotCall { method, deadline, metadata: guard::check_known(&self.member, &known) })
+        let metadata = match method {
+            HotMethod::Range => guard::check_any(&self.member, &known), // The rest depends on the request.
+            HotMethod::Put | HotMethod::Txn | HotMethod::DeleteRange => {
+                guard::check_known(&self.member, &known)
+            }
+        };
+        Some(HotCall { method, deadline, metadata })
     }
 
     fn deadline(call: &HotCall) -> Option<Instant> {

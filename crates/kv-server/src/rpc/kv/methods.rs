@@ -35,6 +35,7 @@ use crate::admission::{Answered, PAIR_BYTES, SMALL_BYTES, Small};
 use crate::errors;
 use crate::member::Member;
 use crate::net::http2::Room;
+use crate::rpc::metadata::Known;
 use crate::rpc::{guard, header};
 
 /// A read of at most so many keys is answered in the calling task if their blocks are in memory: some 300 µs,
@@ -176,6 +177,9 @@ pub async fn range_or_large(
 
 /// What comes before the store is looked at.
 async fn admit_range(member: &Member, request: &RangeRequest) -> Result<(), Status> {
+    if !request.serializable {
+        guard::check_voter(member).map_err(errors::refused)?;
+    }
     validate::range(request).map_err(errors::refused)?;
     member.metrics.keys.ranges.inc();
     if !request.serializable {
@@ -382,7 +386,9 @@ impl KvMethods for Kv {
     type RangeStreamStream = Pin<Box<dyn Stream<Item = Result<RangeStreamResponse, Status>> + Send>>;
 
     async fn range(&self, request: Request<RangeRequest>) -> Result<Reply<RangeResponse>, Status> {
-        let (client, request) = self.admit(request)?;
+        let known = Known::of(request.metadata().as_ref());
+        guard::check_any(&self.0, &known).map_err(errors::refused)?;
+        let (client, request) = (client_of(&request), request.into_inner());
         range(&self.0, client, request).await.map(|answered| Reply::new(answered.response))
     }
 

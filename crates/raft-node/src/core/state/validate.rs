@@ -64,7 +64,8 @@ pub(in crate::core) struct View<'a> {
 /// Judges a decoded message that arrived on the stream of `peer`. [`crate::wire::decode`] has checked what
 /// can be seen without a view: kinds, lengths, consecutive entries.
 pub(in crate::core) fn validate(view: &View<'_>, peer: u64, message: &Message) -> Result<(), &'static str> {
-    if peer == view.id || !(view.is_member)(peer) || !(view.is_member)(message.from) {
+    let known = |id| (view.is_member)(id) || leaves_office(view, message, id);
+    if peer == view.id || !known(peer) || !known(message.from) {
         return Err("the sender is not another member");
     }
     if message.from == view.id && !is_forwarded(message) {
@@ -121,6 +122,12 @@ fn check_numbers(message: &Message) -> Result<(), &'static str> {
 
 fn is_own_leader(view: &View<'_>, message: &Message) -> bool {
     message.term == view.term && view.leader == Some(message.from)
+}
+
+/// A leader that was removed hands over with its last message.
+fn leaves_office(view: &View<'_>, message: &Message, sender: u64) -> bool {
+    let hands_over = message.msg_type == MessageType::MsgTimeoutNow && sender == message.from;
+    hands_over && is_own_leader(view, message)
 }
 
 /// A term has one leader. Who it is, this member learned from its first message.

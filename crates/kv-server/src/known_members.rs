@@ -1,0 +1,95 @@
+//! The members at start: what the store, the log and the identity say of them, and who hears of changes.
+//!
+//! * The store's list is the truth. A member without a store asks the others who is in the cluster.
+//! * A member that joined a running cluster has no state before it has received one, whatever its log holds.
+
+use std::sync::Arc;
+
+use api::etcdserverpb::Member as MemberEntry;
+use api::peer::PeerMember;
+use mvcc::Store;
+use raft_node::{LogSpan, StoreState};
+use state_machine::Genesis;
+use wal::LogIndex;
+
+use crate::data_dir::bootstrap::Established;
+use crate::data_dir::{Directory, Identity, OpenStoreError, OpenedStore, open_store};
+use crate::member::{Roster, entries};
+use crate::peer::{self, Peers};
+use crate::process::runtime::Runtimes;
+use crate::tls::Dialer;
+
+/// The store that belongs to the log just opened.
+pub fn open_fitting_store(
+    directory: &Directory,
+    established: &Established,
+) -> Result<OpenedStore, OpenStoreError> {
+    let Established { identity, recovery, .. } = established;
+    let reader = established.log.reader();
+    let term = |index| reader.term(LogIndex(index)).map(|term| term.0);
+    let log = LogSpan { start: recovery.start.index.0, last: recovery.last.index.0, term: &term };
+    // The log knows of members that came later, or are gone.
+    let logged = recovery.state.as_deref().and_then(|state| raft_node::inspect::read_state(state).ok());
+    let members = logged.map_or(identity.members.len(), |state| state.voters.len() + state.learners.len());
+    let opened = open_store::open(directory, log, members.saturating_sub(1))?;
+    let begins_elsewhere = identity.joined && opened.store.applied().index == 0;
+    let state = if begins_elsewhere { StoreState::Lost } else { opened.state };
+    Ok(OpenedStore { state, ..opened })
+}
+
+/// The members as the store has them. A member without a store asks the others, and falls back on what it was told
+/// at its birth.
+pub fn roster(
+    runtimes: &Runtimes,
+    dialer: &Dialer,
+    identity: &Identity,
+    (store, state): (&Store, StoreState),
+) -> Result<Roster, state_machine::Fatal> {
+    let others = identity.members.iter().filter(|member| member.id != identity.member_id);
+    let urls: Vec<String> = others.flat_map(|member| member.peer_urls.iter().cloned()).collect();
+    let known = match state {
+        StoreState::Whole => entries(state_machine::members(store)?),
+        StoreState::Lost => {
+            let running = runtimes.peers().block_on(peer::running_cluster(dialer, &urls));
+            let same = running.filter(|running| running.cluster_id == identity.cluster_id);
+            same.map_or_else(|| identity.members.clone(), |running| running.members)
+        }
+    };
+    let store = store.clone();
+    Ok(Roster::new(identity.member_id, known, Box::new(move |id| state_machine::is_removed(&store, id))))
+}
+
+/// Brings the transport to the members that the machine has.
+pub fn on_members(peers: &Arc<Peers>, store: &Store) -> Box<dyn Fn() + Send + Sync> {
+    let (peers, store) = (Arc::downgrade(peers), store.clone());
+    Box::new(move || {
+        // A list that cannot be read ends the member where it is read to apply.
+        if let (Some(peers), Ok(members)) = (peers.upgrade(), state_machine::members(&store)) {
+            peers.set_members(entries(members));
+        }
+    })
+}
+
+/// Ids and peer URLs of the first members; names and client URLs each member publishes itself.
+pub fn genesis(identity: &Identity) -> Genesis {
+    let entry = |member: &crate::data_dir::FirstMember| MemberEntry {
+        id: member.id,
+        peer_ur_ls: member.peer_urls.clone(),
+        is_learner: member.is_learner,
+        ..MemberEntry::default()
+    };
+    Genesis { members: identity.members.iter().map(entry).collect() }
+}
+
+/// What a starting member may ask of us.
+pub fn known_members(store: &Store) -> Vec<PeerMember> {
+    let members = state_machine::members(store).unwrap_or_default();
+    let entry = |member: MemberEntry| PeerMember {
+        id: member.id,
+        name: member.name,
+        peer_urls: member.peer_ur_ls,
+        client_urls: member.client_ur_ls,
+        is_learner: member.is_learner,
+    };
+    members.into_iter().map(entry).collect()
+}

@@ -1,0 +1,154 @@
+//! The members of the cluster as applied here, for those who talk to them.
+//!
+//! * A copy of the machine's list, replaced whole by the thread that applies.
+//! * A removed member is told apart from one that was never added: the former is told to stop.
+//! * That this member was removed is noted once, and never taken back.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use api::etcdserverpb::Member as MemberEntry;
+use parking_lot::RwLock;
+use raft_node::{Membership, Progress};
+use tokio::sync::watch;
+
+use crate::data_dir::FirstMember;
+
+/// What is known of an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Member,
+    Removed,
+    Unknown,
+}
+
+/// The members of a list as they are talked to.
+pub fn entries(members: Vec<MemberEntry>) -> Vec<FirstMember> {
+    let entry = |member: MemberEntry| FirstMember {
+        id: member.id,
+        name: member.name,
+        peer_urls: member.peer_ur_ls,
+        is_learner: member.is_learner,
+    };
+    members.into_iter().map(entry).collect()
+}
+
+/// The future of a question to the leader.
+pub type Asked<'a> = Pin<Box<dyn Future<Output = Option<Progress>> + Send + 'a>>;
+
+/// What is known of the ways to other members.
+pub trait Reach: Send + Sync {
+    /// Since when the member has answered without a break.
+    fn active_since(&self, member: u64) -> Option<Instant>;
+    /// What the leader says of a learner's log. None if it cannot be asked, or does not lead.
+    fn ask_progress(&self, leader: u64, learner: u64) -> Asked<'_>;
+}
+
+/// Whether a member was removed.
+pub type WasRemoved = Box<dyn Fn(u64) -> bool + Send + Sync>;
+
+pub struct Roster {
+    own: u64,
+    members: RwLock<Arc<Vec<FirstMember>>>,
+    was_removed: WasRemoved,
+    is_learner: AtomicBool,
+    removal: watch::Sender<bool>,
+}
+
+impl Roster {
+    pub fn new(own: u64, members: Vec<FirstMember>, was_removed: WasRemoved) -> Roster {
+        let roster = Roster {
+            own,
+            members: RwLock::default(),
+            was_removed,
+            is_learner: AtomicBool::new(false),
+            removal: watch::channel(false).0,
+        };
+        roster.replace(members);
+        roster
+    }
+
+    /// The members from now on.
+    pub fn replace(&self, members: Vec<FirstMember>) {
+        let is_learner = members.iter().any(|member| member.id == self.own && member.is_learner);
+        self.is_learner.store(is_learner, Ordering::Relaxed);
+        *self.members.write() = Arc::new(members);
+        if (self.was_removed)(self.own) {
+            self.note_removed();
+        }
+    }
+
+    pub fn members(&self) -> Arc<Vec<FirstMember>> {
+        Arc::clone(&self.members.read())
+    }
+
+    /// Voters and learners.
+    pub fn membership(&self) -> Membership {
+        let members = self.members();
+        let ids = |is_learner| {
+            let of_kind = members.iter().filter(move |member| member.is_learner == is_learner);
+            of_kind.map(|member| member.id).collect()
+        };
+        Membership { voters: ids(false), learners: ids(true) }
+    }
+
+    /// All members but this one.
+    pub fn others(&self) -> Vec<FirstMember> {
+        self.members().iter().filter(|member| member.id != self.own).cloned().collect()
+    }
+
+    pub fn standing(&self, id: u64) -> Standing {
+        if self.members.read().iter().any(|member| member.id == id) {
+            Standing::Member
+        } else if (self.was_removed)(id) {
+            Standing::Removed
+        } else {
+            Standing::Unknown
+        }
+    }
+
+    /// Whether this member has no vote.
+    pub fn is_learner(&self) -> bool {
+        self.is_learner.load(Ordering::Relaxed)
+    }
+
+    /// This member was removed: the list says so, or another member.
+    pub fn note_removed(&self) {
+        self.removal.send_replace(true);
+    }
+
+    /// Returns when this member was removed.
+    pub async fn removed(&self) {
+        let mut removal = self.removal.subscribe();
+        let _never_closed = removal.wait_for(|is_removed| *is_removed).await;
+    }
+}
+
+impl std::fmt::Debug for Roster {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Roster").field("members", &self.members()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_roster_tells_members_from_those_removed_and_those_never_added() {
+        let member =
+            |id, is_learner| FirstMember { id, name: String::new(), peer_urls: Vec::new(), is_learner };
+        let roster = Roster::new(1, vec![member(1, false), member(2, true)], Box::new(|id| id == 3));
+        assert_eq!(
+            [2, 3, 4].map(|id| roster.standing(id)),
+            [Standing::Member, Standing::Removed, Standing::Unknown]
+        );
+        assert_eq!((roster.is_learner(), roster.others().len()), (false, 1));
+        roster.replace(vec![member(1, true)]);
+        assert_eq!((roster.is_learner(), roster.standing(2)), (true, Standing::Unknown));
+        let removed = Roster::new(3, Vec::new(), Box::new(|id| id == 3));
+        removed.removed().await;
+    }
+}

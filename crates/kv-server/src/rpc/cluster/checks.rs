@@ -1,0 +1,148 @@
+//! Whether a change of the members would leave the cluster unable to commit: etcd's rules, from what one member sees.
+//!
+//! A member is *started* once it has published its name. Only voters count.
+
+use std::time::Duration;
+
+use api::Error;
+use api::etcdserverpb::Member;
+use raft_node::Progress;
+
+/// A member counts as healthy for an addition after so long without a break: etcd's figure.
+const HEALTHY_AFTER: Duration = Duration::from_secs(5);
+
+/// What this member sees of the others.
+pub(super) struct View<'a> {
+    pub members: &'a [Member],
+    pub own: u64,
+    /// How long a member has answered without a break.
+    pub active_for: &'a dyn Fn(u64) -> Option<Duration>,
+}
+
+impl View<'_> {
+    fn voters(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| !member.is_learner)
+    }
+
+    /// Voters that have answered for so long, this member included.
+    fn connected(&self, at_least: Duration) -> usize {
+        let is_connected =
+            |id| id == self.own || (self.active_for)(id).is_some_and(|active| active >= at_least);
+        self.voters().filter(|member| is_connected(member.id)).count()
+    }
+}
+
+fn quorum(count: usize) -> usize {
+    count / 2 + 1
+}
+
+fn is_started(member: &&Member) -> bool {
+    !member.name.is_empty()
+}
+
+pub(super) fn may_add(view: &View<'_>, is_learner: bool) -> Result<(), Error> {
+    let (count, started) = (view.voters().count(), view.voters().filter(is_started).count());
+    let is_first = count == 1 && started == 1;
+    if !is_learner && !is_first && started < quorum(count + 1) {
+        return Err(Error::MemberNotEnoughStarted);
+    }
+    if count >= 2 && view.connected(HEALTHY_AFTER) < quorum(count + 1) {
+        return Err(Error::Unhealthy);
+    }
+    Ok(())
+}
+
+pub(super) fn may_remove(view: &View<'_>, id: u64) -> Result<(), Error> {
+    if view.members.iter().any(|member| member.id == id && member.is_learner) {
+        return Ok(());
+    }
+    let rest = || view.voters().filter(|member| member.id != id);
+    if rest().filter(is_started).count() < quorum(rest().count()) {
+        return Err(Error::MemberNotEnoughStarted);
+    }
+    // A member that does not answer is no loss.
+    if id != view.own && (view.active_for)(id).is_none() {
+        return Ok(());
+    }
+    let count = view.voters().count();
+    if view.connected(Duration::ZERO).saturating_sub(1) < 1 + count.saturating_sub(1) / 2 {
+        return Err(Error::Unhealthy);
+    }
+    Ok(())
+}
+
+/// The promoted member counts, and counts as started.
+pub(super) fn may_promote(view: &View<'_>) -> Result<(), Error> {
+    let (count, started) = (view.voters().count(), view.voters().filter(is_started).count());
+    if started + 1 < quorum(count + 1) { Err(Error::MemberNotEnoughStarted) } else { Ok(()) }
+}
+
+/// A learner is in sync when it has nine tenths of the leader's log, as in etcd.
+pub(super) fn is_in_sync(progress: Progress) -> Result<(), Error> {
+    let Progress { matched, last_index } = progress;
+    let is_behind = u128::from(matched) * 10 < u128::from(last_index) * 9;
+    if is_behind { Err(Error::LearnerNotReady) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `1 2? ~3 4!`: 1 is started and answers since ten seconds, 2 has not started, 3 is a learner, 4 is started and
+    /// does not answer. This member is 1.
+    fn judged(members: &str, check: impl Fn(&View<'_>) -> Result<(), Error>) -> Result<(), Error> {
+        let member = |word: &str| {
+            let id = word.trim_matches(['~', '?', '!']).parse().unwrap();
+            let name = if word.ends_with('?') { String::new() } else { word.to_owned() };
+            Member { id, name, is_learner: word.starts_with('~'), ..Member::default() }
+        };
+        let words: Vec<&str> = members.split(' ').collect();
+        let listed: Vec<Member> = words.iter().map(|word| member(word)).collect();
+        let active_for = |id: u64| {
+            let word = words.iter().zip(&listed).find(|(_, member)| member.id == id)?.0;
+            (!word.ends_with(['!', '?'])).then_some(Duration::from_secs(10))
+        };
+        check(&View { members: &listed, own: 1, active_for: &active_for })
+    }
+
+    #[test]
+    fn changes_that_would_stop_the_cluster_are_refused() {
+        use Error::{MemberNotEnoughStarted as NotStarted, Unhealthy};
+        let add: [(&str, bool, Result<(), Error>); 8] = [
+            ("1", false, Ok(())),
+            ("1 2?", false, Err(NotStarted)),
+            ("1 2", false, Ok(())),
+            ("1 2!", false, Err(Unhealthy)),
+            ("1 2!", true, Err(Unhealthy)),
+            ("1 2 3!", false, Err(Unhealthy)),
+            ("1 2 3 4 5!", false, Ok(())),
+            ("1 ~2?", true, Ok(())),
+        ];
+        for (members, is_learner, wanted) in add {
+            assert_eq!(judged(members, |view| may_add(view, is_learner)), wanted, "add to {members}");
+        }
+        let remove: [(&str, u64, Result<(), Error>); 9] = [
+            ("1", 1, Err(NotStarted)),
+            ("1 2", 1, Ok(())),
+            ("1 2", 2, Ok(())),
+            ("1 2?", 2, Ok(())),
+            ("1 2?", 1, Err(NotStarted)),
+            ("1 2 3!", 3, Ok(())),
+            ("1 2 3!", 2, Err(Unhealthy)),
+            ("1 ~2", 2, Ok(())),
+            ("1 2", 9, Ok(())), // The state machine says that it is not there.
+        ];
+        for (members, id, wanted) in remove {
+            assert_eq!(judged(members, |view| may_remove(view, id)), wanted, "remove {id} of {members}");
+        }
+        for (members, wanted) in [("1 ~2", Ok(())), ("1 3? ~2", Ok(())), ("1 3? 4? ~2", Err(NotStarted))] {
+            assert_eq!(judged(members, may_promote), wanted, "promote in {members}");
+        }
+    }
+
+    #[test]
+    fn a_learner_is_in_sync_with_nine_tenths() {
+        let sync = |matched, last_index| is_in_sync(Progress { matched, last_index });
+        assert_eq!([sync(90, 100), sync(0, 0), sync(89, 100)], [Ok(()), Ok(()), Err(Error::LearnerNotReady)]);
+    }
+}

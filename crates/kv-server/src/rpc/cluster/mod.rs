@@ -1,0 +1,157 @@
+//! Cluster: who the members are, and changes of that.
+//!
+//! * This member judges whether a change is wise (`checks`). The state machine judges whether it is possible.
+//! * Which learner is in sync, only the leader knows; another member asks it.
+//! * A leader that is to remove itself hands leadership over first.
+
+mod checks; // whether a change would stop the cluster
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use api::Error;
+use api::etcdserverpb::cluster_server::Cluster as ClusterMethods;
+use api::etcdserverpb::{
+    Member as MemberEntry, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse,
+    MemberPromoteRequest, MemberPromoteResponse, MemberRemoveRequest, MemberRemoveResponse,
+    MemberUpdateRequest, MemberUpdateResponse,
+};
+use raft_node::Progress;
+use state_machine::Response as Outcome;
+use state_machine::command::{Change, MemberAdd, MemberUpdate};
+use tonic::{Request, Response, Status};
+
+use self::checks::View;
+use super::{guard, header};
+use crate::config::{Scheme, Urls};
+use crate::data_dir::added_member_id;
+use crate::errors;
+use crate::member::Member;
+
+/// A successor that answers at all takes over within a few round trips. Without one the leader removes itself and
+/// leaves office with the change.
+const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
+
+/// The methods as tonic calls them.
+pub struct Cluster(pub Arc<Member>);
+
+impl Cluster {
+    fn admit<T>(&self, request: Request<T>) -> Result<T, Status> {
+        guard::check(&self.0, request.metadata().as_ref()).map_err(errors::refused)?;
+        Ok(request.into_inner())
+    }
+
+    /// Refuses what `check` finds unwise, if this member is told to look.
+    fn judge(&self, check: impl FnOnce(&View<'_>) -> Result<(), Error>) -> Result<(), Status> {
+        if !self.0.reconfiguration.is_strict {
+            return Ok(());
+        }
+        let members = self.0.members().map_err(errors::record)?;
+        let now = Instant::now();
+        let active_for = |id| self.0.reach.active_since(id).map(|since| now.saturating_duration_since(since));
+        let view = View { members: &members, own: self.0.ids.member, active_for: &active_for };
+        check(&view).map_err(errors::refused)
+    }
+
+    /// All members after the change.
+    async fn change(&self, change: Change) -> Result<Vec<MemberEntry>, Status> {
+        match self.0.propose_change(change).await.map_err(Status::from)? {
+            Outcome::Members(members) => Ok(members),
+            other => unreachable!("a change of the members was answered with {other:?}"),
+        }
+    }
+
+    /// How far the learner is, as the leader says.
+    async fn progress_of(&self, learner: u64) -> Result<Progress, Status> {
+        let member = &self.0;
+        let leader = member.status().leader.ok_or_else(|| errors::refused(Error::NoLeader))?;
+        let progress = if leader == member.ids.member {
+            member.raft.progress_of(learner).await
+        } else {
+            member.reach.ask_progress(leader, learner).await
+        };
+        progress.ok_or_else(|| errors::refused(Error::Timeout))
+    }
+}
+
+/// The URLs of a member, sorted.
+fn peer_urls(texts: &[String]) -> Result<Vec<String>, Status> {
+    let bad = || errors::refused(Error::MemberBadURLs);
+    let urls = Urls::collect(texts.iter().map(String::as_str)).map_err(|_| bad())?;
+    let can_be_dialled =
+        urls.iter().all(|url| matches!(url.scheme(), Scheme::Http | Scheme::Https) && !url.host().is_empty());
+    if can_be_dialled { Ok(urls.texts()) } else { Err(bad()) }
+}
+
+#[tonic::async_trait]
+impl ClusterMethods for Cluster {
+    async fn member_list(
+        &self,
+        request: Request<MemberListRequest>,
+    ) -> Result<Response<MemberListResponse>, Status> {
+        if self.admit(request)?.linearizable {
+            self.0.read_point().await.map_err(errors::read_point)?;
+        }
+        let members = self.0.members().map_err(errors::record)?;
+        Ok(Response::new(MemberListResponse { header: header::without_revision(&self.0), members }))
+    }
+
+    async fn member_add(
+        &self,
+        request: Request<MemberAddRequest>,
+    ) -> Result<Response<MemberAddResponse>, Status> {
+        let MemberAddRequest { peer_ur_ls, is_learner } = self.admit(request)?;
+        let peer_urls = peer_urls(&peer_ur_ls)?;
+        self.judge(|view| checks::may_add(view, is_learner))?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let id = added_member_id(peer_urls.iter().map(String::as_str), now);
+        let learners_max = self.0.reconfiguration.learners_max;
+        let members = self.change(Change::Add(MemberAdd { id, peer_urls, is_learner, learners_max })).await?;
+        let member = members.iter().find(|member| member.id == id).cloned();
+        Ok(Response::new(MemberAddResponse { header: header::without_revision(&self.0), member, members }))
+    }
+
+    async fn member_remove(
+        &self,
+        request: Request<MemberRemoveRequest>,
+    ) -> Result<Response<MemberRemoveResponse>, Status> {
+        let id = self.admit(request)?.id;
+        self.judge(|view| checks::may_remove(view, id))?;
+        let member = &self.0;
+        let leads = member.status().leader == Some(id) && id == member.ids.member;
+        if leads && !member.roster.others().is_empty() {
+            match tokio::time::timeout(HAND_OVER_WITHIN, member.raft.hand_over()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "leadership was not handed over"),
+                Err(_) => tracing::warn!("leadership was not handed over in time"),
+            }
+        }
+        let members = self.change(Change::Remove(id)).await?;
+        Ok(Response::new(MemberRemoveResponse { header: header::without_revision(member), members }))
+    }
+
+    async fn member_update(
+        &self,
+        request: Request<MemberUpdateRequest>,
+    ) -> Result<Response<MemberUpdateResponse>, Status> {
+        let MemberUpdateRequest { id, peer_ur_ls } = self.admit(request)?;
+        let peer_urls = peer_urls(&peer_ur_ls)?;
+        let members = self.change(Change::Update(MemberUpdate { id, peer_urls })).await?;
+        Ok(Response::new(MemberUpdateResponse { header: header::without_revision(&self.0), members }))
+    }
+
+    async fn member_promote(
+        &self,
+        request: Request<MemberPromoteRequest>,
+    ) -> Result<Response<MemberPromoteResponse>, Status> {
+        let id = self.admit(request)?.id;
+        let members = self.0.members().map_err(errors::record)?;
+        if !members.iter().any(|member| member.id == id) {
+            return Err(errors::refused(Error::MemberNotFound));
+        }
+        checks::is_in_sync(self.progress_of(id).await?).map_err(errors::refused)?;
+        self.judge(checks::may_promote)?;
+        let members = self.change(Change::Promote(id)).await?;
+        Ok(Response::new(MemberPromoteResponse { header: header::without_revision(&self.0), members }))
+    }
+}

@@ -1,0 +1,238 @@
+//! A cluster of processes grows, shrinks and moves while it takes writes.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use api::etcdserverpb::cluster_client::ClusterClient;
+use api::etcdserverpb::{
+    Member as Entry, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
+    MemberUpdateRequest,
+};
+use common::{Cluster, Member, PATIENCE, put};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+async fn cluster_of(member: &Member) -> ClusterClient<Channel> {
+    ClusterClient::new(member.channel().await)
+}
+
+fn peer_url(member: &Member) -> String {
+    format!("http://127.0.0.1:{}", member.peer_port)
+}
+
+async fn list(member: &Member) -> Vec<Entry> {
+    let request = MemberListRequest { linearizable: false };
+    cluster_of(member).await.member_list(request).await.unwrap().into_inner().members
+}
+
+/// Repeats a call that etcd's checks may refuse for some seconds after a change, or until a learner is in sync.
+async fn patiently<T, F: Future<Output = Result<T, Status>>>(mut call: impl FnMut() -> F) -> T {
+    let began = Instant::now();
+    loop {
+        match call().await {
+            Ok(answer) => return answer,
+            Err(status) => assert!(began.elapsed() < PATIENCE, "{status}"),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn add(member: &Member, joiner: &Member, is_learner: bool) -> u64 {
+    let request = MemberAddRequest { peer_ur_ls: vec![peer_url(joiner)], is_learner };
+    let added = patiently(|| {
+        let request = request.clone();
+        async move { cluster_of(member).await.member_add(request).await }
+    });
+    added.await.into_inner().member.expect("the member that was added").id
+}
+
+async fn remove(member: &Member, id: u64) -> Result<usize, Status> {
+    let removed = cluster_of(member).await.member_remove(MemberRemoveRequest { id }).await?;
+    Ok(removed.into_inner().members.len())
+}
+
+async fn promote(member: &Member, id: u64) -> Result<(), Status> {
+    cluster_of(member).await.member_promote(MemberPromoteRequest { id }).await.map(drop)
+}
+
+/// Puts keys one after another, at any member that takes them, until the flag falls.
+fn writer(
+    ports: Vec<u16>,
+    goes_on: Arc<AtomicBool>,
+    acknowledged: Arc<AtomicI64>,
+) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut number = 0;
+        while goes_on.load(Ordering::SeqCst) {
+            let port = ports[number as usize % ports.len()];
+            let endpoint =
+                tonic::transport::Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
+            let Ok(channel) = endpoint.timeout(PATIENCE).connect().await else {
+                number += 1;
+                continue;
+            };
+            let mut client = api::etcdserverpb::kv_client::KvClient::new(channel);
+            while goes_on.load(Ordering::SeqCst) {
+                if client.put(put(&format!("w{number}"), "x")).await.is_err() {
+                    break;
+                }
+                acknowledged.store(number, Ordering::SeqCst);
+                number += 1;
+            }
+            number += 1;
+        }
+    })
+}
+
+#[tokio::test]
+async fn one_member_grows_to_three_and_shrinks_to_one_under_puts() {
+    let mut cluster = Cluster::started(1);
+    cluster.members[0].put("before", "1").await;
+    let (goes_on, acknowledged) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicI64::new(-1)));
+    let ports = vec![cluster.members[0].client_port];
+    let writing = writer(ports, Arc::clone(&goes_on), Arc::clone(&acknowledged));
+    for size in 1..3 {
+        let at = cluster.joiner(&(0..size).collect::<Vec<_>>());
+        let id = add(&cluster.members[0], &cluster.members[at], false).await;
+        let unstarted = list(&cluster.members[0]).await;
+        let entry = unstarted.iter().find(|member| member.id == id).unwrap();
+        assert_eq!((entry.name.as_str(), entry.is_learner, unstarted.len()), ("", false, size + 1));
+        cluster.members[at].launch();
+        cluster.members[at].wait_ready();
+        assert_eq!(cluster.members[at].id().await, id);
+        assert_eq!(cluster.members[at].get("before").await.as_deref(), Some("1"));
+    }
+    let started = acknowledged.load(Ordering::SeqCst);
+    let names: Vec<String> = list(&cluster.members[2]).await.into_iter().map(|member| member.name).collect();
+    assert!(["m0", "m1", "m2"].iter().all(|name| names.contains(&(*name).to_owned())), "{names:?}");
+    // A member that was restarted knows who joined after it.
+    cluster.members[1].kill();
+    cluster.members[1].launch();
+    cluster.members[1].wait_ready();
+    cluster.assert_equal(0).await;
+    for (gone, by) in [(2, 0), (1, 0)] {
+        let id = cluster.members[gone].id().await;
+        let left = patiently(|| remove(&cluster.members[by], id)).await;
+        assert_eq!(left, gone);
+        let ended = cluster.members[gone].process.take().unwrap();
+        let (status, said) = tokio::task::spawn_blocking(|| ended.wait_end()).await.unwrap();
+        assert!(status.success(), "{said}");
+        assert!(said.contains("the member has been permanently removed from the cluster"), "{said}");
+    }
+    let before = acknowledged.load(Ordering::SeqCst);
+    assert!(before > started, "no write was acknowledged while members were removed");
+    let deadline = Instant::now() + PATIENCE;
+    while acknowledged.load(Ordering::SeqCst) < before + 10 {
+        assert!(Instant::now() < deadline, "the last member takes no writes");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    goes_on.store(false, Ordering::SeqCst);
+    writing.await.unwrap();
+    let last = remove(&cluster.members[0], cluster.members[0].id().await).await.unwrap_err();
+    assert_eq!(last.message(), "etcdserver: re-configuration failed due to not enough started members");
+    // A removed member does not come back, with its data or without.
+    cluster.members[1].launch();
+    let ended = cluster.members[1].process.take().unwrap();
+    let (_, said) = tokio::task::spawn_blocking(|| ended.wait_end()).await.unwrap();
+    assert!(said.contains("the member has been permanently removed from the cluster"), "{said}");
+}
+
+#[tokio::test]
+async fn a_leader_that_removes_itself_leaves_a_cluster_that_writes() {
+    let mut cluster = Cluster::started(3);
+    cluster.members[0].put("before", "1").await;
+    let leader = cluster.leader().await;
+    let id = cluster.members[leader].id().await;
+    patiently(|| remove(&cluster.members[leader], id)).await;
+    let ended = cluster.members[leader].process.take().unwrap();
+    let (status, said) = tokio::task::spawn_blocking(|| ended.wait_end()).await.unwrap();
+    assert!(status.success(), "{said}");
+    let survivor = &cluster.members[(leader + 1) % 3];
+    let mut client = survivor.kv().await;
+    patiently(|| {
+        let mut client = client.clone();
+        async move { client.put(put("after", "1")).await }
+    })
+    .await;
+    assert_eq!(client.range(common::get("before")).await.unwrap().into_inner().count, 1);
+    assert_eq!(list(survivor).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_learner_is_promoted_when_it_is_in_sync() {
+    let mut cluster = Cluster::started(1);
+    for number in 0..50 {
+        cluster.members[0].put(&format!("k{number}"), "1").await;
+    }
+    let at = cluster.joiner(&[0]);
+    let id = add(&cluster.members[0], &cluster.members[at], true).await;
+    let early = promote(&cluster.members[0], id).await.unwrap_err();
+    assert_eq!(early.code(), Code::FailedPrecondition, "{early}");
+    assert!(early.message().contains("in sync with leader"), "{early}");
+    let second = MemberAddRequest { peer_ur_ls: vec!["http://127.0.0.1:1".to_owned()], is_learner: true };
+    let many = cluster_of(&cluster.members[0]).await.member_add(second).await.unwrap_err();
+    assert_eq!(many.message(), "etcdserver: too many learner members in cluster");
+    cluster.members[at].launch();
+    cluster.members[at].wait_ready();
+    let mut client = cluster.members[at].kv().await;
+    let refused = client.put(put("k", "v")).await.unwrap_err();
+    assert_eq!(refused.message(), "etcdserver: rpc not supported for learner");
+    let linearizable = client.range(common::get("k0")).await.unwrap_err();
+    assert_eq!(linearizable.message(), "etcdserver: rpc not supported for learner");
+    let mut serializable = common::get("k0");
+    serializable.serializable = true;
+    assert_eq!(client.range(serializable).await.unwrap().into_inner().count, 1);
+    patiently(|| promote(&cluster.members[0], id)).await;
+    patiently(|| {
+        let mut client = client.clone();
+        async move { client.put(put("k", "v")).await }
+    })
+    .await;
+    let again = promote(&cluster.members[1], id).await.unwrap_err();
+    assert_eq!(again.message(), "etcdserver: can only promote a learner member");
+    cluster.assert_equal(0).await;
+}
+
+#[tokio::test]
+async fn a_member_is_found_at_its_new_address() {
+    let mut cluster = Cluster::started(3);
+    let id = cluster.members[2].id().await;
+    cluster.members[2].kill();
+    let port = testkit::ports(1)[0];
+    let moved = format!("http://127.0.0.1:{port}");
+    let request = MemberUpdateRequest { id, peer_ur_ls: vec![moved.clone()] };
+    let members = cluster_of(&cluster.members[0]).await.member_update(request).await.unwrap();
+    let urls = members.into_inner().members.into_iter().find(|member| member.id == id).unwrap().peer_ur_ls;
+    assert_eq!(urls, [moved]);
+    cluster.members[0].put("meanwhile", "1").await;
+    cluster.members[2].peer_port = port;
+    cluster.members[2].initial_cluster.clear(); // A restart needs none.
+    cluster.members[2].launch();
+    cluster.members[2].wait_ready();
+    assert_eq!(cluster.members[2].get("meanwhile").await.as_deref(), Some("1"));
+    cluster.assert_equal(0).await;
+}
+
+#[tokio::test]
+async fn what_the_cluster_does_not_say_is_refused_at_the_start() {
+    let mut cluster = Cluster::started(1);
+    // Not added: the counts differ.
+    let at = cluster.joiner(&[0]);
+    cluster.members[at].launch();
+    let ended = cluster.members[at].process.take().unwrap();
+    let (status, said) = tokio::task::spawn_blocking(|| ended.wait_end()).await.unwrap();
+    assert!(!status.success() && said.contains("member count is unequal"), "{said}");
+    let bad = MemberAddRequest { peer_ur_ls: vec!["http://127.0.0.1".to_owned()], is_learner: false };
+    let refused = cluster_of(&cluster.members[0]).await.member_add(bad).await.unwrap_err();
+    assert_eq!(refused.message(), "etcdserver: given member URLs are invalid");
+    let own = MemberAddRequest { peer_ur_ls: vec![peer_url(&cluster.members[0])], is_learner: false };
+    let refused = cluster_of(&cluster.members[0]).await.member_add(own).await.unwrap_err();
+    assert_eq!(refused.message(), "etcdserver: Peer URLs already exists");
+    let refused = remove(&cluster.members[0], 7).await.unwrap_err();
+    assert_eq!(refused.message(), "etcdserver: member not found");
+}
