@@ -454,15 +454,25 @@ func TestAFileThatIsNotWholeIsRefused(t *testing.T) {
 	}
 }
 
-func TestAFileWithUsersIsRefused(t *testing.T) {
+func TestUsersAndRolesAreMoved(t *testing.T) {
 	server := kvServer(t)
 	source := start(t, prepare(t, tool(t, "etcd"), 1))
+	must[*clientv3.AuthUserAddResponse](t)(source.UserAdd(deadline(t), "root", "secret"))
+	must[*clientv3.AuthUserGrantRoleResponse](t)(source.UserGrantRole(deadline(t), "root", "root"))
 	must[*clientv3.AuthRoleAddResponse](t)(source.RoleAdd(deadline(t), "reader"))
+	must[*clientv3.AuthStatusResponse](t)(source.AuthStatus(deadline(t)))
 	file := filepath.Join(t.TempDir(), "snapshot.db")
 	run(t, tool(t, "etcdctl"), "--endpoints", source.Endpoints()[0], "snapshot", "save", file)
-	args := append([]string{"import", "--from", file}, membership(prepare(t, server, 1)[0])...)
-	output, err := exec.CommandContext(deadline(t), server, args...).CombinedOutput()
-	if err == nil || !strings.Contains(string(output), "the file has roles, which are not built yet") {
-		t.Errorf("%v, %s", err, output)
+	members := prepare(t, server, 1)
+	run(t, server, append([]string{"import", "--from", file}, membership(members[0])...)...)
+	moved := start(t, members)
+	roles := must[*clientv3.AuthRoleListResponse](t)(moved.RoleList(deadline(t)))
+	if !slices.Equal(roles.Roles, []string{"reader"}) {
+		t.Errorf("roles %v", roles.Roles)
+	}
+	must[*clientv3.AuthEnableResponse](t)(moved.AuthEnable(deadline(t)))
+	login := must[*clientv3.AuthenticateResponse](t)(moved.Authenticate(deadline(t), "root", "secret"))
+	if login.Token == "" {
+		t.Error("no token")
 	}
 }

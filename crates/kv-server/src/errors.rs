@@ -89,6 +89,26 @@ pub fn transfer(error: TransferError) -> Status {
     }
 }
 
+/// A password for a user that has none.
+pub fn no_password_user() -> Status {
+    Status::unknown("auth: authentication failed, password was given for no password user")
+}
+
+/// A password that is longer than bcrypt takes, in the words of Go's bcrypt.
+pub fn password_too_long() -> Status {
+    Status::unknown("bcrypt: password length exceeds 72 bytes")
+}
+
+/// A hash of a password that is not in base64.
+pub fn malformed_hash() -> Status {
+    Status::unknown("illegal base64 data in the hashed password")
+}
+
+/// A password that was not hashed: no random numbers, or the member stops.
+pub fn no_hash() -> Status {
+    Status::internal("etcdserver: the password cannot be hashed")
+}
+
 /// A range that cannot be streamed.
 pub fn stream(refusal: StreamRefusal) -> Status {
     match refusal {

@@ -32,6 +32,7 @@ mod tls; // certificates, handshakes
 
 pub mod net; // sockets, the client port, HTTP/2
 
+mod auth; // tokens, callers, passwords
 mod member; // the replicated state and its store
 mod peer; // member to member
 mod rpc; // etcd's gRPC methods

@@ -17,10 +17,11 @@ use mvcc::Store;
 use raft_node::{Config, EmptyLog, Fatal, Handle, Membership, Position};
 use raft_node::{Started, StoreState, Threads};
 use state_machine::command::Kind;
-use state_machine::{Outcome, StateMachine};
+use state_machine::{AuthTable, Outcome, StateMachine};
 use tokio::runtime::Runtime;
 
 use crate::admission::Admission;
+use crate::auth::{Auth, Caller, Passwords, expire as expire_tokens};
 use crate::config::{Scheme, Settings};
 use crate::data_dir::Directory;
 use crate::data_dir::Identity;
@@ -75,6 +76,8 @@ pub enum NodeError {
     StoreThread(#[source] std::io::Error),
     #[error("start the watch thread")]
     WatchThread(#[source] std::io::Error),
+    #[error("start the threads that hash passwords")]
+    PasswordThreads(#[source] std::io::Error),
     #[error("start Raft")]
     Raft(#[from] raft_node::StartError),
     #[error("wait for signals")]
@@ -190,6 +193,7 @@ impl Running {
         let incoming = Incoming::new(place, Arc::clone(&metrics), Arc::new(on_fatal));
         let anchored = Arc::new(Anchored::new(machine.lease_clock()));
         let lease_table = machine.leases().clone();
+        let auth_table = machine.auth().clone();
         let figures = Arc::clone(&metrics);
         let apply =
             Apply::new(machine, checkpoints.clone(), incoming.clone(), figures, Arc::clone(&anchored));
@@ -212,6 +216,7 @@ impl Running {
         let inside = runtimes.clients.enter();
         let leases = start_leases(leader_leases, peers.context(), settings.request_timeout(), &stop);
         let leader_loss = LeaderLoss::observe(raft.clone(), settings.clock.election);
+        let auth = start_auth(auth_table, &settings, &stop).map_err(NodeError::PasswordThreads)?;
         drop(inside);
         let member = Arc::new(Member {
             raft,
@@ -226,6 +231,7 @@ impl Running {
             reconfiguration: settings.reconfiguration,
             roster,
             reach: peers,
+            auth,
         });
         Ok(Running {
             settings,
@@ -249,6 +255,7 @@ impl Running {
             let ended = tokio::select! {
                 ended = &mut ended => ended,
                 () = self.publish() => {
+                    self.member.auth.table.forget_tokens();
                     self.serve_clients(client_ports, &permits, &stop);
                     ended.await
                 }
@@ -281,7 +288,9 @@ impl Running {
             name: self.identity.name.clone(),
             client_urls: self.settings.advertise_client_urls.texts(),
         };
-        while let Err(error) = self.member.propose(Kind::PublishMember(request.clone())).await {
+        while let Err(error) =
+            self.member.propose(&Caller::MEMBER, Kind::PublishMember(request.clone())).await
+        {
             tracing::debug!(error = causes(&error), "publishing the local member failed; trying again");
             tokio::time::sleep(PUBLISH_PAUSE).await;
         }
@@ -441,6 +450,14 @@ fn start_leases(
     let link = LeaseLink::new(context.clone());
     let member = (context.identity.member_id, request_timeout);
     LeaseService::start(leader, link, member, metrics.renewed.clone(), stop)
+}
+
+/// Starts what users need: threads for passwords, and the end of tokens.
+fn start_auth(table: AuthTable, settings: &Settings, stop: &Stop) -> std::io::Result<Arc<Auth>> {
+    let passwords = Passwords::start(settings.auth.bcrypt_cost)?;
+    let auth = Arc::new(Auth::new(table, passwords, settings.auth.token_ttl));
+    tokio::spawn(expire_tokens(Arc::clone(&auth), stop.clone()));
+    Ok(auth)
 }
 
 fn start_peers(

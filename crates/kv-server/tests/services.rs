@@ -3,14 +3,13 @@
 
 mod common;
 
-use api::etcdserverpb::auth_client::AuthClient;
 use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{
-    AlarmRequest, AuthEnableRequest, CompactionRequest, DefragmentRequest, MemberAddRequest,
-    MemberListRequest, MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
+    AlarmRequest, CompactionRequest, DefragmentRequest, MemberAddRequest, MemberListRequest,
+    MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
 };
 use api::health::HealthCheckRequest;
 use api::health::health_client::HealthClient;
@@ -72,8 +71,6 @@ fn with_metadata<T>(message: T, name: &'static str, value: &[u8]) -> Request<T> 
 async fn what_is_not_built_says_its_name() {
     let lone = Lone::started(&[]).await;
     let not_built = |name: &str| format!("{name} is not built yet in kv-server");
-    let answer = AuthClient::new(lone.channel.clone()).auth_enable(AuthEnableRequest {}).await;
-    refused(answer, Code::Unimplemented, &not_built("etcdserverpb.Auth/AuthEnable"));
 }
 
 #[tokio::test]

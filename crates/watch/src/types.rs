@@ -5,6 +5,7 @@ use std::time::Duration;
 use api::etcdserverpb::WatchCreateRequest;
 use api::etcdserverpb::watch_create_request::FilterType;
 use bytes::Bytes;
+use mvcc::KeyRange;
 
 /// A stream. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,6 +28,14 @@ pub struct CreateRequest {
     pub no_put: bool,
     pub no_delete: bool,
     pub fragment: bool,
+}
+
+impl CreateRequest {
+    /// The keys that are watched. An empty key is the smallest one.
+    pub fn keys(&self) -> KeyRange {
+        let key = if self.key.is_empty() { Bytes::from_static(b"\0") } else { self.key.clone() };
+        KeyRange::new(key, self.range_end.clone())
+    }
 }
 
 impl From<WatchCreateRequest> for CreateRequest {

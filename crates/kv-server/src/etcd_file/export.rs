@@ -156,12 +156,12 @@ impl Contents {
         let mut stored_members: Vec<_> = members.iter().map(record::member).collect();
         stored_members.sort_unstable();
         let version = version::CLUSTER.as_bytes().to_vec();
+        let auth = state_machine::auth_in(items)?;
         let before = vec![
             (record::ALARM, alarms),
-            // Without users etcd's revision of users and roles is 1.
-            (record::AUTH, vec![(record::AUTH_REVISION.to_vec(), 1_u64.to_be_bytes().to_vec())]),
-            (record::AUTH_ROLES, Vec::new()),
-            (record::AUTH_USERS, Vec::new()),
+            (record::AUTH, record::auth(&auth)),
+            (record::AUTH_ROLES, record::named(&auth.roles)),
+            (record::AUTH_USERS, record::named(&auth.users)),
             (record::CLUSTER, vec![(record::CLUSTER_VERSION.to_vec(), version.clone())]),
         ];
         let applied = history.applied();

@@ -2,16 +2,19 @@
 //!
 //! * Keys keep their revisions, versions, history and leases. Each lease begins with its full TTL, as after a
 //!   restart of etcd. Alarms and members are not taken over.
-//! * A file that uses what this server does not have is refused: users and roles.
+//! * Users and roles are taken over, and whether permissions are checked. Tokens are in no file.
 //! * A compaction that etcd had begun is done again by the store.
 //! * Whether the changes of each key follow from each other is checked when the store is opened, which the
 //!   import does at its end.
 
+use std::sync::Arc;
+
+use api::authpb::{Role, User};
 use api::mvccpb::KeyValue;
 use bbolt::{Bucket, Cursor, Database, Source};
 use mvcc::{Applied, Backend, Change, Import, ImportedState, KeyValueRef, Options, Revision};
 use prost::Message;
-use state_machine::TTL_MAX;
+use state_machine::{AuthState, TTL_MAX};
 
 use super::record::{self, StoredLease};
 
@@ -30,11 +33,6 @@ pub enum ReadError {
     Record { bucket: &'static str, key: String, what: &'static str },
     #[error("bucket \"{bucket}\", key {key}")]
     Refused { bucket: &'static str, key: String, source: mvcc::Error },
-    #[error(
-        "the file has {0}, which are not built yet in kv-server: disable and remove them in etcd, and save \
-         it again"
-    )]
-    Unbuilt(&'static str),
     #[error("write the store")]
     Store(#[from] mvcc::Error),
 }
@@ -65,9 +63,12 @@ pub fn import<S: Source>(
 ) -> Result<Imported, ReadError> {
     let file = File { database, buckets: database.buckets()? };
     file.check_all_but_keys()?;
-    file.check_auth()?;
+    let auth = file.auth()?;
     let compacted = file.compact_revision()?;
     let mut import = Import::begin(backend, &Options::default())?;
+    for (key, value) in auth {
+        import.item(&key, &value)?;
+    }
     let leases = file.leases(&mut import)?;
     let (newest, changes) = file.changes(&mut import)?;
     let newest = newest.max(compacted).max(1);
@@ -103,21 +104,37 @@ impl<S: Source> File<'_, S> {
         Ok(())
     }
 
-    /// Refuses users and roles. A cluster that never had any has neither.
-    fn check_auth(&self) -> Result<(), ReadError> {
+    /// The items of users and roles.
+    fn auth(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, ReadError> {
+        let mut state = AuthState::default();
         if let Some(mut auth) = self.cursor("auth")? {
             while let Some((key, value)) = auth.next_pair()? {
-                if key == record::AUTH_ENABLED && value == [1] {
-                    return Err(ReadError::Unbuilt("users and roles, and authentication is enabled"));
+                if key == record::AUTH_ENABLED {
+                    state.enabled = value == [1];
+                } else if key == record::AUTH_REVISION {
+                    let revision = value.try_into().map_err(|_| bad("auth", key, "not a revision"))?;
+                    // A cluster that never had users has 0 or 1.
+                    state.revision = u64::from_be_bytes(revision).max(1);
                 }
             }
         }
-        for (bucket, what) in [("authUsers", "users"), ("authRoles", "roles")] {
-            if let Some(mut cursor) = self.cursor(bucket)?
-                && cursor.next_pair()?.is_some()
-            {
-                return Err(ReadError::Unbuilt(what));
-            }
+        self.each("authUsers", |name, user: User| drop(state.users.insert(name, Arc::new(user))))?;
+        self.each("authRoles", |name, role: Role| drop(state.roles.insert(name, Arc::new(role))))?;
+        let too_large = |_| bad("authRoles", b"", "a name above 246 bytes, or a role or user above 64 KiB");
+        state_machine::auth_items(&state).map_err(too_large)
+    }
+
+    /// The messages of a bucket, by name.
+    fn each<M: Message + Default>(
+        &self,
+        bucket: &'static str,
+        mut take: impl FnMut(String, M),
+    ) -> Result<(), ReadError> {
+        let Some(mut cursor) = self.cursor(bucket)? else { return Ok(()) };
+        while let Some((key, value)) = cursor.next_pair()? {
+            let name = String::from_utf8(key.to_vec());
+            let name = name.map_err(|_| bad(bucket, key, "a name that is not text"))?;
+            take(name, M::decode(value).map_err(|_| bad(bucket, key, "not a user or a role"))?);
         }
         Ok(())
     }

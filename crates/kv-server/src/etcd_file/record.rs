@@ -4,13 +4,18 @@
 //!   value is a protobuf `KeyValue` with fields in order and without zeros; a tombstone has its key only.
 //! * `lease`: the id as eight bytes, big endian. The value is a protobuf `Lease`.
 //! * `members`: the id in hexadecimal digits. The value is JSON.
+//! * `auth`: names. `authUsers`, `authRoles`: the name. The value is a protobuf `User` or `Role`.
 //! * `meta`: names. The values are eight bytes big endian, a revision, text or JSON.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use api::etcdserverpb::Member;
 use mvcc::{Change, Revision};
 use prost::Message;
 use prost::encoding::{encode_varint, encoded_len_varint};
 use serde::Serialize;
+use state_machine::AuthState;
 
 pub const ALARM: &[u8] = b"alarm";
 pub const AUTH: &[u8] = b"auth";
@@ -44,6 +49,23 @@ pub struct StoredLease {
     pub ttl: i64,
     #[prost(int64, tag = "3")]
     pub remaining_ttl: i64,
+}
+
+/// A small bucket, sorted.
+pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Whether users are checked, and the revision of users and roles.
+pub fn auth(state: &AuthState) -> Pairs {
+    let revision = (AUTH_REVISION.to_vec(), state.revision.to_be_bytes().to_vec());
+    match state.enabled {
+        true => vec![(AUTH_ENABLED.to_vec(), vec![1]), revision],
+        false => vec![revision],
+    }
+}
+
+/// Users or roles, by name.
+pub fn named<M: Message>(all: &BTreeMap<String, Arc<M>>) -> Pairs {
+    all.iter().map(|(name, message)| (name.clone().into_bytes(), message.encode_to_vec())).collect()
 }
 
 /// A revision as it is stored.

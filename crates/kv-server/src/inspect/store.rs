@@ -3,7 +3,9 @@
 use std::io::Write;
 use std::path::Path;
 
+use api::authpb::User;
 use mvcc::inspect::{BlockSeen, FileSeen, Inspector, RecordSeen};
+use prost::Message;
 
 use super::error::InspectError;
 use super::report::{Line, Report, text};
@@ -67,7 +69,7 @@ fn look<W: Write>(dir: &Path, detail: Detail, report: &mut Report<W>) -> Result<
     }
     if detail != Detail::Marks {
         for (key, value) in inspector.items() {
-            report.line(Line::new("item").with("key", text(key)).with("value", text(value)));
+            report.line(Line::new("item").with("key", text(key)).with("value", item_value(key, value)));
         }
         show_leases(&inspector, report);
     }
@@ -75,6 +77,14 @@ fn look<W: Write>(dir: &Path, detail: Detail, report: &mut Report<W>) -> Result<
         show_file(&inspector, &file, detail, report)?;
     }
     Ok(())
+}
+
+/// An item's value. That of a user is shown without its hash.
+fn item_value(key: &[u8], value: &[u8]) -> String {
+    match User::decode(value) {
+        Ok(user) if key.starts_with(b"auth-user/") => format!("{user:?}"),
+        Ok(_) | Err(_) => text(value),
+    }
 }
 
 /// The leases of the checkpoint, which are items of their own.

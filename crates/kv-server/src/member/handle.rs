@@ -22,6 +22,7 @@ use super::leader_loss::LeaderLoss;
 use super::roster::{Reach, Roster};
 use super::watching::Watching;
 use crate::admission::Admission;
+use crate::auth::{Auth, Caller, Credential, Unresolved, index_of_token};
 use crate::config::{Limits, Reconfiguration};
 use crate::errors;
 use crate::metrics::Metrics;
@@ -44,6 +45,8 @@ pub struct Member {
     pub reconfiguration: Reconfiguration,
     pub roster: Arc<Roster>,
     pub reach: Arc<dyn Reach>,
+    /// Whose requests these are.
+    pub auth: Arc<Auth>,
 }
 
 /// Who answers.
@@ -84,14 +87,15 @@ impl From<ProposeError> for tonic::Status {
 }
 
 impl Member {
-    /// Replicates a command and returns its response once it was applied here.
-    pub async fn propose(&self, kind: Kind) -> Result<Response, ProposeError> {
-        self.propose_encoded(self.encode(kind)?).await
+    /// Replicates a command of a caller and returns its response once it was applied here. Apply checks the
+    /// caller's permissions.
+    pub async fn propose(&self, caller: &Caller, kind: Kind) -> Result<Response, ProposeError> {
+        self.propose_encoded(self.encode(caller, kind)?).await
     }
 
     /// The command as it is proposed.
-    pub fn encode(&self, kind: Kind) -> Result<Bytes, ProposeError> {
-        let command = command::encode(kind);
+    pub fn encode(&self, caller: &Caller, kind: Kind) -> Result<Bytes, ProposeError> {
+        let command = command::encode_for(kind, caller.for_command());
         if command.len() + self.ids.request_header_bytes() > self.limits.request_bytes_max {
             return Err(ProposeError::Refused(api::Error::RequestTooLarge));
         }
@@ -99,8 +103,8 @@ impl Member {
     }
 
     /// Replicates a change of the members. As `propose` in all else.
-    pub async fn propose_change(&self, change: Change) -> Result<Response, ProposeError> {
-        let command = self.encode(Kind::MemberChange(MemberChange { change: Some(change) }))?;
+    pub async fn propose_change(&self, caller: &Caller, change: Change) -> Result<Response, ProposeError> {
+        let command = self.encode(caller, Kind::MemberChange(MemberChange { change: Some(change) }))?;
         let outcome = self.raft.propose_change(command).await.map_err(ProposeError::Raft)?;
         outcome.map_err(ProposeError::Refused)
     }
@@ -109,6 +113,24 @@ impl Member {
     pub async fn propose_encoded(&self, command: Bytes) -> Result<Response, ProposeError> {
         let outcome = self.raft.propose(command).await.map_err(ProposeError::Raft)?;
         outcome.map_err(ProposeError::Refused)
+    }
+
+    /// The caller of a request at this moment. A token that was issued by an entry that is not applied here yet
+    /// is waited for.
+    pub async fn caller(&self, credential: &Credential) -> Result<Caller, tonic::Status> {
+        match self.auth.caller(credential) {
+            Ok(caller) => Ok(caller),
+            Err(Unresolved::Refused(error)) => Err(errors::refused(error)),
+            Err(Unresolved::Unknown(token)) => {
+                let issued_at = index_of_token(token.text()).unwrap_or_default();
+                if issued_at > self.status().applied {
+                    // In a box: the future of every other call stays small.
+                    Box::pin(self.read_point()).await.map_err(errors::read_point)?;
+                }
+                let invalid = |_| errors::refused(api::Error::InvalidAuthToken);
+                self.auth.caller(credential).map_err(invalid)
+            }
+        }
     }
 
     /// Waits until this member has applied everything that was committed when the call began.
@@ -147,7 +169,7 @@ impl Member {
             member_id: self.ids.member,
             alarm: AlarmType::Nospace as i32,
         };
-        self.propose(Kind::Alarm(request)).await.map(drop)
+        self.propose(&Caller::MEMBER, Kind::Alarm(request)).await.map(drop)
     }
 }
 

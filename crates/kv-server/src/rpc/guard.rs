@@ -2,9 +2,45 @@
 
 use api::Error;
 use http::HeaderMap;
+use tonic::{Request, Status};
 
 use super::metadata::Known;
+use super::methods::Access;
+use crate::admission::ClientId;
+use crate::auth::{Caller, Credential};
+use crate::errors;
 use crate::member::Member;
+
+/// Who makes a call: the connection that it came on, and the token in its headers.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    pub client: ClientId,
+    pub credential: Credential,
+}
+
+impl Asker {
+    /// Of a call that tonic hands over. The dispatcher has found both.
+    pub fn of<T>(request: &Request<T>) -> Asker {
+        request.extensions().get().cloned().unwrap_or_default()
+    }
+
+    /// The caller at this moment.
+    pub async fn caller(&self, member: &Member) -> Result<Caller, Status> {
+        member.caller(&self.credential).await
+    }
+}
+
+impl Default for Asker {
+    fn default() -> Self {
+        Asker { client: ClientId::default(), credential: Credential::None }
+    }
+}
+
+/// Checks the metadata of a call of tonic's, and takes it apart.
+pub fn admit<T>(member: &Member, request: Request<T>) -> Result<(Asker, T), Status> {
+    check(member, request.metadata().as_ref()).map_err(errors::refused)?;
+    Ok((Asker::of(&request), request.into_inner()))
+}
 
 /// Refuses a call whose metadata this member cannot satisfy, and any call to a learner.
 pub fn check(member: &Member, metadata: &HeaderMap) -> Result<(), Error> {
@@ -25,6 +61,16 @@ pub fn check_voter(member: &Member) -> Result<(), Error> {
 /// As `check_known`, for calls that learners answer as well.
 pub fn check_any(member: &Member, known: &Known<'_>) -> Result<(), Error> {
     check_against(known, || member.status().leader.is_some())
+}
+
+/// Refuses a call that its caller may not make, whatever its message says. Deny by default: each method has a
+/// rule in [`super::methods::access`].
+pub async fn authorize(member: &Member, asker: &Asker, access: Access) -> Result<(), Status> {
+    match access {
+        Access::Open | Access::Keys => Ok(()),
+        Access::User => asker.caller(member).await?.check_named().map_err(errors::refused),
+        Access::Root => asker.caller(member).await?.check_root().map_err(errors::refused),
+    }
 }
 
 /// Whether the client wants no answer from a member without a leader.

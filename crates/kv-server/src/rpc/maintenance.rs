@@ -19,9 +19,9 @@ use state_machine::command::Kind;
 use state_machine::{Failure, Response};
 use tonic::{Request, Response as Reply, Status};
 
-use super::kv::client_of;
+use super::guard::{self, Asker};
 use super::metadata::Known;
-use super::{guard, header, snapshot};
+use super::{header, snapshot};
 use crate::admission::ClientId;
 use crate::errors;
 use crate::member::Member;
@@ -87,14 +87,20 @@ fn is_beyond_alarms_max(request: &AlarmRequest, active: &[AlarmMember]) -> bool 
     action == AlarmAction::Activate as i32 && active.len() >= ALARMS_MAX && !is_active()
 }
 
-async fn alarm(member: &Member, request: AlarmRequest) -> Result<AlarmResponse, Status> {
+async fn alarm(member: &Member, asker: &Asker, request: AlarmRequest) -> Result<AlarmResponse, Status> {
+    let caller = asker.caller(member).await?;
+    match AlarmAction::try_from(request.action) {
+        Ok(AlarmAction::Get) => caller.check_named(),
+        Ok(AlarmAction::Activate | AlarmAction::Deactivate) | Err(_) => caller.check_root(),
+    }
+    .map_err(errors::refused)?;
     if AlarmAction::try_from(request.action).is_err() {
         return Err(errors::unknown_alarm_action());
     }
     if is_beyond_alarms_max(&request, &member.alarms().map_err(errors::record)?) {
         return Err(errors::refused(Error::TooManyRequests));
     }
-    match member.propose(Kind::Alarm(request)).await.map_err(Status::from)? {
+    match member.propose(&caller, Kind::Alarm(request)).await.map_err(Status::from)? {
         Response::Alarm(mut response) => {
             header::fill(member, &mut response.header);
             Ok(response)
@@ -126,14 +132,13 @@ async fn move_leader(member: &Member, target: u64) -> Result<(), Status> {
 
 impl Maintenance {
     /// As `admit`, for what learners answer as well.
-    fn admit_any<T>(&self, request: Request<T>) -> Result<T, Status> {
+    fn admit_any<T>(&self, request: Request<T>) -> Result<(Asker, T), Status> {
         guard::check_any(&self.0, &Known::of(request.metadata().as_ref())).map_err(errors::refused)?;
-        Ok(request.into_inner())
+        Ok((Asker::of(&request), request.into_inner()))
     }
 
-    fn admit<T>(&self, request: Request<T>) -> Result<T, Status> {
-        guard::check(&self.0, request.metadata().as_ref()).map_err(errors::refused)?;
-        Ok(request.into_inner())
+    fn admit<T>(&self, request: Request<T>) -> Result<(Asker, T), Status> {
+        guard::admit(&self.0, request)
     }
 }
 
@@ -142,7 +147,8 @@ impl MaintenanceMethods for Maintenance {
     type SnapshotStream = Pin<Box<dyn Stream<Item = Result<SnapshotResponse, Status>> + Send>>;
 
     async fn alarm(&self, request: Request<AlarmRequest>) -> Result<Reply<AlarmResponse>, Status> {
-        alarm(&self.0, self.admit(request)?).await.map(Reply::new)
+        let (asker, request) = self.admit(request)?;
+        alarm(&self.0, &asker, request).await.map(Reply::new)
     }
 
     async fn status(&self, request: Request<StatusRequest>) -> Result<Reply<StatusResponse>, Status> {
@@ -153,8 +159,7 @@ impl MaintenanceMethods for Maintenance {
     /// Hash of the newest history: equal on members with equal state. etcd hashes its file's buckets here,
     /// which only bbolt could reproduce.
     async fn hash(&self, request: Request<HashRequest>) -> Result<Reply<HashResponse>, Status> {
-        let client = client_of(&request);
-        self.admit(request)?;
+        let (Asker { client, .. }, _) = self.admit(request)?;
         let began = Instant::now();
         let hashed = hash(&self.0, client, 0).await?;
         self.0.metrics.disk.hash_seconds.observe(began.elapsed().as_secs_f64());
@@ -164,8 +169,7 @@ impl MaintenanceMethods for Maintenance {
     }
 
     async fn hash_kv(&self, request: Request<HashKvRequest>) -> Result<Reply<HashKvResponse>, Status> {
-        let client = client_of(&request);
-        let request = self.admit(request)?;
+        let (Asker { client, .. }, request) = self.admit(request)?;
         let began = Instant::now();
         let hashed = hash(&self.0, client, request.revision).await?;
         self.0.metrics.disk.hash_revision_seconds.observe(began.elapsed().as_secs_f64());
@@ -183,7 +187,7 @@ impl MaintenanceMethods for Maintenance {
         &self,
         request: Request<MoveLeaderRequest>,
     ) -> Result<Reply<MoveLeaderResponse>, Status> {
-        let request = self.admit(request)?;
+        let (_, request) = self.admit(request)?;
         move_leader(&self.0, request.target_id).await?;
         Ok(Reply::new(MoveLeaderResponse { header: None }))
     }
@@ -210,8 +214,7 @@ impl MaintenanceMethods for Maintenance {
         &self,
         request: Request<SnapshotRequest>,
     ) -> Result<Reply<Self::SnapshotStream>, Status> {
-        let client = client_of(&request);
-        self.admit_any(request)?;
+        let (Asker { client, .. }, _) = self.admit_any(request)?;
         Ok(Reply::new(Box::pin(snapshot::stream(Arc::clone(&self.0), client).await?)))
     }
 

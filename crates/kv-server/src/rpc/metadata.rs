@@ -14,6 +14,10 @@ pub struct Known<'h> {
     pub client_version: Option<&'h HeaderValue>,
     /// `hasleader: true`: better no answer than one from a member without a leader.
     pub has_leader: Option<&'h HeaderValue>,
+    /// `token`: whose call it is.
+    pub token: Option<&'h HeaderValue>,
+    /// `authorization`: the same, as HTTP says it.
+    pub authorization: Option<&'h HeaderValue>,
 }
 
 impl<'h> Known<'h> {
@@ -25,6 +29,8 @@ impl<'h> Known<'h> {
                 "grpc-timeout" => &mut known.timeout,
                 "client-api-version" => &mut known.client_version,
                 "hasleader" => &mut known.has_leader,
+                "token" => &mut known.token,
+                "authorization" => &mut known.authorization,
                 _ => continue,
             };
             field.get_or_insert(value);
@@ -50,7 +56,7 @@ mod tests {
         ] {
             headers.append(name, HeaderValue::from_static(value));
         }
-        let Known { encoding, timeout, client_version, has_leader } = Known::of(&headers);
+        let Known { encoding, timeout, client_version, has_leader, .. } = Known::of(&headers);
         let found = [encoding, timeout, client_version, has_leader].map(|value| value?.to_str().ok());
         assert_eq!(found, [Some("gzip"), Some("1S"), None, Some("true")]);
     }

@@ -17,8 +17,6 @@ pub enum Serving {
     Stream(StreamMethod),
     /// tonic's services.
     Service,
-    /// Nothing yet: refused by name.
-    NotBuilt,
 }
 
 /// A hot method.
@@ -64,32 +62,83 @@ pub fn serving(method: Method) -> Serving {
             Serving::Service
         }
         HealthCheck | HealthList | HealthWatch => Serving::Service,
-        AuthEnable | AuthDisable | AuthStatus | Authenticate => Serving::NotBuilt,
+        AuthEnable | AuthDisable | AuthStatus | Authenticate => Serving::Service,
         AuthUserAdd
         | AuthUserGet
         | AuthUserList
         | AuthUserDelete
         | AuthUserChangePassword
         | AuthUserGrantRole
-        | AuthUserRevokeRole => Serving::NotBuilt,
+        | AuthUserRevokeRole => Serving::Service,
         AuthRoleAdd
         | AuthRoleGet
         | AuthRoleList
         | AuthRoleDelete
         | AuthRoleGrantPermission
-        | AuthRoleRevokePermission => Serving::NotBuilt,
+        | AuthRoleRevokePermission => Serving::Service,
+    }
+}
+
+/// Who may call a method while permissions are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Any client, without a token too.
+    Open,
+    /// A user. The method itself asks for more, by what the request says.
+    User,
+    /// A user with the role `root`.
+    Root,
+    /// What its keys ask for, in the order in which etcd checks: by the method itself, by the watch hub's
+    /// service, or at apply.
+    Keys,
+}
+
+/// Who may call `method`. There is no default: a method without a rule does not compile.
+pub fn access(method: Method) -> Access {
+    use Method::*;
+    match method {
+        KvPut | KvRange | KvTxn | KvDeleteRange | KvRangeStream | Watch => Access::Keys,
+        // Their inner calls need what calls of the client would need.
+        Lock | LockUnlock => Access::Keys,
+        ElectionCampaign | ElectionProclaim | ElectionLeader | ElectionObserve | ElectionResign => {
+            Access::Keys
+        }
+        // The keys that are attached to a lease are checked besides.
+        LeaseGrant | LeaseRevoke | LeaseKeepAlive | LeaseTimeToLive | LeaseLeases => Access::User,
+        KvCompact => Access::Root,
+        ClusterMemberList => Access::User,
+        ClusterMemberAdd | ClusterMemberRemove | ClusterMemberUpdate | ClusterMemberPromote => Access::Root,
+        // Alarm: only to list them.
+        MaintenanceStatus | MaintenanceAlarm => Access::User,
+        MaintenanceDefragment
+        | MaintenanceHash
+        | MaintenanceHashKV
+        | MaintenanceSnapshot
+        | MaintenanceMoveLeader
+        | MaintenanceDowngrade => Access::Root,
+        HealthCheck | HealthList | HealthWatch => Access::Open,
+        AuthStatus | Authenticate => Access::Open,
+        // A user may look at itself and at its roles.
+        AuthUserGet | AuthRoleGet => Access::User,
+        AuthEnable
+        | AuthDisable
+        | AuthUserAdd
+        | AuthUserList
+        | AuthUserDelete
+        | AuthUserChangePassword
+        | AuthUserGrantRole
+        | AuthUserRevokeRole
+        | AuthRoleAdd
+        | AuthRoleList
+        | AuthRoleDelete
+        | AuthRoleGrantPermission
+        | AuthRoleRevokePermission => Access::Root,
     }
 }
 
 /// The method that a service answers on `path`, or the refusal that names what is not there.
 pub fn resolve(path: &str) -> Result<Method, Status> {
-    match Method::of_path(path) {
-        Some(method) if serving(method) == Serving::NotBuilt => {
-            Err(errors::not_built(method.service(), method.name()))
-        }
-        Some(method) => Ok(method),
-        None => Err(unknown(path)),
-    }
+    Method::of_path(path).ok_or_else(|| unknown(path))
 }
 
 /// Refuses a path that is no part of the API.
@@ -125,7 +174,7 @@ mod tests {
             ("/etcdserverpb.Watch/Watch", ""),
             ("/etcdserverpb.Lease/LeaseGrant", ""),
             ("/v3lockpb.Lock/Unlock", ""),
-            ("/etcdserverpb.Auth/UserGet", "etcdserverpb.Auth/UserGet is not built yet in kv-server"),
+            ("/etcdserverpb.Auth/UserGet", ""),
             ("/etcdserverpb.KV/range", "unknown method range for service etcdserverpb.KV"),
             ("/etcdserverpb.Lease/Nothing", "unknown method Nothing for service etcdserverpb.Lease"),
             ("/etcdserverpb.Nothing/Range", "unknown service etcdserverpb.Nothing"),

@@ -16,6 +16,7 @@ mod deadline; // when a client wants an answer no more
 mod guard; // what a client's metadata asks for
 mod header; // who answers
 
+mod auth; // users, roles and tokens
 mod cluster; // members
 mod concurrency; // locks and elections
 mod health; // the health service

@@ -5,6 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use api::etcdserverpb::auth_server::AuthServer;
 use api::etcdserverpb::cluster_server::ClusterServer;
 use api::etcdserverpb::kv_server::KvServer;
 use api::etcdserverpb::lease_server::LeaseServer;
@@ -18,7 +19,9 @@ use tonic::body::Body;
 use tonic::service::Routes;
 use tower::Service;
 
-use super::{cluster, concurrency, deadline, health, kv, lease, maintenance, methods};
+use super::guard::{self, Asker};
+use super::metadata::Known;
+use super::{auth, cluster, concurrency, deadline, health, kv, lease, maintenance, methods};
 use crate::admission::ClientId;
 use crate::errors::{self, Reading};
 use crate::member::{LeaseService, Member};
@@ -28,13 +31,14 @@ use crate::process::shutdown::Stop;
 /// Everything that is not hot, and the hot methods once more for calls that only tonic can read.
 #[derive(Clone)]
 pub struct Grpc {
+    member: Arc<Member>,
     routes: Routes,
     client: ClientId,
 }
 
 impl PerConnection for Grpc {
     fn of(&self, client: ClientId) -> Self {
-        Grpc { routes: self.routes.clone(), client }
+        Grpc { member: Arc::clone(&self.member), routes: self.routes.clone(), client }
     }
 }
 
@@ -45,6 +49,8 @@ impl Grpc {
         let maintenance = maintenance::Maintenance(Arc::clone(&member));
         let maintenance = MaintenanceServer::new(maintenance).max_decoding_message_size(bytes_max);
         let lease = LeaseServer::new(lease::Lease { member: Arc::clone(&member), leases });
+        let auth = auth::Auth { member: Arc::clone(&member) };
+        let auth = AuthServer::new(auth).max_decoding_message_size(bytes_max);
         let cluster = ClusterServer::new(cluster::Cluster(Arc::clone(&member)));
         let health =
             HealthServer::new(health::Health(Arc::clone(&member))).max_decoding_message_size(bytes_max);
@@ -56,11 +62,12 @@ impl Grpc {
         let routes = Routes::new(kv)
             .add_service(maintenance)
             .add_service(lease.max_decoding_message_size(bytes_max))
+            .add_service(auth)
             .add_service(cluster.max_decoding_message_size(bytes_max))
             .add_service(lock)
             .add_service(election)
             .add_service(health);
-        Grpc { routes: routes.prepare(), client: ClientId::default() }
+        Grpc { member, routes: routes.prepare(), client: ClientId::default() }
     }
 }
 
@@ -74,18 +81,24 @@ impl Service<Request<Body>> for Grpc {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        request.extensions_mut().insert(self.client);
-        let reading = match methods::resolve(request.uri().path()) {
-            Ok(method) => methods::reading(method),
+        let (method, reading) = match methods::resolve(request.uri().path()) {
+            Ok(method) => (method, methods::reading(method)),
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         };
         let deadline = match deadline::of(request.headers()) {
             Ok(deadline) => deadline,
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         };
-        let answer = self.routes.call(request);
+        let known = Known::of(request.headers());
+        let credential = self.member.auth.credential(known.token, known.authorization);
+        let asker = Asker { client: self.client, credential };
+        request.extensions_mut().insert(asker.clone());
+        let (member, mut routes) = (Arc::clone(&self.member), self.routes.clone());
         Box::pin(async move {
-            let answer = pin!(async { answer.await.map_err(|never| match never {}) });
+            let answer = pin!(async {
+                guard::authorize(&member, &asker, methods::access(method)).await?;
+                routes.call(request).await.map_err(|never| match never {})
+            });
             let response = match deadline::within(deadline, answer).await {
                 Ok(response) => response,
                 Err(status) => return Ok(status.into_http()),

@@ -11,10 +11,12 @@ use http::HeaderMap;
 use tokio::time::Instant;
 use tonic::Status;
 
+use super::guard::Asker;
 use super::metadata::Known;
-use super::methods::{self, Serving, StreamMethod};
+use super::methods::{self, Access, Serving, StreamMethod};
 use super::{deadline, guard, lease, watch};
 use crate::admission::ClientId;
+use crate::auth::Credential;
 use crate::errors;
 use crate::member::{LeaseService, Member};
 use crate::net::client_port::PerConnection;
@@ -46,6 +48,9 @@ pub struct StreamCall {
     method: StreamMethod,
     /// What its headers ask for, or why it is refused.
     terms: Result<Terms, Box<Status>>,
+    credential: Credential,
+    /// Who may make it.
+    access: Access,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,14 +60,13 @@ struct Terms {
 }
 
 impl Terms {
-    fn of(member: &Member, headers: &HeaderMap) -> Result<Terms, Status> {
-        let known = Known::of(headers);
+    fn of(member: &Member, known: &Known<'_>) -> Result<Terms, Status> {
         let deadline = deadline::of_field(known.timeout)?;
         if let Some(encoding) = known.encoding.filter(|encoding| *encoding != "identity") {
             return Err(errors::compressed(encoding.to_str().unwrap_or_default()));
         }
-        guard::check_known(member, &known).map_err(errors::refused)?;
-        Ok(Terms { deadline, needs_leader: guard::needs_leader(&known) })
+        guard::check_known(member, known).map_err(errors::refused)?;
+        Ok(Terms { deadline, needs_leader: guard::needs_leader(known) })
     }
 }
 
@@ -70,8 +74,12 @@ impl StreamMethods for Streams {
     type Call = StreamCall;
 
     fn find(&self, path: &str, headers: &HeaderMap) -> Option<StreamCall> {
-        let Serving::Stream(method) = methods::serving(Method::of_path(path)?) else { return None };
-        Some(StreamCall { method, terms: Terms::of(&self.member, headers).map_err(Box::new) })
+        let called = Method::of_path(path)?;
+        let Serving::Stream(method) = methods::serving(called) else { return None };
+        let known = Known::of(headers);
+        let credential = self.member.auth.credential(known.token, known.authorization);
+        let terms = Terms::of(&self.member, &known).map_err(Box::new);
+        Some(StreamCall { method, terms, credential, access: methods::access(called) })
     }
 
     async fn serve(&self, call: StreamCall, requests: Requests, replies: Replies) -> Status {
@@ -79,6 +87,7 @@ impl StreamMethods for Streams {
             Ok(terms) => terms,
             Err(status) => return *status,
         };
+        let asker = Asker { client: self.client, credential: call.credential };
         let serving = pin!(async {
             let lost = async {
                 match terms.needs_leader {
@@ -89,7 +98,7 @@ impl StreamMethods for Streams {
             tokio::select! {
                 biased;
                 () = lost => Err(errors::refused(Error::NoLeader)),
-                status = self.method(call.method, requests, replies) => Ok(status),
+                status = self.method(call.method, call.access, &asker, (requests, replies)) => Ok(status),
             }
         });
         deadline::within(terms.deadline, serving).await.unwrap_or_else(|status| status)
@@ -97,11 +106,20 @@ impl StreamMethods for Streams {
 }
 
 impl Streams {
-    async fn method(&self, method: StreamMethod, requests: Requests, replies: Replies) -> Status {
+    async fn method(
+        &self,
+        method: StreamMethod,
+        access: Access,
+        asker: &Asker,
+        (requests, replies): (Requests, Replies),
+    ) -> Status {
+        if let Err(status) = guard::authorize(&self.member, asker, access).await {
+            return status;
+        }
         match method {
-            StreamMethod::Watch => watch::serve(&self.member, self.client, requests, replies).await,
+            StreamMethod::Watch => watch::serve(&self.member, asker, requests, replies).await,
             StreamMethod::LeaseKeepAlive => {
-                lease::keep_alive(&self.member, &self.leases, self.client, requests, replies).await
+                lease::keep_alive(&self.member, &self.leases, asker, requests, replies).await
             }
         }
     }

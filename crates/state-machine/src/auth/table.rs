@@ -2,8 +2,8 @@
 //!
 //! * `is_enabled` is one atomic load. Nothing else is read while permissions are not checked.
 //! * The state is replaced as a whole; a reader keeps the one that it took.
-//! * A token belongs to a [`Session`]. A session that was voided stays void, so that whoever holds one sees it
-//!   with one atomic load.
+//! * A token belongs to a [`Session`]. A session that was voided stays void: a holder sees it with one atomic
+//!   load.
 //! * The age of a token is in ticks of the caller, since there is no clock here.
 
 use std::collections::BTreeMap;
@@ -83,6 +83,12 @@ impl AuthTable {
             let unused = session.used.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
             unused.is_err_and(|used| used.saturating_add(ttl) <= now)
         });
+    }
+
+    /// Voids all tokens of this member. To be called when a start has replayed the log: a token that had ended
+    /// would begin again.
+    pub fn forget_tokens(&self) {
+        self.void_all();
     }
 
     pub(super) fn publish(&self, state: Arc<AuthState>) {

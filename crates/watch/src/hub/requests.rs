@@ -16,8 +16,8 @@ impl Hub {
     /// Creates a watcher. The answer, or the reason of the refusal, goes into the outbox.
     pub fn create(&mut self, stream: StreamId, request: CreateRequest) {
         let Some(slot) = self.slot(stream) else { return };
-        // An empty key is the smallest one.
-        let key: &[u8] = if request.key.is_empty() { b"\0" } else { &request.key };
+        let keys = request.keys();
+        let key: &[u8] = keys.start();
         let form = Form::new(request.prev_kv, request.no_put, request.no_delete, request.fragment);
         let watch_id = match self.check(slot, key, &request) {
             Ok(watch_id) => watch_id,

@@ -120,6 +120,15 @@ pub struct Flags {
     /// Serve the JSON gateway under /v3/ [default: true].
     #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub enable_grpc_gateway: Option<bool>,
+    /// Kind of tokens: simple [default: simple].
+    #[arg(long)]
+    pub auth_token: Option<String>,
+    /// Seconds after which an unused token ends [default: 300].
+    #[arg(long, value_parser = unsigned)]
+    pub auth_token_ttl: Option<u64>,
+    /// Cost of hashing a password: each step doubles it, 4 to 31 [default: 10].
+    #[arg(long, value_parser = unsigned)]
+    pub bcrypt_cost: Option<u64>,
     /// debug, info, warn, error, panic or fatal [default: info].
     #[arg(long)]
     pub log_level: Option<String>,

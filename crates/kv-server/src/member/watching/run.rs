@@ -110,6 +110,7 @@ impl Run {
         };
         match request {
             WatchRequest::Create(request) => self.hub.create(id, request),
+            WatchRequest::Refuse { reason } => self.hub.refuse(id, &reason),
             WatchRequest::Cancel { watch_id } => self.hub.cancel(id, watch_id),
             WatchRequest::Progress => self.hub.progress(id),
         }

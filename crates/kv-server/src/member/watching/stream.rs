@@ -24,7 +24,13 @@ pub(crate) struct WatchStopped;
 #[derive(Clone, Debug)]
 pub(crate) enum WatchRequest {
     Create(CreateRequest),
-    Cancel { watch_id: i64 },
+    /// Answered with the reason; no watcher is made.
+    Refuse {
+        reason: String,
+    },
+    Cancel {
+        watch_id: i64,
+    },
     Progress,
 }
 

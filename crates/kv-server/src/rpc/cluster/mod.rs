@@ -22,7 +22,8 @@ use state_machine::command::{Change, MemberAdd, MemberUpdate};
 use tonic::{Request, Response, Status};
 
 use self::checks::View;
-use super::{guard, header};
+use super::guard::{self, Asker};
+use super::header;
 use crate::config::{Scheme, Urls};
 use crate::data_dir::added_member_id;
 use crate::errors;
@@ -36,9 +37,8 @@ const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
 pub struct Cluster(pub Arc<Member>);
 
 impl Cluster {
-    fn admit<T>(&self, request: Request<T>) -> Result<T, Status> {
-        guard::check(&self.0, request.metadata().as_ref()).map_err(errors::refused)?;
-        Ok(request.into_inner())
+    fn admit<T>(&self, request: Request<T>) -> Result<(Asker, T), Status> {
+        guard::admit(&self.0, request)
     }
 
     /// Refuses what `check` finds unwise, if this member is told to look.
@@ -54,8 +54,9 @@ impl Cluster {
     }
 
     /// All members after the change.
-    async fn change(&self, change: Change) -> Result<Vec<MemberEntry>, Status> {
-        match self.0.propose_change(change).await.map_err(Status::from)? {
+    async fn change(&self, asker: &Asker, change: Change) -> Result<Vec<MemberEntry>, Status> {
+        let caller = asker.caller(&self.0).await?;
+        match self.0.propose_change(&caller, change).await.map_err(Status::from)? {
             Outcome::Members(members) => Ok(members),
             other => unreachable!("a change of the members was answered with {other:?}"),
         }
@@ -89,7 +90,7 @@ impl ClusterMethods for Cluster {
         &self,
         request: Request<MemberListRequest>,
     ) -> Result<Response<MemberListResponse>, Status> {
-        if self.admit(request)?.linearizable {
+        if self.admit(request)?.1.linearizable {
             self.0.read_point().await.map_err(errors::read_point)?;
         }
         let members = self.0.members().map_err(errors::record)?;
@@ -100,13 +101,14 @@ impl ClusterMethods for Cluster {
         &self,
         request: Request<MemberAddRequest>,
     ) -> Result<Response<MemberAddResponse>, Status> {
-        let MemberAddRequest { peer_ur_ls, is_learner } = self.admit(request)?;
+        let (asker, MemberAddRequest { peer_ur_ls, is_learner }) = self.admit(request)?;
         let peer_urls = peer_urls(&peer_ur_ls)?;
         self.judge(|view| checks::may_add(view, is_learner))?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let id = added_member_id(peer_urls.iter().map(String::as_str), now);
         let learners_max = self.0.reconfiguration.learners_max;
-        let members = self.change(Change::Add(MemberAdd { id, peer_urls, is_learner, learners_max })).await?;
+        let members =
+            self.change(&asker, Change::Add(MemberAdd { id, peer_urls, is_learner, learners_max })).await?;
         let member = members.iter().find(|member| member.id == id).cloned();
         Ok(Response::new(MemberAddResponse { header: header::without_revision(&self.0), member, members }))
     }
@@ -115,7 +117,8 @@ impl ClusterMethods for Cluster {
         &self,
         request: Request<MemberRemoveRequest>,
     ) -> Result<Response<MemberRemoveResponse>, Status> {
-        let id = self.admit(request)?.id;
+        let (asker, request) = self.admit(request)?;
+        let id = request.id;
         self.judge(|view| checks::may_remove(view, id))?;
         let member = &self.0;
         let leads = member.status().leader == Some(id) && id == member.ids.member;
@@ -126,7 +129,7 @@ impl ClusterMethods for Cluster {
                 Err(_) => tracing::warn!("leadership was not handed over in time"),
             }
         }
-        let members = self.change(Change::Remove(id)).await?;
+        let members = self.change(&asker, Change::Remove(id)).await?;
         Ok(Response::new(MemberRemoveResponse { header: header::without_revision(member), members }))
     }
 
@@ -134,9 +137,9 @@ impl ClusterMethods for Cluster {
         &self,
         request: Request<MemberUpdateRequest>,
     ) -> Result<Response<MemberUpdateResponse>, Status> {
-        let MemberUpdateRequest { id, peer_ur_ls } = self.admit(request)?;
+        let (asker, MemberUpdateRequest { id, peer_ur_ls }) = self.admit(request)?;
         let peer_urls = peer_urls(&peer_ur_ls)?;
-        let members = self.change(Change::Update(MemberUpdate { id, peer_urls })).await?;
+        let members = self.change(&asker, Change::Update(MemberUpdate { id, peer_urls })).await?;
         Ok(Response::new(MemberUpdateResponse { header: header::without_revision(&self.0), members }))
     }
 
@@ -144,14 +147,15 @@ impl ClusterMethods for Cluster {
         &self,
         request: Request<MemberPromoteRequest>,
     ) -> Result<Response<MemberPromoteResponse>, Status> {
-        let id = self.admit(request)?.id;
+        let (asker, request) = self.admit(request)?;
+        let id = request.id;
         let members = self.0.members().map_err(errors::record)?;
         if !members.iter().any(|member| member.id == id) {
             return Err(errors::refused(Error::MemberNotFound));
         }
         checks::is_in_sync(self.progress_of(id).await?).map_err(errors::refused)?;
         self.judge(checks::may_promote)?;
-        let members = self.change(Change::Promote(id)).await?;
+        let members = self.change(&asker, Change::Promote(id)).await?;
         Ok(Response::new(MemberPromoteResponse { header: header::without_revision(&self.0), members }))
     }
 }

@@ -22,7 +22,6 @@ use super::waiting::{Waiting, until_first};
 use crate::errors;
 use crate::member::Member;
 use crate::rpc::guard;
-use crate::rpc::kv::client_of;
 
 /// The methods as tonic calls them.
 pub struct Election {
@@ -36,8 +35,8 @@ impl Election {
     }
 
     fn admit<T>(&self, request: Request<T>) -> Result<(Inner, T), Status> {
-        guard::check(&self.member, request.metadata().as_ref()).map_err(errors::refused)?;
-        Ok((Inner::new(&self.member, client_of(&request)), request.into_inner()))
+        let (asker, request) = guard::admit(&self.member, request)?;
+        Ok((Inner::new(&self.member, asker), request))
     }
 }
 
@@ -103,7 +102,7 @@ impl ElectionMethods for Election {
 
     async fn campaign(&self, request: Request<CampaignRequest>) -> Result<Reply<CampaignResponse>, Status> {
         let (inner, request) = self.admit(request)?;
-        let place = self.waiting.enter(inner.client, &request.name)?;
+        let place = self.waiting.enter(inner.client(), &request.name)?;
         let campaigning = attended(self.waiting.stop.clone(), async move |attendance| {
             let _place = place;
             campaign(inner, attendance, request).await
@@ -128,7 +127,7 @@ impl ElectionMethods for Election {
 
     async fn observe(&self, request: Request<LeaderRequest>) -> Result<Reply<Self::ObserveStream>, Status> {
         let (inner, request) = self.admit(request)?;
-        let place = self.waiting.enter(inner.client, &request.name)?;
+        let place = self.waiting.enter(inner.client(), &request.name)?;
         Ok(Reply::new(Box::pin(observe::leaders(inner, place, Prefix::of(&request.name)))))
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use api::etcdserverpb::WatchResponse;
 use bytes::{Buf, BytesMut};
 use prost::Message;
+use state_machine::{Access, Need};
 use watch::{CreateRequest, Encoder};
 
 use super::inner::Inner;
@@ -30,7 +31,8 @@ pub struct Follow {
 pub enum Broken {
     /// The revision that it needs was compacted.
     Compacted,
-    /// A limit of all watchers, or of those of the client, is reached.
+    /// A limit of all watchers, or of those of the client, is reached; or the client may read the keys no
+    /// more.
     Refused,
     /// The member stops.
     Stopped,
@@ -45,7 +47,10 @@ impl From<WatchStopped> for Broken {
 impl Follow {
     pub async fn open(inner: &Inner, request: CreateRequest) -> Result<Follow, Broken> {
         let member = &inner.member;
-        let stream = member.watching.open(inner.client).await?;
+        let caller = inner.asker.caller(member).await.map_err(|_| Broken::Refused)?;
+        let need = Need::Keys(Access::Read, request.keys());
+        caller.check(&member.store, need).map_err(|_| Broken::Refused)?;
+        let stream = member.watching.open(inner.client()).await?;
         stream.place().await;
         stream.request(WatchRequest::Create(request)).await?;
         let encoder = Encoder::new(member.ids.cluster, member.ids.member, usize::MAX);

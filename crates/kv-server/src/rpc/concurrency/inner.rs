@@ -16,6 +16,7 @@ use super::keys;
 use crate::admission::ClientId;
 use crate::errors;
 use crate::member::Member;
+use crate::rpc::guard::Asker;
 use crate::rpc::{kv, lease};
 
 /// The time to live of leases that these services grant, in seconds: etcd's. They are not kept alive.
@@ -25,29 +26,34 @@ const LEASE_TTL: i64 = 60;
 #[derive(Clone)]
 pub struct Inner {
     pub member: Arc<Member>,
-    pub client: ClientId,
+    pub asker: Asker,
 }
 
 impl Inner {
-    pub fn new(member: &Arc<Member>, client: ClientId) -> Inner {
-        Inner { member: Arc::clone(member), client }
+    pub fn new(member: &Arc<Member>, asker: Asker) -> Inner {
+        Inner { member: Arc::clone(member), asker }
+    }
+
+    /// The connection that the call came on.
+    pub fn client(&self) -> ClientId {
+        self.asker.client
     }
 
     /// Linearizable.
     pub async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
-        let answered = kv::range(&self.member, self.client, request).await;
+        let answered = kv::range(&self.member, &self.asker, request).await;
         answered.map(|answered| answered.response).map_err(errors::passed_on)
     }
 
     pub async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
-        let answered = kv::txn(&self.member, self.client, request, None).await;
+        let answered = kv::txn(&self.member, &self.asker, request, None).await;
         answered.map(|answered| answered.response).map_err(errors::passed_on)
     }
 
     /// Deletes one key.
     pub async fn delete(&self, key: Bytes) -> Result<Option<ResponseHeader>, Status> {
         let request = DeleteRangeRequest { key, ..DeleteRangeRequest::default() };
-        let answered = kv::delete_range(&self.member, self.client, request).await;
+        let answered = kv::delete_range(&self.member, &self.asker, request).await;
         answered.map(|answered| answered.response.header).map_err(errors::passed_on)
     }
 
@@ -68,7 +74,7 @@ impl Inner {
             return Ok(named);
         }
         let request = LeaseGrantRequest { ttl: LEASE_TTL, id: 0 };
-        let granted = lease::grant(&self.member, request).await.map_err(errors::passed_on)?;
+        let granted = lease::grant(&self.member, &self.asker, request).await.map_err(errors::passed_on)?;
         Ok(granted.id)
     }
 }

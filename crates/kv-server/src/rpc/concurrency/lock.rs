@@ -16,7 +16,6 @@ use super::waiting::{Waiting, until_first};
 use crate::errors;
 use crate::member::Member;
 use crate::rpc::guard;
-use crate::rpc::kv::client_of;
 
 /// The methods as tonic calls them.
 pub struct Lock {
@@ -30,8 +29,8 @@ impl Lock {
     }
 
     fn admit<T>(&self, request: Request<T>) -> Result<(Inner, T), Status> {
-        guard::check(&self.member, request.metadata().as_ref()).map_err(errors::refused)?;
-        Ok((Inner::new(&self.member, client_of(&request)), request.into_inner()))
+        let (asker, request) = guard::admit(&self.member, request)?;
+        Ok((Inner::new(&self.member, asker), request))
     }
 }
 
@@ -83,7 +82,7 @@ async fn turn(inner: &Inner, prefix: &Prefix, key: &Bytes, created: i64) -> Resu
 impl LockMethods for Lock {
     async fn lock(&self, request: Request<LockRequest>) -> Result<Reply<LockResponse>, Status> {
         let (inner, request) = self.admit(request)?;
-        let place = self.waiting.enter(inner.client, &request.name)?;
+        let place = self.waiting.enter(inner.client(), &request.name)?;
         let locking = attended(self.waiting.stop.clone(), async move |attendance| {
             let _place = place;
             lock(inner, attendance, request).await

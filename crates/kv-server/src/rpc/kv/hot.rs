@@ -17,10 +17,12 @@ use super::large::LargeAnswer;
 use super::methods;
 use crate::admission::ClientId;
 use crate::admission::{Answered, charged};
+use crate::auth::Credential;
 use crate::errors;
 use crate::member::Member;
 use crate::net::client_port::PerConnection;
 use crate::net::http2::{Answer, HotMethods, Room};
+use crate::rpc::guard::Asker;
 use crate::rpc::metadata::Known;
 use crate::rpc::methods::{HotMethod, Serving, serving};
 use crate::rpc::{deadline, guard};
@@ -65,6 +67,8 @@ pub struct HotCall {
     deadline: Result<Option<Instant>, Box<Status>>,
     /// Whether this member can satisfy the metadata.
     metadata: Result<(), Error>,
+    /// Whose call it is.
+    credential: Credential,
 }
 
 impl HotMethods for Hot {
@@ -86,7 +90,8 @@ impl HotMethods for Hot {
                 guard::check_known(&self.member, &known)
             }
         };
-        Some(HotCall { method, deadline, metadata })
+        let credential = self.member.auth.credential(known.token, known.authorization);
+        Some(HotCall { method, deadline, metadata, credential })
     }
 
     fn deadline(call: &HotCall) -> Option<Instant> {
@@ -95,12 +100,13 @@ impl HotMethods for Hot {
 
     async fn call(
         &self,
-        HotCall { method, deadline, metadata }: HotCall,
+        HotCall { method, deadline, metadata, credential }: HotCall,
         message: Bytes,
         room: Room<'_>,
     ) -> Result<Answer<LargeAnswer>, Status> {
         let deadline = deadline.map_err(|status| *status)?;
-        let answering = pin!(self.answer(method, metadata, message, room));
+        let asker = Asker { client: self.client, credential };
+        let answering = pin!(self.answer(&asker, method, metadata, message, room));
         let mut answer = deadline::within(deadline, answering).await?;
         if let Answer::Long(long) = &mut answer {
             long.deadline = deadline;
@@ -112,25 +118,26 @@ impl HotMethods for Hot {
 impl Hot {
     async fn answer(
         &self,
+        asker: &Asker,
         method: HotMethod,
         metadata: Result<(), Error>,
         message: Bytes,
         room: Room<'_>,
     ) -> Result<Answer<LargeAnswer>, Status> {
-        let (member, client) = (&self.member, self.client);
+        let member = &self.member;
         let frame = match method {
-            HotMethod::Put => answer(methods::put(member, client, Self::admit(metadata, message)?).await?),
+            HotMethod::Put => answer(methods::put(member, asker, Self::admit(metadata, message)?).await?),
             HotMethod::Range => {
-                match methods::range_or_large(member, client, Self::admit(metadata, message)?, room).await? {
+                match methods::range_or_large(member, asker, Self::admit(metadata, message)?, room).await? {
                     methods::Ranged::Whole(answered) => answer(answered),
                     methods::Ranged::Large(answer) => return Ok(Answer::Long(answer)),
                 }
             }
             HotMethod::Txn => {
-                answer(methods::txn(member, client, Self::admit_txn(metadata, message)?, Some(room)).await?)
+                answer(methods::txn(member, asker, Self::admit_txn(metadata, message)?, Some(room)).await?)
             }
             HotMethod::DeleteRange => {
-                answer(methods::delete_range(member, client, Self::admit(metadata, message)?).await?)
+                answer(methods::delete_range(member, asker, Self::admit(metadata, message)?).await?)
             }
         };
         frame.map(Answer::Whole)

@@ -25,18 +25,21 @@ use futures_util::stream::{self, Stream};
 use mvcc::{Fetch, KeyRange, RangeOptions};
 use parking_lot::Mutex;
 use state_machine::command::Kind;
-use state_machine::{Failure, LargeRange, RangeStream, Response, read_txn, validate};
+use state_machine::{
+    Failure, LargeRange, RangeStream, Response, needs_of_range, needs_of_txn, read_txn, validate,
+};
 use tonic::{Request, Response as Reply, Status};
 
 use super::answers;
 use super::large::LargeAnswer;
-use crate::admission::ClientId;
-use crate::admission::{Answered, PAIR_BYTES, SMALL_BYTES, Small};
+use crate::admission::{Answered, ClientId, PAIR_BYTES, SMALL_BYTES, Small};
+use crate::auth::Caller;
 use crate::errors;
 use crate::member::Member;
 use crate::net::http2::Room;
+use crate::rpc::guard::{self, Asker};
+use crate::rpc::header;
 use crate::rpc::metadata::Known;
-use crate::rpc::{guard, header};
 
 /// A read of at most so many keys is answered in the calling task if their blocks are in memory: some 300 µs,
 /// where a thread of its own would cost as much again. A page of a thousand keys, and the one after it, which
@@ -50,17 +53,17 @@ const WHOLE_BYTES_MAX: u64 = 32 << 20;
 
 pub async fn put(
     member: &Arc<Member>,
-    client: ClientId,
+    asker: &Asker,
     request: PutRequest,
 ) -> Result<Answered<PutResponse>, Status> {
     check_quota(member, validate::put_cost(&request)).await?;
     validate::put(&request).map_err(errors::refused)?;
     member.metrics.keys.puts.inc();
     let memory = match request.prev_kv {
-        true => Box::pin(answers::admit(member, client, answers::of_put(&request))).await?,
+        true => Box::pin(answers::admit(member, asker.client, answers::of_put(&request))).await?,
         false => None,
     };
-    match propose(member, client, Kind::Put(request)).await? {
+    match propose(member, asker, Kind::Put(request)).await? {
         Response::Put(mut response) => {
             header::fill(member, &mut response.header);
             Ok(Answered { response, memory })
@@ -71,16 +74,16 @@ pub async fn put(
 
 pub async fn delete_range(
     member: &Arc<Member>,
-    client: ClientId,
+    asker: &Asker,
     request: DeleteRangeRequest,
 ) -> Result<Answered<DeleteRangeResponse>, Status> {
     validate::delete_range(&request).map_err(errors::refused)?;
     member.metrics.keys.deletes.inc();
     let memory = match request.prev_kv {
-        true => Box::pin(answers::admit(member, client, answers::of_delete(&request))).await?,
+        true => Box::pin(answers::admit(member, asker.client, answers::of_delete(&request))).await?,
         false => None,
     };
-    match propose(member, client, Kind::DeleteRange(request)).await? {
+    match propose(member, asker, Kind::DeleteRange(request)).await? {
         Response::DeleteRange(mut response) => {
             header::fill(member, &mut response.header);
             Ok(Answered { response, memory })
@@ -92,7 +95,7 @@ pub async fn delete_range(
 /// `room` is that of the connection, if the answer is sent without waiting for it.
 pub async fn txn(
     member: &Arc<Member>,
-    client: ClientId,
+    asker: &Asker,
     request: TxnRequest,
     room: Option<Room<'_>>,
 ) -> Result<Answered<TxnResponse>, Status> {
@@ -100,14 +103,14 @@ pub async fn txn(
     validate::txn(&request, member.limits.txn_ops_max).map_err(errors::refused)?;
     member.metrics.keys.txns.inc();
     let mut answered = if validate::is_read_only(&request) {
-        read_only_txn(member, client, request, room).await?
+        read_only_txn(member, asker, request, room).await?
     } else {
         let reads = answers::of_txn(&request);
         let memory = match reads.is_empty() {
             true => None,
-            false => Box::pin(answers::admit(member, client, reads)).await?,
+            false => Box::pin(answers::admit(member, asker.client, reads)).await?,
         };
-        match propose(member, client, Kind::Txn(request)).await? {
+        match propose(member, asker, Kind::Txn(request)).await? {
             Response::Txn(response) => Answered { response, memory },
             other => unreachable!("a transaction was answered with {other:?}"),
         }
@@ -118,7 +121,7 @@ pub async fn txn(
 
 async fn read_only_txn(
     member: &Arc<Member>,
-    client: ClientId,
+    asker: &Asker,
     request: TxnRequest,
     room: Option<Room<'_>>,
 ) -> Result<Answered<TxnResponse>, Status> {
@@ -128,26 +131,34 @@ async fn read_only_txn(
     if let Some(room) = room {
         room.wait().await;
     }
+    let caller = asker.caller(member).await?;
+    needs_of_txn(&request, &mut |need| caller.check(&member.store, need)).map_err(errors::refused)?;
     if is_quick(member, keys_of_txn(member, &request)) {
         match read_txn(&member.store, &request, &Small::default()) {
             Err(Failure::Interrupted) => {} // More than is answered from here.
-            answer => return answer.map(Answered::small).map_err(errors::read),
+            answer => {
+                check_unchanged(member, &caller)?;
+                return answer.map(Answered::small).map_err(errors::read);
+            }
         }
     }
     let store = member.store.clone();
     let read = move |meter: &dyn mvcc::Meter| read_txn(&store, &request, meter);
-    let (response, memory) = Box::pin(member.admission.read(client, 0, read)).await?;
+    let (response, memory) = Box::pin(member.admission.read(asker.client, 0, read)).await?;
+    check_unchanged(member, &caller)?;
     Ok(Answered { response, memory: Some(memory) })
 }
 
 pub async fn range(
     member: &Arc<Member>,
-    client: ClientId,
+    asker: &Asker,
     request: RangeRequest,
 ) -> Result<Answered<RangeResponse>, Status> {
-    admit_range(member, &request).await?;
+    let caller = admit_range(member, asker, &request).await?;
     let width = width(member, &request);
-    read_range(member, client, request, width).await
+    let answered = read_range(member, asker, request, width).await?;
+    check_unchanged(member, &caller)?;
+    Ok(answered)
 }
 
 /// What a range is answered with where a large answer can be sent as it is made.
@@ -160,23 +171,27 @@ pub enum Ranged {
 /// As `range`, but a large answer is not even begun, and any other only once there is `room` for it.
 pub async fn range_or_large(
     member: &Arc<Member>,
-    client: ClientId,
+    asker: &Asker,
     request: RangeRequest,
     room: Room<'_>,
 ) -> Result<Ranged, Status> {
-    admit_range(member, &request).await?;
+    let caller = admit_range(member, asker, &request).await?;
     room.wait().await;
     match width(member, &request) {
         Width::Large { keys } => {
-            let answer = LargeAnswer::new(Arc::clone(member), client, request, keys, room.for_parts());
+            let answer = LargeAnswer::new(Arc::clone(member), asker.client, request, keys, room.for_parts());
             Ok(Ranged::Large(Box::new(answer)))
         }
-        width => read_range(member, client, request, width).await.map(Ranged::Whole),
+        width => {
+            let answered = read_range(member, asker, request, width).await?;
+            check_unchanged(member, &caller)?;
+            Ok(Ranged::Whole(answered))
+        }
     }
 }
 
 /// What comes before the store is looked at.
-async fn admit_range(member: &Member, request: &RangeRequest) -> Result<(), Status> {
+async fn admit_range(member: &Member, asker: &Asker, request: &RangeRequest) -> Result<Caller, Status> {
     if !request.serializable {
         guard::check_voter(member).map_err(errors::refused)?;
     }
@@ -185,12 +200,19 @@ async fn admit_range(member: &Member, request: &RangeRequest) -> Result<(), Stat
     if !request.serializable {
         member.read_point().await.map_err(errors::read_point)?;
     }
-    Ok(())
+    let caller = asker.caller(member).await?;
+    needs_of_range(request, &mut |need| caller.check(&member.store, need)).map_err(errors::refused)?;
+    Ok(caller)
+}
+
+/// After a read: the permissions under which it was begun must still be those.
+fn check_unchanged(member: &Member, caller: &Caller) -> Result<(), Status> {
+    caller.check_unchanged(member.auth.table.revision()).map_err(errors::refused)
 }
 
 async fn read_range(
     member: &Arc<Member>,
-    client: ClientId,
+    asker: &Asker,
     request: RangeRequest,
     width: Width,
 ) -> Result<Answered<RangeResponse>, Status> {
@@ -199,13 +221,11 @@ async fn read_range(
             Answered::small(state_machine::range(&member.store, &request, &()).map_err(errors::read)?)
         }
         Width::Narrow => match state_machine::range(&member.store, &request, &Small::default()) {
-            Err(Failure::Interrupted) => {
-                Box::pin(read_wide(member, client, request, 2 * SMALL_BYTES)).await?
-            }
+            Err(Failure::Interrupted) => Box::pin(read_wide(member, asker, request, 2 * SMALL_BYTES)).await?,
             answer => Answered::small(answer.map_err(errors::read)?),
         },
-        Width::Wide { bytes } => Box::pin(read_wide(member, client, request, bytes)).await?,
-        Width::Large { .. } => Box::pin(read_wide(member, client, request, WHOLE_BYTES_MAX)).await?,
+        Width::Wide { bytes } => Box::pin(read_wide(member, asker, request, bytes)).await?,
+        Width::Large { .. } => Box::pin(read_wide(member, asker, request, WHOLE_BYTES_MAX)).await?,
     };
     header::fill(member, &mut answered.response.header);
     Ok(answered)
@@ -213,13 +233,13 @@ async fn read_range(
 
 async fn read_wide(
     member: &Arc<Member>,
-    client: ClientId,
+    asker: &Asker,
     request: RangeRequest,
     estimate: u64,
 ) -> Result<Answered<RangeResponse>, Status> {
     let store = member.store.clone();
     let read = move |meter: &dyn mvcc::Meter| state_machine::range(&store, &request, meter);
-    let (response, memory) = member.admission.read(client, estimate, read).await?;
+    let (response, memory) = member.admission.read(asker.client, estimate, read).await?;
     Ok(Answered { response, memory: Some(memory) })
 }
 
@@ -304,12 +324,12 @@ fn is_narrow(request: &RangeRequest) -> bool {
 
 pub async fn compact(
     member: &Member,
-    client: ClientId,
+    asker: &Asker,
     request: CompactionRequest,
 ) -> Result<CompactionResponse, Status> {
     let mut finished = member.checkpoints.compacted();
     let CompactionRequest { revision, physical } = request;
-    let Response::Compact(mut response) = propose(member, client, Kind::Compact(request)).await? else {
+    let Response::Compact(mut response) = propose(member, asker, Kind::Compact(request)).await? else {
         unreachable!("a compaction was answered with something else");
     };
     if physical {
@@ -321,10 +341,12 @@ pub async fn compact(
     Ok(response)
 }
 
-async fn propose(member: &Member, client: ClientId, kind: Kind) -> Result<Response, Status> {
-    let command = member.encode(kind).map_err(Status::from)?;
+/// Proposes a command. Apply checks whether its caller may execute it.
+async fn propose(member: &Member, asker: &Asker, kind: Kind) -> Result<Response, Status> {
+    let caller = asker.caller(member).await?;
+    let command = member.encode(&caller, kind).map_err(Status::from)?;
     // Held until the answer: it counts what is proposed, as the budget of proposals does.
-    let _room = member.admission.command(client, command.len()).await?;
+    let _room = member.admission.command(asker.client, command.len()).await?;
     member.propose_encoded(command).await.map_err(Status::from)
 }
 
@@ -370,15 +392,9 @@ fn chunks(
 pub struct Kv(pub Arc<Member>);
 
 impl Kv {
-    fn admit<T>(&self, request: Request<T>) -> Result<(ClientId, T), Status> {
-        guard::check(&self.0, request.metadata().as_ref()).map_err(errors::refused)?;
-        Ok((client_of(&request), request.into_inner()))
+    fn admit<T>(&self, request: Request<T>) -> Result<(Asker, T), Status> {
+        guard::admit(&self.0, request)
     }
-}
-
-/// The connection that a call came on.
-pub(crate) fn client_of<T>(request: &Request<T>) -> ClientId {
-    request.extensions().get().copied().unwrap_or_default()
 }
 
 #[tonic::async_trait]
@@ -388,48 +404,50 @@ impl KvMethods for Kv {
     async fn range(&self, request: Request<RangeRequest>) -> Result<Reply<RangeResponse>, Status> {
         let known = Known::of(request.metadata().as_ref());
         guard::check_any(&self.0, &known).map_err(errors::refused)?;
-        let (client, request) = (client_of(&request), request.into_inner());
-        range(&self.0, client, request).await.map(|answered| Reply::new(answered.response))
+        let (asker, request) = (Asker::of(&request), request.into_inner());
+        range(&self.0, &asker, request).await.map(|answered| Reply::new(answered.response))
     }
 
     async fn range_stream(
         &self,
         request: Request<RangeRequest>,
     ) -> Result<Reply<Self::RangeStreamStream>, Status> {
-        let (client, request) = self.admit(request)?;
+        let (asker, request) = self.admit(request)?;
         validate::range_stream(&request).map_err(errors::stream)?;
         self.0.metrics.keys.ranges.inc();
         if !request.serializable {
             self.0.read_point().await.map_err(errors::read_point)?;
         }
+        let caller = asker.caller(&self.0).await?;
+        needs_of_range(&request, &mut |need| caller.check(&self.0.store, need)).map_err(errors::refused)?;
         let stream = RangeStream::new(self.0.store.clone(), request, self.0.limits.request_bytes_max);
-        Ok(Reply::new(Box::pin(chunks(Arc::clone(&self.0), client, stream))))
+        Ok(Reply::new(Box::pin(chunks(Arc::clone(&self.0), asker.client, stream))))
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Reply<PutResponse>, Status> {
-        let (client, request) = self.admit(request)?;
-        put(&self.0, client, request).await.map(|answered| Reply::new(answered.response))
+        let (asker, request) = self.admit(request)?;
+        put(&self.0, &asker, request).await.map(|answered| Reply::new(answered.response))
     }
 
     async fn delete_range(
         &self,
         request: Request<DeleteRangeRequest>,
     ) -> Result<Reply<DeleteRangeResponse>, Status> {
-        let (client, request) = self.admit(request)?;
-        delete_range(&self.0, client, request).await.map(|answered| Reply::new(answered.response))
+        let (asker, request) = self.admit(request)?;
+        delete_range(&self.0, &asker, request).await.map(|answered| Reply::new(answered.response))
     }
 
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Reply<TxnResponse>, Status> {
-        let (client, request) = self.admit(request)?;
-        txn(&self.0, client, request, None).await.map(|answered| Reply::new(answered.response))
+        let (asker, request) = self.admit(request)?;
+        txn(&self.0, &asker, request, None).await.map(|answered| Reply::new(answered.response))
     }
 
     async fn compact(
         &self,
         request: Request<CompactionRequest>,
     ) -> Result<Reply<CompactionResponse>, Status> {
-        let (client, request) = self.admit(request)?;
-        compact(&self.0, client, request).await.map(Reply::new)
+        let (asker, request) = self.admit(request)?;
+        compact(&self.0, &asker, request).await.map(Reply::new)
     }
 }
 

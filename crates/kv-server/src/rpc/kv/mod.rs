@@ -11,4 +11,4 @@ mod hot; // the hot methods without tonic
 
 pub(super) use frame::framed;
 pub(crate) use hot::Hot;
-pub(super) use methods::{Kv, check_quota, client_of, delete_range, range, txn};
+pub(super) use methods::{Kv, check_quota, delete_range, range, txn};

@@ -5,17 +5,20 @@
 //! * While the client does not take answers, none of its requests is begun.
 //! * The first error ends the stream, after the answers before it. So does the end of the requests.
 
+use api::Error;
 use api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse, ResponseHeader};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use prost::Message;
+use state_machine::{Access, Need};
 use tonic::{Code, Status};
 
+use super::super::guard::Asker;
 use super::super::header;
 use super::super::kv::framed;
 use super::unanswered::unanswered;
-use crate::admission::ClientId;
+use crate::auth::Unresolved;
 use crate::errors;
 use crate::member::{LeaseService, Member, Renewed};
 use crate::net::http2::{PREFIX_BYTES, Replies, Requests};
@@ -28,7 +31,7 @@ const AHEAD_MAX: usize = 16;
 pub async fn keep_alive(
     member: &Member,
     leases: &LeaseService,
-    client: ClientId,
+    asker: &Asker,
     mut requests: Requests,
     mut replies: Replies,
 ) -> Status {
@@ -41,7 +44,7 @@ pub async fn keep_alive(
             request = requests.next(), if !has_ended && waiting.len() < AHEAD_MAX => {
                 match request {
                     Some(request) => {
-                        let renewal = request.and_then(|bytes| KeepAlive::begin(member, leases, client, bytes));
+                        let renewal = request.and_then(|bytes| KeepAlive::begin(member, leases, asker, bytes));
                         waiting.push_back(KeepAlive::answer(renewal));
                     }
                     None => has_ended = true,
@@ -72,6 +75,16 @@ pub async fn keep_alive(
     }
 }
 
+/// A renewal needs a user who may write every key that is attached to the lease, as in etcd.
+fn check_renewal(member: &Member, asker: &Asker, id: i64) -> Result<(), Error> {
+    let caller = member.auth.caller(&asker.credential).map_err(|unresolved| match unresolved {
+        Unresolved::Refused(error) => error,
+        Unresolved::Unknown(_) => Error::InvalidAuthToken,
+    })?;
+    caller.check_named()?;
+    if caller.is_root() { Ok(()) } else { caller.check(&member.store, Need::KeysOfLease(Access::Write, id)) }
+}
+
 /// A renewal that waits for its answer: small, since streams have many of them.
 struct KeepAlive {
     id: i64,
@@ -84,14 +97,15 @@ impl KeepAlive {
     fn begin(
         member: &Member,
         leases: &LeaseService,
-        client: ClientId,
+        asker: &Asker,
         mut message: Bytes,
     ) -> Result<KeepAlive, Status> {
         message.advance(PREFIX_BYTES);
         let request = LeaseKeepAliveRequest::decode(message);
         let id = request.map_err(|_| errors::malformed(errors::Reading::Stream))?.id;
+        check_renewal(member, asker, id).map_err(errors::refused)?;
         let header = header::newest(member);
-        let renewed = leases.renew(client, id).map_err(unanswered)?;
+        let renewed = leases.renew(asker.client, id).map_err(unanswered)?;
         Ok(KeepAlive { id, header, renewed })
     }
 

@@ -18,14 +18,16 @@ use api::etcdserverpb::{
     LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus, LeaseTimeToLiveRequest,
     LeaseTimeToLiveResponse,
 };
-use mvcc::Meter;
+use mvcc::{Meter, Store};
 use state_machine::command::Kind;
 use state_machine::{Failure, LeaseTable, Response, TTL_MAX};
 use tonic::{Request, Response as Reply, Status, Streaming};
 
-use super::kv::{check_quota, client_of};
-use super::{guard, header};
+use super::guard::{self, Asker};
+use super::header;
+use super::kv::check_quota;
 use crate::admission::{Answered, ClientId, Small};
+use crate::auth::Caller;
 use crate::errors;
 use crate::member::{LeaseService, Member, ProposeError};
 pub use keep_alive::keep_alive;
@@ -50,6 +52,7 @@ type KeepAlives = futures_util::stream::Empty<Result<LeaseKeepAliveResponse, Sta
 /// Grants a lease. Its id is chosen here where the request has none.
 pub async fn grant(
     member: &Arc<Member>,
+    asker: &Asker,
     mut request: LeaseGrantRequest,
 ) -> Result<LeaseGrantResponse, Status> {
     check_quota(member, GRANT_COST).await?;
@@ -61,7 +64,8 @@ pub async fn grant(
         if chooses {
             request.id = rand::random_range(1..=i64::MAX);
         }
-        let granted = member.propose(Kind::LeaseGrant(request)).await;
+        let caller = asker.caller(member).await?;
+        let granted = member.propose(&caller, Kind::LeaseGrant(request)).await;
         // Another lease has the id that was chosen here: once in 2^63 divided by the number of leases.
         if chooses && matches!(&granted, Err(ProposeError::Refused(Error::LeaseExist))) {
             continue;
@@ -76,8 +80,13 @@ pub async fn grant(
 }
 
 impl Lease {
-    async fn revoke(&self, request: LeaseRevokeRequest) -> Result<LeaseRevokeResponse, Status> {
-        let revoked = self.member.propose(Kind::LeaseRevoke(request)).await.map_err(Status::from)?;
+    async fn revoke(
+        &self,
+        asker: &Asker,
+        request: LeaseRevokeRequest,
+    ) -> Result<LeaseRevokeResponse, Status> {
+        let caller = asker.caller(&self.member).await?;
+        let revoked = self.member.propose(&caller, Kind::LeaseRevoke(request)).await.map_err(Status::from)?;
         let Response::LeaseRevoke(mut response) = revoked else {
             unreachable!("a revoke is answered with a revoke")
         };
@@ -87,17 +96,24 @@ impl Lease {
 
     async fn time_to_live(
         &self,
-        client: ClientId,
+        asker: &Asker,
         request: LeaseTimeToLiveRequest,
     ) -> Result<Answered<LeaseTimeToLiveResponse>, Status> {
         let remaining = self.leases.remaining(request.id).await.map_err(unanswered)?;
         let (mut keys, mut memory) = (Vec::new(), None);
         if request.keys && remaining.granted_ttl > 0 {
             self.member.read_point().await.map_err(errors::read_point)?;
+            let caller = asker.caller(&self.member).await?;
+            caller.check_named().map_err(errors::refused)?;
             let (store, id) = (self.member.store.clone(), request.id);
             let read = move |meter: &dyn Meter| store.keys_of_lease(id, meter).map_err(Failure::from);
-            let found = self.read(client, read).await?;
+            let found = self.read(asker.client, read).await?;
             (keys, memory) = (found.response, found.memory);
+            // The very keys that are returned are checked.
+            if !caller.may_read(&keys) {
+                return Err(errors::refused(Error::PermissionDenied));
+            }
+            caller.check_unchanged(self.member.auth.table.revision()).map_err(errors::refused)?;
         }
         let response = LeaseTimeToLiveResponse {
             header: header::newest(&self.member),
@@ -125,8 +141,13 @@ impl Lease {
     }
 }
 
-/// The ids, by the time that is left.
-fn list(table: &LeaseTable, meter: &dyn Meter) -> Result<Vec<LeaseStatus>, Failure> {
+/// The ids, by the time that is left. Refused if a key that the caller may not read is attached to one of them.
+fn list(
+    store: &Store,
+    caller: &Caller,
+    table: &LeaseTable,
+    meter: &dyn Meter,
+) -> Result<Vec<LeaseStatus>, Failure> {
     let (mut leases, mut after) = (Vec::new(), None);
     loop {
         let more = table.scan(after, LISTED);
@@ -134,6 +155,17 @@ fn list(table: &LeaseTable, meter: &dyn Meter) -> Result<Vec<LeaseStatus>, Failu
         after = Some(*last);
         meter.check()?;
         meter.hold(0, LISTED_BYTES * more.len() as u64)?;
+        if !caller.is_root() {
+            for (id, _) in &more {
+                let held = meter.held();
+                let keys = store.keys_of_lease(*id, meter)?;
+                if !caller.may_read(&keys) {
+                    return Err(Error::PermissionDenied.into());
+                }
+                drop(keys);
+                meter.release_to(held);
+            }
+        }
         leases.extend(more.iter().map(|(id, lease)| (lease.deadline.unwrap_or(i64::MAX), *id)));
     }
     leases.sort_unstable();
@@ -157,16 +189,16 @@ impl LeaseMethods for Lease {
         &self,
         request: Request<LeaseGrantRequest>,
     ) -> Result<Reply<LeaseGrantResponse>, Status> {
-        guard::check(&self.member, request.metadata().as_ref()).map_err(errors::refused)?;
-        grant(&self.member, request.into_inner()).await.map(Reply::new)
+        let (asker, request) = guard::admit(&self.member, request)?;
+        grant(&self.member, &asker, request).await.map(Reply::new)
     }
 
     async fn lease_revoke(
         &self,
         request: Request<LeaseRevokeRequest>,
     ) -> Result<Reply<LeaseRevokeResponse>, Status> {
-        guard::check(&self.member, request.metadata().as_ref()).map_err(errors::refused)?;
-        self.revoke(request.into_inner()).await.map(Reply::new)
+        let (asker, request) = guard::admit(&self.member, request)?;
+        self.revoke(&asker, request).await.map(Reply::new)
     }
 
     /// Not reached: the task of the connection serves it, see [`keep_alive()`].
@@ -181,18 +213,19 @@ impl LeaseMethods for Lease {
         &self,
         request: Request<LeaseTimeToLiveRequest>,
     ) -> Result<Reply<LeaseTimeToLiveResponse>, Status> {
-        guard::check(&self.member, request.metadata().as_ref()).map_err(errors::refused)?;
-        let client = client_of(&request);
-        self.time_to_live(client, request.into_inner()).await.map(reply)
+        let (asker, request) = guard::admit(&self.member, request)?;
+        self.time_to_live(&asker, request).await.map(reply)
     }
 
     async fn lease_leases(
         &self,
         request: Request<LeaseLeasesRequest>,
     ) -> Result<Reply<LeaseLeasesResponse>, Status> {
-        guard::check(&self.member, request.metadata().as_ref()).map_err(errors::refused)?;
-        let table = self.leases.table().clone();
-        let listed = self.read(client_of(&request), move |meter| list(&table, meter)).await?;
+        let (asker, _) = guard::admit(&self.member, request)?;
+        let caller = asker.caller(&self.member).await?;
+        caller.check_named().map_err(errors::refused)?;
+        let (store, table) = (self.member.store.clone(), self.leases.table().clone());
+        let listed = self.read(asker.client, move |meter| list(&store, &caller, &table, meter)).await?;
         let response = LeaseLeasesResponse { header: header::newest(&self.member), leases: listed.response };
         Ok(reply(Answered { response, memory: listed.memory }))
     }

@@ -1,36 +1,38 @@
 //! One stream of a client.
 
+use api::CODE_NAMES;
 use api::etcdserverpb::WatchRequest as Message;
 use api::etcdserverpb::watch_request::RequestUnion;
 use bytes::Buf;
 use prost::Message as _;
+use state_machine::{Access, Need};
 use tonic::Status;
-use watch::Encoder;
+use watch::{CreateRequest, Encoder};
 
-use crate::admission::ClientId;
 use crate::errors;
 use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
 use crate::net::http2::{PREFIX_BYTES, Replies, Requests, StreamGone};
+use crate::rpc::guard::Asker;
 
 /// Bytes that are encoded at once, at most: a socket takes them in one write, and others have their turn
 /// after it.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Serves a stream until the client sends something wrong or is gone.
-pub async fn serve(member: &Member, client: ClientId, requests: Requests, replies: Replies) -> Status {
-    let stream = match member.watching.open(client).await {
+pub async fn serve(member: &Member, asker: &Asker, requests: Requests, replies: Replies) -> Status {
+    let stream = match member.watching.open(asker.client).await {
         Ok(stream) => stream,
         Err(WatchStopped) => return errors::stopped(),
     };
     tokio::select! {
         biased;
-        status = forward(&stream, requests) => status,
+        status = forward(member, asker, &stream, requests) => status,
         StreamGone = send(member, &stream, replies) => errors::cancelled(),
     }
 }
 
 /// Hands requests to the hub. Returns when the stream has to end; the end of the requests is none.
-async fn forward(stream: &WatchStream, mut requests: Requests) -> Status {
+async fn forward(member: &Member, asker: &Asker, stream: &WatchStream, mut requests: Requests) -> Status {
     loop {
         stream.place().await;
         let request = loop {
@@ -41,7 +43,7 @@ async fn forward(stream: &WatchStream, mut requests: Requests) -> Status {
             };
             message.advance(PREFIX_BYTES);
             match Message::decode(message) {
-                Ok(Message { request_union: Some(union) }) => break request(union),
+                Ok(Message { request_union: Some(union) }) => break request(member, asker, union).await,
                 Ok(Message { request_union: None }) => {}
                 Err(_) => return errors::malformed(errors::Reading::Stream),
             }
@@ -52,12 +54,33 @@ async fn forward(stream: &WatchStream, mut requests: Requests) -> Status {
     }
 }
 
-fn request(union: RequestUnion) -> WatchRequest {
+/// The request for the hub. A watcher whose keys the caller may not read is refused in the stream.
+async fn request(member: &Member, asker: &Asker, union: RequestUnion) -> WatchRequest {
     match union {
-        RequestUnion::CreateRequest(request) => WatchRequest::Create(request.into()),
+        RequestUnion::CreateRequest(request) => {
+            let request = CreateRequest::from(request);
+            match check(member, asker, &request).await {
+                Ok(()) => WatchRequest::Create(request),
+                Err(status) => WatchRequest::Refuse { reason: in_words(&status) },
+            }
+        }
         RequestUnion::CancelRequest(request) => WatchRequest::Cancel { watch_id: request.watch_id },
         RequestUnion::ProgressRequest(_) => WatchRequest::Progress,
     }
+}
+
+/// Checks the keys that the hub will watch. Nothing is read again later: a watcher keeps what it was given, as
+/// in etcd.
+async fn check(member: &Member, asker: &Asker, request: &CreateRequest) -> Result<(), Status> {
+    let caller = asker.caller(member).await?;
+    let need = Need::Keys(Access::Read, request.keys());
+    caller.check(&member.store, need).map_err(errors::refused)
+}
+
+/// A status as Go prints it, which is what etcd gives as a reason.
+fn in_words(status: &Status) -> String {
+    let code = CODE_NAMES.get(status.code() as usize).copied().unwrap_or_default();
+    format!("rpc error: code = {code} desc = {}", status.message())
 }
 
 /// Sends what the hub delivers, as fast as the client takes it.

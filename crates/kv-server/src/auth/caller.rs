@@ -1,0 +1,103 @@
+//! Who asks, and what that permits.
+//!
+//! Only this type proposes commands of clients and checks reads, so that neither can be done without one.
+
+use std::sync::Arc;
+
+use api::Error;
+use mvcc::Store;
+use state_machine::command::Caller as CommandCaller;
+use state_machine::{Access, Need, Session, UserGrants};
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub enum Caller {
+    /// Permissions are not checked.
+    Unchecked,
+    /// Permissions are checked, and the request has no token.
+    Unnamed,
+    /// A user, with its permissions at one auth revision.
+    User { session: Arc<Session>, grants: Arc<UserGrants> },
+}
+
+impl Caller {
+    /// This member itself.
+    pub const MEMBER: Caller = Caller::Unchecked;
+
+    /// As it goes into the log.
+    pub fn for_command(&self) -> Option<CommandCaller> {
+        match self {
+            Caller::Unchecked | Caller::Unnamed => None,
+            Caller::User { session, grants } => {
+                Some(CommandCaller { user: session.user().to_owned(), auth_revision: grants.revision() })
+            }
+        }
+    }
+
+    /// Refuses a request without a user.
+    pub fn check_named(&self) -> Result<(), Error> {
+        match self {
+            Caller::Unchecked | Caller::User { .. } => Ok(()),
+            Caller::Unnamed => Err(Error::UserEmpty),
+        }
+    }
+
+    /// Refuses every user without the role `root`.
+    pub fn check_root(&self) -> Result<(), Error> {
+        self.check_named()?;
+        if self.is_root() { Ok(()) } else { Err(Error::PermissionDenied) }
+    }
+
+    /// Whether everything is permitted.
+    pub fn is_root(&self) -> bool {
+        match self {
+            Caller::Unchecked => true,
+            Caller::Unnamed => false,
+            Caller::User { grants, .. } => grants.grants().is_some_and(|grants| grants.is_root()),
+        }
+    }
+
+    /// The name of the user.
+    pub fn user(&self) -> Option<&str> {
+        match self {
+            Caller::Unchecked | Caller::Unnamed => None,
+            Caller::User { session, .. } => Some(session.user()),
+        }
+    }
+
+    /// Refuses a need that is not permitted.
+    pub fn check(&self, store: &Store, need: Need) -> Result<(), Error> {
+        match self {
+            Caller::Unchecked => Ok(()),
+            Caller::Unnamed => Err(Error::UserEmpty),
+            Caller::User { grants, .. } => {
+                let grants = grants.grants().ok_or(Error::PermissionDenied)?;
+                grants.check(need, |lease| {
+                    store.keys_of_lease(lease, &()).expect("a read of the index without a meter")
+                })
+            }
+        }
+    }
+
+    /// Whether each of these keys may be read.
+    pub fn may_read(&self, keys: &[bytes::Bytes]) -> bool {
+        match self {
+            Caller::Unchecked => true,
+            Caller::Unnamed => false,
+            Caller::User { grants, .. } => grants.grants().is_some_and(|grants| {
+                let is_readable =
+                    |key: &bytes::Bytes| grants.permits(Access::Read, &mvcc::KeyRange::one(key.clone()));
+                keys.iter().all(is_readable)
+            }),
+        }
+    }
+
+    /// Refuses if the auth revision has moved since the caller was made: what was read may be of another state
+    /// of the permissions, as in etcd.
+    pub fn check_unchanged(&self, revision: u64) -> Result<(), Error> {
+        match self {
+            Caller::User { grants, .. } if grants.revision() != revision => Err(Error::AuthOldRevision),
+            Caller::User { .. } | Caller::Unchecked | Caller::Unnamed => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! bcrypt, on threads of its own.
+//!
+//! * A hash takes 50 ms or more of a processor, so serving threads never make one. These threads are half as
+//!   many as there are cores, and give others priority.
+//! * What waits is bounded, and shared out by connection: wrong passwords of one client leave places to
+//!   others. Beyond its share a request is refused with "too many requests".
+//! * A job whose client has gone is not begun.
+//!
+//! Knows no users.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::admission::{ClientId, Share, Shares};
+use crate::process::runtime::yield_to_others;
+
+/// Jobs that wait or run: some 4 s of one core at bcrypt's usual cost.
+const JOBS_MAX: usize = 64;
+/// Jobs that each client may always have.
+const JOBS_ALWAYS: usize = 1;
+/// Places of the queue: `JOBS_MAX` and one job for each of so many clients. A client that finds it full is
+/// refused.
+const QUEUE_PLACES: usize = 1024;
+/// Longest password that bcrypt takes.
+const PASSWORD_BYTES_MAX: usize = 72;
+
+/// Why there is no hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashError {
+    /// Too many of this client, or of all, wait.
+    TooMany,
+    /// Longer than bcrypt takes.
+    TooLong,
+    /// The random numbers for a salt are missing, or the member stops.
+    Failed,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads, and what may wait for them. They end when this is dropped.
+#[derive(Debug)]
+pub struct Passwords {
+    queue: SyncSender<Job>,
+    places: Arc<Shares>,
+    cost: u32,
+}
+
+impl Passwords {
+    pub fn start(cost: u32) -> std::io::Result<Passwords> {
+        let threads = std::thread::available_parallelism().map_or(1, |cores| usize::from(cores).div_ceil(2));
+        let (queue, jobs) = sync_channel(QUEUE_PLACES);
+        let jobs = Arc::new(Mutex::new(jobs));
+        for number in 0..threads {
+            let jobs = Arc::clone(&jobs);
+            std::thread::Builder::new().name(format!("passwords-{number}")).spawn(move || run(&jobs))?;
+        }
+        Ok(Passwords { queue, places: Shares::new(JOBS_MAX, JOBS_ALWAYS), cost })
+    }
+
+    /// The hash of a new password.
+    pub async fn hash(&self, client: ClientId, password: String) -> Result<Bytes, HashError> {
+        if password.len() > PASSWORD_BYTES_MAX {
+            return Err(HashError::TooLong);
+        }
+        let cost = self.cost;
+        // In the form that Go's bcrypt makes.
+        let hash = move || {
+            let parts = bcrypt::hash_with_result(password, cost).ok()?;
+            Some(Bytes::from(parts.format_for_version(bcrypt::Version::TwoA)))
+        };
+        self.run(client, hash).await?.ok_or(HashError::Failed)
+    }
+
+    /// Whether a password belongs to a hash. A hash that is none belongs to no password.
+    pub async fn verify(&self, client: ClientId, password: String, hash: Bytes) -> Result<bool, HashError> {
+        let verify = move || {
+            let hash = std::str::from_utf8(&hash).unwrap_or_default();
+            bcrypt::verify(password, hash).unwrap_or(false)
+        };
+        self.run(client, verify).await
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        client: ClientId,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, HashError> {
+        let place: Share = self.places.take(client, 1).ok_or(HashError::TooMany)?;
+        let (done, outcome) = oneshot::channel();
+        let job = move || {
+            if !done.is_closed() {
+                let outcome = work();
+                drop(place);
+                drop(done.send(outcome)); // The client may have gone.
+            }
+        };
+        self.queue.try_send(Box::new(job)).map_err(|_| HashError::TooMany)?;
+        outcome.await.map_err(|_| HashError::Failed)
+    }
+}
+
+/// Runs jobs until the queue is gone.
+fn run(jobs: &Mutex<Receiver<Job>>) {
+    yield_to_others();
+    loop {
+        let next = jobs.lock().recv();
+        match next {
+            Ok(job) => job(),
+            Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_hash_is_of_its_password_and_of_no_other() {
+        let passwords = Passwords::start(4).unwrap();
+        let client = ClientId(1);
+        let hash = passwords.hash(client, "right".into()).await.unwrap();
+        assert!(hash.starts_with(b"$2a$04$"), "{hash:?}");
+        for (password, is_right) in [("right", true), ("wrong", false), ("", false)] {
+            assert_eq!(passwords.verify(client, password.into(), hash.clone()).await, Ok(is_right));
+        }
+        assert_eq!(passwords.verify(client, String::new(), Bytes::new()).await, Ok(false), "no hash");
+        assert_eq!(passwords.hash(client, "p".repeat(73)).await, Err(HashError::TooLong));
+        let longest = passwords.hash(client, "p".repeat(72)).await.unwrap();
+        assert_eq!(passwords.verify(client, "p".repeat(72), longest).await, Ok(true));
+        let empty = passwords.hash(client, String::new()).await.unwrap();
+        assert_eq!(passwords.verify(client, String::new(), empty).await, Ok(true));
+    }
+
+    #[tokio::test]
+    async fn one_client_cannot_take_all_places() {
+        let passwords = Passwords::start(4).unwrap();
+        let held: Vec<_> = std::iter::from_fn(|| passwords.places.take(ClientId(1), 1)).collect();
+        assert_eq!(held.len(), JOBS_MAX / 2);
+        let refused = passwords.hash(ClientId(1), "more".into()).await;
+        assert_eq!(refused, Err(HashError::TooMany));
+        assert!(passwords.hash(ClientId(2), "another".into()).await.is_ok());
+        drop(held);
+        assert!(passwords.hash(ClientId(1), "again".into()).await.is_ok());
+    }
+}

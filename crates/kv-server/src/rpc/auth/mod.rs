@@ -1,0 +1,157 @@
+//! Auth: users, roles, permissions and tokens.
+//!
+//! * Who may call which method is in the one table of methods, and is checked before a method is reached.
+//!   Apply checks every change again.
+//! * Changes are proposed. Questions are answered from this member's state, after a read point.
+//! * A password is hashed here, before it is proposed. The log holds hashes only.
+
+mod methods; // each method
+
+use std::sync::Arc;
+
+use api::Error;
+use api::authpb::Permission;
+use api::command::IssueToken;
+use api::command::auth_change::Kind as Change;
+use api::etcdserverpb::{AuthenticateRequest, AuthenticateResponse, ResponseHeader};
+use bytes::Bytes;
+use state_machine::command::{AuthChange, Kind};
+use state_machine::{AuthState, ROOT, Response};
+use tonic::{Request, Status};
+
+use super::guard::{self, Asker};
+use super::header;
+use crate::auth::{Caller, HashError, token_prefix};
+use crate::errors;
+use crate::member::{Member, ProposeError};
+
+/// How often a password is verified again because users or roles changed meanwhile.
+const TRIES_MAX: usize = 10;
+
+/// The methods as tonic calls them.
+pub struct Auth {
+    pub member: Arc<Member>,
+}
+
+fn hash_error(error: HashError) -> Status {
+    match error {
+        HashError::TooMany => errors::refused(Error::TooManyRequests),
+        HashError::TooLong => errors::password_too_long(),
+        HashError::Failed => errors::no_hash(),
+    }
+}
+
+impl Auth {
+    /// Proposes a change for a caller. Returns the header of the response.
+    async fn change(&self, asker: &Asker, change: Change) -> Result<Option<ResponseHeader>, Status> {
+        let caller = asker.caller(&self.member).await?;
+        let kind = Kind::Auth(AuthChange { kind: Some(change) });
+        match self.member.propose(&caller, kind).await.map_err(Status::from)? {
+            Response::Auth(mut header) => {
+                header::fill(&self.member, &mut header);
+                Ok(header)
+            }
+            other => unreachable!("a change of users was answered with {other:?}"),
+        }
+    }
+
+    /// The newest state.
+    async fn state(&self) -> Result<Arc<AuthState>, Status> {
+        self.member.read_point().await.map_err(errors::read_point)?;
+        Ok(self.member.auth.table.state())
+    }
+
+    /// As `state`, for a method of root. The caller is looked at in that state too.
+    async fn state_for_root(&self, asker: &Asker) -> Result<Arc<AuthState>, Status> {
+        let state = self.state().await?;
+        asker.caller(&self.member).await?.check_root().map_err(errors::refused)?;
+        Ok(state)
+    }
+
+    /// As `state`, for root and for a user to whom `is_own` applies.
+    async fn state_for(
+        &self,
+        asker: &Asker,
+        is_own: impl FnOnce(&AuthState, &Caller) -> bool,
+    ) -> Result<Arc<AuthState>, Status> {
+        let state = self.state().await?;
+        let caller = asker.caller(&self.member).await?;
+        match caller.check_root() {
+            Err(Error::PermissionDenied) if is_own(&state, &caller) => {}
+            checked => checked.map_err(errors::refused)?,
+        }
+        Ok(state)
+    }
+
+    /// Verifies a password, and issues a token.
+    async fn authenticate(
+        &self,
+        asker: &Asker,
+        request: AuthenticateRequest,
+    ) -> Result<AuthenticateResponse, Status> {
+        for _ in 0..TRIES_MAX {
+            let state = self.state().await?;
+            let issued = self.verify_and_issue(asker, &state, &request).await;
+            match issued {
+                Err(ProposeError::Refused(Error::AuthOldRevision)) => {}
+                Err(error) => return Err(error.into()),
+                Ok(verified) => return verified,
+            }
+        }
+        Err(errors::refused(Error::AuthOldRevision))
+    }
+
+    /// One try. `AuthOldRevision` if users or roles have changed since `state`.
+    async fn verify_and_issue(
+        &self,
+        asker: &Asker,
+        state: &AuthState,
+        request: &AuthenticateRequest,
+    ) -> Result<Result<AuthenticateResponse, Status>, ProposeError> {
+        let refused = |error| Ok(Err(errors::refused(error)));
+        if !state.enabled {
+            return refused(Error::AuthNotEnabled);
+        }
+        let Some(user) = state.users.get(&request.name) else { return refused(Error::AuthFailed) };
+        if user.options.as_ref().is_some_and(|options| options.no_password) {
+            return Ok(Err(errors::no_password_user()));
+        }
+        if self.member.auth.table.tokens() >= state_machine::TOKENS_MAX {
+            return refused(Error::TooManyRequests);
+        }
+        let (password, hash) = (request.password.clone(), user.password.clone());
+        match self.member.auth.passwords.verify(asker.client, password, hash).await {
+            Ok(true) => {}
+            Ok(false) => return refused(Error::AuthFailed),
+            Err(error) => return Ok(Err(hash_error(error))),
+        }
+        let issue =
+            IssueToken { user: request.name.clone(), prefix: token_prefix(), auth_revision: state.revision };
+        let kind = Kind::Auth(AuthChange { kind: Some(Change::IssueToken(issue)) });
+        match self.member.propose(&Caller::MEMBER, kind).await? {
+            Response::Authenticate(mut response) => {
+                header::fill(&self.member, &mut response.header);
+                Ok(Ok(response))
+            }
+            other => unreachable!("a token was answered with {other:?}"),
+        }
+    }
+
+    async fn hash(&self, asker: &Asker, password: String) -> Result<Bytes, Status> {
+        self.member.auth.passwords.hash(asker.client, password).await.map_err(hash_error)
+    }
+
+    fn admit<T>(&self, request: Request<T>) -> Result<(Asker, T), Status> {
+        guard::admit(&self.member, request)
+    }
+}
+
+/// The permissions of a role. That of `root` has what it means.
+fn permissions(state: &AuthState, name: &str) -> Result<Vec<Permission>, Error> {
+    let role = state.roles.get(name).ok_or(Error::RoleNotFound)?;
+    if name == ROOT {
+        let (key, range_end) = (Bytes::new(), Bytes::from_static(b"\0"));
+        return Ok(vec![Permission { perm_type: 2, key, range_end }]);
+    }
+    Ok(role.key_permission.clone())
+}

@@ -1,0 +1,404 @@
+//! Users and permissions over real processes: every method with every kind of token.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use api::Method;
+use api::authpb::Permission;
+use api::etcdserverpb::auth_client::AuthClient;
+use api::etcdserverpb::request_op::Request as Op;
+use api::etcdserverpb::watch_request::RequestUnion;
+use api::etcdserverpb::*;
+use api::v3electionpb::{CampaignRequest, LeaderKey, LeaderRequest, ProclaimRequest, ResignRequest};
+use api::v3lockpb::{LockRequest, UnlockRequest};
+use bytes::{Buf, BufMut, Bytes};
+use prost::Message;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+
+use common::{Cluster, Member, PATIENCE, get, put};
+
+/// Messages as bytes, so that one function calls every method.
+#[derive(Clone, Copy, Default)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = Bytes;
+    type Encoder = Raw;
+    type Decoder = Raw;
+
+    fn encoder(&mut self) -> Raw {
+        Raw
+    }
+
+    fn decoder(&mut self) -> Raw {
+        Raw
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, item: Vec<u8>, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        to.put_slice(&item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining())))
+    }
+}
+
+fn with_token<T>(message: T, field: &'static str, token: &str) -> Request<T> {
+    let mut request = Request::new(message);
+    if !token.is_empty() {
+        request.metadata_mut().insert(field, token.parse().unwrap());
+    }
+    request
+}
+
+/// Calls any method with one message, and returns the first of the answer; none if the call ends before.
+async fn call(
+    channel: &Channel,
+    method: Method,
+    token: &str,
+    message: &[u8],
+) -> Result<Option<Bytes>, Status> {
+    let mut grpc = tonic::client::Grpc::new(channel.clone());
+    grpc.ready().await.unwrap();
+    // A stream of requests stays open, so that its end ends no call.
+    let messages =
+        tokio_stream::StreamExt::chain(tokio_stream::once(message.to_vec()), tokio_stream::pending());
+    let path = http::uri::PathAndQuery::from_static(method.path());
+    let mut answers = match method.kind() {
+        api::Kind::BidiStream => grpc.streaming(with_token(messages, "token", token), path, Raw).await?,
+        _ => grpc.server_streaming(with_token(message.to_vec(), "token", token), path, Raw).await?,
+    }
+    .into_inner();
+    let answer = tokio::time::timeout(PATIENCE, answers.message()).await;
+    answer.unwrap_or_else(|_| panic!("{method:?} does not answer"))
+}
+
+/// A member where auth is on, with users and their tokens.
+struct Guarded {
+    cluster: Cluster,
+    tokens: Vec<(&'static str, String)>,
+}
+
+const PASSWORD: &str = "pa55w0rd-of-";
+
+async fn users(member: &Member) -> AuthClient<Channel> {
+    AuthClient::new(member.channel().await)
+}
+
+async fn login(member: &Member, user: &str) -> String {
+    let request = AuthenticateRequest { name: user.to_owned(), password: format!("{PASSWORD}{user}") };
+    users(member).await.authenticate(request).await.unwrap().into_inner().token
+}
+
+/// `u` has READWRITE of [b, d), `r` READ and `w` WRITE of it, `o` READWRITE of [x, y), `n` no role.
+async fn guarded(members: usize) -> Guarded {
+    let mut cluster = Cluster::new(members);
+    cluster.members.iter_mut().for_each(|member| member.extra.push("--bcrypt-cost=4".to_owned()));
+    cluster.start();
+    let member = &cluster.members[0];
+    let mut client = users(member).await;
+    for user in ["root", "u", "r", "w", "o", "n"] {
+        let (name, password) = (user.to_owned(), format!("{PASSWORD}{user}"));
+        client.user_add(AuthUserAddRequest { name, password, ..Default::default() }).await.unwrap();
+    }
+    for (role, perm_type, key, range_end) in
+        [("u", 2, "b", "d"), ("r", 0, "b", "d"), ("w", 1, "b", "d"), ("o", 2, "x", "y")]
+    {
+        client.role_add(AuthRoleAddRequest { name: role.to_owned() }).await.unwrap();
+        let perm = Permission { perm_type, key: key.into(), range_end: range_end.into() };
+        let request = AuthRoleGrantPermissionRequest { name: role.to_owned(), perm: Some(perm) };
+        client.role_grant_permission(request).await.unwrap();
+    }
+    for user in ["root", "u", "r", "w", "o"] {
+        let request = AuthUserGrantRoleRequest { user: user.to_owned(), role: user.to_owned() };
+        client.user_grant_role(request).await.unwrap();
+    }
+    client.auth_enable(AuthEnableRequest {}).await.unwrap();
+    let mut tokens = vec![("none", String::new()), ("garbage", "garbage.1".to_owned())];
+    for user in ["n", "r", "w", "o", "u", "root"] {
+        tokens.push((user, login(member, user).await));
+    }
+    Guarded { cluster, tokens }
+}
+
+impl Guarded {
+    fn token(&self, of: &str) -> &str {
+        &self.tokens.iter().find(|(name, _)| *name == of).unwrap().1
+    }
+}
+
+fn op(op: Op) -> RequestOp {
+    RequestOp { request: Some(op) }
+}
+
+fn bytes(text: &str) -> Bytes {
+    text.to_owned().into()
+}
+
+/// A transaction at the third level.
+fn nested(leaf: Op) -> Vec<u8> {
+    let inner = TxnRequest { failure: vec![op(leaf)], ..Default::default() };
+    let middle = TxnRequest { success: vec![op(Op::RequestTxn(inner))], ..Default::default() };
+    TxnRequest { failure: vec![op(Op::RequestTxn(middle))], ..Default::default() }.encode_to_vec()
+}
+
+/// A method, a request, and the users who may make it; root always may, `*` means everybody with or without
+/// a token.
+type Case = (Method, Vec<u8>, &'static str);
+
+fn key_cases() -> Vec<Case> {
+    use Method::*;
+    let write = PutRequest { prev_kv: true, ..put("c", "1") };
+    let delete = |prev_kv| DeleteRangeRequest { key: bytes("c"), range_end: bytes("cz"), prev_kv };
+    let range = |end: &str| RangeRequest { key: bytes("b"), range_end: bytes(end), ..Default::default() };
+    let compare = |key: &str| TxnRequest {
+        compare: vec![Compare { key: bytes(key), ..Default::default() }],
+        ..Default::default()
+    };
+    let watch = |key: &str, end: &str| {
+        let create = WatchCreateRequest { key: bytes(key), range_end: bytes(end), ..Default::default() };
+        WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }.encode_to_vec()
+    };
+    let attach = |key, lease| PutRequest { lease, ..put(key, "1") };
+    vec![
+        (KvPut, put("c", "1").encode_to_vec(), "w u"),
+        (KvPut, write.encode_to_vec(), "u"),
+        (KvPut, put("a", "1").encode_to_vec(), ""),
+        // A key of root's is attached to lease 99.
+        (KvPut, attach("c", 99).encode_to_vec(), ""),
+        (KvRange, get("b").encode_to_vec(), "r u"),
+        (KvRange, RangeRequest { serializable: true, ..get("b") }.encode_to_vec(), "r u"),
+        (KvRange, range("d").encode_to_vec(), "r u"),
+        (KvRange, range("e").encode_to_vec(), ""),
+        (KvRange, range("\0").encode_to_vec(), ""),
+        (KvRangeStream, range("d").encode_to_vec(), "r u"),
+        (KvRangeStream, range("\0").encode_to_vec(), ""),
+        (KvDeleteRange, delete(false).encode_to_vec(), "w u"),
+        (KvDeleteRange, delete(true).encode_to_vec(), "u"),
+        (KvTxn, compare("b").encode_to_vec(), "r u"),
+        (KvTxn, compare("a").encode_to_vec(), ""),
+        (KvTxn, nested(Op::RequestRange(get("b"))), "r u"),
+        (KvTxn, nested(Op::RequestRange(get("z"))), ""),
+        (KvTxn, nested(Op::RequestPut(put("c", "1"))), "w u"),
+        (KvTxn, nested(Op::RequestPut(write)), "u"),
+        (KvTxn, nested(Op::RequestPut(attach("c", 99))), ""),
+        (KvTxn, nested(Op::RequestDeleteRange(delete(true))), "u"),
+        (Watch, watch("b", "d"), "r u"),
+        (Watch, watch("b", "\0"), ""),
+        (Watch, watch("", "\0"), ""),
+        (KvCompact, CompactionRequest { revision: 1, physical: false }.encode_to_vec(), ""),
+        (LeaseGrant, LeaseGrantRequest { id: 0, ttl: 60 }.encode_to_vec(), "n r w o u"),
+        (LeaseKeepAlive, LeaseKeepAliveRequest { id: 70 }.encode_to_vec(), "w u"),
+        (LeaseKeepAlive, LeaseKeepAliveRequest { id: 99 }.encode_to_vec(), ""),
+        (LeaseTimeToLive, LeaseTimeToLiveRequest { id: 70, keys: false }.encode_to_vec(), "n r w o u"),
+        (LeaseTimeToLive, LeaseTimeToLiveRequest { id: 70, keys: true }.encode_to_vec(), "r u"),
+        (LeaseTimeToLive, LeaseTimeToLiveRequest { id: 99, keys: true }.encode_to_vec(), ""),
+        (LeaseLeases, LeaseLeasesRequest {}.encode_to_vec(), ""),
+        (LeaseRevoke, LeaseRevokeRequest { id: 71 }.encode_to_vec(), "w u"),
+        (LeaseRevoke, LeaseRevokeRequest { id: 99 }.encode_to_vec(), ""),
+    ]
+}
+
+/// `who` makes names that no two callers share: a lock that one has would make the other wait.
+fn concurrency_cases(who: &str) -> Vec<Case> {
+    use Method::*;
+    let leader = LeaderKey { name: bytes("bobs"), key: bytes("bobs/0"), ..Default::default() };
+    let [lock, election] = ["b", "c"].map(|key| bytes(&format!("{key}-{who}")));
+    vec![
+        (Lock, LockRequest { name: lock, lease: 0 }.encode_to_vec(), "u"),
+        (LockUnlock, UnlockRequest { key: bytes("b-x/1") }.encode_to_vec(), "w u"),
+        (ElectionCampaign, CampaignRequest { name: election, ..Default::default() }.encode_to_vec(), "u"),
+        (
+            ElectionProclaim,
+            ProclaimRequest { leader: Some(leader.clone()), ..Default::default() }.encode_to_vec(),
+            "u",
+        ),
+        (ElectionLeader, LeaderRequest { name: bytes("bobs") }.encode_to_vec(), "r u"),
+        (ElectionObserve, LeaderRequest { name: bytes("bobs") }.encode_to_vec(), "r u"),
+        (ElectionResign, ResignRequest { leader: Some(leader) }.encode_to_vec(), "u"),
+    ]
+}
+
+fn member_cases() -> Vec<Case> {
+    use Method::*;
+    let alarm = |action| AlarmRequest { action, member_id: 7, alarm: 1 }.encode_to_vec();
+    vec![
+        (ClusterMemberAdd, Vec::new(), ""),
+        (ClusterMemberRemove, Vec::new(), ""),
+        (ClusterMemberUpdate, Vec::new(), ""),
+        (ClusterMemberPromote, Vec::new(), ""),
+        (ClusterMemberList, Vec::new(), "n r w o u"),
+        (MaintenanceStatus, Vec::new(), "n r w o u"),
+        (MaintenanceAlarm, alarm(0), "n r w o u"),
+        (MaintenanceAlarm, alarm(1), ""),
+        (MaintenanceAlarm, alarm(2), ""),
+        (MaintenanceDefragment, Vec::new(), ""),
+        (MaintenanceHash, Vec::new(), ""),
+        (MaintenanceHashKV, Vec::new(), ""),
+        (MaintenanceSnapshot, Vec::new(), ""),
+        (MaintenanceMoveLeader, MoveLeaderRequest { target_id: 1 }.encode_to_vec(), ""),
+        (MaintenanceDowngrade, Vec::new(), ""),
+        (HealthCheck, Vec::new(), "*"),
+        (HealthList, Vec::new(), "*"),
+        (HealthWatch, Vec::new(), "*"),
+    ]
+}
+
+fn auth_cases() -> Vec<Case> {
+    use Method::*;
+    let name = |name: &str| AuthUserGetRequest { name: name.to_owned() }.encode_to_vec();
+    let role =
+        |user: &str| AuthUserGrantRoleRequest { user: user.to_owned(), role: "r".to_owned() }.encode_to_vec();
+    vec![
+        (AuthStatus, Vec::new(), "*"),
+        (Authenticate, AuthenticateRequest { name: "u".into(), password: "x".into() }.encode_to_vec(), "*"),
+        (AuthEnable, Vec::new(), ""),
+        (AuthUserAdd, name("u"), ""),
+        (AuthUserGet, name("u"), "u"),
+        (AuthUserGet, name("nobody"), ""),
+        (AuthUserList, Vec::new(), ""),
+        (AuthUserDelete, name("nobody"), ""),
+        (AuthUserChangePassword, name("nobody"), ""),
+        (AuthUserGrantRole, role("nobody"), ""),
+        (AuthUserRevokeRole, role("nobody"), ""),
+        (AuthRoleAdd, name("r"), ""),
+        (AuthRoleGet, name("r"), "r"),
+        (AuthRoleGet, name("nothing"), ""),
+        (AuthRoleList, Vec::new(), ""),
+        (AuthRoleDelete, name("nothing"), ""),
+        (AuthRoleGrantPermission, name("r"), ""),
+        (AuthRoleRevokePermission, role("nothing"), ""),
+        // The last one: root disables auth.
+        (AuthDisable, Vec::new(), ""),
+    ]
+}
+
+/// Why a call is refused because of who makes it, in etcd's words; `None` if it is not.
+fn denial(method: Method, answer: &Result<Option<Bytes>, Status>) -> Option<String> {
+    const DENIALS: [&str; 3] =
+        ["etcdserver: user name is empty", "etcdserver: invalid auth token", "etcdserver: permission denied"];
+    let text = match answer {
+        Err(status) => status.message().to_owned(),
+        // Observe has no way to say why there is no leader.
+        Ok(None) => return Some("ended".to_owned()),
+        Ok(Some(message)) if method == Method::Watch => {
+            WatchResponse::decode(message.clone()).unwrap().cancel_reason
+        }
+        Ok(Some(_)) => return None,
+    };
+    DENIALS.iter().find(|denial| text.ends_with(**denial)).map(|denial| (*denial).to_owned())
+}
+
+#[tokio::test]
+async fn each_method_serves_those_who_may_call_it_and_refuses_all_others() {
+    let guarded = guarded(1).await;
+    let member = &guarded.cluster.members[0];
+    let (channel, root) = (member.channel().await, guarded.token("root").to_owned());
+    let attach = async |id, key| {
+        let grant = LeaseGrantRequest { id, ttl: 600 }.encode_to_vec();
+        drop(call(&channel, Method::LeaseGrant, &root, &grant).await); // It may be there already.
+        let attach = PutRequest { lease: id, ..put(key, "1") }.encode_to_vec();
+        call(&channel, Method::KvPut, &root, &attach).await.unwrap();
+    };
+    attach(70, "b1").await;
+    attach(99, "z").await;
+    let campaign = CampaignRequest { name: bytes("bobs"), ..Default::default() }.encode_to_vec();
+    call(&channel, Method::ElectionCampaign, &root, &campaign).await.unwrap();
+    let mut called = BTreeSet::new();
+    for (who, token) in &guarded.tokens {
+        attach(71, "b2").await; // The last one may have revoked it.
+        let cases = [key_cases(), concurrency_cases(who), member_cases(), auth_cases()].concat();
+        for (method, message, allowed) in cases {
+            called.insert(method.number());
+            let answer = call(&channel, method, token, &message).await;
+            let denial = denial(method, &answer);
+            let is_allowed = *who == "root" || allowed == "*" || allowed.split(' ').any(|name| name == *who);
+            let shown = format!("{who}: {method:?} {:?}: {answer:?}", message.escape_ascii().to_string());
+            match (denial.as_deref(), *who) {
+                (None, _) => assert!(is_allowed, "{shown}"),
+                (Some("ended"), _) => assert!(!is_allowed && method == Method::ElectionObserve, "{shown}"),
+                (Some(text), "none") => assert_eq!(text, "etcdserver: user name is empty", "{shown}"),
+                (Some(text), "garbage") => assert_eq!(text, "etcdserver: invalid auth token", "{shown}"),
+                (Some(text), _) => assert_eq!(text, "etcdserver: permission denied", "{shown}"),
+            }
+            assert!(denial.is_none() || !is_allowed, "{shown}");
+        }
+    }
+    let missing: Vec<_> = Method::ALL.iter().filter(|method| !called.contains(&method.number())).collect();
+    assert!(missing.is_empty(), "no case calls {missing:?}");
+}
+
+async fn read(member: &Member, field: &'static str, token: &str, key: &str) -> Result<(), String> {
+    let answer = member.kv().await.range(with_token(get(key), field, token)).await;
+    answer.map(drop).map_err(|status| status.message().to_owned())
+}
+
+#[tokio::test]
+async fn tokens_and_changes_count_on_every_member_and_no_secret_is_written() {
+    let mut guarded = guarded(3).await;
+    let (token, root) = (guarded.token("u").to_owned(), guarded.token("root").to_owned());
+    let denied = Err("etcdserver: permission denied".to_owned());
+    let invalid = Err("etcdserver: invalid auth token".to_owned());
+    for member in &guarded.cluster.members {
+        assert_eq!(read(member, "token", &token, "b").await, Ok(()));
+        assert_eq!(read(member, "authorization", &format!("Bearer {token}"), "b").await, Ok(()));
+        assert_eq!(read(member, "authorization", &token, "z").await, denied);
+    }
+    let revoke = AuthRoleRevokePermissionRequest { role: "u".into(), key: bytes("b"), range_end: bytes("d") };
+    let mut first = users(&guarded.cluster.members[0]).await;
+    first.role_revoke_permission(with_token(revoke, "token", &root)).await.unwrap();
+    for member in &guarded.cluster.members {
+        assert_eq!(read(member, "token", &token, "b").await, denied, "a change counts for the next request");
+    }
+    let other = AuthUserChangePasswordRequest {
+        name: "u".into(),
+        password: "n3w-s3cret".into(),
+        ..Default::default()
+    };
+    first.user_change_password(with_token(other, "token", &root)).await.unwrap();
+    for member in &guarded.cluster.members {
+        assert_eq!(read(member, "token", &token, "b").await, invalid, "a new password ends tokens");
+    }
+    // A member that was restarted knows the users, and no token.
+    guarded.cluster.members[2].kill();
+    guarded.cluster.members[2].launch();
+    guarded.cluster.members[2].wait_ready();
+    let restarted = &guarded.cluster.members[2];
+    assert_eq!(read(restarted, "token", &root, "b").await, invalid);
+    let again = login(restarted, "root").await;
+    for member in &guarded.cluster.members {
+        assert_eq!(read(member, "token", &again, "b").await, Ok(()));
+    }
+    let secrets = [PASSWORD, "n3w-s3cret", &token, &root, &again];
+    for member in &guarded.cluster.members {
+        let mut written = vec![(member.name.clone(), member.running().said().into_bytes())];
+        for (path, _) in common::modes(&member.data_dir) {
+            if path.is_file() {
+                written.push((path.display().to_string(), std::fs::read(&path).unwrap()));
+            }
+        }
+        for (place, content) in written {
+            for secret in secrets {
+                let found = content.windows(secret.len()).any(|window| window == secret.as_bytes());
+                assert!(!found, "{place} holds {secret}");
+            }
+        }
+    }
+}
