@@ -59,6 +59,9 @@ async fn request(member: &Member, asker: &Asker, union: RequestUnion) -> WatchRe
     match union {
         RequestUnion::CreateRequest(request) => {
             let request = CreateRequest::from(request);
+            if request.start_revision < 0 {
+                return WatchRequest::Create(request); // The hub refuses it. etcd looks at this first.
+            }
             match check(member, asker, &request).await {
                 Ok(()) => WatchRequest::Create(request),
                 Err(status) => WatchRequest::Refuse { reason: in_words(&status) },
