@@ -8,8 +8,8 @@ use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{
-    AlarmRequest, CompactionRequest, DefragmentRequest, MemberAddRequest, MemberListRequest,
-    MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
+    AlarmRequest, CompactionRequest, DefragmentRequest, DowngradeRequest, MemberAddRequest,
+    MemberListRequest, MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
 };
 use api::health::HealthCheckRequest;
 use api::health::health_client::HealthClient;
@@ -70,7 +70,8 @@ fn with_metadata<T>(message: T, name: &'static str, value: &[u8]) -> Request<T> 
 #[tokio::test]
 async fn what_is_not_built_says_its_name() {
     let lone = Lone::started(&[]).await;
-    let not_built = |name: &str| format!("{name} is not built yet in kv-server");
+    let answer = lone.maintenance().downgrade(DowngradeRequest::default()).await;
+    refused(answer, Code::Unimplemented, "etcdserverpb.Maintenance/Downgrade is not built yet in kv-server");
 }
 
 #[tokio::test]

@@ -67,9 +67,12 @@ pub struct Auth {
     number: u64,
 }
 
+/// Sessions by token.
+type Kept = HashMap<Box<str>, Arc<Session>>;
+
 thread_local! {
     /// The sessions that this thread has found, of the `Auth` with this number.
-    static KEPT: RefCell<(u64, HashMap<Box<str>, Arc<Session>>)> = RefCell::default();
+    static KEPT: RefCell<(u64, Kept)> = RefCell::default();
 }
 
 impl Auth {

@@ -105,7 +105,7 @@ impl<S: Source> File<'_, S> {
     }
 
     /// The items of users and roles.
-    fn auth(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, ReadError> {
+    fn auth(&self) -> Result<record::Pairs, ReadError> {
         let mut state = AuthState::default();
         if let Some(mut auth) = self.cursor("auth")? {
             while let Some((key, value)) = auth.next_pair()? {
