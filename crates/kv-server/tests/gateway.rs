@@ -262,3 +262,34 @@ fn origins_and_hosts_are_let_in_by_the_flags() {
         assert_eq!((&answer[..3], answer.contains(cors)), (code, is_allowed), "{host} {origin}: {answer}");
     }
 }
+
+/// More connections than may make calls, and fewer than HTTP/1 has places.
+#[test]
+fn calls_whose_bodies_never_come_leave_places_to_probes() {
+    let mut member = Member::started(&[]);
+    let stuck: Vec<TcpStream> = (0..500)
+        .map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", member.port)).expect("a member that serves");
+            let head = "POST /v3/kv/put HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n";
+            stream.write_all(head.as_bytes()).expect("a member that serves");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+            stream
+        })
+        .collect();
+    // A call that finds no place is answered at once, as soon as the others have theirs.
+    let begun = std::time::Instant::now();
+    while !member.run("POST /v3/kv/range {\"key\":\"YQ==\"}").starts_with("429") {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "the places are not bounded");
+        std::thread::yield_now();
+    }
+    for path in ["/health", "/metrics", "/readyz", "/version"] {
+        assert!(common::http(member.port, &format!("GET {path}")).starts_with("HTTP/1.1 200"), "{path}");
+    }
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+    drop(stuck);
+    let begun = std::time::Instant::now();
+    while !member.run("POST /v3/kv/range {\"key\":\"YQ==\"}").starts_with("200") {
+        assert!(begun.elapsed() < PATIENCE, "the places are still taken");
+        std::thread::yield_now();
+    }
+}

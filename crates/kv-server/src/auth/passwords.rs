@@ -5,6 +5,7 @@
 //! * What waits is bounded, and shared out by connection: wrong passwords of one client leave places to
 //!   others. Beyond its share a request is refused with "too many requests".
 //! * A job whose client has gone is not begun.
+//! * A password that waits takes at most as many bytes as bcrypt looks at.
 //!
 //! Knows no users.
 
@@ -25,7 +26,7 @@ const JOBS_ALWAYS: usize = 1;
 /// Places of the queue: `JOBS_MAX` and one job for each of so many clients. A client that finds it full is
 /// refused.
 const QUEUE_PLACES: usize = 1024;
-/// Longest password that bcrypt takes.
+/// Bytes of a password that bcrypt looks at. A longer one is not made, and is verified by these alone.
 const PASSWORD_BYTES_MAX: usize = 72;
 
 /// Why there is no hash.
@@ -76,7 +77,8 @@ impl Passwords {
     }
 
     /// Whether a password belongs to a hash. A hash that is none belongs to no password.
-    pub async fn verify(&self, client: ClientId, password: String, hash: Bytes) -> Result<bool, HashError> {
+    pub async fn verify(&self, client: ClientId, password: &[u8], hash: Bytes) -> Result<bool, HashError> {
+        let password = password.get(..PASSWORD_BYTES_MAX).unwrap_or(password).to_vec();
         let verify = move || {
             let hash = std::str::from_utf8(&hash).unwrap_or_default();
             bcrypt::verify(password, hash).unwrap_or(false)
@@ -103,6 +105,13 @@ impl Passwords {
     }
 }
 
+/// What decides of a password that is to be verified. The rest is not held.
+pub fn decisive(password: String) -> Box<[u8]> {
+    let mut bytes = password.into_bytes();
+    bytes.truncate(PASSWORD_BYTES_MAX);
+    bytes.into_boxed_slice()
+}
+
 /// Runs jobs until the queue is gone.
 fn run(jobs: &Mutex<Receiver<Job>>) {
     yield_to_others();
@@ -126,14 +135,18 @@ mod tests {
         let hash = passwords.hash(client, "right".into()).await.unwrap();
         assert!(hash.starts_with(b"$2a$04$"), "{hash:?}");
         for (password, is_right) in [("right", true), ("wrong", false), ("", false)] {
-            assert_eq!(passwords.verify(client, password.into(), hash.clone()).await, Ok(is_right));
+            assert_eq!(passwords.verify(client, password.as_bytes(), hash.clone()).await, Ok(is_right));
         }
-        assert_eq!(passwords.verify(client, String::new(), Bytes::new()).await, Ok(false), "no hash");
+        assert_eq!(passwords.verify(client, b"", Bytes::new()).await, Ok(false), "no hash");
         assert_eq!(passwords.hash(client, "p".repeat(73)).await, Err(HashError::TooLong));
         let longest = passwords.hash(client, "p".repeat(72)).await.unwrap();
-        assert_eq!(passwords.verify(client, "p".repeat(72), longest).await, Ok(true));
+        for (bytes, is_right) in [(71, false), (72, true), (73, true), (1 << 20, true)] {
+            let password = decisive("p".repeat(bytes));
+            assert!(password.len() <= 72, "{bytes}");
+            assert_eq!(passwords.verify(client, &password, longest.clone()).await, Ok(is_right), "{bytes}");
+        }
         let empty = passwords.hash(client, String::new()).await.unwrap();
-        assert_eq!(passwords.verify(client, String::new(), empty).await, Ok(true));
+        assert_eq!(passwords.verify(client, b"", empty).await, Ok(true));
     }
 
     #[tokio::test]

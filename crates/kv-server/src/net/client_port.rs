@@ -40,6 +40,9 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// HTTP/1 connections open at one time: probes and scrapers. One more is closed unanswered, so that heads
 /// which never end take no more than this many of the connections that clients share.
 const HTTP1_CONNECTIONS_MAX: usize = 512;
+/// Those of them that make calls through the gateway, which may stay open for long. A call on one more is
+/// refused, so that probes and scrapers find a place.
+const GATEWAY_CONNECTIONS_MAX: usize = 384;
 /// Every HTTP/2 connection begins so, and no HTTP/1 request can.
 const HTTP2_PREFACE: [u8; 4] = *b"PRI ";
 
@@ -71,6 +74,7 @@ where
     let shared = Shared {
         totals: Arc::default(),
         http1: Arc::new(Semaphore::new(HTTP1_CONNECTIONS_MAX)),
+        gateway: Arc::new(Semaphore::new(GATEWAY_CONNECTIONS_MAX)),
         stop: stop.clone(),
     };
     let next = Arc::new(AtomicU64::new(1)); // 0 is for calls that come on no connection.
@@ -92,6 +96,7 @@ where
 struct Shared {
     totals: Arc<http2::Totals>,
     http1: Arc<Semaphore>,
+    gateway: Arc<Semaphore>,
     stop: Stop,
 }
 
@@ -130,7 +135,7 @@ where
     G: GrpcService + Sync,
 {
     let mut socket = Socket::new(stream);
-    let Shared { totals, http1: http1_permits, stop } = shared;
+    let Shared { totals, http1: http1_permits, gateway, stop } = shared;
     let first = tokio::select! {
         first = tokio::time::timeout(FIRST_BYTES_WITHIN, socket.begins_with(HTTP2_PREFACE)) => first,
         () = stop.stopped() => return,
@@ -145,7 +150,7 @@ where
             let Ok(_permit) = http1_permits.try_acquire() else { return };
             let Services { hot, streams, grpc, http, limits, .. } = services;
             let methods = Methods { hot, streams, services: grpc };
-            let inner = Inner::new(methods, limits, totals, stop.clone());
+            let inner = Inner::new(methods, limits, totals, stop.clone()).with_places(gateway);
             http1(socket, http, inner, stop).await;
         }
         Ok(Err(_)) | Err(_) => {}

@@ -4,7 +4,7 @@
 //! tokens. A connection is opened with the first call, and ends when its [`Inner`] is dropped and its calls
 //! have ended.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
@@ -31,6 +31,9 @@ pub struct Inner {
     serve: Arc<dyn Fn(DuplexStream) + Send + Sync>,
     calls: Arc<Semaphore>,
     opened: Arc<Mutex<Option<SendRequest<Bytes>>>>,
+    /// Where connections that make calls are counted, if they are; and the place of this one.
+    places: Option<Arc<Semaphore>>,
+    place: Arc<OnceLock<OwnedSemaphorePermit>>,
 }
 
 impl Inner {
@@ -50,7 +53,32 @@ impl Inner {
             let (methods, totals, stop) = (methods.clone(), Arc::clone(&totals), stop.receiver());
             tokio::spawn(http2::serve(io, methods, limits, totals, stop));
         };
-        Inner { serve: Arc::new(serve), calls: Arc::new(Semaphore::new(CALLS_MAX)), opened: Arc::default() }
+        Inner {
+            serve: Arc::new(serve),
+            calls: Arc::new(Semaphore::new(CALLS_MAX)),
+            opened: Arc::default(),
+            places: None,
+            place: Arc::default(),
+        }
+    }
+
+    /// The same, counted among the connections that make calls.
+    pub fn with_places(self, places: Arc<Semaphore>) -> Inner {
+        Inner { places: Some(places), ..self }
+    }
+
+    /// Counts the connection, with its first call and until it and its calls have ended. False if there are
+    /// too many.
+    pub fn enter(&self) -> bool {
+        let Some(places) = self.places.as_ref().filter(|_| self.place.get().is_none()) else { return true };
+        match Arc::clone(places).try_acquire_owned() {
+            Ok(place) => {
+                // A second call of the connection may have counted it meanwhile. Then this place is free again.
+                drop(self.place.set(place));
+                true
+            }
+            Err(_) => self.place.get().is_some(),
+        }
     }
 
     /// The right to make a call, until it is dropped.

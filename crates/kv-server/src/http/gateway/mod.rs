@@ -8,7 +8,8 @@
 //! * A call is made to the services like a call of any client, with the metadata that its headers carry.
 //!   Limits, tokens and counters are those of gRPC.
 //! * Paths, field names, numbers and codes are etcd's. The texts of malformed JSON are serde_json's.
-//! * At most [`CALLS_MAX`] calls are open at one time, and [`Inner`] bounds those of one connection.
+//! * At most [`CALLS_MAX`] calls are open at one time, and [`Inner`] bounds those of one connection. Calls come on
+//!   a part of the HTTP/1 connections only: others are left to probes.
 //! * An answer of more than [`budget::FREE_BYTES`] is held in memory as a whole while it is written. Such answers and
 //!   requests share one [`Budget`]; an answer that would take all of it is refused.
 //! * A client that takes an answer slower than [`write::PACE_BYTES_MIN`] in a second loses its connection.
@@ -84,10 +85,14 @@ impl Gateway {
         let Some(inner) = request.extensions().get::<Inner>().cloned() else {
             return refused(Code::Internal, "the gateway has no connection to the services");
         };
-        let Ok(turn) = Arc::clone(&self.calls).try_acquire_owned() else {
-            return refused(Code::ResourceExhausted, "etcdserver: too many requests");
-        };
-        let _turns = Arc::new((turn, inner.turn().await));
+        let too_many = || refused(Code::ResourceExhausted, "etcdserver: too many requests");
+        if !inner.enter() {
+            return too_many();
+        }
+        // First that of the connection: who waits for it takes none of what all connections share.
+        let of_connection = inner.turn().await;
+        let Ok(of_all) = Arc::clone(&self.calls).try_acquire_owned() else { return too_many() };
+        let _turns = Arc::new((of_all, of_connection));
         let call = Call { _turns, method, form: JsonForm::of_method(method), inner, gateway: self };
         match method.kind() {
             Kind::Unary => call.unary(request).await,

@@ -45,12 +45,17 @@ impl Call {
 
     /// The message of the first object; an empty body stands for an empty one.
     pub(super) async fn one_message(&self, body: Body) -> Result<Bytes, Status> {
-        let value = self.values(body).next(&self.gateway.budget).await?;
+        let mut values = Values::due(body, self.json_bytes_max());
+        let value = values.next(&self.gateway.budget).await?;
         self.message(value.as_deref().unwrap_or(b"{}"))
     }
 
     pub(super) fn values(&self, body: Body) -> Values {
-        Values::new(body, self.gateway.message_bytes_max.saturating_mul(JSON_FACTOR))
+        Values::new(body, self.json_bytes_max())
+    }
+
+    fn json_bytes_max(&self) -> usize {
+        self.gateway.message_bytes_max.saturating_mul(JSON_FACTOR)
     }
 
     /// The message that a JSON object stands for, with its prefix.

@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 use super::budget::{Budget, Held};
 use crate::errors;
 
-/// Time for one object to arrive, from its first byte on.
+/// Time for one object to arrive: from its first byte on, or from the beginning of a call that needs it.
 const OBJECT_WITHIN: Duration = Duration::from_secs(30);
 /// Objects and arrays inside one another. Each takes stack while it is read; etcd's limit is 10,000.
 const DEPTH_MAX: usize = 64;
@@ -27,19 +27,26 @@ pub(super) struct Values {
     held: Held,
     bytes_max: usize,
     has_ended: bool,
+    /// When the next object is to be complete, if that is known before it begins.
+    deadline: Option<Instant>,
 }
 
 impl Values {
     /// Each object has at most `bytes_max` bytes.
     pub fn new(body: Body, bytes_max: usize) -> Values {
         let (border, read, held) = (Border::default(), BytesMut::new(), Held::default());
-        Values { body, border, read, held, bytes_max, has_ended: false }
+        Values { body, border, read, held, bytes_max, has_ended: false, deadline: None }
+    }
+
+    /// As `new`, of a call that does nothing before its first object: the time for it has begun.
+    pub fn due(body: Body, bytes_max: usize) -> Values {
+        Values { deadline: Some(Instant::now() + OBJECT_WITHIN), ..Values::new(body, bytes_max) }
     }
 
     /// The next object, or None after the last. What is no object is returned as it is.
     pub async fn next(&mut self, budget: &Budget) -> Result<Option<Bytes>, Status> {
         self.held = Held::default();
-        let mut deadline = None;
+        let mut deadline = self.deadline.take();
         loop {
             if let Some(end) = self.border.find(&self.read)? {
                 self.border = Border::default();
@@ -148,6 +155,42 @@ mod tests {
             (&["nul"], &["n", "u", "l"]),
         ] {
             assert_eq!(objects(pieces).await.unwrap(), wanted, "{pieces:?}");
+        }
+    }
+
+    /// A piece now and after each second, or none at all. It does not end.
+    fn each_second(
+        piece: Option<&'static str>,
+    ) -> impl futures_util::Stream<Item = Result<&'static str, std::convert::Infallible>> {
+        futures_util::stream::unfold(Duration::ZERO, move |pause| async move {
+            tokio::time::sleep(pause).await;
+            match piece {
+                Some(piece) => Some((Ok(piece), Duration::from_secs(1))),
+                None => std::future::pending().await,
+            }
+        })
+    }
+
+    /// Only a call that can do something before its first object waits for it without end.
+    #[tokio::test(start_paused = true)]
+    async fn a_body_without_an_object_ends_with_its_time() {
+        for (piece, first_is_due, ends) in [
+            (None, true, true),
+            (Some(" "), true, true),
+            (Some("{"), true, true),
+            (Some("{"), false, true),
+            (None, false, false),
+        ] {
+            let begun = Instant::now();
+            let body = Body::from_stream(each_second(piece));
+            let mut values = if first_is_due { Values::due(body, 64) } else { Values::new(body, 64) };
+            let budget = Budget::default();
+            let next = tokio::time::timeout(10 * OBJECT_WITHIN, values.next(&budget)).await;
+            assert_eq!(next.is_ok(), ends, "{piece:?}, {first_is_due}");
+            if let Ok(next) = next {
+                assert_eq!(next.unwrap_err().code(), Code::DeadlineExceeded, "{piece:?}");
+                assert_eq!(begun.elapsed(), OBJECT_WITHIN, "{piece:?}");
+            }
         }
     }
 

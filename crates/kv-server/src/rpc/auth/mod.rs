@@ -21,7 +21,7 @@ use tonic::{Request, Status};
 
 use super::guard::{self, Asker};
 use super::header;
-use crate::auth::{Caller, HashError, token_prefix};
+use crate::auth::{Caller, HashError, decisive, token_prefix};
 use crate::errors;
 use crate::member::{Member, ProposeError};
 
@@ -89,9 +89,11 @@ impl Auth {
         asker: &Asker,
         request: AuthenticateRequest,
     ) -> Result<AuthenticateResponse, Status> {
+        let AuthenticateRequest { name, password } = request;
+        let password = decisive(password);
         for _ in 0..TRIES_MAX {
             let state = self.state().await?;
-            let issued = self.verify_and_issue(asker, &state, &request).await;
+            let issued = self.verify_and_issue(asker, &state, &name, &password).await;
             match issued {
                 Err(ProposeError::Refused(Error::AuthOldRevision)) => {}
                 Err(error) => return Err(error.into()),
@@ -106,27 +108,27 @@ impl Auth {
         &self,
         asker: &Asker,
         state: &AuthState,
-        request: &AuthenticateRequest,
+        name: &str,
+        password: &[u8],
     ) -> Result<Result<AuthenticateResponse, Status>, ProposeError> {
         let refused = |error| Ok(Err(errors::refused(error)));
         if !state.enabled {
             return refused(Error::AuthNotEnabled);
         }
-        let Some(user) = state.users.get(&request.name) else { return refused(Error::AuthFailed) };
+        let Some(user) = state.users.get(name) else { return refused(Error::AuthFailed) };
         if user.options.as_ref().is_some_and(|options| options.no_password) {
             return Ok(Err(errors::no_password_user()));
         }
         if self.member.auth.table.tokens() >= state_machine::TOKENS_MAX {
             return refused(Error::TooManyRequests);
         }
-        let (password, hash) = (request.password.clone(), user.password.clone());
-        match self.member.auth.passwords.verify(asker.client, password, hash).await {
+        match self.member.auth.passwords.verify(asker.client, password, user.password.clone()).await {
             Ok(true) => {}
             Ok(false) => return refused(Error::AuthFailed),
             Err(error) => return Ok(Err(hash_error(error))),
         }
         let issue =
-            IssueToken { user: request.name.clone(), prefix: token_prefix(), auth_revision: state.revision };
+            IssueToken { user: name.to_owned(), prefix: token_prefix(), auth_revision: state.revision };
         let kind = Kind::Auth(AuthChange { kind: Some(Change::IssueToken(issue)) });
         match self.member.propose(&Caller::MEMBER, kind).await? {
             Response::Authenticate(mut response) => {
