@@ -31,7 +31,7 @@ use crate::data_dir::{OpenStoreError, OpenedStore};
 use crate::http::{self, Allowed, Gateway, Http};
 use crate::known_members::{genesis, known_members, on_members, open_fitting_store, roster};
 use crate::member::StoreThread;
-use crate::member::{Anchored, LeaderLeases, LeaseService, run_lease_clock};
+use crate::member::{Anchored, LeaderLeases, LeaseService, run_lease_clock, start_auto_compaction};
 use crate::member::{Apply, Checkpoints, Gauges, RaftObserver};
 use crate::member::{Ids, LeaderLoss, Member, WatchThread};
 use crate::member::{Incoming, StagingDirectory};
@@ -337,6 +337,7 @@ impl Running {
             limits: front_limits(&self.settings),
         };
         client_port::serve(ports, &services, permits, stop);
+        start_auto_compaction(member, self.settings.retention, stop);
     }
 
     /// Hands leadership over, lets calls end, makes everything durable.

@@ -3,10 +3,13 @@
 pub(crate) mod url; // addresses as flags give them
 
 pub(crate) mod flags; // the command line
-pub(crate) mod settings;
-pub(crate) mod tls; // certificates and versions // what one member runs with
+mod retention; // what automatic compaction keeps
+pub(crate) mod tls; // certificates and versions
+
+pub(crate) mod settings; // what one member runs with
 
 pub(crate) use flags::{ClusterState, Flags};
+pub(crate) use retention::Retention;
 pub(crate) use settings::{Limits, Reconfiguration, Settings, SettingsError, log_settings};
 pub(crate) use tls::{KeyPair, PortTls};
 pub(crate) use url::{Scheme, Url, UrlError, Urls};

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::flags::{ClusterState, Flags};
+use super::retention::{Retention, RetentionError};
 use super::tls::{TlsSettings, TlsSettingsError};
 use super::url::{Url, Urls};
 use crate::process::log::{LogFormat, LogSettings};
@@ -70,6 +71,8 @@ pub struct Settings {
     /// Time between two progress notifications of a watch stream, as given.
     pub watch_progress_interval: Option<Duration>,
     pub tls: TlsSettings,
+    /// History that is kept, unless it is all.
+    pub retention: Option<Retention>,
     /// Origins of scripts that may use plain HTTP, as given: a list, or `*`.
     pub cors: String,
     /// Hosts that requests of plain HTTP may name, as given: a list, or `*`.
@@ -173,6 +176,8 @@ pub enum SettingsError {
     Scheme(String),
     #[error(transparent)]
     Tls(#[from] TlsSettingsError),
+    #[error(transparent)]
+    Retention(#[from] RetentionError),
     #[error("--local-cluster chooses names, URLs and directories itself: leave out --{0}")]
     LocalCluster(&'static str),
     #[error("--local-cluster must be 1, 3 or 5, not {0}")]
@@ -213,6 +218,10 @@ impl Settings {
             auth: auth(flags)?,
             watch_progress_interval: flags.watch_progress_notify_interval.filter(|given| !given.is_zero()),
             tls,
+            retention: Retention::parse(
+                flags.auto_compaction_mode.as_deref(),
+                flags.auto_compaction_retention.as_deref(),
+            )?,
             cors: flags.cors.clone().unwrap_or_else(|| "*".to_owned()),
             host_whitelist: flags.host_whitelist.clone().unwrap_or_else(|| "*".to_owned()),
             enable_grpc_gateway: flags.enable_grpc_gateway.unwrap_or(true),

@@ -13,9 +13,12 @@ mod handle; // this member, as the services see it
 
 mod lease_clock; // time for leases, on the leader
 
+mod auto_compaction; // compactions without a client
+
 mod gauges; // its metrics that are read when asked for
 
 pub(crate) use apply::{Apply, RaftObserver};
+pub(crate) use auto_compaction::start as start_auto_compaction;
 pub(crate) use checkpointer::{Checkpoints, StoreThread};
 pub(crate) use gauges::Gauges;
 pub(crate) use handle::{Ids, Member, ProposeError};

@@ -32,7 +32,8 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::config::url::Urls;
 use accepted::{Accepted, Kind};
-use values::{duration, origins, signed, switch, unsigned, unsigned_32};
+pub(super) use values::duration;
+use values::{origins, signed, switch, unsigned, unsigned_32};
 
 /// What was said on the command line and in the environment; `None` where nothing was.
 #[derive(Clone, Debug, Parser)]
@@ -90,6 +91,12 @@ pub struct Flags {
     /// Size at which writes are refused; 0 means 2 GiB, negative means never [default: 0].
     #[arg(long, value_parser = signed, allow_hyphen_values = true)]
     pub quota_backend_bytes: Option<i64>,
+    /// What --auto-compaction-retention counts: periodic or revision [default: periodic].
+    #[arg(long)]
+    pub auto_compaction_mode: Option<String>,
+    /// History that is kept: hours, a time such as 10m, or revisions; 0 keeps all [default: 0].
+    #[arg(long)]
+    pub auto_compaction_retention: Option<String>,
     /// Operations in one transaction [default: 128].
     #[arg(long, value_parser = unsigned)]
     pub max_txn_ops: Option<u64>,

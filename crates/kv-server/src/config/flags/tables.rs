@@ -1,9 +1,7 @@
 //! Flags of etcd 3.7.1 that are no flags of ours, by name.
 
 /// Known to etcd, not built here yet: refused, since ignoring them would hide that they have no effect.
-pub const NOT_BUILT: [&str; 24] = [
-    "auto-compaction-mode",
-    "auto-compaction-retention",
+pub const NOT_BUILT: [&str; 22] = [
     "discovery-cacert",
     "discovery-cert",
     "discovery-dial-timeout",
@@ -49,7 +47,6 @@ pub const IGNORED: [&str; 13] = [
 /// all flags that its author knows, most of them so.
 pub fn is_default(name: &str, value: &str) -> bool {
     match name {
-        "auto-compaction-mode" => value == "periodic",
         "cors" | "host-whitelist" => matches!(value, "*" | ""),
         "discovery-fallback" => true, // It says what to do without discovery.
         _ => matches!(value, "" | "0" | "false"),

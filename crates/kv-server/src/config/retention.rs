@@ -1,0 +1,76 @@
+//! What automatic compaction keeps: `--auto-compaction-mode` and `--auto-compaction-retention`.
+
+use std::time::Duration;
+
+use super::flags::duration;
+
+/// How much of the history is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retention {
+    /// What was there this long ago.
+    Period(Duration),
+    /// So many revisions.
+    Revisions(i64),
+}
+
+/// Texts of etcd's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RetentionError {
+    #[error("unknown auto-compaction-mode {0:?}")]
+    Mode(String),
+    #[error("error parsing CompactionRetention: time: invalid duration {0:?}")]
+    Retention(String),
+    #[error("--auto-compaction-retention={0:?} is no number of revisions")]
+    Revisions(String),
+}
+
+impl Retention {
+    /// Of the values of the flags, where they were given. None keeps everything.
+    pub fn parse(mode: Option<&str>, retention: Option<&str>) -> Result<Option<Retention>, RetentionError> {
+        let text = retention.filter(|text| !text.is_empty()).unwrap_or("0");
+        let number = text.parse::<u32>().ok();
+        let retention = match (mode.unwrap_or("periodic"), number) {
+            ("periodic", Some(hours)) => Retention::Period(Duration::from_secs(3600 * u64::from(hours))),
+            ("periodic", None) => {
+                let period = duration(text).map_err(|_| RetentionError::Retention(text.to_owned()))?;
+                Retention::Period(period)
+            }
+            ("revision", Some(revisions)) => Retention::Revisions(revisions.into()),
+            ("revision", None) => return Err(RetentionError::Revisions(text.to_owned())),
+            (mode, _) => return Err(RetentionError::Mode(mode.to_owned())),
+        };
+        let is_off = matches!(retention, Retention::Period(Duration::ZERO) | Retention::Revisions(0));
+        Ok((!is_off).then_some(retention))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retention_is_read_as_etcd_reads_it() {
+        let minutes = |minutes: u64| Ok(Some(Retention::Period(Duration::from_secs(60 * minutes))));
+        let refused = |text: &str| Err(text.to_owned());
+        for (mode, retention, wanted) in [
+            (None, None, Ok(None)),
+            (None, Some("0"), Ok(None)),
+            (None, Some(""), Ok(None)),
+            (Some("revision"), Some("0"), Ok(None)),
+            (None, Some("1"), minutes(60)),
+            (Some("periodic"), Some("10m"), minutes(10)),
+            (Some("periodic"), Some("72h"), minutes(72 * 60)),
+            (Some("revision"), Some("1000"), Ok(Some(Retention::Revisions(1000)))),
+            (Some("foo"), None, refused("unknown auto-compaction-mode \"foo\"")),
+            (None, Some("x"), refused("error parsing CompactionRetention: time: invalid duration \"x\"")),
+            (
+                Some("revision"),
+                Some("10m"),
+                refused("--auto-compaction-retention=\"10m\" is no number of revisions"),
+            ),
+        ] {
+            let read = Retention::parse(mode, retention).map_err(|error| error.to_string());
+            assert_eq!(read, wanted, "{mode:?} {retention:?}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Automatic compaction, by `--auto-compaction-mode` and `--auto-compaction-retention`.
+//!
+//! Each member samples the revision, so that a new leader knows the past. Only the leader proposes. A
+//! compaction that fails is tried again at the next turn. While permissions are checked, it is proposed as root.
+
+mod schedule; // when, and at which revision
+
+use std::sync::Arc;
+
+use api::etcdserverpb::CompactionRequest;
+use state_machine::ROOT;
+use state_machine::command::{self, Caller, Kind};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::handle::{Member, ProposeError};
+use crate::config::Retention;
+use crate::process::log::causes;
+use crate::process::shutdown::Stop;
+use schedule::Schedule;
+
+/// Starts what `retention` asks for. It ends with `stop`.
+pub(crate) fn start(member: &Arc<Member>, retention: Option<Retention>, stop: &Stop) {
+    if let Some(retention) = retention {
+        tokio::spawn(run(Arc::clone(member), retention, stop.clone()));
+    }
+}
+
+async fn run(member: Arc<Member>, retention: Retention, stop: Stop) {
+    let mut schedule = Schedule::new(retention);
+    let mut turns = interval(schedule.interval());
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    turns.tick().await; // The first is at once.
+    loop {
+        schedule.sample(member.store.revision());
+        tokio::select! {
+            _ = turns.tick() => {}
+            () = stop.stopped() => return,
+        }
+        let due = schedule.turn(member.store.revision());
+        if let Some(revision) = due.filter(|_| member.status().leader == Some(member.ids.member)) {
+            tracing::info!(revision, ?retention, "starting auto compaction");
+            match compact(&member, revision).await {
+                Ok(()) => {
+                    tracing::info!(revision, ?retention, "completed auto compaction");
+                    schedule.done(revision);
+                }
+                Err(error) => tracing::warn!(revision, error = causes(&error), "failed auto compaction"),
+            }
+        }
+    }
+}
+
+async fn compact(member: &Member, revision: i64) -> Result<(), ProposeError> {
+    let request = CompactionRequest { revision, physical: false };
+    let permissions = &member.auth.table;
+    let root = || Caller { user: ROOT.to_owned(), auth_revision: permissions.revision() };
+    let caller = permissions.is_enabled().then(root);
+    match member.propose_encoded(command::encode_for(Kind::Compact(request), caller)).await {
+        Ok(_) | Err(ProposeError::Refused(api::Error::Compacted)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,127 @@
+//! When to compact, and at which revision. Pure: times and revisions come from outside.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::config::Retention;
+
+/// A retention above an hour is applied once an hour.
+const PERIOD_MAX: Duration = Duration::from_secs(3600);
+/// Samples of the revision in a period.
+const SAMPLES: u32 = 10;
+/// Between two looks when revisions are counted.
+const REVISION_INTERVAL: Duration = Duration::from_secs(300);
+
+/// The schedule of one member.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    retention: Retention,
+    /// Revisions of the last period, the oldest first. One only if revisions are counted.
+    samples: VecDeque<i64>,
+    /// Time since the last compaction, or since the start.
+    since: Duration,
+    /// What `since` has to reach.
+    wanted: Duration,
+    compacted: i64,
+}
+
+impl Schedule {
+    pub fn new(retention: Retention) -> Schedule {
+        let wanted = match retention {
+            Retention::Period(period) => period, // The first waits for a whole one.
+            Retention::Revisions(_) => Duration::ZERO,
+        };
+        Schedule { retention, samples: VecDeque::new(), since: Duration::ZERO, wanted, compacted: 0 }
+    }
+
+    /// Time between two turns.
+    pub fn interval(&self) -> Duration {
+        match self.retention {
+            Retention::Period(period) => (period.min(PERIOD_MAX) / SAMPLES).max(Duration::from_millis(1)),
+            Retention::Revisions(_) => REVISION_INTERVAL,
+        }
+    }
+
+    /// Notes the present revision. To be called at the start and after each turn.
+    pub fn sample(&mut self, revision: i64) {
+        let kept = match self.retention {
+            Retention::Period(period) => period.as_nanos() / self.interval().as_nanos() + 1,
+            Retention::Revisions(_) => 1,
+        };
+        self.samples.push_back(revision);
+        while self.samples.len() as u128 > kept {
+            self.samples.pop_front();
+        }
+    }
+
+    /// One interval has passed, and the revision is now `revision`. The revision to compact at, if that is due.
+    /// Until [`Schedule::done`] it stays due.
+    pub fn turn(&mut self, revision: i64) -> Option<i64> {
+        self.since = self.since.saturating_add(self.interval());
+        if self.since < self.wanted {
+            return None;
+        }
+        let target = match self.retention {
+            Retention::Period(_) => *self.samples.front()?,
+            Retention::Revisions(kept) => revision.saturating_sub(kept),
+        };
+        (target > 0 && target != self.compacted).then_some(target)
+    }
+
+    /// The compaction at `revision` was done, by this member or by another.
+    pub fn done(&mut self, revision: i64) {
+        self.compacted = revision;
+        self.since = Duration::ZERO;
+        if let Retention::Period(period) = self.retention {
+            self.wanted = period.min(PERIOD_MAX);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// The turns at which something was compacted, and the revisions. One revision is made in each second.
+    fn compactions(retention: Retention, turns: u32) -> Vec<(u64, i64)> {
+        let mut schedule = Schedule::new(retention);
+        let interval = schedule.interval();
+        let (mut now, mut found) = (Duration::ZERO, Vec::new());
+        for _ in 0..turns {
+            schedule.sample(1 + now.as_secs() as i64);
+            now += interval;
+            if let Some(target) = schedule.turn(1 + now.as_secs() as i64) {
+                found.push((now.as_secs() / 60, target));
+                schedule.done(target);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_period_is_kept_and_compacted_once_in_each_or_in_each_hour() {
+        // After 10 minutes the revision of the start, then every 10 minutes that of 10 minutes ago.
+        let ten = compactions(Retention::Period(10 * MINUTE), 40);
+        assert_eq!(ten, [(10, 1), (20, 541), (30, 1141), (40, 1741)]);
+        let day = compactions(Retention::Period(24 * 60 * MINUTE), 270);
+        assert_eq!(day[..2], [(24 * 60, 1), (25 * 60, 1 + 54 * 60)]);
+        assert_eq!(day.len(), 4);
+    }
+
+    #[test]
+    fn a_number_of_revisions_is_kept_every_five_minutes() {
+        assert_eq!(compactions(Retention::Revisions(400), 3), [(10, 201), (15, 501)]);
+    }
+
+    #[test]
+    fn nothing_is_compacted_twice_and_a_failure_is_tried_again() {
+        let mut schedule = Schedule::new(Retention::Revisions(10));
+        assert_eq!(schedule.turn(11), Some(1));
+        assert_eq!(schedule.turn(12), Some(2), "the first failed");
+        schedule.done(2);
+        assert_eq!(schedule.turn(12), None);
+        assert_eq!(schedule.turn(5), None);
+    }
+}
