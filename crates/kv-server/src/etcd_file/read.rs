@@ -118,8 +118,12 @@ impl<S: Source> File<'_, S> {
                 }
             }
         }
-        self.each("authUsers", |name, user: User| drop(state.users.insert(name, Arc::new(user))))?;
-        self.each("authRoles", |name, role: Role| drop(state.roles.insert(name, Arc::new(role))))?;
+        self.each("authUsers", |name, user: User| {
+            drop(Arc::make_mut(&mut state.users).insert(name, Arc::new(user)))
+        })?;
+        self.each("authRoles", |name, role: Role| {
+            drop(Arc::make_mut(&mut state.roles).insert(name, Arc::new(role)))
+        })?;
         let too_large = |_| bad("authRoles", b"", "a name above 246 bytes, or a role or user above 64 KiB");
         state_machine::auth_items(&state).map_err(too_large)
     }

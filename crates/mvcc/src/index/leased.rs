@@ -65,6 +65,12 @@ impl LeasedKeys {
         assert!(was_there, "both trees hold it");
     }
 
+    /// The first key of `lease` from `from` on.
+    pub fn first_of(&self, lease: i64, from: &[u8]) -> Option<Bytes> {
+        let first = self.by_lease.range((lease, Arc::from(from))..).next();
+        first.filter(|(of, _)| *of == lease).map(|(_, key)| Bytes::copy_from_slice(key))
+    }
+
     /// Keys of `lease` greater than `after`, in key order, at most `keys_max`.
     pub fn keys_of(&self, lease: i64, after: &[u8], keys_max: usize) -> Vec<Bytes> {
         let after = (lease, Arc::from(after));
@@ -94,6 +100,18 @@ mod tests {
             (8, "", 0, vec![]),
         ] {
             assert_eq!(leased.keys_of(lease, after.as_bytes(), keys_max), expected, "{lease} after {after}");
+        }
+        for (lease, from, expected) in [
+            (7, "", Some("b")),
+            (7, "b", Some("b")),
+            (7, "b\0", None),
+            (8, "", Some("a")),
+            (-1, "a", Some("c")),
+            (-2, "", None),
+            (9, "", None),
+        ] {
+            let first = leased.first_of(lease, from.as_bytes());
+            assert_eq!(first.as_deref(), expected.map(str::as_bytes), "{lease} from {from}");
         }
         assert_eq!((leased.len(), leased.memory_bytes()), (3, 3 + 3 * KEY_BYTES));
         for key in ["a", "b", "c"] {

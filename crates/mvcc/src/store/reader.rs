@@ -164,6 +164,11 @@ impl Store {
         }
     }
 
+    /// The first key of a lease from `from` on, in key order.
+    pub fn first_key_of_lease(&self, lease: i64, from: &[u8]) -> Option<Bytes> {
+        self.shared.state.read(LockPurpose::Lookup).leased.first_of(lease, from)
+    }
+
     /// Live keys that have a lease.
     pub fn leased_keys(&self) -> usize {
         self.shared.state.read(LockPurpose::Lookup).leased.len()

@@ -25,10 +25,9 @@ const TOKEN_PREFIX_BYTES_MAX: usize = 64;
 pub(super) struct Effects {
     pub touched: Touched,
     pub voided: Voided,
-    /// A token is to be issued; nothing else changes.
-    pub issued: Option<Issued>,
 }
 
+/// A token is to be issued.
 #[derive(Debug)]
 pub(super) struct Issued {
     pub user: String,
@@ -50,11 +49,12 @@ pub(super) fn is_open(change: &AuthChange) -> bool {
 }
 
 /// Executes a change. After a refusal the state is not to be used.
-pub(super) fn apply(state: &mut AuthState, change: AuthChange) -> Result<Effects, Error> {
-    match change.kind.ok_or(Error::NotCapable)? {
+pub(super) fn apply(state: &mut AuthState, change: Change) -> Result<Effects, Error> {
+    match change {
         Change::Enable(_) => enable(state),
         Change::Disable(_) => Ok(disable(state)),
-        Change::IssueToken(request) => issue(state, request),
+        // Changes no state: `issue`.
+        Change::IssueToken(_) => Err(Error::NotCapable),
         Change::UserAdd(request) => add_user(state, request),
         Change::UserDelete(request) => delete_user(state, request.name),
         Change::UserChangePassword(request) => change_password(state, request),
@@ -89,7 +89,8 @@ fn disable(state: &mut AuthState) -> Effects {
     Effects { voided: Voided::All, ..Effects::default() }
 }
 
-fn issue(state: &AuthState, request: IssueToken) -> Result<Effects, Error> {
+/// Whether a token may be issued.
+pub(super) fn issue(state: &AuthState, request: IssueToken) -> Result<Issued, Error> {
     if !state.enabled {
         return Err(Error::AuthNotEnabled);
     }
@@ -100,8 +101,7 @@ fn issue(state: &AuthState, request: IssueToken) -> Result<Effects, Error> {
     if request.auth_revision != state.revision {
         return Err(Error::AuthOldRevision);
     }
-    let issued = Issued { user: request.user, prefix: request.prefix };
-    Ok(Effects { issued: Some(issued), ..Effects::default() })
+    Ok(Issued { user: request.user, prefix: request.prefix })
 }
 
 fn has_no_password(user: &User) -> bool {
@@ -123,7 +123,7 @@ fn add_user(state: &mut AuthState, request: AddUser) -> Result<Effects, Error> {
     if !has_no_password(&user) {
         user.password = Bytes::copy_from_slice(&request.password_hash);
     }
-    state.users.insert(request.name.clone(), Arc::new(user));
+    state.users_mut().insert(request.name.clone(), Arc::new(user));
     Ok(changed_user(state, request.name))
 }
 
@@ -131,14 +131,16 @@ fn delete_user(state: &mut AuthState, name: String) -> Result<Effects, Error> {
     if state.enabled && name == ROOT {
         return Err(Error::InvalidAuthMgmt);
     }
-    state.users.remove(&name).ok_or(Error::UserNotFound)?;
+    if !state.users.contains_key(&name) {
+        return Err(Error::UserNotFound);
+    }
+    state.users_mut().remove(&name);
     let voided = Voided::OfUser(name.clone());
     Ok(Effects { voided, ..changed_user(state, name) })
 }
 
 fn change_password(state: &mut AuthState, request: SetPassword) -> Result<Effects, Error> {
-    let user = state.users.get_mut(&request.name).ok_or(Error::UserNotFound)?;
-    let user = Arc::make_mut(user);
+    let user = state.user_mut(&request.name)?;
     user.password = match has_no_password(user) {
         true => Bytes::new(),
         false => Bytes::copy_from_slice(&request.password_hash),
@@ -149,14 +151,14 @@ fn change_password(state: &mut AuthState, request: SetPassword) -> Result<Effect
 
 /// A role that the user has already changes nothing, the auth revision included.
 fn grant_role(state: &mut AuthState, request: &AuthUserGrantRoleRequest) -> Result<Effects, Error> {
-    let user = state.users.get_mut(&request.user).ok_or(Error::UserNotFound)?;
+    let user = state.users.get(&request.user).ok_or(Error::UserNotFound)?;
     if request.role != ROOT && !state.roles.contains_key(&request.role) {
         return Err(Error::RoleNotFound);
     }
     match user.roles.binary_search(&request.role) {
         Ok(_) => Ok(Effects::default()),
         Err(at) => {
-            Arc::make_mut(user).roles.insert(at, request.role.clone());
+            state.user_mut(&request.user)?.roles.insert(at, request.role.clone());
             Ok(changed_user(state, request.user.clone()))
         }
     }
@@ -166,9 +168,9 @@ fn revoke_role(state: &mut AuthState, request: &AuthUserRevokeRoleRequest) -> Re
     if state.enabled && request.name == ROOT && request.role == ROOT {
         return Err(Error::InvalidAuthMgmt);
     }
-    let user = state.users.get_mut(&request.name).ok_or(Error::UserNotFound)?;
+    let user = state.users.get(&request.name).ok_or(Error::UserNotFound)?;
     let at = user.roles.binary_search(&request.role).map_err(|_| Error::RoleNotGranted)?;
-    Arc::make_mut(user).roles.remove(at);
+    state.user_mut(&request.name)?.roles.remove(at);
     Ok(changed_user(state, request.name.clone()))
 }
 
@@ -180,7 +182,7 @@ fn add_role(state: &mut AuthState, name: String) -> Result<Effects, Error> {
         return Err(Error::RoleAlreadyExist);
     }
     let role = Role { name: Bytes::copy_from_slice(name.as_bytes()), key_permission: Vec::new() };
-    state.roles.insert(name.clone(), Arc::new(role));
+    state.roles_mut().insert(name.clone(), Arc::new(role));
     Ok(changed_role(state, name))
 }
 
@@ -189,9 +191,12 @@ fn delete_role(state: &mut AuthState, name: String) -> Result<Effects, Error> {
     if state.enabled && name == ROOT {
         return Err(Error::InvalidAuthMgmt);
     }
-    state.roles.remove(&name).ok_or(Error::RoleNotFound)?;
+    if !state.roles.contains_key(&name) {
+        return Err(Error::RoleNotFound);
+    }
+    state.roles_mut().remove(&name);
     let mut users = Vec::new();
-    for (user_name, user) in &mut state.users {
+    for (user_name, user) in state.users_mut() {
         if let Ok(at) = user.roles.binary_search(&name) {
             Arc::make_mut(user).roles.remove(at);
             users.push(user_name.clone());
@@ -210,7 +215,7 @@ fn grant_permission(
     if !is_range(&key, &range_end) {
         return Err(Error::InvalidAuthMgmt);
     }
-    let role = Arc::make_mut(state.roles.get_mut(&request.name).ok_or(Error::RoleNotFound)?);
+    let role = state.role_mut(&request.name)?;
     let (key, range_end) = (Bytes::copy_from_slice(&key), Bytes::copy_from_slice(&range_end));
     match position(role, &key, &range_end) {
         Ok(at) => role.key_permission[at].perm_type = perm_type,
@@ -223,9 +228,9 @@ fn revoke_permission(
     state: &mut AuthState,
     request: &AuthRoleRevokePermissionRequest,
 ) -> Result<Effects, Error> {
-    let role = Arc::make_mut(state.roles.get_mut(&request.role).ok_or(Error::RoleNotFound)?);
+    let role = state.roles.get(&request.role).ok_or(Error::RoleNotFound)?;
     let at = position(role, &request.key, &request.range_end).map_err(|_| Error::PermissionNotGranted)?;
-    role.key_permission.remove(at);
+    state.role_mut(&request.role)?.key_permission.remove(at);
     Ok(changed_role(state, request.role.clone()))
 }
 

@@ -6,7 +6,7 @@ use api::Error;
 use api::authpb::Permission;
 use api::authpb::permission::Type;
 use bytes::{BufMut, Bytes, BytesMut};
-use mvcc::KeyRange;
+use mvcc::{KeyRange, Store};
 
 use super::needs::{Access, Need};
 
@@ -49,21 +49,36 @@ impl Grants {
 
     /// Whether every key of the range may be used so. No lock, no allocation.
     pub fn permits(&self, access: Access, keys: &KeyRange) -> bool {
-        let granted = match access {
-            Access::Read => &self.read,
-            Access::Write => &self.write,
-        };
-        self.is_root || granted.cover(keys)
+        self.is_root || self.granted(access).cover(keys)
     }
 
-    /// Refuses what is not permitted. `keys_of_lease` finds the keys that are attached to a lease.
-    pub fn check(&self, need: Need, keys_of_lease: impl FnOnce(i64) -> Vec<Bytes>) -> Result<(), Error> {
+    fn granted(&self, access: Access) -> &Intervals {
+        match access {
+            Access::Read => &self.read,
+            Access::Write => &self.write,
+        }
+    }
+
+    /// Whether every key that is attached to a lease may be used so. One look into the index of leases for each
+    /// granted interval that has such a key, however many keys there are.
+    fn permits_lease(&self, access: Access, store: &Store, lease: i64) -> bool {
+        let mut from = Bytes::new();
+        while let Some(key) = store.first_key_of_lease(lease, &from) {
+            match self.granted(access).of_key(&key) {
+                None => return false,
+                Some(Span { end: None, .. }) => return true,
+                Some(Span { end: Some(end), .. }) => from = end.clone(),
+            }
+        }
+        true
+    }
+
+    /// Refuses what is not permitted. `store` has the keys that are attached to leases.
+    pub fn check(&self, need: Need, store: &Store) -> Result<(), Error> {
         let is_permitted = match need {
             _ if self.is_root => true,
             Need::Keys(access, keys) => self.permits(access, &keys),
-            Need::KeysOfLease(access, lease) => {
-                keys_of_lease(lease).into_iter().all(|key| self.permits(access, &KeyRange::one(key)))
-            }
+            Need::KeysOfLease(access, lease) => self.permits_lease(access, store, lease),
         };
         if is_permitted { Ok(()) } else { Err(Error::PermissionDenied) }
     }
@@ -124,19 +139,22 @@ impl Intervals {
         Intervals(merged)
     }
 
+    /// The span that a key is in.
+    fn of_key(&self, key: &[u8]) -> Option<&Span> {
+        let following = self.0.partition_point(|span| span.start.as_ref() <= key);
+        let span = following.checked_sub(1).and_then(|at| self.0.get(at))?;
+        span.end.as_ref().is_none_or(|end| key < end.as_ref()).then_some(span)
+    }
+
     /// Whether each key of the range is in one of the spans. A range that no key can be in counts as its start.
     fn cover(&self, keys: &KeyRange) -> bool {
-        let start = keys.start();
-        let following = self.0.partition_point(|span| span.start <= *start);
-        let Some(span) = following.checked_sub(1).and_then(|at| self.0.get(at)) else { return false };
+        let Some(span) = self.of_key(keys.start()) else { return false };
         let Some(end) = &span.end else { return true };
-        let has_start = start < end;
-        has_start
-            && match keys.end_bound() {
-                Bound::Included(last) => last < end,
-                Bound::Excluded(before) => before <= end.as_ref(),
-                Bound::Unbounded => false,
-            }
+        match keys.end_bound() {
+            Bound::Included(last) => last < end,
+            Bound::Excluded(before) => before <= end.as_ref(),
+            Bound::Unbounded => false,
+        }
     }
 }
 

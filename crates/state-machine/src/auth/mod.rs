@@ -29,8 +29,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::Error;
+use api::command::auth_change::Kind as Change;
 use api::etcdserverpb::alarm_request::AlarmAction;
-use bytes::Bytes;
 use mvcc::{Store, Writer};
 
 use self::change::Voided;
@@ -112,7 +112,7 @@ impl Auth {
         if grants.is_root() {
             return Ok(());
         }
-        needs::of_command(kind, &mut |need| grants.check(need, |lease| keys_of_lease(store, lease)))
+        needs::of_command(kind, &mut |need| grants.check(need, store))
     }
 
     fn authorize_root(&mut self, caller: Option<&Caller>) -> Result<(), Error> {
@@ -133,13 +133,18 @@ impl Auth {
 
     /// Executes a change in the entry at `index`. A refusal changes nothing.
     pub fn change(&mut self, writer: &mut Writer, index: u64, request: AuthChange) -> Result<Changed, Error> {
+        let request = match request.kind.ok_or(Error::NotCapable)? {
+            Change::IssueToken(request) => {
+                let issued = change::issue(&self.state, request)?;
+                let token = format!("{}.{index}", issued.prefix);
+                self.table.insert(&token, issued.user);
+                return Ok(Changed::Token(token));
+            }
+            request => request,
+        };
+        // The maps are shared with the state before until one changes.
         let mut next = AuthState::clone(&self.state);
         let effects = change::apply(&mut next, request)?;
-        if let Some(issued) = effects.issued {
-            let token = format!("{}.{index}", issued.prefix);
-            self.table.insert(&token, issued.user);
-            return Ok(Changed::Token(token));
-        }
         state::write(writer, &self.state, &next, &effects.touched)?;
         let has_changed = next.revision != self.state.revision || next.enabled != self.state.enabled;
         if has_changed {
@@ -154,11 +159,6 @@ impl Auth {
         }
         Ok(Changed::Done)
     }
-}
-
-/// The keys that are attached to a lease.
-fn keys_of_lease(store: &Store, lease: i64) -> Vec<Bytes> {
-    store.keys_of_lease(lease, &()).expect("a read of the index without a meter is not interrupted")
 }
 
 fn named(caller: Option<&Caller>) -> Result<&Caller, Error> {

@@ -3,7 +3,7 @@
 //! | request | needs |
 //! |---|---|
 //! | range, compare | READ of the range |
-//! | put | WRITE of the key; READ with `prev_kv`; WRITE of all keys of the lease that it attaches |
+//! | put | WRITE of the key; READ with `prev_kv`; then WRITE of all keys of the lease that it attaches |
 //! | delete | WRITE of the range; READ with `prev_kv` |
 //! | revoke of a lease | WRITE of all its keys |
 //! | transaction | all of that, of compares and both branches, at every depth |
@@ -44,12 +44,12 @@ pub fn of_range(request: &RangeRequest, visit: &mut Visit<'_>) -> Result<(), Err
 
 /// The needs of a put.
 pub fn of_put(request: &PutRequest, visit: &mut Visit<'_>) -> Result<(), Error> {
-    if request.lease != 0 {
-        visit(Need::KeysOfLease(Access::Write, request.lease))?;
-    }
     let key = || KeyRange::one(request.key.clone());
     visit(Need::Keys(Access::Write, key()))?;
-    if request.prev_kv { visit(Need::Keys(Access::Read, key())) } else { Ok(()) }
+    if request.prev_kv {
+        visit(Need::Keys(Access::Read, key()))?;
+    }
+    if request.lease != 0 { visit(Need::KeysOfLease(Access::Write, request.lease)) } else { Ok(()) }
 }
 
 /// The needs of a delete.

@@ -27,7 +27,7 @@ const REVISION: &[u8] = b"auth-revision";
 const USER: &[u8] = b"auth-user/";
 const ROLE: &[u8] = b"auth-role/";
 
-/// Users, roles, and whether permissions are checked.
+/// Users, roles, and whether permissions are checked. A copy shares the maps until one of them changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuthState {
     /// Whether permissions are checked.
@@ -35,20 +35,46 @@ pub struct AuthState {
     /// Counts the changes; 1 before the first.
     pub revision: u64,
     /// By name. Roles are sorted.
-    pub users: BTreeMap<String, Arc<User>>,
+    pub users: Arc<BTreeMap<String, Arc<User>>>,
     /// By name. Permissions are sorted by key and range end.
-    pub roles: BTreeMap<String, Arc<Role>>,
+    pub roles: Arc<BTreeMap<String, Arc<Role>>>,
 }
 
 impl Default for AuthState {
     fn default() -> Self {
-        AuthState { enabled: false, revision: 1, users: BTreeMap::new(), roles: BTreeMap::new() }
+        AuthState { enabled: false, revision: 1, users: Arc::default(), roles: Arc::default() }
     }
 }
 
 impl AuthState {
     pub(super) fn load(store: &Store) -> Result<Self, Fatal> {
         read_in(&store.items(PREFIX))
+    }
+
+    /// The users, to change them.
+    pub(super) fn users_mut(&mut self) -> &mut BTreeMap<String, Arc<User>> {
+        Arc::make_mut(&mut self.users)
+    }
+
+    /// The roles, to change them.
+    pub(super) fn roles_mut(&mut self) -> &mut BTreeMap<String, Arc<Role>> {
+        Arc::make_mut(&mut self.roles)
+    }
+
+    /// A user, to change it. Without it nothing is copied.
+    pub(super) fn user_mut(&mut self, name: &str) -> Result<&mut User, Error> {
+        if !self.users.contains_key(name) {
+            return Err(Error::UserNotFound);
+        }
+        self.users_mut().get_mut(name).map(Arc::make_mut).ok_or(Error::UserNotFound)
+    }
+
+    /// A role, to change it. Without it nothing is copied.
+    pub(super) fn role_mut(&mut self, name: &str) -> Result<&mut Role, Error> {
+        if !self.roles.contains_key(name) {
+            return Err(Error::RoleNotFound);
+        }
+        self.roles_mut().get_mut(name).map(Arc::make_mut).ok_or(Error::RoleNotFound)
     }
 }
 
@@ -66,10 +92,10 @@ pub fn read_in(items: &[(Bytes, Bytes)]) -> Result<AuthState, Fatal> {
             state.revision = u64::from_be_bytes(revision);
         } else if let Some(of) = item.strip_prefix(USER) {
             let user = User::decode(value.clone()).map_err(|_| broken("not a user"))?;
-            state.users.insert(name(of)?, Arc::new(user));
+            state.users_mut().insert(name(of)?, Arc::new(user));
         } else if let Some(of) = item.strip_prefix(ROLE) {
             let role = Role::decode(value.clone()).map_err(|_| broken("not a role"))?;
-            state.roles.insert(name(of)?, Arc::new(role));
+            state.roles_mut().insert(name(of)?, Arc::new(role));
         }
     }
     Ok(state)
@@ -87,10 +113,10 @@ pub fn items(state: &AuthState) -> Result<Vec<Item>, Error> {
     if state.revision != 1 {
         items.push((REVISION.to_vec(), state.revision.to_be_bytes().to_vec()));
     }
-    for (name, role) in &state.roles {
+    for (name, role) in state.roles.iter() {
         items.push(checked(item(ROLE, name), role.encode_to_vec())?);
     }
-    for (name, user) in &state.users {
+    for (name, user) in state.users.iter() {
         items.push(checked(item(USER, name), user.encode_to_vec())?);
     }
     Ok(items)

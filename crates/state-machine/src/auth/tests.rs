@@ -10,6 +10,7 @@ use api::etcdserverpb::{
     AuthUserGrantRoleRequest, AuthUserRevokeRoleRequest, CompactionRequest, Compare, DeleteRangeRequest,
     LeaseGrantRequest, LeaseRevokeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
+use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
@@ -316,6 +317,49 @@ fn a_lease_gives_no_power_over_the_keys_that_are_attached_to_it() {
     world.as_user("u", revoke(8)).unwrap();
     world.as_user(ROOT, revoke(7)).unwrap();
     world.assert_stored();
+}
+
+/// The cost is that of the granted intervals, not of the keys: 3,000 puts that attach to a lease with 20,000 keys.
+#[test]
+fn a_lease_with_many_keys_is_checked_by_the_intervals_that_are_granted() {
+    let mut world = guarded();
+    world.all([permit("u", 1, "f", "g"), permit("u", 1, "h", "")]);
+    let grant = |id| Kind::LeaseGrant(LeaseGrantRequest { id, ttl: 60 });
+    world.as_user("u", grant(7)).unwrap();
+    for number in 0..10_000 {
+        for first in ["b", "f"] {
+            world.as_user("u", put(&format!("{first}{number}"), 7, false)).unwrap();
+        }
+    }
+    world.as_user("u", put("h", 7, false)).unwrap();
+    let many = |key: &str| {
+        let success = (0..3000).map(|number| op(put(&format!("{key}{number}"), 7, false))).collect();
+        Kind::Txn(TxnRequest { success, ..TxnRequest::default() })
+    };
+    world.as_user("u", many("c")).unwrap();
+    // After, between and before what is granted.
+    for other in ["z", "d", "g", "h\0", "a"] {
+        world.as_user(ROOT, put(other, 7, false)).unwrap();
+        assert_eq!(world.as_user("u", many("c")), Err(Error::PermissionDenied), "{other}");
+        world.as_user(ROOT, delete(other, "", false)).unwrap();
+    }
+    world.as_user("u", many("c")).unwrap();
+    world.assert_stored();
+}
+
+#[test]
+fn a_token_and_a_refusal_copy_no_users_and_no_roles() {
+    let mut world = guarded();
+    let before = world.asked.auth().state();
+    let revision = world.asked.auth().revision();
+    world.as_user("x", of(issue("u", revision))).unwrap();
+    for refused in [add_user("u"), delete_user("y"), revoke_role("u", "w"), forbid("r", "x", "y")] {
+        assert!(world.change(refused).is_err());
+    }
+    assert!(Arc::ptr_eq(&before, &world.asked.auth().state()));
+    world.all([permit("r", 0, "k", "")]);
+    let after = world.asked.auth().state();
+    assert!(Arc::ptr_eq(&before.users, &after.users) && !Arc::ptr_eq(&before.roles, &after.roles));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use api::etcdserverpb::{
 };
 use mvcc::{Meter, Store};
 use state_machine::command::Kind;
-use state_machine::{Failure, LeaseTable, Response, TTL_MAX};
+use state_machine::{Access, Failure, LeaseTable, Need, Response, TTL_MAX};
 use tonic::{Request, Response as Reply, Status, Streaming};
 
 use super::guard::{self, Asker};
@@ -157,13 +157,7 @@ fn list(
         meter.hold(0, LISTED_BYTES * more.len() as u64)?;
         if !caller.is_root() {
             for (id, _) in &more {
-                let held = meter.held();
-                let keys = store.keys_of_lease(*id, meter)?;
-                if !caller.may_read(&keys) {
-                    return Err(Error::PermissionDenied.into());
-                }
-                drop(keys);
-                meter.release_to(held);
+                caller.check(store, Need::KeysOfLease(Access::Read, *id))?;
             }
         }
         leases.extend(more.iter().map(|(id, lease)| (lease.deadline.unwrap_or(i64::MAX), *id)));
