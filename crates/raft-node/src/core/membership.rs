@@ -8,11 +8,13 @@
 //!   from that index on, on every member. raft-rs never sees a change that the machine refused.
 //! * A leader proposes a change when its machine has applied the one before, and everything that it found in its
 //!   log when it was elected. So the majorities of two memberships in use meet.
-//! * Until a change is reported as applied, nothing at or behind its index is: raft-rs does not let a member with
-//!   committed changes ahead of it stand for election.
-//! * A leader that is no voter any more hands over, and steps down in any case.
+//! * Until a change is reported as applied, nothing at or behind its index is.
+//! * A member does not stand for election while a change is committed that raft-rs does not count by yet. The core
+//!   looks for one itself: raft-rs looks only as far as one read of the log reaches.
+//! * A leader that is no voter any more hands over, and steps down in any case. It serves no reads.
 
 use bytes::Bytes;
+use raft::GetEntriesContext;
 use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType};
 use raft::eraftpb::{Message, MessageType};
 
@@ -139,7 +141,50 @@ impl Core {
         Ok(())
     }
 
-    fn is_voter(&self) -> bool {
+    /// Whether a change may be committed that raft-rs does not count by yet. One part of the log is read per call:
+    /// true until all that is committed was looked at, so the caller asks again later.
+    pub(super) fn change_is_ahead(&mut self) -> bool {
+        if !self.changing.is_empty() {
+            return true;
+        }
+        let commit = self.commit();
+        self.examined = self.examined.max(self.handed);
+        if self.examined < commit {
+            let why = GetEntriesContext::empty(false);
+            // A failure of the disk is kept by the log store, and ends the event.
+            let part = self.raw.raft.raft_log.slice(self.examined + 1, commit + 1, None, why);
+            for entry in part.unwrap_or_default() {
+                if entry.entry_type != EntryType::EntryNormal {
+                    self.newest_change = entry.index;
+                }
+                self.examined = entry.index;
+            }
+        }
+        self.examined < commit || self.newest_change > self.handed
+    }
+
+    /// A lone voter has no other to wait for. With a change ahead it may not be alone any more: then it stands
+    /// by its ticks, when its machine has applied that.
+    pub(in crate::core) fn campaign_alone(&mut self) {
+        loop {
+            let examined = self.examined;
+            if !self.change_is_ahead() {
+                return self.step(|raw| raw.campaign());
+            }
+            if self.examined == examined {
+                return;
+            }
+        }
+    }
+
+    /// A vote may tell a candidate what is committed.
+    pub(super) fn step_down_if_a_change_is_ahead(&mut self) {
+        if self.role() == Role::Candidate && self.change_is_ahead() {
+            self.step_down();
+        }
+    }
+
+    pub(super) fn is_voter(&self) -> bool {
         self.voters().contains(&self.raw.raft.id)
     }
 
@@ -176,6 +221,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::tests::{append, batch, bench, heartbeat};
 
     fn conf(voters: &[u64], learners: &[u64]) -> ConfState {
         Membership { voters: voters.to_vec(), learners: learners.to_vec() }.to_conf()
@@ -197,5 +243,25 @@ mod tests {
         for (from, to, wanted) in cases {
             assert_eq!(steps(&conf(from.0, from.1), &conf(to.0, to.1)), *wanted, "{from:?} to {to:?}");
         }
+    }
+
+    /// A refused vote brings the commit index. raft-rs looks behind it only as far as one read of the log reaches.
+    #[test]
+    fn a_candidate_that_learns_of_a_committed_change_steps_down() {
+        let mut bench = bench(&[1, 2, 3], 8 << 20);
+        let mut entries = append(1, 0, 0, &[1 << 20; 5]);
+        let data = crate::wire::change_payload(&batch(6, 10));
+        let change =
+            Entry { entry_type: EntryType::EntryConfChange, data, index: 6, term: 1, ..Entry::default() };
+        entries.entries.push(change);
+        let order = Message { msg_type: MessageType::MsgTimeoutNow, ..heartbeat(1) };
+        for message in [entries, order] {
+            let jobs = bench.hear(message).persist;
+            bench.sync(jobs);
+        }
+        assert_eq!(bench.core.role(), Role::Candidate, "nothing is committed as far as it knows");
+        let refusal = Message { msg_type: MessageType::MsgRequestVoteResponse, reject: true, ..heartbeat(2) };
+        bench.hear(Message { commit: 6, commit_term: 1, ..refusal });
+        assert_eq!((bench.core.role(), bench.core.commit()), (Role::Follower, 6));
     }
 }

@@ -10,6 +10,7 @@
 //! * A member that waits for its disk, for its state, or to be confirmed does not stand for election. It
 //!   hears and votes, and its trust in a silent leader ends as that of others does, or they could not win its
 //!   vote.
+//! * Nor does one with a change of the membership ahead: it would count votes by members of the past.
 //! * A member whose store is lost stands in the end, if no other member is elected: it may be the only one
 //!   with entries that are committed. It leads to replicate them and hands over to a member that has its
 //!   state.
@@ -48,11 +49,24 @@ impl Core {
                 self.hand_over_if_storeless();
                 self.end_office_of_a_stranger();
             }
-            Role::Follower | Role::Candidate if self.may_campaign() || self.must_stand() => {
+            Role::Follower | Role::Candidate if self.may_tick() => {
                 self.raw.tick();
             }
             Role::Follower | Role::Candidate => self.tick_quietly(),
         }
+    }
+
+    /// Whether this tick may end in a candidacy, or is too early for one.
+    fn may_tick(&mut self) -> bool {
+        if !self.could_lead() && !self.must_stand() {
+            return false;
+        }
+        // No timeout is shorter than `election_ticks`. What is committed is looked at from half of that on, one part
+        // per tick, and never while a leader is heard.
+        let silent = self.raw.raft.election_elapsed + 1;
+        let election = self.election_ticks as usize;
+        let is_ahead = silent >= election / 2 && self.change_is_ahead();
+        silent < election || !is_ahead
     }
 
     /// Whether this member stands although its store is lost: the others seem to lack what only its log has.
@@ -81,8 +95,13 @@ impl Core {
         }
     }
 
+    /// Whether this member may stand for election now.
+    pub(super) fn may_campaign(&mut self) -> bool {
+        self.could_lead() && !self.change_is_ahead()
+    }
+
     /// Whether this member could serve as leader now.
-    pub(super) fn may_campaign(&self) -> bool {
+    fn could_lead(&self) -> bool {
         self.has_its_state() && !self.is_held() && self.disk.ticks < self.election_ticks
     }
 

@@ -166,7 +166,7 @@ impl Core {
     }
 
     fn receive_valid(&mut self, from: u64, message: Message) {
-        let term = self.term();
+        let (term, commit) = (self.term(), self.commit());
         match message.msg_type {
             MessageType::MsgPropose => self.receive_proposal(from, message),
             MessageType::MsgReadIndex if self.read_request_is_proof(from, &message) => {
@@ -179,10 +179,13 @@ impl Core {
             MessageType::MsgTimeoutNow if !self.may_campaign() => {
                 tracing::warn!(
                     peer = from,
-                    "leadership is not taken: this member waits for its disk or its state"
+                    "leadership is not taken: this member waits for its disk, its state or a change of the members"
                 );
             }
             _ => self.step(|raw| raw.step(message)),
+        }
+        if self.commit() > commit {
+            self.step_down_if_a_change_is_ahead();
         }
         self.term_budget.spend(self.term() - term);
     }

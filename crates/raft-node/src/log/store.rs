@@ -336,9 +336,8 @@ impl Storage for LogStore {
         if low <= self.start.index {
             return Err(StorageError::Compacted.into());
         }
-        // Without a limit raft-rs looks for changes of membership among what is not applied. The log holds
-        // none, see `Core::receive`; a first part says so as well as all of it, which may be more than the
-        // memory holds.
+        // Without a limit raft-rs looks for changes of membership among what is not applied, and takes a first
+        // part for all of it, which may be more than the memory holds. The core looks itself, part by part.
         let bytes_max = max_size.into().unwrap_or(ARCHIVE_READ_BYTES as u64);
         self.read(low, high, usize::try_from(bytes_max).unwrap_or(usize::MAX)).map_err(|fatal| {
             // Said at once: for committed entries raft-rs panics at "not now", in words that name no file.

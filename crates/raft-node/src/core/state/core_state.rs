@@ -34,6 +34,10 @@ pub(crate) struct Core {
     pub(in crate::core) changes: VecDeque<Bytes>,
     /// Indexes of changes that were handed out and are not yet applied.
     pub(in crate::core) changing: VecDeque<u64>,
+    /// Committed entries up to here were looked at for changes of the membership.
+    pub(in crate::core) examined: u64,
+    /// The newest change that was found there.
+    pub(in crate::core) newest_change: u64,
     /// A checkpoint whose changes of the membership are not yet reported as applied.
     pub(in crate::core) checkpoint_due: Option<Position>,
     /// The machine holds the membership, and changes it.
@@ -96,6 +100,8 @@ impl Core {
             forwarded_bytes: 0,
             changes: VecDeque::new(),
             changing: VecDeque::new(),
+            examined: applied,
+            newest_change: 0,
             checkpoint_due: None,
             follows_machine: setup.membership.is_some(),
             answers: Vec::new(),
@@ -114,10 +120,9 @@ impl Core {
             is_unconfirmed,
         };
         if voters == [setup.id] {
-            // There is no other voter to wait for.
-            core.step(|raw| raw.campaign());
+            core.campaign_alone();
         }
-        Ok(core)
+        core.raw.store().take_failure().map_or(Ok(core), Err)
     }
 
     /// What this member is in the current term; a pre-candidate, who only asks whether it should stand,
