@@ -188,20 +188,28 @@ impl Core {
         self.voters().contains(&self.raw.raft.id)
     }
 
-    /// A leader that is no voter any more asks a voter that has all entries to take over at once.
+    /// Whether this member leads and is no voter any more.
+    pub(super) fn leads_as_a_stranger(&self) -> bool {
+        self.role() == Role::Leader && !self.is_voter()
+    }
+
+    /// A leader that is no voter any more asks a voter that has all entries to take over at once. It stays for that
+    /// only if all entries are committed and synced here: raft-rs counts an entry of a leader on the leader's own
+    /// progress, which is gone.
     fn leave_office(&mut self) {
         let last = self.last_index();
+        let is_complete = self.commit() == last && self.raw.raft.raft_log.persisted == last;
         let has_all =
             |heir: &u64| self.raw.raft.prs().get(*heir).is_some_and(|progress| progress.matched == last);
         match self.most_caught_up().filter(has_all) {
-            Some(heir) => self.raw.transfer_leader(heir),
-            None => self.step_down(),
+            Some(heir) if is_complete => self.raw.transfer_leader(heir),
+            _ => self.step_down(),
         }
     }
 
     /// raft-rs gives a transfer up after an election timeout; then such a leader has no office left.
     pub(super) fn end_office_of_a_stranger(&mut self) {
-        if self.role() == Role::Leader && !self.is_voter() && self.raw.raft.lead_transferee.is_none() {
+        if self.leads_as_a_stranger() && self.raw.raft.lead_transferee.is_none() {
             self.step_down();
         }
     }

@@ -42,6 +42,7 @@ impl Core {
             Event::TransferLeader { to } => self.raw.transfer_leader(to),
             Event::Checkpointed { at } => self.checkpointed(at),
             Event::SnapshotReported { peer, outcome } => self.snapshot_reported(peer, outcome),
+            Event::ReadIndex { .. } if self.leads_as_a_stranger() => {} // Its readers have a timeout.
             Event::ReadIndex { context } => self.raw.read_index(context.to_vec()),
             Event::Confirmed(confirmation) => self.confirm(confirmation),
         }
@@ -91,7 +92,7 @@ impl Core {
     pub fn ready_for_reads(&self) -> bool {
         match self.role() {
             // A leader knows what is committed only after committing in its own term (Raft thesis 6.4).
-            Role::Leader => self.raw.raft.commit_to_current_term(),
+            Role::Leader => self.is_voter() && self.raw.raft.commit_to_current_term(),
             Role::Follower => self.leader().is_some(),
             Role::Candidate => false,
         }
@@ -171,6 +172,10 @@ impl Core {
             MessageType::MsgPropose => self.receive_proposal(from, message),
             MessageType::MsgReadIndex if self.read_request_is_proof(from, &message) => {
                 self.answer_read_request(message);
+            }
+            // raft-rs would answer alone when one voter is left, and does not ask which.
+            MessageType::MsgReadIndex if self.leads_as_a_stranger() => {
+                tracing::debug!(peer = from, "no read is answered: this leader is no voter any more");
             }
             MessageType::MsgSnapshot => self.receive_snapshot(message),
             MessageType::MsgAppendResponse if message.request_snapshot != 0 => {
