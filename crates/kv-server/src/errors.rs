@@ -104,6 +104,11 @@ pub fn malformed_hash() -> Status {
     Status::unknown("illegal base64 data in the hashed password")
 }
 
+/// A hash that takes too long to compare.
+pub fn costly_hash(cost_max: u32) -> Status {
+    Status::invalid_argument(format!("kv-server: the bcrypt cost of a hashed password is {cost_max} at most"))
+}
+
 /// A password that was not hashed: no random numbers, or the member stops.
 pub fn no_hash() -> Status {
     Status::internal("etcdserver: the password cannot be hashed")

@@ -109,8 +109,14 @@ async fn login(member: &Member, user: &str) -> String {
 
 /// `u` has READWRITE of [b, d), `r` READ and `w` WRITE of it, `o` READWRITE of [x, y), `n` no role.
 async fn guarded(members: usize) -> Guarded {
+    guarded_with(members, &[]).await
+}
+
+async fn guarded_with(members: usize, flags: &[&str]) -> Guarded {
     let mut cluster = Cluster::new(members);
-    cluster.members.iter_mut().for_each(|member| member.extra.push("--bcrypt-cost=4".to_owned()));
+    for member in &mut cluster.members {
+        member.extra.extend(["--bcrypt-cost=4"].iter().chain(flags).map(|flag| (*flag).to_owned()));
+    }
     cluster.start();
     let member = &cluster.members[0];
     let mut client = users(member).await;
@@ -400,5 +406,44 @@ async fn tokens_and_changes_count_on_every_member_and_no_secret_is_written() {
                 assert!(!found, "{place} holds {secret}");
             }
         }
+    }
+}
+
+/// The quota is reached by any put. Only a caller who may write is told so, and only then is there an alarm.
+#[tokio::test]
+async fn who_may_not_write_takes_no_room_and_raises_no_alarm() {
+    let guarded = guarded_with(1, &["--quota-backend-bytes=1"]).await;
+    let (member, root) = (&guarded.cluster.members[0], guarded.token("root").to_owned());
+    let channel = member.channel().await;
+    let alarms = async || {
+        let list = AlarmRequest { action: 0, member_id: 0, alarm: 0 }.encode_to_vec();
+        let answer = call(&channel, Method::MaintenanceAlarm, &root, &list).await.unwrap().unwrap();
+        AlarmResponse::decode(answer).unwrap().alarms.len()
+    };
+    let txn = |keys: u8| {
+        let puts = (0..keys).map(|key| op(Op::RequestPut(put(&format!("c{key}"), "1"))));
+        TxnRequest { success: puts.collect(), ..Default::default() }.encode_to_vec()
+    };
+    let reading = |request: PutRequest| PutRequest { prev_kv: true, ..request }.encode_to_vec();
+    let (name, denied) = ("etcdserver: user name is empty", "etcdserver: permission denied");
+    let (full, empty) = ("etcdserver: mvcc: database space exceeded", "etcdserver: key is not provided");
+    let cases = [
+        (Method::KvPut, "none", put("c", "1").encode_to_vec(), name, 0),
+        (Method::KvPut, "none", put("", "1").encode_to_vec(), empty, 0),
+        (Method::KvPut, "garbage", put("c", "1").encode_to_vec(), "etcdserver: invalid auth token", 0),
+        (Method::KvPut, "n", put("c", "1").encode_to_vec(), denied, 0),
+        (Method::KvPut, "w", reading(put("c", "1")), denied, 0),
+        (Method::KvTxn, "none", txn(1), name, 0),
+        (Method::KvTxn, "none", txn(200), "etcdserver: too many operations in txn request", 0),
+        (Method::KvTxn, "root", txn(200), "etcdserver: too many operations in txn request", 0),
+        (Method::KvTxn, "r", txn(1), denied, 0),
+        (Method::KvTxn, "u", txn(1), full, 1),
+        (Method::KvPut, "n", put("c", "1").encode_to_vec(), denied, 1),
+        (Method::KvPut, "u", put("c", "1").encode_to_vec(), full, 1),
+    ];
+    for (method, who, message, refusal, raised) in cases {
+        let answer = call(&channel, method, guarded.token(who), &message).await;
+        assert_eq!(answer.unwrap_err().message(), refusal, "{who}: {method:?}");
+        assert_eq!(alarms().await, raised, "{who}: {method:?}");
     }
 }

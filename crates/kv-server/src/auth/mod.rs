@@ -19,6 +19,6 @@ mod token; // the text of a token
 mod sessions; // from headers to callers
 
 pub(crate) use caller::Caller;
-pub(crate) use passwords::{HashError, Passwords, decisive};
+pub(crate) use passwords::{COST_MAX, HashError, Passwords, decisive, is_affordable};
 pub(crate) use sessions::{Auth, Credential, Unresolved, expire};
 pub(crate) use token::{index_of as index_of_token, prefix as token_prefix};

@@ -29,6 +29,9 @@ const QUEUE_PLACES: usize = 1024;
 /// Bytes of a password that bcrypt looks at. A longer one is not made, and is verified by these alone.
 const PASSWORD_BYTES_MAX: usize = 72;
 
+/// Highest cost of a hash that is set by a client: to verify a password takes a minute of a core.
+pub const COST_MAX: u32 = 20;
+
 /// Why there is no hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashError {
@@ -105,6 +108,12 @@ impl Passwords {
     }
 }
 
+/// Whether a password is verified against a hash in time that can be given. What is no hash takes none.
+pub fn is_affordable(hash: &[u8]) -> bool {
+    let parts = std::str::from_utf8(hash).ok().and_then(|hash| hash.parse::<bcrypt::HashParts>().ok());
+    parts.is_none_or(|parts| parts.get_cost() <= COST_MAX)
+}
+
 /// What decides of a password that is to be verified. The rest is not held.
 pub fn decisive(password: String) -> Box<[u8]> {
     let mut bytes = password.into_bytes();
@@ -147,6 +156,21 @@ mod tests {
         }
         let empty = passwords.hash(client, String::new()).await.unwrap();
         assert_eq!(passwords.verify(client, b"", empty).await, Ok(true));
+    }
+
+    #[test]
+    fn a_hash_of_a_higher_cost_than_can_be_given_is_known() {
+        let rest = "N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy";
+        for (hash, wanted) in [
+            (format!("$2a$20${rest}"), true),
+            (format!("$2a$21${rest}"), false),
+            (format!("$2b$31${rest}"), false),
+            (format!("$2a$04${rest}"), true),
+            ("no hash".to_owned(), true),
+            (String::new(), true),
+        ] {
+            assert_eq!(is_affordable(hash.as_bytes()), wanted, "{hash}");
+        }
     }
 
     #[tokio::test]

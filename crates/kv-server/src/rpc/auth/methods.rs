@@ -11,7 +11,7 @@ use state_machine::AuthState;
 use tonic::{Request, Response as Reply, Status};
 
 use super::{Auth, permissions};
-use crate::auth::Caller;
+use crate::auth::{COST_MAX, Caller, is_affordable};
 use crate::errors;
 use crate::rpc::header;
 
@@ -109,7 +109,11 @@ impl AuthMethods for Auth {
             false => self.hash(&asker, password).await?,
             true => {
                 let decoded = base64::engine::general_purpose::STANDARD.decode(hashed_password);
-                decoded.map_err(|_| errors::malformed_hash())?.into()
+                let hash = decoded.map_err(|_| errors::malformed_hash())?;
+                if !is_affordable(&hash) {
+                    return Err(errors::costly_hash(COST_MAX));
+                }
+                hash.into()
             }
         };
         let change = Change::UserChangePassword(SetPassword { name, password_hash });

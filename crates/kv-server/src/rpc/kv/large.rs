@@ -27,6 +27,7 @@ use tonic::Status;
 use super::frame::prefix;
 use crate::admission::{Caller, blocking};
 use crate::admission::{ClientId, Pass};
+use crate::auth::Caller as Reader;
 use crate::errors;
 use crate::member::Member;
 use crate::metrics::Metrics;
@@ -46,6 +47,7 @@ const PLACE_BYTES: u64 = 12;
 pub struct LargeAnswer {
     member: Arc<Member>,
     client: ClientId,
+    reader: Reader,
     room: PartRoom,
     request: RangeRequest,
     /// As far as known before it is found.
@@ -113,6 +115,7 @@ impl LargeAnswer {
     pub fn new(
         member: Arc<Member>,
         client: ClientId,
+        reader: Reader,
         request: RangeRequest,
         keys: u64,
         room: PartRoom,
@@ -120,6 +123,7 @@ impl LargeAnswer {
         LargeAnswer {
             member,
             client,
+            reader,
             room,
             request,
             keys,
@@ -208,6 +212,9 @@ impl LargeAnswer {
             Ok((range, places))
         });
         let ((range, places), _turn) = found.await?;
+        // The permissions under which it was begun must still be those.
+        let unchanged = self.reader.check_unchanged(self.member.auth.table.revision());
+        unchanged.map_err(errors::refused)?;
         let begun = Begun::new(&self.member, range, places)?;
         let bytes = begun.pairs_end() + begun.after.len() as u64;
         self.begun = Some(Arc::new(begun));

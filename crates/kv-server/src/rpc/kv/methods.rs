@@ -1,6 +1,7 @@
 //! KV: Range, RangeStream, Put, DeleteRange, Txn, Compact.
 //!
-//! * A write: quota, validation, one encoding of the command, one proposal, its outcome.
+//! * A write: its caller, quota, validation, one encoding of the command, one proposal, its outcome. Who may not
+//!   write takes no room and raises no alarm. While permissions are checked, validation comes first, as in etcd.
 //! * A read: validation, a read point unless it is serializable, the store.
 //! * What may touch many keys, or hold much, is admitted first and read on a blocking thread:
 //!   [`crate::admission`].
@@ -26,7 +27,8 @@ use mvcc::{Fetch, KeyRange, RangeOptions};
 use parking_lot::Mutex;
 use state_machine::command::Kind;
 use state_machine::{
-    Failure, LargeRange, RangeStream, Response, needs_of_range, needs_of_txn, read_txn, validate,
+    Failure, LargeRange, Need, RangeStream, Response, needs_of_delete_range, needs_of_put, needs_of_range,
+    needs_of_txn, read_txn, validate,
 };
 use tonic::{Request, Response as Reply, Status};
 
@@ -56,14 +58,16 @@ pub async fn put(
     asker: &Asker,
     request: PutRequest,
 ) -> Result<Answered<PutResponse>, Status> {
+    let valid = validate::put(&request);
+    let caller = permitted(member, asker, valid, |visit| needs_of_put(&request, visit)).await?;
     check_quota(member, validate::put_cost(&request)).await?;
-    validate::put(&request).map_err(errors::refused)?;
+    valid.map_err(errors::refused)?;
     member.metrics.keys.puts.inc();
     let memory = match request.prev_kv {
         true => Box::pin(answers::admit(member, asker.client, answers::of_put(&request))).await?,
         false => None,
     };
-    match propose(member, asker, Kind::Put(request)).await? {
+    match propose(member, asker, caller, Kind::Put(request)).await? {
         Response::Put(mut response) => {
             header::fill(member, &mut response.header);
             Ok(Answered { response, memory })
@@ -78,12 +82,13 @@ pub async fn delete_range(
     request: DeleteRangeRequest,
 ) -> Result<Answered<DeleteRangeResponse>, Status> {
     validate::delete_range(&request).map_err(errors::refused)?;
+    let caller = permitted(member, asker, Ok(()), |visit| needs_of_delete_range(&request, visit)).await?;
     member.metrics.keys.deletes.inc();
     let memory = match request.prev_kv {
         true => Box::pin(answers::admit(member, asker.client, answers::of_delete(&request))).await?,
         false => None,
     };
-    match propose(member, asker, Kind::DeleteRange(request)).await? {
+    match propose(member, asker, caller, Kind::DeleteRange(request)).await? {
         Response::DeleteRange(mut response) => {
             header::fill(member, &mut response.header);
             Ok(Answered { response, memory })
@@ -99,8 +104,9 @@ pub async fn txn(
     request: TxnRequest,
     room: Option<Room<'_>>,
 ) -> Result<Answered<TxnResponse>, Status> {
-    check_quota(member, validate::txn_cost(&request)).await?;
     validate::txn(&request, member.limits.txn_ops_max).map_err(errors::refused)?;
+    let caller = permitted(member, asker, Ok(()), |visit| needs_of_txn(&request, visit)).await?;
+    check_quota(member, validate::txn_cost(&request)).await?;
     member.metrics.keys.txns.inc();
     let mut answered = if validate::is_read_only(&request) {
         read_only_txn(member, asker, request, room).await?
@@ -110,7 +116,7 @@ pub async fn txn(
             true => None,
             false => Box::pin(answers::admit(member, asker.client, reads)).await?,
         };
-        match propose(member, asker, Kind::Txn(request)).await? {
+        match propose(member, asker, caller, Kind::Txn(request)).await? {
             Response::Txn(response) => Answered { response, memory },
             other => unreachable!("a transaction was answered with {other:?}"),
         }
@@ -179,7 +185,8 @@ pub async fn range_or_large(
     room.wait().await;
     match width(member, &request) {
         Width::Large { keys } => {
-            let answer = LargeAnswer::new(Arc::clone(member), asker.client, request, keys, room.for_parts());
+            let answer =
+                LargeAnswer::new(Arc::clone(member), asker.client, caller, request, keys, room.for_parts());
             Ok(Ranged::Large(Box::new(answer)))
         }
         width => {
@@ -329,7 +336,9 @@ pub async fn compact(
 ) -> Result<CompactionResponse, Status> {
     let mut finished = member.checkpoints.compacted();
     let CompactionRequest { revision, physical } = request;
-    let Response::Compact(mut response) = propose(member, asker, Kind::Compact(request)).await? else {
+    let caller = asker.caller(member).await?;
+    let compacted = propose(member, asker, caller, Kind::Compact(request)).await?;
+    let Response::Compact(mut response) = compacted else {
         unreachable!("a compaction was answered with something else");
     };
     if physical {
@@ -341,9 +350,44 @@ pub async fn compact(
     Ok(response)
 }
 
-/// Proposes a command. Apply checks whether its caller may execute it.
-async fn propose(member: &Member, asker: &Asker, kind: Kind) -> Result<Response, Status> {
+/// Who asks, if it may use the keys that a `valid` request names. Those of leases are checked in apply, as is all the
+/// rest again.
+async fn permitted(
+    member: &Member,
+    asker: &Asker,
+    valid: Result<(), Error>,
+    needs: impl Fn(&mut dyn FnMut(Need) -> Result<(), Error>) -> Result<(), Error>,
+) -> Result<Caller, Status> {
+    let caller = asker.caller(member).await;
+    if matches!(caller, Ok(Caller::Unchecked)) {
+        return caller;
+    }
+    valid.map_err(errors::refused)?;
+    let caller = caller?;
+    caller.check_named().map_err(errors::refused)?;
+    let check = |caller: &Caller| {
+        needs(&mut |need| match need {
+            Need::Keys(..) => caller.check(&member.store, need),
+            Need::KeysOfLease(..) => Ok(()),
+        })
+    };
+    if check(&caller).is_ok() {
+        return Ok(caller);
+    }
+    // This member may be behind: what was granted before the call began counts.
+    Box::pin(member.read_point()).await.map_err(errors::read_point)?;
     let caller = asker.caller(member).await?;
+    check(&caller).map_err(errors::refused)?;
+    Ok(caller)
+}
+
+/// Proposes a command. Apply checks whether its caller may execute it.
+async fn propose(member: &Member, asker: &Asker, caller: Caller, kind: Kind) -> Result<Response, Status> {
+    let caller = match caller {
+        Caller::Unchecked => caller,
+        // Permissions may have changed while the call waited.
+        Caller::Unnamed | Caller::User { .. } => asker.caller(member).await?,
+    };
     let command = member.encode(&caller, kind).map_err(Status::from)?;
     // Held until the answer: it counts what is proposed, as the budget of proposals does.
     let _room = member.admission.command(asker.client, command.len()).await?;
@@ -364,11 +408,13 @@ pub async fn check_quota(member: &Member, cost: u64) -> Result<(), Status> {
 fn chunks(
     member: Arc<Member>,
     client: ClientId,
+    caller: Caller,
     chunks: RangeStream,
 ) -> impl Stream<Item = Result<RangeStreamResponse, Status>> {
-    let begin = (member, client, Arc::new(Mutex::new(chunks)), None);
+    // The caller is looked at before the first chunk leaves, and not again.
+    let begin = (member, client, Arc::new(Mutex::new(chunks)), Some(caller), None);
     stream::unfold(Some(begin), async |state| {
-        let (member, client, chunks, sent) = state?;
+        let (member, client, chunks, mut caller, sent) = state?;
         drop(sent);
         // A chunk approaches the request limit, and takes that twice while it is read and encoded.
         let estimate = 2 * member.limits.request_bytes_max as u64;
@@ -377,11 +423,16 @@ fn chunks(
         match member.admission.read(client, estimate, read).await {
             Ok((None, _)) => None,
             Ok((Some(mut chunk), pass)) => {
+                if let Some(caller) = caller.take()
+                    && let Err(status) = check_unchanged(&member, &caller)
+                {
+                    return Some((Err(status), None));
+                }
                 if chunk.header.is_some() {
                     header::fill(&member, &mut chunk.header);
                 }
                 let chunk = RangeStreamResponse { range_response: Some(chunk) };
-                Some((Ok(chunk), Some((member, client, chunks, Some(pass)))))
+                Some((Ok(chunk), Some((member, client, chunks, None, Some(pass)))))
             }
             Err(status) => Some((Err(status), None)),
         }
@@ -421,7 +472,7 @@ impl KvMethods for Kv {
         let caller = asker.caller(&self.0).await?;
         needs_of_range(&request, &mut |need| caller.check(&self.0.store, need)).map_err(errors::refused)?;
         let stream = RangeStream::new(self.0.store.clone(), request, self.0.limits.request_bytes_max);
-        Ok(Reply::new(Box::pin(chunks(Arc::clone(&self.0), asker.client, stream))))
+        Ok(Reply::new(Box::pin(chunks(Arc::clone(&self.0), asker.client, caller, stream))))
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Reply<PutResponse>, Status> {
