@@ -64,5 +64,5 @@ pub use lease_leader::{
 };
 pub use machine::StateMachine;
 pub use member_change::is_removed;
-pub use members::{Genesis, list as members, list_in as members_in};
+pub use members::{Genesis, items as member_items, list as members, list_in as members_in};
 pub use outcome::{Answer, Outcome, Response};

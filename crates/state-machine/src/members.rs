@@ -35,6 +35,11 @@ pub fn list_in(items: &[(Bytes, Bytes)]) -> Result<Vec<Member>, Fatal> {
     members.map(|(item, value)| decode(item, value)).collect()
 }
 
+/// The items of the first members, for a store that is made outside apply.
+pub fn items(genesis: &Genesis) -> Vec<(Vec<u8>, Vec<u8>)> {
+    genesis.members.iter().map(|member| (item(member.id), member.encode_to_vec())).collect()
+}
+
 /// Writes the first members into a store that has none.
 pub(crate) fn initialize(writer: &mut Writer, genesis: &Genesis) {
     if !writer.store().items(PREFIX).is_empty() {

@@ -22,6 +22,7 @@ use super::trailer::{self, Trailer};
 use crate::config::Settings;
 use crate::data_dir::bootstrap::{self, BootstrapError};
 use crate::data_dir::{Directory, DirectoryError};
+use crate::known_members::genesis;
 
 /// Why there is no data directory.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +73,8 @@ pub fn import(
     let directory = Directory::open(&settings.data_dir, settings.wal_dir.as_deref())?;
     let store_dir = directory.store_dir();
     let backend = SledBackend::open(&store_dir).map_err(|error| read_error(error.into()))?;
-    let imported = read::import(&database, Box::new(backend), revisions).map_err(read_error)?;
+    let imported =
+        read::import(&database, Box::new(backend), revisions, &genesis(&identity)).map_err(read_error)?;
     // The start checks the same, but a damaged file is better refused here.
     let backend = SledBackend::open(&store_dir).map_err(ImportError::Opened)?;
     drop(mvcc::open(Box::new(backend), Options::default()).map_err(ImportError::Opened)?);

@@ -14,7 +14,7 @@ use api::mvccpb::KeyValue;
 use bbolt::{Bucket, Cursor, Database, Source};
 use mvcc::{Applied, Backend, Change, Import, ImportedState, KeyValueRef, Options, Revision};
 use prost::Message;
-use state_machine::{AuthState, TTL_MAX};
+use state_machine::{AuthState, Genesis, TTL_MAX};
 
 use super::record::{self, StoredLease};
 
@@ -55,11 +55,13 @@ pub struct Imported {
     pub leases: u64,
 }
 
-/// Reads the file into `backend`, which is empty.
+/// Reads the file into `backend`, which is empty. The members of the new cluster are in it from the first entry
+/// on: one that receives the store of another takes them from it.
 pub fn import<S: Source>(
     database: &Database<S>,
     backend: Box<dyn Backend>,
     revisions: Revisions,
+    members: &Genesis,
 ) -> Result<Imported, ReadError> {
     let file = File { database, buckets: database.buckets()? };
     file.check_all_but_keys()?;
@@ -67,6 +69,9 @@ pub fn import<S: Source>(
     let compacted = file.compact_revision()?;
     let mut import = Import::begin(backend, &Options::default())?;
     for (key, value) in auth {
+        import.item(&key, &value)?;
+    }
+    for (key, value) in state_machine::member_items(members) {
         import.item(&key, &value)?;
     }
     let leases = file.leases(&mut import)?;
