@@ -27,7 +27,10 @@ pub async fn confirm(context: Context, inbox: Arc<dyn Inbox>, stop: Stop) {
     if others.is_empty() || !inbox.is_unconfirmed() {
         return;
     }
-    let mut inquiry = Inquiry::new(others.len() + 1);
+    let own = context.identity.member_id;
+    let mut voters: Vec<u64> = others.iter().map(|member| member.id).collect();
+    voters.extend(Some(own).filter(|_| !context.roster.is_learner()));
+    let mut inquiry = Inquiry::new(own, &voters);
     let mut backoff = Backoff::new();
     for round in 0.. {
         tokio::select! {
@@ -38,7 +41,8 @@ pub async fn confirm(context: Context, inbox: Arc<dyn Inbox>, stop: Stop) {
             tracing::warn!(
                 answers = inquiry.answers(),
                 voters = others.len(),
-                "this member's log is empty: it takes no part until a majority of the other members has answered"
+                mismatches = inquiry.mismatches(),
+                "this member's log is empty: it takes no part until a majority of the other members has answered, by the same voters"
             );
         }
         tokio::select! {
@@ -77,7 +81,7 @@ async fn ask_all(
 async fn ask(context: &Context, to: u64, url: &str) -> Option<PeerState> {
     let mut client = dial(&context.dialer, url).await.ok()?;
     let request = InquireRequest { hello: Some(context.hello(to)) };
-    let InquireResponse { term, last_index, is_leader, is_held } =
+    let InquireResponse { term, last_index, is_leader, is_held, voters } =
         client.inquire(request).await.ok()?.into_inner();
-    Some(PeerState { term, last_index, is_leader, is_held })
+    Some(PeerState { term, last_index, is_leader, is_held, voters })
 }

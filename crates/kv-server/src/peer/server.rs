@@ -321,9 +321,9 @@ impl Peer for PeerServer {
     async fn inquire(&self, request: Request<InquireRequest>) -> Result<Response<InquireResponse>, Status> {
         let from = self.greet(request.into_inner().hello)?;
         let answer = self.inbox.answer_member(from).await;
-        let raft_node::PeerState { term, last_index, is_leader, is_held } =
+        let raft_node::PeerState { term, last_index, is_leader, is_held, voters } =
             answer.map_err(|_| Status::unavailable("this member stops, or has just answered"))?;
-        Ok(Response::new(InquireResponse { term, last_index, is_leader, is_held }))
+        Ok(Response::new(InquireResponse { term, last_index, is_leader, is_held, voters }))
     }
 
     async fn leases(&self, request: Request<LeaseQuestions>) -> Result<Response<LeaseAnswers>, Status> {

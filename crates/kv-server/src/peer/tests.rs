@@ -58,7 +58,8 @@ impl Inbox for Recorder {
 
     fn answer_member(&self, asker: u64) -> oneshot::Receiver<PeerState> {
         let (reply, answer) = oneshot::channel();
-        let state = PeerState { term: 4, last_index: asker, is_leader: true, is_held: false };
+        let state =
+            PeerState { term: 4, last_index: asker, is_leader: true, is_held: false, voters: vec![1, 2, 3] };
         reply.send(state).unwrap();
         answer
     }

@@ -40,7 +40,8 @@ impl Core {
             return None;
         }
         let (term, last_index) = (self.term(), self.last_index());
-        Some(PeerState { term, last_index, is_leader, is_held: self.is_held() })
+        let voters = self.settled_voters();
+        Some(PeerState { term, last_index, is_leader, is_held: self.is_held(), voters })
     }
 
     /// Forgets what `peer` acknowledged to this leader: raft-rs would otherwise ignore that its log is empty.

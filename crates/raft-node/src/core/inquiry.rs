@@ -25,15 +25,19 @@
 //! - or no answer has any term, and a majority of all members, this one included, have empty logs: a first
 //!   start.
 //!
+//! Only answers by the asker's own list of voters count. A member answers without a list while its log holds a
+//! change that Raft does not count by yet. So a list that is not the present one confirms nothing: the entry of the
+//! change is with a majority of the voters before it, and one of those that count would hold it.
+//!
 //! The proofs and what remains possible are in docs/decisions/0034.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Position;
 use crate::types::NUMBER_MAX;
 
 /// What a member answers to one whose log is empty.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerState {
     pub term: u64,
     pub last_index: u64,
@@ -41,6 +45,8 @@ pub struct PeerState {
     pub is_leader: bool,
     /// It does not vote itself: its own log was empty, and is not confirmed or not caught up.
     pub is_held: bool,
+    /// The voters by which it counts. None while its log holds a change of them.
+    pub voters: Vec<u64>,
 }
 
 /// What the answers say of a member with an empty log.
@@ -56,15 +62,19 @@ pub enum Confirmation {
 /// The answers of the other members so far. A later answer of the same member replaces its earlier one.
 #[derive(Clone, Debug)]
 pub struct Inquiry {
+    /// Voters, and the member that asks.
     members: usize,
+    voters: BTreeSet<u64>,
     answers: BTreeMap<u64, PeerState>,
 }
 
 impl Inquiry {
-    /// An inquiry in a cluster of `members`, the one that asks included.
-    pub fn new(members: usize) -> Inquiry {
+    /// An inquiry of member `asker` in a cluster with these voters. A learner is none of them.
+    pub fn new(asker: u64, voters: &[u64]) -> Inquiry {
+        let voters: BTreeSet<u64> = voters.iter().copied().collect();
+        let members = voters.len() + usize::from(!voters.contains(&asker));
         assert!(members > 1, "a lone member has no one to ask");
-        Inquiry { members, answers: BTreeMap::new() }
+        Inquiry { members, voters, answers: BTreeMap::new() }
     }
 
     /// Notes an answer. It must have been given after this member started. One with a term that no cluster
@@ -80,14 +90,25 @@ impl Inquiry {
         self.answers.len()
     }
 
+    /// Answers by another list of voters, or by one that is about to change.
+    pub fn mismatches(&self) -> usize {
+        self.answers.len() - self.counted().count()
+    }
+
+    fn counted(&self) -> impl Iterator<Item = &PeerState> {
+        self.answers
+            .values()
+            .filter(|answer| answer.voters.iter().copied().collect::<BTreeSet<_>>() == self.voters)
+    }
+
     /// What the answers so far amount to, if they suffice.
     pub fn confirmation(&self) -> Option<Confirmation> {
         let majority_of = |count: usize| count / 2 + 1;
         if self.answers.values().all(|answer| answer.term == 0) {
-            let empty = 1 + self.answers.len();
+            let empty = 1 + self.counted().count();
             return (empty >= majority_of(self.members)).then_some(Confirmation::New);
         }
-        let voting = || self.answers.values().filter(|answer| !answer.is_held);
+        let voting = || self.counted().filter(|answer| !answer.is_held);
         if voting().count() < majority_of(self.members - 1) {
             return None;
         }
@@ -106,11 +127,11 @@ mod tests {
     use super::*;
 
     fn empty(is_held: bool) -> PeerState {
-        PeerState { term: 0, last_index: 0, is_leader: false, is_held }
+        PeerState { term: 0, last_index: 0, is_leader: false, is_held, voters: Vec::new() }
     }
 
     fn follower(term: u64, last_index: u64) -> PeerState {
-        PeerState { term, last_index, is_leader: false, is_held: false }
+        PeerState { is_held: false, term, last_index, ..empty(false) }
     }
 
     fn leader(term: u64, last_index: u64) -> PeerState {
@@ -128,7 +149,7 @@ mod tests {
     #[test]
     fn answers_confirm_a_member_or_leave_it_held() {
         let new = Some(Confirmation::New);
-        let cases: &[(usize, &[PeerState], Option<Confirmation>, &str)] = &[
+        let cases: &[(u64, &[PeerState], Option<Confirmation>, &str)] = &[
             (3, &[], None, "no answer"),
             (3, &[empty(true)], new, "two empty logs of three"),
             (5, &[empty(true)], None, "two empty logs of five"),
@@ -151,9 +172,10 @@ mod tests {
             (4, &[follower(7, 5)], None, "one of three others"),
         ];
         for (members, answers, wanted, name) in cases {
-            let mut inquiry = Inquiry::new(*members);
+            let voters: Vec<u64> = (1..=*members).collect();
+            let mut inquiry = Inquiry::new(1, &voters);
             for (answer, peer) in answers.iter().zip(2..) {
-                inquiry.note(peer, *answer);
+                inquiry.note(peer, PeerState { voters: voters.clone(), ..answer.clone() });
             }
             assert_eq!(inquiry.confirmation(), *wanted, "{name}");
         }
@@ -161,17 +183,40 @@ mod tests {
 
     #[test]
     fn a_later_answer_replaces_an_earlier_one() {
-        let mut inquiry = Inquiry::new(5);
-        inquiry.note(2, empty(true));
-        inquiry.note(2, empty(true));
+        let mut inquiry = Inquiry::new(1, &[1, 2, 3, 4, 5]);
+        let of_five = |answer| PeerState { voters: vec![1, 2, 3, 4, 5], ..answer };
+        inquiry.note(2, of_five(empty(true)));
+        inquiry.note(2, of_five(empty(true)));
         assert_eq!(inquiry.confirmation(), None, "one member answered twice");
-        inquiry.note(2, leader(3, 9));
-        inquiry.note(3, follower(3, 9));
-        inquiry.note(4, empty(true));
+        inquiry.note(2, of_five(leader(3, 9)));
+        inquiry.note(3, of_five(follower(3, 9)));
+        inquiry.note(4, of_five(empty(true)));
         assert_eq!(inquiry.confirmation(), None);
-        inquiry.note(4, follower(3, 1));
+        inquiry.note(4, of_five(follower(3, 1)));
         assert_eq!(inquiry.confirmation(), catch_up(3, 9));
-        inquiry.note(5, leader(u64::MAX, 9));
+        inquiry.note(5, of_five(leader(u64::MAX, 9)));
         assert_eq!(inquiry.confirmation(), catch_up(3, 9), "a forged term");
+    }
+
+    #[test]
+    fn answers_by_another_list_of_voters_confirm_nothing() {
+        let by = |voters: &[u64], answer| PeerState { voters: voters.to_vec(), ..answer };
+        // Voter 3 was added, and has acknowledged entries with member 1, whose list is that of before.
+        let mut inquiry = Inquiry::new(1, &[1, 2]);
+        inquiry.note(2, by(&[1, 2, 3], follower(7, 5)));
+        assert_eq!((inquiry.confirmation(), inquiry.mismatches()), (None, 1));
+        inquiry.note(2, by(&[], follower(7, 5)));
+        assert_eq!(inquiry.confirmation(), None, "it holds a change that it has not applied");
+        inquiry.note(2, by(&[2, 1], follower(7, 5)));
+        assert_eq!((inquiry.confirmation(), inquiry.mismatches()), (catch_up(7, 0), 0));
+        // Of three, the leader must be one of those that count.
+        let mut inquiry = Inquiry::new(1, &[1, 2, 3]);
+        inquiry.note(2, by(&[1, 2, 3], follower(7, 5)));
+        inquiry.note(3, by(&[1, 2, 3, 4], leader(7, 9)));
+        assert_eq!(inquiry.confirmation(), None);
+        // Nor are two empty logs of three a first start, if their lists differ.
+        let mut inquiry = Inquiry::new(1, &[1, 2, 3]);
+        inquiry.note(2, by(&[1, 2, 3, 4], empty(true)));
+        assert_eq!(inquiry.confirmation(), None);
     }
 }

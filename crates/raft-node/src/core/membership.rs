@@ -163,6 +163,24 @@ impl Core {
         self.examined < commit || self.newest_change > self.handed
     }
 
+    /// The voters by which raft-rs counts. None while the log may hold a change, committed or not, that it does not
+    /// count by yet: one part of the log is read, so a machine that lags far behind is asked again.
+    pub(super) fn settled_voters(&mut self) -> Vec<u64> {
+        if self.change_is_ahead() {
+            return Vec::new();
+        }
+        let (next, last) = (self.examined + 1, self.last_index());
+        if next <= last {
+            let log = &self.raw.raft.raft_log;
+            let rest = log.slice(next, last + 1, None, GetEntriesContext::empty(false)).unwrap_or_default();
+            let is_all = rest.last().is_some_and(|entry| entry.index == last);
+            if !is_all || rest.iter().any(|entry| entry.entry_type != EntryType::EntryNormal) {
+                return Vec::new();
+            }
+        }
+        self.voters().to_vec()
+    }
+
     /// A lone voter has no other to wait for. With a change ahead it may not be alone any more: then it stands
     /// by its ticks, when its machine has applied that.
     pub(in crate::core) fn campaign_alone(&mut self) {

@@ -46,7 +46,7 @@ impl Site {
         let ids: Vec<u64> = (1..=voters).collect();
         let applied = applier.applied();
         let node = run_step(self.id, self.armed, || Node::open(&setup, &ids, found, applied))?;
-        let inquiry = node.is_unconfirmed().then(|| Inquiry::new(voters as usize));
+        let inquiry = node.is_unconfirmed().then(|| Inquiry::new(self.id, &ids));
         let (jobs, work) = (Vec::new(), VecDeque::new());
         let watching = Watching::new(store.clone());
         let leasing = Leasing::new(table, clock, now);

@@ -498,7 +498,7 @@ impl Cluster {
     }
 
     fn inquire(&mut self, id: u64, peers: &[u64]) {
-        let mut inquiry = Inquiry::new(self.voters.len());
+        let mut inquiry = Inquiry::new(id, &self.voters);
         for peer in peers {
             let Some(answer) = self.member(*peer).core.answer_member(id) else {
                 self.print(&format!("{peer}: does not answer yet"));
