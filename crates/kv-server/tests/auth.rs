@@ -14,6 +14,7 @@ use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::*;
 use api::v3electionpb::{CampaignRequest, LeaderKey, LeaderRequest, ProclaimRequest, ResignRequest};
 use api::v3lockpb::{LockRequest, UnlockRequest};
+use base64::Engine;
 use bytes::{Buf, BufMut, Bytes};
 use prost::Message;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -445,5 +446,26 @@ async fn who_may_not_write_takes_no_room_and_raises_no_alarm() {
         let answer = call(&channel, method, guarded.token(who), &message).await;
         assert_eq!(answer.unwrap_err().message(), refusal, "{who}: {method:?}");
         assert_eq!(alarms().await, raised, "{who}: {method:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_hashed_password_that_takes_too_long_to_verify_is_refused() {
+    let guarded = guarded(1).await;
+    let member = &guarded.cluster.members[0];
+    let rest = "N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy";
+    for (prefix, refusal) in [
+        ("$2a$31$", Some("kv-server: the bcrypt cost of a hashed password is 20 at most")),
+        ("$2a$20$", None),
+    ] {
+        let hash = format!("{prefix}{rest}");
+        let request = AuthUserChangePasswordRequest {
+            name: "n".to_owned(),
+            hashed_password: base64::engine::general_purpose::STANDARD.encode(hash),
+            ..Default::default()
+        };
+        let request = with_token(request, "token", guarded.token("root"));
+        let answer = users(member).await.user_change_password(request).await;
+        assert_eq!(answer.as_ref().err().map(Status::message), refusal, "{prefix}");
     }
 }

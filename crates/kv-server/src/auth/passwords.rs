@@ -135,6 +135,10 @@ fn run(jobs: &Mutex<Receiver<Job>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[tokio::test]
@@ -171,6 +175,32 @@ mod tests {
         ] {
             assert_eq!(is_affordable(hash.as_bytes()), wanted, "{hash}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_caller_has_gone_is_not_begun() {
+        let passwords = Passwords::start(4).unwrap();
+        let (release, released) = sync_channel::<()>(0);
+        let released = Arc::new(Mutex::new(released));
+        let threads = std::thread::available_parallelism().unwrap().get().div_ceil(2);
+        let mut busy: Vec<_> = (0..threads)
+            .map(|_| {
+                let released = Arc::clone(&released);
+                Box::pin(passwords.run(ClientId(1), move || released.lock().recv().is_err()))
+            })
+            .collect();
+        assert!(busy.iter_mut().all(|job| job.now_or_never().is_none()));
+        let was_begun = Arc::new(AtomicBool::new(false));
+        let begins = Arc::clone(&was_begun);
+        let mut gone = Box::pin(passwords.run(ClientId(2), move || begins.store(true, Ordering::SeqCst)));
+        assert!((&mut gone).now_or_never().is_none());
+        drop(gone);
+        drop(release);
+        for job in busy {
+            assert!(job.await.unwrap());
+        }
+        passwords.run(ClientId(2), || ()).await.unwrap();
+        assert!(!was_begun.load(Ordering::SeqCst));
     }
 
     #[tokio::test]
