@@ -5,6 +5,8 @@
 //!   clients).
 //! * Each member is one item of the store, so the list survives restarts and is equal on all members.
 
+use std::collections::BTreeMap;
+
 use api::Error;
 use api::command::PublishMember;
 use api::etcdserverpb::Member;
@@ -35,8 +37,9 @@ pub fn list_in(items: &[(Bytes, Bytes)]) -> Result<Vec<Member>, Fatal> {
     members.map(|(item, value)| decode(item, value)).collect()
 }
 
-/// The items of the first members, for a store that is made outside apply.
-pub fn items(genesis: &Genesis) -> Vec<(Vec<u8>, Vec<u8>)> {
+/// The items of the first members, ascending, for a store that is made outside apply. They come after those of
+/// leases.
+pub fn items(genesis: &Genesis) -> BTreeMap<Vec<u8>, Vec<u8>> {
     genesis.members.iter().map(|member| (item(member.id), member.encode_to_vec())).collect()
 }
 

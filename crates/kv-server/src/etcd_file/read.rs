@@ -71,10 +71,10 @@ pub fn import<S: Source>(
     for (key, value) in auth {
         import.item(&key, &value)?;
     }
+    let leases = file.leases(&mut import)?;
     for (key, value) in state_machine::member_items(members) {
         import.item(&key, &value)?;
     }
-    let leases = file.leases(&mut import)?;
     let (newest, changes) = file.changes(&mut import)?;
     let newest = newest.max(compacted).max(1);
     let revision = newest.checked_add(revisions.bump).ok_or(ReadError::Record {
