@@ -61,6 +61,19 @@ fn the_log_is_trimmed_by_whole_segments_behind_the_checkpoint_and_the_catch_up_e
 }
 
 #[test]
+fn entries_after_a_checkpoint_stay_however_many_are_applied() {
+    let mut cluster = Cluster::new(1);
+    cluster.elect();
+    cluster.write(1, 30);
+    let member = cluster.member(1);
+    member.checkpoint = member.applier.machine().clone();
+    cluster.write(1, 60);
+    let at = cluster.checkpointed(1);
+    let start = start(&cluster, 1);
+    assert!(0 < start && start <= at.index, "{start} of {}", at.index);
+}
+
+#[test]
 fn a_log_is_trimmed_without_any_other_work_for_the_disk() {
     let mut cluster = Cluster::new(1);
     cluster.elect();

@@ -24,10 +24,12 @@ fn first_breach(seeds: std::ops::RangeInclusive<u64>) -> Option<String> {
     })
 }
 
-/// The seeds that every mutant of the crates under test has to be caught by: see `mutants.txt`.
+/// The mutants of `mutants.txt` that name this test are played with more seeds, which `STORY_SEEDS` gives: a bug
+/// that one story in a hundred shows is caught as well.
 #[test]
 fn no_promise_is_broken_whatever_happens() {
-    assert_eq!(first_breach(1..=40), None);
+    let seeds = std::env::var("STORY_SEEDS").map_or(40, |seeds| seeds.parse().unwrap());
+    assert_eq!(first_breach(1..=seeds), None);
 }
 
 #[test]

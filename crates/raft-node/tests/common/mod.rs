@@ -279,6 +279,12 @@ impl Cluster {
     pub fn checkpoint(&mut self, id: u64) -> Position {
         let member = self.member(id);
         member.checkpoint = member.applier.machine().clone();
+        self.checkpointed(id)
+    }
+
+    /// The member hears of the checkpoint that it has.
+    pub fn checkpointed(&mut self, id: u64) -> Position {
+        let member = self.member(id);
         let at = member.checkpoint.applied;
         member.node.handle(Event::Checkpointed { at }).unwrap();
         self.settle();
