@@ -50,8 +50,6 @@ use crate::tls::{Dialer, Port, Tls, TlsError};
 
 /// Between two attempts to publish this member's name.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
-/// A successor that answers at all takes over within a few round trips.
-const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
 /// A last checkpoint is 64 MiB at the most, and only shortens the next start: one that the disk does not let
 /// end is given up.
 const CLOSE_WITHIN: Duration = Duration::from_secs(30);
@@ -343,7 +341,7 @@ impl Running {
     /// Hands leadership over, lets calls end, makes everything durable.
     async fn stop(self, clients: &Stopper, permits: &Permits) -> Result<(), NodeError> {
         if !self.member.roster.others().is_empty() {
-            self.hand_over().await;
+            self.member.hand_over().await;
         }
         clients.stop();
         if tokio::time::timeout(self.settings.request_timeout(), permits.drained()).await.is_err() {
@@ -364,17 +362,6 @@ impl Running {
             Err(_) => return Err(NodeError::Close),
         }
         Ok(())
-    }
-}
-
-impl Running {
-    /// A cluster that knows its next leader does not wait for an election.
-    async fn hand_over(&self) {
-        match tokio::time::timeout(HAND_OVER_WITHIN, self.member.raft.hand_over()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "leadership was not handed over"),
-            Err(_) => tracing::warn!("leadership was not handed over in time"),
-        }
     }
 }
 

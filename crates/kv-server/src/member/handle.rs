@@ -6,6 +6,7 @@
 //! One put: the command is encoded once, no lock is taken here.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::etcdserverpb::{
     AlarmMember, AlarmRequest, AlarmType, Member as MemberEntry, alarm_request::AlarmAction,
@@ -26,6 +27,9 @@ use crate::auth::{Auth, Caller, Credential, Unresolved, index_of_token};
 use crate::config::{Limits, Reconfiguration};
 use crate::errors;
 use crate::metrics::Metrics;
+
+/// A successor that answers at all takes over within a few round trips.
+const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
 
 /// Everything that a service may touch.
 pub struct Member {
@@ -136,6 +140,16 @@ impl Member {
     /// Waits until this member has applied everything that was committed when the call began.
     pub async fn read_point(&self) -> Result<(), ReadError> {
         self.raft.read_point().await.map(drop)
+    }
+
+    /// Asks another member to lead, if this one does, so that the cluster waits for no election. Without a
+    /// successor in time it is only said in the log.
+    pub async fn hand_over(&self) {
+        match tokio::time::timeout(HAND_OVER_WITHIN, self.raft.hand_over()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "leadership was not handed over"),
+            Err(_) => tracing::warn!("leadership was not handed over in time"),
+        }
     }
 
     /// The member's Raft gauges.

@@ -7,7 +7,7 @@
 mod checks; // whether a change would stop the cluster
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use api::Error;
 use api::etcdserverpb::cluster_server::Cluster as ClusterMethods;
@@ -28,10 +28,6 @@ use crate::config::{Scheme, Urls};
 use crate::data_dir::added_member_id;
 use crate::errors;
 use crate::member::Member;
-
-/// A successor that answers at all takes over within a few round trips. Without one the leader removes itself and
-/// leaves office with the change.
-const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
 
 /// The methods as tonic calls them.
 pub struct Cluster(pub Arc<Member>);
@@ -123,11 +119,8 @@ impl ClusterMethods for Cluster {
         let member = &self.0;
         let leads = member.status().leader == Some(id) && id == member.ids.member;
         if leads && !member.roster.others().is_empty() {
-            match tokio::time::timeout(HAND_OVER_WITHIN, member.raft.hand_over()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(%error, "leadership was not handed over"),
-                Err(_) => tracing::warn!("leadership was not handed over in time"),
-            }
+            // Without a successor the leader removes itself and leaves office with the change.
+            member.hand_over().await;
         }
         let members = self.change(&asker, Change::Remove(id)).await?;
         Ok(Response::new(MemberRemoveResponse { header: header::without_revision(member), members }))
