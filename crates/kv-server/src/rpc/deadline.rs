@@ -41,6 +41,19 @@ pub fn of_field(timeout: Option<&HeaderValue>) -> Result<Option<Instant>, Status
     Ok(Some(Instant::now() + timeout.min(TIMEOUT_MAX)))
 }
 
+/// A unit of gRPC's timeouts.
+pub fn unit_nanoseconds(unit: &str) -> Option<u64> {
+    match unit {
+        "H" => Some(3_600_000_000_000),
+        "M" => Some(60_000_000_000),
+        "S" => Some(1_000_000_000),
+        "m" => Some(1_000_000),
+        "u" => Some(1_000),
+        "n" => Some(1),
+        _ => None,
+    }
+}
+
 fn parsed(text: &str) -> Result<Duration, String> {
     match text.len() {
         0..2 => return Err(format!("transport: timeout string is too short: {text:?}")),
@@ -48,15 +61,8 @@ fn parsed(text: &str) -> Result<Duration, String> {
         _ => return Err(format!("transport: timeout string is too long: {text:?}")),
     }
     let (digits, unit) = text.split_at(text.len() - 1);
-    let nanoseconds: u64 = match unit {
-        "H" => 3_600_000_000_000,
-        "M" => 60_000_000_000,
-        "S" => 1_000_000_000,
-        "m" => 1_000_000,
-        "u" => 1_000,
-        "n" => 1,
-        _ => return Err(format!("transport: timeout unit is not recognized: {text:?}")),
-    };
+    let nanoseconds = unit_nanoseconds(unit)
+        .ok_or_else(|| format!("transport: timeout unit is not recognized: {text:?}"))?;
     let is_number = digits.bytes().all(|digit| digit.is_ascii_digit());
     let number = digits.parse::<u64>().ok().filter(|_| is_number);
     let number = number.ok_or_else(|| format!("strconv.ParseUint: parsing {digits:?}: invalid syntax"))?;

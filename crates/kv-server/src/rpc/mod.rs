@@ -12,7 +12,7 @@
 
 mod metadata; // look-ups in the headers of a request
 
-mod deadline; // when a client wants an answer no more
+pub(crate) mod deadline; // when a client wants an answer no more
 mod guard; // what a client's metadata asks for
 mod header; // who answers
 

@@ -6,6 +6,8 @@
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, TE};
 use http::{HeaderMap, HeaderValue, Request};
 
+use crate::rpc::deadline;
+
 const METADATA_PREFIX: &str = "grpc-metadata-";
 const TIMEOUT: &str = "grpc-timeout";
 
@@ -62,15 +64,7 @@ fn is_free(key: &str) -> bool {
 /// Digits and a unit of gRPC's; what is too much stands as the largest number.
 fn nanoseconds(text: &str) -> Option<u64> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let unit = match unit {
-        "H" => 3_600_000_000_000,
-        "M" => 60_000_000_000,
-        "S" => 1_000_000_000,
-        "m" => 1_000_000,
-        "u" => 1_000,
-        "n" => 1,
-        _ => return None,
-    };
+    let unit = deadline::unit_nanoseconds(unit)?;
     (!digits.starts_with('+')).then_some(())?;
     Some(digits.parse::<u64>().ok()?.saturating_mul(unit))
 }

@@ -8,6 +8,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
 use h2::SendStream;
+use h2::client::ResponseFuture;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
@@ -22,16 +23,7 @@ use crate::net::inner;
 impl Call {
     /// A call with one request.
     pub(super) async fn server_stream(self, request: Request) -> Response {
-        let (parts, body) = request.into_parts();
-        let begun = async {
-            let head = head(self.method.path(), &parts.headers).map_err(Status::invalid_argument)?;
-            let message = self.one_message(body).await?;
-            let (answer, mut requests) = self.inner.call(head).await.map_err(|error| lost(&error))?;
-            // A call that is refused early answers before it has taken its message.
-            drop(inner::send(&mut requests, message, true).await);
-            Ok(answer)
-        };
-        match begun.await {
+        match self.begin(request).await {
             Ok(answer) => self.lines(answer, JoinSet::new()).await,
             Err(status) => refusal::status(&status),
         }
@@ -55,7 +47,7 @@ impl Call {
     }
 
     /// The response, once the first answer is there. `forwarding` is aborted when the call ends.
-    async fn lines(self, answer: h2::client::ResponseFuture, forwarding: JoinSet<()>) -> Response {
+    async fn lines(self, answer: ResponseFuture, forwarding: JoinSet<()>) -> Response {
         let mut answers = match answer.await {
             Ok(response) => Answers::new(response),
             Err(error) => return refusal::stream_status(&lost(&error)),

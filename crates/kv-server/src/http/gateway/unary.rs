@@ -5,6 +5,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::{BufMut, Bytes, BytesMut};
+use h2::client::ResponseFuture;
 use tonic::{Code, Status};
 
 use super::answers::{Answers, Message, lost};
@@ -26,12 +27,7 @@ impl Call {
     }
 
     async fn call(self, request: Request) -> Result<Response, Status> {
-        let (parts, body) = request.into_parts();
-        let head = head(self.method.path(), &parts.headers).map_err(Status::invalid_argument)?;
-        let message = self.one_message(body).await?;
-        let (answer, mut requests) = self.inner.call(head).await.map_err(|error| lost(&error))?;
-        // A call that is refused early answers before it has taken its message.
-        drop(inner::send(&mut requests, message, true).await);
+        let answer = self.begin(request).await?;
         let mut answers = Answers::new(answer.await.map_err(|error| lost(&error))?);
         let Message { bytes, held } = answers.next(&self.gateway.budget).await?;
         match answers.next(&self.gateway.budget).await {
@@ -43,8 +39,19 @@ impl Call {
         Ok(write::whole(json, held))
     }
 
+    /// Begins a call with one request, and sends it.
+    pub(super) async fn begin(&self, request: Request) -> Result<ResponseFuture, Status> {
+        let (parts, body) = request.into_parts();
+        let head = head(self.method.path(), &parts.headers).map_err(Status::invalid_argument)?;
+        let message = self.one_message(body).await?;
+        let (answer, mut requests) = self.inner.call(head).await.map_err(|error| lost(&error))?;
+        // A call that is refused early answers before it has taken its message.
+        drop(inner::send(&mut requests, message, true).await);
+        Ok(answer)
+    }
+
     /// The message of the first object; an empty body stands for an empty one.
-    pub(super) async fn one_message(&self, body: Body) -> Result<Bytes, Status> {
+    async fn one_message(&self, body: Body) -> Result<Bytes, Status> {
         let mut values = Values::due(body, self.json_bytes_max());
         let value = values.next(&self.gateway.budget).await?;
         self.message(value.as_deref().unwrap_or(b"{}"))
