@@ -40,6 +40,7 @@ mod rpc; // etcd's gRPC methods
 mod http; // health, version, metrics
 mod inspect; // shows a data directory
 mod known_members; // the members at start
+mod listeners; // what is served where
 mod node; // one member from start to end
 
 use std::ffi::OsString;

@@ -18,34 +18,30 @@ use raft_node::{Config, EmptyLog, Fatal, Handle, Membership, Position};
 use raft_node::{Started, StoreState, Threads};
 use state_machine::command::Kind;
 use state_machine::{AuthTable, Outcome, StateMachine};
-use tokio::runtime::Runtime;
 
 use crate::admission::Admission;
 use crate::auth::{Auth, Caller, Passwords, expire as expire_tokens};
-use crate::config::{Scheme, Settings};
+use crate::config::Settings;
 use crate::data_dir::Directory;
 use crate::data_dir::Identity;
 use crate::data_dir::TimedFs;
 use crate::data_dir::bootstrap::{self, BootstrapError, Established};
 use crate::data_dir::{OpenStoreError, OpenedStore};
-use crate::http::{self, Allowed, Gateway, Http};
 use crate::known_members::{genesis, known_members, on_members, open_fitting_store, roster};
+use crate::listeners::{self, ClientPort, Listeners};
 use crate::member::StoreThread;
 use crate::member::{Anchored, LeaderLeases, LeaseService, run_lease_clock, start_auto_compaction};
-use crate::member::{Apply, Checkpoints, Gauges, RaftObserver};
+use crate::member::{Apply, Checkpoints, RaftObserver};
 use crate::member::{Ids, LeaderLoss, Member, WatchThread};
 use crate::member::{Incoming, StagingDirectory};
-use crate::metrics::{Exposition, Metrics};
-use crate::net::client_port::{self, Services};
-use crate::net::http2;
-use crate::net::listen::{self, BindError, Permits};
+use crate::metrics::Metrics;
+use crate::net::listen::{BindError, Permits};
 use crate::peer::{self, Context, LeaseLink, PeerServer, Peers};
 use crate::process::descriptors::{Descriptors, TooFew};
 use crate::process::log::causes;
 use crate::process::runtime::Runtimes;
 use crate::process::shutdown::{self, Stop, Stopper};
 use crate::process::version;
-use crate::rpc::{CountedHot, CountedServices, CountedStreams, Grpc, Hot, Streams};
 use crate::tls::{Dialer, Port, Tls, TlsError};
 
 /// Between two attempts to publish this member's name.
@@ -91,14 +87,8 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let descriptors = Descriptors::claim(peer::CONNECTIONS_MAX)?;
     let runtimes = Runtimes::build(settings.tls.is_used()).map_err(NodeError::Runtime)?;
     let tls = Tls::load(&settings, directory.path(), runtimes.tls().handle())?;
-    let bind = |runtime: &Runtime, urls| {
-        let _inside = runtime.enter();
-        listen::bind(urls)
-    };
-    let client_ports = bind(&runtimes.clients, &settings.listen_client_urls)?;
-    let peer_ports = bind(runtimes.peers(), &settings.listen_peer_urls)?;
-    let client_ports = tls.client_ports(client_ports, &settings.listen_client_urls);
-    let peer_ports = tls.peer_ports(peer_ports, &settings.listen_peer_urls);
+    let Listeners { clients, metrics: probes, peers: peer_ports } =
+        Listeners::bind(&settings, &tls, &runtimes.clients, runtimes.peers())?;
     announce(&settings, &directory);
     let dialer = tls.dialer();
     let ask =
@@ -111,7 +101,7 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let running = Running::start(&runtimes, settings, &directory, established, metrics, peering)?;
     let (_stops_with_this_function, stop) = shutdown::stop();
     tls.follow_files(runtimes.tls().handle(), &stop);
-    let lived = runtimes.clients.block_on(running.live(client_ports, descriptors.clients));
+    let lived = runtimes.clients.block_on(running.live((clients, probes), descriptors.clients));
     runtimes.abandon();
     lived?;
     drop(directory);
@@ -150,7 +140,6 @@ struct Running {
     identity: Arc<Identity>,
     member: Arc<Member>,
     leases: LeaseService,
-    metrics: Arc<Metrics>,
     store_thread: StoreThread,
     watch_thread: WatchThread,
     threads: Threads,
@@ -231,30 +220,28 @@ impl Running {
             reach: peers,
             auth,
         });
-        Ok(Running {
-            settings,
-            identity,
-            member,
-            leases,
-            metrics,
-            store_thread,
-            watch_thread,
-            threads,
-            peers_stopper,
-        })
+        Ok(Running { settings, identity, member, leases, store_thread, watch_thread, threads, peers_stopper })
     }
 
     /// Becomes ready, serves, and ends when a signal says so.
-    async fn live(self, client_ports: Vec<Port>, connections_max: u32) -> Result<(), NodeError> {
+    async fn live(
+        self,
+        (clients, probes): (Vec<ClientPort>, Vec<Port>),
+        connections_max: u32,
+    ) -> Result<(), NodeError> {
         let (stopper, stop) = shutdown::stop();
         let permits = Permits::new(connections_max);
+        let http = listeners::http(&self.member, &self.leases, &self.settings);
+        listeners::serve_probes(probes, &self.settings, &http, &stop);
         {
             let mut ended = std::pin::pin!(self.ended());
             let ended = tokio::select! {
                 ended = &mut ended => ended,
                 () = self.publish() => {
                     self.member.auth.table.forget_tokens();
-                    self.serve_clients(client_ports, &permits, &stop);
+                    let services = listeners::services(http, &self.leases, &self.settings, &stop);
+                    listeners::serve_clients(clients, &self.settings, &services, &permits, &stop);
+                    start_auto_compaction(&self.member, self.settings.retention, &stop);
                     ended.await
                 }
             };
@@ -298,44 +285,6 @@ impl Running {
             cluster_id = format!("{:x}", self.identity.cluster_id),
             "published local member to cluster through raft"
         );
-    }
-
-    fn serve_clients(&self, ports: Vec<Port>, permits: &Permits, stop: &Stop) {
-        tracing::info!("ready to serve client requests");
-        for url in self.settings.listen_client_urls.iter() {
-            let message = match url.scheme() {
-                Scheme::Https | Scheme::Unixs => "serving client traffic securely",
-                Scheme::Http | Scheme::Unix => {
-                    "serving client traffic insecurely; this is strongly discouraged!"
-                }
-            };
-            tracing::info!(traffic = "grpc+http", address = url.authority(), message);
-        }
-        let member = &self.member;
-        let exposition = Arc::new(Exposition::new(
-            &self.metrics,
-            Box::new(Gauges::new(Arc::clone(member), self.leases.table().clone())),
-        ));
-        let gateway =
-            self.settings.enable_grpc_gateway.then(|| Gateway::new(member.limits.message_bytes_max()));
-        let http = Http { member: Arc::clone(member), exposition, gateway };
-        let router = http::router(http, &Allowed::parse(&self.settings.cors));
-        let services = Services {
-            hot: CountedHot::new(Hot::new(Arc::clone(member)), Arc::clone(&self.metrics)),
-            streams: CountedStreams::new(
-                Streams::new(Arc::clone(member), self.leases.clone()),
-                Arc::clone(&self.metrics),
-            ),
-            grpc: CountedServices::new(
-                Grpc::new(Arc::clone(member), self.leases.clone(), stop.clone()),
-                Arc::clone(&self.metrics),
-            ),
-            http: http::for_hosts(router.clone(), &Allowed::parse(&self.settings.host_whitelist)),
-            https: router,
-            limits: front_limits(&self.settings),
-        };
-        client_port::serve(ports, &services, permits, stop);
-        start_auto_compaction(member, self.settings.retention, stop);
     }
 
     /// Hands leadership over, lets calls end, makes everything durable.
@@ -473,15 +422,5 @@ fn watch_limits(settings: &Settings) -> watch::Limits {
         progress_interval: settings.watch_progress_interval(),
         key_bytes_max: WATCH_KEY_BYTES_MAX,
         ..watch::Limits::default()
-    }
-}
-
-fn front_limits(settings: &Settings) -> http2::Limits {
-    http2::Limits {
-        message_bytes_max: settings.limits.message_bytes_max(),
-        streams_max: settings.connections.streams_max,
-        keepalive_interval: settings.connections.keepalive_interval,
-        keepalive_timeout: settings.connections.keepalive_timeout,
-        ping_spacing_min: settings.connections.ping_spacing_min,
     }
 }

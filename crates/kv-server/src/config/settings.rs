@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::flags::{ClusterState, Flags};
 use super::retention::{Retention, RetentionError};
-use super::tls::{TlsSettings, TlsSettingsError};
+use super::tls::{Listened, TlsSettings, TlsSettingsError};
 use super::url::{Url, Urls};
 use crate::process::log::{LogFormat, LogSettings};
 
@@ -55,6 +55,12 @@ pub struct Settings {
     /// Where the log lies, if not in the data directory.
     pub wal_dir: Option<PathBuf>,
     pub listen_client_urls: Urls,
+    /// HTTP of clients; empty if it is served with gRPC.
+    pub listen_client_http_urls: Urls,
+    /// Metrics and health alone; may be empty.
+    pub listen_metrics_urls: Urls,
+    /// Whether other processes may listen on the same ports.
+    pub shares_ports: bool,
     pub advertise_client_urls: Urls,
     pub listen_peer_urls: Urls,
     pub advertise_peer_urls: Urls,
@@ -144,6 +150,8 @@ pub struct AuthSettings {
 pub enum SettingsError {
     #[error("expected IP in URL for binding ({0})")]
     Bind(String),
+    #[error("cannot bind both --listen-client-urls and --listen-client-http-urls on the same url {0}")]
+    BindTwice(String),
     #[error("--advertise-client-urls is required when --listen-client-urls is set explicitly")]
     AdvertiseMissing,
     #[error("--advertise-client-urls \"{0}\" must be in the format \"host:port\"")]
@@ -193,11 +201,22 @@ impl Settings {
         let listen_peer_urls = or_default(&flags.listen_peer_urls, DEFAULT_PEER_URL);
         let cluster = initial_cluster(flags, &name, &advertise_peer_urls);
         let dials_https = cluster.contains("=https://");
-        let tls = TlsSettings::from_flags(&flags.tls, &listen_client_urls, &listen_peer_urls, dials_https)?;
+        let listen_client_http_urls = flags.listen.listen_client_http_urls.clone().unwrap_or_default();
+        let listen_metrics_urls = flags.listen.listen_metrics_urls.clone().unwrap_or_default();
+        let listened = Listened {
+            client: &listen_client_urls,
+            client_http: &listen_client_http_urls,
+            metrics: &listen_metrics_urls,
+            peer: &listen_peer_urls,
+        };
+        let tls = TlsSettings::from_flags(&flags.tls, listened, dials_https)?;
         let settings = Settings {
             data_dir: flags.data_dir.clone().unwrap_or_else(|| format!("{name}.kv-server")).into(),
             wal_dir: flags.wal_dir.clone().filter(|dir| !dir.is_empty()).map(PathBuf::from),
             listen_client_urls,
+            listen_client_http_urls,
+            listen_metrics_urls,
+            shares_ports: flags.listen.socket_reuse_port.unwrap_or(false),
             advertise_client_urls: or_default(&flags.advertise_client_urls, DEFAULT_CLIENT_URL),
             listen_peer_urls,
             initial: Initial {
@@ -234,13 +253,20 @@ impl Settings {
     }
 
     fn check_urls(&self, advertise_missing: bool) -> Result<(), SettingsError> {
-        let bound = || self.listen_peer_urls.iter().chain(self.listen_client_urls.iter());
+        let for_http = || self.listen_client_http_urls.iter();
+        let clients =
+            || self.listen_client_urls.iter().chain(for_http()).chain(self.listen_metrics_urls.iter());
+        let bound = || self.listen_peer_urls.iter().chain(clients());
         let dialled = || self.advertise_client_urls.iter().chain(self.advertise_peer_urls.iter());
         if let Some(url) = bound().chain(dialled()).find(|url| url.scheme().is_unix()) {
             return Err(SettingsError::Scheme(url.to_string()));
         }
         if let Some(url) = bound().find(|url| url.bind_address().is_none()) {
             return Err(SettingsError::Bind(url.to_string()));
+        }
+        if let Some(url) = for_http().find(|url| self.listen_client_urls.iter().any(|other| other.is_at(url)))
+        {
+            return Err(SettingsError::BindTwice(url.to_string()));
         }
         if let Some(url) = self.advertise_client_urls.iter().find(|url| url.host().is_empty()) {
             return Err(SettingsError::AdvertiseClient(url.to_string()));
@@ -419,6 +445,24 @@ mod tests {
     }
 
     #[test]
+    fn listeners_beside_the_client_port_are_none_unless_named() {
+        let of = |line| {
+            let settings = settings(line).unwrap();
+            (
+                settings.listen_client_http_urls.texts(),
+                settings.listen_metrics_urls.texts(),
+                settings.shares_ports,
+            )
+        };
+        assert_eq!(of(""), (vec![], vec![], false));
+        assert_eq!(of("--listen-client-http-urls= --listen-metrics-urls="), (vec![], vec![], false));
+        let (http, metrics) = ("http://127.0.0.1:1", "http://127.0.0.1:2");
+        let line =
+            format!("--listen-client-http-urls {http} --listen-metrics-urls {metrics} --socket-reuse-port");
+        assert_eq!(of(&line), (vec![http.to_owned()], vec![metrics.to_owned()], true));
+    }
+
+    #[test]
     fn a_log_nobody_can_write_is_refused() {
         let cases = [
             ("--log-level loud", "unrecognized level: \"loud\""),
@@ -464,6 +508,25 @@ mod tests {
                 "--max-request-bytes 16777216",
                 "--max-request-bytes[16777216] is too large, and should be at most 16777183: \
                  a request must fit into one entry of the log",
+            ),
+            (
+                "--listen-client-http-urls http://127.0.0.1:2379,http://localhost:2379",
+                "cannot bind both --listen-client-urls and --listen-client-http-urls on the same url \
+                 http://localhost:2379",
+            ),
+            ("--listen-client-http-urls http://a:1", "expected IP in URL for binding (http://a:1)"),
+            (
+                "--listen-metrics-urls http://example.com:1",
+                "expected IP in URL for binding (http://example.com:1)",
+            ),
+            (
+                "--listen-client-http-urls https://127.0.0.1:1",
+                "TLS key/cert (--cert-file, --key-file) must be provided for client url https://127.0.0.1:1 with \
+                 HTTPS scheme",
+            ),
+            (
+                "--listen-metrics-urls https://127.0.0.1:1",
+                "client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url",
             ),
             (
                 "--listen-peer-urls unix://127.0.0.1:1",

@@ -11,7 +11,7 @@ use tokio_rustls::rustls::SupportedCipherSuite;
 use tokio_rustls::rustls::crypto::ring::cipher_suite as suite;
 
 use super::flags::TlsFlags;
-use super::url::{Scheme, Urls};
+use super::url::{Scheme, Url, Urls};
 
 /// TLS of both ports.
 #[derive(Clone, Debug)]
@@ -71,6 +71,8 @@ impl Default for Protocol {
 pub enum TlsSettingsError {
     #[error("TLS key/cert (--cert-file, --key-file) must be provided for client url {0} with HTTPS scheme")]
     ClientUrl(String),
+    #[error("client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url")]
+    MetricsUrl,
     #[error("cannot listen on TLS for {0}: KeyFile and CertFile are not presented")]
     PeerUrl(String),
     #[error("KeyFile and CertFile must both be present[key: {key}, cert: {certificate}]")]
@@ -99,21 +101,36 @@ pub enum TlsSettingsError {
     Validity,
 }
 
+/// Where the listeners of a member are.
+#[derive(Clone, Copy, Debug)]
+pub struct Listened<'a> {
+    pub client: &'a Urls,
+    pub client_http: &'a Urls,
+    pub metrics: &'a Urls,
+    pub peer: &'a Urls,
+}
+
+impl<'a> Listened<'a> {
+    /// Those that show the certificate of the client port.
+    fn of_clients(&self) -> impl Iterator<Item = &'a Url> {
+        self.client.iter().chain(self.client_http.iter()).chain(self.metrics.iter())
+    }
+}
+
 impl TlsSettings {
-    /// `listen_client`, `listen_peer`: where the ports are. `dials_https`: whether a peer has an `https` URL.
+    /// `dials_https`: whether a peer has an `https` URL.
     pub fn from_flags(
         flags: &TlsFlags,
-        listen_client: &Urls,
-        listen_peer: &Urls,
+        listened: Listened<'_>,
         dials_https: bool,
     ) -> Result<TlsSettings, TlsSettingsError> {
         let protocol = protocol(flags)?;
         let client = PortTls { protocol: protocol.clone(), ..client_port(flags) };
         let peer = PortTls { protocol, ..peer_port(flags) };
-        let is_client_used = listen_client.iter().any(|url| url.scheme() == Scheme::Https);
-        let is_peer_used = dials_https || listen_peer.iter().any(|url| url.scheme() == Scheme::Https);
+        let is_client_used = listened.of_clients().any(|url| url.scheme() == Scheme::Https);
+        let is_peer_used = dials_https || listened.peer.iter().any(|url| url.scheme() == Scheme::Https);
         let wants_peer = is_peer_used || peer.shown.is_some() || peer.trusted_ca_file.is_some();
-        for (urls, port, given) in [(listen_client, &client, "client"), (listen_peer, &peer, "peer")] {
+        for (urls, port, given) in [(listened.client, &client, "client"), (listened.peer, &peer, "peer")] {
             warn_of_plain(urls, port, given);
         }
         let years = flags.self_signed_cert_validity.unwrap_or(1);
@@ -122,7 +139,7 @@ impl TlsSettings {
             peer: if wants_peer { Some(peer) } else { None },
             self_signed_years: years,
         };
-        settings.check(listen_client, listen_peer)?;
+        settings.check(&listened)?;
         Ok(settings)
     }
 
@@ -131,7 +148,7 @@ impl TlsSettings {
         self.client.is_some() || self.peer.is_some()
     }
 
-    fn check(&self, listen_client: &Urls, listen_peer: &Urls) -> Result<(), TlsSettingsError> {
+    fn check(&self, listened: &Listened<'_>) -> Result<(), TlsSettingsError> {
         for port in self.client.iter().chain(&self.peer) {
             if port.is_self_signed && self.self_signed_years == 0 {
                 return Err(TlsSettingsError::Validity);
@@ -142,10 +159,14 @@ impl TlsSettings {
         let has_pair = |port: &Option<PortTls>| {
             port.as_ref().is_some_and(|port| port.shown.is_some() || port.is_self_signed)
         };
-        if let Some(url) = secure(listen_client).filter(|_| !has_pair(&self.client)) {
+        let of_clients = secure(listened.client).or_else(|| secure(listened.client_http));
+        if let Some(url) = of_clients.filter(|_| !has_pair(&self.client)) {
             return Err(TlsSettingsError::ClientUrl(url.to_string()));
         }
-        if let Some(url) = secure(listen_peer).filter(|_| !has_pair(&self.peer)) {
+        if secure(listened.metrics).is_some() && !has_pair(&self.client) {
+            return Err(TlsSettingsError::MetricsUrl);
+        }
+        if let Some(url) = secure(listened.peer).filter(|_| !has_pair(&self.peer)) {
             return Err(TlsSettingsError::PeerUrl(url.authority()));
         }
         Ok(())

@@ -74,6 +74,11 @@ impl Url {
         }
     }
 
+    /// Whether both have one address.
+    pub fn is_at(&self, other: &Url) -> bool {
+        self.host == other.host && self.port == other.port && self.scheme.is_unix() == other.scheme.is_unix()
+    }
+
     /// The address to bind, if the host is one that etcd binds: an IP address or `localhost`.
     pub fn bind_address(&self) -> Option<SocketAddr> {
         let address = match self.host.as_str() {
@@ -140,12 +145,17 @@ fn split_host_port(address: &str) -> Option<(String, u16)> {
 }
 
 /// A comma-separated list, sorted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Urls(Vec<Url>);
 
 impl Urls {
     pub fn parse(text: &str) -> Result<Urls, UrlError> {
         Urls::collect(text.split(',').filter(|part| !part.is_empty()))
+    }
+
+    /// As `parse`, where no URL is one more answer.
+    pub fn parse_any(text: &str) -> Result<Urls, UrlError> {
+        if text.is_empty() { Ok(Urls::default()) } else { Urls::parse(text) }
     }
 
     /// From single URLs, as `--initial-cluster` spells them one by one.
@@ -156,6 +166,10 @@ impl Urls {
         }
         urls.sort();
         Ok(Urls(urls))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub fn iter(&self) -> std::slice::Iter<'_, Url> {

@@ -16,4 +16,4 @@ mod router; // paths and their handlers
 pub(crate) use access::Allowed;
 pub(crate) use gateway::Gateway;
 pub(crate) use handler::Http;
-pub(crate) use router::{for_hosts, router};
+pub(crate) use router::{for_hosts, metrics_router, router};

@@ -17,23 +17,32 @@ use crate::process::version;
 
 /// Everything on the client port that is not gRPC.
 pub fn router(http: Http, origins: &Allowed) -> Router {
-    let get_only = Router::new()
-        .route("/health", any(health::answer))
-        .route("/livez", any(livez))
-        .route("/livez/{check}", any(livez_one))
-        .route("/readyz", any(readyz))
-        .route("/readyz/{check}", any(readyz_one))
-        .route("/version", any(version_answer))
-        .layer(middleware::from_fn(only_get));
-    Router::new()
-        .merge(get_only)
-        .route("/metrics", any(metrics))
+    let version = Router::new().route("/version", any(version_answer)).layer(middleware::from_fn(only_get));
+    observation()
+        .merge(version)
         .fallback(fallback)
         .layer(middleware::from_fn_with_state(origins.clone(), across_origins))
         .with_state(http)
 }
 
-/// The same, for requests to `hosts` only.
+/// Everything on the ports of `--listen-metrics-urls`. They answer no scripts of other origins, as in etcd.
+pub fn metrics_router(http: Http) -> Router {
+    observation().fallback(|| async { not_found() }).with_state(http)
+}
+
+/// Health and metrics.
+fn observation() -> Router<Http> {
+    Router::new()
+        .route("/health", any(health::answer))
+        .route("/livez", any(livez))
+        .route("/livez/{check}", any(livez_one))
+        .route("/readyz", any(readyz))
+        .route("/readyz/{check}", any(readyz_one))
+        .layer(middleware::from_fn(only_get))
+        .route("/metrics", any(metrics))
+}
+
+/// `router`, for requests to `hosts` only.
 pub fn for_hosts(router: Router, hosts: &Allowed) -> Router {
     match hosts {
         Allowed::Any => router,

@@ -7,23 +7,21 @@
 //!   nothing in time ─────▶ closed
 //! ```
 //!
-//! Inside TLS, HTTP/2 requests that are not gRPC are answered by `http` as well: curl and browsers choose HTTP/2
+//! A listener may serve one of the two alone: `--listen-client-http-urls`. Where HTTP is served alone it is
+//! HTTP/1. Inside TLS, HTTP/2 requests that are not gRPC are answered by `http` as well: curl and browsers choose HTTP/2
 //! there.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 use crate::admission::ClientId;
 use crate::net::by_content_type::ByContentType;
+use crate::net::http1;
 use crate::net::http2::{self, GrpcService, HotMethods, Methods, StreamMethods};
 use crate::net::inner::Inner;
 use crate::net::listen::{self, Permits};
@@ -33,10 +31,6 @@ use crate::tls::{Acceptor, Port, Stream};
 
 /// A connection that says nothing holds a file descriptor, so not for long.
 const FIRST_BYTES_WITHIN: Duration = Duration::from_secs(5);
-/// Time for the head of one HTTP/1 request, and between two requests on one connection.
-const HEAD_WITHIN: Duration = Duration::from_secs(10);
-/// Bytes of one HTTP/1 head. A probe sends some hundred.
-const HEAD_BYTES_MAX: usize = 16 << 10;
 /// HTTP/1 connections open at one time: probes and scrapers. One more is closed unanswered, so that heads
 /// which never end take no more than this many of the connections that clients share.
 const HTTP1_CONNECTIONS_MAX: usize = 512;
@@ -64,9 +58,23 @@ pub trait PerConnection {
     fn of(&self, client: ClientId) -> Self;
 }
 
+/// What is spoken on a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    GrpcAndHttp,
+    /// gRPC alone: HTTP has a listener of its own.
+    Grpc,
+    /// HTTP/1 alone.
+    Http,
+}
+
 /// Serves every listener until `stop`.
-pub fn serve<H, T, G>(listeners: Vec<Port>, services: &Services<H, T, G>, permits: &Permits, stop: &Stop)
-where
+pub fn serve<H, T, G>(
+    listeners: Vec<(Port, Traffic)>,
+    services: &Services<H, T, G>,
+    permits: &Permits,
+    stop: &Stop,
+) where
     H: HotMethods + PerConnection + Sync,
     T: StreamMethods + PerConnection + Sync,
     G: GrpcService + PerConnection + Sync,
@@ -78,14 +86,14 @@ where
         stop: stop.clone(),
     };
     let next = Arc::new(AtomicU64::new(1)); // 0 is for calls that come on no connection.
-    for (listener, tls) in listeners {
+    for ((listener, tls), traffic) in listeners {
         let (services, shared, next) = (services.clone(), shared.clone(), Arc::clone(&next));
         let serving = move |stream| {
             let client = ClientId(next.fetch_add(1, Ordering::Relaxed));
             let (hot, grpc) = (services.hot.of(client), services.grpc.of(client));
             let streams = services.streams.of(client);
             let services = Services { hot, streams, grpc, ..services.clone() };
-            accepted(stream, tls.clone(), services, shared.clone())
+            accepted(stream, (tls.clone(), traffic), services, shared.clone())
         };
         tokio::spawn(listen::accept(listener, permits.clone(), stop.clone(), serving));
     }
@@ -102,7 +110,7 @@ struct Shared {
 
 async fn accepted<H, T, G>(
     stream: TcpStream,
-    tls: Option<Acceptor>,
+    (tls, traffic): (Option<Acceptor>, Traffic),
     services: Services<H, T, G>,
     shared: Shared,
 ) where
@@ -121,14 +129,14 @@ async fn accepted<H, T, G>(
             let Some(stream) = accepted else { return };
             let methods = Methods { hot: hot.clone(), streams: streams.clone(), services: grpc.clone() };
             let inner = Inner::new(methods, limits, Arc::clone(&shared.totals), shared.stop.clone());
-            (stream, https.clone(), Some((https.clone(), inner)))
+            (stream, https.clone(), (traffic == Traffic::GrpcAndHttp).then(|| (https.clone(), inner)))
         }
     };
     let grpc = ByContentType { grpc, http: beside };
-    connection(stream, Services { hot, streams, grpc, http, https, limits }, shared).await;
+    connection(stream, traffic, Services { hot, streams, grpc, http, https, limits }, shared).await;
 }
 
-async fn connection<H, T, G>(stream: Stream, services: Services<H, T, G>, shared: Shared)
+async fn connection<H, T, G>(stream: Stream, traffic: Traffic, services: Services<H, T, G>, shared: Shared)
 where
     H: HotMethods + Sync,
     T: StreamMethods + Sync,
@@ -141,39 +149,24 @@ where
         () = stop.stopped() => return,
     };
     match first {
-        Ok(Ok(true)) => {
+        Ok(Ok(true)) if traffic != Traffic::Http => {
             let Services { hot, streams, grpc, limits, .. } = services;
             let methods = Methods { hot, streams, services: grpc };
             http2::serve(socket, methods, limits, totals, stop.receiver()).await;
         }
-        Ok(Ok(false)) => {
+        Ok(Ok(false)) if traffic != Traffic::Grpc => {
             let Ok(_permit) = http1_permits.try_acquire() else { return };
             let Services { hot, streams, grpc, http, limits, .. } = services;
             let methods = Methods { hot, streams, services: grpc };
             let inner = Inner::new(methods, limits, totals, stop.clone()).with_places(gateway);
-            http1(socket, http, inner, stop).await;
+            let service = http.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
+                request.extensions_mut().insert(inner.clone());
+                request
+            });
+            http1::serve(socket, service, &stop).await;
         }
+        // The listener of the other kind is meant.
+        Ok(Ok(true | false)) => {}
         Ok(Err(_)) | Err(_) => {}
     }
-}
-
-async fn http1(socket: Socket, router: axum::Router, inner: Inner, stop: Stop) {
-    let service = router.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
-        request.extensions_mut().insert(inner.clone());
-        request
-    });
-    let service = TowerToHyperService::new(service.map_err(|never: Infallible| match never {}));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WITHIN)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(socket), service);
-    let mut connection = std::pin::pin!(connection);
-    // An error here is the client's: it closed the connection, or its request was malformed and has been
-    // refused.
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        () = stop.stopped() => connection.as_mut().graceful_shutdown(),
-    }
-    drop(connection.await);
 }

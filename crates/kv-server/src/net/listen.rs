@@ -35,18 +35,35 @@ pub struct BindError {
     source: io::Error,
 }
 
-/// Binds every URL of a list. To be called inside the runtime.
-pub fn bind(urls: &Urls) -> Result<Vec<TcpListener>, BindError> {
-    urls.iter().map(|url| bind_one(url).map_err(|source| BindError { url: url.clone(), source })).collect()
+/// Who may listen on a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// This process alone.
+    Alone,
+    /// Other processes of the same user as well, which ask for it too.
+    WithOthers,
 }
 
-fn bind_one(url: &Url) -> io::Result<TcpListener> {
+/// Binds every URL of a list for this process alone. To be called inside the runtime.
+#[cfg(test)]
+pub fn bind(urls: &Urls) -> Result<Vec<TcpListener>, BindError> {
+    bind_as(urls, Sharing::Alone)
+}
+
+/// Binds every URL of a list. To be called inside the runtime.
+pub fn bind_as(urls: &Urls, sharing: Sharing) -> Result<Vec<TcpListener>, BindError> {
+    let bind = |url: &Url| bind_one(url, sharing).map_err(|source| BindError { url: url.clone(), source });
+    urls.iter().map(bind).collect()
+}
+
+fn bind_one(url: &Url, sharing: Sharing) -> io::Result<TcpListener> {
     let address = url.bind_address().ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidInput, "the host is no address of this machine")
     })?;
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // A restarted member must not wait for its own old connections to be forgotten.
     socket.set_reuseaddr(true)?;
+    socket.set_reuseport(sharing == Sharing::WithOthers)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
@@ -134,6 +151,14 @@ mod tests {
         let error = causes(&bind(&urls(port)).unwrap_err());
         assert!(error.starts_with(&format!("listen on http://127.0.0.1:{port}: ")), "{error}");
         assert!(error.contains("in use"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_port_may_be_shared_by_those_who_ask_for_it() {
+        let held = bind_as(&urls(0), Sharing::WithOthers).unwrap();
+        let port = held[0].local_addr().unwrap().port();
+        bind_as(&urls(port), Sharing::WithOthers).unwrap();
+        bind_as(&urls(port), Sharing::Alone).unwrap_err();
     }
 
     #[tokio::test]

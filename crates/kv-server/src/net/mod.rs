@@ -6,6 +6,9 @@ mod socket; // one of them, with deadlines
 
 pub mod http2; // one HTTP/2 connection of a client
 
+mod http1; // one HTTP/1 connection
+
 pub(crate) mod inner; // calls to the services of this process
 
 pub(crate) mod client_port; // gRPC and HTTP/1 on one address
+pub(crate) mod metrics_port; // metrics and health on another

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
+use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use super::handshakes::Handshakes;
@@ -30,20 +31,55 @@ pub struct Acceptor {
     refusals: Arc<Refusals>,
     /// For the log.
     port: &'static str,
+    protocols: Protocols,
+}
+
+/// What may be spoken inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocols {
+    /// All that the port knows.
+    All,
+    Http1,
+}
+
+impl Protocols {
+    /// The configuration of one handshake.
+    fn of(self, config: Arc<ServerConfig>) -> Arc<ServerConfig> {
+        match self {
+            Protocols::All => config,
+            // A dozen pointers are copied. The session tickets stay those of the port.
+            Protocols::Http1 => {
+                let mut config = ServerConfig::clone(&config);
+                config.alpn_protocols = vec![b"http/1.1".to_vec()];
+                Arc::new(config)
+            }
+        }
+    }
 }
 
 impl Acceptor {
     /// Handshakes run on `threads`.
     pub fn new(live: Arc<Live>, threads: Handle, port: &'static str) -> Acceptor {
-        Acceptor { live, threads, handshakes: Handshakes::default(), refusals: Arc::default(), port }
+        Acceptor {
+            live,
+            threads,
+            handshakes: Handshakes::default(),
+            refusals: Arc::default(),
+            port,
+            protocols: Protocols::All,
+        }
+    }
+
+    /// The same port, for listeners that speak HTTP/1 alone.
+    pub fn for_http1(&self) -> Acceptor {
+        Acceptor { protocols: Protocols::Http1, ..self.clone() }
     }
 
     /// The stream inside TLS; None if the handshake failed, took too long, or was given up for newer ones. To
     /// be dropped at any time: the handshake ends with it.
     pub async fn accept(&self, stream: TcpStream) -> Option<Stream> {
         let remote = stream.peer_addr().ok()?.ip().to_canonical();
-        let task =
-            self.threads.spawn(handshake(Arc::clone(&self.live), self.handshakes.clone(), stream, remote));
+        let task = self.threads.spawn(handshake(self.clone(), stream, remote));
         let _aborted_when_dropped = AbortOnDrop(task.abort_handle());
         match task.await {
             Ok(Ok(stream)) => Some(stream),
@@ -64,14 +100,10 @@ impl Drop for AbortOnDrop {
     }
 }
 
-async fn handshake(
-    live: Arc<Live>,
-    handshakes: Handshakes,
-    stream: TcpStream,
-    remote: IpAddr,
-) -> Result<Stream, String> {
-    let (config, checks) = live.server().ok_or("there is no certificate to show")?;
-    let slot = handshakes.begin();
+async fn handshake(port: Acceptor, stream: TcpStream, remote: IpAddr) -> Result<Stream, String> {
+    let (config, checks) = port.live.server().ok_or("there is no certificate to show")?;
+    let config = port.protocols.of(config);
+    let slot = port.handshakes.begin();
     let admitted = async {
         let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|error| error.to_string())?;
         let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();

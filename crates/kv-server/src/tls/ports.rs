@@ -54,6 +54,12 @@ impl Tls {
         with_acceptors(listeners, urls, self.clients.as_ref())
     }
 
+    /// The same for listeners on which HTTP/1 alone is spoken.
+    pub fn http1_ports(&self, listeners: Vec<TcpListener>, urls: &Urls) -> Vec<Port> {
+        let acceptor = self.clients.as_ref().map(Acceptor::for_http1);
+        with_acceptors(listeners, urls, acceptor.as_ref())
+    }
+
     /// The same for the peer port.
     pub fn peer_ports(&self, listeners: Vec<TcpListener>, urls: &Urls) -> Vec<Port> {
         with_acceptors(listeners, urls, self.peers.as_ref())

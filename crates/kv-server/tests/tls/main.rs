@@ -330,6 +330,26 @@ fn half_open_handshakes_end_in_time_and_delay_no_one() {
 }
 
 #[test]
+fn the_metrics_port_has_the_tls_of_the_client_port() {
+    let (authority, files) = (Authority::new("a"), Files::new());
+    files.write_pair("server", &authority.issue(GOOD));
+    files.write("ca.pem", &authority.pem);
+    let pair = [("cert-file", "server.pem"), ("key-file", "server.key"), ("trusted-ca-file", "ca.pem")];
+    let mut cluster = Cluster::new(1);
+    let ports = testkit::ports(2);
+    let mut flags = in_files(&files, &pair);
+    flags.push(format!("--listen-metrics-urls=https://127.0.0.1:{},http://127.0.0.1:{}", ports[0], ports[1]));
+    secure_clients(&mut cluster.members[0], &as_strs(&flags));
+    let _running = start_one(cluster);
+    let mine = authority.issue(GOOD);
+    becomes(&Served, "a client of the authority", || {
+        Caller::new(&authority, Some(&mine), BOTH).health(ports[0])
+    });
+    becomes(&Refused, "no certificate", || Caller::new(&authority, None, BOTH).health(ports[0]));
+    assert!(common::http(ports[1], "GET /health").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
 fn what_cannot_work_is_refused_at_the_start_in_etcds_words() {
     let (authority, files) = (Authority::new("a"), Files::new());
     let issued = authority.issue(GOOD);

@@ -12,6 +12,7 @@
 //!
 //! Knows texts and their types; what values mean together is the business of `settings`.
 
+mod errors; // what cannot be followed, and what is logged
 mod tables; // the names etcd knows and we do not
 mod values; // texts of values
 
@@ -20,8 +21,11 @@ mod gates; // --feature-gates
 
 mod file; // --config-file
 
+mod listen; // flags of listeners
 mod tls; // flags of TLS
 
+pub use errors::{FlagError, Notice};
+pub use listen::ListenFlags;
 pub use tls::TlsFlags;
 
 use std::ffi::OsString;
@@ -152,6 +156,8 @@ pub struct Flags {
     #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub version: Option<bool>,
     #[command(flatten)]
+    pub listen: ListenFlags,
+    #[command(flatten)]
     pub tls: TlsFlags,
 }
 
@@ -168,88 +174,6 @@ pub enum Parsed {
     Flags(Box<Flags>, Vec<Notice>),
     /// Usage text to print before a successful exit.
     Help(String),
-}
-
-/// To be logged once there is a log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
-    UsedVariable {
-        name: String,
-        value: String,
-    },
-    UnknownVariable {
-        name: String,
-    },
-    /// In a configuration file.
-    UnknownKey {
-        name: String,
-    },
-    /// It counts alone.
-    UsedFile {
-        path: String,
-    },
-    IgnoredFlag {
-        name: String,
-    },
-    /// Taken and checked; what it sets does not exist here.
-    NoEffect {
-        name: String,
-        reason: &'static str,
-    },
-}
-
-/// A command line that cannot be followed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FlagError {
-    #[error("flag provided but not defined: -{0}")]
-    Unknown(String),
-    #[error("flag --{0} is not built yet in kv-server")]
-    NotBuilt(String),
-    #[error("flag needs an argument: -{0}")]
-    NeedsArgument(String),
-    #[error("bad flag syntax: {0}")]
-    Syntax(String),
-    #[error("invalid value \"{value}\" for flag -{name}: {reason}")]
-    Value { name: String, value: String, reason: String },
-    #[error("\"{0}\" is not a valid flag")]
-    Positional(String),
-    #[error("invalid value \"{value}\" for {variable}: {reason}")]
-    Variable { variable: String, value: String, reason: String },
-    #[error(
-        "conflicting environment variable \"{0}\" is shadowed by corresponding command-line flag \
-         (either unset environment variable or disable flag)"
-    )]
-    Shadowed(String),
-    /// A value that can be read, and that etcd does not start with.
-    #[error("{0}")]
-    Refused(String),
-}
-
-impl FlagError {
-    /// A value of a configuration file, with etcd's texts where it has one for the key.
-    fn in_file(name: &str, value: &str, reason: &str) -> FlagError {
-        FlagError::Refused(match name {
-            "feature-gates" => reason.to_owned(),
-            "initial-cluster-state" => format!("unexpected clusterState {value:?}"),
-            name if name.ends_with("-urls") => format!("unexpected error setting up {name}: {reason}"),
-            name => format!("error unmarshaling the configuration file: {name}: {value:?}: {reason}"),
-        })
-    }
-
-    /// As Go: 2 for a line that cannot be read, 1 for one that says something impossible.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            FlagError::Unknown(_)
-            | FlagError::NotBuilt(_)
-            | FlagError::NeedsArgument(_)
-            | FlagError::Syntax(_)
-            | FlagError::Value { .. } => 2,
-            FlagError::Positional(_)
-            | FlagError::Variable { .. }
-            | FlagError::Shadowed(_)
-            | FlagError::Refused(_) => 1,
-        }
-    }
 }
 
 /// Reads arguments (without the program's name) and environment.

@@ -1,0 +1,133 @@
+//! The listeners of one member, and what is served on each.
+//!
+//! ```text
+//!   --listen-client-urls       gRPC and HTTP; gRPC alone if there are the next
+//!   --listen-client-http-urls  HTTP alone
+//!   --listen-metrics-urls      health and metrics alone, from before the member is ready
+//!   --listen-peer-urls         other members
+//! ```
+//!
+//! All are bound before anything else is started, so that a port in use is found before anything is sent.
+
+use std::sync::Arc;
+
+use tokio::runtime::Runtime;
+
+use crate::config::{Scheme, Settings, Urls};
+use crate::http::{self, Allowed, Gateway, Http};
+use crate::member::{Gauges, LeaseService, Member};
+use crate::metrics::Exposition;
+use crate::net::client_port::{self, Services, Traffic};
+use crate::net::listen::{self, BindError, Permits, Sharing};
+use crate::net::{http2, metrics_port};
+use crate::process::shutdown::Stop;
+use crate::rpc::{CountedHot, CountedServices, CountedStreams, Grpc, Hot, Streams};
+use crate::tls::{Port, Tls};
+
+/// A listener of clients, and what is spoken on it.
+pub type ClientPort = (Port, Traffic);
+
+/// Bound, and not yet served.
+pub struct Listeners {
+    pub clients: Vec<ClientPort>,
+    pub metrics: Vec<Port>,
+    pub peers: Vec<Port>,
+}
+
+impl Listeners {
+    /// Binds all URLs: those of other members inside `peers`, all others inside `clients`.
+    pub fn bind(
+        settings: &Settings,
+        tls: &Tls,
+        clients: &Runtime,
+        peers: &Runtime,
+    ) -> Result<Listeners, BindError> {
+        let sharing = if settings.shares_ports { Sharing::WithOthers } else { Sharing::Alone };
+        let bind = |runtime: &Runtime, urls: &Urls| {
+            let _inside = runtime.enter();
+            listen::bind_as(urls, sharing)
+        };
+        let (grpc, http) = (&settings.listen_client_urls, &settings.listen_client_http_urls);
+        let (metrics, members) = (&settings.listen_metrics_urls, &settings.listen_peer_urls);
+        let traffic = if http.is_empty() { Traffic::GrpcAndHttp } else { Traffic::Grpc };
+        let with = |traffic| move |port: Port| (port, traffic);
+        let grpc = tls.client_ports(bind(clients, grpc)?, grpc).into_iter().map(with(traffic));
+        let http = tls.http1_ports(bind(clients, http)?, http).into_iter().map(with(Traffic::Http));
+        Ok(Listeners {
+            clients: grpc.chain(http).collect(),
+            metrics: tls.http1_ports(bind(clients, metrics)?, metrics),
+            peers: tls.peer_ports(bind(peers, members)?, members),
+        })
+    }
+}
+
+/// What answers over plain HTTP.
+pub fn http(member: &Arc<Member>, leases: &LeaseService, settings: &Settings) -> Http {
+    let gauges = Gauges::new(Arc::clone(member), leases.table().clone());
+    let exposition = Arc::new(Exposition::new(&member.metrics, Box::new(gauges)));
+    let gateway = settings.enable_grpc_gateway.then(|| Gateway::new(member.limits.message_bytes_max()));
+    Http { member: Arc::clone(member), exposition, gateway }
+}
+
+/// Serves health and metrics: before the member is ready too, so that a probe finds out that it is not.
+pub fn serve_probes(ports: Vec<Port>, settings: &Settings, http: &Http, stop: &Stop) {
+    for url in settings.listen_metrics_urls.iter() {
+        tracing::info!(address = %url, "serving metrics");
+    }
+    metrics_port::serve(ports, &http::metrics_router(http.clone()), stop);
+}
+
+/// What a client can talk to.
+pub type ClientServices = Services<CountedHot<Hot>, CountedStreams<Streams>, CountedServices<Grpc>>;
+
+/// All services of clients.
+pub fn services(http: Http, leases: &LeaseService, settings: &Settings, stop: &Stop) -> ClientServices {
+    let member = Arc::clone(&http.member);
+    let metrics = Arc::clone(&member.metrics);
+    let router = http::router(http, &Allowed::parse(&settings.cors));
+    let streams = Streams::new(Arc::clone(&member), leases.clone());
+    let grpc = Grpc::new(Arc::clone(&member), leases.clone(), stop.clone());
+    Services {
+        hot: CountedHot::new(Hot::new(member), Arc::clone(&metrics)),
+        streams: CountedStreams::new(streams, Arc::clone(&metrics)),
+        grpc: CountedServices::new(grpc, metrics),
+        http: http::for_hosts(router.clone(), &Allowed::parse(&settings.host_whitelist)),
+        https: router,
+        limits: front_limits(settings),
+    }
+}
+
+/// Serves clients until `stop`.
+pub fn serve_clients(
+    ports: Vec<ClientPort>,
+    settings: &Settings,
+    services: &ClientServices,
+    permits: &Permits,
+    stop: &Stop,
+) {
+    tracing::info!("ready to serve client requests");
+    let has_http_alone = !settings.listen_client_http_urls.is_empty();
+    announce(&settings.listen_client_urls, if has_http_alone { "grpc" } else { "grpc+http" });
+    announce(&settings.listen_client_http_urls, "http");
+    client_port::serve(ports, services, permits, stop);
+}
+
+fn announce(urls: &Urls, traffic: &str) {
+    for url in urls.iter() {
+        let message = match url.scheme() {
+            Scheme::Https | Scheme::Unixs => "serving client traffic securely",
+            Scheme::Http | Scheme::Unix => "serving client traffic insecurely; this is strongly discouraged!",
+        };
+        tracing::info!(traffic, address = url.authority(), message);
+    }
+}
+
+fn front_limits(settings: &Settings) -> http2::Limits {
+    http2::Limits {
+        message_bytes_max: settings.limits.message_bytes_max(),
+        streams_max: settings.connections.streams_max,
+        keepalive_interval: settings.connections.keepalive_interval,
+        keepalive_timeout: settings.connections.keepalive_timeout,
+        ping_spacing_min: settings.connections.ping_spacing_min,
+    }
+}

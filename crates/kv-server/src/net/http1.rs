@@ -1,0 +1,42 @@
+//! One HTTP/1 connection.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::response::Response;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tower::{Service, ServiceExt};
+
+use super::socket::Socket;
+use crate::process::shutdown::Stop;
+
+/// Time for the head of one request, and between two requests on one connection.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// Bytes of one head. A probe sends some hundred.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+
+/// Serves requests until the client closes the connection, or until the request that runs at `stop` is answered.
+pub async fn serve<S>(socket: Socket, service: S, stop: &Stop)
+where
+    S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    let service = TowerToHyperService::new(service.map_err(|never: Infallible| match never {}));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(socket), service);
+    let mut connection = std::pin::pin!(connection);
+    // An error here is the client's: it closed the connection, or its request was malformed and has been
+    // refused.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = stop.stopped() => connection.as_mut().graceful_shutdown(),
+    }
+    drop(connection.await);
+}

@@ -1,0 +1,39 @@
+//! The listeners of `--listen-metrics-urls`: HTTP/1 for probes and scrapers, plain or inside TLS.
+//!
+//! Their connections are counted apart from those of clients, so that a probe is answered however many clients
+//! there are.
+
+use axum::Router;
+use tokio::net::TcpStream;
+
+use super::http1;
+use super::listen::{self, Permits};
+use super::socket::Socket;
+use crate::process::shutdown::Stop;
+use crate::tls::{Acceptor, Port, Stream};
+
+/// Connections open at one time. A kubelet and a scraper hold some five. One more waits in the backlog, for at
+/// most the time in which a silent one is closed.
+pub const CONNECTIONS_MAX: u32 = 32;
+
+/// Serves every listener until `stop`.
+pub fn serve(ports: Vec<Port>, router: &Router, stop: &Stop) {
+    let permits = Permits::new(CONNECTIONS_MAX);
+    for (listener, tls) in ports {
+        let (router, until) = (router.clone(), stop.clone());
+        let serving = move |stream| accepted(stream, tls.clone(), router.clone(), until.clone());
+        tokio::spawn(listen::accept(listener, permits.clone(), stop.clone(), serving));
+    }
+}
+
+async fn accepted(stream: TcpStream, tls: Option<Acceptor>, router: Router, stop: Stop) {
+    let stream = match tls {
+        None => Some(Stream::Plain(stream)),
+        Some(acceptor) => tokio::select! {
+            accepted = acceptor.accept(stream) => accepted,
+            () = stop.stopped() => None,
+        },
+    };
+    let Some(stream) = stream else { return };
+    http1::serve(Socket::new(stream), router, &stop).await;
+}

@@ -1,0 +1,79 @@
+//! Listeners beside the client port: metrics and health alone, HTTP alone.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use common::{Cluster, PATIENCE, http};
+
+fn listening(flag: &str, port: u16) -> String {
+    format!("--{flag}=http://127.0.0.1:{port}")
+}
+
+/// Status of one request, and its body.
+fn ask(port: u16, request: &str) -> (String, String) {
+    let answer = http(port, request);
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
+    (head.split(' ').nth(1).unwrap_or_default().to_owned(), body.to_owned())
+}
+
+#[test]
+fn a_metrics_port_serves_metrics_and_health_alone_also_before_the_member_is_ready() {
+    let mut cluster = Cluster::new(2);
+    let port = testkit::port();
+    cluster.members[0].extra = vec![listening("listen-metrics-urls", port)];
+    cluster.members[0].launch();
+    let member = &cluster.members[0];
+    member.running().wait_for("\"msg\":\"serving metrics\"");
+    // The other member is missing, so there is no leader.
+    assert_eq!(ask(port, "GET /livez"), ("200".to_owned(), "ok\n".to_owned()));
+    let (status, body) = ask(port, "GET /health");
+    assert!(status == "503" && body.contains("RAFT NO LEADER"), "{status} {body}");
+    cluster.members[1].launch();
+    cluster.members.iter().for_each(common::Member::wait_ready);
+    for (request, status, body) in [
+        ("GET /health", "200", "{\"health\":\"true\",\"reason\":\"\"}"),
+        ("GET /livez", "200", "ok\n"),
+        ("GET /readyz", "200", "ok\n"),
+        ("GET /readyz/linearizable_read", "200", "ok\n"),
+        ("GET /version", "404", "404 page not found\n"),
+        ("GET /debug/vars", "404", "404 page not found\n"),
+        ("POST /v3/kv/range", "404", "404 page not found\n"),
+        ("POST /health", "405", "Method Not Allowed\n"),
+        ("OPTIONS /health", "405", "Method Not Allowed\n"),
+    ] {
+        assert_eq!(ask(port, request), (status.to_owned(), body.to_owned()), "{request}");
+    }
+    assert!(ask(port, "GET /metrics").1.contains("etcd_server_has_leader 1"));
+    assert!(!http(port, "GET /health").contains("access-control"), "for probes, not for scripts");
+}
+
+#[tokio::test]
+async fn http_on_a_port_of_its_own_leaves_grpc_alone_on_the_client_port() {
+    let mut cluster = Cluster::new(1);
+    let port = testkit::port();
+    cluster.members[0].extra = vec![listening("listen-client-http-urls", port)];
+    cluster.start();
+    let member = &cluster.members[0];
+    member.put("a", "1").await;
+    assert_eq!(ask(port, "GET /health").0, "200");
+    assert_eq!(ask(port, "GET /version").0, "200");
+    assert_eq!(ask(port, "GET /v3/kv/range").0, "501");
+    let said = member.running().said();
+    assert!(said.contains("\"traffic\":\"grpc\"") && said.contains("\"traffic\":\"http\""), "{said}");
+    // Neither port answers what the other serves.
+    for (port, greeting) in
+        [(member.client_port, &b"GET /health HTTP/1.1\r\n\r\n"[..]), (port, b"PRI * HTTP/2.0\r\n")]
+    {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(greeting).unwrap();
+        let mut answer = Vec::new();
+        // Closed, with a reset where bytes were left unread.
+        let _reset = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{answer:?}");
+    }
+}
