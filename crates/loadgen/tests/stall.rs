@@ -12,7 +12,7 @@ use loadgen::{Endpoint, Measurement, Pace, Plan, Workload};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const STALL: Duration = Duration::from_secs(2);
 /// Little work, so that a slow machine keeps up with it.
@@ -80,6 +80,66 @@ fn stalled(pace: Pace) -> Measurement {
 fn over(measurement: &Measurement, seconds: f64) -> u64 {
     let latencies = &measurement.tally.latencies_ns;
     latencies.len() - latencies.count_between(0, (seconds * 1e9) as u64)
+}
+
+/// How a run ends while its server does not answer.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Interrupted,
+    TimeLimit,
+    NoEndpoint,
+}
+
+/// An open loop whose server stops after the first replies, and does not go on before the run ends.
+fn ended(end: End) -> (Measurement, Duration) {
+    let process = Process::start();
+    let read = Workload::Range(RangeRequest { key: "k".into(), ..Default::default() });
+    let time_limit = Duration::from_secs(1);
+    let run = Plan {
+        clients: CLIENTS,
+        conns: 10,
+        pace: Pace::Open(PER_SECOND),
+        patience: Duration::from_millis(500),
+        seconds_max: matches!(end, End::TimeLimit).then_some(time_limit),
+        ..Plan::new(process.1.clone(), read, 1_000_000)
+    }
+    .start()
+    .unwrap();
+    let start = Instant::now();
+    while run.progress().answered < 200 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let stopped_at = Instant::now();
+    match end {
+        End::Interrupted => {
+            process.signal(Signal::STOP);
+            std::thread::sleep(Duration::from_secs(1));
+            run.control().stop("interrupted");
+            (run.finish().unwrap(), stopped_at.elapsed())
+        }
+        End::TimeLimit => {
+            process.signal(Signal::STOP);
+            (run.finish().unwrap(), time_limit - (stopped_at - start))
+        }
+        End::NoEndpoint => {
+            process.signal(Signal::KILL);
+            (run.finish().unwrap(), stopped_at.elapsed())
+        }
+    }
+}
+
+#[test]
+fn a_run_that_ends_early_counts_every_request_that_was_due() {
+    for end in [End::Interrupted, End::TimeLimit, End::NoEndpoint] {
+        let (measurement, stall) = ended(end);
+        let tally = &measurement.tally;
+        let stall_ns = stall.as_nanos() as u64;
+        assert!(tally.slowest_ns >= stall_ns * 8 / 10, "{end:?}: {} of {stall:?}", tally.slowest_ns);
+        // One request per millisecond was due: half of those of the stall waited for more than its half.
+        let (slow, due) = (over(&measurement, stall.as_secs_f64() / 2.0), stall.as_millis() as u64 / 2);
+        assert!(slow >= due * 7 / 10, "{end:?}: {slow} of {due}");
+        assert!(tally.succeeded_len() < 1_000, "{end:?}: {}", tally.succeeded_len());
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::flags::sending::{Sending, Writing};
 use super::flags::{Global, PutFlags, RangeFlags, Refused, TxnPutFlags};
 use crate::client::endpoint::Endpoint;
 use crate::run::Plan;
+use crate::run::recorder::FailedCalls;
 use crate::run::schedule::Pace;
 use crate::workload::keys::{Order, varint_bytes_max};
 use crate::workload::{Workload, Writes};
@@ -61,6 +62,7 @@ pub fn planned(
         seconds_max: None,
         pace,
         request_timeout: some(global.request_timeout),
+        failed_calls: if global.count_failures { FailedCalls::Included } else { FailedCalls::Apart },
         patience: some(global.dial_timeout).unwrap_or(PATIENCE),
         observer: None,
         watching: None,

@@ -3,7 +3,7 @@
 //! Each kind of finding is reported once per row and side, with the number of rounds that had it.
 
 use super::measure::Cost;
-use crate::run::recorder::Lateness;
+use crate::run::recorder::{Lateness, Tally, Unanswered};
 use bench_report::model::Notice;
 use std::collections::BTreeMap;
 
@@ -19,6 +19,7 @@ const LATE_MAX: f64 = 0.01;
 pub enum Kind {
     Failed,
     Partial,
+    Unanswered,
     LeaderChanged,
     GeneratorCpu,
     GeneratorLate,
@@ -40,7 +41,16 @@ pub fn of(cost: &Cost, clients: usize) -> Vec<(Kind, Notice)> {
     let first = measurement.tallies().find_map(|tally| tally.failures.first_key_value());
     if let Some((code, failures)) = first {
         let text = format!("{failed} requests failed, the first of {code}: {}", failures.sample);
-        found.push((Kind::Failed, Notice::error(text)));
+        found.push((Kind::Failed, Notice::error(text + &waits_of_failures(tally))));
+    }
+    let Unanswered { count, unsent, waited_most_ns } = tally.unanswered;
+    if count > 0 {
+        let text = format!(
+            "{count} requests that were due had no reply when the run ended ({unsent} were not even sent); they \
+             count with the time that they had waited, up to {:.1} ms",
+            waited_most_ns as f64 / 1e6
+        );
+        found.push((Kind::Unanswered, Notice::warning(text)));
     }
     if let Some(reason) = &measurement.partial {
         let text = format!("ended after {succeeded} of {} requests: {reason}", measurement.planned);
@@ -75,6 +85,15 @@ pub fn of(cost: &Cost, clients: usize) -> Vec<(Kind, Notice)> {
         found.push((Kind::Capped, Notice::remark(text)));
     }
     found
+}
+
+fn waits_of_failures(tally: &Tally) -> String {
+    let waits = &tally.failed_ns;
+    if waits.is_empty() {
+        return String::new();
+    }
+    let [mean, most] = [waits.mean(), waits.max() as f64].map(|ns| ns / 1e6);
+    format!(" (they failed after {mean:.1} ms on average and {most:.1} ms at most)")
 }
 
 /// Whether an intended pace was kept, and if not, whether the generator or its callers delayed it.

@@ -124,9 +124,9 @@ async fn load(
 }
 
 impl Cost {
-    /// Requests that succeeded or failed: positions below this were sent.
+    /// Positions below this were sent.
     pub fn sent(&self) -> u64 {
-        self.measurement.tally.succeeded_len() + self.measurement.tally.failed_len()
+        self.measurement.tally.taken_len()
     }
 
     /// Adds a run of the same row against another member: rates are summed, everything else is merged.

@@ -1,6 +1,6 @@
 //! The figures of one run, computed as etcd's tool computes them.
 
-use crate::run::recorder::Tally;
+use crate::run::recorder::{Tally, Unanswered};
 use crate::run::results::{Measurement, Part};
 use bench_report::model::ErrorGroup;
 use serde::Serialize;
@@ -33,12 +33,38 @@ pub struct Summary {
     pub retries: u64,
     pub client_cpu_micros_per_request: f64,
     pub errors: Vec<ErrorGroup>,
+    /// How long failed calls took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_calls: Option<FailedCallsSummary>,
+    /// Requests that were due and had no reply when the run ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unanswered: Option<UnansweredSummary>,
     pub timeline: Vec<Sample>,
     /// What was counted: requests, or events of watchers.
     pub unit: &'static str,
     /// Results that are reported apart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartSummary>,
+}
+
+/// The time from which the latency of a failed call would count, to its failure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct FailedCallsSummary {
+    /// Whether all figures of latency contain these.
+    pub counted: bool,
+    pub average_seconds: f64,
+    pub p50_seconds: f64,
+    pub p99_seconds: f64,
+    pub slowest_seconds: f64,
+}
+
+/// Requests without a reply. All figures of latency contain the time that each had waited.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct UnansweredSummary {
+    pub count: u64,
+    /// Of those, no connection took the request.
+    pub unsent: u64,
+    pub waited_most_seconds: f64,
 }
 
 /// Figures of a part of the run.
@@ -88,6 +114,7 @@ impl Summary {
     fn of_whole(measurement: &Measurement) -> Self {
         let tally = &measurement.tally;
         let succeeded = tally.succeeded_len();
+        let of_counted = |figure: f64| if tally.counted_len() == 0 { 0.0 } else { figure };
         let of_any = |figure: f64| if succeeded == 0 { 0.0 } else { figure };
         Self {
             planned: measurement.planned,
@@ -98,7 +125,7 @@ impl Summary {
             slowest_seconds: tally.slowest_ns as f64 / 1e9,
             fastest_seconds: tally.fastest_ns() as f64 / 1e9,
             average_seconds: tally.mean_ns / 1e9,
-            stddev_seconds: of_any(tally.stddev_ns() / 1e9),
+            stddev_seconds: of_counted(tally.stddev_ns() / 1e9),
             requests_per_second: of_any(measurement.per_second()),
             percentiles: percentiles(tally),
             histogram: histogram(tally),
@@ -106,6 +133,8 @@ impl Summary {
             retries: tally.retries,
             client_cpu_micros_per_request: of_any(measurement.client_cpu_micros()),
             errors: errors(tally),
+            failed_calls: failed_calls(tally),
+            unanswered: unanswered(tally),
             timeline: timeline(tally),
             unit: if measurement.events { "event" } else { "request" },
             parts: Vec::new(),
@@ -129,7 +158,7 @@ fn is_zero(number: &u64) -> bool {
 /// For each percent p the first sorted value whose index i satisfies i · 100 / n ≥ p; each index serves one
 /// percent at most. Percentiles that need more requests are left out.
 fn percentiles(tally: &Tally) -> Vec<Percentile> {
-    let count = tally.succeeded_len();
+    let count = tally.counted_len();
     let mut found = Vec::new();
     let mut index = 0;
     for percent in PERCENTS {
@@ -162,7 +191,7 @@ fn value_at(tally: &Tally, index: u64) -> u64 {
 
 /// Eleven limits from the fastest to the slowest; a value counts at the first limit that is not below it.
 fn histogram(tally: &Tally) -> Vec<Bucket> {
-    if tally.succeeded_len() == 0 {
+    if tally.counted_len() == 0 {
         return Vec::new();
     }
     let (fastest, slowest) = (tally.fastest_ns() as f64, tally.slowest_ns as f64);
@@ -181,6 +210,23 @@ fn histogram(tally: &Tally) -> Vec<Bucket> {
         buckets[index].count += recorded.count_since_last_iteration();
     }
     buckets
+}
+
+fn failed_calls(tally: &Tally) -> Option<FailedCallsSummary> {
+    let waits = &tally.failed_ns;
+    let at = |percent: f64| waits.value_at_percentile(percent).min(waits.max()) as f64 / 1e9;
+    (!waits.is_empty()).then(|| FailedCallsSummary {
+        counted: tally.counted_len() > tally.succeeded_len() + tally.unanswered.count,
+        average_seconds: waits.mean() / 1e9,
+        p50_seconds: at(50.0),
+        p99_seconds: at(99.0),
+        slowest_seconds: waits.max() as f64 / 1e9,
+    })
+}
+
+fn unanswered(tally: &Tally) -> Option<UnansweredSummary> {
+    let Unanswered { count, unsent, waited_most_ns } = tally.unanswered;
+    (count > 0).then(|| UnansweredSummary { count, unsent, waited_most_seconds: waited_most_ns as f64 / 1e9 })
 }
 
 fn errors(tally: &Tally) -> Vec<ErrorGroup> {

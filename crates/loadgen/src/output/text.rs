@@ -1,6 +1,6 @@
 //! The text of one run: etcd's layout exactly, followed by additional lines.
 
-use crate::output::summary::{BAR_MAX, Sample, Summary};
+use crate::output::summary::{BAR_MAX, Sample, Summary, UnansweredSummary};
 use crate::server::ServerFigures;
 use std::error::Error;
 use std::fmt::Write;
@@ -40,7 +40,8 @@ pub fn text(summary: &Summary, server: Option<&ServerFigures>, options: Options)
 }
 
 fn append_report(out: &mut String, summary: &Summary, options: Options) {
-    if summary.succeeded > 0 {
+    let counted = summary.succeeded > 0 || summary.unanswered.is_some();
+    if counted {
         append_summary(out, summary, options);
         append_histogram(out, summary, options);
         append_distribution(out, summary, options);
@@ -53,6 +54,9 @@ fn append_report(out: &mut String, summary: &Summary, options: Options) {
         line(out, format_args!("\nRetries after conflicts: {}, {each:.2} per transaction.", summary.retries));
     }
     append_errors(out, summary);
+    if !counted {
+        append_failed_calls(out, summary, options);
+    }
 }
 
 /// An error and its causes in one line.
@@ -91,6 +95,35 @@ fn append_distribution(out: &mut String, summary: &Summary, options: Options) {
         line(out, format_args!("  {}% in {} secs.", percentile.percent, options.show(percentile.seconds)));
     }
     line(out, format_args!("  max in {} secs.", options.show(summary.slowest_seconds)));
+    if let Some(UnansweredSummary { count, unsent, waited_most_seconds }) = summary.unanswered {
+        let waited = options.show(waited_most_seconds);
+        line(
+            out,
+            format_args!(
+                "  Among these are {count} {}s without a reply when the run ended, {unsent} of them not even \
+                 sent,\n  with the time that they had waited: up to {waited} secs.",
+                summary.unit
+            ),
+        );
+    }
+    append_failed_calls(out, summary, options);
+}
+
+/// How long failed calls took: no percentile shows it unless they are counted.
+fn append_failed_calls(out: &mut String, summary: &Summary, options: Options) {
+    let Some(calls) = summary.failed_calls else { return };
+    let place = if calls.counted { "are among these" } else { "are not among these" };
+    let [average, p50, p99, most] =
+        [calls.average_seconds, calls.p50_seconds, calls.p99_seconds, calls.slowest_seconds]
+            .map(|seconds| options.show(seconds));
+    line(
+        out,
+        format_args!(
+            "  {} failed calls {place}. They failed after {average} secs on average;\n  \
+             50% in {p50}, 99% in {p99}, max in {most} secs.",
+            summary.failed
+        ),
+    );
 }
 
 /// The header names milliseconds, the cells have units, as in etcd's tool.
@@ -144,7 +177,7 @@ impl Options {
 mod tests {
     use super::*;
     use crate::client::failure::{Code, Failure};
-    use crate::run::recorder::Tally;
+    use crate::run::recorder::{FailedCalls, Tally};
     use crate::run::results::Measurement;
     use crate::server::ProcessFigures;
 
@@ -217,6 +250,24 @@ Client:
         let text = text(&Summary::of(&measurement), None, SHORT);
         let expected = "\nError distribution:\n  [1]\tResourceExhausted: etcdserver: too many requests\n  \
                         [3]\tUnavailable: etcdserver: no leader\n\nClient:\n";
+        assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn failed_calls_stand_next_to_the_percentiles_and_unanswered_ones_are_among_them() {
+        let mut measurement = measurement();
+        let failure = Failure::new(Code(4), "no answer within 2s");
+        measurement.tally.failed_at(7, &failure, Duration::from_secs(2), FailedCalls::Apart);
+        measurement.tally.unanswered(8, Duration::from_secs(3));
+        measurement.tally.unsent(Duration::from_secs(1));
+        let text = text(&Summary::of(&measurement), None, SHORT);
+        let expected = "  99.9% in 3.0000 secs.
+  max in 3.0000 secs.
+  Among these are 2 requests without a reply when the run ended, 1 of them not even sent,
+  with the time that they had waited: up to 3.0000 secs.
+  1 failed calls are not among these. They failed after 2.0002 secs on average;
+  50% in 2.0007, 99% in 2.0007, max in 2.0007 secs.
+";
         assert!(text.contains(expected), "{text}");
     }
 

@@ -253,6 +253,22 @@ mod tests {
         assert_eq!(run.finish().unwrap().tally.failures[&Code::DEADLINE_EXCEEDED].count, 6);
     }
 
+    #[test]
+    fn a_run_that_ends_counts_the_requests_without_an_answer() {
+        for limit in [None, Some(Duration::from_millis(50))] {
+            let (endpoint, _) = server("");
+            let patience = Duration::from_millis(150);
+            let run = Plan { seconds_max: limit, patience, total: 6, ..plan(endpoint) }.start().unwrap();
+            if limit.is_none() {
+                std::thread::sleep(Duration::from_millis(200));
+                run.control().stop("interrupted");
+            }
+            let tally = run.finish().unwrap().tally;
+            assert_eq!((tally.succeeded_len(), tally.counted_len()), (0, 3), "{limit:?}");
+            assert!(tally.slowest_ns >= 150_000_000, "{limit:?}: {}", tally.slowest_ns);
+        }
+    }
+
     #[tokio::test]
     async fn a_server_without_a_gateway_says_so() {
         let (endpoint, _) = server("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");

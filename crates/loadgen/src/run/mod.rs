@@ -11,8 +11,8 @@ pub mod recorder; // the results of one worker
 pub mod results; // the results of a run
 pub mod schedule; // turns and their pace
 
-mod ready; // which connections and callers can make progress
-mod timer; // a timer with nanosecond resolution
+mod plan; // what defines a run
+
 pub mod worker; // one thread's connections and callers
 
 mod tasks; // callers with a task each
@@ -21,59 +21,24 @@ pub mod gateway; // requests over HTTP/1.1 with JSON
 pub mod stm; // transactions of several calls
 pub mod watchers; // watch streams, and the events that they await
 
+pub use plan::{Error, Plan};
+
 use crate::client::call::Replies;
-use crate::client::endpoint::Endpoint;
 use crate::client::link::Link;
 use crate::stats::histogram::Counts;
 use crate::stats::progress::{Control, Counters};
 use crate::workload::Workload;
 use bench_report::model::Protocol;
+use recorder::Tally;
 use results::{Ended, Measurement, Merged, Part, Role};
-use schedule::{Pace, Schedule};
+use schedule::Schedule;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tasks::Tasks;
-use watchers::{Awaits, Ledger, Watchers, Watching};
-use worker::{Observer, Setup, Worker};
-
-/// Everything that defines a run.
-#[derive(Clone)]
-pub struct Plan {
-    pub protocol: Protocol,
-    pub endpoints: Vec<Endpoint>,
-    /// Connection objects, each with one HTTP/2 connection per endpoint.
-    pub conns: usize,
-    /// Callers, each with one request in flight.
-    pub clients: usize,
-    /// Worker threads; at most one per connection object.
-    pub threads: usize,
-    pub workload: Workload,
-    /// Requests in all.
-    pub total: u64,
-    /// No request begins after this time; those in flight are awaited.
-    pub seconds_max: Option<Duration>,
-    pub pace: Pace,
-    /// A call without a reply for this long has failed. etcd's tool waits forever.
-    pub request_timeout: Option<Duration>,
-    /// The run is given up when no endpoint is reachable for this long.
-    pub patience: Duration,
-    pub observer: Option<Arc<dyn Observer>>,
-    /// Watchers that are open while the load is sent.
-    pub watching: Option<Watching>,
-}
-
-/// Why a run did not begin or did not end.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("{0}")]
-    Refused(String),
-    #[error("open the connections: {0}")]
-    Connect(String),
-    #[error("run the workers")]
-    Worker(#[source] std::io::Error),
-}
+use tasks::{Tasks, Terms};
+use watchers::{Awaits, Ledger, Watchers};
+use worker::{Setup, Worker};
 
 /// A run whose connections and watchers are open.
 pub struct Prepared {
@@ -97,6 +62,7 @@ pub struct Run {
     plan: Plan,
     control: Arc<Control>,
     threads: Vec<Thread>,
+    schedule: Arc<Schedule>,
     ledger: Option<Arc<Ledger>>,
     /// For connections and watchers, before the start.
     preparing: Duration,
@@ -131,25 +97,6 @@ pub struct Progress {
 }
 
 impl Plan {
-    /// A plan of one caller that sends `total` requests to one endpoint.
-    pub fn new(endpoint: Endpoint, workload: Workload, total: u64) -> Self {
-        Self {
-            protocol: Protocol::Grpc,
-            endpoints: vec![endpoint],
-            conns: 1,
-            clients: 1,
-            threads: 1,
-            workload,
-            total,
-            seconds_max: None,
-            pace: Pace::Unlimited,
-            request_timeout: None,
-            patience: Duration::from_secs(10),
-            observer: None,
-            watching: None,
-        }
-    }
-
     /// Opens all connections and watchers.
     pub fn prepare(mut self) -> Result<Prepared, Error> {
         self.check()?;
@@ -189,38 +136,6 @@ impl Plan {
     /// Runs to the end.
     pub fn measure(self) -> Result<Measurement, Error> {
         self.start()?.finish()
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        let refuse = |reason: String| Err(Error::Refused(reason));
-        match self {
-            Plan { endpoints, .. } if endpoints.is_empty() => refuse("no endpoint given".into()),
-            Plan { clients: 0, .. } => refuse("0 clients would send nothing".into()),
-            Plan { conns: 0, .. } => refuse("0 connections cannot carry a request".into()),
-            Plan { threads: 0, .. } => refuse("0 threads would send nothing".into()),
-            Plan { conns, clients, .. } if conns > clients => {
-                refuse(format!("{conns} connections are more than {clients} clients can use"))
-            }
-            Plan { protocol: Protocol::HttpJson, workload, .. } if !gateway::carries(workload) => {
-                refuse(format!("{} is not offered over HTTP/1.1 with JSON", workload.name()))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether watchers await the events of the load.
-    fn puts_are_awaited(&self) -> bool {
-        self.watching.as_ref().is_some_and(|watching| watching.awaits == Awaits::Puts)
-    }
-
-    /// A short name for reports.
-    pub fn name(&self) -> &'static str {
-        if self.measures_events() { "watch" } else { self.workload.name() }
-    }
-
-    /// Whether the run measures events, not requests.
-    fn measures_events(&self) -> bool {
-        self.puts_are_awaited() || self.watching.is_some() && self.total == 0
     }
 
     /// The body of one worker thread.
@@ -271,9 +186,8 @@ impl Plan {
         }
         if let Workload::Stm(stm) = &self.workload {
             let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
-            let Share { control, counters, .. } = share;
-            let opening = stm::connect(stm, &self.endpoints, objects, callers, &counters);
-            let tasks = Tasks::new(opening.await?, self.request_timeout, control, counters);
+            let opening = stm::connect(stm, &self.endpoints, objects, callers, &share.counters);
+            let tasks = Tasks::new(opening.await?, self.terms(share));
             return Ok(Carrier::Stm(tasks));
         }
         match self.protocol {
@@ -284,13 +198,18 @@ impl Plan {
             }
             Protocol::HttpJson => {
                 let callers = share.of(self.clients).count();
-                let Share { thread, control, counters, .. } = share;
-                let source = self.workload.source(thread);
-                let opening = gateway::connect(&self.endpoints, callers, self.workload, source, &counters);
-                let tasks = Tasks::new(opening.await?, self.request_timeout, control, counters);
+                let (source, workload) = (self.workload.source(share.thread), self.workload.clone());
+                let opening = gateway::connect(&self.endpoints, callers, workload, source, &share.counters);
+                let tasks = Tasks::new(opening.await?, self.terms(share));
                 Ok(Carrier::HttpJson(tasks))
             }
         }
+    }
+
+    fn terms(&self, share: Share) -> Terms {
+        let Share { control, counters, .. } = share;
+        let Self { request_timeout, failed_calls, patience, .. } = *self;
+        Terms { request_timeout, failed_calls, patience, control, counters }
     }
 
     /// Callers whose connection object belongs to this worker.
@@ -326,6 +245,7 @@ impl Plan {
             kinds: self.workload.kinds().len(),
             replies,
             request_timeout: self.request_timeout,
+            failed_calls: self.failed_calls,
             patience: self.patience,
             control,
             counters,
@@ -366,7 +286,7 @@ impl Prepared {
             // The error of a thread that ended is found when it is joined.
             let _ = thread.starter.send((schedule.clone(), start));
         }
-        Run { plan, control, threads, ledger, preparing, start, cpu_at_start }
+        Run { plan, control, threads, schedule, ledger, preparing, start, cpu_at_start }
     }
 }
 
@@ -426,6 +346,10 @@ impl Run {
                 Role::Watches => watched.add(ended.map_err(Error::Worker)?),
             }
         }
+        loaded.tallies.resize_with(self.plan.workload.kinds().len(), Tally::new);
+        for (position, waited) in self.schedule.unsent(loaded.end) {
+            loaded.tallies[self.plan.kind(position)].unsent(waited);
+        }
         measurement.client_cpu = process_cpu() - self.cpu_at_start;
         measurement.wall = match measures {
             Role::Loads => loaded.end - start,
@@ -447,9 +371,6 @@ impl Run {
 }
 
 impl Plan {
-    /// The total of a load that ends when the watchers have received their events.
-    pub const UNTIL_WATCHED: u64 = u64::MAX / 2;
-
     /// The results that are reported apart.
     fn parts(&self, loaded: &Merged, watched: &Merged, start: Instant, preparing: Duration) -> Vec<Part> {
         let kinds = self.workload.kinds();

@@ -2,7 +2,9 @@
 //!
 //! * Latencies are kept in a histogram of three significant digits over nanoseconds; sums, least and greatest
 //!   are exact.
-//! * A failed call counts by its code and never as a latency.
+//! * A failed call counts by its code. Its wait is kept apart, and is a latency only if the run asks for it.
+//! * A request that was due and has no reply when the run ends counts with the time that it has waited. It is
+//!   a lower bound of its latency. To leave it out would hide a server that has stopped answering.
 //! * *Latency* counts from the time at which a request should have been sent, *service time* from the time at
 //!   which a connection took it. In a closed loop with room on the connections both are equal.
 
@@ -15,10 +17,31 @@ use std::time::{Duration, Instant, SystemTime};
 /// Failed positions beyond this are only counted.
 const FAILED_POSITIONS_MAX: usize = 1 << 20;
 
+/// A request sent later than this after its moment is delayed. Below it lies the time from the decision to the
+/// socket.
+const DELAY_MIN_NS: u64 = 1_000_000;
+const RESIZES: &str = "a histogram of this kind resizes itself";
+
+/// Whether the waits of failed calls are latencies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailedCalls {
+    /// They are reported next to the latencies.
+    #[default]
+    Apart,
+    Included,
+}
+
 /// Results of a run, or of one worker's part of it.
 #[derive(Clone, Debug)]
 pub struct Tally {
+    /// Of all requests that count: those that succeeded, those without a reply when the run ended, and the failed
+    /// ones if the run asks for it.
     pub latencies_ns: Histogram<u64>,
+    succeeded: u64,
+    /// Requests that were due and had no reply when the run ended.
+    pub unanswered: Unanswered,
+    /// From the time from which its latency would count to the failure of each failed call.
+    pub failed_ns: Histogram<u64>,
     /// From the time at which a connection took the request.
     pub services_ns: Histogram<u64>,
     /// Requests that were sent later than they should have been.
@@ -37,7 +60,7 @@ pub struct Tally {
     /// By the second of Unix time in which the request began.
     pub seconds: BTreeMap<u64, Second>,
     pub failures: BTreeMap<Code, Failures>,
-    /// Positions whose call failed, as far as they are kept.
+    /// Positions whose call failed or had no reply at the end, as far as they are kept.
     failed_positions: Vec<u64>,
 }
 
@@ -83,6 +106,16 @@ pub struct Second {
     pub greatest_ns: u64,
 }
 
+/// Requests that were due and had no reply when the run ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unanswered {
+    pub count: u64,
+    /// Of those, no connection took the request.
+    pub unsent: u64,
+    /// The longest that one of them has waited.
+    pub waited_most_ns: u64,
+}
+
 /// Failed calls of one code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failures {
@@ -100,8 +133,11 @@ impl Default for Tally {
 impl Tally {
     pub fn new() -> Self {
         Self {
-            latencies_ns: Histogram::new(3).expect("three digits are within the histogram's range"),
-            services_ns: Histogram::new(3).expect("three digits are within the histogram's range"),
+            latencies_ns: histogram(),
+            succeeded: 0,
+            unanswered: Unanswered::default(),
+            failed_ns: histogram(),
+            services_ns: histogram(),
             delayed: 0,
             slices: Slices::default(),
             lateness: Lateness::default(),
@@ -126,17 +162,42 @@ impl Tally {
     /// Counts one answered call.
     pub fn record(&mut self, sample: &Sample) {
         let (latency_ns, service_ns) = (nanos(sample.latency), nanos(sample.service));
-        self.latencies_ns.record(latency_ns).expect("a histogram of this kind resizes itself");
-        self.services_ns.record(service_ns).expect("a histogram of this kind resizes itself");
-        self.delayed += u64::from(service_ns < latency_ns);
+        self.count(latency_ns);
+        self.succeeded += 1;
+        self.services_ns.record(service_ns).expect(RESIZES);
+        self.delayed += u64::from(latency_ns.saturating_sub(service_ns) > DELAY_MIN_NS);
+        self.body_bytes += sample.body_bytes;
+        self.seconds.entry(sample.unix_second).or_insert(Second::EMPTY).merge(&Second::of(latency_ns));
+        self.slices.add(sample.began, latency_ns);
+    }
+
+    /// One request with its latency, whatever its outcome.
+    fn count(&mut self, latency_ns: u64) {
+        self.latencies_ns.record(latency_ns).expect(RESIZES);
         let distance = latency_ns as f64 - self.mean_ns;
         self.mean_ns += distance / self.latencies_ns.len() as f64;
         self.squares_ns += distance * (latency_ns as f64 - self.mean_ns);
         self.fastest_ns = self.fastest_ns.min(latency_ns);
         self.slowest_ns = self.slowest_ns.max(latency_ns);
-        self.body_bytes += sample.body_bytes;
-        self.seconds.entry(sample.unix_second).or_insert(Second::EMPTY).merge(&Second::of(latency_ns));
-        self.slices.add(sample.began, latency_ns);
+    }
+
+    /// The run ends without a reply to a request that a caller took, and that has waited this long.
+    pub fn unanswered(&mut self, position: u64, waited: Duration) {
+        self.count(nanos(waited));
+        self.unanswered.merge(Unanswered { count: 1, unsent: 0, waited_most_ns: nanos(waited) });
+        self.keep_position(position);
+    }
+
+    /// The run ends before a caller took a request that was due this long ago.
+    pub fn unsent(&mut self, waited: Duration) {
+        self.count(nanos(waited));
+        self.unanswered.merge(Unanswered { count: 1, unsent: 1, waited_most_ns: nanos(waited) });
+    }
+
+    fn keep_position(&mut self, position: u64) {
+        if self.failed_positions.len() < FAILED_POSITIONS_MAX {
+            self.failed_positions.push(position);
+        }
     }
 
     /// A waiting caller sent the request of a turn this long after its intended time.
@@ -163,24 +224,30 @@ impl Tally {
         entry.or_insert_with(|| Failures { count: 0, sample: failure.message.clone() }).count += times;
     }
 
-    /// Counts the failed call of a position.
-    pub fn failed_at(&mut self, position: u64, failure: &Failure) {
+    /// Counts the call of a position, which failed after this time.
+    pub fn failed_at(&mut self, position: u64, failure: &Failure, waited: Duration, counted: FailedCalls) {
         self.failed(failure);
-        if self.failed_positions.len() < FAILED_POSITIONS_MAX {
-            self.failed_positions.push(position);
+        self.failed_ns.record(nanos(waited)).expect(RESIZES);
+        match counted {
+            FailedCalls::Apart => {}
+            FailedCalls::Included => self.count(nanos(waited)),
         }
+        self.keep_position(position);
     }
 
     /// Adds another worker's results to these.
     pub fn merge(&mut self, other: &Tally) {
-        let (ours, theirs) = (self.succeeded_len() as f64, other.succeeded_len() as f64);
+        let (ours, theirs) = (self.latencies_ns.len() as f64, other.latencies_ns.len() as f64);
         if theirs > 0.0 {
             let distance = other.mean_ns - self.mean_ns;
             self.squares_ns += other.squares_ns + distance * distance * ours * theirs / (ours + theirs);
             self.mean_ns += distance * theirs / (ours + theirs);
         }
-        self.latencies_ns.add(&other.latencies_ns).expect("both histograms resize themselves");
-        self.services_ns.add(&other.services_ns).expect("both histograms resize themselves");
+        self.latencies_ns.add(&other.latencies_ns).expect(RESIZES);
+        self.services_ns.add(&other.services_ns).expect(RESIZES);
+        self.failed_ns.add(&other.failed_ns).expect(RESIZES);
+        self.succeeded += other.succeeded;
+        self.unanswered.merge(other.unanswered);
         self.delayed += other.delayed;
         self.slices.merge(&other.slices);
         self.lateness.merge(&other.lateness);
@@ -199,6 +266,11 @@ impl Tally {
     }
 
     pub fn succeeded_len(&self) -> u64 {
+        self.succeeded
+    }
+
+    /// Requests with a latency.
+    pub fn counted_len(&self) -> u64 {
         self.latencies_ns.len()
     }
 
@@ -208,18 +280,28 @@ impl Tally {
 
     /// Of the whole population, as etcd's tool computes it.
     pub fn stddev_ns(&self) -> f64 {
-        (self.squares_ns / self.succeeded_len() as f64).sqrt()
+        (self.squares_ns / self.counted_len() as f64).sqrt()
     }
 
-    /// Least latency; 0 when nothing succeeded.
+    /// Least latency; 0 when nothing counts.
     pub fn fastest_ns(&self) -> u64 {
-        if self.succeeded_len() == 0 { 0 } else { self.fastest_ns }
+        if self.counted_len() == 0 { 0 } else { self.fastest_ns }
     }
 
-    /// The positions of failed calls in the run; `None` if there were too many to keep.
-    pub fn failed_positions(&self) -> Option<&[u64]> {
-        (self.failed_positions.len() as u64 == self.failed_len()).then_some(&self.failed_positions)
+    /// Requests that callers took: positions below this.
+    pub fn taken_len(&self) -> u64 {
+        self.succeeded + self.failed_len() + self.unanswered.count - self.unanswered.unsent
     }
+
+    /// The positions of calls in the run that failed or had no reply; `None` if there were too many to keep.
+    pub fn failed_positions(&self) -> Option<&[u64]> {
+        let all = self.taken_len() - self.succeeded;
+        (self.failed_positions.len() as u64 == all).then_some(&self.failed_positions)
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new(3).expect("three digits are within the histogram's range")
 }
 
 fn nanos(duration: Duration) -> u64 {
@@ -262,6 +344,14 @@ impl Lateness {
         self.late_most_ns = self.late_most_ns.max(other.late_most_ns);
         self.behind += other.behind;
         self.behind_most_ns = self.behind_most_ns.max(other.behind_most_ns);
+    }
+}
+
+impl Unanswered {
+    fn merge(&mut self, other: Unanswered) {
+        self.count += other.count;
+        self.unsent += other.unsent;
+        self.waited_most_ns = self.waited_most_ns.max(other.waited_most_ns);
     }
 }
 
@@ -326,6 +416,30 @@ mod tests {
         tally.record(&Sample { latency: sample.service, ..sample });
         assert_eq!(tally.delayed, 1);
         assert!(tally.latencies_ns.max() >= 499_000_000 && tally.services_ns.max() < 3_000_000);
+    }
+
+    #[test]
+    fn a_request_without_a_reply_counts_as_a_latency_and_not_as_a_success() {
+        let mut tally = tally(&[1, 1]);
+        let mut other = Tally::new();
+        other.unanswered(2, Duration::from_secs(3));
+        other.unsent(Duration::from_secs(1));
+        tally.merge(&other);
+        assert_eq!((tally.succeeded_len(), tally.counted_len(), tally.taken_len()), (2, 4, 3));
+        assert_eq!(tally.unanswered, Unanswered { count: 2, unsent: 1, waited_most_ns: 3_000_000_000 });
+        assert_eq!((tally.slowest_ns, tally.mean_ns.round()), (3_000_000_000, 1_000_500_000.0));
+        assert_eq!(tally.failed_positions(), Some(&[2][..]));
+        assert!(tally.latencies_ns.max() >= 2_990_000_000);
+    }
+
+    #[test]
+    fn waits_of_failed_calls_are_latencies_only_if_the_run_asks_for_it() {
+        for (counted, latencies) in [(FailedCalls::Apart, 2), (FailedCalls::Included, 3)] {
+            let mut tally = tally(&[1, 1]);
+            tally.failed_at(7, &Failure::unavailable("gone"), Duration::from_secs(2), counted);
+            assert_eq!((tally.succeeded_len(), tally.counted_len(), tally.failed_len()), (2, latencies, 1));
+            assert!(tally.failed_ns.max() >= 1_990_000_000 && tally.failed_ns.len() == 1);
+        }
     }
 
     #[test]

@@ -92,7 +92,32 @@ impl Schedule {
                 (Some(self.start + offset), true)
             }
         };
-        Some(Turn { position, due, from_due })
+        // A turn after the time limit would keep its caller, and the run, waiting for it.
+        let in_time = due.zip(self.until).is_none_or(|(due, until)| due < until);
+        in_time.then_some(Turn { position, due, from_due })
+    }
+
+    /// Whether its time limit passed so long ago.
+    pub fn is_over_since(&self, now: Instant, patience: Duration) -> bool {
+        self.until.is_some_and(|until| now >= until + patience)
+    }
+
+    /// The positions of an open loop that were due, and not taken, when the run ended, and how long each has
+    /// waited. After the time limit no turn is due.
+    pub fn unsent(&self, ended: Instant) -> impl Iterator<Item = (u64, Duration)> {
+        let end = self.until.map_or(ended, |until| until.min(ended));
+        let passed = end.saturating_duration_since(self.start);
+        let (from, to, per_second) = match self.pace {
+            Pace::Open(per_second) => {
+                let due = (passed.as_secs_f64() * per_second).ceil() as u64;
+                (self.taken.load(Relaxed), due.min(self.total), per_second)
+            }
+            Pace::Unlimited | Pace::AtMost(_) => (0, 0, 1.0),
+        };
+        (from..to).map(move |position| {
+            let due = Duration::from_secs_f64(position as f64 / per_second);
+            (position, passed.saturating_sub(due))
+        })
     }
 
     /// Takes the current token, or the next one that is not reserved.
@@ -161,6 +186,33 @@ mod tests {
         let schedule = Schedule::new(10, Pace::Unlimited, start).until(Some(until));
         assert!(schedule.take(start).is_some());
         assert_eq!(schedule.take(until), None);
+    }
+
+    #[test]
+    fn no_turn_is_due_after_the_time_limit() {
+        let start = Instant::now();
+        for pace in [Pace::Open(10.0), Pace::AtMost(10.0)] {
+            let schedule = Schedule::new(10, pace, start).until(Some(start + Duration::from_millis(250)));
+            let taken = std::iter::from_fn(|| schedule.take(start)).count();
+            assert_eq!(taken, 3, "{pace:?}");
+        }
+    }
+
+    #[test]
+    fn turns_that_were_due_and_not_taken_have_waited_until_the_end() {
+        let start = Instant::now();
+        let waits = |pace, until: Option<u64>, taken| {
+            let until = until.map(|millis| start + Duration::from_millis(millis));
+            let schedule = Schedule::new(10, pace, start).until(until);
+            (0..taken).for_each(|_| assert!(schedule.take(start).is_some()));
+            let unsent = schedule.unsent(start + Duration::from_millis(450));
+            unsent.map(|(_, wait)| wait.as_millis()).collect::<Vec<_>>()
+        };
+        assert_eq!(waits(Pace::Open(10.0), None, 2), [250, 150, 50]);
+        assert_eq!(waits(Pace::Open(10.0), Some(250), 1), [150, 50]);
+        assert_eq!(waits(Pace::Open(10.0), None, 7), [0; 0]);
+        assert_eq!(waits(Pace::Open(1000.0), None, 9), [441]);
+        assert_eq!(waits(Pace::AtMost(10.0), None, 2), [0; 0]);
     }
 
     #[test]

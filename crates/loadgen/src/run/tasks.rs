@@ -3,7 +3,7 @@
 //! It is made for hundreds of callers, not thousands.
 
 use crate::client::failure::{Code, Failure};
-use crate::run::recorder::{Start, Tally};
+use crate::run::recorder::{FailedCalls, Start, Tally};
 use crate::run::schedule::{Schedule, Turn};
 use crate::stats::progress::{Control, Counters};
 use std::cell::RefCell;
@@ -41,57 +41,78 @@ pub struct Tasks<C> {
     shared: Rc<Shared>,
 }
 
+/// What callers of a worker need of the run.
+pub struct Terms {
+    pub request_timeout: Option<Duration>,
+    pub failed_calls: FailedCalls,
+    /// How long a reply is awaited after the time limit of the run.
+    pub patience: Duration,
+    pub control: Arc<Control>,
+    pub counters: Arc<Counters>,
+}
+
 /// State that all callers of a worker share.
 struct Shared {
-    request_timeout: Option<Duration>,
+    terms: Terms,
     tally: RefCell<Tally>,
-    control: Arc<Control>,
-    counters: Arc<Counters>,
+    /// Of each caller, the position of its request and the moment from which its latency counts.
+    waiting: RefCell<Vec<Option<(u64, Instant)>>>,
 }
 
 impl<C: Caller> Tasks<C> {
-    pub fn new(
-        callers: Vec<C>,
-        request_timeout: Option<Duration>,
-        control: Arc<Control>,
-        counters: Arc<Counters>,
-    ) -> Self {
-        let tally = RefCell::new(Tally::new());
-        Self { callers, shared: Rc::new(Shared { request_timeout, tally, control, counters }) }
+    pub fn new(callers: Vec<C>, terms: Terms) -> Self {
+        let (tally, waiting) = (RefCell::new(Tally::new()), RefCell::new(vec![None; callers.len()]));
+        Self { callers, shared: Rc::new(Shared { terms, tally, waiting }) }
     }
 
     /// Sends and receives until the schedule is used up or the run is stopped.
     pub async fn run(self, schedule: Arc<Schedule>, start: Instant) -> io::Result<Tally> {
         let start = Start::new(start);
         let callers = tokio::task::LocalSet::new();
-        for caller in self.callers {
-            callers.spawn_local(self.shared.clone().drive(caller, schedule.clone(), start));
+        for (number, caller) in self.callers.into_iter().enumerate() {
+            callers.spawn_local(self.shared.clone().drive(number, caller, schedule.clone(), start));
         }
-        let control = self.shared.control.clone();
+        let Terms { control, patience, .. } = &self.shared.terms;
         tokio::select! {
             () = callers => {}
             () = async {
-                while !control.is_stopped() {
+                while !control.is_stopped() && !schedule.is_over_since(Instant::now(), *patience) {
                     tokio::time::sleep(LOOK).await;
                 }
             } => {}
         }
-        Ok(self.shared.tally.take())
+        let (now, mut tally) = (Instant::now(), self.shared.tally.take());
+        // A turn that is not due yet has not waited.
+        for (position, since) in self.shared.waiting.borrow().iter().flatten() {
+            if let Some(waited) = now.checked_duration_since(*since) {
+                tally.unanswered(*position, waited);
+            }
+        }
+        Ok(tally)
     }
 }
 
 impl Shared {
     /// One caller, from its first turn to the last.
-    async fn drive(self: Rc<Self>, mut caller: impl Caller, schedule: Arc<Schedule>, start: Start) {
+    async fn drive(
+        self: Rc<Self>,
+        number: usize,
+        mut caller: impl Caller,
+        schedule: Arc<Schedule>,
+        start: Start,
+    ) {
         while let Some(turn) = schedule.take(Instant::now()) {
+            self.waiting.borrow_mut()[number] = turn.due.map(|due| (turn.position, due));
             if let Some(due) = turn.due {
                 tokio::time::sleep_until(due.into()).await;
             }
             let sent_at = Instant::now();
-            let answer = within(self.request_timeout, caller.call(turn.position)).await;
+            self.waiting.borrow_mut()[number] = Some((turn.position, turn.counts_from(sent_at)));
+            let answer = within(self.terms.request_timeout, caller.call(turn.position)).await;
+            self.waiting.borrow_mut()[number] = None;
             let succeeded = answer.is_ok();
             self.record(turn, sent_at, answer, start);
-            if !caller.settle(succeeded, &self.control).await {
+            if !caller.settle(succeeded, &self.terms.control).await {
                 return;
             }
         }
@@ -105,11 +126,12 @@ impl Shared {
                 let sample = start.sample(turn.counts_from(sent_at), sent_at, Instant::now(), body_bytes);
                 tally.record(&sample);
                 tally.retries += retries;
-                self.counters.add_answered(sample.latency.as_nanos() as u64);
+                self.terms.counters.add_answered(sample.latency.as_nanos() as u64);
             }
             Err(failure) => {
-                tally.failed_at(turn.position, &failure);
-                self.counters.add_failed();
+                let waited = turn.counts_from(sent_at).elapsed();
+                tally.failed_at(turn.position, &failure, waited, self.terms.failed_calls);
+                self.terms.counters.add_failed();
             }
         }
     }

@@ -115,6 +115,9 @@ pub struct Global {
     /// Exit with a failure when more calls than this failed
     #[arg(long, global = true, default_value_t = 0)]
     pub max_errors: u64,
+    /// Count failed calls in the latencies as well, with the time after which they failed
+    #[arg(long, global = true)]
+    pub count_failures: bool,
     /// Processes whose time, memory and writes belong to the servers; without it, /metrics of each endpoint
     /// is read
     #[arg(long, global = true, value_delimiter = ',', value_name = "PID,…")]

@@ -11,26 +11,32 @@
 //!   next requests are written with one.
 //! * A server limits how many calls a connection may have open. Callers beyond that wait here, first come,
 //!   first served, and their latency includes the wait.
+//! * Service time begins when the link of a call is next polled, which writes to the socket.
 //! * One call costs: 1 allocation and copy of the request, 2 clock readings, no task, no timer, no contended
 //!   lock.
+
+mod caller; // one caller's state
+mod ready; // which connections and callers can make progress
+mod timer; // a timer with nanosecond resolution
 
 use crate::client::call::{Call, Replies};
 use crate::client::failure::{Code, Failure};
 use crate::client::link::{Change, Link};
 use crate::client::reply::Answer;
-use crate::run::ready::ReadyQueue;
-use crate::run::recorder::{Start, Tally};
+use crate::run::recorder::{FailedCalls, Start, Tally};
 use crate::run::schedule::{Schedule, Turn};
-use crate::run::timer::Timer;
 use crate::stats::progress::{Control, Counters};
 use crate::workload::Source;
 use bytes::Bytes;
+use caller::Caller;
+use ready::ReadyQueue;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use timer::Timer;
 use tokio::time::{Interval, MissedTickBehavior};
 
 /// The interval of checks that no event triggers: a stop, an overdue call, a link that may dial again.
@@ -62,7 +68,8 @@ pub struct Setup {
     pub kinds: usize,
     pub replies: Replies,
     pub request_timeout: Option<Duration>,
-    /// How long callers wait for a link before the run is given up.
+    pub failed_calls: FailedCalls,
+    /// How long callers wait for a link before the run is given up, and for a reply after the time limit.
     pub patience: Duration,
     pub control: Arc<Control>,
     pub counters: Arc<Counters>,
@@ -81,31 +88,14 @@ pub struct Worker {
     stranded: Vec<u32>,
     /// For each link, the callers that wait for room. A caller that timed out may still be in it.
     queues: Vec<VecDeque<u32>>,
+    /// For each link, the callers whose requests its next poll writes to the socket.
+    unwritten: Vec<Vec<u32>>,
     /// Callers that are not done.
     active: usize,
+    /// Replies are still missing, and the time limit passed too long ago to await them.
+    given_up: bool,
     /// By the kind of request; pace counts in the first.
     tallies: Vec<Tally>,
-}
-
-enum Caller {
-    /// Wants a turn.
-    Free,
-    /// Its turn is not due yet.
-    Early(Turn),
-    /// No link of its connection object is up.
-    Stranded {
-        turn: Turn,
-        since: Instant,
-    },
-    /// Its link has as many calls open as the server allows.
-    Queued {
-        turn: Turn,
-        since: Instant,
-        link: u32,
-    },
-    Calling(Call),
-    /// No turns are left.
-    Done,
 }
 
 /// Whether a caller can make progress without waiting.
@@ -135,6 +125,8 @@ impl Worker {
             stranded: Vec::new(),
             queues: setup.links.iter().map(|_| VecDeque::new()).collect(),
             active: setup.callers,
+            given_up: false,
+            unwritten: setup.links.iter().map(|_| Vec::new()).collect(),
             tallies: vec![Tally::new(); setup.kinds],
             setup,
         }
@@ -206,7 +198,11 @@ impl Worker {
             }
         }
         let more = self.ready.end();
-        if self.active == 0 || self.setup.control.is_stopped() {
+        if self.active == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        if self.setup.control.is_stopped() || self.given_up {
+            self.count_unanswered(Instant::now());
             return Poll::Ready(Ok(()));
         }
         if more {
@@ -225,7 +221,16 @@ impl Worker {
 
     fn poll_link(&mut self, index: usize) {
         let mut context = Context::from_waker(self.ready.waker(index as u32));
-        match self.setup.links[index].poll(Instant::now(), &mut context) {
+        let now = Instant::now();
+        let links = self.setup.links.len();
+        for slot in self.unwritten[index].drain(..) {
+            if let Caller::Calling(call) = &mut self.callers[slot as usize - links]
+                && call.link as usize == index
+            {
+                call.sent_at = now;
+            }
+        }
+        match self.setup.links[index].poll(now, &mut context) {
             Change::Nothing => {}
             // h2 fails the calls in flight; callers in the queue choose another link.
             Change::WentDown => self.queues[index].drain(..).for_each(|slot| self.ready.push(slot)),
@@ -342,13 +347,15 @@ impl Worker {
         let mut context = Context::from_waker(self.ready.waker(index as u32));
         match self.setup.links[index].send(request, &mut context) {
             Ok(response) => {
+                let slot = self.slot(caller);
+                self.unwritten[index].push(slot);
                 let call = Call::new(turn.position, index as u32, clock_from, now, kept, response);
                 (Caller::Calling(call), Next::Again)
             }
             Err(error) => {
                 let endpoint = self.setup.links[index].endpoint();
                 let failure = Failure::unavailable(format!("send to {endpoint}: {error}"));
-                self.record_failure(turn.position, &failure);
+                self.record_failure(turn.position, &failure, now - clock_from);
                 // Polling the link detects that it ended; until then this caller must not retry.
                 self.ready.push(index as u32);
                 self.ready.push(self.slot(caller));
@@ -387,7 +394,9 @@ impl Worker {
     fn record(&mut self, call: &Call, result: Result<Answer, Failure>, now: Instant, running: &Running) {
         let answer = match result {
             Ok(answer) => answer,
-            Err(failure) => return self.record_failure(call.position, &failure),
+            Err(failure) => {
+                return self.record_failure(call.position, &failure, now - call.clock_from);
+            }
         };
         let sample = running.start.sample(call.clock_from, call.sent_at, now, answer.body_bytes);
         self.tallies[self.setup.source.kind(call.position)].record(&sample);
@@ -399,8 +408,9 @@ impl Worker {
         }
     }
 
-    fn record_failure(&mut self, position: u64, failure: &Failure) {
-        self.tallies[self.setup.source.kind(position)].failed_at(position, failure);
+    fn record_failure(&mut self, position: u64, failure: &Failure, waited: Duration) {
+        let tally = &mut self.tallies[self.setup.source.kind(position)];
+        tally.failed_at(position, failure, waited, self.setup.failed_calls);
         self.setup.counters.add_failed();
         if let Some(observer) = &self.setup.observer {
             observer.failed(position, failure);
@@ -436,6 +446,7 @@ impl Worker {
         if let Some(timeout) = self.setup.request_timeout {
             self.fail_overdue(now, timeout);
         }
+        self.given_up = running.schedule.is_over_since(now, self.setup.patience);
         let stranded_for = self.stranded.iter().filter_map(|&slot| match self.caller(slot) {
             Caller::Stranded { since, .. } => Some(now - *since),
             _ => None,
@@ -454,19 +465,30 @@ impl Worker {
 
     fn fail_overdue(&mut self, now: Instant, timeout: Duration) {
         for index in 0..self.callers.len() {
-            let (position, link) = match &self.callers[index] {
-                Caller::Calling(call) if now - call.sent_at > timeout => (call.position, Some(call.link)),
-                Caller::Queued { turn, since, .. } if now - *since > timeout => (turn.position, None),
+            let caller = &self.callers[index];
+            let link = match caller {
+                Caller::Calling(call) if now - call.sent_at > timeout => Some(call.link),
+                Caller::Queued { since, .. } if now - *since > timeout => None,
                 _ => continue,
             };
+            let (position, waited) = caller.waits(now).expect("it calls or is queued");
             // Dropping the call resets its stream.
             self.callers[index] = Caller::Free;
             if let Some(link) = link {
                 self.call_ended(link);
             }
             let failure = Failure::new(Code::DEADLINE_EXCEEDED, format!("no answer within {timeout:?}"));
-            self.record_failure(position, &failure);
+            self.record_failure(position, &failure, waited);
             self.ready.push(self.slot(index));
+        }
+    }
+
+    /// The run ends: what is in flight, or was due, counts with the time that it has waited.
+    fn count_unanswered(&mut self, now: Instant) {
+        for caller in std::mem::take(&mut self.callers) {
+            if let Some((position, waited)) = caller.waits(now) {
+                self.tallies[self.setup.source.kind(position)].unanswered(position, waited);
+            }
         }
     }
 

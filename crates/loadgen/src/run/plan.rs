@@ -1,0 +1,114 @@
+//! What defines a run, and which combinations make no sense.
+
+use crate::client::endpoint::Endpoint;
+use crate::run::gateway;
+use crate::run::recorder::FailedCalls;
+use crate::run::schedule::Pace;
+use crate::run::watchers::{Awaits, Watching};
+use crate::run::worker::Observer;
+use crate::workload::Workload;
+use bench_report::model::Protocol;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Everything that defines a run.
+#[derive(Clone)]
+pub struct Plan {
+    pub protocol: Protocol,
+    pub endpoints: Vec<Endpoint>,
+    /// Connection objects, each with one HTTP/2 connection per endpoint.
+    pub conns: usize,
+    /// Callers, each with one request in flight.
+    pub clients: usize,
+    /// Worker threads; at most one per connection object.
+    pub threads: usize,
+    pub workload: Workload,
+    /// Requests in all.
+    pub total: u64,
+    /// No request begins after this time; those in flight are awaited for `patience`.
+    pub seconds_max: Option<Duration>,
+    pub pace: Pace,
+    /// A call without a reply for this long has failed. etcd's tool waits forever.
+    pub request_timeout: Option<Duration>,
+    pub failed_calls: FailedCalls,
+    /// The run is given up when no endpoint is reachable for this long. A reply is awaited this long after the
+    /// time limit.
+    pub patience: Duration,
+    pub observer: Option<Arc<dyn Observer>>,
+    /// Watchers that are open while the load is sent.
+    pub watching: Option<Watching>,
+}
+
+/// Why a run did not begin or did not end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Refused(String),
+    #[error("open the connections: {0}")]
+    Connect(String),
+    #[error("run the workers")]
+    Worker(#[source] std::io::Error),
+}
+
+impl Plan {
+    /// The total of a load that ends when the watchers have received their events.
+    pub const UNTIL_WATCHED: u64 = u64::MAX / 2;
+
+    /// A plan of one caller that sends `total` requests to one endpoint.
+    pub fn new(endpoint: Endpoint, workload: Workload, total: u64) -> Self {
+        Self {
+            protocol: Protocol::Grpc,
+            endpoints: vec![endpoint],
+            conns: 1,
+            clients: 1,
+            threads: 1,
+            workload,
+            total,
+            seconds_max: None,
+            pace: Pace::Unlimited,
+            request_timeout: None,
+            failed_calls: FailedCalls::Apart,
+            patience: Duration::from_secs(10),
+            observer: None,
+            watching: None,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let refuse = |reason: String| Err(Error::Refused(reason));
+        match self {
+            Plan { endpoints, .. } if endpoints.is_empty() => refuse("no endpoint given".into()),
+            Plan { clients: 0, .. } => refuse("0 clients would send nothing".into()),
+            Plan { conns: 0, .. } => refuse("0 connections cannot carry a request".into()),
+            Plan { threads: 0, .. } => refuse("0 threads would send nothing".into()),
+            Plan { conns, clients, .. } if conns > clients => {
+                refuse(format!("{conns} connections are more than {clients} clients can use"))
+            }
+            Plan { protocol: Protocol::HttpJson, workload, .. } if !gateway::carries(workload) => {
+                refuse(format!("{} is not offered over HTTP/1.1 with JSON", workload.name()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether watchers await the events of the load.
+    pub(super) fn puts_are_awaited(&self) -> bool {
+        self.watching.as_ref().is_some_and(|watching| watching.awaits == Awaits::Puts)
+    }
+
+    /// A short name for reports.
+    pub fn name(&self) -> &'static str {
+        if self.measures_events() { "watch" } else { self.workload.name() }
+    }
+
+    /// The kind of the request at a position.
+    pub(super) fn kind(&self, position: u64) -> usize {
+        // Some requests have one kind and no source.
+        if self.workload.kinds().len() == 1 { 0 } else { self.workload.source(0).kind(position) }
+    }
+
+    /// Whether the run measures events, not requests.
+    pub(super) fn measures_events(&self) -> bool {
+        self.puts_are_awaited() || self.watching.is_some() && self.total == 0
+    }
+}
