@@ -115,6 +115,13 @@ impl Metrics {
         Some(middle)
     }
 
+    /// Drops the figures that are sums or extremes over all members.
+    pub fn forget_sums_of_members(&mut self) {
+        for metric in METRICS.iter().filter(|metric| metric.is_of_all_members()) {
+            (metric.set)(self, None);
+        }
+    }
+
     /// Drops infinite values and NaN, which JSON cannot represent.
     pub fn finite(mut self) -> Self {
         for metric in METRICS {
@@ -129,6 +136,24 @@ impl Metric {
     /// The figure of this name.
     pub fn by_key(key: &str) -> Option<&'static Metric> {
         METRICS.iter().find(|metric| metric.key == key)
+    }
+
+    /// Whether the figure is wrong unless every member of the cluster was measured.
+    pub fn is_of_all_members(&self) -> bool {
+        [
+            "server_cpu_micros",
+            "rest_resident_mb",
+            "peak_resident_mb",
+            "watcher_resident_bytes",
+            "written_bytes",
+            "peer_sent_bytes",
+            "sync_mean_ms",
+            "sync_p99_ms",
+            "syncs_per_request",
+            "peer_round_trip_mean_ms",
+            "peer_round_trip_p99_ms",
+        ]
+        .contains(&self.key)
     }
 
     /// Least and most of several runs.
@@ -202,6 +227,16 @@ mod tests {
             (metric.set)(&mut metrics, Some(2.0));
             assert_eq!(serde_json::to_value(metrics).unwrap()[metric.key], 2.0);
             assert!(Metric::by_key(metric.key).is_some());
+        }
+    }
+
+    #[test]
+    fn figures_of_all_members_are_known_by_their_titles() {
+        for metric in METRICS {
+            let said = ["all members", "largest member", "WAL fsync", "peer ", "between members"]
+                .iter()
+                .any(|words| metric.title.contains(words));
+            assert_eq!(metric.is_of_all_members(), said, "{}", metric.key);
         }
     }
 

@@ -206,6 +206,82 @@ fn an_interrupted_run_reports_what_it_measured_and_says_that_it_is_partial() {
     assert!((1..100_000).contains(&succeeded), "{succeeded}");
 }
 
+/// Three members, the first of which a command names.
+struct Three {
+    dir: tempfile::TempDir,
+    members: Vec<(String, Option<Process>)>,
+}
+
+impl Three {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let url = |_| format!("http://127.0.0.1:{}", testkit::port());
+        let (clients, peers): (Vec<_>, Vec<_>) = ((0..3).map(url).collect(), (0..3).map(url).collect());
+        let all: Vec<_> = peers.iter().enumerate().map(|(n, peer)| format!("m{n}={peer}")).collect();
+        let mut members = Vec::new();
+        for (n, (client, peer)) in clients.iter().zip(&peers).enumerate() {
+            let mut command = Command::new(bin("etcd"));
+            command.current_dir(dir.path()).args(["--name", &format!("m{n}")]);
+            command.args(["--data-dir", &format!("m{n}.data"), "--initial-cluster", &all.join(",")]);
+            command.args(["--listen-client-urls", client, "--advertise-client-urls", client]);
+            command.args(["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]);
+            command.args(["--initial-cluster-token", &peers[0]]);
+            members
+                .push((client.trim_start_matches("http://").to_owned(), Some(Process::start(&mut command))));
+        }
+        for (_, process) in &members {
+            process.as_ref().unwrap().wait_for("ready to serve client requests");
+        }
+        Self { dir, members }
+    }
+
+    /// The place of the leader, as etcdctl sees it.
+    fn leader(&self) -> usize {
+        let leads = |address: &str| {
+            let mut etcdctl = Command::new(bin("etcdctl"));
+            etcdctl.args(["--endpoints", address, "endpoint", "status", "--write-out=json"]);
+            let (_, out, _) = output_of(etcdctl.output().unwrap());
+            let status: serde_json::Value = serde_json::from_str(&out).unwrap_or_default();
+            let status = &status[0]["Status"];
+            status["leader"].is_u64() && status["leader"] == status["header"]["member_id"]
+        };
+        self.members.iter().position(|(address, _)| leads(address)).unwrap()
+    }
+
+    fn loadgen(&self, line: &str) -> Command {
+        let mut loadgen = Command::new(env!("CARGO_BIN_EXE_loadgen"));
+        loadgen.current_dir(self.dir.path()).args(line.split_whitespace());
+        loadgen.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        loadgen
+    }
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
+fn members_that_are_not_named_are_found_and_requests_follow_the_leader() {
+    let mut three = Three::start();
+    let leader = three.leader();
+    let follower = three.members[(leader + 1) % 3].0.clone();
+    let line = format!("put --total=200 --clients=8 --target-leader --endpoints={follower}");
+    let (status, out, err) = output_of(three.loadgen(&line).output().unwrap());
+    assert_eq!(status, Some(0), "{out}{err}");
+    assert!(out.contains("per request, all 3 members."), "{out}");
+
+    let line = format!(
+        "put --total=3000 --rate=500 --open-loop --clients=50 --target-leader --max-errors=100 \
+         --request-timeout=5s --endpoints={follower} --json=-"
+    );
+    let child = three.loadgen(&line).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    three.members[leader].1 = None; // killed
+    let (status, out, err) = output_of(child.wait_with_output().unwrap());
+    assert_eq!(status, Some(0), "{out}{err}");
+    let document: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let [succeeded, failed] = ["succeeded", "failed"].map(|key| document[key].as_u64().unwrap());
+    assert!(succeeded + failed == 3000 && failed <= 100, "{succeeded} {failed}");
+    assert_ne!(three.leader(), leader);
+}
+
 #[test]
 #[ignore = "needs real etcd (interop/build.sh)"]
 fn errors_are_grouped_with_a_sample_and_fail_the_program_beyond_the_limit() {

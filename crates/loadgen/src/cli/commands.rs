@@ -9,8 +9,8 @@ use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::output::summary::Summary;
 use crate::output::text::{self, chain};
-use crate::run::Plan;
 use crate::run::results::Measurement;
+use crate::run::{Plan, Target};
 use crate::server::{self, Probe, ServerFigures};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -117,36 +117,43 @@ async fn load(
     plan: Plan,
     background: impl Future<Output = String>,
 ) -> Result<ExitCode, String> {
-    let plan = aimed(global, plan).await?;
+    let (plan, cluster) = aimed(global, plan).await?;
     if sending.steps.are_wanted() {
         return steps::run(global, &sending.steps, sending.rate, plan).await;
     }
-    single(global, plan, background).await
+    single(global, plan, &cluster, background).await
 }
 
 /// Runs a plan of a command without several rates.
 async fn once(global: &Global, plan: Plan) -> Result<ExitCode, String> {
-    single(global, aimed(global, plan).await?, std::future::pending()).await
+    let (plan, cluster) = aimed(global, plan).await?;
+    single(global, plan, &cluster, std::future::pending()).await
 }
 
 /// Checks what a run needs, and selects its endpoints.
-async fn aimed(global: &Global, mut plan: Plan) -> Result<Plan, String> {
+async fn aimed(global: &Global, mut plan: Plan) -> Result<(Plan, admin::Cluster), String> {
     check_json(global.json.as_deref())?;
-    let members = admin::survey(&plan.endpoints).await.map_err(|error| error.to_string())?;
+    let cluster = admin::cluster(&plan.endpoints).await.map_err(|error| error.to_string())?;
     if global.target_leader {
-        let leader = admin::leader(&members).map_err(|error| error.to_string())?;
-        plan.endpoints = vec![leader.clone()];
+        let leader = cluster.leader().map_err(|error| error.to_string())?;
+        if plan.can_follow_leader() {
+            plan.endpoints = cluster.endpoints();
+            plan.target = Target::Leader;
+        } else {
+            plan.endpoints = vec![leader.clone()];
+        }
     }
-    Ok(plan)
+    Ok((plan, cluster))
 }
 
 /// Runs a plan at one rate and reports it.
 async fn single(
     global: &Global,
     plan: Plan,
+    cluster: &admin::Cluster,
     background: impl Future<Output = String>,
 ) -> Result<ExitCode, String> {
-    let probes = probes(global);
+    let probes = probes(global, cluster);
     let (workload, endpoints) = (plan.name(), plan.endpoints.clone());
     let prepared = tokio::task::spawn_blocking(|| plan.prepare()).await.expect("preparing does not panic");
     let prepared = prepared.map_err(|error| chain(&error))?;
@@ -154,7 +161,11 @@ async fn single(
     let measurement = progress::run(prepared.begin(), background).await.map_err(|error| chain(&error))?;
     let later = server::read(&probes).await;
     let figures = match (earlier, later) {
-        (Ok(earlier), Ok(later)) => Some(server::spent(&probes, &earlier, &later)),
+        (Ok(earlier), Ok(later)) => {
+            let spent = server::spent(&probes, &earlier, &later);
+            let members = cluster.members_len.filter(|_| global.server_pids.is_empty());
+            Some(ServerFigures { members, ..spent })
+        }
         (Err(error), _) | (_, Err(error)) => {
             note(&format!("no figures of the servers: {}", chain(&error)));
             None
@@ -165,9 +176,10 @@ async fn single(
     Ok(verdict(&measurement, global.max_errors))
 }
 
-fn probes(global: &Global) -> Vec<Probe> {
+/// The members that are not named count as well where they show their counters.
+fn probes(global: &Global, cluster: &admin::Cluster) -> Vec<Probe> {
     if global.server_pids.is_empty() {
-        return global.endpoints.iter().cloned().map(Probe::Metrics).collect();
+        return cluster.endpoints().into_iter().map(Probe::Metrics).collect();
     }
     let process = |&pid: &u32| Probe::Process { name: format!("process {pid}"), pid };
     global.server_pids.iter().map(process).collect()

@@ -3,9 +3,9 @@
 use super::flags::sending::{Sending, Writing};
 use super::flags::{Global, PutFlags, RangeFlags, Refused, TxnPutFlags};
 use crate::client::endpoint::Endpoint;
-use crate::run::Plan;
 use crate::run::recorder::FailedCalls;
 use crate::run::schedule::Pace;
+use crate::run::{Plan, Target};
 use crate::workload::keys::{Order, varint_bytes_max};
 use crate::workload::{Workload, Writes};
 use api::etcdserverpb::RangeRequest;
@@ -54,6 +54,7 @@ pub fn planned(
     Ok(Plan {
         protocol: Protocol::Grpc,
         endpoints,
+        target: Target::All,
         conns: global.conns,
         clients: global.clients,
         threads: threads(global),

@@ -87,7 +87,10 @@ fn spec(load: &run::Plan) -> RowSpec {
         values,
         conns: load.conns,
         clients: load.clients,
-        target: Target::All,
+        target: match load.target {
+            run::Target::All => Target::All,
+            run::Target::Leader => Target::Leader,
+        },
         members: load.endpoints.len(),
         total_published: 0,
         total: 0,

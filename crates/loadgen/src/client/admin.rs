@@ -5,15 +5,17 @@ use crate::client::dial;
 use crate::client::endpoint::Endpoint;
 use crate::stats::progress::Counters;
 use api::etcdserverpb::auth_client::AuthClient;
+use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{
-    AuthenticateRequest, CompactionRequest, HashKvRequest, LeaseGrantRequest, PutRequest, RangeRequest,
-    RangeResponse, StatusRequest, StatusResponse,
+    AuthenticateRequest, CompactionRequest, HashKvRequest, LeaseGrantRequest, MemberListRequest, PutRequest,
+    RangeRequest, RangeResponse, StatusRequest, StatusResponse,
 };
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::Response;
@@ -24,6 +26,8 @@ use tonic::transport;
 
 /// A server that answers Status more slowly cannot be measured.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// The same for a member that is not named, whose address may lead nowhere from here.
+const OTHER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Enough to share syncs of the log, and far below any limit of streams.
 const GRANTS_AT_ONCE: usize = 64;
 
@@ -36,7 +40,7 @@ pub enum Error {
     Call { endpoint: Endpoint, call: &'static str, status: Box<tonic::Status> },
     #[error("endpoints {first} and {second} belong to different clusters")]
     MixedClusters { first: Endpoint, second: Endpoint },
-    #[error("none of the endpoints leads its cluster")]
+    #[error("no member of the cluster that can be reached leads it")]
     NoLeader,
 }
 
@@ -49,13 +53,22 @@ pub struct Member {
 
 impl Member {
     pub fn leads(&self) -> bool {
-        let id = self.status.header.as_ref().map_or(0, |header| header.member_id);
-        id != 0 && id == self.status.leader
+        leads(&self.status)
+    }
+
+    fn id(&self) -> u64 {
+        self.status.header.as_ref().map_or(0, |header| header.member_id)
     }
 
     fn cluster_id(&self) -> u64 {
         self.status.header.as_ref().map_or(0, |header| header.cluster_id)
     }
+}
+
+/// Whether a status is that of the leader.
+pub fn leads(status: &StatusResponse) -> bool {
+    let id = status.header.as_ref().map_or(0, |header| header.member_id);
+    id != 0 && id == status.leader
 }
 
 /// The status of every endpoint; refuses endpoints of different clusters.
@@ -72,9 +85,61 @@ pub async fn survey(endpoints: &[Endpoint]) -> Result<Vec<Member>, Error> {
     Ok(members)
 }
 
-/// The endpoint of the leader.
-pub fn leader(members: &[Member]) -> Result<&Endpoint, Error> {
-    members.iter().find(|member| member.leads()).map(|member| &member.endpoint).ok_or(Error::NoLeader)
+/// A cluster, of which some members are named and the others are found by MemberList.
+#[derive(Clone, Debug, Default)]
+pub struct Cluster {
+    /// As many as endpoints are named, in their order.
+    pub named: Vec<Member>,
+    /// Members that are not named and answer at an address that they advertise.
+    pub others: Vec<Member>,
+    /// All members, reachable or not; `None` if the cluster does not say.
+    pub members_len: Option<usize>,
+}
+
+impl Cluster {
+    /// Members that can be reached.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.named.iter().chain(&self.others)
+    }
+
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        self.members().map(|member| member.endpoint.clone()).collect()
+    }
+
+    /// The endpoint of the leader.
+    pub fn leader(&self) -> Result<&Endpoint, Error> {
+        self.members().find(|member| member.leads()).map(|member| &member.endpoint).ok_or(Error::NoLeader)
+    }
+}
+
+/// Several endpoints may lead to one member.
+fn distinct<'a>(members: impl Iterator<Item = &'a Member>) -> HashSet<u64> {
+    members.map(Member::id).collect()
+}
+
+/// Surveys the named endpoints, and the members that they do not name.
+pub async fn cluster(named: &[Endpoint]) -> Result<Cluster, Error> {
+    let named = survey(named).await?;
+    let Some(first) = named.first() else { return Ok(Cluster::default()) };
+    // A server without MemberList, or a user who may not call it: the named endpoints are what is known.
+    let list = async { Client::connect(&first.endpoint).await?.members().await };
+    let Ok(list) = list.await else { return Ok(Cluster { named, ..Cluster::default() }) };
+    let known = distinct(named.iter());
+    let mut others = Vec::new();
+    for member in list.iter().filter(|member| !known.contains(&member.id)) {
+        for url in &member.client_ur_ls {
+            let Ok(endpoint) = first.endpoint.sibling(url) else { continue };
+            let asked = async { Client::connect(&endpoint).await?.status().await };
+            let Ok(Ok(status)) = tokio::time::timeout(OTHER_TIMEOUT, asked).await else { continue };
+            let other = Member { endpoint, status };
+            // An address such as 0.0.0.0 may lead to another member.
+            if other.id() == member.id {
+                others.push(other);
+                break;
+            }
+        }
+    }
+    Ok(Cluster { named, others, members_len: Some(list.len()) })
 }
 
 /// One endpoint, for rare calls.
@@ -90,6 +155,13 @@ impl Client {
 
     pub async fn status(&self) -> Result<StatusResponse, Error> {
         self.reply("Status", self.maintenance().status(StatusRequest {}).await)
+    }
+
+    /// The members of the cluster, as this one knows them.
+    async fn members(&self) -> Result<Vec<api::etcdserverpb::Member>, Error> {
+        let request = MemberListRequest { linearizable: false };
+        let reply = ClusterClient::new(self.channel.clone()).member_list(request).await;
+        self.reply("MemberList", reply).map(|reply| reply.members)
     }
 
     /// The hash of the key space at its newest revision.

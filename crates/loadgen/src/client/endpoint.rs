@@ -58,6 +58,11 @@ impl Endpoint {
         Self { access: Some(access), ..self }
     }
 
+    /// The address in `text`, reached with the access of this one.
+    pub fn sibling(&self, text: &str) -> Result<Self, Error> {
+        text.parse::<Self>().map(|endpoint| Self { access: self.access.clone(), ..endpoint })
+    }
+
     /// The access, if this endpoint is reached by TLS.
     pub(crate) fn tls(&self) -> Option<&Access> {
         let access = self.access.as_deref()?;

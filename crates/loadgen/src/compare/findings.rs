@@ -20,6 +20,7 @@ pub enum Kind {
     Failed,
     Partial,
     Unanswered,
+    Unmeasured,
     LeaderChanged,
     GeneratorCpu,
     GeneratorLate,
@@ -55,6 +56,13 @@ pub fn of(cost: &Cost, clients: usize) -> Vec<(Kind, Notice)> {
     if let Some(reason) = &measurement.partial {
         let text = format!("ended after {succeeded} of {} requests: {reason}", measurement.planned);
         found.push((Kind::Partial, Notice::error(text)));
+    }
+    if let Some((measured, members)) = cost.unmeasured {
+        let text = format!(
+            "{measured} of {members} members were measured: figures of all members are left out; those that are not \
+             named in the endpoints could not be reached"
+        );
+        found.push((Kind::Unmeasured, Notice::warning(text)));
     }
     if cost.leader_changed {
         found.push((Kind::LeaderChanged, Notice::warning("the leader changed during a run")));

@@ -31,6 +31,8 @@ pub struct Cost {
     pub server_metrics: Option<ServerMetrics>,
     /// Round trips since the side was ready: probes are too rare for one run.
     pub metrics_since_ready: Option<ServerMetrics>,
+    /// Members whose figures are missing, where some are: (measured, all).
+    pub unmeasured: Option<(usize, usize)>,
     pub leader: Option<usize>,
     pub leader_changed: bool,
     /// CPU time of other programs on this machine, as a share of all its processors.
@@ -80,6 +82,7 @@ pub async fn run(side: &Side, plan: run::Plan, monitor: &mut dyn Monitor) -> Res
             .zip(side.metrics_when_ready.as_ref())
             .map(|(a, b)| differences(a, b)),
         leader_changed: leader_after.is_some() && leader_after != leader,
+        unmeasured: (side.cluster_len.filter(|_| !side.is_complete())).map(|all| (probes.len(), all)),
         leader,
         foreign_cpu,
         watcher_resident_bytes: grown.filter(|_| watchers >= WATCHERS_MIN),
@@ -201,6 +204,9 @@ impl Cost {
             metrics.service_max_ms = millis(services.max());
         }
         self.add_server_metrics(&mut metrics, requests);
+        if self.unmeasured.is_some() {
+            metrics.forget_sums_of_members();
+        }
         metrics
     }
 

@@ -285,8 +285,8 @@ impl Runner {
         self.endpoints = match row.spec.target {
             Target::All | Target::EachSummed => everyone,
             Target::Leader => {
-                let members = admin::survey(&everyone).await.map_err(failed)?;
-                vec![admin::leader(&members).map_err(failed)?.clone()]
+                let cluster = admin::cluster(&everyone).await.map_err(failed)?;
+                vec![cluster.leader().map_err(failed)?.clone()]
             }
         };
         Ok(())
@@ -326,6 +326,10 @@ impl Runner {
             run.watching = load::watching(&row.spec, &self.prepared, total);
             run.endpoints = endpoints;
             run.protocol = row.spec.protocol;
+            if row.spec.target == Target::Leader && run.can_follow_leader() {
+                run.endpoints = self.side.all_endpoints();
+                run.target = run::Target::Leader;
+            }
             // No more callers than requests.
             run.clients = row.spec.clients.min(usize::try_from(total).unwrap_or(usize::MAX)).max(1);
             run.conns = row.spec.conns.min(run.clients);

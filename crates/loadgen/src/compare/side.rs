@@ -17,7 +17,11 @@ pub struct SideMember {
 
 /// See the module's head.
 pub struct Side {
+    /// Those that get requests, then those that the cluster has besides.
     members: Vec<SideMember>,
+    loaded_len: usize,
+    /// Of the cluster, reachable or not; `None` if it does not say.
+    pub cluster_len: Option<usize>,
     cluster: Option<Cluster>,
     /// As the first member states it.
     pub version: String,
@@ -59,10 +63,10 @@ impl Side {
                 Self::fresh(cluster)
             }
             Origin::Endpoints(endpoints) => {
-                let members = admin::survey(endpoints).await;
-                let members =
-                    members.map_err(|source| Error::Existing { name: subject.name.clone(), source })?;
-                Self::existing(&members)
+                let cluster = admin::cluster(endpoints).await;
+                let cluster =
+                    cluster.map_err(|source| Error::Existing { name: subject.name.clone(), source })?;
+                Self::existing(&cluster)
             }
         };
         let rest = server::read(&side.probes()).await.ok();
@@ -78,19 +82,29 @@ impl Side {
             .into_iter()
             .zip(cluster.probes())
             .map(|(endpoint, probe)| SideMember { name: probe.name(), endpoint, probe });
-        let (members, version) = (members.collect(), cluster.version.clone());
-        Self { members, cluster: Some(cluster), version, rest_resident_bytes: None, metrics_when_ready: None }
+        let (members, version): (Vec<_>, _) = (members.collect(), cluster.version.clone());
+        Self {
+            loaded_len: members.len(),
+            cluster_len: Some(members.len()),
+            members,
+            cluster: Some(cluster),
+            version,
+            rest_resident_bytes: None,
+            metrics_when_ready: None,
+        }
     }
 
-    fn existing(members: &[admin::Member]) -> Self {
-        let version = members.first().map(|member| member.status.version.clone()).unwrap_or_default();
-        let members = members.iter().map(|member| SideMember {
+    fn existing(cluster: &admin::Cluster) -> Self {
+        let version = cluster.named.first().map(|member| member.status.version.clone()).unwrap_or_default();
+        let members = cluster.members().map(|member| SideMember {
             name: member.endpoint.to_string(),
             endpoint: member.endpoint.clone(),
             probe: Probe::Metrics(member.endpoint.clone()),
         });
         Self {
             members: members.collect(),
+            loaded_len: cluster.named.len(),
+            cluster_len: cluster.members_len,
             cluster: None,
             version,
             rest_resident_bytes: None,
@@ -111,7 +125,13 @@ impl Side {
         &self.members
     }
 
+    /// Of the members that get requests.
     pub fn endpoints(&self) -> Vec<Endpoint> {
+        self.members.iter().take(self.loaded_len).map(|member| member.endpoint.clone()).collect()
+    }
+
+    /// Of all members that can be reached.
+    pub fn all_endpoints(&self) -> Vec<Endpoint> {
         self.members.iter().map(|member| member.endpoint.clone()).collect()
     }
 
@@ -128,6 +148,11 @@ impl Side {
         self.members.iter().filter_map(pid).collect()
     }
 
+    /// Whether the figures of its members are those of the whole cluster.
+    pub fn is_complete(&self) -> bool {
+        self.cluster_len == Some(self.members.len())
+    }
+
     /// Whether its processes are children of this one.
     pub fn is_local(&self) -> bool {
         self.cluster.is_some()
@@ -140,7 +165,7 @@ impl Side {
 
     /// The index of the leader, if one is known.
     pub async fn leader(&self) -> Option<usize> {
-        let members = admin::survey(&self.endpoints()).await.ok()?;
+        let members = admin::survey(&self.all_endpoints()).await.ok()?;
         members.iter().position(admin::Member::leads)
     }
 }

@@ -151,10 +151,11 @@ fn append_server(out: &mut String, server: &ServerFigures, summary: &Summary) {
     let (requests, unit) = (summary.succeeded, summary.unit);
     line(out, format_args!("\nServer:"));
     let cpu = server.cpu_seconds() * 1e6 / requests as f64;
-    line(out, format_args!("  CPU:\t{cpu:.1} µs per {unit}, all processes."));
+    let coverage = server.coverage();
+    line(out, format_args!("  CPU:\t{cpu:.1} µs per {unit}, {coverage}."));
     if let Some(written) = server.bytes_written() {
         let written = written as f64 / requests as f64;
-        line(out, format_args!("  Written:\t{written:.0} bytes per {unit}, all processes."));
+        line(out, format_args!("  Written:\t{written:.0} bytes per {unit}, {coverage}."));
     }
     for process in &server.processes {
         let cpu = process.cpu_seconds * 1e6 / requests as f64;
@@ -305,12 +306,20 @@ Client:
             resident_peak_bytes: Some(40_000_000),
             bytes_written: Some(150_000),
         };
-        let server = ServerFigures { processes: vec![process("a"), process("b")] };
-        let text = text(&Summary::of(&measurement()), Some(&server), SHORT);
-        let expected = "\nServer:\n  CPU:\t40.0 µs per request, all processes.\n  \
-                        Written:\t300 bytes per request, all processes.\n  \
-                        a:\t20.0 µs per request, RSS 30 MB.\n  b:\t20.0 µs per request, RSS 30 MB.\n";
-        assert!(text.ends_with(expected), "{text}");
+        for (members, coverage) in [
+            (Some(2), "all 2 members"),
+            (Some(3), "2 of 3 members; that of the others is unknown"),
+            (None, "of 2 processes"),
+        ] {
+            let server = ServerFigures { processes: vec![process("a"), process("b")], members };
+            let text = text(&Summary::of(&measurement()), Some(&server), SHORT);
+            let expected = format!(
+                "\nServer:\n  CPU:\t40.0 µs per request, {coverage}.\n  \
+                 Written:\t300 bytes per request, {coverage}.\n  \
+                 a:\t20.0 µs per request, RSS 30 MB.\n  b:\t20.0 µs per request, RSS 30 MB.\n"
+            );
+            assert!(text.ends_with(&expected), "{text}");
+        }
     }
 
     #[test]

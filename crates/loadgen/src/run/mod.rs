@@ -13,6 +13,8 @@ pub mod schedule; // turns and their pace
 
 mod plan; // what defines a run
 
+mod leader; // which endpoint leads
+
 pub mod worker; // one thread's connections and callers
 
 mod tasks; // callers with a task each
@@ -21,7 +23,7 @@ pub mod gateway; // requests over HTTP/1.1 with JSON
 pub mod stm; // transactions of several calls
 pub mod watchers; // watch streams, and the events that they await
 
-pub use plan::{Error, Plan};
+pub use plan::{Error, Plan, Target};
 
 use crate::client::call::Replies;
 use crate::client::link::Link;
@@ -29,10 +31,12 @@ use crate::stats::histogram::Counts;
 use crate::stats::progress::{Control, Counters};
 use crate::workload::Workload;
 use bench_report::model::Protocol;
+use leader::LeaderWatch;
 use recorder::Tally;
 use results::{Ended, Measurement, Merged, Part, Role};
 use schedule::Schedule;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -46,6 +50,7 @@ pub struct Prepared {
     control: Arc<Control>,
     threads: Vec<Thread>,
     ledger: Option<Arc<Ledger>>,
+    leader: Option<LeaderWatch>,
     took: Duration,
 }
 
@@ -64,6 +69,8 @@ pub struct Run {
     threads: Vec<Thread>,
     schedule: Arc<Schedule>,
     ledger: Option<Arc<Ledger>>,
+    /// Ends with the run.
+    _leader: Option<LeaderWatch>,
     /// For connections and watchers, before the start.
     preparing: Duration,
     start: Instant,
@@ -76,6 +83,8 @@ struct Share {
     thread: usize,
     threads: usize,
     control: Arc<Control>,
+    /// The place of the leader among the endpoints, if requests follow it.
+    leader: Option<Arc<AtomicUsize>>,
     counters: Arc<Counters>,
 }
 
@@ -103,6 +112,11 @@ impl Plan {
         let begin = Instant::now();
         let control = Arc::new(Control::default());
         let loaders = self.threads.min(self.conns);
+        let leader = match self.target {
+            Target::All => None,
+            Target::Leader => Some(LeaderWatch::begin(&self.endpoints).map_err(Error::Connect)?),
+        };
+        let place = leader.as_ref().map(LeaderWatch::place);
         let ledger =
             self.watching.as_ref().map(|watching| Arc::new(Ledger::new(watching, loaders, self.total)));
         if let Some(ledger) = ledger.as_ref().filter(|_| self.puts_are_awaited()) {
@@ -115,7 +129,13 @@ impl Plan {
         let mut threads = Vec::new();
         for (role, thread, of) in roles {
             let (starter, begin) = mpsc::channel();
-            let share = Share { thread, threads: of, control: control.clone(), counters: Arc::default() };
+            let share = Share {
+                thread,
+                threads: of,
+                control: control.clone(),
+                leader: place.clone(),
+                counters: Arc::default(),
+            };
             let counters = share.counters.clone();
             let (plan, connected, ledger) = (self.clone(), connected.clone(), ledger.clone());
             let body = move || plan.work(role, share, ledger, &connected, &begin);
@@ -125,7 +145,7 @@ impl Plan {
         drop(connected);
         // Each thread reports once; a failed one makes the others end when their starters are dropped.
         connects.iter().take(threads.len()).collect::<Result<(), String>>().map_err(Error::Connect)?;
-        Ok(Prepared { plan: self, control, threads, ledger, took: begin.elapsed() })
+        Ok(Prepared { plan: self, control, threads, ledger, leader, took: begin.elapsed() })
     }
 
     /// Opens all connections, then lets every worker begin at the same moment.
@@ -223,7 +243,7 @@ impl Plan {
     fn setup(self, share: Share) -> Result<Setup, String> {
         let path = self.workload.path();
         let links = share.of(self.conns).flat_map(|_| self.endpoints.iter().cloned());
-        let Share { thread, control, counters, .. } = share.clone();
+        let Share { thread, control, counters, leader, .. } = share.clone();
         let links =
             links.map(|endpoint| Link::new(endpoint, path, counters.clone())).collect::<Result<_, _>>();
         let callers = self.callers(&share);
@@ -246,6 +266,7 @@ impl Plan {
             replies,
             request_timeout: self.request_timeout,
             failed_calls: self.failed_calls,
+            leader,
             patience: self.patience,
             control,
             counters,
@@ -277,7 +298,7 @@ impl Carrier {
 impl Prepared {
     /// Lets all threads begin at the same moment.
     pub fn begin(self) -> Run {
-        let Self { plan, control, threads, ledger, took: preparing } = self;
+        let Self { plan, control, threads, ledger, leader, took: preparing } = self;
         let start = Instant::now();
         let cpu_at_start = process_cpu();
         let until = plan.seconds_max.map(|seconds| start + seconds);
@@ -286,7 +307,7 @@ impl Prepared {
             // The error of a thread that ended is found when it is joined.
             let _ = thread.starter.send((schedule.clone(), start));
         }
-        Run { plan, control, threads, schedule, ledger, preparing, start, cpu_at_start }
+        Run { plan, control, threads, schedule, ledger, _leader: leader, preparing, start, cpu_at_start }
     }
 }
 

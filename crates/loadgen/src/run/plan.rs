@@ -11,11 +11,21 @@ use bench_report::model::Protocol;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Which endpoints requests are sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// All, in turn.
+    All,
+    /// The one that leads; if another one leads later, that one.
+    Leader,
+}
+
 /// Everything that defines a run.
 #[derive(Clone)]
 pub struct Plan {
     pub protocol: Protocol,
     pub endpoints: Vec<Endpoint>,
+    pub target: Target,
     /// Connection objects, each with one HTTP/2 connection per endpoint.
     pub conns: usize,
     /// Callers, each with one request in flight.
@@ -59,6 +69,7 @@ impl Plan {
         Self {
             protocol: Protocol::Grpc,
             endpoints: vec![endpoint],
+            target: Target::All,
             conns: 1,
             clients: 1,
             threads: 1,
@@ -87,8 +98,17 @@ impl Plan {
             Plan { protocol: Protocol::HttpJson, workload, .. } if !gateway::carries(workload) => {
                 refuse(format!("{} is not offered over HTTP/1.1 with JSON", workload.name()))
             }
+            Plan { target: Target::Leader, .. } if !self.can_follow_leader() => {
+                refuse("this load cannot follow the leader".into())
+            }
             _ => Ok(()),
         }
+    }
+
+    /// Whether requests can follow the leader; callers with a task each keep the connection that they have.
+    pub fn can_follow_leader(&self) -> bool {
+        let with_tasks = self.protocol == Protocol::HttpJson || matches!(self.workload, Workload::Stm(_));
+        !with_tasks && self.watching.is_none()
     }
 
     /// Whether watchers await the events of the load.

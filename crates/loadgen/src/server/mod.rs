@@ -34,6 +34,8 @@ pub struct Reading(Vec<Counters>);
 #[derive(Clone, Debug, Serialize)]
 pub struct ServerFigures {
     pub processes: Vec<ProcessFigures>,
+    /// Of the cluster, measured or not; `None` where the processes were chosen by hand or the cluster does not say.
+    pub members: Option<usize>,
 }
 
 /// Resource use of one server.
@@ -74,7 +76,7 @@ pub fn spent(probes: &[Probe], earlier: &Reading, later: &Reading) -> ServerFigu
             bytes_written: written.map(|(earlier, later)| later.saturating_sub(earlier)),
         }
     });
-    ServerFigures { processes: processes.collect() }
+    ServerFigures { processes: processes.collect(), members: None }
 }
 
 impl Reading {
@@ -107,6 +109,19 @@ impl ServerFigures {
             ours.resident_bytes = theirs.resident_bytes;
             ours.resident_peak_bytes = theirs.resident_peak_bytes;
             ours.bytes_written = ours.bytes_written.zip(theirs.bytes_written).map(|(a, b)| a + b);
+        }
+    }
+
+    /// Which servers the figures are of.
+    pub fn coverage(&self) -> String {
+        match (self.processes.len(), self.members) {
+            (1, Some(1)) => "the only member".into(),
+            (measured, Some(members)) if measured == members => format!("all {members} members"),
+            (measured, Some(members)) => {
+                format!("{measured} of {members} members; that of the others is unknown")
+            }
+            (1, None) => "of one process".into(),
+            (measured, None) => format!("of {measured} processes"),
         }
     }
 

@@ -91,7 +91,7 @@ pub struct Global {
     /// Callers, each with one request in flight; caller i uses connection object i mod conns
     #[arg(long, global = true, default_value_t = 1)]
     pub clients: usize,
-    /// Send only to the endpoint that leads, found by asking each
+    /// Send only to the member that leads, also if --endpoints does not name it; when another one leads, to that
     #[arg(long, global = true)]
     pub target_leader: bool,
     /// Print numbers with all their digits

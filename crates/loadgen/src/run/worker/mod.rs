@@ -16,11 +16,12 @@
 //!   lock.
 
 mod caller; // one caller's state
+mod housekeeping; // what no event triggers
 mod ready; // which connections and callers can make progress
 mod timer; // a timer with nanosecond resolution
 
 use crate::client::call::{Call, Replies};
-use crate::client::failure::{Code, Failure};
+use crate::client::failure::Failure;
 use crate::client::link::{Change, Link};
 use crate::client::reply::Answer;
 use crate::run::recorder::{FailedCalls, Start, Tally};
@@ -34,6 +35,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use timer::Timer;
@@ -69,6 +71,8 @@ pub struct Setup {
     pub replies: Replies,
     pub request_timeout: Option<Duration>,
     pub failed_calls: FailedCalls,
+    /// The place of the endpoint that requests are sent to; all of them in turn without it.
+    pub leader: Option<Arc<AtomicUsize>>,
     /// How long callers wait for a link before the run is given up, and for a reply after the time limit.
     pub patience: Duration,
     pub control: Arc<Control>,
@@ -149,6 +153,9 @@ impl Worker {
         let mut batch = Vec::new();
         self.ready.take(&mut batch);
         for slot in batch {
+            if !self.is_wanted(slot as usize) {
+                continue;
+            }
             let link = &mut self.setup.links[slot as usize];
             let mut context = Context::from_waker(self.ready.waker(slot));
             if link.poll(Instant::now(), &mut context) == Change::WentDown {
@@ -158,7 +165,12 @@ impl Worker {
         if self.ready.end() {
             context.waker().wake_by_ref();
         }
-        if self.setup.links.iter().all(Link::is_up) { Poll::Ready(Ok(())) } else { Poll::Pending }
+        let mut links = self.setup.links.iter().enumerate();
+        if links.all(|(index, link)| link.is_up() || !self.is_wanted(index)) {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
     }
 
     /// Sends and receives until the schedule is used up or the run is stopped.
@@ -219,7 +231,16 @@ impl Worker {
         }
     }
 
+    /// Whether requests may go through a link. One that is down stays so until then.
+    fn is_wanted(&self, index: usize) -> bool {
+        let leader = self.setup.leader.as_ref();
+        leader.is_none_or(|leader| index % self.setup.endpoints_len == leader.load(Relaxed))
+    }
+
     fn poll_link(&mut self, index: usize) {
+        if !self.setup.links[index].is_up() && !self.is_wanted(index) {
+            return;
+        }
         let mut context = Context::from_waker(self.ready.waker(index as u32));
         let now = Instant::now();
         let links = self.setup.links.len();
@@ -380,6 +401,10 @@ impl Worker {
     fn next_link(&mut self, caller: usize) -> Option<usize> {
         let endpoints = self.setup.endpoints_len;
         let conn = caller % self.cursors.len();
+        if let Some(leader) = &self.setup.leader {
+            let index = conn * endpoints + leader.load(Relaxed);
+            return self.setup.links[index].is_up().then_some(index);
+        }
         let cursor = &mut self.cursors[conn];
         for _ in 0..endpoints {
             let index = conn * endpoints + *cursor % endpoints;
@@ -432,63 +457,6 @@ impl Worker {
     fn wake_stranded(&mut self) {
         for slot in self.stranded.drain(..) {
             self.ready.push(slot);
-        }
-    }
-
-    /// Periodic checks: links that may dial, overdue calls, unreachable endpoints.
-    fn check_periodically(&mut self, running: &Running) {
-        let now = Instant::now();
-        for (slot, link) in self.setup.links.iter().enumerate() {
-            if !link.is_up() {
-                self.ready.push(slot as u32);
-            }
-        }
-        if let Some(timeout) = self.setup.request_timeout {
-            self.fail_overdue(now, timeout);
-        }
-        self.given_up = running.schedule.is_over_since(now, self.setup.patience);
-        let stranded_for = self.stranded.iter().filter_map(|&slot| match self.caller(slot) {
-            Caller::Stranded { since, .. } => Some(now - *since),
-            _ => None,
-        });
-        if stranded_for.max().is_some_and(|longest| longest > self.setup.patience) {
-            let link = self.setup.links.iter().find(|link| !link.is_up());
-            let reason =
-                link.map_or_else(String::new, |link| format!("{}: {}", link.endpoint(), link.reason()));
-            let patience = self.setup.patience;
-            let elapsed = running.start.elapsed().as_secs();
-            self.setup
-                .control
-                .stop(format!("no endpoint answered for {patience:?} at {elapsed} s ({reason})"));
-        }
-    }
-
-    fn fail_overdue(&mut self, now: Instant, timeout: Duration) {
-        for index in 0..self.callers.len() {
-            let caller = &self.callers[index];
-            let link = match caller {
-                Caller::Calling(call) if now - call.sent_at > timeout => Some(call.link),
-                Caller::Queued { since, .. } if now - *since > timeout => None,
-                _ => continue,
-            };
-            let (position, waited) = caller.waits(now).expect("it calls or is queued");
-            // Dropping the call resets its stream.
-            self.callers[index] = Caller::Free;
-            if let Some(link) = link {
-                self.call_ended(link);
-            }
-            let failure = Failure::new(Code::DEADLINE_EXCEEDED, format!("no answer within {timeout:?}"));
-            self.record_failure(position, &failure, waited);
-            self.ready.push(self.slot(index));
-        }
-    }
-
-    /// The run ends: what is in flight, or was due, counts with the time that it has waited.
-    fn count_unanswered(&mut self, now: Instant) {
-        for caller in std::mem::take(&mut self.callers) {
-            if let Some((position, waited)) = caller.waits(now) {
-                self.tallies[self.setup.source.kind(position)].unanswered(position, waited);
-            }
         }
     }
 

@@ -1,0 +1,72 @@
+//! What a worker checks at intervals: links that may dial, overdue calls, unreachable endpoints; and what it counts
+//! at the end of a run.
+
+use super::caller::Caller;
+use super::{Running, Worker};
+use crate::client::failure::{Code, Failure};
+use crate::client::link::Link;
+use std::time::{Duration, Instant};
+
+impl Worker {
+    /// Periodic checks: links that may dial, overdue calls, unreachable endpoints.
+    pub(super) fn check_periodically(&mut self, running: &Running) {
+        let now = Instant::now();
+        for (slot, link) in self.setup.links.iter().enumerate() {
+            if !link.is_up() {
+                self.ready.push(slot as u32);
+            }
+        }
+        if let Some(timeout) = self.setup.request_timeout {
+            self.fail_overdue(now, timeout);
+        }
+        if self.setup.leader.is_some() {
+            // Another member may lead now, whose link is up.
+            self.wake_stranded();
+        }
+        self.given_up = running.schedule.is_over_since(now, self.setup.patience);
+        let stranded_for = self.stranded.iter().filter_map(|&slot| match self.caller(slot) {
+            Caller::Stranded { since, .. } => Some(now - *since),
+            _ => None,
+        });
+        if stranded_for.max().is_some_and(|longest| longest > self.setup.patience) {
+            let down = |(index, link): &(usize, &Link)| !link.is_up() && self.is_wanted(*index);
+            let link = self.setup.links.iter().enumerate().find(down).map(|(_, link)| link);
+            let reason =
+                link.map_or_else(String::new, |link| format!("{}: {}", link.endpoint(), link.reason()));
+            let patience = self.setup.patience;
+            let elapsed = running.start.elapsed().as_secs();
+            self.setup
+                .control
+                .stop(format!("no endpoint answered for {patience:?} at {elapsed} s ({reason})"));
+        }
+    }
+
+    fn fail_overdue(&mut self, now: Instant, timeout: Duration) {
+        for index in 0..self.callers.len() {
+            let caller = &self.callers[index];
+            let link = match caller {
+                Caller::Calling(call) if now - call.sent_at > timeout => Some(call.link),
+                Caller::Queued { since, .. } if now - *since > timeout => None,
+                _ => continue,
+            };
+            let (position, waited) = caller.waits(now).expect("it calls or is queued");
+            // Dropping the call resets its stream.
+            self.callers[index] = Caller::Free;
+            if let Some(link) = link {
+                self.call_ended(link);
+            }
+            let failure = Failure::new(Code::DEADLINE_EXCEEDED, format!("no answer within {timeout:?}"));
+            self.record_failure(position, &failure, waited);
+            self.ready.push(self.slot(index));
+        }
+    }
+
+    /// The run ends: what is in flight, or was due, counts with the time that it has waited.
+    pub(super) fn count_unanswered(&mut self, now: Instant) {
+        for caller in std::mem::take(&mut self.callers) {
+            if let Some((position, waited)) = caller.waits(now) {
+                self.tallies[self.setup.source.kind(position)].unanswered(position, waited);
+            }
+        }
+    }
+}
