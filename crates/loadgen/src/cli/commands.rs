@@ -7,11 +7,13 @@ use super::terminal::{note, print};
 use super::{access, coordination, measure, plans, progress, steps};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
+use crate::compare;
 use crate::output::summary::Summary;
 use crate::output::text::{self, chain};
 use crate::run::results::Measurement;
 use crate::run::{Plan, Target};
 use crate::server::{self, Probe, ServerFigures};
+use bench_report::model::Notice;
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -26,6 +28,8 @@ struct Document<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
     server: Option<&'a ServerFigures>,
+    /// Why the figures may mislead.
+    notices: &'a [Notice],
 }
 
 /// Executes the command line. An error means that it was refused or that a run could not begin.
@@ -172,7 +176,8 @@ async fn single(
         }
     };
     let summary = Summary::of(&measurement);
-    show(global, workload, &endpoints, &summary, figures.as_ref())?;
+    let notices: Vec<_> = compare::of_load(&measurement).into_iter().map(|(_, notice)| notice).collect();
+    show(global, workload, &endpoints, &summary, figures.as_ref(), &notices)?;
     Ok(verdict(&measurement, global.max_errors))
 }
 
@@ -191,11 +196,12 @@ fn show(
     endpoints: &[Endpoint],
     summary: &Summary,
     server: Option<&ServerFigures>,
+    notices: &[Notice],
 ) -> Result<(), String> {
     if let Some(path) = &global.json {
         let endpoints = endpoints.iter().map(ToString::to_string).collect();
         let Global { conns, clients, .. } = *global;
-        let document = Document { workload, endpoints, conns, clients, summary, server };
+        let document = Document { workload, endpoints, conns, clients, summary, server, notices };
         let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())? + "\n";
         write_json(path, &text)?;
         if global.is_json_on_stdout() {
@@ -203,7 +209,7 @@ fn show(
         }
     }
     let options = text::Options { precise: global.precise, timeline: global.sample };
-    print(&text::text(summary, server, options))
+    print(&(text::text(summary, server, options) + &text::notices(notices)))
 }
 
 /// Success only if the run was complete, with no more failures than allowed.

@@ -4,11 +4,18 @@
 
 use super::measure::Cost;
 use crate::run::recorder::{Lateness, Tally, Unanswered};
+use crate::run::results::Measurement;
 use bench_report::model::Notice;
 use std::collections::BTreeMap;
 
-/// Of the generator's threads: above this, faster servers would not show.
+/// Of a thread of the generator: above this, faster servers would not show.
 const GENERATOR_CPU_MAX: f64 = 0.9;
+/// Of the intended rate.
+const RATE_MIN: f64 = 0.95;
+/// In a shorter run, connections that are new and caches that are empty decide.
+const RUN_SECONDS_MIN: f64 = 1.0;
+/// With fewer requests for each client, the first burst of all clients is most of the run.
+const REQUESTS_EACH_MIN: f64 = 5.0;
 /// Of the machine's processors, used by programs that are no part of the comparison.
 const FOREIGN_CPU_MAX: f64 = 0.15;
 /// Of all turns.
@@ -22,7 +29,9 @@ pub enum Kind {
     Unanswered,
     Unmeasured,
     LeaderChanged,
+    TooShort,
     GeneratorCpu,
+    RateMissed,
     GeneratorLate,
     CallersBusy,
     Foreign,
@@ -33,30 +42,9 @@ pub enum Kind {
 #[derive(Debug, Default)]
 pub struct Findings(BTreeMap<(usize, Kind), (Notice, usize)>);
 
-/// The findings of one run.
-pub fn of(cost: &Cost, clients: usize) -> Vec<(Kind, Notice)> {
-    let measurement = &cost.measurement;
-    let tally = &measurement.tally;
-    let (succeeded, failed) = (tally.succeeded_len(), measurement.failed_len());
-    let mut found = Vec::new();
-    let first = measurement.tallies().find_map(|tally| tally.failures.first_key_value());
-    if let Some((code, failures)) = first {
-        let text = format!("{failed} requests failed, the first of {code}: {}", failures.sample);
-        found.push((Kind::Failed, Notice::error(text + &waits_of_failures(tally))));
-    }
-    let Unanswered { count, unsent, waited_most_ns } = tally.unanswered;
-    if count > 0 {
-        let text = format!(
-            "{count} requests that were due had no reply when the run ended ({unsent} were not even sent); they \
-             count with the time that they had waited, up to {:.1} ms",
-            waited_most_ns as f64 / 1e6
-        );
-        found.push((Kind::Unanswered, Notice::warning(text)));
-    }
-    if let Some(reason) = &measurement.partial {
-        let text = format!("ended after {succeeded} of {} requests: {reason}", measurement.planned);
-        found.push((Kind::Partial, Notice::error(text)));
-    }
+/// The findings of one run, and those of its servers and machine.
+pub fn of(cost: &Cost) -> Vec<(Kind, Notice)> {
+    let mut found = of_load(&cost.measurement);
     if let Some((measured, members)) = cost.unmeasured {
         let text = format!(
             "{measured} of {members} members were measured: figures of all members are left out; those that are not \
@@ -67,25 +55,44 @@ pub fn of(cost: &Cost, clients: usize) -> Vec<(Kind, Notice)> {
     if cost.leader_changed {
         found.push((Kind::LeaderChanged, Notice::warning("the leader changed during a run")));
     }
-    let share = measurement.client_cpu.as_secs_f64() / measurement.wall.as_secs_f64();
-    let share = share / measurement.threads.max(1) as f64;
-    if share > GENERATOR_CPU_MAX {
-        let text = format!(
-            "the load generator used {:.0} % of its {} threads: the rate is its limit, not the \
-             server's; try --threads",
-            share * 100.0,
-            measurement.threads
-        );
-        found.push((Kind::GeneratorCpu, Notice::warning(text)));
-    }
-    found.extend(pace(&tally.lateness, clients));
     if let Some(foreign) = cost.foreign_cpu.filter(|foreign| *foreign > FOREIGN_CPU_MAX) {
         let text = format!("other programs used {:.0} % of this machine's processors", foreign * 100.0);
         found.push((Kind::Foreign, Notice::warning(text)));
     }
+    found.sort_by_key(|(kind, _)| *kind);
+    found
+}
+
+/// The findings of a load: what a reader of its figures needs to know.
+pub fn of_load(measurement: &Measurement) -> Vec<(Kind, Notice)> {
+    let tally = &measurement.tally;
+    let (succeeded, failed) = (tally.succeeded_len(), measurement.failed_len());
+    let mut found = Vec::new();
+    let first = measurement.tallies().find_map(|tally| tally.failures.first_key_value());
+    if let Some((code, failures)) = first {
+        let text = format!("{failed} requests failed, the first of {code}: {}", failures.sample);
+        found.push((Kind::Failed, Notice::error(text + &waits_of_failures(tally))));
+    }
+    if let Some(reason) = &measurement.partial {
+        let text = format!("ended after {succeeded} of {} requests: {reason}", measurement.planned);
+        found.push((Kind::Partial, Notice::error(text)));
+    }
+    let Unanswered { count, unsent, waited_most_ns } = tally.unanswered;
+    if count > 0 {
+        let text = format!(
+            "{count} requests that were due had no reply when the run ended ({unsent} were not even sent); they \
+             count with the time that they had waited, up to {:.1} ms",
+            waited_most_ns as f64 / 1e6
+        );
+        found.push((Kind::Unanswered, Notice::warning(text)));
+    }
+    found.extend(too_short(measurement));
+    found.extend(saturated(measurement));
+    found.extend(rate_missed(measurement));
+    found.extend(pace(&tally.lateness, measurement.clients));
     if measurement.capped {
         let text = format!(
-            "ended by the row's budget after {:.1} s: {} of {} requests",
+            "ended by its time limit after {:.1} s: {} of {} requests",
             measurement.wall.as_secs_f64(),
             succeeded + tally.failed_len(),
             measurement.planned
@@ -93,6 +100,48 @@ pub fn of(cost: &Cost, clients: usize) -> Vec<(Kind, Notice)> {
         found.push((Kind::Capped, Notice::remark(text)));
     }
     found
+}
+
+fn too_short(measurement: &Measurement) -> Option<(Kind, Notice)> {
+    let seconds = measurement.wall.as_secs_f64();
+    let each = measurement.tally.counted_len() as f64 / measurement.clients.max(1) as f64;
+    let short = seconds < RUN_SECONDS_MIN || each < REQUESTS_EACH_MIN;
+    // Events of watchers have no callers.
+    let short = short && !measurement.events && measurement.clients > 0;
+    short.then(|| {
+        let text = format!(
+            "too short to mean much: {seconds:.2} s, {each:.1} requests for each of {} clients; its figures are \
+             those of the first moments",
+            measurement.clients
+        );
+        (Kind::TooShort, Notice::warning(text))
+    })
+}
+
+/// Whether the generator was the bottleneck: one thread at its limit is enough.
+fn saturated(measurement: &Measurement) -> Option<(Kind, Notice)> {
+    (measurement.busiest_thread > GENERATOR_CPU_MAX).then(|| {
+        let text = format!(
+            "the load generator's busiest thread of {} used {:.0} % of a processor: the rate is its limit, not the \
+             server's; try --threads",
+            measurement.threads,
+            measurement.busiest_thread * 100.0
+        );
+        (Kind::GeneratorCpu, Notice::warning(text))
+    })
+}
+
+fn rate_missed(measurement: &Measurement) -> Option<(Kind, Notice)> {
+    let intended = measurement.intended_per_second?;
+    let seconds = measurement.wall.as_secs_f64();
+    let sent = measurement.tally.taken_len() as f64 / seconds;
+    // A run of few requests ends with the last reply, some time after the last turn.
+    let missed = sent < intended * RATE_MIN && seconds > RUN_SECONDS_MIN && !measurement.events;
+    missed.then(|| {
+        let text =
+            format!("{sent:.0} requests per second were sent, not the {intended:.0} that were intended");
+        (Kind::RateMissed, Notice::warning(text))
+    })
 }
 
 fn waits_of_failures(tally: &Tally) -> String {
@@ -151,6 +200,7 @@ impl Findings {
 mod tests {
     use super::*;
     use bench_report::model::Level;
+    use std::time::Duration;
 
     #[test]
     fn busy_callers_are_distinguished_from_a_late_generator() {
@@ -171,6 +221,34 @@ mod tests {
             text.starts_with("100 requests found all 7 callers busy and were sent up to 2000.0 ms late"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_run_says_why_its_figures_may_mislead() {
+        let whole = || {
+            let mut tally = Tally::new();
+            (0..2_000).for_each(|_| tally.succeeded(1, Duration::from_millis(1), 0));
+            Measurement {
+                tally,
+                wall: Duration::from_secs(2),
+                threads: 2,
+                clients: 10,
+                planned: 2_000,
+                ..Measurement::default()
+            }
+        };
+        for (measurement, kinds) in [
+            (whole(), &[][..]),
+            // One thread of two at its limit: half of the processor time of both.
+            (Measurement { busiest_thread: 0.97, ..whole() }, &[Kind::GeneratorCpu]),
+            (Measurement { intended_per_second: Some(1_000.0), ..whole() }, &[]),
+            (Measurement { intended_per_second: Some(1_100.0), ..whole() }, &[Kind::RateMissed]),
+            (Measurement { wall: Duration::from_millis(100), ..whole() }, &[Kind::TooShort]),
+            (Measurement { clients: 2_000, ..whole() }, &[Kind::TooShort]),
+        ] {
+            let found: Vec<_> = of_load(&measurement).into_iter().map(|(kind, _)| kind).collect();
+            assert_eq!(found, kinds);
+        }
     }
 
     #[test]

@@ -138,6 +138,7 @@ impl Cost {
         let (ours, theirs) = (&mut self.measurement, other.measurement);
         ours.tally.merge(&theirs.tally);
         ours.wall += theirs.wall;
+        ours.busiest_thread = ours.busiest_thread.max(theirs.busiest_thread);
         ours.client_cpu += theirs.client_cpu;
         ours.sent_bytes += theirs.sent_bytes;
         ours.received_bytes += theirs.received_bytes;

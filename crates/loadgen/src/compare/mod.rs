@@ -30,6 +30,7 @@ pub mod steps; // one load at several rates
 
 pub use cluster::Program;
 pub use find_rate::Slo;
+pub use findings::of_load;
 pub use plan::{Monitor, Origin, Plan, Step, Subject};
 
 use crate::server::machine;

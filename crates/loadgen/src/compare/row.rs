@@ -184,7 +184,7 @@ impl Rounds<'_> {
                 let share = budget.share((rounds - round + 1) * sides - turn);
                 let cost = runner.run(plan, row, row.spec.total, share, *monitor).await?;
                 budget.used += cost.measurement.wall;
-                let found = findings::of(&cost, row.spec.clients);
+                let found = findings::of(&cost);
                 findings.add(runner.index, &found);
                 let mut measured = cost.round(runner.side.rest_resident_bytes);
                 measured.metrics.watcher_resident_bytes = runner.watcher_resident_bytes;

@@ -118,7 +118,7 @@ fn is_met(cost: &Cost, slo: Slo) -> bool {
 }
 
 fn row(side: &Side, stepped: &Stepped, rate: f64, cost: &Cost, verdict: Option<(Slo, bool)>) -> RowResult {
-    let found = findings::of(cost, stepped.spec.clients);
+    let found = findings::of(cost);
     let mut findings = Findings::default();
     findings.add(0, &found);
     let mut round = cost.round(side.rest_resident_bytes);

@@ -2,6 +2,7 @@
 
 use crate::output::summary::{BAR_MAX, Sample, Summary, UnansweredSummary};
 use crate::server::ServerFigures;
+use bench_report::model::{Level, Notice};
 use std::error::Error;
 use std::fmt::Write;
 use std::time::Duration;
@@ -57,6 +58,19 @@ fn append_report(out: &mut String, summary: &Summary, options: Options) {
     if !counted {
         append_failed_calls(out, summary, options);
     }
+}
+
+/// Why the figures may mislead. Failed calls are in the text already.
+pub fn notices(notices: &[Notice]) -> String {
+    let mut out = String::new();
+    for notice in notices {
+        match notice.level {
+            Level::Error => {}
+            Level::Warning => line(&mut out, format_args!("\nWarning: {}.", notice.text)),
+            Level::Remark => line(&mut out, format_args!("\nRemark: {}.", notice.text)),
+        }
+    }
+    out
 }
 
 /// An error and its causes in one line.

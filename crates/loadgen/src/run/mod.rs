@@ -33,8 +33,8 @@ use crate::workload::Workload;
 use bench_report::model::Protocol;
 use leader::LeaderWatch;
 use recorder::Tally;
-use results::{Ended, Measurement, Merged, Part, Role};
-use schedule::Schedule;
+use results::{Ended, Measurement, Merged, Part, Role, ThreadEnded};
+use schedule::{Pace, Schedule};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
@@ -59,7 +59,7 @@ struct Thread {
     role: Role,
     starter: mpsc::Sender<(Arc<Schedule>, Instant)>,
     counters: Arc<Counters>,
-    handle: JoinHandle<std::io::Result<Ended>>,
+    handle: JoinHandle<std::io::Result<ThreadEnded>>,
 }
 
 /// A run in progress.
@@ -166,7 +166,7 @@ impl Plan {
         ledger: Option<Arc<Ledger>>,
         connected: &mpsc::Sender<Result<(), String>>,
         begin: &mpsc::Receiver<(Arc<Schedule>, Instant)>,
-    ) -> std::io::Result<Ended> {
+    ) -> std::io::Result<ThreadEnded> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (result, carrier) = match runtime.block_on(self.connect(role, share, ledger.clone())) {
             Ok(carrier) => (Ok(()), Some(carrier)),
@@ -176,13 +176,15 @@ impl Plan {
         let _ = connected.send(result);
         match (begin.recv(), carrier) {
             (Ok((schedule, start)), Some(carrier)) => {
+                let cpu_before = thread_cpu();
                 let ended = runtime.block_on(carrier.run(schedule, start));
+                let cpu = thread_cpu() - cpu_before;
                 if let Some(ledger) = ledger.filter(|_| role == Role::Loads) {
                     ledger.loader_ended();
                 }
-                ended
+                ended.map(|ended| (ended, cpu))
             }
-            (Err(mpsc::RecvError), _) | (_, None) => Ok((Vec::new(), Instant::now())),
+            (Err(mpsc::RecvError), _) | (_, None) => Ok(((Vec::new(), Instant::now()), Duration::ZERO)),
         }
     }
 
@@ -355,16 +357,27 @@ impl Run {
     /// Waits for the end.
     pub fn finish(self) -> Result<Measurement, Error> {
         let (planned, measures, start) = (self.total(), self.measures(), self.start);
-        let mut measurement = Measurement { threads: self.plan.threads, ..Measurement::default() };
+        let mut measurement = Measurement {
+            threads: self.plan.threads,
+            clients: self.plan.clients,
+            intended_per_second: match self.plan.pace {
+                Pace::Unlimited => None,
+                Pace::AtMost(per_second) | Pace::Open(per_second) => Some(per_second),
+            },
+            ..Measurement::default()
+        };
         let (mut loaded, mut watched) = (Merged::new(start), Merged::new(start));
         for thread in self.threads {
             let (sent, received) = thread.counters.bytes();
             measurement.sent_bytes += sent;
             measurement.received_bytes += received;
             let ended = thread.handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let (ended, cpu) = ended.map_err(Error::Worker)?;
+            let busy = cpu.as_secs_f64() / (ended.1 - start).as_secs_f64();
+            measurement.busiest_thread = measurement.busiest_thread.max(busy);
             match thread.role {
-                Role::Loads => loaded.add(ended.map_err(Error::Worker)?),
-                Role::Watches => watched.add(ended.map_err(Error::Worker)?),
+                Role::Loads => loaded.add(ended),
+                Role::Watches => watched.add(ended),
             }
         }
         loaded.tallies.resize_with(self.plan.workload.kinds().len(), Tally::new);
@@ -426,6 +439,12 @@ impl Plan {
         }
         parts
     }
+}
+
+/// Processor time of this thread since it began.
+fn thread_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Processor time of the whole process since it began.

@@ -13,6 +13,9 @@ pub enum Role {
 /// The tallies of one thread by kind, and when its last result arrived.
 pub type Ended = (Vec<Tally>, Instant);
 
+/// What a thread ended with, and its own processor time during the run.
+pub type ThreadEnded = (Ended, Duration);
+
 /// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Measurement {
@@ -23,6 +26,12 @@ pub struct Measurement {
     pub client_cpu: Duration,
     /// Worker threads.
     pub threads: usize,
+    /// Of the busiest worker thread, as a share of the wall time: at 1 it was the bottleneck, however idle the
+    /// others were.
+    pub busiest_thread: f64,
+    /// Requests per second that were intended, if the run had a pace.
+    pub intended_per_second: Option<f64>,
+    pub clients: usize,
     /// Of all connections, including HTTP/2 framing.
     pub sent_bytes: u64,
     pub received_bytes: u64,
