@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use crate::config::{Scheme, Settings, Urls};
 use crate::http::{self, Allowed, Gateway, Http};
 use crate::member::{Gauges, LeaseService, Member};
-use crate::metrics::Exposition;
+use crate::metrics::{Exposition, SlowCalls};
 use crate::net::client_port::{self, Services, Traffic};
 use crate::net::listen::{self, BindError, Permits, Sharing};
 use crate::net::{http2, metrics_port};
@@ -85,12 +85,13 @@ pub fn services(http: Http, leases: &LeaseService, settings: &Settings, stop: &S
     let member = Arc::clone(&http.member);
     let metrics = Arc::clone(&member.metrics);
     let router = http::router(http, &Allowed::parse(&settings.cors));
+    let slow = SlowCalls::new(settings.slow_call);
     let streams = Streams::new(Arc::clone(&member), leases.clone());
     let grpc = Grpc::new(Arc::clone(&member), leases.clone(), stop.clone());
     Services {
-        hot: CountedHot::new(Hot::new(member), Arc::clone(&metrics)),
+        hot: CountedHot::new(Hot::new(member), Arc::clone(&metrics), slow.clone()),
         streams: CountedStreams::new(streams, Arc::clone(&metrics)),
-        grpc: CountedServices::new(grpc, metrics),
+        grpc: CountedServices::new(grpc, metrics, slow),
         http: http::for_hosts(router.clone(), &Allowed::parse(&settings.host_whitelist)),
         https: router,
         limits: front_limits(settings),

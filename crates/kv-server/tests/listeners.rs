@@ -77,3 +77,24 @@ async fn http_on_a_port_of_its_own_leaves_grpc_alone_on_the_client_port() {
         assert!(answer.is_empty(), "{answer:?}");
     }
 }
+
+#[tokio::test]
+async fn a_slow_call_is_logged_with_the_stage_that_took_the_time() {
+    let mut cluster = Cluster::new(1);
+    cluster.members[0].extra = vec!["--warning-unary-request-duration=1ns".to_owned()];
+    cluster.start();
+    let member = &cluster.members[0];
+    member.put("a", "1").await;
+    member.get("a").await;
+    member.leader().await;
+    for (method, stage) in [
+        ("etcdserverpb.KV/Put", "\"stages\":\"replication"),
+        ("etcdserverpb.KV/Range", "\"stages\":\"read index"),
+        ("etcdserverpb.Maintenance/Status", "\"stages\":\"other"),
+    ] {
+        member.running().wait_for(&format!("\"response-type\":\"/{method}\""));
+        let said = member.running().said();
+        let line = said.lines().find(|line| line.contains(method)).unwrap();
+        assert!(line.contains("\"msg\":\"request stats\"") && line.contains(stage), "{line}");
+    }
+}

@@ -33,6 +33,7 @@ use tonic::Status;
 
 use super::gate::{Bounds, ClientId, Gate, Pass};
 use crate::errors;
+use crate::metrics::{Stage, timed};
 
 /// Answers held whole: pairs while they are read, and their encoded form until it is sent.
 pub const ANSWER_BYTES: u64 = 144 << 20;
@@ -140,7 +141,8 @@ impl Admission {
         if bytes <= LARGE_COMMAND_BYTES {
             return Ok(None);
         }
-        let pass = Box::pin(self.commands.enter(client, bytes as u64)).await;
+        let entering = timed(Stage::Admission, self.commands.enter(client, bytes as u64));
+        let pass = Box::pin(entering).await;
         pass.map(Some).map_err(|_| errors::refused(api::Error::TooManyRequests))
     }
 
@@ -155,9 +157,10 @@ impl Admission {
         let read = Arc::new(read);
         let mut wanted = estimate.clamp(STEP_BYTES, ESTIMATE_MAX);
         loop {
-            let memory = self.answers.enter(client, wanted).await;
+            let memory = timed(Stage::Admission, self.answers.enter(client, wanted)).await;
             let memory = memory.map_err(|_| errors::reads_exhausted())?;
-            let turn = self.turns.enter(client, 1).await.map_err(|_| errors::reads_exhausted())?;
+            let turn = timed(Stage::Admission, self.turns.enter(client, 1)).await;
+            let turn = turn.map_err(|_| errors::reads_exhausted())?;
             let caller = Caller::default();
             let (meter, read) = (Allowance::new(memory, &caller), Arc::clone(&read));
             let done = blocking(move || {
@@ -165,7 +168,7 @@ impl Admission {
                 let answer = read(&meter);
                 (answer, meter.wanted.get(), meter.memory.into_inner())
             });
-            match done.await? {
+            match timed(Stage::Read, done).await? {
                 (Ok(answer), _, memory) => return Ok((answer, memory)),
                 (Err(Failure::Interrupted), more, memory) => {
                     if more > self.answers.weight_max() {
@@ -185,14 +188,15 @@ impl Admission {
         client: ClientId,
         work: impl FnOnce(&dyn Meter) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Status> {
-        let turn = gate.enter(client, 1).await.map_err(|_| errors::reads_exhausted())?;
+        let turn = timed(Stage::Admission, gate.enter(client, 1)).await;
+        let turn = turn.map_err(|_| errors::reads_exhausted())?;
         let caller = Caller::default();
         let gone = caller.gone();
         let done = blocking(move || {
             let _turn = turn;
             work(&gone)
         });
-        done.await?.map_err(errors::read)
+        timed(Stage::Read, done).await?.map_err(errors::read)
     }
 }
 

@@ -39,6 +39,8 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 const WATCH_PROGRESS_INTERVAL: Duration = Duration::from_secs(10 * 60);
 const WATCH_PROGRESS_INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// etcd's.
+const SLOW_CALL: Duration = Duration::from_millis(300);
+/// etcd's.
 const BCRYPT_COST: u32 = 10;
 const BCRYPT_COSTS: std::ops::RangeInclusive<u32> = 4..=31;
 const TOKEN_TTL_SECONDS: u64 = 300;
@@ -76,6 +78,8 @@ pub struct Settings {
     pub auth: AuthSettings,
     /// Time between two progress notifications of a watch stream, as given.
     pub watch_progress_interval: Option<Duration>,
+    /// A unary call that takes longer is logged.
+    pub slow_call: Duration,
     pub tls: TlsSettings,
     /// History that is kept, unless it is all.
     pub retention: Option<Retention>,
@@ -236,6 +240,7 @@ impl Settings {
             connections: connections(flags),
             auth: auth(flags)?,
             watch_progress_interval: flags.watch_progress_notify_interval.filter(|given| !given.is_zero()),
+            slow_call: flags.warning_unary_request_duration.unwrap_or(SLOW_CALL),
             tls,
             retention: Retention::parse(
                 flags.auto_compaction_mode.as_deref(),

@@ -26,7 +26,7 @@ use crate::admission::Admission;
 use crate::auth::{Auth, Caller, Credential, Unresolved, index_of_token};
 use crate::config::{Limits, Reconfiguration};
 use crate::errors;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Stage, timed};
 
 /// A successor that answers at all takes over within a few round trips.
 const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
@@ -109,13 +109,15 @@ impl Member {
     /// Replicates a change of the members. As `propose` in all else.
     pub async fn propose_change(&self, caller: &Caller, change: Change) -> Result<Response, ProposeError> {
         let command = self.encode(caller, Kind::MemberChange(MemberChange { change: Some(change) }))?;
-        let outcome = self.raft.propose_change(command).await.map_err(ProposeError::Raft)?;
+        let proposed = timed(Stage::Replication, self.raft.propose_change(command));
+        let outcome = proposed.await.map_err(ProposeError::Raft)?;
         outcome.map_err(ProposeError::Refused)
     }
 
     /// As `propose`, of what `encode` returned.
     pub async fn propose_encoded(&self, command: Bytes) -> Result<Response, ProposeError> {
-        let outcome = self.raft.propose(command).await.map_err(ProposeError::Raft)?;
+        let proposed = timed(Stage::Replication, self.raft.propose(command));
+        let outcome = proposed.await.map_err(ProposeError::Raft)?;
         outcome.map_err(ProposeError::Refused)
     }
 
@@ -139,7 +141,7 @@ impl Member {
 
     /// Waits until this member has applied everything that was committed when the call began.
     pub async fn read_point(&self) -> Result<(), ReadError> {
-        self.raft.read_point().await.map(drop)
+        timed(Stage::ReadIndex, self.raft.read_point()).await.map(drop)
     }
 
     /// Asks another member to lead, if this one does, so that the cluster waits for no election. Without a

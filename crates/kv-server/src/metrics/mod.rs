@@ -18,8 +18,9 @@ mod disk; // what was written, and how long it took
 mod snapshots; // whole stores between members
 mod under_way; // a gauge of what is under way
 
-mod call_in_progress;
-mod counters; // every counter of the process // one call, counted once at its end
+mod call_in_progress; // one call, counted once at its end
+mod counters; // every counter of the process
+mod slow_calls; // calls that take long, and where
 
 mod exposition; // the text that Prometheus reads
 mod process; // the process, as the operating system counts it
@@ -29,4 +30,5 @@ pub(crate) use counters::Metrics;
 pub(crate) use disk::Purpose;
 pub(crate) use exposition::Exposition;
 pub(crate) use labels::{From, PeerLink, To};
+pub(crate) use slow_calls::{SlowCalls, Stage, timed};
 pub(crate) use under_way::UnderWay;

@@ -12,11 +12,12 @@ use serde_json::{Map, Value};
 use super::accepted::{Accepted, Kind};
 
 /// Flags of this server that are lengths of time.
-const DURATIONS: [&str; 4] = [
+const DURATIONS: [&str; 5] = [
     "grpc-keepalive-min-time",
     "grpc-keepalive-interval",
     "grpc-keepalive-timeout",
     "watch-progress-notify-interval",
+    "warning-unary-request-duration",
 ];
 
 const CLIENT_SECTION: &str = "client-transport-security";

@@ -122,6 +122,9 @@ pub struct Flags {
     /// Time between two progress notifications of a watch stream; 0 means 10 minutes [default: 0s].
     #[arg(long, value_parser = duration)]
     pub watch_progress_notify_interval: Option<Duration>,
+    /// Time after which a unary call is logged as slow [default: 300ms].
+    #[arg(long, value_parser = duration)]
+    pub warning_unary_request_duration: Option<Duration>,
     /// Origins of scripts that may use plain HTTP, or * [default: *].
     #[arg(long, value_parser = origins)]
     pub cors: Option<String>,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::admission::ClientId;
-use crate::metrics::{CallInProgress, Metrics};
+use crate::metrics::{CallInProgress, Metrics, SlowCalls};
 use crate::net::client_port::PerConnection;
 use crate::net::http2::{Answer, HotMethods, LongAnswer, PREFIX_BYTES, Part, Room};
 
@@ -18,17 +18,22 @@ use crate::net::http2::{Answer, HotMethods, LongAnswer, PREFIX_BYTES, Part, Room
 pub struct CountedHot<H> {
     inner: H,
     metrics: Arc<Metrics>,
+    slow: SlowCalls,
 }
 
 impl<H> CountedHot<H> {
-    pub fn new(inner: H, metrics: Arc<Metrics>) -> Self {
-        CountedHot { inner, metrics }
+    pub fn new(inner: H, metrics: Arc<Metrics>, slow: SlowCalls) -> Self {
+        CountedHot { inner, metrics, slow }
     }
 }
 
 impl<H: PerConnection> PerConnection for CountedHot<H> {
     fn of(&self, client: ClientId) -> Self {
-        CountedHot { inner: self.inner.of(client), metrics: Arc::clone(&self.metrics) }
+        CountedHot {
+            inner: self.inner.of(client),
+            metrics: Arc::clone(&self.metrics),
+            slow: self.slow.clone(),
+        }
     }
 }
 
@@ -60,7 +65,9 @@ impl<H: HotMethods + Sync> HotMethods for CountedHot<H> {
     ) -> Result<Answer<Self::Long>, Status> {
         let mut call = CallInProgress::begin(&self.metrics, method);
         self.metrics.calls.received(method, message.len());
-        match self.inner.call(inner, message, room).await {
+        let request_bytes = Some(message.len());
+        let answering = self.slow.watch(method, request_bytes, self.inner.call(inner, message, room));
+        match answering.await {
             Ok(Answer::Whole(bytes)) => {
                 self.metrics.calls.sent(method, bytes.len().saturating_sub(PREFIX_BYTES));
                 call.end(Code::Ok);

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use api::Method;
+use api::{Kind, Method};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::{Frame, SizeHint};
@@ -16,7 +16,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::admission::ClientId;
-use crate::metrics::{CallInProgress, Metrics};
+use crate::metrics::{CallInProgress, Metrics, SlowCalls};
 use crate::net::client_port::PerConnection;
 use crate::net::http2::GrpcService;
 
@@ -25,17 +25,22 @@ use crate::net::http2::GrpcService;
 pub struct CountedServices<S> {
     inner: S,
     metrics: Arc<Metrics>,
+    slow: SlowCalls,
 }
 
 impl<S> CountedServices<S> {
-    pub fn new(inner: S, metrics: Arc<Metrics>) -> Self {
-        CountedServices { inner, metrics }
+    pub fn new(inner: S, metrics: Arc<Metrics>, slow: SlowCalls) -> Self {
+        CountedServices { inner, metrics, slow }
     }
 }
 
 impl<S: PerConnection> PerConnection for CountedServices<S> {
     fn of(&self, client: ClientId) -> Self {
-        CountedServices { inner: self.inner.of(client), metrics: Arc::clone(&self.metrics) }
+        CountedServices {
+            inner: self.inner.of(client),
+            metrics: Arc::clone(&self.metrics),
+            slow: self.slow.clone(),
+        }
     }
 }
 
@@ -57,6 +62,10 @@ impl<S: GrpcService> tower::Service<Request<Body>> for CountedServices<S> {
         let request =
             request.map(|body| Body::new(Observed { body, observer: Incoming { metrics, method } }));
         let answering = self.inner.call(request);
+        if method.kind() == Kind::Unary {
+            let answering = self.slow.watch(method, None, answering);
+            return Box::pin(async move { Ok(counted(answering.await?, call)) });
+        }
         Box::pin(async move { Ok(counted(answering.await?, call)) })
     }
 }
