@@ -12,6 +12,7 @@ use raft_node::{LogSpan, StoreState};
 use state_machine::Genesis;
 use wal::LogIndex;
 
+use crate::config::Settings;
 use crate::data_dir::bootstrap::Established;
 use crate::data_dir::{Directory, Identity, OpenStoreError, OpenedStore, open_store};
 use crate::member::{Roster, entries};
@@ -19,10 +20,26 @@ use crate::peer::{self, Peers};
 use crate::process::runtime::Runtimes;
 use crate::tls::Dialer;
 
+/// With whom a member starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Company {
+    /// With the members that it knows.
+    AsKnown,
+    /// With no one: its log removes all others.
+    Alone,
+}
+
+impl Company {
+    pub fn of(settings: &Settings) -> Company {
+        if settings.force_new_cluster { Company::Alone } else { Company::AsKnown }
+    }
+}
+
 /// The store that belongs to the log just opened.
 pub fn open_fitting_store(
     directory: &Directory,
     established: &Established,
+    company: Company,
 ) -> Result<OpenedStore, OpenStoreError> {
     let Established { identity, recovery, .. } = established;
     let reader = established.log.reader();
@@ -31,7 +48,11 @@ pub fn open_fitting_store(
     // The log knows of members that came later, or are gone.
     let logged = recovery.state.as_deref().and_then(|state| raft_node::inspect::read_state(state).ok());
     let members = logged.map_or(identity.members.len(), |state| state.voters.len() + state.learners.len());
-    let opened = open_store::open(directory, log, members.saturating_sub(1))?;
+    let others = match company {
+        Company::AsKnown => members.saturating_sub(1),
+        Company::Alone => 0,
+    };
+    let opened = open_store::open(directory, log, others)?;
     let begins_elsewhere = identity.joined && opened.store.applied().index == 0;
     let state = if begins_elsewhere { StoreState::Lost } else { opened.state };
     Ok(OpenedStore { state, ..opened })
@@ -44,10 +65,11 @@ pub fn roster(
     dialer: &Dialer,
     identity: &Identity,
     (store, state): (&Store, StoreState),
+    company: Company,
 ) -> Result<Roster, state_machine::Fatal> {
     let others = identity.members.iter().filter(|member| member.id != identity.member_id);
     let urls: Vec<String> = others.flat_map(|member| member.peer_urls.iter().cloned()).collect();
-    let known = match state {
+    let mut known = match state {
         StoreState::Whole => entries(state_machine::members(store)?),
         StoreState::Lost => {
             let running = runtimes.peers().block_on(peer::running_cluster(dialer, &urls));
@@ -55,6 +77,8 @@ pub fn roster(
             same.map_or_else(|| identity.members.clone(), |running| running.members)
         }
     };
+    // A removed member is not listened to, also before the removal is applied.
+    known.retain(|member| company == Company::AsKnown || member.id == identity.member_id);
     let store = store.clone();
     Ok(Roster::new(identity.member_id, known, Box::new(move |id| state_machine::is_removed(&store, id))))
 }

@@ -27,7 +27,7 @@ use crate::data_dir::Identity;
 use crate::data_dir::TimedFs;
 use crate::data_dir::bootstrap::{self, BootstrapError, Established};
 use crate::data_dir::{OpenStoreError, OpenedStore};
-use crate::known_members::{genesis, known_members, on_members, open_fitting_store, roster};
+use crate::known_members::{Company, genesis, known_members, on_members, open_fitting_store, roster};
 use crate::listeners::{self, ClientPort, Listeners};
 use crate::member::StoreThread;
 use crate::member::{Anchored, LeaderLeases, LeaseService, run_lease_clock, start_auto_compaction};
@@ -96,9 +96,14 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let metrics = Arc::new(Metrics::default());
     let fs = TimedFs::new(Arc::clone(&metrics));
     let running = |urls: &[String]| runtimes.peers().block_on(peer::running_cluster(&dialer, urls));
-    let established = bootstrap::establish(&settings, &directory, fs, ask, running)?;
+    let mut established = bootstrap::establish(&settings, &directory, fs.clone(), ask, running)?;
+    let company = Company::of(&settings);
+    let opened = open_fitting_store(&directory, &established, company)?;
+    if company == Company::Alone {
+        established = bootstrap::force_alone(established, opened.state, &directory, fs)?;
+    }
     let peering = Peering { ports: peer_ports, connections_max: descriptors.peers, dialer };
-    let running = Running::start(&runtimes, settings, &directory, established, metrics, peering)?;
+    let running = Running::start(&runtimes, settings, &directory, (established, opened), metrics, peering)?;
     let (_stops_with_this_function, stop) = shutdown::stop();
     tls.follow_files(runtimes.tls().handle(), &stop);
     let lived = runtimes.clients.block_on(running.live((clients, probes), descriptors.clients));
@@ -157,12 +162,12 @@ impl Running {
         runtimes: &Runtimes,
         settings: Settings,
         directory: &Directory,
-        established: Established,
+        (established, opened): (Established, OpenedStore),
         metrics: Arc<Metrics>,
         peering: Peering,
     ) -> Result<Running, NodeError> {
         let identity = Arc::new(established.identity.clone());
-        let OpenedStore { writer, store, maintainer, state } = open_fitting_store(directory, &established)?;
+        let OpenedStore { writer, store, maintainer, state } = opened;
         let machine = StateMachine::new(writer, &genesis(&identity))?;
         let entries_max = settings.snapshot_count;
         let store_thread =
@@ -172,7 +177,7 @@ impl Running {
             .map_err(NodeError::WatchThread)?;
         let checkpoints = store_thread.checkpoints();
         let (ports, dialer) = ((peering.ports, peering.connections_max), peering.dialer);
-        let roster = Arc::new(roster(runtimes, &dialer, &identity, (&store, state))?);
+        let roster = Arc::new(roster(runtimes, &dialer, &identity, (&store, state), Company::of(&settings))?);
         let (known, figures) = (Arc::clone(&roster), Arc::clone(&metrics));
         let context = Context { identity: Arc::clone(&identity), roster: known, metrics: figures, dialer };
         let peers = Arc::new(Peers::new(context, checkpoints.clone()));

@@ -85,8 +85,8 @@ pub use crate::core::{Confirmation, Event, Inquiry, PeerState, Setup};
 pub use config::{Config, Limits};
 pub use error::{ProposeError, ReadError, StartError, TransferError, causes};
 pub use log::{
-    Durable, Found, LogSpan, PersistJob, Persisted, Receipt, ReceiveSlot, Released, StoreChoice, StoreFound,
-    StreamNumber, choose_store, persist, state_after,
+    Durable, ForceError, Found, LogSpan, PersistJob, Persisted, Receipt, ReceiveSlot, Released, StoreChoice,
+    StoreFound, StreamNumber, choose_store, force_change, persist, state_after,
 };
 pub use node::{Applier, ApplyJob, Done, Gauges, Node, NodeSetup, Turn, apply_brief_first};
 pub use runtime::{Driver, Handle, Log, Pump, Started, Status, Threads, start};

@@ -1,4 +1,4 @@
-//! Changes of the members: added, removed, promoted, given other peer URLs.
+//! Changes of the members: added, removed, promoted, given other peer URLs, all but one removed.
 //!
 //! * Applied only from an entry of its own kind ([`crate::StateMachine::apply_change`]), so that each change is
 //!   judged by a list that holds all changes before it.
@@ -35,13 +35,19 @@ pub(crate) fn apply(writer: &mut Writer, request: MemberChange) -> Result<Result
     let Some(change) = request.change else { return Ok(Err(Error::NotCapable)) };
     match judge(writer.store(), &known, change) {
         Ok(Verdict::Keep(member)) => members::store(writer, &member),
-        Ok(Verdict::Remove(id)) => {
-            writer.set_item(&members::item(id), None);
-            writer.set_item(&removed_item(id), Some(b""));
+        Ok(Verdict::Remove(id)) => remove(writer, id),
+        Ok(Verdict::Retain(member)) => {
+            known.iter().filter(|other| other.id != member.id).for_each(|other| remove(writer, other.id));
+            members::store(writer, &member);
         }
         Err(refusal) => return Ok(Err(refusal)),
     }
     members::list(writer.store()).map(Ok)
+}
+
+fn remove(writer: &mut Writer, id: u64) {
+    writer.set_item(&members::item(id), None);
+    writer.set_item(&removed_item(id), Some(b""));
 }
 
 /// What an accepted change does.
@@ -49,12 +55,14 @@ enum Verdict {
     /// Add this member, or replace the one of this id.
     Keep(Member),
     Remove(u64),
+    /// Remove all but this one.
+    Retain(Member),
 }
 
 fn judge(store: &Store, known: &[Member], change: Change) -> Result<Verdict, Error> {
     let id = match &change {
         Change::Add(add) => add.id,
-        Change::Remove(id) | Change::Promote(id) => *id,
+        Change::Remove(id) | Change::Promote(id) | Change::Retain(id) => *id,
         Change::Update(update) => update.id,
     };
     if id == 0 || is_removed(store, id) {
@@ -83,6 +91,10 @@ fn judge(store: &Store, known: &[Member], change: Change) -> Result<Verdict, Err
                 return Err(Error::MemberNotLearner);
             }
             kept(Member { is_learner: false, ..learner.clone() })
+        }
+        Change::Retain(_) => {
+            let member = found.ok_or(Error::MemberNotFound)?;
+            Ok(Verdict::Retain(Member { is_learner: false, ..member.clone() }))
         }
         Change::Update(update) => {
             let member = found.ok_or(Error::MemberNotFound)?;

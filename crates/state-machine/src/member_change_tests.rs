@@ -19,7 +19,8 @@ fn machine() -> StateMachine {
     StateMachine::new(writer, &genesis).unwrap()
 }
 
-/// `+3` adds a voter, `~3` a learner (two are allowed), `-3` removes, `^3` promotes, `3=1` gives 3 the URL of 1.
+/// `+3` adds a voter, `~3` a learner (two are allowed), `-3` removes, `^3` promotes, `3=1` gives 3 the URL of 1,
+/// `!3` removes all but 3.
 fn change(word: &str) -> Bytes {
     let url = |id: &str| vec![format!("http://m{id}:2380")];
     let number = |id: &str| id.parse::<u64>().unwrap();
@@ -32,6 +33,7 @@ fn change(word: &str) -> Bytes {
         ("~", id) => add(id, true),
         ("-", id) => Change::Remove(number(id)),
         ("^", id) => Change::Promote(number(id)),
+        ("!", id) => Change::Retain(number(id)),
         _ => {
             let (id, of) = word.split_once('=').unwrap();
             Change::Update(MemberUpdate { id: number(id), peer_urls: url(of) })
@@ -86,6 +88,14 @@ fn changes_are_accepted_or_refused_as_in_etcd() {
         ("~3 ~4 +5", Ok("1 2 ~3 ~4 5")),
         ("-1 -2", Err(Error::MemberNotEnoughStarted)),
         ("-1 ~3 -2", Err(Error::MemberNotEnoughStarted)),
+        ("!2", Ok("2")),
+        ("+3 ~4 !2", Ok("2")),
+        ("!1 !1", Ok("1")),
+        ("~3 !3", Ok("3")), // A learner becomes a voter.
+        ("!1 +3", Ok("1 3")),
+        ("!1 +2", Err(Error::MemberNotFound)), // It was removed.
+        ("!3", Err(Error::MemberNotFound)),
+        ("-2 !2", Err(Error::MemberNotFound)),
         ("+0", Err(Error::MemberNotFound)),
     ];
     for (words, wanted) in cases {

@@ -67,6 +67,8 @@ pub struct Settings {
     pub listen_peer_urls: Urls,
     pub advertise_peer_urls: Urls,
     pub initial: Initial,
+    /// Whether all other members of the data directory's cluster are removed at the start.
+    pub force_new_cluster: bool,
     pub reconfiguration: Reconfiguration,
     pub clock: Clock,
     /// Applied entries that are not in a checkpoint when the next one is written, at the latest.
@@ -229,6 +231,7 @@ impl Settings {
                 state: flags.initial_cluster_state.unwrap_or(ClusterState::New),
                 token: flags.initial_cluster_token.clone().unwrap_or_else(|| DEFAULT_TOKEN.to_owned()),
             },
+            force_new_cluster: flags.force_new_cluster.unwrap_or(false),
             reconfiguration: Reconfiguration {
                 is_strict: flags.strict_reconfig_check.unwrap_or(true),
                 learners_max: flags.max_learners.unwrap_or(LEARNERS_MAX),

@@ -62,6 +62,7 @@ fn member_change(change: Option<Change>) -> Value {
             .value(),
         Some(Change::Remove(member)) => of("member_remove", member).value(),
         Some(Change::Promote(member)) => of("member_promote", member).value(),
+        Some(Change::Retain(member)) => of("member_retain", member).value(),
         Some(Change::Update(update)) => {
             of("member_update", update.id).word("peer_urls", update.peer_urls).value()
         }

@@ -71,6 +71,9 @@ pub struct Flags {
     /// Whether the cluster is 'new' or 'existing' [default: new].
     #[arg(long, value_parser = cluster_state)]
     pub initial_cluster_state: Option<ClusterState>,
+    /// Go on from the data directory as the only member: all others are removed [default: false].
+    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub force_new_cluster: Option<bool>,
     /// Mixed into member ids, so that clusters with equal URLs differ [default: etcd-cluster].
     #[arg(long)]
     pub initial_cluster_token: Option<String>,

@@ -1,7 +1,7 @@
 //! Flags of etcd 3.7.1 that are no flags of ours, by name.
 
 /// Known to etcd, not built here yet: refused, since ignoring them would hide that they have no effect.
-pub const NOT_BUILT: [&str; 17] = [
+pub const NOT_BUILT: [&str; 16] = [
     "discovery-cacert",
     "discovery-cert",
     "discovery-dial-timeout",
@@ -18,7 +18,6 @@ pub const NOT_BUILT: [&str; 17] = [
     "discovery-srv-name",
     "discovery-token",
     "discovery-user",
-    "force-new-cluster",
 ];
 
 /// Long dead in etcd itself, which takes them and does nothing.

@@ -12,6 +12,7 @@
 //!
 //! * An imported store comes with a log that begins after it, made by [`establish_after`].
 //! * The identity is written last: it says that everything before it is in place.
+//! * `--force-new-cluster` ends the log of a restart with the removal of all other members ([`force_alone`]).
 //! * Members that were given the same flags compute the same ids without talking.
 
 mod join; // a running cluster
@@ -19,6 +20,8 @@ mod join; // a running cluster
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use raft_node::StoreState;
+use state_machine::command::{self, Change, Kind, MemberChange};
 use wal::{LogIndex, Position, RealFs, Recovery, Term, Wal};
 
 pub use join::{JoinError, RunningCluster};
@@ -80,6 +83,13 @@ pub enum BootstrapError {
     IdentityLost(PathBuf),
     #[error("the log in {} belongs to another member", .0.display())]
     OtherLog(PathBuf),
+    #[error("make this member the only one")]
+    Force(#[from] raft_node::ForceError),
+    #[error(
+        "--force-new-cluster needs the state of this member, and it is not in {}: it was damaged, or never received",
+        .0.display()
+    )]
+    ForceWithoutStore(PathBuf),
     #[error("open the log")]
     Log(#[from] wal::Error),
 }
@@ -147,6 +157,34 @@ pub fn establish_after(
     Ok(identity.write(&directory.identity_path())?)
 }
 
+/// Ends the log of a member whose store is whole with the removal of all other members, which counts as committed: Raft
+/// applies it before anything else. On a first start there is nothing to remove.
+pub fn force_alone(
+    established: Established,
+    store: StoreState,
+    directory: &Directory,
+    fs: TimedFs,
+) -> Result<Established, BootstrapError> {
+    let Established { identity, mut log, recovery } = established;
+    if recovery.state.is_none() {
+        return Ok(Established { identity, log, recovery });
+    }
+    if store == StoreState::Lost {
+        return Err(BootstrapError::ForceWithoutStore(directory.path().to_owned()));
+    }
+    let member = identity.member_id;
+    let change = Kind::MemberChange(MemberChange { change: Some(Change::Retain(member)) });
+    raft_node::force_change(&mut log, &recovery, member, rand::random(), &command::encode(change))?;
+    drop(log);
+    let (log, recovery) = Wal::open(fs, directory.wal_dir(), log_options())?;
+    tracing::warn!(
+        member = format!("{member:x}"),
+        last_index = recovery.last.index.0,
+        "forced a new cluster: all other members are removed, and must not be started again"
+    );
+    Ok(Established { identity, log, recovery })
+}
+
 /// A restart needs no `--initial-…` flags, but those that are given must not name another member.
 fn check_belongs(
     identity: &Identity,
@@ -156,6 +194,10 @@ fn check_belongs(
     if let Some(wanted) = settings.name_given.as_ref().filter(|name| **name != identity.name) {
         let (path, found) = (directory.path().to_owned(), identity.name.clone());
         return Err(BootstrapError::OtherMember { path, found, wanted: wanted.clone() });
+    }
+    // Who forces a new cluster may name the one that it becomes.
+    if settings.force_new_cluster {
+        return Ok(());
     }
     if !settings.initial.cluster_given || settings.initial.state == ClusterState::Existing {
         return Ok(());

@@ -1,0 +1,85 @@
+//! `--force-new-cluster`: the last of three members goes on alone, with its data, and others are added again.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use api::etcdserverpb::cluster_client::ClusterClient;
+use api::etcdserverpb::{MemberAddRequest, MemberListRequest};
+use common::{Cluster, Member, READY};
+
+const FORCE: &str = "--force-new-cluster";
+
+async fn names(member: &Member) -> Vec<String> {
+    let mut client = ClusterClient::new(member.channel().await);
+    let listed = client.member_list(MemberListRequest { linearizable: true }).await.unwrap().into_inner();
+    listed.members.into_iter().map(|member| member.name).collect()
+}
+
+fn start_again(member: &mut Member, flags: &[&str]) {
+    member.extra = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    member.launch();
+    member.wait_ready();
+}
+
+#[tokio::test]
+async fn the_last_member_goes_on_alone_with_its_data_and_others_are_added_again() {
+    let mut cluster = Cluster::started(3);
+    for number in 0..50 {
+        cluster.members[0].put(&format!("k{number}"), "v").await;
+    }
+    let revision = cluster.members[0].put("last", "1").await;
+    // What was acknowledged by the others only is lost with them: wait until the first has it.
+    cluster.assert_equal(revision).await;
+    let id = cluster.members[0].id().await;
+    cluster.members.iter_mut().for_each(Member::kill);
+    for gone in &cluster.members[1..] {
+        std::fs::remove_dir_all(&gone.data_dir).unwrap();
+    }
+    let survivor = &mut cluster.members[0];
+    for round in 0..2 {
+        start_again(survivor, &[FORCE]);
+        assert_eq!(survivor.id().await, id);
+        assert_eq!(names(survivor).await, ["m0"], "round {round}");
+        assert_eq!(survivor.get("last").await.as_deref(), Some("1"));
+        assert_eq!(survivor.put("round", &round.to_string()).await, revision + 1 + round);
+        survivor.kill();
+    }
+    // The flag is needed once: the others stay removed.
+    start_again(survivor, &[]);
+    assert_eq!(names(survivor).await, ["m0"]);
+    assert_eq!(survivor.get("k49").await.as_deref(), Some("v"));
+    let joiner = cluster.joiner(&[0]);
+    let url = format!("http://127.0.0.1:{}", cluster.members[joiner].peer_port);
+    let request = MemberAddRequest { peer_ur_ls: vec![url], is_learner: false };
+    let mut client = ClusterClient::new(cluster.members[0].channel().await);
+    client.member_add(request).await.unwrap();
+    cluster.members[joiner].launch();
+    cluster.members[joiner].wait_ready();
+    let (first, second) = (&cluster.members[0], &cluster.members[joiner]);
+    let revision = second.put("together", "1").await;
+    assert_eq!(first.get("together").await.as_deref(), Some("1"));
+    assert_eq!(second.get("k0").await.as_deref(), Some("v"));
+    assert_eq!(first.hash_kv(revision).await, second.hash_kv(revision).await);
+}
+
+#[tokio::test]
+async fn entries_that_are_in_the_log_and_in_no_checkpoint_are_kept() {
+    let mut cluster = Cluster::started(3);
+    let leader = cluster.leader().await;
+    let revision = cluster.members[leader].put("a", "1").await;
+    cluster.members.iter_mut().for_each(Member::kill);
+    let survivor = &mut cluster.members[leader];
+    start_again(survivor, &[FORCE]);
+    assert_eq!(survivor.get("a").await.as_deref(), Some("1"), "acknowledged at {revision}");
+    assert_eq!(names(survivor).await.len(), 1);
+}
+
+#[test]
+fn on_a_first_start_it_has_no_effect() {
+    let mut cluster = Cluster::new(1);
+    cluster.members[0].extra = vec![FORCE.to_owned()];
+    cluster.start();
+    let said = cluster.members[0].running().said();
+    assert!(said.contains(READY) && !said.contains("forced a new cluster"), "{said}");
+}
