@@ -30,7 +30,7 @@ pub struct Report {
     pub command: String,
     /// Version of the load generator.
     pub loadgen: String,
-    /// Of the source tree that the load generator was run from, where there is one.
+    /// From which the load generator was built, where that is known.
     pub commit: Option<String>,
     pub started_unix_seconds: u64,
     /// From the first cluster's start to the last one's end.
@@ -44,6 +44,51 @@ pub struct Report {
     pub notices: Vec<Notice>,
     /// Why it ended early, if it did.
     pub partial: Option<String>,
+    /// The answer of a search for the highest rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<SearchVerdict>,
+}
+
+/// The highest rate that met a limit of latency.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SearchVerdict {
+    /// `p99=10ms`
+    pub limit: String,
+    /// `None`: no rate met it.
+    pub requests_per_second: Option<f64>,
+    /// No trial at this rate or below missed the limit.
+    pub at_least: Option<f64>,
+    /// No trial at this rate or above met it; `None`: no trial that counts missed it.
+    pub at_most: Option<f64>,
+    pub trials: u64,
+    /// Both ends were confirmed.
+    pub settled: bool,
+    /// At this rate the load generator or another program was the bottleneck: the servers may reach more.
+    pub generator_limit: Option<f64>,
+}
+
+impl std::fmt::Display for SearchVerdict {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { limit, trials, .. } = self;
+        let Some(rate) = self.requests_per_second else {
+            return write!(formatter, "No rate met {limit} in {trials} trials.");
+        };
+        write!(formatter, "Highest rate that met {limit}: {rate:.0} requests per second")?;
+        match (self.at_least, self.at_most) {
+            (Some(least), Some(most)) => write!(formatter, " (between {least:.0} and {most:.0}")?,
+            (Some(least), None) => write!(formatter, " ({least:.0} or more")?,
+            (None, Some(most)) => write!(formatter, " (below {most:.0}")?,
+            (None, None) => write!(formatter, " (the trials contradict each other")?,
+        }
+        write!(formatter, ", by {trials} trials).")?;
+        if let Some(rate) = self.generator_limit {
+            write!(formatter, " At {rate:.0} the servers were not the bottleneck: they may reach more.")?;
+        }
+        if !self.settled {
+            formatter.write_str(" The search ended before it was settled.")?;
+        }
+        Ok(())
+    }
 }
 
 /// The machine that the load generator ran on.
@@ -59,6 +104,9 @@ pub struct Machine {
     pub system: String,
     /// Where the clusters kept their files; `None` for existing clusters.
     pub disk: Option<Disk>,
+    /// Where they kept their logs, if elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wal_disk: Option<Disk>,
 }
 
 /// A file system that servers wrote to.
@@ -85,6 +133,23 @@ pub struct Setup {
     /// Worker threads of the load generator.
     pub threads: usize,
     pub placement: Placement,
+    /// Seconds that each rate was sent and measured, where one load was sent at several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<StepSeconds>,
+}
+
+/// How long each rate was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepSeconds {
+    pub warm_up: f64,
+    pub measured: f64,
+}
+
+impl Disk {
+    /// Whether a sync costs nothing there, and a power failure everything.
+    pub fn is_memory(&self) -> bool {
+        ["tmpfs", "ramfs"].contains(&self.filesystem.as_str())
+    }
 }
 
 /// Where the servers ran.
@@ -388,6 +453,11 @@ impl SideResult {
 }
 
 impl Report {
+    /// Whether its rows are those of write-ups.
+    pub fn replays_published(&self) -> bool {
+        self.suites.iter().flat_map(|suite| &suite.rows).any(|row| !row.published.is_empty())
+    }
+
     /// The row that is being measured.
     pub fn last_row(&mut self) -> &mut RowResult {
         let suite = self.suites.last_mut().expect("a suite is pushed before its rows");

@@ -284,6 +284,29 @@ fn members_that_are_not_named_are_found_and_requests_follow_the_leader() {
 
 #[test]
 #[ignore = "needs real etcd (interop/build.sh)"]
+fn a_search_prints_its_steps_and_its_answer_is_in_every_file() {
+    let etcd = Etcd::start(Security::Open);
+    let line = "put --find-max-rate --slo=p90=20ms --rate=2000 --step=300ms --warm-up=50ms --clients=50 \
+                --json=r.json --html=r.html --csv=r.csv";
+    let (status, out, err) = output_of(etcd.loadgen(&etcd.address, line).output().unwrap());
+    let file = |name: &str| std::fs::read_to_string(etcd.dir.path().join(name)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&file("r.json")).unwrap();
+    let trials = json["search"]["trials"].as_u64().unwrap();
+    let steps = err.lines().filter(|line| line.contains("/s reached, p90 ")).count() as u64;
+    assert!(trials > 2 && steps == trials, "{trials}: {err}");
+    assert_eq!((&json["setup"]["members"], &json["setup"]["rounds"]), (&1.into(), &1.into()));
+    let found = json["search"]["requests_per_second"].as_f64();
+    assert_eq!(status, Some(if found.is_some() { 0 } else { 1 }), "{out}{err}");
+    let answer = match found {
+        Some(rate) => format!("Highest rate that met p90=20ms: {rate:.0} requests per second"),
+        None => "No rate met p90=20ms".into(),
+    };
+    assert!(out.contains(&answer) && file("r.html").contains(&answer), "{answer}: {out}");
+    assert!(file("r.csv").contains("rates,highest,p90=20ms,,settled,,"));
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
 fn errors_are_grouped_with_a_sample_and_fail_the_program_beyond_the_limit() {
     let etcd = Etcd::start(Security::Open);
     // etcd takes 1.5 MiB per request.

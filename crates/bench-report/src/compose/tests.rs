@@ -1,6 +1,6 @@
 use super::*;
 use crate::metric::{Metric, Metrics};
-use crate::model::SideResult;
+use crate::model::{Disk, SearchVerdict, SideResult, StepSeconds};
 use crate::number;
 use crate::page::{Cell, Owner, Verdict};
 
@@ -145,6 +145,53 @@ fn one_side_alone_has_no_ratios() {
     let page = page(&report);
     assert!(page.overview.is_none());
     assert_eq!(page.sections[0].tables[0].columns[2].title, "kv-server here");
+}
+
+#[test]
+fn facts_of_a_search_are_those_of_the_search() {
+    let mut report = sample();
+    report.sides.truncate(1);
+    report.suites.truncate(1);
+    report.suites[0].rows.truncate(2);
+    for row in &mut report.suites[0].rows {
+        row.published.clear();
+        row.sides.truncate(1);
+    }
+    report.setup.steps = Some(StepSeconds { warm_up: 1.0, measured: 5.0 });
+    let facts = |report: &Report| -> Vec<String> {
+        let facts = page(report).facts.into_iter();
+        facts.map(|fact| format!("{}: {}", fact.name, fact.value)).collect()
+    };
+    assert!(facts(&report).contains(&"Steps: 2 trials of 5 s each, after 1 s at the same rate".into()));
+    assert!(!facts(&report).iter().any(|fact| fact.starts_with("Rounds") || fact.starts_with("Scale")));
+    assert_eq!(page(&report).lede, "kv-server at 2 rates.");
+    report.search = Some(SearchVerdict {
+        limit: "p99=10ms".into(),
+        requests_per_second: Some(1500.0),
+        at_least: Some(1500.0),
+        at_most: Some(1560.0),
+        trials: 12,
+        settled: true,
+        generator_limit: None,
+    });
+    assert_eq!(
+        page(&report).lede,
+        "kv-server: Highest rate that met p99=10ms: 1500 requests per second (between 1500 and 1560, by 12 \
+         trials)."
+    );
+}
+
+#[test]
+fn each_medium_is_named() {
+    let mut report = sample();
+    report.machine.wal_disk =
+        Some(Disk { directory: "/dev/shm".into(), filesystem: "tmpfs".into(), ..Disk::default() });
+    let page = page(&report);
+    let fact = |name: &str| page.facts.iter().find(|fact| fact.name == name).map(|fact| fact.value.clone());
+    assert!(
+        fact("Disk of the data").unwrap().starts_with("ext4 on /dev/nvme0n1p1 (/var/tmp), a 4 KiB append")
+    );
+    assert_eq!(fact("Disk of the logs").unwrap(), "tmpfs on  (/dev/shm)");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! * Sentences state counts and medians of what is in the tables.
 
 use crate::metric::{Better, Metric, Metrics, median};
-use crate::model::{Level, Notice, Placement, Report, RowResult, Side, SideResult};
+use crate::model::{Disk, Level, Notice, Placement, Report, RowResult, Side, SideResult};
 use crate::number;
 use crate::page::{Fact, Owner, RatioGroup, RatioRow, Ratios, Verdict};
 
@@ -75,10 +75,7 @@ impl<'a> View<'a> {
     }
 
     pub fn lede(&self) -> String {
-        let Some(baseline) = self.baseline else {
-            let rows = self.rows().count();
-            return format!("{} on {rows} rows of published measurements.", self.name(self.subject));
-        };
+        let Some(baseline) = self.baseline else { return self.lede_of_one() };
         let (subject, baseline) = (self.name(self.subject), self.name(baseline));
         let mut sentences = Vec::new();
         for (key, verb) in [
@@ -98,6 +95,20 @@ impl<'a> View<'a> {
             ));
         }
         if sentences.is_empty() { "Nothing was measured on both sides.".into() } else { sentences.join(" ") }
+    }
+
+    fn lede_of_one(&self) -> String {
+        let (name, rows) = (self.name(self.subject), self.rows().count());
+        match &self.report.search {
+            Some(verdict) => format!("{name}: {verdict}"),
+            None if self.report.setup.steps.is_some() => {
+                format!("{name} at {}.", number::counted(rows, "rate"))
+            }
+            None if self.report.replays_published() => {
+                format!("{name} on {} of published measurements.", number::counted(rows, "row"))
+            }
+            None => format!("{name} on {}.", number::counted(rows, "row")),
+        }
     }
 
     pub fn notices(&self) -> Vec<String> {
@@ -161,12 +172,9 @@ impl<'a> View<'a> {
             ),
             Fact::prose("System", machine.system.clone()),
         ];
-        if let Some(disk) = &machine.disk {
-            let sync = disk
-                .sync_ms
-                .map(|ms| format!(", a 4 KiB append with fdatasync takes {} ms", number::quantity(ms)));
-            let text = format!("{} on {}{}", disk.filesystem, disk.device, sync.unwrap_or_default());
-            facts.push(Fact::prose("Disk", text));
+        let one = if machine.wal_disk.is_some() { "Disk of the data" } else { "Disk" };
+        for (name, disk) in [(one, &machine.disk), ("Disk of the logs", &machine.wal_disk)] {
+            facts.extend(disk.as_ref().map(|disk| Fact::prose(name, disk_text(disk))));
         }
         let placement = match setup.placement {
             Placement::FreshLocal => {
@@ -178,20 +186,7 @@ impl<'a> View<'a> {
         };
         let members = number::counted(setup.members, "member");
         facts.push(Fact::prose("Servers", format!("{members}, {placement}")));
-        let limit =
-            setup.run_seconds_max.map(|seconds| format!(", none longer than {} s", number::tick(seconds)));
-        facts.push(Fact::prose(
-            "Rounds",
-            format!(
-                "{} per row, the systems in turn; figures are medians{}",
-                setup.rounds,
-                limit.unwrap_or_default()
-            ),
-        ));
-        facts.push(Fact::prose(
-            "Scale",
-            format!("{} of the published number of requests", number::percent(setup.scale)),
-        ));
+        facts.extend(self.how_often());
         for side in sides {
             let text =
                 side.version_text.as_deref().and_then(|text| text.lines().next()).unwrap_or(&side.version);
@@ -216,6 +211,36 @@ impl<'a> View<'a> {
         ));
         facts
     }
+}
+
+impl View<'_> {
+    /// Rounds and scale of rows, or steps of one load.
+    fn how_often(&self) -> Vec<Fact> {
+        let setup = &self.report.setup;
+        if let Some(steps) = setup.steps {
+            let trials = number::counted(self.rows().count(), "trial");
+            let [warm_up, measured] = [steps.warm_up, steps.measured].map(number::tick);
+            let text = format!("{trials} of {measured} s each, after {warm_up} s at the same rate");
+            return vec![Fact::prose("Steps", text)];
+        }
+        let limit = setup.run_seconds_max;
+        let limit = limit.map(|seconds| format!(", none longer than {} s", number::tick(seconds)));
+        let systems = if self.baseline.is_some() { ", the systems in turn" } else { "" };
+        let rounds =
+            format!("{} per row{systems}; figures are medians{}", setup.rounds, limit.unwrap_or_default());
+        let mut facts = vec![Fact::prose("Rounds", rounds)];
+        if self.report.replays_published() {
+            let scale = format!("{} of the published number of requests", number::percent(setup.scale));
+            facts.push(Fact::prose("Scale", scale));
+        }
+        facts
+    }
+}
+
+fn disk_text(disk: &Disk) -> String {
+    let sync =
+        disk.sync_ms.map(|ms| format!(", a 4 KiB append with fdatasync takes {} ms", number::quantity(ms)));
+    format!("{} on {} ({}){}", disk.filesystem, disk.device, disk.directory, sync.unwrap_or_default())
 }
 
 pub fn metrics(side: &SideResult) -> impl Iterator<Item = &Metrics> {

@@ -8,7 +8,7 @@
 //! ```
 
 use crate::metric::{METRICS, Metric, Metrics};
-use crate::model::{LatencyKind, Published, Report, RowResult, SuiteResult};
+use crate::model::{LatencyKind, Published, Report, RowResult, SearchVerdict, SuiteResult};
 
 const HEADING: &str = "suite,row,side,round,metric,unit,value\n";
 
@@ -31,7 +31,27 @@ pub fn csv(report: &Report) -> String {
             }
         }
     }
+    if let Some(verdict) = &report.search {
+        search(&mut out, verdict);
+    }
     out
+}
+
+/// The answer of a search: `rates,highest,p99=10ms,,requests_per_second,,6500`.
+fn search(out: &mut String, verdict: &SearchVerdict) {
+    for (key, value) in [
+        ("requests_per_second", verdict.requests_per_second),
+        ("at_least", verdict.at_least),
+        ("at_most", verdict.at_most),
+        ("generator_limit", verdict.generator_limit),
+        ("settled", Some(f64::from(u8::from(verdict.settled)))),
+    ] {
+        if let Some(value) = value {
+            let fields = ["rates", "highest", &verdict.limit, "", key, "", &value.to_string()];
+            out.push_str(&fields.map(field).join(","));
+            out.push('\n');
+        }
+    }
 }
 
 /// The lines of one row.
@@ -86,6 +106,22 @@ fn field(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_answer_of_a_search_is_in_the_file() {
+        let verdict = SearchVerdict {
+            limit: "p99=10ms".into(),
+            requests_per_second: Some(6500.0),
+            at_least: Some(6000.0),
+            trials: 9,
+            ..SearchVerdict::default()
+        };
+        let mut out = String::new();
+        search(&mut out, &verdict);
+        let expected = "rates,highest,p99=10ms,,requests_per_second,,6500\n\
+                        rates,highest,p99=10ms,,at_least,,6000\nrates,highest,p99=10ms,,settled,,0\n";
+        assert_eq!(out, expected);
+    }
 
     #[test]
     fn fields_are_quoted_where_they_must_be() {

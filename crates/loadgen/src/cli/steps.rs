@@ -5,7 +5,7 @@ use super::flags::Global;
 use super::flags::steps::StepFlags;
 use super::measure::{self, Lines};
 use super::{outputs, progress};
-use crate::compare::steps::{self, Rates, Stepped};
+use crate::compare::steps::{self, Stepped};
 use crate::compare::{self, Origin, Subject};
 use crate::run;
 use crate::workload::stm::KEY_BYTES;
@@ -35,27 +35,18 @@ pub async fn run(global: &Global, flags: &StepFlags, from: u64, load: run::Plan)
     });
     let stepped = Stepped { rates, step: flags.step, warm_up: flags.warm_up, load, spec, title };
     let mut lines = Lines::default();
-    let best = tokio::select! {
-        best = steps::run(&plan, &subject, &stepped, &mut report, &mut lines) => Some(best?),
-        () = progress::interrupted() => None,
+    let whole = tokio::select! {
+        ended = steps::run(&plan, &subject, &stepped, &mut report, &mut lines) => ended.map(|()| true)?,
+        () = progress::interrupted() => false,
     };
-    report.partial = best.is_none().then(|| progress::INTERRUPTED.into());
+    report.partial = (!whole).then(|| progress::INTERRUPTED.into());
     measure::write(global, &flags.outputs, &report)?;
-    let Some(best) = best else { return Ok(ExitCode::from(progress::INTERRUPTED_STATUS)) };
-    let Rates::Highest { slo, .. } = stepped.rates else { return Ok(ExitCode::SUCCESS) };
-    match best {
-        Some(rate) => {
-            measure::say(
-                global,
-                &format!("\nHighest rate that met {slo}: {rate:.0} requests per second.\n"),
-            )?;
-            Ok(ExitCode::SUCCESS)
-        }
-        None => {
-            measure::say(global, &format!("\nNo rate met {slo}.\n"))?;
-            Ok(ExitCode::FAILURE)
-        }
+    if !whole {
+        return Ok(ExitCode::from(progress::INTERRUPTED_STATUS));
     }
+    let Some(verdict) = &report.search else { return Ok(ExitCode::SUCCESS) };
+    measure::say(global, &format!("\n{verdict}\n"))?;
+    Ok(if verdict.requests_per_second.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn spec(load: &run::Plan) -> RowSpec {

@@ -221,8 +221,9 @@ fn fresh_dir(parent: &Path, name: &str) -> Result<PathBuf, Error> {
     let count = COUNT.fetch_add(1, Relaxed);
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let path = parent.join(format!("loadgen-{}-{count}-{name}", std::process::id()));
-    let created = std::fs::create_dir_all(parent).and_then(|()| std::fs::create_dir(&path));
-    created.and_then(|()| path.canonicalize()).map_err(|source| Error::Prepare { path, source })
+    std::fs::create_dir(&path)
+        .and_then(|()| path.canonicalize())
+        .map_err(|source| Error::Prepare { path, source })
 }
 
 /// Ports that are free now: bound at the same time, so that all differ, then released for the members.
@@ -252,6 +253,7 @@ mod tests {
         std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let program = Program { name: "broken".into(), path: script };
         let clusters = dir.path().join("clusters");
+        std::fs::create_dir(&clusters).unwrap();
         let Err(error) = Cluster::start(&program, Places { data: &clusters, wal: None }, 1).await else {
             panic!("it cannot start")
         };

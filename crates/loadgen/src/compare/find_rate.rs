@@ -1,18 +1,33 @@
 //! The highest rate that meets a limit: doubled until one does not, then halved in between.
 //!
 //! ```text
-//!   1000 ✓ 2000 ✓ 4000 ✓ 8000 ✗ 6000 ✓ 7000 ✗ 6500 ✓ …  until the gap is a twentieth
+//!   1000 ✓ 2000 ✓ 4000 ✓ 8000 ✗✗ 6000 ✓✓ 7000 ✓✗✗✗ 6500 … until the gap is a twentieth; then both ends again
 //! ```
 //!
-//! Noise on a shared machine can fail a rate, so a rate fails only when it fails twice. Must not depend on
-//! how a rate is tried.
+//! * One trial decides only if it meets the limit twice over. Otherwise trials are repeated until one outcome
+//!   leads by two, or of five the majority decides.
+//! * A trial that missed the limit while the load generator or another program was the bottleneck does not
+//!   count. After three of them at a rate, the search ends below it and says so.
+//! * Both ends are tried once more after the search: noise that lasts a while would otherwise decide it.
+//!
+//! Must not depend on how a rate is tried.
 
+use bench_report::model::SearchVerdict;
 use std::str::FromStr;
 
 /// The relative gap between the highest met and the lowest failed rate at which the search ends.
 const PRECISION: f64 = 0.05;
-/// Steps at most: doublings to a million and halvings to the precision, each tried twice.
-const STEPS_MAX: usize = 40;
+/// Trials at most: doublings to a million and halvings to the precision, most of them tried three times. The
+/// verdict says that the search was not settled if it ends here.
+const TRIALS_MAX: usize = 60;
+/// A single trial decides if its latency is at most this share of the limit.
+const CLEAR: f64 = 0.5;
+/// Trials of one rate that count, at most.
+const CLEAN_MAX: usize = 5;
+/// Trials of one rate that do not count, at most.
+const FLAGGED_MAX: usize = 3;
+/// Trials of either end before the search is over.
+const CONFIRMED_BY: usize = 3;
 
 /// A limit of latency.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,20 +37,42 @@ pub struct Slo {
     pub ms: f64,
 }
 
+/// The outcome of one trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// By half of the limit or less.
+    MetClearly,
+    Met,
+    Missed,
+    /// Missed while something other than the servers was the bottleneck: does not count.
+    Flagged,
+}
+
 /// A search in progress.
 #[derive(Clone, Debug)]
 pub struct Search {
-    met: Option<f64>,
-    failed: Option<f64>,
+    trials: Vec<(f64, Outcome)>,
     next: f64,
-    /// The rate to be tried has failed once.
-    doubted: bool,
-    steps: usize,
+}
+
+/// What the trials of one rate say together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Met,
+    Missed,
+    /// The servers were never the bottleneck.
+    Flagged,
+    Undecided,
 }
 
 impl Slo {
     pub fn is_met_by(&self, latency_ms: f64) -> bool {
         latency_ms <= self.ms
+    }
+
+    /// The outcome of a trial that met the limit.
+    pub fn outcome(&self, latency_ms: f64) -> Outcome {
+        if latency_ms <= self.ms * CLEAR { Outcome::MetClearly } else { Outcome::Met }
     }
 }
 
@@ -70,76 +107,201 @@ impl std::fmt::Display for Slo {
 impl Search {
     pub fn from(rate: f64) -> Self {
         assert!(rate > 0.0, "the flags refuse a rate of nothing");
-        Self { met: None, failed: None, next: rate, doubted: false, steps: 0 }
+        Self { trials: Vec::new(), next: rate }
     }
 
     /// The rate to try next; `None` when the answer is known.
     pub fn next(&self) -> Option<f64> {
-        let close = self.met.zip(self.failed).is_some_and(|(met, failed)| failed - met <= met * PRECISION);
         // Below one request per second there is nothing to find.
-        (!close && self.steps < STEPS_MAX && self.next >= 1.0).then_some(self.next)
+        (self.trials.len() < TRIALS_MAX && self.next >= 1.0 && !self.is_settled()).then_some(self.next)
     }
 
-    /// Whether the rate that was tried met its limit.
-    pub fn judge(&mut self, met: bool) {
-        self.steps += 1;
-        if !met && !self.doubted {
-            self.doubted = true;
-            return;
+    /// Adds the outcome of the rate that was tried. Returns which trial of this rate it was.
+    pub fn judge(&mut self, outcome: Outcome) -> usize {
+        self.trials.push((self.next, outcome));
+        let tried = self.of(self.next).count();
+        self.next = self.choose();
+        tried
+    }
+
+    fn choose(&self) -> f64 {
+        if self.verdict(self.next) == Verdict::Undecided {
+            return self.next;
         }
-        self.doubted = false;
-        if met {
-            self.met = Some(self.next);
-        } else {
-            self.failed = Some(self.next);
-        }
-        self.next = match (self.met, self.failed) {
+        match (self.met(), self.missed()) {
             (Some(met), None) => met * 2.0,
-            (None, Some(failed)) => failed / 2.0,
-            (Some(met), Some(failed)) => ((met + failed) / 2.0).round(),
-            (None, None) => unreachable!("a judged rate is one or the other"),
-        };
+            (None, Some(missed)) => missed / 2.0,
+            (Some(met), Some(missed)) if is_close(met, missed) => {
+                let unconfirmed = [met, missed].into_iter().find(|rate| !self.is_confirmed(*rate));
+                unconfirmed.unwrap_or(met)
+            }
+            (Some(met), Some(missed)) => ((met + missed) / 2.0).round(),
+            (None, None) => self.next,
+        }
     }
 
-    /// The highest rate that met the limit.
-    pub fn best(&self) -> Option<f64> {
-        self.met
+    fn is_settled(&self) -> bool {
+        let ends = self.met().zip(self.missed());
+        ends.is_some_and(|(met, missed)| {
+            is_close(met, missed) && self.is_confirmed(met) && self.is_confirmed(missed)
+        })
     }
+
+    /// The highest rate that met the limit, below every rate that missed it.
+    fn met(&self) -> Option<f64> {
+        let limit = self.missed().unwrap_or(f64::INFINITY);
+        self.highest(|rate| rate < limit && self.verdict(rate) == Verdict::Met)
+    }
+
+    /// The lowest rate that missed the limit, or at which the servers were not the bottleneck.
+    fn missed(&self) -> Option<f64> {
+        self.lowest(|rate| matches!(self.verdict(rate), Verdict::Missed | Verdict::Flagged))
+    }
+
+    fn of(&self, rate: f64) -> impl Iterator<Item = Outcome> {
+        self.trials.iter().filter(move |(tried, _)| *tried == rate).map(|(_, outcome)| *outcome)
+    }
+
+    /// Trials of a rate that met the limit, missed it, and do not count.
+    fn counts(&self, rate: f64) -> (usize, usize, usize) {
+        self.of(rate).fold((0, 0, 0), |(met, missed, flagged), outcome| match outcome {
+            Outcome::MetClearly | Outcome::Met => (met + 1, missed, flagged),
+            Outcome::Missed => (met, missed + 1, flagged),
+            Outcome::Flagged => (met, missed, flagged + 1),
+        })
+    }
+
+    fn verdict(&self, rate: f64) -> Verdict {
+        let (met, missed, flagged) = self.counts(rate);
+        let clearly = self.of(rate).any(|outcome| outcome == Outcome::MetClearly);
+        let all = met + missed == CLEAN_MAX;
+        if met >= missed + 2 || clearly && missed == 0 || all && met > missed {
+            Verdict::Met
+        } else if missed >= met + 2 || all {
+            Verdict::Missed
+        } else if flagged >= FLAGGED_MAX {
+            Verdict::Flagged
+        } else {
+            Verdict::Undecided
+        }
+    }
+
+    fn is_confirmed(&self, rate: f64) -> bool {
+        let (met, missed, flagged) = self.counts(rate);
+        met + missed >= CONFIRMED_BY || flagged >= FLAGGED_MAX
+    }
+
+    /// The highest rate that met the limit, and how certain that is.
+    pub fn verdict_of(&self, slo: Slo) -> SearchVerdict {
+        let missed_once = |rate| self.counts(rate).1 > 0;
+        let met_once = |rate| self.counts(rate).0 > 0;
+        let lowest_missed = self.lowest(missed_once).unwrap_or(f64::INFINITY);
+        let highest_met = self.highest(met_once).unwrap_or(0.0);
+        let flagged = self.missed().filter(|rate| self.verdict(*rate) == Verdict::Flagged);
+        SearchVerdict {
+            limit: slo.to_string(),
+            requests_per_second: self.met(),
+            at_least: self.highest(|rate| met_once(rate) && rate < lowest_missed),
+            at_most: self.lowest(|rate| missed_once(rate) && rate > highest_met),
+            trials: self.trials.len() as u64,
+            settled: self.is_settled(),
+            generator_limit: flagged,
+        }
+    }
+
+    fn highest(&self, wanted: impl Fn(f64) -> bool) -> Option<f64> {
+        self.trials.iter().map(|(rate, _)| *rate).filter(|rate| wanted(*rate)).max_by(f64::total_cmp)
+    }
+
+    fn lowest(&self, wanted: impl Fn(f64) -> bool) -> Option<f64> {
+        self.trials.iter().map(|(rate, _)| *rate).filter(|rate| wanted(*rate)).min_by(f64::total_cmp)
+    }
+}
+
+fn is_close(met: f64, missed: f64) -> bool {
+    missed - met <= met * PRECISION
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn search(from: f64, capacity: f64) -> (Option<f64>, usize) {
+    const SLO: Slo = Slo { percent: 99.0, ms: 10.0 };
+
+    /// Searches with this outcome of each trial of a rate, the first of which is number 0.
+    fn search(from: f64, outcome: impl Fn(f64, usize) -> Outcome) -> SearchVerdict {
         let mut search = Search::from(from);
-        let mut steps = 0;
         while let Some(rate) = search.next() {
-            search.judge(rate <= capacity);
-            steps += 1;
+            let number = search.of(rate).count();
+            search.judge(outcome(rate, number));
         }
-        (search.best(), steps)
+        search.verdict_of(SLO)
+    }
+
+    fn by_capacity(capacity: f64) -> impl Fn(f64, usize) -> Outcome {
+        move |rate, _| match rate / capacity {
+            share if share <= 0.7 => Outcome::MetClearly,
+            share if share <= 1.0 => Outcome::Met,
+            _ => Outcome::Missed,
+        }
     }
 
     #[test]
     fn the_highest_rate_is_found_from_above_and_from_below() {
         for (from, capacity) in [(1000.0, 6_543.0), (100_000.0, 6_543.0), (1000.0, 1000.0), (1.0, 250_000.0)]
         {
-            let (best, steps) = search(from, capacity);
-            let best = best.unwrap();
+            let found = search(from, by_capacity(capacity));
+            let (best, trials) = (found.requests_per_second.unwrap(), found.trials);
             assert!(best <= capacity && best >= capacity * 0.94, "{best} of {capacity}");
-            assert!(steps < STEPS_MAX, "{steps}");
+            assert!(found.settled && trials < 45, "{trials}");
+            assert_eq!(found.at_least, Some(best));
+            assert!(found.at_most.unwrap() <= best * 1.05, "{found:?}");
         }
-        assert_eq!(search(1000.0, 0.1).0, None);
+        assert_eq!(search(1000.0, by_capacity(0.1)).requests_per_second, None);
     }
 
     #[test]
-    fn a_rate_that_fails_once_gets_a_second_chance() {
+    fn noise_that_misses_the_limit_twice_does_not_decide_the_search() {
+        // The first two trials of 4000 miss, as on a machine that is busy for a while.
+        let noisy = |rate: f64, number: usize| match rate {
+            4000.0 if number < 2 => Outcome::Missed,
+            _ => by_capacity(6_543.0)(rate, number),
+        };
+        let found = search(1000.0, noisy);
+        let best = found.requests_per_second.unwrap();
+        assert!((6_100.0..=6_543.0).contains(&best), "{found:?}");
+        // The range tells of the doubt.
+        assert!(found.at_least.unwrap() < 4000.0 && found.at_most.unwrap() > 6_543.0, "{found:?}");
+    }
+
+    #[test]
+    fn a_miss_of_the_generator_does_not_count() {
+        let once = |rate: f64, number: usize| match number {
+            0 if rate == 2000.0 => Outcome::Flagged,
+            _ => by_capacity(6_543.0)(rate, number),
+        };
+        assert!(search(1000.0, once).requests_per_second.unwrap() > 6_000.0);
+        let always = |rate: f64, number: usize| match rate {
+            rate if rate > 3_000.0 => Outcome::Flagged,
+            _ => by_capacity(6_543.0)(rate, number),
+        };
+        let found = search(1000.0, always);
+        assert!((2_800.0..=3_000.0).contains(&found.requests_per_second.unwrap()), "{found:?}");
+        assert!(found.generator_limit.unwrap() > 3_000.0 && found.at_most.is_none(), "{found:?}");
+    }
+
+    #[test]
+    fn a_single_trial_decides_only_if_it_is_clear() {
         let mut search = Search::from(1000.0);
-        search.judge(false);
+        search.judge(Outcome::Met);
         assert_eq!(search.next(), Some(1000.0));
-        search.judge(true);
-        assert_eq!((search.best(), search.next()), (Some(1000.0), Some(2000.0)));
+        search.judge(Outcome::Met);
+        assert_eq!(search.next(), Some(2000.0));
+        search.judge(Outcome::MetClearly);
+        assert_eq!(search.next(), Some(4000.0));
+        assert_eq!(search.judge(Outcome::Missed), 1);
+        assert_eq!(search.judge(Outcome::Missed), 2);
+        assert_eq!(search.next(), Some(3000.0));
     }
 
     #[test]

@@ -35,10 +35,13 @@ pub use plan::{Monitor, Origin, Plan, Step, Subject};
 
 use crate::server::machine;
 use bench_report::model::{
-    FORMAT, Notice, Placement, Report, RowResult, RowSpec, Setup, SideResult, SuiteResult,
+    Disk, FORMAT, Notice, Placement, Report, RowResult, RowSpec, Setup, SideResult, SuiteResult,
 };
 use bench_report::suite::Row;
 use std::time::Instant;
+
+/// As git shows them.
+const COMMIT_DIGITS: usize = 12;
 
 /// An empty report of this plan, or why the plan is invalid.
 pub fn report(plan: &Plan, command: String) -> Result<Report, String> {
@@ -46,13 +49,16 @@ pub fn report(plan: &Plan, command: String) -> Result<Report, String> {
     let local = plan.subjects.iter().any(|subject| matches!(subject.origin, Origin::Program(_)));
     let mut machine = machine::describe();
     machine.disk = local.then(|| machine::disk(&plan.data_dir));
+    machine.wal_disk = plan.wal_dir.as_deref().filter(|_| local).map(machine::disk);
     let rows = plan.suites.iter().flat_map(|suite| &suite.rows);
+    let disks = machine.disk.iter().chain(&machine.wal_disk);
+    let notices = disks.filter_map(in_memory).chain(notices(plan)).collect();
     Ok(Report {
         format: FORMAT,
         title: plan.title.clone(),
         command,
         loadgen: env!("CARGO_PKG_VERSION").into(),
-        commit: machine::commit(),
+        commit: build_commit(),
         started_unix_seconds: machine::unix_seconds(),
         took_seconds: 0.0,
         machine,
@@ -63,11 +69,30 @@ pub fn report(plan: &Plan, command: String) -> Result<Report, String> {
             run_seconds_max: plan.row_seconds,
             threads: plan.threads,
             placement: if local { Placement::FreshLocal } else { Placement::Existing },
+            steps: None,
         },
         sides: plan.subjects.iter().map(side::describe).collect(),
         suites: Vec::new(),
-        notices: notices(plan),
+        notices,
         partial: None,
+        search: None,
+    })
+}
+
+/// The commit that this program was built from, shortened.
+fn build_commit() -> Option<String> {
+    let (commit, remark) = env!("BUILD_COMMIT").split_once(' ').unwrap_or((env!("BUILD_COMMIT"), ""));
+    let short: String = commit.chars().take(COMMIT_DIGITS).collect();
+    (commit != "unknown").then(|| format!("{short} {remark}").trim_end().to_owned())
+}
+
+/// Memory is no disk: what is measured on it says nothing of writes that last.
+fn in_memory(disk: &Disk) -> Option<Notice> {
+    disk.is_memory().then(|| {
+        Notice::warning(format!(
+            "{} is {}, in memory: a sync costs nothing there, and nothing survives a power failure.",
+            disk.directory, disk.filesystem
+        ))
     })
 }
 

@@ -3,7 +3,7 @@
 use crate::client::endpoint::Endpoint;
 use crate::run::Run;
 use bench_report::suite::Suite;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What is measured, and how.
@@ -104,12 +104,45 @@ impl Plan {
                 Origin::Endpoints(endpoints) if endpoints.is_empty() => {
                     return Err(format!("{}: no endpoint given", subject.name));
                 }
-                Origin::Program(_) | Origin::Endpoints(_) => {}
+                Origin::Program(_) => {
+                    check_dir("--data-dir", &self.data_dir)?;
+                    self.wal_dir.as_deref().map_or(Ok(()), |dir| check_dir("--wal-dir", dir))?;
+                }
+                Origin::Endpoints(_) => {}
             }
         }
         Ok(())
     }
 }
 
+/// A directory that is created by mistake may lie on another medium than the one that was meant.
+fn check_dir(flag: &str, dir: &Path) -> Result<(), String> {
+    if dir.is_dir() { Ok(()) } else { Err(format!("{flag}={}: there is no such directory", dir.display())) }
+}
+
 /// The interval between reads of a run's progress.
 pub const LOOK: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_does_not_exist_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("server");
+        std::fs::write(&program, "").unwrap();
+        let subject = Subject { name: "x".into(), origin: Origin::Program(program) };
+        let plan = |data: &str, wal: Option<&str>| Plan {
+            data_dir: dir.path().join(data),
+            wal_dir: wal.map(|wal| dir.path().join(wal)),
+            ..Plan::of_steps(String::new(), subject.clone(), 1)
+        };
+        assert_eq!(plan("", Some("")).check(), Ok(()));
+        for (plan, flag) in [(plan("none", None), "--data-dir="), (plan("", Some("none")), "--wal-dir=")] {
+            let refused = plan.check().unwrap_err();
+            assert!(refused.starts_with(flag) && refused.ends_with("no such directory"), "{refused}");
+        }
+        assert!(!dir.path().join("none").exists());
+    }
+}

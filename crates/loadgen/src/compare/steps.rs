@@ -3,14 +3,14 @@
 //! Each step has a warm-up at the same rate, which is not counted. A step whose rate is not reached ends
 //! after twice its time and does not meet the limit.
 
-use super::find_rate::{Search, Slo};
-use super::findings::{self, Findings};
+use super::find_rate::{Outcome, Search, Slo};
+use super::findings::{self, Findings, Kind};
 use super::measure::{self, Cost, curve};
 use super::plan::{Monitor, Plan, Step, Subject};
 use super::side::Side;
 use crate::run;
 use crate::run::schedule::Pace;
-use bench_report::model::{Notice, Report, RowResult, RowSpec, SideResult, Sweep};
+use bench_report::model::{Notice, Report, RowResult, RowSpec, SideResult, StepSeconds, Sweep};
 use std::time::Duration;
 
 /// Which rates.
@@ -36,25 +36,28 @@ pub struct Stepped {
     pub title: String,
 }
 
-/// Tries all rates; returns the highest that met the limit. Completed steps stay in `report`,
-/// whose last suite gets a row per step.
+/// Tries all rates. Completed steps stay in `report`, whose last suite gets a row per step; so does the verdict
+/// of a search.
 pub async fn run(
     plan: &Plan,
     subject: &Subject,
     stepped: &Stepped,
     report: &mut Report,
     monitor: &mut dyn Monitor,
-) -> Result<Option<f64>, String> {
+) -> Result<(), String> {
     let side = Side::start(plan, subject, stepped.spec.members).await;
     let side = side.map_err(|error| error.to_string())?;
     report.sides[0].version.clone_from(&side.version);
+    report.setup.members = side.cluster_len.unwrap_or(side.members().len());
+    report.setup.rounds = 1;
+    let [warm_up, measured] = [stepped.warm_up, stepped.step].map(|duration| duration.as_secs_f64());
+    report.setup.steps = Some(StepSeconds { warm_up, measured });
     match &stepped.rates {
         Rates::Given(rates) => {
             for (index, rate) in rates.iter().enumerate() {
                 show(monitor, subject, *rate, index + 1, rates.len());
                 one(&side, stepped, *rate, None, report, monitor).await?;
             }
-            Ok(None)
         }
         Rates::Highest { from, slo } => {
             let mut search = Search::from(*from);
@@ -62,11 +65,22 @@ pub async fn run(
             while let Some(rate) = search.next() {
                 tried += 1;
                 show(monitor, subject, rate, tried, tried);
-                let met = one(&side, stepped, rate, Some(*slo), report, monitor).await?;
-                search.judge(met);
+                let outcome = one(&side, stepped, rate, Some(*slo), report, monitor).await?;
+                let trial = search.judge(outcome);
+                name_trial(report, trial);
+                report.search = Some(search.verdict_of(*slo));
             }
-            Ok(search.best())
         }
+    }
+    Ok(())
+}
+
+/// A rate that is tried again has a row for each trial.
+fn name_trial(report: &mut Report, trial: usize) {
+    if trial > 1 {
+        let row = report.last_row();
+        row.id = format!("{}-{trial}", row.id);
+        row.title = format!("{}, trial {trial}", row.title);
     }
 }
 
@@ -83,7 +97,7 @@ fn show(monitor: &mut dyn Monitor, subject: &Subject, rate: f64, number: usize, 
     });
 }
 
-/// Measures one step; returns whether it met the limit.
+/// Measures one step and says how it went.
 async fn one(
     side: &Side,
     stepped: &Stepped,
@@ -91,7 +105,7 @@ async fn one(
     slo: Option<Slo>,
     report: &mut Report,
     monitor: &mut dyn Monitor,
-) -> Result<bool, String> {
+) -> Result<Outcome, String> {
     let load = |seconds: Duration| run::Plan {
         total: ((rate * seconds.as_secs_f64()).round() as u64).max(1),
         pace: Pace::Open(rate),
@@ -102,22 +116,55 @@ async fn one(
         measure::run(side, load(stepped.warm_up), monitor).await.map_err(|error| error.to_string())?;
     }
     let cost = measure::run(side, load(stepped.step), monitor).await.map_err(|error| error.to_string())?;
-    let met = slo.is_none_or(|slo| is_met(&cost, slo));
-    let row = row(side, stepped, rate, &cost, slo.map(|slo| (slo, met)));
+    let outcome = slo.map_or(Outcome::Met, |slo| outcome(&cost, slo));
+    monitor.remark(&said(&cost, rate, slo.map(|slo| (slo, outcome))));
+    let row = row(side, stepped, rate, &cost, slo.map(|slo| (slo, outcome)));
     let suite = report.suites.last_mut().expect("the caller pushed the suite of the steps");
     suite.rows.push(row);
-    Ok(met)
+    Ok(outcome)
 }
 
-fn is_met(cost: &Cost, slo: Slo) -> bool {
+fn latency_ms(cost: &Cost, percent: f64) -> f64 {
+    cost.measurement.tally.latencies_ns.value_at_percentile(percent) as f64 / 1e6
+}
+
+/// Whether the load met the limit; if not, whether the servers were the reason.
+fn outcome(cost: &Cost, slo: Slo) -> Outcome {
     let measurement = &cost.measurement;
-    let tally = &measurement.tally;
-    let latency_ms = tally.latencies_ns.value_at_percentile(slo.percent) as f64 / 1e6;
-    let whole = !measurement.capped && measurement.partial.is_none() && tally.failed_len() == 0;
-    whole && slo.is_met_by(latency_ms)
+    let latency_ms = latency_ms(cost, slo.percent);
+    let whole = !measurement.capped && measurement.partial.is_none() && measurement.tally.failed_len() == 0;
+    if whole && slo.is_met_by(latency_ms) {
+        return slo.outcome(latency_ms);
+    }
+    let found = findings::of(cost);
+    let blamed = |kind: &Kind| matches!(kind, Kind::GeneratorCpu | Kind::GeneratorLate | Kind::Foreign);
+    if found.iter().any(|(kind, _)| blamed(kind)) { Outcome::Flagged } else { Outcome::Missed }
 }
 
-fn row(side: &Side, stepped: &Stepped, rate: f64, cost: &Cost, verdict: Option<(Slo, bool)>) -> RowResult {
+/// One step in one line.
+fn said(cost: &Cost, rate: f64, verdict: Option<(Slo, Outcome)>) -> String {
+    let tally = &cost.measurement.tally;
+    let percent = verdict.map_or(99.0, |(slo, _)| slo.percent);
+    let failed = match tally.failed_len() {
+        0 => String::new(),
+        failed => format!(", {failed} failed"),
+    };
+    let verdict = verdict.map_or(String::new(), |(slo, outcome)| format!(": {}", said_of(slo, outcome)));
+    let (reached, latency) = (cost.requests_per_second, latency_ms(cost, percent));
+    format!("  {rate:.0}/s: {reached:.0}/s reached, p{percent} {latency:.2} ms{failed}{verdict}")
+}
+
+fn said_of(slo: Slo, outcome: Outcome) -> String {
+    match outcome {
+        Outcome::MetClearly | Outcome::Met => format!("{slo} was met"),
+        Outcome::Missed => format!("{slo} was not met"),
+        Outcome::Flagged => {
+            format!("{slo} was not met, but the servers were not the bottleneck: does not count")
+        }
+    }
+}
+
+fn row(side: &Side, stepped: &Stepped, rate: f64, cost: &Cost, verdict: Option<(Slo, Outcome)>) -> RowResult {
     let found = findings::of(cost);
     let mut findings = Findings::default();
     findings.add(0, &found);
@@ -132,8 +179,8 @@ fn row(side: &Side, stepped: &Stepped, rate: f64, cost: &Cost, verdict: Option<(
     };
     result.add(round);
     let mut notices = findings.notices(&["the run".into()], 1);
-    if let Some((slo, met)) = verdict {
-        notices.push(Notice::remark(format!("{slo} {}", if met { "was met" } else { "was not met" })));
+    if let Some((slo, outcome)) = verdict {
+        notices.push(Notice::remark(said_of(slo, outcome)));
     }
     let sweep = Sweep { axis: "requests/s".into(), line: stepped.title.clone(), x: rate };
     RowResult {
@@ -144,6 +191,7 @@ fn row(side: &Side, stepped: &Stepped, rate: f64, cost: &Cost, verdict: Option<(
             total: planned,
             total_published: planned,
             sweep: Some(sweep),
+            members: side.cluster_len.unwrap_or(side.members().len()),
             ..stepped.spec.clone()
         },
         command: String::new(),

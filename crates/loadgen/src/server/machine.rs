@@ -5,7 +5,6 @@ use procfs::{Current, Meminfo, MountEntry};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Number of appends, each with fdatasync, that measure the disk.
@@ -28,6 +27,7 @@ pub fn describe() -> Machine {
         memory_bytes: Meminfo::current().map_or(0, |memory| memory.mem_total),
         system: format!("{} {}", trimmed("/proc/sys/kernel/ostype"), trimmed("/proc/sys/kernel/osrelease")),
         disk: None,
+        wal_disk: None,
     }
 }
 
@@ -77,15 +77,6 @@ fn appends(mut file: &File) -> std::io::Result<Vec<f64>> {
         millis.push(begin.elapsed().as_secs_f64() * 1e3);
     }
     Ok(millis)
-}
-
-/// The commit of the directory this program was called in, if it lies in a repository of git.
-pub fn commit() -> Option<String> {
-    let mut git = Command::new("git");
-    git.args(["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]);
-    let output = git.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-    (output.status.success() && !text.is_empty()).then_some(text)
 }
 
 #[cfg(test)]
