@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/retry"
 )
 
 func configMap(name string, data map[string]string) *corev1.ConfigMap {
@@ -85,23 +84,23 @@ func conflicts(ctx context.Context, t *task) error {
 	return nil
 }
 
+// increment adds one to the counter, and begins again whenever another writer was faster.
 func increment(ctx context.Context, t *task) error {
 	maps := t.Client.CoreV1().ConfigMaps(t.namespace)
-	return retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
-		return retry.RetryOnConflict(retry.DefaultRetry, func() error {
-			read, err := maps.Get(ctx, "counter", metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			n, err := strconv.Atoi(read.Data["n"])
-			if err != nil {
-				return err
-			}
-			read.Data["n"] = strconv.Itoa(n + 1)
-			_, err = maps.Update(ctx, read, metav1.UpdateOptions{})
+	for {
+		read, err := maps.Get(ctx, "counter", metav1.GetOptions{})
+		if err != nil {
 			return err
-		})
-	})
+		}
+		n, err := strconv.Atoi(read.Data["n"])
+		if err != nil {
+			return err
+		}
+		read.Data["n"] = strconv.Itoa(n + 1)
+		if _, err = maps.Update(ctx, read, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
 }
 
 func patches(ctx context.Context, t *task) error {
