@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 	extensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
@@ -31,6 +32,9 @@ type options struct {
 	kvServer  string
 	etcd      string
 	apiserver string
+	objects   int
+	steady    time.Duration
+	isMove    bool
 	keep      bool
 }
 
@@ -38,6 +42,7 @@ type options struct {
 type outcome struct {
 	server  string
 	results []check.Result
+	figures []figure
 }
 
 func main() {
@@ -46,6 +51,9 @@ func main() {
 	flag.StringVar(&o.kvServer, "kv-server", "", "the program kv-server")
 	flag.StringVar(&o.etcd, "etcd", "", "the program etcd")
 	flag.StringVar(&o.apiserver, "kube-apiserver", "", "the program kube-apiserver")
+	flag.IntVar(&o.objects, "objects", 0, "run a load of so many pods instead of the checks, and print figures")
+	flag.DurationVar(&o.steady, "steady", time.Minute, "how long the load renews leases between its puts and deletes")
+	flag.BoolVar(&o.isMove, "move", false, "move the data from etcd to kv-server and back, instead of the checks")
 	flag.BoolVar(&o.keep, "keep", false, "keep the logs and data of a run without failures")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -61,7 +69,10 @@ func run(ctx context.Context, o options) error {
 	klog.SetLogger(logr.Discard()) // the client package logs every retry
 	programs := map[string]string{"kv-server": o.kvServer, "etcd": o.etcd}
 	servers := []string{o.server}
-	if o.server == "both" {
+	switch {
+	case o.isMove:
+		servers = []string{"etcd"}
+	case o.server == "both":
 		servers = []string{"kv-server", "etcd"}
 	}
 	var outcomes []outcome
@@ -70,23 +81,28 @@ func run(ctx context.Context, o options) error {
 		if !isKnown {
 			return fmt.Errorf("-server %s: want kv-server, etcd or both", server)
 		}
-		results, err := one(ctx, o, server, program)
+		seen, err := one(ctx, o, server, program)
 		if err != nil {
 			return fmt.Errorf("%s: %w", server, err)
 		}
-		outcomes = append(outcomes, outcome{server, results})
+		outcomes = append(outcomes, seen)
+	}
+	if o.objects > 0 {
+		printFigures(outcomes)
+		return nil
 	}
 	return judge(outcomes)
 }
 
-// one runs all checks with one server.
-func one(ctx context.Context, o options, server, program string) (results []check.Result, err error) {
+// one runs all checks, or the load, with one server.
+func one(ctx context.Context, o options, server, program string) (seen outcome, err error) {
+	seen.server = server
 	dir, err := os.MkdirTemp("", "kubernetes-"+server+"-")
 	if err != nil {
-		return nil, err
+		return seen, err
 	}
 	defer func() {
-		failed := slices.ContainsFunc(results, func(result check.Result) bool { return result.Err != nil })
+		failed := slices.ContainsFunc(seen.results, func(result check.Result) bool { return result.Err != nil })
 		if o.keep || failed || err != nil {
 			fmt.Printf("logs and data: %s\n", dir)
 			return
@@ -95,7 +111,7 @@ func one(ctx context.Context, o options, server, program string) (results []chec
 	}()
 	keys, err := pki.Write(filepath.Join(dir, "pki"))
 	if err != nil {
-		return nil, err
+		return seen, err
 	}
 	fmt.Printf("\n%s\n", server)
 	members, err := cluster.StartMembers(ctx, program, dir, keys)
@@ -103,21 +119,31 @@ func one(ctx context.Context, o options, server, program string) (results []chec
 		defer members.Stop()
 	}
 	if err != nil {
-		return nil, err
+		return seen, err
 	}
 	api, err := cluster.StartAPIServer(ctx, o.apiserver, dir, members)
 	if api != nil {
 		defer api.Stop()
 	}
 	if err != nil {
-		return nil, err
+		return seen, err
 	}
 	env, err := connect(members, api)
 	if err != nil {
-		return nil, err
+		return seen, err
 	}
 	defer env.Store.Close()
-	return check.Run(ctx, env, report), nil
+	if o.objects > 0 {
+		seen.figures, err = measure(ctx, env, o)
+		return seen, err
+	}
+	if o.isMove {
+		programs := []cluster.Program{cluster.KvServer(o.kvServer), cluster.Etcd(o.etcd)}
+		seen.results = check.Move(ctx, env, dir, programs, report)
+		return seen, nil
+	}
+	seen.results = check.Run(ctx, env, report)
+	return seen, nil
 }
 
 func connect(members *cluster.Members, api *cluster.APIServer) (*check.Env, error) {

@@ -11,6 +11,9 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
+// both are the resources with which a check is made for the store and for the cache.
+var both = []schema.GroupVersionResource{uncached, cached}
+
 func (t *task) resource(of schema.GroupVersionResource) dynamic.ResourceInterface {
 	return t.Dynamic.Resource(of).Namespace(t.namespace)
 }
