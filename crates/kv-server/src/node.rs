@@ -412,7 +412,7 @@ fn start_peers(
 ) {
     let inbox: Arc<dyn peer::Inbox> = Arc::new(raft.clone());
     peers.connect(Arc::clone(&inbox), stop);
-    tokio::spawn(peer::confirm(peers.context().clone(), Arc::clone(&inbox), stop.clone()));
+    tokio::spawn(peer::confirm(Arc::clone(peers), Arc::clone(&inbox), stop.clone()));
     let store = store.clone();
     let members = move || known_members(&store);
     let server = PeerServer::new(Arc::clone(peers), inbox, incoming, Arc::new(members)).with_leases(leases);

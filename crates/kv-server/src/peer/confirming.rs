@@ -2,7 +2,8 @@
 //! judges their answers. Learners are not asked: what was committed is known to voters.
 //!
 //! All are asked at once, again and again with growing pauses, until the answers suffice. An answer stays
-//! valid.
+//! valid. The members may change meanwhile, and answers by other voters confirm nothing: a member that joins a
+//! cluster then asks again who is in it, and begins anew with that list.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use tokio::task::JoinSet;
 use super::backoff::Backoff;
 use super::context::Context;
 use super::inbox::Inbox;
-use super::link::{ASK_WITHIN, dial};
+use super::link::{ASK_WITHIN, dial, running_cluster};
+use super::transport::Peers;
 use crate::data_dir::FirstMember;
 use crate::process::shutdown::Stop;
 
@@ -21,20 +23,16 @@ use crate::process::shutdown::Stop;
 const QUIET_ROUNDS: usize = 8;
 
 /// Runs until this member is confirmed, or until `stop`. Returns at once if it need not be.
-pub async fn confirm(context: Context, inbox: Arc<dyn Inbox>, stop: Stop) {
-    let mut others = context.roster.others();
-    others.retain(|member| !member.is_learner);
-    if others.is_empty() || !inbox.is_unconfirmed() {
+pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, stop: Stop) {
+    let context = peers.context();
+    if !inbox.is_unconfirmed() {
         return;
     }
-    let own = context.identity.member_id;
-    let mut voters: Vec<u64> = others.iter().map(|member| member.id).collect();
-    voters.extend(Some(own).filter(|_| !context.roster.is_learner()));
-    let mut inquiry = Inquiry::new(own, &voters);
+    let Some((mut others, mut inquiry)) = asked_by(context) else { return };
     let mut backoff = Backoff::new();
     for round in 0.. {
         tokio::select! {
-            done = ask_all(&context, &others, round, &mut inquiry, &*inbox) => if done { return },
+            done = ask_all(context, &others, round, &mut inquiry, &*inbox) => if done { return },
             () = stop.stopped() => return,
         }
         if round == QUIET_ROUNDS {
@@ -45,11 +43,44 @@ pub async fn confirm(context: Context, inbox: Arc<dyn Inbox>, stop: Stop) {
                 "this member's log is empty: it takes no part until a majority of the other members has answered, by the same voters"
             );
         }
+        if inquiry.mismatches() > 0 && take_newer_list(&peers, &others, &*inbox).await {
+            let Some(anew) = asked_by(context) else { return };
+            (others, inquiry) = anew;
+        }
         tokio::select! {
             () = tokio::time::sleep(backoff.pause(rand::random())) => {}
             () = stop.stopped() => return,
         }
     }
+}
+
+/// Whom to ask, and by which voters. None if there are no others.
+fn asked_by(context: &Context) -> Option<(Vec<FirstMember>, Inquiry)> {
+    let mut others = context.roster.others();
+    others.retain(|member| !member.is_learner && !member.peer_urls.is_empty());
+    let own = context.identity.member_id;
+    let mut voters: Vec<u64> = others.iter().map(|member| member.id).collect();
+    voters.extend(Some(own).filter(|_| !context.roster.is_learner()));
+    (!others.is_empty()).then(|| (others, Inquiry::new(own, &voters)))
+}
+
+/// Asks who is in the cluster. True if that is another list than the one that this member, which has no state, was
+/// told at its start.
+async fn take_newer_list(peers: &Peers, others: &[FirstMember], inbox: &dyn Inbox) -> bool {
+    let (identity, roster) = (&peers.context().identity, &peers.context().roster);
+    if !identity.joined {
+        return false; // Its own first list is part of its state.
+    }
+    let urls: Vec<String> = others.iter().flat_map(|member| member.peer_urls.iter().cloned()).collect();
+    let Some(running) = running_cluster(&peers.context().dialer, &urls).await else { return false };
+    let lists_this = running.members.iter().any(|member| member.id == identity.member_id);
+    if running.cluster_id != identity.cluster_id || !lists_this || running.members == *roster.members() {
+        return false;
+    }
+    tracing::info!(members = running.members.len(), "the members have changed since this member was started");
+    peers.set_members(running.members);
+    inbox.told(roster.membership());
+    true
 }
 
 /// One round. True once the answers suffice.

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 
 use bytes::Bytes;
-use raft_node::{Confirmation, PeerState, Progress, SnapshotOutcome};
+use raft_node::{Confirmation, Membership, PeerState, Progress, SnapshotOutcome};
 use tokio::sync::oneshot;
 
 /// Raft, as the peers' traffic reaches it.
@@ -21,6 +21,8 @@ pub trait Inbox: Send + Sync + 'static {
     /// Whether this member takes no part before it is confirmed.
     fn is_unconfirmed(&self) -> bool;
     fn confirm(&self, confirmation: Confirmation);
+    /// Another member has these members, while this one has no list of its own.
+    fn told(&self, membership: Membership);
 }
 
 impl<O: Send + 'static> Inbox for raft_node::Handle<O> {
@@ -54,5 +56,9 @@ impl<O: Send + 'static> Inbox for raft_node::Handle<O> {
 
     fn confirm(&self, confirmation: Confirmation) {
         raft_node::Handle::confirm(self, confirmation);
+    }
+
+    fn told(&self, membership: Membership) {
+        raft_node::Handle::told(self, membership);
     }
 }

@@ -8,7 +8,7 @@ use api::peer::peer_client::PeerClient;
 use api::peer::{Hello, MessageBatch, ProbeRequest, SnapshotPart};
 use bytes::Bytes;
 use mvcc::{Applied, Backend, MemoryBackend};
-use raft_node::{Confirmation, Lane, PeerState, Position, Progress, SnapshotOutcome, Transport};
+use raft_node::{Confirmation, Lane, Membership, PeerState, Position, Progress, SnapshotOutcome, Transport};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use testkit::process::PATIENCE;
@@ -35,6 +35,7 @@ enum Seen {
     Unreachable(u64),
     Snapshot(u64, SnapshotOutcome),
     Confirmed(Confirmation),
+    Told(Membership),
 }
 
 struct Recorder(Mutex<mpsc::UnboundedSender<Seen>>);
@@ -75,6 +76,10 @@ impl Inbox for Recorder {
 
     fn confirm(&self, confirmation: Confirmation) {
         drop(self.0.lock().unwrap().send(Seen::Confirmed(confirmation)));
+    }
+
+    fn told(&self, membership: Membership) {
+        drop(self.0.lock().unwrap().send(Seen::Told(membership)));
     }
 }
 
@@ -242,8 +247,7 @@ async fn a_member_with_an_empty_log_asks_until_a_majority_of_the_others_has_answ
     let mut one = member(1, &ports);
     let (two, three) = (member(2, &ports), member(3, &ports));
     serve(vec![(second, None)], &two.server, &two.stop);
-    let mut asking =
-        tokio::spawn(confirm(one.peers.context().clone(), Arc::clone(&one.inbox), one.stop.clone()));
+    let mut asking = tokio::spawn(confirm(Arc::clone(&one.peers), Arc::clone(&one.inbox), one.stop.clone()));
     // Member 3 accepts connections and does not answer; it begins to when the first round is over.
     let waited = tokio::time::timeout(2 * link::ASK_WITHIN, &mut asking).await;
     waited.expect_err("one answer of a member that has a term is not enough");

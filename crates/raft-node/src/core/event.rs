@@ -27,6 +27,8 @@ pub enum Event {
     Applied { index: u64 },
     /// The membership that the machine holds, before the report that the entry which brought it is applied.
     Membership(Membership),
+    /// The membership as another member has it. Of use while this one has no list, and is not confirmed.
+    Told(Membership),
     /// A message to this peer was lost, or the way to it.
     Unreachable { peer: u64 },
     /// The state machine's store has made everything up to here durable.

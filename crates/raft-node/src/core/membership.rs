@@ -8,6 +8,9 @@
 //!   from that index on, on every member. raft-rs never sees a change that the machine refused.
 //! * A leader proposes a change when its machine has applied the one before, and everything that it found in its
 //!   log when it was elected. So the majorities of two memberships in use meet.
+//! * The voters in force must have committed an entry before the next change enters the log. A change that they
+//!   cannot commit would stay there, and no member with an empty log is confirmed while one does: a second member
+//!   that has not started yet could never start.
 //! * Until a change is reported as applied, nothing at or behind its index is.
 //! * A member does not stand for election while a change is committed that raft-rs does not count by yet. The core
 //!   looks for one itself: raft-rs looks only as far as one read of the log reaches.
@@ -66,6 +69,18 @@ impl Core {
         settled && self.ready_for_proposals().is_ok()
     }
 
+    /// Whether the voters in force have committed an entry. If there is none that they could commit, an empty one is
+    /// proposed.
+    fn voters_have_committed(&mut self) -> bool {
+        if self.commit() > self.committed_before {
+            return true;
+        }
+        if self.last_index() == self.commit() && self.propose_entries(&[&Bytes::new()]).is_err() {
+            tracing::debug!("an empty entry is refused: a change of the membership goes on waiting");
+        }
+        false
+    }
+
     /// The next change, as an entry of its own. What waits on a member that no longer leads is dropped: its
     /// proposers time out.
     pub(super) fn propose_change(&mut self) {
@@ -75,7 +90,7 @@ impl Core {
         if self.role() != Role::Leader {
             return self.changes.clear();
         }
-        if !self.may_change() {
+        if !self.may_change() || !self.voters_have_committed() {
             return;
         }
         let Some(batch) = self.changes.front() else { return };
@@ -103,6 +118,12 @@ impl Core {
         membership
     }
 
+    /// Another member has this membership. This one was told of another at its start, and may not have been confirmed
+    /// by that: it is confirmed by its present voters only. Nothing was counted by the former list yet.
+    pub(super) fn told(&mut self, membership: &Membership) -> Result<(), Fatal> {
+        if self.is_unconfirmed && self.waits_for_a_store() { self.adopt(membership) } else { Ok(()) }
+    }
+
     /// The machine holds this membership now.
     pub(super) fn adopt(&mut self, membership: &Membership) -> Result<(), Fatal> {
         if !self.follows_machine {
@@ -110,6 +131,7 @@ impl Core {
         }
         let wanted = membership.to_conf();
         let steps = steps(&self.raw.store().state.conf, &wanted);
+        let voters = self.voters().to_vec();
         for (change_type, node_id) in &steps {
             let single = ConfChangeSingle {
                 change_type: *change_type,
@@ -127,6 +149,11 @@ impl Core {
             return Ok(());
         }
         self.state_due = true;
+        if self.voters().iter().any(|id| !voters.contains(id)) || self.voters().len() < voters.len() {
+            self.committed_before = self.commit();
+        }
+        let gone = steps.iter().filter(|(change, _)| *change == ConfChangeType::RemoveNode);
+        self.former.extend(gone.map(|(_, id)| *id));
         tracing::info!(?membership, "the membership has changed");
         let stays = |id: &u64| wanted.voters.contains(id) || wanted.learners.contains(id);
         self.snapshots.holds.retain(|id, _| stays(id));
@@ -247,7 +274,9 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::tests::{append, batch, bench, heartbeat};
+    use crate::core::tests::{append, batch, bench, bench_of, heartbeat};
+    use crate::core::{Confirmation, Event, Setup};
+    use crate::{EmptyLog, Position, StoreState};
 
     fn conf(voters: &[u64], learners: &[u64]) -> ConfState {
         Membership { voters: voters.to_vec(), learners: learners.to_vec() }.to_conf()
@@ -268,6 +297,30 @@ mod tests {
         ];
         for (from, to, wanted) in cases {
             assert_eq!(steps(&conf(from.0, from.1), &conf(to.0, to.1)), *wanted, "{from:?} to {to:?}");
+        }
+    }
+
+    /// A member that joins is told of the members at its start. They may change before it is confirmed.
+    #[test]
+    fn a_member_without_a_list_takes_another_one_until_it_is_confirmed() {
+        let [four, five] = [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 5]]
+            .map(|voters| Membership { voters: voters.to_vec(), learners: Vec::new() });
+        for (store, is_taken) in [(StoreState::Lost, true), (StoreState::Whole, false)] {
+            let setup = Setup {
+                empty_log: EmptyLog::Unconfirmed,
+                store,
+                membership: Some(four.clone()),
+                ..Setup::of_tests()
+            };
+            let mut bench = bench_of(&four.voters, &setup, 1 << 20);
+            bench.core.handle(Event::Told(five.clone())).unwrap();
+            assert_eq!(bench.core.membership() == five, is_taken, "{store:?}");
+            let until = Position { index: 0, term: 3 };
+            bench.core.handle(Event::Confirmed(Confirmation::CatchUp { until })).unwrap();
+            let before = bench.core.membership();
+            let three = Membership { voters: vec![1, 2, 3], learners: Vec::new() };
+            bench.core.handle(Event::Told(three)).unwrap();
+            assert_eq!(bench.core.membership(), before, "{store:?}: it counts by its list from now on");
         }
     }
 

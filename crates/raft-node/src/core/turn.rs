@@ -39,6 +39,7 @@ impl Core {
             Event::Applied { index } => self.applied(index),
             Event::Unreachable { peer } => self.raw.report_unreachable(peer),
             Event::Membership(membership) => self.adopt(&membership)?,
+            Event::Told(membership) => self.told(&membership)?,
             Event::TransferLeader { to } => self.raw.transfer_leader(to),
             Event::Checkpointed { at } => self.checkpointed(at),
             Event::SnapshotReported { peer, outcome } => self.snapshot_reported(peer, outcome),
@@ -63,7 +64,7 @@ impl Core {
         Ok(())
     }
 
-    fn propose_entries(&mut self, batches: &[&Bytes]) -> Result<(), Refused> {
+    pub(super) fn propose_entries(&mut self, batches: &[&Bytes]) -> Result<(), Refused> {
         let entry = |data: &&Bytes| Entry { data: Bytes::clone(data), ..Entry::default() };
         let entries: Vec<Entry> = batches.iter().map(entry).collect();
         let from = self.raw.raft.id;
@@ -151,6 +152,7 @@ impl Core {
             reads_pending: raft.pending_read_count(),
             is_durable: self.vote_unsynced.is_none() && raft.raft_log.persisted == self.last_index(),
             is_member: &|id| raft.prs().get(id).is_some(),
+            was_member: &|id| self.former.contains(&id),
             term_at: &|index| self.term_at(index),
         };
         validate(&view, from, message)

@@ -195,6 +195,7 @@ impl<P, R> Node<P, R> {
             Event::Message { .. }
             | Event::Durable(_)
             | Event::Membership(_)
+            | Event::Told(_)
             | Event::TransferLeader { .. }
             | Event::Checkpointed { .. }
             | Event::SnapshotReported { .. }

@@ -23,7 +23,7 @@ use crate::core::Event;
 use crate::core::{Confirmation, PeerState};
 use crate::types::Travel;
 use crate::wire::is_snapshot;
-use crate::{Position, Progress, ProposeError, ReadError, SnapshotOutcome, TransferError};
+use crate::{Membership, Position, Progress, ProposeError, ReadError, SnapshotOutcome, TransferError};
 
 /// Peers' messages up to this size are still let in when the inbox is over its bound, up to twice the bound:
 /// what keeps a leader in office must not be lost behind what it is asked to store.
@@ -129,6 +129,11 @@ impl<O: Send + 'static> Handle<O> {
         let (reply, told) = oneshot::channel();
         self.shared.inbox.put(Input::Progress { of: member, reply }).ok()?;
         told.await.ok().flatten()
+    }
+
+    /// Another member has this membership. Ignored once this member is confirmed, or if its machine has a list.
+    pub fn told(&self, membership: Membership) {
+        let _ = self.shared.inbox.put(Input::Event(Event::Told(membership)));
     }
 
     /// The other members have answered this one, whose log was empty at its start.

@@ -1,6 +1,6 @@
 //! What the core of one member knows, and queries that change nothing.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use raft::eraftpb::{HardState, Message};
@@ -40,6 +40,10 @@ pub(crate) struct Core {
     pub(in crate::core) newest_change: u64,
     /// A checkpoint whose changes of the membership are not yet reported as applied.
     pub(in crate::core) checkpoint_due: Option<Position>,
+    /// Members that were removed since the start, one for each removal that was applied.
+    pub(in crate::core) former: BTreeSet<u64>,
+    /// The commit index when the voters changed last. Entries after it are committed by the present ones.
+    pub(in crate::core) committed_before: u64,
     /// The machine holds the membership, and changes it.
     pub(in crate::core) follows_machine: bool,
     /// To ReadIndex requests of followers, for the next turn to send.
@@ -103,6 +107,8 @@ impl Core {
             examined: applied,
             newest_change: 0,
             checkpoint_due: None,
+            former: BTreeSet::new(),
+            committed_before: 0,
             follows_machine: setup.membership.is_some(),
             answers: Vec::new(),
             stable: applied,

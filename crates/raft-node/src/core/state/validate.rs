@@ -11,7 +11,7 @@
 //!
 //! | claim | without the check |
 //! |---|---|
-//! | a sender that is not a member, or is this one | raft-rs panics on some paths, and counts its votes |
+//! | a sender that is this member, or no member and neither leads nor stands | raft-rs panics on some paths |
 //! | a heartbeat's commit index beyond the log | panic: `to_commit is out of range` |
 //! | a term near the maximum | the next election overflows; all members follow the term |
 //! | an append after an entry without term, or terms that go back | a gap in the log; a panic in the writer |
@@ -57,6 +57,8 @@ pub(in crate::core) struct View<'a> {
     /// The log and the own vote are durable. A candidate sends its requests for votes only then.
     pub is_durable: bool,
     pub is_member: &'a dyn Fn(u64) -> bool,
+    /// It was removed since this member started.
+    pub was_member: &'a dyn Fn(u64) -> bool,
     /// Term of an entry of the log, or of the place before its first one.
     pub term_at: &'a dyn Fn(u64) -> Option<u64>,
 }
@@ -64,8 +66,11 @@ pub(in crate::core) struct View<'a> {
 /// Judges a decoded message that arrived on the stream of `peer`. [`crate::wire::decode`] has checked what
 /// can be seen without a view: kinds, lengths, consecutive entries.
 pub(in crate::core) fn validate(view: &View<'_>, peer: u64, message: &Message) -> Result<(), &'static str> {
-    let known = |id| (view.is_member)(id) || leaves_office(view, message, id);
-    if peer == view.id || !known(peer) || !known(message.from) {
+    let known = |id| (view.is_member)(id);
+    let is_heard = (known(peer) && known(message.from))
+        || leaves_office(view, peer, message)
+        || may_be_new(view, peer, message);
+    if peer == view.id || !is_heard {
         return Err("the sender is not another member");
     }
     if message.from == view.id && !is_forwarded(message) {
@@ -125,9 +130,20 @@ fn is_own_leader(view: &View<'_>, message: &Message) -> bool {
 }
 
 /// A leader that was removed hands over with its last message.
-fn leaves_office(view: &View<'_>, message: &Message, sender: u64) -> bool {
-    let hands_over = message.msg_type == MessageType::MsgTimeoutNow && sender == message.from;
-    hands_over && is_own_leader(view, message)
+fn leaves_office(view: &View<'_>, peer: u64, message: &Message) -> bool {
+    message.msg_type == MessageType::MsgTimeoutNow && peer == message.from && is_own_leader(view, message)
+}
+
+/// What a leader or a candidate says is taken from any sender that the process admits: the entry that adds it may
+/// not be applied here yet. What counts for a majority is taken from members only.
+fn may_be_new(view: &View<'_>, peer: u64, message: &Message) -> bool {
+    use MessageType::*;
+    let leads_or_stands = match message.msg_type {
+        MsgAppend | MsgHeartbeat | MsgSnapshot | MsgRequestVote | MsgRequestPreVote => true,
+        MsgTimeoutNow | MsgReadIndexResp => is_own_leader(view, message),
+        _ => false,
+    };
+    leads_or_stands && peer == message.from && peer != raft::INVALID_ID && !(view.was_member)(peer)
 }
 
 /// A term has one leader. Who it is, this member learned from its first message.
