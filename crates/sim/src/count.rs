@@ -82,6 +82,18 @@ counts! {
     WatchEvents => "watched: events received",
     WatchProgress => "watched: progress answers",
     WatchesCompacted => "watched: watchers cancelled by a compaction",
+    VotersAdded => "changed: voters added",
+    LearnersAdded => "changed: learners added",
+    Promotions => "changed: learners promoted",
+    Removals => "changed: members removed",
+    LeadersRemoved => "changed: leaders removed",
+    Moves => "changed: members given other addresses",
+    ChangesRefused => "changed: changes refused",
+    ChangesAtOnce => "changed: proposals while another was under way",
+    Joins => "changed: members that joined",
+    ToldAnew => "changed: members that joined by a newer list than they began with",
+    MembersStopped => "changed: removed members that stopped",
+    Vouched => "changed: members heard because another one vouched for them",
     Unanswered => "unanswered requests",
 }
 

@@ -62,10 +62,12 @@ pub(crate) enum Vice {
     FullDisk,
     /// The store's disk stands still.
     StalledStore,
+    /// Members are added, promoted, removed, and get other addresses. Not a fault: its changes end with the faults.
+    Members,
 }
 
 /// Each vice with its weight (how often it comes), and how many seeds of a thousand have it.
-const VICES: [(Vice, u64, u64); 17] = [
+const VICES: [(Vice, u64, u64); 18] = [
     (Vice::Partition, 25, 800),
     (Vice::Heal, 15, 1000),
     (Vice::Weather, 10, 600),
@@ -83,6 +85,7 @@ const VICES: [(Vice, u64, u64); 17] = [
     (Vice::Lane, 15, 400),
     (Vice::FullDisk, 4, 250),
     (Vice::StalledStore, 5, 300),
+    (Vice::Members, 50, 450),
 ];
 
 /// The sum of weights at which a fault of any kind comes, on average, after half of the longest wait that a seed draws.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use mvcc::{Applied, Backend, Maintainer, Options, Pressure, Staged, Store};
-use raft_node::{Answer, Fatal, Position, ReceiveSlot, causes};
+use raft_node::{Answer, Fatal, Membership, Position, ReceiveSlot, causes};
 use state_machine::{Genesis, LeaseTable, Outcome};
 
 use crate::oracle::Truth;
@@ -46,10 +46,11 @@ impl Machine {
         backend: Box<dyn Backend>,
         options: Options,
         truth: SharedTruth,
+        genesis: &Genesis,
     ) -> mvcc::Result<(Machine, Store, SharedVault)> {
         let (writer, store, maintainer) = mvcc::open(backend, options)?;
-        let machine = state_machine::StateMachine::new(writer, &Genesis::default())
-            .expect("a store without members has none that cannot be read");
+        let machine = state_machine::StateMachine::new(writer, genesis)
+            .expect("the disk gives back what was written, or an error");
         let vault = Arc::new(Mutex::new(Vault { maintainer, slot: ReceiveSlot::default() }));
         let pressure = Pressure::Calm;
         Ok((
@@ -63,6 +64,32 @@ impl Machine {
 impl Machine {
     pub fn leases(&self) -> &LeaseTable {
         self.machine.leases()
+    }
+
+    /// Compares a command that was applied with what the others made of it.
+    fn note_command(&mut self, at: Position, command: &Bytes) -> Result<(), Fatal> {
+        let store = self.machine.store();
+        let after = (store.revision(), store.compact_revision());
+        self.truth.get().command(at, self.commands, command, after).map_err(Fatal::new)?;
+        self.commands += 1;
+        Ok(())
+    }
+}
+
+/// The members in a store.
+pub(crate) fn membership_in(store: &Store) -> Result<Membership, Fatal> {
+    let members = state_machine::members(store).map_err(|error| Fatal::new(error.to_string()))?;
+    let ids = |is_learner| {
+        let of_kind = members.iter().filter(move |member| member.is_learner == is_learner);
+        of_kind.map(|member| member.id).collect()
+    };
+    Ok(Membership { voters: ids(false), learners: ids(true) })
+}
+
+fn wanted(answer: Answer) -> state_machine::Answer {
+    match answer {
+        Answer::Wanted => state_machine::Answer::Wanted,
+        Answer::Unwanted => state_machine::Answer::Unwanted,
     }
 }
 
@@ -82,17 +109,24 @@ impl raft_node::StateMachine for Machine {
     }
 
     fn apply(&mut self, at: Position, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
-        let wanted = match answer {
-            Answer::Wanted => state_machine::Answer::Wanted,
-            Answer::Unwanted => state_machine::Answer::Unwanted,
-        };
-        let outcome =
-            self.machine.apply(applied(at), command, wanted).map_err(|e| Fatal::new(e.to_string()))?;
-        let store = self.machine.store();
-        let after = (store.revision(), store.compact_revision());
-        self.truth.get().command(at, self.commands, command, after).map_err(Fatal::new)?;
-        self.commands += 1;
-        Ok(outcome)
+        let outcome = self.machine.apply(applied(at), command, wanted(answer));
+        self.note_command(at, command)?;
+        outcome.map_err(|error| Fatal::new(error.to_string()))
+    }
+
+    fn apply_change(
+        &mut self,
+        at: Position,
+        command: &Bytes,
+        answer: Answer,
+    ) -> Result<Option<Outcome>, Fatal> {
+        let outcome = self.machine.apply_change(applied(at), command, wanted(answer));
+        self.note_command(at, command)?;
+        outcome.map_err(|error| Fatal::new(error.to_string()))
+    }
+
+    fn membership(&self) -> Option<Membership> {
+        membership_in(self.machine.store()).ok()
     }
 
     fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {

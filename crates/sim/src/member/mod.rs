@@ -5,6 +5,7 @@ mod store_disk; // the disk under a store
 mod lease_tasks; // what a leader's tasks for leases wait for
 mod leasing; // what it holds for leases
 mod machine; // the replicated store, watched
+mod roster; // whom it talks to
 mod watching; // the watch hub
 
 mod site; // one member and its disks
@@ -14,7 +15,9 @@ mod start; // how it comes up
 
 pub(crate) use lease_tasks::{End, LeaseEvent, LeaseTasks, Question, Then, is_task};
 pub(crate) use leasing::{BootClock, Leasing};
-pub(crate) use machine::SharedTruth;
-pub(crate) use site::{Clock, Job, LocalDone, LocalTurn, Site, Sloth, Trouble};
+pub(crate) use machine::{SharedTruth, membership_in};
+pub(crate) use roster::{Standing, is_in};
+pub(crate) use site::{Clock, Job, LocalDone, LocalTurn, Origin, Site, Sloth, Stage, Trouble};
+pub(crate) use start::peer_url;
 pub(crate) use store_disk::StoreDisk;
 pub(crate) use watching::Watching;

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use mvcc::{CompactProgress, Pressure, Staging, Store};
 use raft_node::{
-    Applier, ApplyJob, Done, Event, Fatal, Gauges, Inquiry, Node, PersistJob, Position, Released, Role,
-    StreamNumber, Turn, causes, persist,
+    Applier, ApplyJob, Done, Event, Fatal, Gauges, Inquiry, Membership, Node, PersistJob, Position, Released,
+    Role, StreamNumber, Turn, causes, persist,
 };
 use state_machine::Outcome;
 use wal::testing::{Crash, Fault, SimFs};
@@ -16,6 +16,7 @@ use wal::{LogIndex, Reader, Wal};
 
 use super::leasing::Leasing;
 use super::machine::{Machine, SharedVault};
+use super::roster::Roster;
 use super::store_disk::StoreDisk;
 use super::watching::Watching;
 use crate::chance::Chance;
@@ -62,6 +63,26 @@ pub(crate) struct Sloth {
     pub stalled_until: u64,
 }
 
+/// Where a member is between its birth and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Proposed, and not added yet.
+    Unborn,
+    /// It runs, or is started again. Perhaps it was removed and does not know it.
+    Present,
+    /// It was removed, knows it, and does not come back.
+    Stopped,
+}
+
+/// What a member knows of the others without a store.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    /// It was started with the cluster.
+    Founder(Membership),
+    /// It was added to a running cluster, or replaces a member that lost its disks. None before its first start.
+    Joined(Option<Membership>),
+}
+
 pub(crate) struct Site {
     pub id: u64,
     /// Counts starts; what belongs to an earlier run is ignored.
@@ -91,6 +112,14 @@ pub(crate) struct Site {
     pub armed: bool,
     /// Its store was wiped and is not replaced yet.
     pub wiped: bool,
+    /// Its place in the cluster, as far as the world knows.
+    pub stage: Stage,
+    /// It joined a running cluster: the members that it was told of. A founder was told of the first ones.
+    pub origin: Origin,
+    /// It has not had all of the log yet since it was added.
+    pub is_fresh: bool,
+    /// The highest term that it was seen in, in any run.
+    pub term_seen: u64,
     /// Its disks were wiped, and it does not have again what the old log held up to this index.
     pub lost_log: Option<u64>,
     /// Logs that were wiped: what they held had been acknowledged.
@@ -119,12 +148,19 @@ pub(crate) struct Up {
     pub inquiry: Option<Inquiry>,
     pub watching: Watching,
     pub leasing: Leasing,
+    pub roster: Roster,
 }
 
 impl Site {
-    pub fn new(id: u64, flaw: Flaw, temper: &Temper) -> Site {
+    /// A member of the first hour, or one that is to join.
+    pub fn new(id: u64, flaw: Flaw, temper: &Temper, origin: Origin) -> Site {
+        let joins = matches!(origin, Origin::Joined(_));
         Site {
             id,
+            stage: if joins { Stage::Unborn } else { Stage::Present },
+            origin,
+            is_fresh: joins,
+            term_seen: 0,
             boots: 0,
             up: None,
             paused_until: 0,
@@ -141,8 +177,8 @@ impl Site {
             tail_is_whole: false,
             doomed: false,
             armed: false,
-            wiped: false,
-            lost_log: None,
+            wiped: joins,
+            lost_log: joins.then_some(0),
             wiped_logs: Vec::new(),
             flaw,
             forgetful: None,
@@ -237,11 +273,24 @@ impl Site {
     pub fn wipe(&mut self) {
         assert!(self.up.is_none(), "member {} is up", self.id);
         (self.disk, self.store_disk) = (SimFs::new(), StoreDisk::default());
-        (self.wiped, self.tail_is_whole) = (false, false);
+        (self.wiped, self.tail_is_whole, self.is_fresh) = (false, false, false);
+        if self.joins() {
+            (self.wiped, self.origin) = (true, Origin::Joined(None));
+        }
         if let Some(log) = self.synced.take() {
             self.lost_log = self.lost_log.max(Some(log.last().index.0));
             self.wiped_logs.push(log);
         }
+    }
+
+    /// Whether the state at the beginning of its log is not known to it.
+    pub fn joins(&self) -> bool {
+        matches!(self.origin, Origin::Joined(_))
+    }
+
+    /// It is started as a member that joins from now on.
+    pub fn joins_anew(&mut self) {
+        self.origin = Origin::Joined(None);
     }
 
     /// Whether it lacks what it once acknowledged, log or store.

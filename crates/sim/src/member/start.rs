@@ -4,17 +4,20 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
+use api::etcdserverpb::Member;
 use mvcc::Store;
 use raft_node::{
-    Applier, EmptyLog, Found, Inquiry, LogSpan, Node, NodeSetup, Position, Setup, StoreChoice, StoreFound,
-    StoreState, choose_store,
+    Applier, EmptyLog, Found, Inquiry, LogSpan, Membership, Node, NodeSetup, Position, Setup, StoreChoice,
+    StoreFound, StoreState, choose_store,
 };
+use state_machine::Genesis;
 use wal::testing::SimFs;
 use wal::{LogIndex, Wal};
 
 use super::leasing::{BootClock, Leasing};
-use super::machine::{Machine, SharedTruth, SharedVault};
-use super::site::{Site, Trouble, Up, run_step};
+use super::machine::{Machine, SharedTruth, SharedVault, membership_in};
+use super::roster::Roster;
+use super::site::{Origin, Site, Trouble, Up, run_step};
 use super::watching::Watching;
 use crate::chance::{Chance, mix};
 use crate::count::Count;
@@ -22,11 +25,28 @@ use crate::count::Count;
 const LOG: &str = "/log";
 const ELECTION_TICKS: u32 = 10;
 
+/// The list of members that a store begins with.
+fn genesis(told: &Membership) -> Genesis {
+    let entry = |id: &u64, is_learner| Member {
+        id: *id,
+        peer_ur_ls: vec![peer_url(*id, 0)],
+        is_learner,
+        ..Member::default()
+    };
+    let voters = told.voters.iter().map(|id| entry(id, false));
+    Genesis { members: voters.chain(told.learners.iter().map(|id| entry(id, true))).collect() }
+}
+
+/// No two members have the same; another `version` is another address of the member.
+pub(crate) fn peer_url(id: u64, version: u64) -> String {
+    format!("http://member-{id}-{version}:2380")
+}
+
 impl Site {
     /// Brings the member up from its disks. Returns what a start may bring to light.
     pub fn boot(
         &mut self,
-        voters: u64,
+        running: Option<Membership>,
         truth: &SharedTruth,
         chance: &mut Chance,
         (clock, now): (BootClock, u64),
@@ -37,16 +57,19 @@ impl Site {
         let mut counts = vec![Count::Restarts];
         let (wal, found) = self.open_log(&mut counts)?;
         self.synced = Some(wal.reader());
-        let (machine, store, vault, state) = self.open_matching(voters, &found, truth, &mut counts)?;
+        let (machine, store, vault, state) = self.open_matching(&found, truth, &mut counts)?;
         // What the disk kept is a state that all members were in.
         truth.get().state(store.applied().index, &store)?;
         let table = machine.leases().clone();
         let applier = Applier::new(machine);
-        let setup = self.setup(voters, state, chance);
-        let ids: Vec<u64> = (1..=voters).collect();
+        let members = match state {
+            StoreState::Whole => membership_in(&store).map_err(|fatal| self.fatal(&fatal))?,
+            StoreState::Lost => running.unwrap_or_else(|| self.birth().clone()),
+        };
+        let setup = self.setup(&members, state, chance);
         let applied = applier.applied();
-        let node = run_step(self.id, self.armed, || Node::open(&setup, &ids, found, applied))?;
-        let inquiry = node.is_unconfirmed().then(|| Inquiry::new(self.id, &ids));
+        let node = run_step(self.id, self.armed, || Node::open(&setup, &members.voters, found, applied))?;
+        let inquiry = node.is_unconfirmed().then(|| Inquiry::new(self.id, &self.asked_voters(&members)));
         let (jobs, work) = (Vec::new(), VecDeque::new());
         let watching = Watching::new(store.clone());
         let leasing = Leasing::new(table, clock, now);
@@ -63,6 +86,7 @@ impl Site {
             inquiry,
             watching,
             leasing,
+            roster: Roster::new(members),
         });
         Ok(counts)
     }
@@ -92,10 +116,28 @@ impl Site {
         Ok((wal, found))
     }
 
+    /// The list of members that a running member goes by.
+    pub fn listed(&self) -> &Membership {
+        self.up.as_ref().expect("a running member has a list").roster.members()
+    }
+
+    /// It is told of other members before it is confirmed.
+    pub fn begin_inquiry_anew(&mut self, members: Membership) {
+        let inquiry = Inquiry::new(self.id, &self.asked_voters(&members));
+        let up = self.up.as_mut().expect("a running member inquires");
+        up.inquiry = Some(inquiry);
+        up.roster.replace(members);
+    }
+
+    /// The voters by which the others confirm this member, which is one of them unless it is a learner.
+    fn asked_voters(&self, members: &Membership) -> Vec<u64> {
+        let others = members.voters.iter().copied().filter(|id| *id != self.id);
+        others.chain(Some(self.id).filter(|id| !members.learners.contains(id))).collect()
+    }
+
     /// Opens the store that the log goes on from: the one that is there, or the one that was received.
     fn open_matching(
         &mut self,
-        voters: u64,
         found: &Found<SimFs>,
         truth: &SharedTruth,
         counts: &mut Vec<Count>,
@@ -106,12 +148,19 @@ impl Site {
         let (machine, store, vault) = self.open_store(truth)?;
         let applied = position(store.applied());
         let received = self.store_disk.staged().map(position);
-        let others = voters as usize - 1;
+        let logged = found.state.as_deref().and_then(|state| raft_node::inspect::read_state(state).ok());
+        let members = logged.map_or_else(
+            || self.birth().voters.len() + self.birth().learners.len(),
+            |state| state.voters.len() + state.learners.len(),
+        );
+        let others = members.saturating_sub(1);
+        let begins_elsewhere = matches!(self.origin, Origin::Joined(_)) && applied.index == 0;
         match choose_store(log, StoreFound::Whole(applied), received, others) {
             StoreChoice::Present => {
                 self.store_disk.discard_staged();
-                self.wiped = false;
-                Ok((machine, store, vault, StoreState::Whole))
+                self.wiped = begins_elsewhere;
+                let state = if begins_elsewhere { StoreState::Lost } else { StoreState::Whole };
+                Ok((machine, store, vault, state))
             }
             StoreChoice::Received => {
                 drop((machine, store, vault));
@@ -133,8 +182,17 @@ impl Site {
         }
     }
 
+    /// The members that its identity names.
+    fn birth(&self) -> &Membership {
+        match &self.origin {
+            Origin::Founder(members) | Origin::Joined(Some(members)) => members,
+            Origin::Joined(None) => panic!("member {} starts without a cluster to join", self.id),
+        }
+    }
+
     fn open_store(&self, truth: &SharedTruth) -> Result<(Machine, Store, SharedVault), Trouble> {
-        Machine::open(Box::new(self.store_disk.clone()), self.store_options(), truth.clone())
+        let disk = Box::new(self.store_disk.clone());
+        Machine::open(disk, self.store_options(), truth.clone(), &genesis(self.birth()))
             .map_err(|error| self.store_trouble("open the store", &error))
     }
 
@@ -150,10 +208,11 @@ impl Site {
         }
     }
 
-    fn setup(&self, voters: u64, store: StoreState, chance: &mut Chance) -> NodeSetup {
+    fn setup(&self, members: &Membership, store: StoreState, chance: &mut Chance) -> NodeSetup {
         // raft-rs draws from a source of its own; a range of one leaves it no choice. As in production, each member
         // draws from a share that no other one draws from.
-        let (ticks, rank) = (u64::from(ELECTION_TICKS), self.id - 1);
+        let below = members.voters.iter().filter(|id| **id < self.id).count() as u64;
+        let (ticks, voters, rank) = (u64::from(ELECTION_TICKS), members.voters.len() as u64, below);
         let timeout = ticks + chance.within(ticks * rank / voters, ticks * (rank + 1) / voters);
         let timeout = timeout as u32;
         NodeSetup {
@@ -167,7 +226,7 @@ impl Site {
                 catch_up_entries: self.temper.catch_up_entries,
                 store,
                 empty_log: EmptyLog::Unconfirmed,
-                membership: None,
+                membership: Some(members.clone()),
             },
             boot_nonce: mix(self.id << 32 | self.boots),
             batch_bytes_max: 16 << 10,

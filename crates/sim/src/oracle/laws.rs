@@ -7,6 +7,8 @@
 //! * A command is committed once: clients give each a number that only the oracle reads.
 //! * What was acknowledged is synced on a quorum (durability), and was answered as the oracle answers.
 //! * All members have the leases of the oracle at the same index, in memory and in their stores.
+//! * All members have the same list of members at the same index, and their Raft counts by it.
+//! * A leader is a voter, elected by a majority of the voters; what it commits is synced on a majority of them.
 //! * Terms, commit index, applied index and revisions never go back on a running member.
 //!
 //! What clients may see is in `clients`; that the cluster serves again after it healed is in `verdict`.
@@ -15,8 +17,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use mvcc::Store;
-use raft_node::{Gauges, Position, Role};
-use state_machine::{LeaseTable, command};
+use raft_node::{Gauges, Membership, Position, Role};
+use state_machine::LeaseTable;
+use state_machine::command::{self, Kind};
 
 use super::lease_times::LeaseTimes;
 use super::leases::lease_digest;
@@ -65,6 +68,8 @@ pub(crate) struct Truth {
     entries: Vec<Entry>,
     /// Where each command was applied first, by its digest: no two commands have the same bytes.
     places: BTreeMap<u64, (u64, usize)>,
+    /// The members from each index on at which they changed, the first ones from index 0 on.
+    memberships: BTreeMap<u64, Membership>,
     pub model: Model,
     pub times: LeaseTimes,
     pub hashes: u64,
@@ -72,6 +77,24 @@ pub(crate) struct Truth {
 }
 
 impl Truth {
+    /// The members of a new cluster.
+    pub fn begin(&mut self, founders: impl IntoIterator<Item = u64>) {
+        self.model.members.begin(founders);
+        self.memberships.insert(0, self.model.members.membership());
+    }
+
+    /// The members after the entry at `index`, and those before the newest change up to there.
+    pub fn members_at(&self, index: u64) -> (&Membership, &Membership) {
+        let mut until = self.memberships.range(..=index).rev().map(|(_, membership)| membership);
+        let newest = until.next().expect("a cluster begins with members");
+        (newest, until.next().unwrap_or(newest))
+    }
+
+    /// Whether a command with these bytes was applied by any member.
+    pub fn has_applied(&self, command: u64) -> bool {
+        self.places.contains_key(&command)
+    }
+
     /// A command, the `ordinal`-th of the entry at `at`, was applied and left a member at these revisions.
     pub fn command(
         &mut self,
@@ -102,6 +125,9 @@ impl Truth {
         let kind = command::decode(bytes).map_err(|error| error.to_string())?;
         let compacted = self.model.compact_revision;
         let answer = self.model.apply(&kind, at.term)?;
+        if let Kind::MemberChange(_) = kind {
+            self.memberships.insert(at.index, self.model.members.membership());
+        }
         let changes = self.model.leases.take_changes();
         changes.into_iter().try_for_each(|change| self.times.changed(change))?;
         let foretold = (self.model.revision, self.model.compact_revision);
@@ -138,7 +164,25 @@ impl Truth {
         if (lease_digest(found), leases.clock()) != entry.leases {
             return Err(format!("after entry {at:?} a member has the leases {:?}", leases.scan(None, 10)));
         }
-        if at.index.is_multiple_of(HASH_EVERY) { self.state(at.index, store) } else { Ok(()) }
+        if at.index.is_multiple_of(HASH_EVERY) {
+            return self.state(at.index, store);
+        }
+        if self.memberships.contains_key(&at.index) { self.members(at.index, store) } else { Ok(()) }
+    }
+
+    /// The list of members in a store that stands at `index`.
+    fn members(&self, index: u64, store: &Store) -> Result<(), String> {
+        let found = state_machine::members(store).map_err(|error| error.to_string())?;
+        let ids = |is_learner| {
+            let of_kind = found.iter().filter(move |member| member.is_learner == is_learner);
+            of_kind.map(|member| member.id).collect()
+        };
+        let (found, wanted) =
+            (Membership { voters: ids(false), learners: ids(true) }, self.members_at(index).0);
+        if found == *wanted {
+            return Ok(());
+        }
+        Err(format!("a store at entry {index} has the members {found:?}, not {wanted:?}"))
     }
 
     /// The whole state of a member that stands at `index` is that of all others when they stood there.
@@ -154,6 +198,8 @@ impl Truth {
         if entry.after != after {
             return Err(format!("a store at entry {index} is at {after:?}, not at {:?}", entry.after));
         }
+        self.members(index, store)?;
+        let entry = &mut self.entries[index as usize - 1];
         let found = state_machine::leases(store.items(b"lease/")).map_err(|error| error.to_string())?;
         if lease_digest(found.iter().map(|(id, it)| (*id, it.ttl, it.deadline))) != entry.leases.0 {
             return Err(format!("a store at entry {index} has the leases {found:?}"));
@@ -268,7 +314,6 @@ pub(crate) fn logs_match(
 #[cfg(test)]
 mod tests {
     use api::etcdserverpb::{CompactionRequest, PutRequest};
-    use state_machine::command::Kind;
 
     use super::*;
 

@@ -16,6 +16,7 @@ use state_machine::command::Kind;
 use state_machine::{Outcome, Response};
 
 use super::leases::LeaseModel;
+use super::members::MemberModel;
 use super::refusal::Refusal;
 use crate::chance::{fold, fold_number};
 
@@ -31,6 +32,7 @@ const GRANT: i64 = 6;
 const REVOKE: i64 = 7;
 const EXPIRE: i64 = 8;
 const RENEW: i64 = 9;
+const MEMBERS: i64 = 10;
 
 #[derive(Clone, Debug)]
 struct Version {
@@ -72,12 +74,14 @@ pub(crate) struct Model {
     /// Oldest first.
     keys: BTreeMap<Bytes, Vec<Version>>,
     pub leases: LeaseModel,
+    pub members: MemberModel,
 }
 
 impl Default for Model {
     fn default() -> Self {
         let (changes, keys, leases) = (Vec::new(), BTreeMap::new(), LeaseModel::default());
-        Model { revision: 1, compact_revision: -1, changes, keys, leases }
+        let members = MemberModel::default();
+        Model { revision: 1, compact_revision: -1, changes, keys, leases, members }
     }
 }
 
@@ -127,7 +131,13 @@ impl Model {
                 self.leases.renew(renew.now, &renew.ids);
                 Ok(vec![RENEW, 0])
             }
-            Kind::Alarm(_) | Kind::PublishMember(_) | Kind::Auth(_) | Kind::MemberChange(_) => {
+            Kind::MemberChange(change) => {
+                let change = change.change.as_ref().ok_or("a change of nothing was applied")?;
+                let is_taken = self.members.apply(change);
+                let listed = [MEMBERS].into_iter().chain(self.members.summary());
+                Ok(if is_taken { listed.collect() } else { vec![REFUSED, 0, 0] })
+            }
+            Kind::Alarm(_) | Kind::PublishMember(_) | Kind::Auth(_) => {
                 Err("a command that no client sent was applied".into())
             }
         }
@@ -357,7 +367,11 @@ pub(crate) fn summary_of(outcome: &Outcome) -> Summary {
         Ok(Response::LeaseRevoke(revoke)) => vec![REVOKE, revision(&revoke.header)],
         Ok(Response::LeaseExpire(count)) => vec![EXPIRE, *count as i64],
         Ok(Response::LeaseRenew) => vec![RENEW, 0],
-        Ok(Response::Alarm(_) | Response::PublishMember | Response::Members(_)) => vec![0],
+        Ok(Response::Members(members)) => {
+            let listed = members.iter().flat_map(|member| [member.id as i64, i64::from(member.is_learner)]);
+            [MEMBERS].into_iter().chain(listed).collect()
+        }
+        Ok(Response::Alarm(_) | Response::PublishMember) => vec![0],
         Ok(Response::Auth(_) | Response::Authenticate(_)) => vec![0],
         Err(api::Error::Compacted) => refused(Refusal::Compacted),
         Err(api::Error::FutureRev) => refused(Refusal::Future),

@@ -5,14 +5,15 @@ use super::state::World;
 use crate::count::Count;
 use crate::member::{End, Trouble, is_task};
 use crate::plan::{Flaw, MILLISECOND, SECOND};
-use crate::requests::{Asker, Handed, RequestId, check_range};
+use crate::requests::{Asker, Handed, RequestId, check_range, is_change};
 
 /// Before the end clients stop, and all members must catch up.
 const QUIET: u64 = 6 * SECOND;
 impl World {
     /// Some clients know who leads, or led: a member that believes to lead is asked more than others.
     fn choose_member(&mut self) -> u64 {
-        let present: Vec<u64> = self.ids().filter(|id| !self.absent.contains_key(id)).collect();
+        let mut present = self.ids();
+        present.retain(|id| !self.absent.contains_key(id));
         let leaders: Vec<u64> = present.iter().copied().filter(|id| self.see(*id).leads()).collect();
         if !leaders.is_empty() && self.chances.clients.per_mille(300) {
             return *self.chances.clients.pick(&leaders);
@@ -66,6 +67,9 @@ impl World {
     }
 
     pub fn gone(&mut self, request: RequestId) {
+        if is_change(request) {
+            return self.change_gone(request);
+        }
         if is_task(request) {
             self.plan_lease_step(request, End::Failed);
             return;

@@ -32,7 +32,8 @@ impl World {
     }
 
     fn carry_out(&mut self, vice: Vice, chance: &mut Chance) -> Result<(), Trouble> {
-        let victim = chance.within(1, self.plan.members + 1);
+        let present = self.ids();
+        let victim = *chance.pick(&present);
         // Half of what hits one member hits the leader: that is where most can go wrong.
         let victim = self.leader().filter(|_| chance.per_mille(500)).unwrap_or(victim);
         match vice {
@@ -47,7 +48,7 @@ impl World {
             Vice::Crash => self.crash(victim),
             Vice::AllDown => {
                 self.count(Count::AllDown);
-                self.ids().for_each(|id| self.crash(id));
+                present.into_iter().for_each(|id| self.crash(id));
             }
             Vice::SlowDisk => {
                 let sync_max = chance.within(20 * MILLISECOND, 500 * MILLISECOND);
@@ -81,13 +82,15 @@ impl World {
                 self.count(Count::Tails);
             }
             Vice::Lane => self.break_lane(victim, chance),
+            Vice::Members => return self.change_members(chance),
         }
         Ok(())
     }
 
     /// One direction between the victim and another member stops for one lane.
     fn break_lane(&mut self, victim: u64, chance: &mut Chance) {
-        let other = chance.within(1, self.plan.members + 1);
+        let present = self.ids();
+        let other = *chance.pick(&present);
         let (from, to) = if chance.per_mille(500) { (victim, other) } else { (other, victim) };
         let lane = *chance.pick(&[Lane::Urgent, Lane::Bulk]);
         let until = self.now + chance.within(50 * MILLISECOND, 8 * SECOND);
@@ -114,7 +117,7 @@ impl World {
         if chance.per_mille(700) {
             self.network.heal();
         }
-        let ids: Vec<u64> = self.ids().collect();
+        let ids = self.ids();
         let leader = self.leader();
         let shape = self.network.partition(&ids, leader, chance);
         self.count(shape);
@@ -162,13 +165,19 @@ impl World {
     }
 
     fn comes_back(&mut self, id: u64) {
-        for request in self.clients.open_at(id) {
-            self.gone(request);
-        }
-        self.lease_tasks.forget(id);
+        self.forget_requests(id);
         let down = if self.phase == Phase::Faults { 5 * SECOND } else { SECOND / 2 };
         let down = self.chances.members.within(10 * MILLISECOND, down);
         self.after(down, Happening::Restart { to: id });
+    }
+
+    /// What was asked of a member that is down ends without an answer.
+    pub(super) fn forget_requests(&mut self, id: u64) {
+        for request in self.clients.open_at(id) {
+            self.gone(request);
+        }
+        self.changes.gone_at(id);
+        self.lease_tasks.forget(id);
     }
 
     /// The store's disk is replaced by an empty one; the log's stays.
@@ -176,11 +185,13 @@ impl World {
     /// Of a minority only: what most members have lost cannot be restored. And of a lone member only while its log begins at the
     /// beginning, and nothing waits for its disk: that could be a trim, which the crash may still carry out.
     fn lost_store(&mut self, id: u64) {
-        let wiped = self.lacking_data(id);
+        let (wiped, voters) = (self.lacking_data(id), self.voters());
         let site = self.see(id);
         let begins = site.synced.as_ref().is_some_and(|log| log.start().index.0 == 0);
-        let replays = begins && site.up.as_ref().is_some_and(|up| up.jobs.is_empty());
-        if 2 * (wiped + 1) >= self.plan.members && !(replays && self.plan.members == 1) {
+        let replays = begins && site.up.as_ref().is_some_and(|up| up.jobs.is_empty()) && !site.joins();
+        let count = voters.len() as u64;
+        let is_lone = replays && voters == [id];
+        if !self.may_lose_data(id) || (2 * (wiped + 1) >= count && !is_lone) {
             return;
         }
         self.crash(id);
@@ -193,20 +204,26 @@ impl World {
 
     /// How many members other than this one lack what they once acknowledged.
     fn lacking_data(&self, id: u64) -> u64 {
-        self.sites.iter().filter(|site| site.lacks_data() && site.id != id).count() as u64
+        let voters = self.voters();
+        let others = voters.into_iter().filter(|other| *other != id);
+        others.filter(|other| self.see(*other).lacks_data()).count() as u64
     }
 
     /// The disks of log and store are replaced by empty ones. Of a minority only, and in clusters that have begun on all
     /// members but a minority: two empty logs of three are a first start to all that can be asked.
     pub(super) fn lost_disk(&mut self, id: u64, unreachable: &[u64]) {
-        let others = self.sites.iter().filter(|site| site.id != id);
-        let empty = others.filter(|site| !site.has_entries()).count() as u64;
-        let is_minority = |count: u64| 2 * count < self.plan.members;
-        if !is_minority(self.lacking_data(id) + 1) || !is_minority(empty + 1) {
+        let voters = self.voters();
+        let others = voters.iter().filter(|other| **other != id);
+        let empty = others.filter(|other| !self.see(**other).has_entries()).count() as u64;
+        let is_minority = |count: u64| 2 * count < voters.len() as u64;
+        if !self.may_lose_data(id) || !is_minority(self.lacking_data(id) + 1) || !is_minority(empty + 1) {
             return;
         }
         self.crash(id);
         if self.see(id).up.is_none() {
+            if self.changes_members() {
+                self.site(id).joins_anew();
+            }
             self.site(id).wipe();
             self.drop_messages_of(id);
             self.count(Count::LostDisks);
@@ -218,11 +235,13 @@ impl World {
     /// For a while a bare majority commits alone. Then one of it loses its disks, and starts with only those in reach that
     /// missed all that.
     fn lose_disk_of_majority(&mut self, chance: &mut Chance) {
-        let Some(leader) = self.leader().filter(|_| self.plan.members > 2) else { return };
-        let start = chance.within(0, self.plan.members);
-        let others = (0..self.plan.members).map(|offset| (start + offset) % self.plan.members + 1);
+        let voters = self.voters();
+        let is_voter = |leader: &u64| voters.contains(leader);
+        let Some(leader) = self.leader().filter(is_voter).filter(|_| voters.len() > 2) else { return };
+        let start = chance.within(0, voters.len() as u64) as usize;
+        let others = voters.iter().cycle().skip(start).take(voters.len()).copied();
         let others: Vec<u64> = others.filter(|id| *id != leader).collect();
-        let (majority, lagging) = others.split_at(self.plan.members as usize / 2);
+        let (majority, lagging) = others.split_at(voters.len() / 2);
         self.network.heal();
         self.isolate(lagging);
         let mut unreachable = majority.to_vec();
@@ -234,7 +253,7 @@ impl World {
     /// Cuts these members off from all others, and not from each other.
     fn isolate(&mut self, isolated: &[u64]) {
         for one in isolated {
-            for other in self.ids().filter(|other| !isolated.contains(other)) {
+            for other in self.ids().into_iter().filter(|other| !isolated.contains(other)) {
                 self.network.cut(*one, other);
                 self.network.cut(other, *one);
             }
@@ -271,12 +290,17 @@ impl World {
     pub(super) fn reduce(&mut self) -> Result<(), Trouble> {
         let mut chance = Chance::stream(self.plan.seed, "absent");
         self.begin(Phase::Reduced);
-        let count = chance.within(1, (self.plan.members - 1) / 2 + 1);
+        let voters = self.voters();
+        // A change that may still be committed could make a majority of what is a minority now.
+        let count = match self.changes_under_way() {
+            0 if voters.len() > 2 => chance.within(1, (voters.len() as u64 - 1) / 2 + 1),
+            _ => 0,
+        };
         // Those that lost data are missing first, then perhaps the leader.
-        let mut order: Vec<u64> = self.ids().filter(|id| self.see(*id).lacks_data()).collect();
-        order.extend(self.leader().filter(|_| chance.per_mille(500)));
-        let start = chance.within(0, self.plan.members);
-        order.extend((0..self.plan.members).map(|offset| (start + offset) % self.plan.members + 1));
+        let mut order: Vec<u64> = voters.iter().copied().filter(|id| self.see(*id).lacks_data()).collect();
+        order.extend(self.leader().filter(|leader| chance.per_mille(500) && voters.contains(leader)));
+        let start = chance.within(0, voters.len() as u64) as usize;
+        order.extend(voters.iter().cycle().skip(start).take(voters.len()));
         for id in order {
             if (self.absent.len() as u64) < count {
                 let absences =
@@ -291,7 +315,7 @@ impl World {
             if absence == Absence::Down {
                 self.crash(id);
             }
-            for other in self.ids().filter(|other| *other != id) {
+            for other in self.ids().into_iter().filter(|other| *other != id) {
                 if absence != Absence::Mute {
                     self.network.cut(other, id);
                 }

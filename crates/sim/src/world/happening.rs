@@ -114,6 +114,16 @@ pub(super) enum Happening {
     Fault {
         vice: usize,
     },
+    /// A member looks for the id of one that greets it in the lists of the members that it knows.
+    Vouch {
+        to: u64,
+        boot: u64,
+        peer: u64,
+    },
+    /// A member that knows that it was removed ends.
+    Stop {
+        to: u64,
+    },
     Reduce,
     Heal,
 }

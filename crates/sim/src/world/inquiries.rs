@@ -5,7 +5,7 @@ use raft_node::{Event, PeerState};
 use super::happening::Happening;
 use super::state::World;
 use crate::count::Count;
-use crate::member::Trouble;
+use crate::member::{Trouble, is_in};
 use crate::plan::{MILLISECOND, SECOND};
 
 impl World {
@@ -19,12 +19,29 @@ impl World {
         if self.pause_left(to).is_some() {
             return Ok(());
         }
-        for peer in self.ids().filter(|peer| *peer != to) {
+        self.take_newer_list(to)?;
+        let roster = &self.see(to).up.as_ref().expect("it is up").roster;
+        let others: Vec<u64> = roster.members().voters.iter().copied().filter(|peer| *peer != to).collect();
+        for peer in others {
             if let Some(delay) = self.passes(to, peer) {
                 self.after(delay, Happening::Asked { to: peer, asker: to, boot });
             }
         }
         Ok(())
+    }
+
+    /// Answers by other voters confirm nothing: a member that joins asks again who is in the cluster.
+    fn take_newer_list(&mut self, id: u64) -> Result<(), Trouble> {
+        let up = self.see(id).up.as_ref().expect("it inquires");
+        if !self.see(id).joins() || up.inquiry.as_ref().is_none_or(|inquiry| inquiry.mismatches() == 0) {
+            return Ok(());
+        }
+        let newer = self.ask_who_is_in(id).filter(|members| is_in(members, id));
+        let Some(members) = newer.filter(|members| members != self.see(id).listed()) else { return Ok(()) };
+        self.count(Count::ToldAnew);
+        self.site(id).begin_inquiry_anew(members.clone());
+        self.site(id).handle(Event::Told(members))?;
+        self.turn(id)
     }
 
     pub fn asked(&mut self, to: u64, asker: u64, boot: u64) -> Result<(), Trouble> {
@@ -33,6 +50,9 @@ impl World {
             return Ok(());
         }
         // A connection breaks with the process that opened it.
+        if !self.answers(asker, to) {
+            return Ok(());
+        }
         let Some(up) = self.site(to).up.as_mut() else { return Ok(()) };
         let Some(answer) = up.node.answer_member(asker) else { return Ok(()) };
         if let Some(delay) = self.passes(to, asker) {
@@ -65,7 +85,7 @@ impl World {
             !up.node.is_held() && synced == Some(up.node.gauges().last_index) && site.applied() >= last
         });
         if is_back {
-            self.site(id).lost_log = None;
+            (self.site(id).lost_log, self.site(id).is_fresh) = (None, false);
             self.count(Count::CaughtUp);
         }
     }

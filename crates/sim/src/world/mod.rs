@@ -18,6 +18,8 @@ mod state; // everything there is in a story
 mod clients; // requests of clients
 mod faults; // what goes wrong
 mod inquiries; // of members whose log is empty
+mod members; // who they are, and how that changes
+
 mod leases; // the leaders' turns, and questions of clients
 mod steps; // what happens to a member
 mod streams; // snapshots on their way

@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use bytes::Bytes;
 use mvcc::Export;
+use raft_node::Membership;
 
 use super::happening::{Absence, Happening, Phase, Planned};
 use crate::chance::{Chance, fold, fold_number};
 use crate::count::{Count, Report};
-use crate::member::{BootClock, LeaseTasks, SharedTruth, Site};
+use crate::member::{BootClock, LeaseTasks, Origin, SharedTruth, Site, Stage};
 use crate::network::Network;
 use crate::oracle::Elections;
 use crate::plan::{Bent, CALM, MILLISECOND, Plan, REDUCED, SECOND, Temper, vices};
-use crate::requests::{Clients, WatchClient};
+use crate::requests::{Changes, Clients, WatchClient};
 
 /// Fewer than clients that write: each has several watchers.
 const WATCH_CLIENTS: u64 = 3;
@@ -29,6 +30,7 @@ pub(super) struct Chances {
     pub inquiries: Chance,
     pub watches: Chance,
     pub leases: Chance,
+    pub changes: Chance,
 }
 
 /// A snapshot on its way.
@@ -64,6 +66,7 @@ pub(super) struct World {
     /// The boot clocks of the members' machines, in the order of their ids.
     pub boot_clocks: Vec<BootClock>,
     pub truth: SharedTruth,
+    pub changes: Changes,
     pub elections: Elections,
     pub report: Report,
     pub phase: Phase,
@@ -83,6 +86,8 @@ impl World {
         let stream = |name: &str| Chance::stream(plan.seed, name);
         let boot_clock = |id| BootClock::new(&mut stream(&format!("boot clock {id}")));
         let boot_clocks = (1..=plan.members).map(boot_clock).collect();
+        let founders = Membership { voters: (1..=plan.members).collect(), learners: Vec::new() };
+        let founder = || Origin::Founder(founders.clone());
         let healed = plan.seconds * SECOND + if temper.reduced { REDUCED } else { 0 };
         let mut world = World {
             plan,
@@ -97,9 +102,10 @@ impl World {
                 inquiries: stream("inquiries"),
                 watches: stream("watches"),
                 leases: stream("leases"),
+                changes: stream("changes"),
             },
             vices: vices(plan.seed),
-            sites: (1..=plan.members).map(|id| Site::new(id, plan.flaw, &temper)).collect(),
+            sites: (1..=plan.members).map(|id| Site::new(id, plan.flaw, &temper, founder())).collect(),
             network: Network::new(temper.order),
             temper,
             streams: BTreeMap::new(),
@@ -109,6 +115,7 @@ impl World {
             lease_tasks: LeaseTasks::default(),
             boot_clocks,
             truth: SharedTruth::default(),
+            changes: Changes::default(),
             elections: Elections::default(),
             report: Report::new(plan.seed),
             phase: Phase::Faults,
@@ -118,6 +125,8 @@ impl World {
             absent: BTreeMap::new(),
             trace,
         };
+        world.truth.get().begin(1..=plan.members);
+        world.changes.begin(founders);
         world.report.stories = 1;
         world.report.simulated_seconds = world.end / SECOND;
         for client in 0..plan.clients + LEASE_CLIENTS {
@@ -166,8 +175,9 @@ impl World {
         }
     }
 
-    pub fn ids(&self) -> std::ops::RangeInclusive<u64> {
-        1..=self.plan.members
+    /// All that run or are started again, in order; removed ones until they know that.
+    pub fn ids(&self) -> Vec<u64> {
+        self.sites.iter().filter(|site| site.stage == Stage::Present).map(|site| site.id).collect()
     }
 
     pub fn site(&mut self, id: u64) -> &mut Site {
@@ -221,6 +231,8 @@ impl World {
             Happening::Hub { to, .. } => (22, *to),
             Happening::Watch { client } => (23, *client),
             Happening::Lease { to, .. } => (24, *to),
+            Happening::Vouch { to, .. } => (25, *to),
+            Happening::Stop { to } => (26, *to),
             Happening::Reduce => (16, 0),
             Happening::Heal => (11, 0),
         };

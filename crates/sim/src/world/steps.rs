@@ -10,7 +10,7 @@ use crate::member::{End, Job, LocalDone, LocalTurn, Site, Trouble, is_task};
 use crate::network::Fate;
 use crate::oracle::{goes_on, logs_match};
 use crate::plan::MILLISECOND;
-use crate::requests::RequestId;
+use crate::requests::{RequestId, is_change};
 
 const TICK: u64 = 100 * MILLISECOND;
 
@@ -67,12 +67,20 @@ impl World {
             Happening::Watch { client } => self.watch(client),
             Happening::Lease { to, event } => self.lease_event(to, event),
             Happening::Client { client, member } => self.client(client, member),
-            Happening::Restart { to } if self.see(to).up.is_none() && !self.stays_down(to) => self.boot(to),
+            Happening::Restart { to } if self.may_start(to) => self.boot(to),
             Happening::Restart { .. } => Ok(()),
             Happening::Crash { to } => {
                 if self.phase == Phase::Faults {
                     self.crash(to);
                 }
+                Ok(())
+            }
+            Happening::Vouch { to, boot, peer } => {
+                self.vouch(to, boot, peer);
+                Ok(())
+            }
+            Happening::Stop { to } => {
+                self.stop(to);
                 Ok(())
             }
             Happening::Fault { vice } => self.fault(vice),
@@ -92,7 +100,7 @@ impl World {
     }
 
     /// True if the member is down until the end of the phase.
-    fn stays_down(&self, id: u64) -> bool {
+    pub(super) fn stays_down(&self, id: u64) -> bool {
         self.phase == Phase::Reduced && self.absent.get(&id) == Some(&Absence::Down)
     }
 
@@ -102,12 +110,12 @@ impl World {
     }
 
     pub fn boot(&mut self, id: u64) -> Result<(), Trouble> {
-        let (members, truth) = (self.plan.members, self.truth.clone());
-        let now = self.now;
+        let Some(running) = self.prepare_start(id) else { return Ok(()) };
+        let (now, truth) = (self.now, self.truth.clone());
         let site = &mut self.sites[id as usize - 1];
         site.fill_disks(now);
         let clock = (self.boot_clocks[id as usize - 1], now);
-        let counts = match site.boot(members, &truth, &mut self.chances.members, clock) {
+        let counts = match site.boot(running, &truth, &mut self.chances.members, clock) {
             Err(Trouble::Disk(id)) => {
                 self.count(Count::FailedStarts);
                 return Err(Trouble::Disk(id));
@@ -120,6 +128,7 @@ impl World {
         self.after(first, Happening::Tick { to: id, boot });
         let first = self.chances.members.within(1, self.temper.maintain_wait_max);
         self.after(first, Happening::Maintain { to: id, boot });
+        self.stop_if_removed(id);
         self.turn(id)?;
         self.inquire(id, boot)
     }
@@ -138,6 +147,8 @@ impl World {
         }
         self.site(to).handle(Event::Tick)?;
         self.turn(to)?;
+        self.probe(to);
+        self.check_one_at_a_time(to)?;
         self.check_logs(to)
     }
 
@@ -162,7 +173,7 @@ impl World {
             self.after(left + jitter, Happening::Deliver { from, to, bytes });
             return Ok(());
         }
-        if self.see(to).up.is_none() {
+        if self.see(to).up.is_none() || !self.greets(from, to) {
             return Ok(());
         }
         self.site(to).handle(Event::Message { from, bytes })?;
@@ -247,7 +258,9 @@ impl World {
             self.count(Count::Installs);
         }
         self.note_lease_clock(to);
+        let membership = done.membership.clone();
         self.answer(to, done)?;
+        self.note_members(to, membership)?;
         self.site(to).handle(Event::Applied { index })?;
         self.turn(to)
     }
@@ -286,10 +299,14 @@ impl World {
                 self.plan_lease_step(request, End::Applied(outcome));
                 continue;
             }
+            if is_change(request) {
+                self.change_answered(request, &outcome, position, &truth)?;
+                continue;
+            }
             self.check_prompt(request)?;
             let client =
                 self.clients.write_answered(request, &outcome, position.index, &truth, &mut self.report)?;
-            self.check_durable(position)?;
+            self.check_durable(position, &truth)?;
             self.served.get_or_insert(self.now);
             self.rest(client);
         }
@@ -344,7 +361,8 @@ impl World {
         let site = &mut self.sites[id as usize - 1];
         let node = &site.up.as_ref().expect("it turned just now").node;
         let gauges = node.gauges();
-        goes_on(site.seen.replace(gauges), gauges)?;
+        let before = site.seen.replace(gauges);
+        goes_on(before, gauges)?;
         if self.elections.observe(id, gauges)? {
             let last = self.truth.get().last();
             let found = node.term_at(last.index);
@@ -358,6 +376,7 @@ impl World {
             self.count(Count::Elections);
             self.tell(|| format!("member {id} leads: {gauges:?}"));
         }
+        self.check_majorities(id, before, gauges)?;
         if gauges.role == Role::Leader {
             self.plan_lease_turns(id, gauges.term);
         }
@@ -429,6 +448,9 @@ impl World {
     fn send(&mut self, from: u64, messages: Vec<Outbound>) {
         for message in messages {
             let to = message.to;
+            if !self.may_send(from, to) {
+                continue;
+            }
             let fate = self.network.fate(self.now, from, &message, &mut self.chances.network);
             match fate {
                 Fate::Once(delay) => self.after(delay, Happening::Deliver { from, to, bytes: message.bytes }),

@@ -45,6 +45,9 @@ impl World {
             self.streams.remove(&replaced);
             self.abort(to, replaced);
         }
+        if !self.may_send(from, to) {
+            return self.report_stream((from, boot), to, SnapshotOutcome::Failed);
+        }
         self.count(Count::SnapshotsSent);
         self.streams_begun += 1;
         let (number, message) = (self.streams_begun, offer.message(at.index, at.term));
@@ -68,7 +71,7 @@ impl World {
             self.streams.insert(number, stream);
             return Ok(());
         }
-        if pause.is_some() || self.is_cut(&stream) {
+        if pause.is_some() || self.is_cut(&stream) || !self.greets(from, to) {
             self.abort(to, number);
             self.report_stream(stream.from, to, SnapshotOutcome::Failed);
             return Ok(());

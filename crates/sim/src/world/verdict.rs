@@ -10,7 +10,8 @@ use super::happening::Phase;
 use super::state::World;
 use crate::chance::fold;
 use crate::count::{Count, Report};
-use crate::oracle::Breach;
+use crate::member::is_in;
+use crate::oracle::{Breach, Truth};
 use crate::plan::{MILLISECOND, SECOND};
 use crate::requests::RequestId;
 
@@ -35,14 +36,13 @@ impl World {
     }
 
     /// What is acknowledged is on the disks of a quorum.
-    pub fn check_durable(&self, at: Position) -> Result<(), Breach> {
-        let holders = self.sites.iter().filter(|site| site.holds(at.index, at.term)).count();
-        if 2 * holders <= self.sites.len() {
-            return Err(
-                format!("entry {at:?} was acknowledged, but only {holders} members have it synced").into()
-            );
+    pub fn check_durable(&self, at: Position, truth: &Truth) -> Result<(), Breach> {
+        // A leader may have committed it before it had applied the newest change before it.
+        let (newest, before) = truth.members_at(at.index);
+        if self.is_held_by_majority(newest, at) || self.is_held_by_majority(before, at) {
+            return Ok(());
         }
-        Ok(())
+        Err(format!("entry {at:?} was acknowledged, but no majority of {newest:?} has it synced").into())
     }
 
     /// The phase ends: a write must have been acknowledged soon after it began.
@@ -62,10 +62,12 @@ impl World {
         self.check_served()?;
         self.check_watched()?;
         self.check_leases()?;
+        self.check_removed()?;
         let truth = self.truth.clone();
         let mut truth = truth.get();
         let last = truth.last().index;
-        for site in &self.sites {
+        let members = truth.model.members.membership();
+        for site in self.sites.iter().filter(|site| is_in(&members, site.id)) {
             let up = site.up.as_ref().ok_or_else(|| format!("member {} is down in the end", site.id))?;
             if site.applied() != last {
                 let (id, applied) = (site.id, site.applied());

@@ -88,7 +88,8 @@ impl World {
 
     fn connect_watch(&mut self, client: u64) {
         self.watches[client as usize].disconnected();
-        let member = self.chances.watches.within(1, self.plan.members + 1);
+        let present = self.ids();
+        let member = *self.chances.watches.pick(&present);
         if self.see(member).up.is_none() || self.pause_left(member).is_some() {
             return;
         }

@@ -1,0 +1,119 @@
+//! The members of the cluster, as the oracle has them after each entry.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use raft_node::Membership;
+use state_machine::command::{Change, MemberAdd};
+
+/// Members by id, and what became of those that were.
+#[derive(Debug, Default)]
+pub(crate) struct MemberModel {
+    /// Whether each of them is a learner.
+    members: BTreeMap<u64, bool>,
+    removed: BTreeSet<u64>,
+}
+
+impl MemberModel {
+    /// The voters of a new cluster.
+    pub fn begin(&mut self, founders: impl IntoIterator<Item = u64>) {
+        assert!(self.members.is_empty(), "a cluster begins once");
+        self.members.extend(founders.into_iter().map(|id| (id, false)));
+    }
+
+    /// Applies a change. False if it is refused.
+    pub fn apply(&mut self, change: &Change) -> bool {
+        match change {
+            Change::Add(add) => self.add(add),
+            Change::Remove(id) => self.remove(*id),
+            Change::Promote(id) => match self.members.get_mut(id) {
+                Some(is_learner) => std::mem::take(is_learner),
+                None => false,
+            },
+            Change::Retain(id) => self.retain(*id),
+            // The simulator gives no two members the same URL.
+            Change::Update(update) => self.members.contains_key(&update.id),
+        }
+    }
+
+    fn add(&mut self, add: &MemberAdd) -> bool {
+        let learners = self.members.values().filter(|is_learner| **is_learner).count() as u64;
+        let is_new = !self.members.contains_key(&add.id) && !self.removed.contains(&add.id);
+        let has_room = !add.is_learner || learners < add.learners_max;
+        if is_new && has_room {
+            self.members.insert(add.id, add.is_learner);
+        }
+        is_new && has_room
+    }
+
+    fn remove(&mut self, id: u64) -> bool {
+        let other_voters = self.members.iter().filter(|(other, is_learner)| **other != id && !**is_learner);
+        let is_last_voter = self.members.get(&id) == Some(&false) && other_voters.count() == 0;
+        let is_gone = !is_last_voter && self.members.remove(&id).is_some();
+        if is_gone {
+            self.removed.insert(id);
+        }
+        is_gone
+    }
+
+    fn retain(&mut self, id: u64) -> bool {
+        let is_member = self.members.contains_key(&id);
+        if is_member {
+            self.removed.extend(self.members.keys().filter(|other| **other != id));
+            self.members = BTreeMap::from([(id, false)]);
+        }
+        is_member
+    }
+
+    pub fn membership(&self) -> Membership {
+        let of_kind = |wanted: bool| {
+            let found = self.members.iter().filter(move |(_, is_learner)| **is_learner == wanted);
+            found.map(|(id, _)| *id).collect()
+        };
+        Membership { voters: of_kind(false), learners: of_kind(true) }
+    }
+
+    /// All members in numbers: each id, and whether it is a learner.
+    pub fn summary(&self) -> impl Iterator<Item = i64> {
+        self.members.iter().flat_map(|(id, is_learner)| [*id as i64, i64::from(*is_learner)])
+    }
+
+    pub fn was_removed(&self, id: u64) -> bool {
+        self.removed.contains(&id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(id: u64, is_learner: bool) -> Change {
+        Change::Add(MemberAdd { id, is_learner, learners_max: 1, ..MemberAdd::default() })
+    }
+
+    #[test]
+    fn changes_are_taken_and_refused_as_etcd_does() {
+        let mut model = MemberModel::default();
+        model.begin([1, 2]);
+        for (change, is_taken, voters, learners) in [
+            (add(2, false), false, vec![1, 2], vec![]),
+            (add(3, true), true, vec![1, 2], vec![3]),
+            (add(4, true), false, vec![1, 2], vec![3]),
+            (Change::Promote(2), false, vec![1, 2], vec![3]),
+            (Change::Promote(3), true, vec![1, 2, 3], vec![]),
+            (Change::Remove(1), true, vec![2, 3], vec![]),
+            (Change::Remove(1), false, vec![2, 3], vec![]),
+            (add(1, false), false, vec![2, 3], vec![]),
+            (add(4, true), true, vec![2, 3], vec![4]),
+            (Change::Remove(2), true, vec![3], vec![4]),
+            (Change::Remove(3), false, vec![3], vec![4]),
+            (Change::Remove(4), true, vec![3], vec![]),
+            (add(5, true), true, vec![3], vec![5]),
+            (Change::Retain(4), false, vec![3], vec![5]),
+            (Change::Retain(5), true, vec![5], vec![]),
+        ] {
+            assert_eq!(model.apply(&change), is_taken, "{change:?}");
+            assert_eq!(model.membership(), Membership { voters, learners }, "{change:?}");
+        }
+        assert!(model.was_removed(1) && model.was_removed(3) && !model.was_removed(5));
+    }
+}

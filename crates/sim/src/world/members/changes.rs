@@ -1,0 +1,172 @@
+//! Changes of the members: proposed at any member, sometimes while another is under way.
+//!
+//! As the process judges them before it proposes: enough voters have started, and a learner is in sync.
+
+use raft_node::{Event, Membership, Position};
+use state_machine::command::{self, Change, Kind, MemberAdd, MemberChange, MemberUpdate};
+use state_machine::{Outcome, Response};
+
+use super::super::state::World;
+use crate::chance::{Chance, fold};
+use crate::count::Count;
+use crate::member::{BootClock, Origin, Site, Trouble, peer_url};
+use crate::oracle::{Breach, Truth, summary_of};
+use crate::requests::{CHANGES, Proposed, RequestId, numbered};
+
+/// Members that a story adds at most: each costs a store and a log.
+const JOINERS_MAX: u64 = 6;
+/// Voters and learners of a cluster at most.
+const MEMBERS_MAX: usize = 7;
+const LEARNERS_MAX: u64 = 2;
+/// How often, of a thousand, a change is proposed while another is under way.
+const AT_ONCE: u64 = 400;
+
+impl World {
+    /// Whether the members of this story change.
+    pub(in crate::world) fn changes_members(&self) -> bool {
+        self.vices.iter().any(|bent| bent.vice == crate::plan::Vice::Members)
+    }
+
+    /// Changes that may still be applied for the first time. One that was lost on its way counts for ever: a story
+    /// cannot know that.
+    pub(in crate::world) fn changes_under_way(&self) -> usize {
+        let truth = self.truth.get();
+        self.changes.proposed.values().filter(|proposed| !truth.has_applied(proposed.digest)).count()
+    }
+
+    /// One change, or two at once.
+    pub(in crate::world) fn change_members(&mut self, chance: &mut Chance) -> Result<(), Trouble> {
+        let voters = self.voters();
+        // An operator repairs a member before anything else.
+        let is_damaged = |id: &u64| self.see(*id).lacks_data() && !self.see(*id).is_fresh;
+        if self.ids().iter().any(is_damaged) || voters.is_empty() {
+            return Ok(());
+        }
+        let waits = self.changes.proposed.values().any(|proposed| !proposed.is_over);
+        if !waits || chance.per_mille(AT_ONCE) {
+            self.change_one(chance)?;
+        }
+        if chance.per_mille(AT_ONCE) { self.change_one(chance) } else { Ok(()) }
+    }
+
+    fn change_one(&mut self, chance: &mut Chance) -> Result<(), Trouble> {
+        let up: Vec<u64> = self.ids().into_iter().filter(|id| self.see(*id).up.is_some()).collect();
+        let leader = self.leader().filter(|_| chance.per_mille(600));
+        let Some(proposer) = leader.or_else(|| (!up.is_empty()).then(|| *chance.pick(&up))) else {
+            return Ok(());
+        };
+        let members = self.truth.get().model.members.membership();
+        let Some(change) = self.draw_change(&members, chance) else { return Ok(()) };
+        let hands_over = change == Change::Remove(proposer) && chance.per_mille(500);
+        if hands_over && self.see(proposer).leads() {
+            let heir = self.see(proposer).up.as_ref().and_then(|up| up.node.most_caught_up());
+            if let Some(to) = heir {
+                self.site(proposer).handle(Event::TransferLeader { to })?;
+                self.turn(proposer)?;
+            }
+        }
+        self.propose_member_change(proposer, change)
+    }
+
+    fn propose_member_change(&mut self, member: u64, change: Change) -> Result<(), Trouble> {
+        if self.changes.proposed.values().any(|proposed| !proposed.is_over) {
+            self.count(Count::ChangesAtOnce);
+        }
+        self.tell(|| format!("member {member} proposes {change:?}"));
+        let request = CHANGES + self.changes.proposed.len() as u64;
+        let kind = Kind::MemberChange(MemberChange { change: Some(change.clone()) });
+        let command = numbered(command::encode(kind), request);
+        let digest = fold(0, &command);
+        self.changes.proposed.insert(request, Proposed { member, digest, change, is_over: false });
+        let up = self.site(member).up.as_mut().expect("a running member proposes");
+        up.node.offer_change(command, request);
+        self.turn(member)
+    }
+
+    fn draw_change(&mut self, members: &Membership, chance: &mut Chance) -> Option<Change> {
+        let count = members.voters.len() + members.learners.len();
+        let may_add = count < MEMBERS_MAX && self.sites.len() as u64 <= self.plan.members + JOINERS_MAX;
+        let all: Vec<u64> = members.voters.iter().chain(&members.learners).copied().collect();
+        let is_started = |id: &&u64| !self.see(**id).is_fresh;
+        let started = |voters: &[u64]| voters.iter().filter(is_started).count();
+        let quorum = |count: usize| count / 2 + 1;
+        match chance.within(0, 10) {
+            0..3 if may_add
+                && started(&members.voters) >= quorum(members.voters.len() + 1).min(members.voters.len()) =>
+            {
+                Some(self.add(false))
+            }
+            3..5 if may_add => Some(self.add(true)),
+            5..7 => {
+                let in_sync = members.learners.iter().copied().filter(|id| self.is_in_sync(*id));
+                let in_sync: Vec<u64> = in_sync.collect();
+                (!in_sync.is_empty()).then(|| Change::Promote(*chance.pick(&in_sync)))
+            }
+            7..9 => {
+                let leader = self.leader().filter(|leader| all.contains(leader) && chance.per_mille(400));
+                let id = leader.unwrap_or_else(|| *chance.pick(&all));
+                let rest: Vec<u64> = members.voters.iter().copied().filter(|voter| *voter != id).collect();
+                let is_wise = members.learners.contains(&id) || started(&rest) >= quorum(rest.len());
+                is_wise.then_some(Change::Remove(id))
+            }
+            _ => {
+                let id = *chance.pick(&all);
+                let version = self.changes.proposed.len() as u64 + 1;
+                Some(Change::Update(MemberUpdate { id, peer_urls: vec![peer_url(id, version)] }))
+            }
+        }
+    }
+
+    /// A new id, and a place for the member that will have it.
+    fn add(&mut self, is_learner: bool) -> Change {
+        let id = self.sites.len() as u64 + 1;
+        self.sites.push(Site::new(id, self.plan.flaw, &self.temper, Origin::Joined(None)));
+        let mut chance = Chance::stream(self.plan.seed, &format!("boot clock {id}"));
+        self.boot_clocks.push(BootClock::new(&mut chance));
+        let peer_urls = vec![peer_url(id, 0)];
+        Change::Add(MemberAdd { id, peer_urls, is_learner, learners_max: LEARNERS_MAX })
+    }
+
+    /// Nine tenths of the leader's log, as in etcd.
+    fn is_in_sync(&self, learner: u64) -> bool {
+        let leader = self.leader().and_then(|leader| self.see(leader).up.as_ref());
+        let progress = leader.and_then(|up| up.node.progress_of(learner));
+        progress.is_some_and(|progress| progress.matched * 10 >= progress.last_index * 9)
+    }
+
+    pub(in crate::world) fn change_answered(
+        &mut self,
+        request: RequestId,
+        outcome: &Outcome,
+        at: Position,
+        truth: &Truth,
+    ) -> Result<(), Trouble> {
+        let proposed = self.changes.proposed.get_mut(&request).expect("a member proposed it");
+        if std::mem::replace(&mut proposed.is_over, true) {
+            return Err(Breach("a change was answered twice".into()).into());
+        }
+        truth.answers(at.index, proposed.digest, &summary_of(outcome))?;
+        match (&proposed.change, outcome) {
+            (Change::Update(_), Ok(Response::Members(_))) => self.count(Count::Moves),
+            (_, Ok(_)) => {}
+            (_, Err(_)) => self.count(Count::ChangesRefused),
+        }
+        self.tell(|| format!("change {} is answered {outcome:?}", request - CHANGES));
+        Ok(())
+    }
+
+    pub(in crate::world) fn change_gone(&mut self, request: RequestId) {
+        self.changes.proposed.get_mut(&request).expect("a member proposed it").is_over = true;
+    }
+
+    /// Counts the changes that were applied for the first time since `before`, and places the members.
+    pub(super) fn count_changes(&mut self, before: &Membership, after: &Membership) {
+        let added = |list: &[u64], id: &u64| !list.contains(id);
+        for id in after.voters.iter().filter(|id| added(&before.voters, id)) {
+            let is_promoted = before.learners.contains(id);
+            self.count(if is_promoted { Count::Promotions } else { Count::VotersAdded });
+        }
+        let learners = after.learners.iter().filter(|id| added(&before.learners, id)).count();
+        (0..learners).for_each(|_| self.count(Count::LearnersAdded));
+    }
+}

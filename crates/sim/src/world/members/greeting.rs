@@ -1,0 +1,60 @@
+//! Whom a member hears, as the peer port of the process decides it.
+
+use super::super::happening::Happening;
+use super::super::state::World;
+use crate::count::Count;
+use crate::member::{Standing, is_in, membership_in};
+use crate::plan::{MILLISECOND, SECOND};
+
+impl World {
+    fn standing(&self, at: u64, of: u64) -> Standing {
+        let up = self.see(at).up.as_ref().expect("a running member hears and sends");
+        up.roster.standing(of, &up.store)
+    }
+
+    /// Whether a member has a link to another one.
+    pub(in crate::world) fn may_send(&self, from: u64, to: u64) -> bool {
+        matches!(self.standing(from, to), Standing::Member | Standing::Vouched)
+    }
+
+    /// Whether the member `to` answers what `from` asks outside of Raft.
+    pub(in crate::world) fn answers(&self, from: u64, to: u64) -> bool {
+        self.see(to).up.is_some() && self.standing(to, from) == Standing::Member
+    }
+
+    /// Whether the member `to` takes messages of `from`. A removed one is told so. For one that it does not know, it
+    /// asks the members that it knows.
+    pub(in crate::world) fn greets(&mut self, from: u64, to: u64) -> bool {
+        match self.standing(to, from) {
+            Standing::Member | Standing::Vouched => return true,
+            Standing::Removed if self.network.reaches(to, from) => self.plan_stop(from),
+            Standing::Removed => {}
+            Standing::Unknown => {
+                let boot = self.see(to).boots;
+                let up = self.site(to).up.as_mut().expect("it runs");
+                if up.roster.must_ask(from) {
+                    let delay = self.chances.changes.within(MILLISECOND, SECOND);
+                    self.after(delay, Happening::Vouch { to, boot, peer: from });
+                }
+            }
+        }
+        false
+    }
+
+    /// The members that `to` knows have answered whether `peer` is one.
+    pub(in crate::world) fn vouch(&mut self, to: u64, boot: u64, peer: u64) {
+        if self.is_away(to, boot) {
+            return;
+        }
+        let up = self.see(to).up.as_ref().expect("it runs");
+        let known = up.roster.members();
+        let others = known.voters.iter().chain(&known.learners).filter(|id| **id != to);
+        let reached = others.filter(|id| self.both_ways(to, **id) && self.pause_left(**id).is_none());
+        let mut lists = reached.filter_map(|id| membership_in(&self.see(*id).up.as_ref()?.store).ok());
+        let is_member = lists.any(|members| is_in(&members, peer));
+        if is_member {
+            self.count(Count::Vouched);
+        }
+        self.site(to).up.as_mut().expect("it runs").roster.answered(peer, is_member);
+    }
+}

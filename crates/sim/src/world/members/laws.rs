@@ -1,0 +1,93 @@
+//! What must hold of majorities: each is one of the voters in force where it counts.
+
+use raft_node::{Gauges, Membership, Position, Role};
+use wal::LogIndex;
+
+use super::super::state::World;
+use crate::oracle::Breach;
+
+/// Bytes of a leader's log that are looked at for changes: what is not applied yet, as a rule.
+const EXAMINED_BYTES_MAX: usize = 64 << 10;
+
+impl World {
+    /// Whether most of the voters have the entry on their disks.
+    pub(in crate::world) fn is_held_by_majority(&self, members: &Membership, at: Position) -> bool {
+        let holders = members.voters.iter().filter(|id| self.see(**id).holds(at.index, at.term)).count();
+        2 * holders > members.voters.len()
+    }
+
+    /// A member has turned: what it counts by, and what it counted.
+    pub(in crate::world) fn check_majorities(
+        &mut self,
+        id: u64,
+        before: Option<Gauges>,
+        now: Gauges,
+    ) -> Result<(), Breach> {
+        let site = self.site(id);
+        site.term_seen = site.term_seen.max(now.term);
+        if site.wiped {
+            return Ok(()); // It has no list of its own.
+        }
+        let node = &self.see(id).up.as_ref().expect("it turned just now").node;
+        let truth = self.truth.get();
+        let members = truth.members_at(node.applied()).0;
+        let mut counted = node.voters().to_vec();
+        counted.sort_unstable();
+        // A follower that restarts its log with a snapshot counts by the sender's members until the install.
+        if now.role != Role::Follower && counted != members.voters {
+            let applied = node.applied();
+            return Err(
+                format!("member {id} counts by {counted:?} at entry {applied}, not by {members:?}").into()
+            );
+        }
+        let led_before = before.is_some_and(|before| before.role == Role::Leader && before.term == now.term);
+        if now.role != Role::Leader {
+            return Ok(());
+        }
+        if !led_before {
+            return self.check_election(id, now.term, members);
+        }
+        let commit = Position { index: now.commit, term: node.term_at(now.commit).unwrap_or_default() };
+        let went_on = before.is_some_and(|before| before.commit < now.commit);
+        if went_on && !self.is_held_by_majority(members, commit) {
+            return Err(
+                format!("leader {id} committed {commit:?}, which no majority of {members:?} has").into()
+            );
+        }
+        Ok(())
+    }
+
+    /// A leader is a voter, and most voters have heard of its term.
+    fn check_election(&self, id: u64, term: u64, members: &Membership) -> Result<(), Breach> {
+        let voters = &members.voters;
+        let heard = voters.iter().filter(|voter| self.see(**voter).term_seen >= term).count();
+        if !voters.contains(&id) || 2 * heard <= voters.len() {
+            return Err(format!("member {id} leads term {term} with {heard} of {members:?}").into());
+        }
+        Ok(())
+    }
+
+    /// A leader puts no change into its log while one before it is not applied.
+    pub(in crate::world) fn check_one_at_a_time(&self, id: u64) -> Result<(), Breach> {
+        let site = self.see(id);
+        let Some((up, log)) = site.up.as_ref().zip(site.synced.as_ref()) else { return Ok(()) };
+        let gauges = up.node.gauges();
+        let next = up.node.applied().max(log.start().index.0) + 1;
+        if gauges.role != Role::Leader || log.last().index.0 < next {
+            return Ok(());
+        }
+        let entries = log.read(LogIndex(next), EXAMINED_BYTES_MAX).unwrap_or_default();
+        let changes: Vec<_> = entries.iter().filter(|entry| entry.kind == CHANGE).collect();
+        match changes.last() {
+            Some(last) if changes.len() > 1 && last.term.0 == gauges.term => {
+                let indexes: Vec<u64> = changes.iter().map(|entry| entry.index.0).collect();
+                Err(format!("leader {id} has the changes {indexes:?} in its log, and has applied none")
+                    .into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The kind of entries that change the members; see [`raft_node::inspect::read_entry`].
+const CHANGE: u8 = 1;

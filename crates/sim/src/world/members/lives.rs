@@ -1,0 +1,158 @@
+//! How members begin and end.
+//!
+//! A member that was added is started with an empty disk. It asks one that runs who is in the cluster, and starts once
+//! it is on that list. A member that learns that it was removed ends for good.
+
+use raft_node::{Event, Membership};
+
+use super::super::happening::Happening;
+use super::super::state::World;
+use crate::count::Count;
+use crate::member::{Origin, Stage, Trouble, is_in, membership_in};
+use crate::oracle::Breach;
+use crate::plan::{MILLISECOND, SECOND};
+
+/// How often, of a thousand ticks, a removed member's links notice that the others refuse it.
+const PROBED: u64 = 100;
+
+impl World {
+    /// Those that count, after the newest entry that was applied anywhere.
+    pub(in crate::world) fn voters(&self) -> Vec<u64> {
+        self.truth.get().model.members.membership().voters
+    }
+
+    /// A disk may be lost now as far as changes are concerned: they would change what a minority is.
+    pub(in crate::world) fn may_lose_data(&self, id: u64) -> bool {
+        let is_member = is_in(&self.truth.get().model.members.membership(), id);
+        is_member && self.changes_under_way() == 0
+    }
+
+    pub(in crate::world) fn may_start(&self, id: u64) -> bool {
+        let site = self.see(id);
+        site.stage == Stage::Present && site.up.is_none() && !self.stays_down(id)
+    }
+
+    /// What a member that starts is told by one that runs, if any answers. None if it cannot start yet.
+    pub(in crate::world) fn prepare_start(&mut self, id: u64) -> Option<Option<Membership>> {
+        if !self.changes_members() {
+            return Some(None);
+        }
+        let running = self.ask_who_is_in(id);
+        if let Origin::Joined(None) = self.see(id).origin {
+            let Some(members) = running.filter(|members| is_in(members, id)) else {
+                let later = self.chances.changes.within(50 * MILLISECOND, SECOND / 2);
+                self.after(later, Happening::Restart { to: id });
+                return None;
+            };
+            self.site(id).origin = Origin::Joined(Some(members.clone()));
+            self.count(Count::Joins);
+            return Some(Some(members));
+        }
+        Some(running)
+    }
+
+    /// The list of a member that runs and is reached.
+    pub(in crate::world) fn ask_who_is_in(&mut self, asker: u64) -> Option<Membership> {
+        let mut others = self.ids();
+        others.retain(|id| *id != asker && self.see(*id).up.is_some() && self.both_ways(asker, *id));
+        if others.is_empty() {
+            return None;
+        }
+        let other = *self.chances.changes.pick(&others);
+        membership_in(&self.see(other).up.as_ref()?.store).ok()
+    }
+
+    pub(super) fn both_ways(&self, one: u64, other: u64) -> bool {
+        self.network.reaches(one, other) && self.network.reaches(other, one)
+    }
+
+    /// A member has applied something that may have changed the members.
+    pub(in crate::world) fn note_members(
+        &mut self,
+        id: u64,
+        membership: Option<Membership>,
+    ) -> Result<(), Trouble> {
+        let Some(membership) = membership else { return Ok(()) };
+        let up = self.site(id).up.as_mut().expect("it has applied something");
+        up.roster.replace(membership.clone());
+        self.site(id).handle(Event::Membership(membership))?;
+        self.place_members();
+        self.stop_if_removed(id);
+        Ok(())
+    }
+
+    /// Members that were added since the last look are started; those that were removed are counted.
+    fn place_members(&mut self) {
+        let after = self.truth.get().model.members.membership();
+        let before = std::mem::replace(&mut self.changes.placed, after.clone());
+        self.count_changes(&before, &after);
+        let listed = |members: &Membership| -> Vec<u64> {
+            members.voters.iter().chain(&members.learners).copied().collect()
+        };
+        for id in
+            listed(&after).into_iter().filter(|id| self.see(*id).stage == Stage::Unborn).collect::<Vec<_>>()
+        {
+            self.site(id).stage = Stage::Present;
+            let delay = self.chances.changes.within(10 * MILLISECOND, 3 * SECOND);
+            self.after(delay, Happening::Restart { to: id });
+        }
+        for id in listed(&before).into_iter().filter(|id| !is_in(&after, *id)) {
+            self.count(Count::Removals);
+            if self.see(id).leads() {
+                self.count(Count::LeadersRemoved);
+            }
+        }
+    }
+
+    /// Its own list says so.
+    pub(in crate::world) fn stop_if_removed(&mut self, id: u64) {
+        let up = self.see(id).up.as_ref().expect("it runs");
+        if state_machine::is_removed(&up.store, id) {
+            self.plan_stop(id);
+        }
+    }
+
+    pub(super) fn plan_stop(&mut self, id: u64) {
+        let delay = self.chances.changes.within(MILLISECOND, 300 * MILLISECOND);
+        self.after(delay, Happening::Stop { to: id });
+    }
+
+    /// A member ends for good.
+    pub(in crate::world) fn stop(&mut self, id: u64) {
+        if self.see(id).stage == Stage::Stopped {
+            return;
+        }
+        assert!(self.truth.get().model.members.was_removed(id), "member {id} stops, and was not removed");
+        self.count(Count::MembersStopped);
+        self.tell(|| format!("member {id} stops: it was removed"));
+        let site = self.site(id);
+        (site.stage, site.up) = (Stage::Stopped, None);
+        self.forget_requests(id);
+    }
+
+    /// The links of a member that was removed are refused, sooner or later, by one that knows it.
+    pub(in crate::world) fn probe(&mut self, id: u64) {
+        if !self.truth.get().model.members.was_removed(id) || !self.chances.changes.per_mille(PROBED) {
+            return;
+        }
+        let Some(up) = self.see(id).up.as_ref() else { return };
+        let others = up.roster.members().voters.iter().chain(&up.roster.members().learners);
+        let knows = |other: &&u64| {
+            let is_reached = **other != id && self.both_ways(id, **other);
+            let up = self.see(**other).up.as_ref().filter(|_| is_reached);
+            up.is_some_and(|up| state_machine::is_removed(&up.store, id))
+        };
+        if others.filter(knows).count() > 0 {
+            self.plan_stop(id);
+        }
+    }
+
+    /// In the end no removed member runs.
+    pub(in crate::world) fn check_removed(&self) -> Result<(), Breach> {
+        let members = self.truth.get().model.members.membership();
+        match self.sites.iter().find(|site| site.up.is_some() && !is_in(&members, site.id)) {
+            Some(site) => Err(format!("member {} was removed, and still runs in the end", site.id).into()),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Members come and go, as the process and its operator do it.
+//!
+//! * `changes` proposes changes, and keeps what became of them.
+//! * `lives` starts members that were added and ends those that were removed.
+//! * `greeting` decides whom a member hears and answers.
+//! * `laws` says what must hold of majorities.
+//!
+//! Random numbers come from streams of their own, so that seeds without changes play as if there were none.
+
+mod changes; // what is proposed, and what came of it
+mod greeting; // who hears whom
+mod laws; // of majorities
+mod lives; // how members begin and end
