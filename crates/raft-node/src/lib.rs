@@ -56,7 +56,14 @@
         feature = "mutant-state-before-entries",
         feature = "mutant-trim-ignores-holds",
         feature = "mutant-brief-out-of-order",
-        feature = "mutant-wiped-member-votes"
+        feature = "mutant-wiped-member-votes",
+        feature = "mutant-quorum-of-the-past",
+        feature = "mutant-removed-members-count",
+        feature = "mutant-learners-count",
+        feature = "mutant-changes-at-once",
+        feature = "mutant-change-before-a-commit",
+        feature = "mutant-reads-by-past-members",
+        feature = "mutant-install-without-members"
     )
 ))]
 compile_error!("a mutant breaks a promise on purpose: it is built with debug assertions, and never ships");

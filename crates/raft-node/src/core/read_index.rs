@@ -36,7 +36,7 @@ impl Core {
             && peer == request.from
             && voters.contains(&peer)
             && voters.contains(&self.raw.raft.id)
-            && !self.raw.raft.has_pending_conf()
+            && (!self.raw.raft.has_pending_conf() || cfg!(feature = "mutant-reads-by-past-members"))
             && (self.raw.raft.commit_to_current_term() || cfg!(feature = "mutant-unsettled-reads"))
     }
 

@@ -182,7 +182,9 @@ impl<S: StateMachine, R> Applier<S, R> {
                 self.machine.install(at)?;
                 self.applied = at;
                 done.entry = Some(at);
-                done.membership = self.machine.membership();
+                if !cfg!(feature = "mutant-install-without-members") {
+                    done.membership = self.machine.membership();
+                }
                 self.release(&mut done.readable);
             }
             Kind::Reads { index, readers }
@@ -293,11 +295,20 @@ mod tests {
             Ok(())
         }
 
+        fn membership(&self) -> Option<Membership> {
+            Some(members(self.applied.index))
+        }
+
         fn install(&mut self, at: Position) -> Result<(), Fatal> {
             self.lines = vec![format!("={}", at.index)];
             self.applied = at;
             Ok(())
         }
+    }
+
+    /// One voter, by the entry that a scribe stands at.
+    fn members(index: u64) -> Membership {
+        Membership { voters: vec![index], learners: Vec::new() }
     }
 
     type Job = ApplyJob<&'static str, &'static str>;
@@ -369,6 +380,17 @@ mod tests {
         assert_eq!((done.entry, done.readable), (Some(at(7)), vec!["inside"]));
         assert_eq!(applier.apply(Job::empty(at(8))).unwrap().readable, ["behind"]);
         assert_eq!(applier.machine().lines, ["=7", "8."]);
+    }
+
+    #[test]
+    fn an_install_and_a_change_say_who_the_members_are_and_other_entries_do_not() {
+        let mut applier = applier();
+        assert_eq!(applier.apply(Job::empty(at(1))).unwrap().membership, None);
+        assert_eq!(applier.apply(entry(2, &["a"], None)).unwrap().membership, None);
+        let change = BatchBuilder::change(BatchId { proposer: 1, nonce: 1, sequence: 3 }, b"+2");
+        let change: Job = ApplyJob::batch(at(3), Batch::parse(&change).unwrap(), None);
+        assert_eq!(applier.apply(change).unwrap().membership, Some(members(3)));
+        assert_eq!(applier.apply(Job::install(at(7))).unwrap().membership, Some(members(7)));
     }
 
     #[test]
