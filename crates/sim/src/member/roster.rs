@@ -1,5 +1,5 @@
-//! Whom a member talks to: the members that it knows, and those that another member vouched for. As `member/roster`
-//! and `peer` of the process have it.
+//! Whom a member talks to: the members that it knows, and those that another member vouched for. The first as
+//! `member/roster` of the process has it.
 
 use std::collections::BTreeSet;
 

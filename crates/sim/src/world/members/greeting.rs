@@ -1,4 +1,6 @@
-//! Whom a member hears, as the peer port of the process decides it.
+//! Whom a member hears, as the peer port of the process decides it, with one exception: a sender that is not on the
+//! receiver's list is heard once a member that is on it lists the sender. The peer port refuses such a sender until a
+//! member leads that the receiver knows, so stories with that rule would end without progress.
 
 use super::super::happening::Happening;
 use super::super::state::World;
