@@ -58,6 +58,9 @@ macro_rules! metrics {
 metrics! {
     requests_per_second: "requests/s", "", 0, Higher,
         "Successful requests over the time from the common start to the last answer.";
+    summed_requests_per_second: "sum over members, one after the other", "requests/s", 0, Higher,
+        "The arithmetic of a write-up: the rates of the members, each measured while the others had no load, added. \
+        No cluster answered at this rate.";
     mean_ms: "mean", "ms", 2, Lower, "Latency; in an open loop from the intended moment of sending.";
     p50_ms: "p50", "ms", 2, Lower, "As `mean_ms`.";
     p90_ms: "p90", "ms", 2, Lower, "As `mean_ms`.";

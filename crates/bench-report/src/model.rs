@@ -219,6 +219,9 @@ pub struct RowResult {
     pub published: Vec<Published>,
     pub sides: Vec<SideResult>,
     pub notices: Vec<Notice>,
+    /// The row `suite/row` that sent the same and was measured; this one has its figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_of: Option<String>,
 }
 
 /// What a row sends.
@@ -299,7 +302,7 @@ pub enum Protocol {
 pub enum Target {
     Leader,
     All,
-    /// Each member in turn, throughputs added.
+    /// Each member in turn; write-ups add the throughputs.
     EachSummed,
 }
 
@@ -452,7 +455,44 @@ impl SideResult {
     }
 }
 
+/// The notice of a row that was not measured again.
+const SAME_LOAD: (&str, &str) = ("The same load as ", ", measured once.");
+
+impl RowResult {
+    /// Marks it as a copy of the row at `place`, whose figures it has.
+    pub fn copied(&mut self, place: String) {
+        self.notices.push(Notice::remark(format!("{}{place}{}", SAME_LOAD.0, SAME_LOAD.1)));
+        self.copy_of = Some(place);
+    }
+
+    /// Reads a row of an older version, which had sums as rates and copies in words only.
+    fn upgrade(&mut self) {
+        let copied = |notice: &Notice| {
+            let place = notice.text.strip_prefix(SAME_LOAD.0)?.strip_suffix(SAME_LOAD.1)?;
+            Some(place.to_owned())
+        };
+        let known = self.copy_of.take();
+        self.copy_of = known.or_else(|| self.notices.iter().find_map(copied));
+        if self.spec.target != Target::EachSummed {
+            return;
+        }
+        for side in &mut self.sides {
+            let rounds = side.rounds.iter_mut().map(|round| &mut round.metrics);
+            for metrics in rounds.chain(side.median.as_mut()) {
+                if metrics.summed_requests_per_second.is_none() {
+                    metrics.summed_requests_per_second = metrics.requests_per_second.take();
+                }
+            }
+        }
+    }
+}
+
 impl Report {
+    /// Reads what an older version wrote as this one would have written it.
+    pub fn upgrade(&mut self) {
+        self.suites.iter_mut().flat_map(|suite| &mut suite.rows).for_each(RowResult::upgrade);
+    }
+
     /// Whether its rows are those of write-ups.
     pub fn replays_published(&self) -> bool {
         self.suites.iter().flat_map(|suite| &suite.rows).any(|row| !row.published.is_empty())
@@ -502,6 +542,23 @@ mod tests {
         };
         assert!(check(0, 5).is_good() && check(0, 7).is_good());
         assert!(!check(1, 5).is_good() && !check(0, 4).is_good() && !check(0, 8).is_good());
+    }
+
+    #[test]
+    fn a_report_of_an_older_version_has_sums_apart_and_knows_its_copies() {
+        let text = include_str!("../tests/data/report.json");
+        let mut report: Report = serde_json::from_str(text).unwrap();
+        let row = &mut report.suites[0].rows[0];
+        row.spec.target = Target::EachSummed;
+        row.notices = vec![Notice::remark("The same load as a/b, measured once.")];
+        let rate = row.sides[0].median.unwrap().requests_per_second;
+        report.upgrade();
+        report.upgrade();
+        let row = &report.suites[0].rows[0];
+        let median = row.sides[0].median.unwrap();
+        assert_eq!((median.requests_per_second, median.summed_requests_per_second), (None, rate));
+        assert_eq!(row.copy_of.as_deref(), Some("a/b"));
+        assert!(report.suites[0].rows[1].sides[0].median.unwrap().requests_per_second.is_some());
     }
 
     #[test]

@@ -20,6 +20,9 @@ struct Measure {
     published: Option<Get>,
 }
 
+/// Instead of a published rate that adds up members measured one after the other.
+const ONLY_A_SUM: &str = "only a sum";
+
 type Get = fn(&Published) -> Option<String>;
 
 impl Measure {
@@ -34,12 +37,31 @@ impl View<'_> {
     pub(super) fn tables(&self, suite: &SuiteResult) -> Vec<Table> {
         let speed = format!("{}: published figures and what was measured here", suite.id);
         let cost = format!("{}: what it cost the servers", suite.id);
-        let tables = [(speed, speed_measures(suite)), (cost, cost_measures(suite))];
-        let tables = tables.into_iter().filter(|(_, measures)| !measures.is_empty());
-        tables.map(|(caption, measures)| self.table(suite, caption, &measures)).collect()
+        let sums = format!(
+            "{}: the write-up's sums: each member measured alone, the rates added. No cluster answered at these \
+             rates",
+            suite.id
+        );
+        let every = |_: &RowResult| true;
+        let summed = |row: &RowResult| row.spec.target == Target::EachSummed;
+        let mut tables = vec![self.table(suite, speed, &speed_measures(suite), every)];
+        let cost_measures = cost_measures(suite);
+        if !cost_measures.is_empty() {
+            tables.push(self.table(suite, cost, &cost_measures, every));
+        }
+        if suite.rows.iter().any(summed) {
+            tables.push(self.table(suite, sums, &[sum_measure()], summed));
+        }
+        tables
     }
 
-    fn table(&self, suite: &SuiteResult, caption: String, measures: &[Measure]) -> Table {
+    fn table(
+        &self,
+        suite: &SuiteResult,
+        caption: String,
+        measures: &[Measure],
+        has: impl Fn(&RowResult) -> bool,
+    ) -> Table {
         let mut columns = vec![Column::new("Row", None)];
         let mut groups = Vec::new();
         for measure in measures {
@@ -56,7 +78,12 @@ impl View<'_> {
             }
             groups.push(Group { title: measure.title.to_owned(), columns: columns.len() - before });
         }
-        let rows = suite.rows.iter().map(|row| self.table_row(suite, row, measures)).collect();
+        let rows = suite
+            .rows
+            .iter()
+            .filter(|row| has(row))
+            .map(|row| self.table_row(suite, row, measures))
+            .collect();
         Table { caption, groups, columns, rows }
     }
 
@@ -76,6 +103,10 @@ impl View<'_> {
                 cells.push(match words.filter(|_| measure.metric.key == RATE) {
                     Some(words) if row.published.iter().all(|published| get(published).is_none()) => {
                         Cell::Words(words)
+                    }
+                    // What was published is a sum, and this column has measured rates.
+                    _ if row.spec.target == Target::EachSummed && measure.metric.key == RATE => {
+                        Cell::Missing(ONLY_A_SUM)
                     }
                     _ => published(row, get),
                 });
@@ -111,6 +142,11 @@ fn speed_measures(suite: &SuiteResult) -> Vec<Measure> {
         Measure::new(latency, key, published_anywhere(suite, took)),
         Measure::new("p99 latency, ms", "p99_ms", None),
     ]
+}
+
+fn sum_measure() -> Measure {
+    let rate: Get = |published| published.requests_per_second.map(number::given);
+    Measure::new("sum over members, requests per second", "summed_requests_per_second", Some(rate))
 }
 
 fn cost_measures(suite: &SuiteResult) -> Vec<Measure> {
@@ -174,7 +210,7 @@ pub(super) fn spec(row: &RowResult) -> String {
         Target::Leader => "leader",
         Target::All if spec.members == 1 => "one member",
         Target::All => "all members",
-        Target::EachSummed => "each member, summed",
+        Target::EachSummed => "each member alone",
     };
     let keys = match (spec.operation, spec.keys) {
         (

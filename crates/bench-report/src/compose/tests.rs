@@ -1,6 +1,6 @@
 use super::*;
 use crate::metric::{Metric, Metrics};
-use crate::model::{Disk, SearchVerdict, SideResult, StepSeconds};
+use crate::model::{Disk, SearchVerdict, SideResult, StepSeconds, Target};
 use crate::number;
 use crate::page::{Cell, Owner, Verdict};
 
@@ -179,6 +179,38 @@ fn facts_of_a_search_are_those_of_the_search() {
         "kv-server: Highest rate that met p99=10ms: 1500 requests per second (between 1500 and 1560, by 12 \
          trials)."
     );
+}
+
+#[test]
+fn sums_over_members_stand_apart_from_measured_rates() {
+    let mut report = sample();
+    let row = &mut report.suites[0].rows[1];
+    row.spec.target = Target::EachSummed;
+    for side in &mut row.sides {
+        let median = side.median.as_mut().unwrap();
+        (median.requests_per_second, median.summed_requests_per_second) = (Some(1234.0), Some(3702.0));
+    }
+    let tables = &page(&report).sections[0].tables;
+    let (speed, sums) = (cells(&tables[0].rows[1]), cells(&tables[2].rows[0]));
+    assert!(speed.contains(" | (only a sum) | 1,234 | 1,234 | ") && !speed.contains("3,702"), "{speed}");
+    assert!(sums.contains(" | 44,341 | 3,702 | 3,702 | ") && tables[2].rows.len() == 1, "{sums}");
+}
+
+#[test]
+fn copies_count_once_and_rows_of_one_side_are_named_first() {
+    let mut report = sample();
+    let before = page(&report).lede;
+    let count = |lede: &str| -> usize {
+        let of = lede.split(" of ").nth(1).unwrap();
+        of.split(' ').next().unwrap().parse().unwrap()
+    };
+    report.suites[0].rows[1].copy_of = Some("docs-3.2/other".into());
+    assert_eq!(count(&page(&report).lede) + 1, count(&before));
+    report.suites[0].rows[0].sides[0].median = None;
+    let id = report.suites[0].rows[0].id.clone();
+    let lede = page(&report).lede;
+    let first = lede.split(". ").next().unwrap();
+    assert!(first.starts_with("kv-server did not run ") && first.contains(&id), "{lede}");
 }
 
 #[test]

@@ -48,8 +48,22 @@ impl<'a> View<'a> {
         row.sides.get(side)
     }
 
+    /// Each measured row once: copies have the figures of another row.
     fn rows(&self) -> impl Iterator<Item = &'a RowResult> {
-        self.report.suites.iter().flat_map(|suite| &suite.rows)
+        let rows = self.report.suites.iter().flat_map(|suite| &suite.rows);
+        rows.filter(|row| row.copy_of.is_none())
+    }
+
+    /// Which rows only one side could run: without this, the counts that follow would hide them.
+    fn not_run(&self, side: usize, other: usize) -> Option<String> {
+        let ran = |row: &RowResult, side| Self::side(row, side).is_some_and(|side| side.median.is_some());
+        let missing = self.rows().filter(|row| ran(row, other) && !ran(row, side));
+        let missing: Vec<&str> = missing.map(|row| row.id.as_str()).collect();
+        let name = self.name(side);
+        let rows = number::counted(missing.len(), "row");
+        (!missing.is_empty()).then(|| {
+            format!("{name} did not run {rows} that {} ran: {}.", self.name(other), missing.join(", "))
+        })
     }
 
     /// Subject ÷ baseline of a figure of a row.
@@ -76,8 +90,9 @@ impl<'a> View<'a> {
 
     pub fn lede(&self) -> String {
         let Some(baseline) = self.baseline else { return self.lede_of_one() };
+        let not_run = [self.not_run(self.subject, baseline), self.not_run(baseline, self.subject)];
+        let mut sentences: Vec<String> = not_run.into_iter().flatten().collect();
         let (subject, baseline) = (self.name(self.subject), self.name(baseline));
-        let mut sentences = Vec::new();
         for (key, verb) in [
             ("requests_per_second", "answered more requests per second than"),
             ("p99_ms", "had a lower p99 latency than"),

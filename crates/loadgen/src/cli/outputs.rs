@@ -56,7 +56,9 @@ fn read(path: &Path) -> Result<Report, String> {
         }
         None => return Err(fail(&"it is no result of `loadgen suite` or `loadgen compare`")),
     }
-    serde_json::from_value(value).map_err(|error| fail(&error))
+    let mut report: Report = serde_json::from_value(value).map_err(|error| fail(&error))?;
+    report.upgrade();
+    Ok(report)
 }
 
 /// Writes the text of --json.

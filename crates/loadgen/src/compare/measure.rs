@@ -24,8 +24,8 @@ const WATCHERS_MIN: usize = 1000;
 #[derive(Debug)]
 pub struct Cost {
     pub measurement: Measurement,
-    /// The sum of the rates of all parts.
-    pub requests_per_second: f64,
+    /// The rates of the members added up, for a row that measures them one after the other.
+    pub summed_per_second: Option<f64>,
     /// `None` where the servers have no such counters.
     pub spent: Option<ServerFigures>,
     pub server_metrics: Option<ServerMetrics>,
@@ -73,7 +73,7 @@ pub async fn run(side: &Side, plan: run::Plan, monitor: &mut dyn Monitor) -> Res
         sum(later.iter().zip(earlier).map(|(later, earlier)| later.since(earlier)))
     };
     Ok(Cost {
-        requests_per_second: measurement.per_second(),
+        summed_per_second: None,
         measurement,
         spent,
         server_metrics: metrics_after.as_ref().zip(metrics_before.as_ref()).map(|(a, b)| differences(a, b)),
@@ -132,9 +132,9 @@ impl Cost {
         self.measurement.tally.taken_len()
     }
 
-    /// Adds a run of the same row against another member: rates are summed, everything else is merged.
+    /// Adds a run of the same row against another member.
     pub fn merge(&mut self, other: Cost) {
-        self.requests_per_second += other.requests_per_second;
+        self.summed_per_second = self.summed_per_second.zip(other.summed_per_second).map(|(a, b)| a + b);
         let (ours, theirs) = (&mut self.measurement, other.measurement);
         ours.tally.merge(&theirs.tally);
         ours.wall += theirs.wall;
@@ -182,7 +182,8 @@ impl Cost {
             millis(histogram.value_at_percentile(percent).min(histogram.max()))
         };
         let mut metrics = Metrics {
-            requests_per_second: Some(self.requests_per_second),
+            requests_per_second: Some(self.measurement.per_second()),
+            summed_requests_per_second: self.summed_per_second,
             mean_ms: Some(tally.mean_ns / 1e6),
             p50_ms: at(latencies, 50.0),
             p90_ms: at(latencies, 90.0),

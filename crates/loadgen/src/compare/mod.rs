@@ -150,7 +150,7 @@ pub async fn run(plan: &Plan, report: &mut Report, monitor: &mut dyn Monitor) {
                 Some((place, sides)) => {
                     let result = report.last_row();
                     result.sides = sides;
-                    result.notices.push(Notice::remark(format!("The same load as {place}, measured once.")));
+                    result.copied(place);
                 }
                 None => {
                     let step = Step {
@@ -189,5 +189,6 @@ fn empty_result(row: &Row, sides: usize) -> RowResult {
         published: row.published.clone(),
         sides: vec![SideResult::default(); sides],
         notices: Vec::new(),
+        copy_of: None,
     }
 }

@@ -340,7 +340,10 @@ impl Runner {
             run.seconds_max = share;
             run.request_timeout = Some(REQUEST_TIMEOUT);
             let cost = measure::run(&self.side, run, monitor).await;
-            let cost = cost.map_err(|source| Error::Run { name: self.name.clone(), source })?;
+            let mut cost = cost.map_err(|source| Error::Run { name: self.name.clone(), source })?;
+            if row.spec.target == Target::EachSummed {
+                cost.summed_per_second = Some(cost.measurement.per_second());
+            }
             self.watcher_resident_bytes = self.watcher_resident_bytes.or(cost.watcher_resident_bytes);
             match &mut whole {
                 None => whole = Some(cost),

@@ -150,7 +150,7 @@ fn said(cost: &Cost, rate: f64, verdict: Option<(Slo, Outcome)>) -> String {
         failed => format!(", {failed} failed"),
     };
     let verdict = verdict.map_or(String::new(), |(slo, outcome)| format!(": {}", said_of(slo, outcome)));
-    let (reached, latency) = (cost.requests_per_second, latency_ms(cost, percent));
+    let (reached, latency) = (cost.measurement.per_second(), latency_ms(cost, percent));
     format!("  {rate:.0}/s: {reached:.0}/s reached, p{percent} {latency:.2} ms{failed}{verdict}")
 }
 
@@ -198,5 +198,6 @@ fn row(side: &Side, stepped: &Stepped, rate: f64, cost: &Cost, verdict: Option<(
         published: Vec::new(),
         sides: vec![result],
         notices,
+        copy_of: None,
     }
 }
