@@ -25,19 +25,23 @@ pub async fn admit(flags: &Security, endpoints: Vec<Endpoint>) -> Result<Vec<End
     Ok(endpoints)
 }
 
+/// Whether the flags fit each other.
+pub fn check(flags: &Security) -> Result<(), String> {
+    match (&flags.cert, &flags.private_key) {
+        (Some(_), None) => Err("--cert needs the --key that belongs to it".into()),
+        (None, Some(_)) => Err("--key needs the --cert that it belongs to".into()),
+        _ if flags.insecure_skip_tls_verify && flags.cacert.is_some() => {
+            Err("--cacert and --insecure-skip-tls-verify exclude each other: verify or do not".into())
+        }
+        (Some(_), Some(_)) | (None, None) => Ok(()),
+    }
+}
+
 /// The access that the flags describe, or none if no flag and no endpoint needs it.
 fn access(flags: &Security, endpoints: &[Endpoint]) -> Result<Option<Access>, String> {
-    let identity = match (&flags.cert, &flags.private_key) {
-        (Some(certificate), Some(private_key)) => {
-            Some(Identity { certificate: certificate.clone(), private_key: private_key.clone() })
-        }
-        (None, None) => None,
-        (Some(_), None) => return Err("--cert needs the --key that belongs to it".into()),
-        (None, Some(_)) => return Err("--key needs the --cert that it belongs to".into()),
-    };
-    if flags.insecure_skip_tls_verify && flags.cacert.is_some() {
-        return Err("--cacert and --insecure-skip-tls-verify exclude each other: verify or do not".into());
-    }
+    check(flags)?;
+    let identity = flags.cert.clone().zip(flags.private_key.clone());
+    let identity = identity.map(|(certificate, private_key)| Identity { certificate, private_key });
     let trust = match &flags.cacert {
         Some(path) => Trust::Roots(path.clone()),
         None if flags.insecure_skip_tls_verify => Trust::Anyone,

@@ -3,6 +3,7 @@
 use super::flags::sending::Sending;
 use super::flags::{Cli, Command, Global, PutFlags};
 use super::outputs::{self, check_json, write_json};
+use super::refusal::{Refusal, of_flags};
 use super::terminal::{note, print};
 use super::{access, coordination, measure, plans, progress, steps};
 use crate::client::admin;
@@ -33,9 +34,11 @@ struct Document<'a> {
 }
 
 /// Executes the command line. An error means that it was refused or that a run could not begin.
-pub async fn execute(mut cli: Cli) -> Result<ExitCode, String> {
-    plans::refuse_unsupported(&cli.global.refused)?;
+pub async fn execute(mut cli: Cli) -> Result<ExitCode, Refusal> {
+    of_flags(plans::refuse_unsupported(&cli.global.refused))?;
+    of_flags(access::check(&cli.global.security))?;
     if cli.command.sends_to_endpoints() {
+        of_flags(plans::check_callers(&cli.global))?;
         cli.global.endpoints = access::admit(&cli.global.security, cli.global.endpoints).await?;
     }
     let global = &cli.global;
@@ -43,37 +46,51 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, String> {
         Command::Put(flags) => put(global, flags).await,
         Command::TxnPut(flags) => {
             let endpoints = global.endpoints.clone();
-            let plan = plans::plan(global, endpoints, plans::txn_put(flags)?, &flags.sending)?;
+            let plan = of_flags(
+                plans::txn_put(flags)
+                    .and_then(|workload| plans::plan(global, endpoints, workload, &flags.sending)),
+            )?;
             load(global, &flags.sending, plan, std::future::pending()).await
         }
         Command::Range(flags) => {
             let endpoints = global.endpoints.clone();
-            let plan = plans::plan(global, endpoints, plans::range(flags)?, &flags.sending)?;
+            let plan = of_flags(
+                plans::range(flags)
+                    .and_then(|workload| plans::plan(global, endpoints, workload, &flags.sending)),
+            )?;
             say_consistency(global, &flags.consistency)?;
             load(global, &flags.sending, plan, std::future::pending()).await
         }
         Command::TxnMixed(flags) => {
             let endpoints = global.endpoints.clone();
-            let plan = plans::plan(global, endpoints, coordination::txn_mixed(flags)?, &flags.sending)?;
+            let plan = of_flags(
+                coordination::txn_mixed(flags)
+                    .and_then(|workload| plans::plan(global, endpoints, workload, &flags.sending)),
+            )?;
             say_consistency(global, &flags.consistency)?;
             load(global, &flags.sending, plan, std::future::pending()).await
         }
         Command::Stm(flags) => {
             let endpoints = global.endpoints.clone();
-            let plan = plans::plan(global, endpoints, coordination::stm(flags)?, &flags.sending)?;
+            let plan = of_flags(
+                coordination::stm(flags)
+                    .and_then(|workload| plans::plan(global, endpoints, workload, &flags.sending)),
+            )?;
             load(global, &flags.sending, plan, std::future::pending()).await
         }
         Command::LeaseKeepalive(flags) => {
             let plan = coordination::lease_keepalive(global, &global.endpoints, flags).await?;
             load(global, &flags.sending, plan, std::future::pending()).await
         }
-        Command::Watch(flags) => once(global, coordination::watch(global, flags)?).await,
-        Command::WatchLatency(flags) => once(global, coordination::watch_latency(global, flags)?).await,
+        Command::Watch(flags) => once(global, of_flags(coordination::watch(global, flags))?).await,
+        Command::WatchLatency(flags) => {
+            once(global, of_flags(coordination::watch_latency(global, flags))?).await
+        }
         Command::WatchGet(flags) => once(global, coordination::watch_get(global, flags).await?).await,
         Command::Compare(flags) => measure::compare(global, flags).await,
         Command::Suite(flags) => measure::suite(global, flags).await,
-        Command::Report(flags) => outputs::report(flags).map(|()| ExitCode::SUCCESS),
-        Command::Completion { shell } => print(&completion(*shell)).map(|()| ExitCode::SUCCESS),
+        Command::Report(flags) => Ok(outputs::report(flags).map(|()| ExitCode::SUCCESS)?),
+        Command::Completion { shell } => Ok(print(&completion(*shell)).map(|()| ExitCode::SUCCESS)?),
     }
 }
 
@@ -89,9 +106,12 @@ fn completion(shell: clap_complete::Shell) -> String {
     String::from_utf8(script).expect("a script is text")
 }
 
-async fn put(global: &Global, flags: &PutFlags) -> Result<ExitCode, String> {
-    let plan = plans::plan(global, global.endpoints.clone(), plans::put(flags)?, &flags.sending)?;
-    let first = global.endpoints.first().ok_or("no endpoint given")?.clone();
+async fn put(global: &Global, flags: &PutFlags) -> Result<ExitCode, Refusal> {
+    let endpoints = global.endpoints.clone();
+    let planned = plans::put(flags);
+    let plan = planned.and_then(|workload| plans::plan(global, endpoints, workload, &flags.sending));
+    let plan = of_flags(plan)?;
+    let first = global.endpoints.first().ok_or("no endpoint given".to_owned())?.clone();
     let compaction = compact_regularly(first.clone(), flags.compact_interval, flags.compact_index_delta);
     let code = load(global, &flags.sending, plan, compaction).await?;
     if flags.check_hashkv && !global.is_json_on_stdout() {
@@ -120,18 +140,18 @@ async fn load(
     sending: &Sending,
     plan: Plan,
     background: impl Future<Output = String>,
-) -> Result<ExitCode, String> {
+) -> Result<ExitCode, Refusal> {
     let (plan, cluster) = aimed(global, plan).await?;
     if sending.steps.are_wanted() {
         return steps::run(global, &sending.steps, sending.rate, plan).await;
     }
-    single(global, plan, &cluster, background).await
+    Ok(single(global, plan, &cluster, background).await?)
 }
 
 /// Runs a plan of a command without several rates.
-async fn once(global: &Global, plan: Plan) -> Result<ExitCode, String> {
+async fn once(global: &Global, plan: Plan) -> Result<ExitCode, Refusal> {
     let (plan, cluster) = aimed(global, plan).await?;
-    single(global, plan, &cluster, std::future::pending()).await
+    Ok(single(global, plan, &cluster, std::future::pending()).await?)
 }
 
 /// Checks what a run needs, and selects its endpoints.

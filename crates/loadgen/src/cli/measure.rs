@@ -5,6 +5,7 @@ use super::flags::measure::{CompareFlags, MeasureFlags, SuiteFlags};
 use super::flags::outputs::Outputs;
 use super::outputs::{self, check_json, write_json};
 use super::progress::WithoutTerminal;
+use super::refusal::{Refusal, of_flags};
 use super::terminal::{note, print};
 use super::{access, plans, progress};
 use crate::client::admin;
@@ -21,9 +22,9 @@ use std::process::ExitCode;
 const ROW_SECONDS: f64 = 200.0;
 
 /// Measures one system.
-pub async fn suite(global: &Global, flags: &SuiteFlags) -> Result<ExitCode, String> {
+pub async fn suite(global: &Global, flags: &SuiteFlags) -> Result<ExitCode, Refusal> {
     let subject = match &flags.program {
-        Some(program) => program_of(program)?,
+        Some(program) => of_flags(program_of(program))?,
         None => Subject { name: flags.name.clone(), origin: Origin::Endpoints(global.endpoints.clone()) },
     };
     let title = format!("{}, measured", subject.name);
@@ -31,11 +32,11 @@ pub async fn suite(global: &Global, flags: &SuiteFlags) -> Result<ExitCode, Stri
 }
 
 /// Measures two systems in turn.
-pub async fn compare(global: &Global, flags: &CompareFlags) -> Result<ExitCode, String> {
-    let a = subject("--a", flags.a.as_deref(), &admitted(global, &flags.a_endpoints).await?)?;
-    let b = subject("--b", flags.b.as_deref(), &admitted(global, &flags.b_endpoints).await?)?;
+pub async fn compare(global: &Global, flags: &CompareFlags) -> Result<ExitCode, Refusal> {
+    let a = of_flags(subject("--a", flags.a.as_deref(), &admitted(global, &flags.a_endpoints).await?))?;
+    let b = of_flags(subject("--b", flags.b.as_deref(), &admitted(global, &flags.b_endpoints).await?))?;
     if a.name == b.name {
-        return Err(format!("--a and --b are both called {}", a.name));
+        return Err(Refusal::CommandLine(format!("--a and --b are both called {}", a.name)));
     }
     let title = format!("{} and {}, side by side", a.name, b.name);
     measure(global, &flags.measure, vec![a, b], title).await
@@ -98,6 +99,8 @@ fn plan(
         row_seconds: (row_seconds > 0.0).then_some(row_seconds),
         data_dir: flags.data_dir.clone(),
         wal_dir: flags.wal_dir.clone(),
+        // Without its own path, servers end with this process unless it is killed.
+        loadgen: std::env::current_exe().ok(),
         threads: plans::threads(global),
     })
 }
@@ -108,8 +111,9 @@ async fn measure(
     flags: &MeasureFlags,
     subjects: Vec<Subject>,
     title: String,
-) -> Result<ExitCode, String> {
-    let plan = plan(global, flags, subjects, title)?;
+) -> Result<ExitCode, Refusal> {
+    let plan = of_flags(plan(global, flags, subjects, title))?;
+    of_flags(plan.check())?;
     outputs::check(&flags.outputs)?;
     check_json(global.json.as_deref())?;
     for subject in &plan.subjects {
@@ -118,7 +122,7 @@ async fn measure(
             surveyed.map_err(|error| format!("{}: {error}", subject.name))?;
         }
     }
-    let mut report = compare::report(&plan, command_line())?;
+    let mut report = of_flags(compare::report(&plan, command_line()))?;
     let mut lines = Lines::default();
     let interrupted = tokio::select! {
         () = compare::run(&plan, &mut report, &mut lines) => false,

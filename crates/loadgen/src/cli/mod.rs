@@ -2,6 +2,8 @@
 
 mod flags; // the command line
 
+mod refusal; // why the program ends without a result
+
 mod access; // TLS and users
 mod plans; // flags to plans
 
@@ -15,24 +17,34 @@ mod commands; // what each command does
 mod measure; // suites on one system or two
 mod steps; // one load at several rates
 
+use crate::server::with_parent;
 use flags::Cli;
+use refusal::Refusal;
 use std::process::ExitCode;
+
+/// As for a flag that does not exist.
+const COMMAND_LINE_STATUS: u8 = 2;
 
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if let Some(error) = with_parent::requested(&arguments) {
+        return refuse(&error, ExitCode::FAILURE);
+    }
     let cli = Cli::from_process();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return refuse(&format!("start the runtime: {error}")),
+        Err(error) => return refuse(&format!("start the runtime: {error}"), ExitCode::FAILURE),
     };
     match runtime.block_on(commands::execute(cli)) {
         Ok(code) => code,
-        Err(reason) => refuse(&reason),
+        Err(Refusal::CommandLine(reason)) => refuse(&reason, ExitCode::from(COMMAND_LINE_STATUS)),
+        Err(Refusal::Run(reason)) => refuse(&reason, ExitCode::FAILURE),
     }
 }
 
 #[expect(clippy::print_stderr, reason = "the program's own voice")]
-fn refuse(reason: &str) -> ExitCode {
+fn refuse(reason: &str, code: ExitCode) -> ExitCode {
     eprintln!("loadgen: {reason}");
-    ExitCode::FAILURE
+    code
 }

@@ -26,6 +26,9 @@ pub fn plan(
     sending: &Sending,
 ) -> Result<Plan, String> {
     sending.steps.refuse_idle()?;
+    if sending.steps.are_wanted() {
+        sending.steps.rates(sending.rate)?;
+    }
     let pace = pace("--rate", sending.rate, sending.open_loop)?;
     planned(global, endpoints, workload, sending.total, pace)
 }
@@ -38,16 +41,7 @@ pub fn planned(
     total: u64,
     pace: Pace,
 ) -> Result<Plan, String> {
-    if global.clients == 0 {
-        return Err("--clients=0 would send nothing".into());
-    }
-    if global.conns == 0 {
-        return Err("--conns=0 cannot carry a request".into());
-    }
-    if global.conns > global.clients {
-        let Global { conns, clients, .. } = global;
-        return Err(format!("--conns={conns} is more than --clients={clients} can use"));
-    }
+    check_callers(global)?;
     if total == 0 {
         return Err("--total=0 would send nothing".into());
     }
@@ -68,6 +62,21 @@ pub fn planned(
         observer: None,
         watching: None,
     })
+}
+
+/// Whether the numbers of callers and connections fit each other.
+pub fn check_callers(global: &Global) -> Result<(), String> {
+    if global.clients == 0 {
+        return Err("--clients=0 would send nothing".into());
+    }
+    if global.conns == 0 {
+        return Err("--conns=0 cannot carry a request".into());
+    }
+    if global.conns > global.clients {
+        let Global { conns, clients, .. } = global;
+        return Err(format!("--conns={conns} is more than --clients={clients} can use"));
+    }
+    Ok(())
 }
 
 /// Half the processors by default: the servers of a local measurement need the others.

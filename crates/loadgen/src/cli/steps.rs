@@ -4,6 +4,7 @@
 use super::flags::Global;
 use super::flags::steps::StepFlags;
 use super::measure::{self, Lines};
+use super::refusal::{Refusal, of_flags};
 use super::{outputs, progress};
 use crate::compare::steps::{self, Stepped};
 use crate::compare::{self, Origin, Subject};
@@ -14,8 +15,13 @@ use bench_report::model::{Operation, Protocol, RowSpec, SuiteResult, Target, Val
 use std::process::ExitCode;
 
 /// Sends the load of `load` at every rate and reports it.
-pub async fn run(global: &Global, flags: &StepFlags, from: u64, load: run::Plan) -> Result<ExitCode, String> {
-    let rates = flags.rates(from)?;
+pub async fn run(
+    global: &Global,
+    flags: &StepFlags,
+    from: u64,
+    load: run::Plan,
+) -> Result<ExitCode, Refusal> {
+    let rates = of_flags(flags.rates(from))?;
     outputs::check(&flags.outputs)?;
     let spec = spec(&load);
     let title = format!("{}, {} clients on {} connections", load.workload.name(), load.clients, load.conns);

@@ -3,7 +3,7 @@
 
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
-use crate::server::Probe;
+use crate::server::{Probe, with_parent};
 use std::fs::File;
 use std::io;
 use std::net::TcpListener;
@@ -33,6 +33,8 @@ pub struct Places<'a> {
     pub data: &'a Path,
     /// Logs, if elsewhere.
     pub wal: Option<&'a Path>,
+    /// What members are started through, so that they end with this process: see [`with_parent`].
+    pub loadgen: Option<&'a Path>,
 }
 
 /// Running members of one program. Dropping it kills them and removes their files.
@@ -94,7 +96,8 @@ impl Cluster {
         let all: Vec<_> =
             peer_ports.iter().enumerate().map(|(n, port)| format!("m{n}=http://127.0.0.1:{port}")).collect();
         for (n, (client_port, peer_port)) in client_ports.iter().zip(peer_ports).enumerate() {
-            let member = spawn(program, &mut cluster, n, *client_port, *peer_port, &all.join(","))?;
+            let at = (*client_port, *peer_port);
+            let member = spawn(program, &mut cluster, n, at, &all.join(","), places.loadgen)?;
             cluster.members.push(member);
         }
         cluster.wait_ready().await?;
@@ -173,9 +176,9 @@ fn spawn(
     program: &Program,
     cluster: &mut Cluster,
     n: usize,
-    client_port: u16,
-    peer_port: u16,
+    (client_port, peer_port): (u16, u16),
     initial_cluster: &str,
+    loadgen: Option<&Path>,
 ) -> Result<Member, Error> {
     let name = format!("m{n}");
     let dir = &cluster.dirs[0];
@@ -196,6 +199,7 @@ fn spawn(
     if cluster.command.is_empty() {
         cluster.command = written_out(&command);
     }
+    let mut command = with_parent::through(loadgen, command);
     let spawned = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
     let child = spawned.map_err(|source| Error::Spawn { path: program.path.clone(), source })?;
     let endpoint = client_url.parse().expect("a loopback address is an endpoint");
@@ -254,7 +258,9 @@ mod tests {
         let program = Program { name: "broken".into(), path: script };
         let clusters = dir.path().join("clusters");
         std::fs::create_dir(&clusters).unwrap();
-        let Err(error) = Cluster::start(&program, Places { data: &clusters, wal: None }, 1).await else {
+        let Err(error) =
+            Cluster::start(&program, Places { data: &clusters, wal: None, loadgen: None }, 1).await
+        else {
             panic!("it cannot start")
         };
         let expected = "member m0 ended with exit status: 3; the end of its log:\ncannot listen";
@@ -266,7 +272,9 @@ mod tests {
     async fn a_missing_program_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let program = Program { name: "none".into(), path: "/nonexistent/server".into() };
-        let Err(error) = Cluster::start(&program, Places { data: dir.path(), wal: None }, 1).await else {
+        let Err(error) =
+            Cluster::start(&program, Places { data: dir.path(), wal: None, loadgen: None }, 1).await
+        else {
             panic!("it cannot start")
         };
         assert_eq!(error.to_string(), "run /nonexistent/server");

@@ -56,7 +56,11 @@ impl Side {
         let mut side = match &subject.origin {
             Origin::Program(path) => {
                 let program = Program { name: subject.name.clone(), path: path.clone() };
-                let places = cluster::Places { data: &plan.data_dir, wal: plan.wal_dir.as_deref() };
+                let places = cluster::Places {
+                    data: &plan.data_dir,
+                    wal: plan.wal_dir.as_deref(),
+                    loadgen: plan.loadgen.as_deref(),
+                };
                 let cluster = Cluster::start(&program, places, members_len).await;
                 let cluster =
                     cluster.map_err(|source| Error::Cluster { program: subject.name.clone(), source })?;

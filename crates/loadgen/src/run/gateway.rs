@@ -21,7 +21,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A gateway that answers more slowly cannot be measured.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,6 +39,8 @@ pub struct Conn {
     workload: Rc<Workload>,
     source: Rc<RefCell<Source>>,
     counters: Arc<Counters>,
+    /// How long a broken connection is dialled again before the run is given up.
+    patience: Duration,
 }
 
 /// Whether the server has a gateway; the error says why not.
@@ -63,6 +65,7 @@ pub async fn connect(
     workload: Workload,
     source: Source,
     counters: &Arc<Counters>,
+    patience: Duration,
 ) -> Result<Vec<Conn>, String> {
     let (workload, source) = (Rc::new(workload), Rc::new(RefCell::new(source)));
     let mut conns = Vec::with_capacity(callers);
@@ -71,7 +74,7 @@ pub async fn connect(
         let http = open(endpoint, counters).await;
         let http = http.map_err(|error| format!("endpoint {endpoint}: {error}"))?;
         let (workload, source, counters) = (workload.clone(), source.clone(), counters.clone());
-        conns.push(Conn { endpoint: endpoint.clone(), http, workload, source, counters });
+        conns.push(Conn { endpoint: endpoint.clone(), http, workload, source, counters, patience });
     }
     Ok(conns)
 }
@@ -93,11 +96,16 @@ impl Caller for Conn {
         if self.http.is_reusable(READY_TIMEOUT).await {
             return true;
         }
+        let begin = Instant::now();
         while !control.is_stopped() {
             match open(&self.endpoint, &self.counters).await {
                 Ok(opened) => {
                     self.http = opened;
                     return true;
+                }
+                Err(error) if begin.elapsed() > self.patience => {
+                    let (endpoint, patience) = (&self.endpoint, self.patience);
+                    control.stop(format!("no connection to {endpoint} for {patience:?} ({error})"));
                 }
                 Err(_) => tokio::time::sleep(REST).await,
             }
@@ -251,6 +259,28 @@ mod tests {
         }
         assert!(run.progress().finished, "the run waits for answers that never come");
         assert_eq!(run.finish().unwrap().tally.failures[&Code::DEADLINE_EXCEEDED].count, 6);
+    }
+
+    #[test]
+    fn a_server_that_is_gone_ends_the_run() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint: Endpoint = listener.local_addr().unwrap().to_string().parse().unwrap();
+        std::thread::spawn(move || {
+            let streams: Vec<_> = (0..3).map(|_| listener.accept().unwrap().0).collect();
+            drop(listener);
+            for mut stream in streams {
+                assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+                // Closed without an answer.
+            }
+        });
+        let run = Plan { patience: Duration::from_millis(300), ..plan(endpoint) }.start().unwrap();
+        let begin = Instant::now();
+        while !run.progress().finished && begin.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(run.progress().finished, "the run dials for ever");
+        let partial = run.finish().unwrap().partial.unwrap();
+        assert!(partial.starts_with("no connection to 127.0.0.1:"), "{partial}");
     }
 
     #[test]

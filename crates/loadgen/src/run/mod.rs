@@ -221,7 +221,14 @@ impl Plan {
             Protocol::HttpJson => {
                 let callers = share.of(self.clients).count();
                 let (source, workload) = (self.workload.source(share.thread), self.workload.clone());
-                let opening = gateway::connect(&self.endpoints, callers, workload, source, &share.counters);
+                let opening = gateway::connect(
+                    &self.endpoints,
+                    callers,
+                    workload,
+                    source,
+                    &share.counters,
+                    self.patience,
+                );
                 let tasks = Tasks::new(opening.await?, self.terms(share));
                 Ok(Carrier::HttpJson(tasks))
             }

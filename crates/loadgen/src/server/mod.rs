@@ -8,6 +8,7 @@ mod counters; // what both sources provide
 pub mod machine; // the machine that a report names
 mod metrics; // counters over HTTP
 mod procfs; // counters of the kernel
+pub mod with_parent; // programs that end with this one
 
 use counters::Counters;
 pub use counters::Error;

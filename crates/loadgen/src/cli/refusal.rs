@@ -1,0 +1,21 @@
+//! Why the program ends without a result: the exit status depends on it.
+
+/// A reason to end.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The command line makes no sense: exit status 2, as for a flag that does not exist.
+    CommandLine(String),
+    /// A run could not begin or end: exit status 1.
+    Run(String),
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Self {
+        Self::Run(reason)
+    }
+}
+
+/// The result of reading flags.
+pub fn of_flags<T>(read: Result<T, String>) -> Result<T, Refusal> {
+    read.map_err(Refusal::CommandLine)
+}
