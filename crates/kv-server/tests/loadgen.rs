@@ -57,7 +57,7 @@ async fn coordination_is_measured_without_a_failure() {
     let past = Plan { watching: watching(history), ..plan(&cluster, puts, 0) };
     assert_eq!(counts(past).await, (150, 0));
     let get = Workload::Range(RangeRequest { key: "abc".into(), serializable: true, ..Default::default() });
-    let reads = Plan { watching: watching(history), ..plan(&cluster, get, Plan::UNTIL_WATCHED) };
+    let reads = Plan { watching: watching(history), ..plan(&cluster, get, Plan::OPEN_END) };
     assert!(counts(reads).await.0 > 0);
 
     let mut leases = Vec::new();

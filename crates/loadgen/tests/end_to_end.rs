@@ -180,6 +180,20 @@ fn a_stopped_run_keeps_what_it_measured() {
 }
 
 #[test]
+fn a_run_of_a_duration_is_whole_when_its_time_is_over() {
+    let server = Server::start(Behaviour::AnswersAfter(Duration::from_millis(1)));
+    for pace in [Pace::Unlimited, Pace::Open(200.0)] {
+        let seconds_max = Some(Duration::from_millis(400));
+        let plan = Plan { seconds_max, pace, clients: 4, ..plan(&server, read(), Plan::OPEN_END) };
+        let measurement = plan.measure().unwrap();
+        assert!((0.3..2.0).contains(&measurement.wall.as_secs_f64()), "{:?}", measurement.wall);
+        let succeeded = measurement.tally.succeeded_len();
+        assert!(succeeded > 20 && measurement.planned == succeeded, "{pace:?}: {succeeded}");
+        assert_eq!((measurement.partial, measurement.capped), (None, false), "{pace:?}");
+    }
+}
+
+#[test]
 fn a_server_that_ends_fails_its_calls_and_the_run_ends() {
     // Slow enough that calls are in flight whenever it dies.
     let mut server = Server::start(Behaviour::AnswersAfter(Duration::from_millis(5)));

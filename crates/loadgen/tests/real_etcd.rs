@@ -307,6 +307,23 @@ fn a_search_prints_its_steps_and_its_answer_is_in_every_file() {
 
 #[test]
 #[ignore = "needs real etcd (interop/build.sh)"]
+fn a_run_has_a_duration_a_warm_up_and_limits() {
+    let etcd = Etcd::start(Security::Open);
+    for (slo, expected) in [("p99=20s,errors=0", 0), ("p50=1us,errors=0", 1)] {
+        let line = format!("put --duration=1s --warm-up=300ms --clients=5 --json=- --slo={slo}");
+        let (status, out, err) = output_of(etcd.loadgen(&etcd.address, &line).output().unwrap());
+        assert_eq!(status, Some(expected), "{slo}: {out}{err}");
+        let document: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let seconds = document["total_seconds"].as_f64().unwrap();
+        assert!((0.9..5.0).contains(&seconds), "{seconds}");
+        assert_eq!((&document["planned"], &document["partial"]), (&document["succeeded"], &().into()));
+        assert_eq!(document["slo"][0]["met"], expected == 0);
+        assert_eq!(document["slo"][1]["met"], true);
+    }
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
 fn errors_are_grouped_with_a_sample_and_fail_the_program_beyond_the_limit() {
     let etcd = Etcd::start(Security::Open);
     // etcd takes 1.5 MiB per request.

@@ -251,8 +251,7 @@ fn watchers_of_history_end_with_its_last_event() {
 
     let get = Workload::Range(RangeRequest { key: "abc".into(), ..Default::default() });
     let endpoint = serve(Server::Delivers, 10);
-    let plan =
-        Plan { watching: Some(watching.clone()), ..Plan::new(endpoint, get.clone(), Plan::UNTIL_WATCHED) };
+    let plan = Plan { watching: Some(watching.clone()), ..Plan::new(endpoint, get.clone(), Plan::OPEN_END) };
     let measurement = plan.measure().unwrap();
     let gets = measurement.tally.succeeded_len();
     assert!(gets > 0 && measurement.planned == gets && !measurement.capped, "{gets}");
@@ -261,7 +260,7 @@ fn watchers_of_history_end_with_its_last_event() {
     // One event fewer than expected.
     let patience = Duration::from_millis(300);
     let endpoint = serve(Server::Delivers, 9);
-    let plan = Plan { watching: Some(watching), patience, ..Plan::new(endpoint, get, Plan::UNTIL_WATCHED) };
+    let plan = Plan { watching: Some(watching), patience, ..Plan::new(endpoint, get, Plan::OPEN_END) };
     assert_eq!(plan.measure().unwrap().failed_len(), 12);
 }
 

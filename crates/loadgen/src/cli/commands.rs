@@ -1,5 +1,6 @@
 //! What each command does.
 
+use super::flags::limits::{Kept, Limit};
 use super::flags::sending::Sending;
 use super::flags::{Cli, Command, Global, PutFlags};
 use super::outputs::{self, check_json, write_json};
@@ -27,10 +28,26 @@ struct Document<'a> {
     conns: usize,
     clients: usize,
     #[serde(flatten)]
+    shown: &'a Shown<'a>,
+}
+
+/// The results of a run.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
     summary: &'a Summary,
     server: Option<&'a ServerFigures>,
     /// Why the figures may mislead.
     notices: &'a [Notice],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    slo: &'a [Kept],
+}
+
+/// What a single run has besides its plan.
+#[derive(Clone, Copy, Default)]
+struct Wants<'a> {
+    warm_up: Duration,
+    limits: &'a [Limit],
 }
 
 /// Executes the command line. An error means that it was refused or that a run could not begin.
@@ -145,13 +162,14 @@ async fn load(
     if sending.steps.are_wanted() {
         return steps::run(global, &sending.steps, sending.rate, plan).await;
     }
-    Ok(single(global, plan, &cluster, background).await?)
+    let wants = Wants { warm_up: sending.steps.warm_up.unwrap_or_default(), limits: &sending.steps.slo };
+    Ok(single(global, plan, &cluster, wants, background).await?)
 }
 
 /// Runs a plan of a command without several rates.
 async fn once(global: &Global, plan: Plan) -> Result<ExitCode, Refusal> {
     let (plan, cluster) = aimed(global, plan).await?;
-    Ok(single(global, plan, &cluster, std::future::pending()).await?)
+    Ok(single(global, plan, &cluster, Wants::default(), std::future::pending()).await?)
 }
 
 /// Checks what a run needs, and selects its endpoints.
@@ -175,10 +193,14 @@ async fn single(
     global: &Global,
     plan: Plan,
     cluster: &admin::Cluster,
+    wants: Wants<'_>,
     background: impl Future<Output = String>,
 ) -> Result<ExitCode, String> {
     let probes = probes(global, cluster);
     let (workload, endpoints) = (plan.name(), plan.endpoints.clone());
+    if !wants.warm_up.is_zero() {
+        warm_up(&plan, wants.warm_up).await?;
+    }
     let prepared = tokio::task::spawn_blocking(|| plan.prepare()).await.expect("preparing does not panic");
     let prepared = prepared.map_err(|error| chain(&error))?;
     let earlier = server::read(&probes).await;
@@ -197,8 +219,19 @@ async fn single(
     };
     let summary = Summary::of(&measurement);
     let notices: Vec<_> = compare::of_load(&measurement).into_iter().map(|(_, notice)| notice).collect();
-    show(global, workload, &endpoints, &summary, figures.as_ref(), &notices)?;
-    Ok(verdict(&measurement, global.max_errors))
+    let kept: Vec<_> = wants.limits.iter().map(|limit| limit.of(&measurement)).collect();
+    let shown = Shown { summary: &summary, server: figures.as_ref(), notices: &notices, slo: &kept };
+    show(global, workload, &endpoints, &shown)?;
+    Ok(verdict(&measurement, global.max_errors, &kept))
+}
+
+/// Sends the load for a while without counting it. Ctrl-C ends it, and the measurement begins.
+async fn warm_up(plan: &Plan, duration: Duration) -> Result<(), String> {
+    let plan = Plan { total: Plan::OPEN_END, seconds_max: Some(duration), ..plan.clone() };
+    let prepared = tokio::task::spawn_blocking(|| plan.prepare()).await.expect("preparing does not panic");
+    let prepared = prepared.map_err(|error| chain(&error))?;
+    let warmed = progress::run(prepared.begin(), std::future::pending()).await;
+    warmed.map(drop).map_err(|error| chain(&error))
 }
 
 /// The members that are not named count as well where they show their counters.
@@ -214,14 +247,12 @@ fn show(
     global: &Global,
     workload: &'static str,
     endpoints: &[Endpoint],
-    summary: &Summary,
-    server: Option<&ServerFigures>,
-    notices: &[Notice],
+    shown: &Shown<'_>,
 ) -> Result<(), String> {
     if let Some(path) = &global.json {
         let endpoints = endpoints.iter().map(ToString::to_string).collect();
         let Global { conns, clients, .. } = *global;
-        let document = Document { workload, endpoints, conns, clients, summary, server, notices };
+        let document = Document { workload, endpoints, conns, clients, shown };
         let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())? + "\n";
         write_json(path, &text)?;
         if global.is_json_on_stdout() {
@@ -229,15 +260,18 @@ fn show(
         }
     }
     let options = text::Options { precise: global.precise, timeline: global.sample };
-    print(&(text::text(summary, server, options) + &text::notices(notices)))
+    let limits: String = shown.slo.iter().map(Kept::text).collect();
+    let limits = if limits.is_empty() { limits } else { format!("\n{limits}") };
+    print(&(text::text(shown.summary, shown.server, options) + &text::notices(shown.notices) + &limits))
 }
 
-/// Success only if the run was complete, with no more failures than allowed.
-fn verdict(measurement: &Measurement, errors_max: u64) -> ExitCode {
+/// Success only if the run was complete, with no more failures than allowed, and met its limits.
+fn verdict(measurement: &Measurement, errors_max: u64, kept: &[Kept]) -> ExitCode {
     match measurement.partial.as_deref() {
         Some(progress::INTERRUPTED) => ExitCode::from(progress::INTERRUPTED_STATUS),
         Some(_) => ExitCode::FAILURE,
         None if measurement.failed_len() > errors_max => ExitCode::FAILURE,
+        None if kept.iter().any(|kept| !kept.met) => ExitCode::FAILURE,
         None => ExitCode::SUCCESS,
     }
 }

@@ -83,7 +83,7 @@ pub async fn watch_get(global: &Global, flags: &WatchGetFlags) -> Result<Plan, S
     let key = Bytes::from_static(b"watchkey");
     let watching = watching(streams, watchers / streams, vec![key.clone()]);
     let range = RangeRequest { key: "abc".into(), serializable: true, ..Default::default() };
-    let total = Plan::UNTIL_WATCHED;
+    let total = Plan::OPEN_END;
     let mut plan = watched_plan(global, Workload::Range(range), total, Pace::Unlimited, watching)?;
     let failed = |error: admin::Error| error.to_string();
     let client = admin::Client::connect(&plan.endpoints[0]).await.map_err(failed)?;

@@ -13,9 +13,9 @@ use crate::client::endpoint::Endpoint;
 use crate::compare::{self, Monitor, Origin, Plan, Program, Step, Subject};
 use crate::run::Run;
 use bench_report::compose;
-use bench_report::model::Report;
+use bench_report::model::{Report, RowSpec};
 use bench_report::render::{brief, markdown};
-use bench_report::suite;
+use bench_report::suite::{self, Row};
 use std::process::ExitCode;
 
 /// The default budget of a row at full scale.
@@ -120,6 +120,7 @@ async fn measure(
         if let Origin::Endpoints(endpoints) = &subject.origin {
             let surveyed = admin::survey(endpoints).await;
             surveyed.map_err(|error| format!("{}: {error}", subject.name))?;
+            note(&written_to(&subject.name, &plan));
         }
     }
     let mut report = of_flags(compare::report(&plan, command_line()))?;
@@ -138,6 +139,21 @@ async fn measure(
         errors if errors > global.max_errors || report.is_incomplete() => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// What the rows leave behind in a cluster that is not theirs.
+fn written_to(name: &str, plan: &Plan) -> String {
+    let rows =
+        plan.suites.iter().flat_map(|suite| &suite.rows).map(|row| row.scaled(plan.scale, plan.rounds));
+    let specs: Vec<_> = rows.filter(Row::writes).map(|row| row.spec).collect();
+    let keys = specs.iter().map(|spec| spec.keys).max().unwrap_or(0);
+    let bytes = |spec: &RowSpec| spec.total * spec.rounds as u64 * (spec.key_bytes + spec.value_bytes) as u64;
+    let mb = specs.iter().map(bytes).sum::<u64>() as f64 / 1e6;
+    format!(
+        "{name}: the rows write into this cluster and delete nothing: the key foo, up to {keys} keys that are \
+         numbers in binary, and watched keys of the letter w; {mb:.0} MB in all. Keys of others with these names \
+         are overwritten."
+    )
 }
 
 /// Writes the report to the files of the flags, or to standard output.

@@ -30,7 +30,14 @@ pub fn plan(
         sending.steps.rates(sending.rate)?;
     }
     let pace = pace("--rate", sending.rate, sending.open_loop)?;
-    planned(global, endpoints, workload, sending.total, pace)
+    if sending.duration.is_zero() {
+        return planned(global, endpoints, workload, sending.total, pace);
+    }
+    if sending.steps.are_wanted() {
+        return Err("--duration is that of one run: give --step with several rates".into());
+    }
+    let plan = planned(global, endpoints, workload, Plan::OPEN_END, pace)?;
+    Ok(Plan { seconds_max: Some(sending.duration), ..plan })
 }
 
 /// The same for loads whose total and pace have other flags.
@@ -377,7 +384,15 @@ mod tests {
                 "--html, --csv and --markdown show several rates: give --rates or --find-max-rate, \
                  or --json for one run",
             ),
-            ("put --slo=p99=1ms", "--slo is the limit of a search: give --find-max-rate as well"),
+            (
+                "put --slo=p99=1ms --rates=5",
+                "--slo is a limit of one run or of --find-max-rate, not of --rates",
+            ),
+            (
+                "put --find-max-rate --slo=errors=0",
+                "--find-max-rate needs one limit of latency in --slo, as p99=10ms",
+            ),
+            ("put --duration=5s --rates=5", "--duration is that of one run: give --step with several rates"),
             ("put --open-loop", "--open-loop needs a --rate to keep"),
             (
                 "put --val-size=2000000000",

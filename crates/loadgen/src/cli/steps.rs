@@ -34,12 +34,13 @@ pub async fn run(
         about: format!(
             "One load at several rates, open loop: latency counts from the moment at which a request should have \
              been sent. Each rate was sent for {:?} before it was measured for {:?}.",
-            flags.warm_up, flags.step
+            flags.warm_up_of_steps(),
+            flags.step
         ),
         source_url: None,
         rows: Vec::new(),
     });
-    let stepped = Stepped { rates, step: flags.step, warm_up: flags.warm_up, load, spec, title };
+    let stepped = Stepped { rates, step: flags.step, warm_up: flags.warm_up_of_steps(), load, spec, title };
     let mut lines = Lines::default();
     let whole = tokio::select! {
         ended = steps::run(&plan, &subject, &stepped, &mut report, &mut lines) => ended.map(|()| true)?,

@@ -199,7 +199,7 @@ impl Plan {
                 endpoints: self.endpoints,
                 conns: self.conns,
                 patience: self.patience,
-                ends_load: self.total == Self::UNTIL_WATCHED,
+                ends_load: self.total == Self::OPEN_END,
                 ledger,
                 control,
                 counters,
@@ -346,10 +346,20 @@ impl Run {
     }
 
     pub fn progress(&self) -> Progress {
+        let answered: u64 = self.counters().map(Counters::answered).sum();
+        let failed: u64 = self.counters().map(Counters::failed).sum();
+        let total = match (self.total(), self.plan.seconds_max) {
+            // As many as the rest of the time will bring at the rate so far.
+            (Plan::OPEN_END, Some(seconds)) => {
+                let passed = self.start.elapsed().as_secs_f64() / seconds.as_secs_f64();
+                ((answered + failed) as f64 / passed.clamp(1e-3, 1.0)) as u64
+            }
+            (total, _) => total,
+        };
         Progress {
-            answered: self.counters().map(Counters::answered).sum(),
-            failed: self.counters().map(Counters::failed).sum(),
-            total: self.total(),
+            answered,
+            failed,
+            total,
             finished: self.threads.iter().all(|thread| thread.handle.is_finished()),
         }
     }
@@ -404,7 +414,7 @@ impl Run {
             Role::Watches => watched.tallies.into_iter().nth(watchers::EVENTS).unwrap_or_default(),
         };
         let ended = measurement.tally.succeeded_len() + measurement.tally.failed_len();
-        measurement.planned = if planned == Plan::UNTIL_WATCHED { ended } else { planned };
+        measurement.planned = if planned == Plan::OPEN_END { ended } else { planned };
         measurement.partial = self.control.reason().filter(|_| ended < planned);
         measurement.capped = measurement.partial.is_none() && ended < measurement.planned;
         Ok(measurement)

@@ -61,8 +61,8 @@ pub enum Error {
 }
 
 impl Plan {
-    /// The total of a load that ends when the watchers have received their events.
-    pub const UNTIL_WATCHED: u64 = u64::MAX / 2;
+    /// The total of a load that something else ends: its time limit, or watchers that have received their events.
+    pub const OPEN_END: u64 = u64::MAX / 2;
 
     /// A plan of one caller that sends `total` requests to one endpoint.
     pub fn new(endpoint: Endpoint, workload: Workload, total: u64) -> Self {

@@ -14,9 +14,10 @@ Examples:
     loadgen compare --a kv-server=target/release/kv-server \\
         --b etcd=/usr/local/bin/etcd --html=report.html
 
-Exit status: 0 all went well; 1 more calls failed than --max-errors, or the
-run could not begin or end; 2 the command line makes no sense; 130 you
-interrupted it: what was measured until then is reported.
+Exit status: 0 all went well; 1 more calls failed than --max-errors, a limit
+of --slo was missed, or the run could not begin or end; 2 the command line
+makes no sense; 130 you interrupted it: what was measured until then is
+reported.
 
 loadgen COMMAND --help shows the flags and examples of each command.";
 
@@ -40,6 +41,8 @@ Examples:
     loadgen put --find-max-rate --slo=p99=10ms --clients=1000 --conns=100
   Inside TLS, as a user whose password is asked for:
     loadgen put --endpoints=https://db:2379 --cacert=ca.pem --user=root
+  Half a minute after a warm-up, as a check that fails beyond its limits:
+    loadgen put --duration=30s --warm-up=5s --slo=p99=10ms,errors=0
   Figures for a script; a failure if more than ten calls failed:
     loadgen put --json=- --max-errors=10";
 

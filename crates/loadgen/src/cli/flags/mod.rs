@@ -4,6 +4,7 @@
 pub mod coordination; // watchers, leases, transactions
 pub mod go; // values in the syntax of Go's flag library
 mod help; // examples of each command
+pub mod limits; // what a run must keep to
 pub mod measure; // `suite` and `compare`
 pub mod outputs; // files of a report
 pub mod sending; // what single runs have in common

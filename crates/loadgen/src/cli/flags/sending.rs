@@ -1,7 +1,9 @@
 //! Flags that single runs have in common.
 
+use super::go;
 use super::steps::StepFlags;
 use clap::Args;
+use std::time::Duration;
 
 /// How many requests are sent, and at what rate: the same for all single runs.
 #[derive(Args, Debug)]
@@ -10,6 +12,9 @@ pub struct Sending {
     /// Requests in all
     #[arg(long, default_value_t = 10_000)]
     pub total: u64,
+    /// Send for so long instead of a number of requests
+    #[arg(long, default_value = "0s", value_parser = go::duration, conflicts_with = "total")]
+    pub duration: Duration,
     /// Requests per second at most (0: no limit)
     #[arg(long, default_value_t = 0)]
     pub rate: u64,

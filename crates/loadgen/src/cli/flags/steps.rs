@@ -1,11 +1,14 @@
 //! Flags of `--rates` and `--find-max-rate`.
 
 use super::go;
+use super::limits::Limit;
 use super::outputs::Outputs;
-use crate::compare::Slo;
 use crate::compare::steps::Rates;
 use clap::Args;
 use std::time::Duration;
+
+/// Before each of several rates, unless the flag says otherwise: connections and caches are warm then.
+const WARM_UP: Duration = Duration::from_secs(1);
 
 /// Flags of every command that sends one kind of request.
 #[derive(Args, Debug)]
@@ -18,15 +21,15 @@ pub struct StepFlags {
     /// Search the highest rate that meets --slo, open loop, beginning at --rate or 1000
     #[arg(long, requires = "slo")]
     pub find_max_rate: bool,
-    /// The limit for --find-max-rate, as p99=10ms
-    #[arg(long, value_name = "pN=TIME")]
-    pub slo: Option<Slo>,
+    /// Exit with a failure when a limit is missed, as p99=10ms,errors=0; the limit of --find-max-rate
+    #[arg(long, value_delimiter = ',', value_name = "pN=TIME,errors=N")]
+    pub slo: Vec<Limit>,
     /// How long each rate is tried
     #[arg(long, default_value = "5s", value_parser = go::duration)]
     pub step: Duration,
-    /// How long each rate is sent before that, without being counted
-    #[arg(long, default_value = "1s", value_parser = go::duration)]
-    pub warm_up: Duration,
+    /// How long the load is sent before it is counted (default: 1s with several rates, else 0)
+    #[arg(long, value_parser = go::duration)]
+    pub warm_up: Option<Duration>,
     #[command(flatten)]
     pub outputs: Outputs,
 }
@@ -40,9 +43,6 @@ impl StepFlags {
     pub fn refuse_idle(&self) -> Result<(), String> {
         if self.are_wanted() {
             return Ok(());
-        }
-        if self.slo.is_some() {
-            return Err("--slo is the limit of a search: give --find-max-rate as well".into());
         }
         if self.outputs.is_empty() {
             return Ok(());
@@ -60,10 +60,25 @@ impl StepFlags {
         if self.rates.contains(&0) {
             return Err("--rates: a rate of 0 sends nothing".into());
         }
-        Ok(match self.slo.filter(|_| self.find_max_rate) {
-            Some(slo) => Rates::Highest { from: if from == 0 { 1000.0 } else { from as f64 }, slo },
-            None => Rates::Given(self.rates.iter().map(|&rate| rate as f64).collect()),
-        })
+        if !self.find_max_rate {
+            return if self.slo.is_empty() {
+                Ok(Rates::Given(self.rates.iter().map(|&rate| rate as f64).collect()))
+            } else {
+                Err("--slo is a limit of one run or of --find-max-rate, not of --rates".into())
+            };
+        }
+        match self.slo.as_slice() {
+            [Limit::Latency(slo)] => {
+                Ok(Rates::Highest { from: if from == 0 { 1000.0 } else { from as f64 }, slo: *slo })
+            }
+            // A rate at which calls fail never meets its limit.
+            _ => Err("--find-max-rate needs one limit of latency in --slo, as p99=10ms".into()),
+        }
+    }
+
+    /// Before each of several rates.
+    pub fn warm_up_of_steps(&self) -> Duration {
+        self.warm_up.unwrap_or(WARM_UP)
     }
 }
 
@@ -75,9 +90,9 @@ mod tests {
         StepFlags {
             rates: rates.to_vec(),
             find_max_rate: find,
-            slo: find.then(|| "p99=10ms".parse().unwrap()),
+            slo: find.then(|| "p99=10ms".parse().unwrap()).into_iter().collect(),
             step: Duration::from_secs(1),
-            warm_up: Duration::ZERO,
+            warm_up: None,
             outputs: Outputs::default(),
         }
     }

@@ -1,0 +1,102 @@
+//! Limits of --slo: `p99=10ms,errors=0`.
+
+use crate::compare::Slo;
+use crate::run::results::Measurement;
+use serde::Serialize;
+use std::str::FromStr;
+
+/// What a run must keep to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Limit {
+    Latency(Slo),
+    /// Failed calls, at most.
+    Errors(u64),
+}
+
+/// How a run did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Kept {
+    /// As on the command line.
+    pub limit: String,
+    /// Milliseconds, or failed calls.
+    pub value: f64,
+    pub met: bool,
+}
+
+impl Limit {
+    /// Holds a run against the limit. Without a request, no limit of latency is met.
+    pub fn of(&self, measurement: &Measurement) -> Kept {
+        match self {
+            Limit::Latency(slo) => {
+                let latencies = &measurement.tally.latencies_ns;
+                let ms = latencies.value_at_percentile(slo.percent) as f64 / 1e6;
+                let met = slo.is_met_by(ms) && !latencies.is_empty();
+                Kept { limit: slo.to_string(), value: ms, met }
+            }
+            Limit::Errors(most) => {
+                let failed = measurement.failed_len();
+                Kept { limit: format!("errors={most}"), value: failed as f64, met: failed <= *most }
+            }
+        }
+    }
+}
+
+impl Kept {
+    /// One line for a terminal.
+    pub fn text(&self) -> String {
+        let verdict = if self.met { "met" } else { "missed" };
+        let value = if self.limit.starts_with('p') {
+            format!("{:.3} ms", self.value)
+        } else {
+            format!("{:.0}", self.value)
+        };
+        format!("SLO {}: {verdict}, {value}.\n", self.limit)
+    }
+}
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("errors=") {
+            Some(count) => count
+                .parse()
+                .map(Limit::Errors)
+                .map_err(|_| format!("{text:?}: expected something like errors=0")),
+            None => text.parse().map(Limit::Latency),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::failure::Failure;
+    use crate::run::recorder::Tally;
+    use std::time::Duration;
+
+    #[test]
+    fn limits_are_met_or_missed_by_what_counts() {
+        let measurement = |failed: u64| {
+            let mut tally = Tally::new();
+            (0..99).for_each(|_| tally.succeeded(1, Duration::from_millis(5), 0));
+            tally.unanswered(99, Duration::from_secs(2));
+            tally.failed_times(&Failure::unavailable("gone"), failed);
+            Measurement { tally, ..Measurement::default() }
+        };
+        for (limit, failed, met) in [
+            ("p50=6ms", 1, true),
+            ("p50=4ms", 0, false),
+            ("p99.9=1s", 0, false),
+            ("p99.9=3s", 0, true),
+            ("errors=0", 0, true),
+            ("errors=1", 2, false),
+        ] {
+            let limit: Limit = limit.parse().unwrap();
+            assert_eq!(limit.of(&measurement(failed)).met, met, "{limit:?}");
+        }
+        assert!(!"p99=1h".parse::<Limit>().unwrap_or(Limit::Errors(0)).of(&measurement(1)).met);
+        assert!(!"p99=10ms".parse::<Limit>().unwrap().of(&Measurement::default()).met);
+        assert!("errors=x".parse::<Limit>().is_err() && "mean=1ms".parse::<Limit>().is_err());
+    }
+}
