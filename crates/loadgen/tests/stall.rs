@@ -94,7 +94,7 @@ enum End {
 fn ended(end: End) -> (Measurement, Duration) {
     let process = Process::start();
     let read = Workload::Range(RangeRequest { key: "k".into(), ..Default::default() });
-    let time_limit = Duration::from_secs(1);
+    let time_limit = Duration::from_secs(2);
     let run = Plan {
         clients: CLIENTS,
         conns: 10,
@@ -119,7 +119,7 @@ fn ended(end: End) -> (Measurement, Duration) {
         }
         End::TimeLimit => {
             process.signal(Signal::STOP);
-            (run.finish().unwrap(), time_limit - (stopped_at - start))
+            (run.finish().unwrap(), time_limit.saturating_sub(stopped_at - start))
         }
         End::NoEndpoint => {
             process.signal(Signal::KILL);
@@ -138,7 +138,7 @@ fn a_run_that_ends_early_counts_every_request_that_was_due() {
         // One request per millisecond was due: half of those of the stall waited for more than its half.
         let (slow, due) = (over(&measurement, stall.as_secs_f64() / 2.0), stall.as_millis() as u64 / 2);
         assert!(slow >= due * 7 / 10, "{end:?}: {slow} of {due}");
-        assert!(tally.succeeded_len() < 1_000, "{end:?}: {}", tally.succeeded_len());
+        assert!(tally.succeeded_len() < tally.counted_len(), "{end:?}: {:?}", tally.unanswered);
     }
 }
 

@@ -123,7 +123,10 @@ pub async fn cluster(named: &[Endpoint]) -> Result<Cluster, Error> {
     let Some(first) = named.first() else { return Ok(Cluster::default()) };
     // A server without MemberList, or a user who may not call it: the named endpoints are what is known.
     let list = async { Client::connect(&first.endpoint).await?.members().await };
-    let Ok(list) = list.await else { return Ok(Cluster { named, ..Cluster::default() }) };
+    let list = list.await.unwrap_or_default();
+    if list.is_empty() {
+        return Ok(Cluster { named, ..Cluster::default() });
+    }
     let known = distinct(named.iter());
     let mut others = Vec::new();
     for member in list.iter().filter(|member| !known.contains(&member.id)) {

@@ -134,7 +134,7 @@ fn append_failed_calls(out: &mut String, summary: &Summary, options: Options) {
         out,
         format_args!(
             "  {} failed calls {place}. They failed after {average} secs on average;\n  \
-             50% in {p50}, 99% in {p99}, max in {most} secs.",
+             of them 50% in {p50}, 99% in {p99}, max in {most} secs.",
             summary.failed
         ),
     );
@@ -281,7 +281,7 @@ Client:
   Among these are 2 requests without a reply when the run ended, 1 of them not even sent,
   with the time that they had waited: up to 3.0000 secs.
   1 failed calls are not among these. They failed after 2.0002 secs on average;
-  50% in 2.0007, 99% in 2.0007, max in 2.0007 secs.
+  of them 50% in 2.0007, 99% in 2.0007, max in 2.0007 secs.
 ";
         assert!(text.contains(expected), "{text}");
     }
