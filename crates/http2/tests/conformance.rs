@@ -4,6 +4,7 @@
 
 mod common;
 
+use bytes::Bytes;
 use common::*;
 use http2::{Connection, End, ErrorCode, Event, HeaderBlock, Limits, Origin, Progress, Sent, StreamId};
 
@@ -421,6 +422,40 @@ fn an_answer_before_the_end_of_a_request_ends_it() {
 }
 
 #[test]
+fn a_stream_that_is_kept_open_ends_with_its_request_or_when_the_owner_says_so() {
+    let trailers = frame(HEADERS, END_HEADERS | END_STREAM, 1, &literal(&[("a", "b")]));
+    let ends: [(&str, Option<Vec<u8>>); 4] = [
+        ("an empty frame", Some(frame(DATA, END_STREAM, 1, &[]))),
+        ("data", Some([frame(DATA, 0, 1, &[7; 9]), frame(DATA, END_STREAM, 1, &[7])].concat())),
+        ("trailers", Some(trailers)),
+        ("the owner", None),
+    ];
+    for (name, end) in ends {
+        let mut connection = open(limits());
+        connection.receive(&post(1));
+        connection.process(0);
+        let stream = first_stream(&mut connection);
+        connection.keep_open(stream, true);
+        connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), End::Stream).unwrap();
+        assert_eq!(frames(&take_output(&mut connection)).len(), 1, "{name}");
+        assert!(connection.is_live(stream) && connection.window(stream).is_err(), "{name}");
+        let resets = match end {
+            Some(bytes) => {
+                connection.receive(&bytes);
+                assert_eq!(connection.process(0), Progress::NeedBytes, "{name}");
+                vec![]
+            }
+            None => {
+                connection.keep_open(stream, false);
+                vec![(RST_STREAM, 0, 1, vec![0; 4])]
+            }
+        };
+        assert_eq!(connection.streams(), 0, "{name}");
+        assert_eq!(frames(&take_output(&mut connection)), resets, "{name}");
+    }
+}
+
+#[test]
 fn a_smaller_table_of_the_peer_is_confirmed_by_the_next_block() {
     let mut connection = open(limits());
     connection.receive(&[frame(SETTINGS, 0, 0, &setting(1, 100)), get(1), get(3)].concat());
@@ -484,6 +519,98 @@ fn the_connections_window_is_shared_in_turn() {
     connection.process(0);
     take_output(&mut connection);
     assert_eq!(connection.streams(), 0);
+}
+
+/// An open stream whose head was sent.
+fn answering(connection: &mut Connection, bytes: &[u8]) -> Vec<StreamId> {
+    connection.receive(bytes);
+    connection.process(0);
+    let mut streams = Vec::new();
+    for event in take_events(connection) {
+        let Event::Request { stream, .. } = event else { panic!("{event:?}") };
+        connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), End::More).unwrap();
+        streams.push(stream);
+    }
+    take_output(connection);
+    streams
+}
+
+#[test]
+fn an_owner_that_makes_its_answer_as_it_is_taken_is_told_when_the_windows_have_room() {
+    let mut connection = open(limits());
+    let settings = frame(SETTINGS, 0, 0, &setting(4, 10));
+    let stream = answering(&mut connection, &[settings, get(1)].concat())[0];
+    let cases: [(&str, Vec<u8>, usize); 4] = [
+        ("the stream's window", frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 7]), 7),
+        ("the initial window", frame(SETTINGS, 0, 0, &setting(4, 15)), 5),
+        ("several at once", frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]).repeat(3), 3),
+        ("more than the connection's window", frame(WINDOW_UPDATE, 0, 1, &[0, 1, 0, 0]), 65_535 - 25),
+    ];
+    assert_eq!(connection.window(stream), Ok(10));
+    connection.send_data(stream, &mut vec![0; 10].into(), End::More).unwrap();
+    for (name, bytes, room) in cases {
+        assert_eq!(connection.window(stream), Ok(0), "{name}");
+        assert_eq!(take_events(&mut connection), [], "{name}");
+        take_output(&mut connection);
+        connection.receive(&bytes);
+        connection.process(0);
+        assert_eq!(take_events(&mut connection), [Event::Writable { stream }], "{name}");
+        assert_eq!(connection.window(stream), Ok(room), "{name}");
+        connection.send_data(stream, &mut vec![0; room].into(), End::More).unwrap();
+        take_output(&mut connection);
+    }
+    assert_eq!(connection.window(stream), Ok(0), "the connection's window is used up");
+    connection.receive(&frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 9]));
+    connection.process(0);
+    assert_eq!(take_events(&mut connection), [Event::Writable { stream }]);
+    assert_eq!(connection.window(stream), Ok(9));
+    connection.reset(stream, ErrorCode::CANCEL);
+    assert!(connection.window(stream).is_err() && !connection.is_live(stream));
+}
+
+#[test]
+fn a_full_output_buffer_is_no_room_until_it_was_written() {
+    let limits = Limits { output_bytes_max: 1024, ..limits() };
+    let mut connection = open(limits);
+    let stream = answering(&mut connection, &get(1))[0];
+    assert_eq!(connection.window(stream), Ok(1024));
+    connection.send_data(stream, &mut vec![0; 2000].into(), End::More).unwrap();
+    assert_eq!(connection.window(stream), Ok(0));
+    assert_eq!(take_events(&mut connection), []);
+    take_output(&mut connection);
+    assert_eq!(take_events(&mut connection), [Event::Writable { stream }]);
+    assert_eq!(connection.window(stream), Ok(1024));
+}
+
+#[test]
+fn an_end_without_bytes_does_not_wait_for_a_window() {
+    let mut connection = open(limits());
+    let streams = answering(&mut connection, &[get(1), get(3), get(5)].concat());
+    connection.send_data(streams[0], &mut vec![0; 70_000].into(), End::More).unwrap();
+    let data = frames(&take_output(&mut connection)).iter().map(|frame| frame.3.len()).sum::<usize>();
+    assert_eq!(data, 65_535, "the connection's window is used up");
+    connection.send_trailers(streams[1], &HeaderBlock::new([("a", "b")])).unwrap();
+    connection.send_data(streams[2], &mut Bytes::new(), End::Stream).unwrap();
+    let ends = frames(&take_output(&mut connection));
+    assert_eq!((ends[0].0, ends[0].1, ends[0].2), (HEADERS, END_HEADERS | END_STREAM, 3));
+    assert_eq!((ends[1].0, ends[1].1, ends[1].2), (DATA, END_STREAM, 5));
+    assert_eq!(connection.streams(), 1);
+}
+
+#[test]
+fn an_answer_that_does_not_fit_at_once_leaves_no_trace() {
+    let mut connection = open(limits());
+    let settings = frame(SETTINGS, 0, 0, &setting(4, 10));
+    connection.receive(&[settings, get(1)].concat());
+    connection.process(0);
+    let stream = first_stream(&mut connection);
+    take_output(&mut connection);
+    let (head, trailers) = (HeaderBlock::new([(":status", "200")]), HeaderBlock::new([("a", "b")]));
+    assert_eq!(connection.answer_at_once(stream, &head, &[7; 11], &trailers), Ok(false));
+    assert_eq!(frames(&take_output(&mut connection)), []);
+    assert_eq!(connection.answer_at_once(stream, &head, &[7; 10], &trailers), Ok(true));
+    assert_eq!(frames(&take_output(&mut connection)).len(), 3);
+    assert!(connection.answer_at_once(stream, &head, &[], &trailers).is_err());
 }
 
 #[test]

@@ -48,6 +48,9 @@ impl Connection {
         if end || !data.is_empty() {
             self.hand_over(StreamId(id), frames.slice(data), end);
         }
+        if end {
+            self.finish_answered(id);
+        }
         Ok(())
     }
 
@@ -87,6 +90,13 @@ impl Connection {
             self.controls.count(self.now);
         }
         Ok(())
+    }
+
+    /// The request has ended. Its stream may have outlasted its answer.
+    pub(super) fn finish_answered(&mut self, id: u32) {
+        if self.streams.get(id).is_some_and(|stream| stream.answered) {
+            self.finish(id);
+        }
     }
 
     /// With its request, if that is the last event: a small call is one event.

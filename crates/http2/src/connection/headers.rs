@@ -191,6 +191,7 @@ impl Connection {
         };
         stream.remote_ended = true;
         self.events.push_back(Event::Trailers { stream: StreamId(id), fields });
+        self.finish_answered(id);
         Ok(())
     }
 

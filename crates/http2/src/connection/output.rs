@@ -9,6 +9,8 @@ pub(super) struct Output {
 
 /// Capacity that an idle connection keeps.
 const IDLE_BYTES_MAX: usize = 1024;
+/// Capacity that a busy connection keeps: the answers of a round, unless they are large.
+const BUSY_BYTES_MAX: usize = 32 << 10;
 
 impl Output {
     pub(super) fn unwritten(&self) -> &[u8] {
@@ -23,6 +25,7 @@ impl Output {
         self.at = (self.at + bytes).min(self.bytes.len());
         if self.at == self.bytes.len() {
             self.bytes.clear();
+            self.bytes.shrink_to(BUSY_BYTES_MAX);
             self.at = 0;
         } else if self.at > self.bytes.len() / 2 {
             self.bytes.drain(..self.at);

@@ -45,10 +45,16 @@ impl Connection {
         if !stream.can_write() {
             return true;
         }
-        if stream.pending.bytes > 0 && window == 0 {
+        let asks = stream.pending.is_empty();
+        if window == 0 && (asks || stream.pending.bytes > 0) {
             stream.pending.queued = true;
             self.ready.push_front(id);
             return false;
+        }
+        if asks {
+            stream.pending.window_wanted = false;
+            self.events.push_back(Event::Writable { stream: StreamId(id) });
+            return true;
         }
         let length = stream.pending.bytes.min(window).min(stream.send.room()).min(FRAME_BYTES);
         stream.pending.bytes -= length;
@@ -77,7 +83,7 @@ impl Connection {
             return true;
         }
         match std::mem::replace(&mut stream.pending.end, PendingEnd::Open) {
-            PendingEnd::Open => {}
+            PendingEnd::Open => self.make_ready(id),
             PendingEnd::EndStream => self.finish(id),
             PendingEnd::Trailers(block) => {
                 self.write_headers(id, &block, true);

@@ -45,13 +45,28 @@ impl Connection {
         body: &[u8],
         trailers: &HeaderBlock,
     ) -> Result<Sent, Gone> {
+        if self.answer_at_once(id, head, body, trailers)? {
+            return Ok(Sent::Whole);
+        }
+        self.answer_in_parts(id, head, body, trailers)
+    }
+
+    /// As [`Connection::answer`], if the answer fits into one frame, the windows and the output buffer.
+    /// Otherwise false, and nothing was sent.
+    pub fn answer_at_once(
+        &mut self,
+        id: StreamId,
+        head: &HeaderBlock,
+        body: &[u8],
+        trailers: &HeaderBlock,
+    ) -> Result<bool, Gone> {
         let frame_bytes_max = self.peer.frame_bytes_max as usize;
         let room = self.send.room();
         let stream = self.streams.get(id.0).filter(|stream| stream.local == Local::Waiting).ok_or(Gone)?;
         let fits = body.len() <= frame_bytes_max.min(room).min(stream.send.room())
             && self.output.len() <= self.limits.output_bytes_max;
         if !fits {
-            return self.answer_in_parts(id, head, body, trailers);
+            return Ok(false);
         }
         stream.local = Local::Ended;
         stream.send.sent(body.len());
@@ -61,7 +76,7 @@ impl Connection {
         self.output.bytes.extend_from_slice(body);
         self.write_headers(id.0, trailers, true);
         self.finish(id.0);
-        Ok(Sent::Whole)
+        Ok(true)
     }
 
     fn answer_in_parts(
@@ -83,7 +98,7 @@ impl Connection {
     /// Sends the head of an answer. Sent once.
     pub fn send_head(&mut self, id: StreamId, head: &HeaderBlock, end: End) -> Result<(), Gone> {
         let stream = self.streams.get(id.0).filter(|stream| stream.local == Local::Waiting).ok_or(Gone)?;
-        stream.local = Local::Answering;
+        stream.local = if end == End::Stream { Local::Ended } else { Local::Answering };
         self.write_headers(id.0, head, end == End::Stream);
         if end == End::Stream {
             self.finish(id.0);
@@ -109,6 +124,26 @@ impl Connection {
         }
     }
 
+    /// Body bytes of an answer that would go to the output buffer at once: nothing is pending before them,
+    /// and both windows and the buffer have room. If there are none, [`crate::Event::Writable`] follows when
+    /// there are some. For an owner that makes its answer as the peer takes it, and leaves nothing pending.
+    pub fn window(&mut self, id: StreamId) -> Result<usize, Gone> {
+        let output = self.limits.output_bytes_max.saturating_sub(self.output.len());
+        let connection = self.send.room().min(output);
+        let stream = self.answering(id.0)?;
+        let room = if stream.pending.is_empty() { connection.min(stream.send.room()) } else { 0 };
+        if room == 0 {
+            stream.pending.window_wanted = true;
+            self.make_ready(id.0);
+        }
+        Ok(room)
+    }
+
+    /// Whether the stream is open, or its answer not yet wholly in the output buffer.
+    pub fn is_live(&mut self, id: StreamId) -> bool {
+        self.streams.get(id.0).is_some()
+    }
+
     /// Adds to what is pending, and writes what can be written.
     fn push(&mut self, id: StreamId, bytes: Bytes, end: bool) {
         let now = self.now;
@@ -118,6 +153,10 @@ impl Connection {
         }
         if end {
             stream.local = Local::Ended;
+            if bytes.is_empty() && stream.pending.bytes == 0 {
+                frame::data_header(&mut self.output.bytes, id.0, 0, true);
+                return self.finish(id.0);
+            }
             stream.pending.end = PendingEnd::EndStream;
         }
         stream.pending.bytes += bytes.len();
@@ -133,6 +172,12 @@ impl Connection {
     pub fn send_trailers(&mut self, id: StreamId, trailers: &HeaderBlock) -> Result<(), Gone> {
         let stream = self.answering(id.0)?;
         stream.local = Local::Ended;
+        if stream.pending.bytes == 0 {
+            // Needs no window, so it does not wait for streams that do.
+            self.write_headers(id.0, trailers, true);
+            self.finish(id.0);
+            return Ok(());
+        }
         stream.pending.end = PendingEnd::Trailers(trailers.clone());
         self.make_ready(id.0);
         self.pump();
@@ -196,14 +241,27 @@ impl Connection {
         frame::headers(&mut self.output.bytes, id, update, block.bytes(), end, frame_bytes_max);
     }
 
-    /// END_STREAM is in the output buffer. A request that has not ended is not wanted any more (section 8.1).
+    /// END_STREAM is in the output buffer. A request that has not ended is not wanted any more (section 8.1),
+    /// unless the owner says so.
     pub(super) fn finish(&mut self, id: u32) {
         let Some(stream) = self.streams.get(id) else { return };
+        stream.answered = true;
         if stream.remote_ended {
             self.remove(id, Closed::Ended);
-        } else {
+        } else if !stream.kept_open {
             frame::rst_stream(&mut self.output.bytes, id, ErrorCode::NO_ERROR);
             self.remove(id, Closed::Reset);
+        }
+    }
+
+    /// Whether a stream whose answer has ended waits for the end of its request. Without it the stream is
+    /// reset with NO_ERROR then, which some clients take for a failure. The owner bounds the wait, and ends
+    /// it by another call.
+    pub fn keep_open(&mut self, id: StreamId, keep: bool) {
+        let Some(stream) = self.streams.get(id.0) else { return };
+        stream.kept_open = keep;
+        if stream.answered {
+            self.finish(id.0);
         }
     }
 }

@@ -158,6 +158,11 @@ impl Connection {
         self.streams.len()
     }
 
+    /// The client's preface and first SETTINGS have come, and no connection error.
+    pub fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
     /// A stream that was never opened: one of the server's numbers, or one that is still to come.
     pub(super) fn is_idle(&self, id: u32) -> bool {
         id.is_multiple_of(2) || id > self.last_stream

@@ -42,6 +42,8 @@ pub(crate) struct Pending {
     pub(crate) queued: bool,
     /// The owner kept a part and waits for an event.
     pub(crate) room_wanted: bool,
+    /// The owner waits for the windows before it makes more.
+    pub(crate) window_wanted: bool,
 }
 
 impl Pending {
@@ -56,6 +58,10 @@ pub(crate) struct Stream {
     /// The peer has sent END_STREAM.
     pub(crate) remote_ended: bool,
     pub(crate) local: Local,
+    /// The stream outlasts its answer until the request has ended.
+    pub(crate) kept_open: bool,
+    /// END_STREAM of the answer is in the output buffer.
+    pub(crate) answered: bool,
     pub(crate) receive: ReceiveWindow,
     pub(crate) send: SendWindow,
     /// A DATA frame has come.
@@ -72,6 +78,8 @@ impl Stream {
             id,
             remote_ended: false,
             local: Local::Waiting,
+            kept_open: false,
+            answered: false,
             receive: ReceiveWindow::new(receive),
             send: SendWindow::new(send),
             data_seen: false,
@@ -83,13 +91,17 @@ impl Stream {
                 since: now,
                 queued: false,
                 room_wanted: false,
+                window_wanted: false,
             },
             opened: now,
         }
     }
 
-    /// Has something that a window of `connection` bytes allows to write.
+    /// Has something to write that its window allows, or an owner that waits for this window.
     pub(crate) fn can_write(&self) -> bool {
-        !self.pending.is_empty() && (self.pending.bytes == 0 || self.send.room() > 0)
+        if self.pending.is_empty() {
+            return self.pending.window_wanted && self.send.room() > 0;
+        }
+        self.pending.bytes == 0 || self.send.room() > 0
     }
 }

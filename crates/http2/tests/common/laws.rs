@@ -103,6 +103,14 @@ fn answer(connection: &mut Connection, event: &Event) {
             let size = stream.number() as usize * 613 % 5000;
             match stream.number() % 8 {
                 1 => connection.reset(*stream, ErrorCode::CANCEL),
+                5 => {
+                    let _ = connection.send_head(*stream, &head, End::More);
+                    if let Ok(room @ 1..) = connection.window(*stream) {
+                        let sent =
+                            connection.send_data(*stream, &mut vec![3; room.min(size)].into(), End::More);
+                        assert_eq!(sent, Ok(Sent::Whole), "what the windows take does not wait");
+                    }
+                }
                 3 if *end => drop(connection.answer(*stream, &head, &vec![1; size], &trailers)),
                 _ => {
                     let _ = connection.send_head(*stream, &head, End::More);
