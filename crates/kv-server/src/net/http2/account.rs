@@ -125,6 +125,15 @@ impl Account {
         self.unsent.load(Relaxed)
     }
 
+    /// Replaces a part of the bytes that were not written: what the socket did not take.
+    pub(super) fn change_unsent(&self, before: usize, after: usize) {
+        changed(&self.unsent, before, after);
+        changed(&self.totals.unsent, before, after);
+        if after < before {
+            self.look_again();
+        }
+    }
+
     /// Whether unsent answers take much of the memory that all connections have for them.
     pub(super) fn is_short(&self) -> bool {
         self.totals.unsent.load(Relaxed) > UNSENT_BYTES_TOTAL / 2
@@ -177,7 +186,7 @@ impl PartRoom {
         Room(&self.0).wait().await;
     }
 
-    /// Counts what is sent of a part, until h2 has written it.
+    /// Counts what is sent of a part, until it is in the output buffer.
     pub fn counted(&self, sent: Bytes) -> Bytes {
         counted(&self.0, sent)
     }
@@ -262,7 +271,7 @@ struct Unsent {
     account: Arc<Account>,
 }
 
-/// Counts an answer until h2 has written it, or dropped it with its stream.
+/// Counts an answer until it is in the output buffer of its connection, or dropped with its stream.
 pub(super) fn counted(account: &Arc<Account>, bytes: Bytes) -> Bytes {
     if bytes.len() < COUNTED_BYTES_MIN {
         return bytes;

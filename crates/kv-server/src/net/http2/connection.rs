@@ -6,12 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use ::http2::ErrorCode;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use h2::server::{Connection, SendResponse};
-use h2::{Ping, PingPong, Reason, RecvStream};
-use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
@@ -24,27 +21,21 @@ use super::relay::{self, GrpcService};
 use super::shared::{Limits, Shared};
 use super::streaming::{self, StreamMethods};
 use super::unary;
+use super::wire::{Begun, Driven, RequestHead, Turn, Wire};
 
 /// Bytes in flight towards us on one stream: a request is at most 2 MiB, so it never waits for a window
 /// update.
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 /// And on one connection.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
-/// What h2 may keep for DATA frames below 256 bytes that were not taken yet. Twice the requests of 1000 streams,
-/// each in one frame: requests of streams are taken in the turn in which they are read. Beyond it the connection
-/// is closed.
-const SMALL_DATA_BUDGET_BYTES: usize = 512 << 10;
-/// Response bytes that h2 may hold for one stream before the sender has to wait: what a slow reader can cost
-/// us.
-const SEND_BUFFER_BYTES: usize = 1 << 20;
 /// Bytes of the headers of one request. etcd's clients send some hundred, a token included.
-const HEADER_BYTES_MAX: u32 = 64 << 10;
-/// Streams that were reset before they were accepted. All that one turn of `meter` reads, several times over:
-/// a turn accepts what the one before has read. Beyond it the connection is closed.
-const RESETS_PENDING_MAX: usize = 4096;
-/// Streams that h2 resets because the client broke the protocol, in the life of a connection. Beyond it the
-/// connection is closed. Each costs what a reset by the client costs.
-pub(super) const ERROR_RESETS_MAX: usize = 16 << 10;
+const HEADER_BYTES_MAX: usize = 64 << 10;
+/// One read of a busy connection: some 150 calls of 100 bytes, or one frame of a large request.
+const READ_BYTES: usize = 16 << 10;
+/// Streams that the client resets, or that are reset for what it sent, in a second. `meter` lets so many
+/// pass at once, and 1000 each second afterwards. Beyond it the connection is not handled until the second
+/// ends.
+const RESETS_MAX: u32 = 20_000;
 /// Time in which a client has to take the answers that wait for it, or [`UNSENT_PROGRESS_MAX`] bytes.
 const UNSENT_WITHIN: Duration = Duration::from_secs(60);
 /// 16 KiB each second.
@@ -70,8 +61,8 @@ enum Found<H, T> {
 }
 
 impl<H: HotMethods, T: StreamMethods, S> Methods<H, T, S> {
-    fn find(&self, request: &Request<RecvStream>) -> Found<H::Call, T::Call> {
-        let (path, headers) = (request.uri().path(), request.headers());
+    fn find(&self, head: &RequestHead) -> Found<H::Call, T::Call> {
+        let (path, headers) = (head.uri.path(), &head.headers);
         if let Some(call) = self.hot.find(path, headers) {
             return Found::Hot(call);
         }
@@ -99,16 +90,15 @@ pub async fn serve<I, H, T, S>(
     let shared = Shared { limits, account: Arc::new(Account::new(totals)), stop: stop.clone() };
     let account = &shared.account;
     let Some(mut connection) = handshake(io, &shared).await else { return };
-    let mut keepalive = Keepalive::new(connection.ping_pong(), limits);
-    let mut unsent = UnsentProgress::default();
+    let wire = Arc::clone(connection.wire());
+    let (mut keepalive, mut unsent) = (Keepalive::new(limits), UnsentProgress::default());
     let mut stall = pin!(sleep(UNSENT_WITHIN));
-    let mut calls = FuturesUnordered::new();
-    let mut open_streams = FuturesUnordered::new();
+    let (mut calls, mut open_streams) = (FuturesUnordered::new(), FuturesUnordered::new());
     // When the connection closes if no call is open, once the member stops.
     let mut stops_at = None;
     let (mut look_again, mut accepted_in_turn) = (None, 0);
     loop {
-        // Before more is read: they take their requests from h2.
+        // Before more is read: they take their requests.
         while let Some(Some(())) = open_streams.next().now_or_never() {}
         let is_idle = calls.is_empty() && open_streams.is_empty() && account.relayed() == 0;
         account.seen.note_idle(is_idle);
@@ -116,31 +106,30 @@ pub async fn serve<I, H, T, S>(
         let room = calls.len() + open_streams.len() <= limits.streams_max as usize;
         let answered = tokio::select! {
             biased;
-            accepted = accept(&mut connection, account, room) => {
-                keepalive.seen();
-                match accepted {
-                    Accepted::Call(request, respond) => {
-                        match methods.find(&request) {
-                            Found::Hot(call) => {
-                                let (hot, body) = (methods.hot.clone(), request.into_body());
-                                calls.push(OpenCall::new(unary::answer(hot, call, body, respond, &shared)));
+            turn = turn(&mut connection, account, room) => {
+                match turn {
+                    Turn::Call(begun) => {
+                        keepalive.seen();
+                        let mut next = Some(begun);
+                        while let Some(begun) = next {
+                            match start(begun, &methods, &wire, &shared) {
+                                Started::Hot(call) => calls.push(OpenCall::new(call)),
+                                Started::Stream(call) => open_streams.push(call),
+                                Started::Relayed => {}
                             }
-                            Found::Stream(call) => {
-                                let (streams, body) = (methods.streams.clone(), request.into_body());
-                                open_streams.push(streaming::serve(streams, call, body, respond, &shared));
-                            }
-                            Found::Relayed => relay::spawn(&methods.services, request, respond, &shared),
+                            accepted_in_turn += 1;
+                            let more = accepted_in_turn < STREAMS_PER_TURN && !account.is_full();
+                            next = if more { connection.next_begun() } else { None };
                         }
-                        accepted_in_turn += 1;
                     }
-                    Accepted::Resets => open::wake_all(&mut calls),
-                    Accepted::Closed => return,
+                    Turn::Resets => open::wake_all(&mut calls),
+                    Turn::Closed => return,
                 }
                 false
             }
             Some(()) = calls.next(), if !calls.is_empty() => true,
             Some(()) = open_streams.next(), if !open_streams.is_empty() => false,
-            alive = keepalive.check() => {
+            alive = keepalive.check(&wire) => {
                 if !alive { return }
                 false
             }
@@ -152,10 +141,12 @@ pub async fn serve<I, H, T, S>(
             () = poll_fn(|context| poll_look_again(account, &mut look_again, context)) => false,
             _ = stop.wait_for(|stop| *stop), if stops_at.is_none() => {
                 stops_at = Some(Instant::now() + LAST_ANSWER_WITHIN);
-                connection.graceful_shutdown();
+                wire.shut_down();
                 false
             }
             () = passed(stops_at), if is_idle => return,
+            // Last: what was sent above leaves before the task sleeps.
+            () = poll_fn(|context| wire.poll_rest(context)) => false,
         };
         if accepted_in_turn >= STREAMS_PER_TURN {
             accepted_in_turn = 0;
@@ -165,6 +156,34 @@ pub async fn serve<I, H, T, S>(
             // Others first: what they complete for this connection leaves with the same write.
             tokio::task::yield_now().await;
             while let Some(Some(())) = calls.next().now_or_never() {}
+        }
+    }
+}
+
+/// What a request became.
+enum Started<H, T> {
+    Hot(H),
+    Stream(T),
+    /// A task of its own.
+    Relayed,
+}
+
+/// Begins to answer a request.
+fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
+    begun: Begun,
+    methods: &Methods<H, T, S>,
+    wire: &Arc<Wire>,
+    shared: &'a Shared,
+) -> Started<impl Future<Output = ()> + use<'a, H, T, S>, impl Future<Output = ()> + use<'a, H, T, S>> {
+    let (head, reader, writer) = begun.open(wire);
+    match methods.find(&head) {
+        Found::Hot(call) => Started::Hot(unary::answer(methods.hot.clone(), call, reader, writer, shared)),
+        Found::Stream(call) => {
+            Started::Stream(streaming::serve(methods.streams.clone(), call, reader, writer, shared))
+        }
+        Found::Relayed => {
+            relay::spawn(&methods.services, &head, reader, writer, shared);
+            Started::Relayed
         }
     }
 }
@@ -194,25 +213,35 @@ fn poll_look_again(
 }
 
 /// The connection, once its preface is complete. None if it is not complete in time, or the member stops.
-async fn handshake<I>(io: I, shared: &Shared) -> Option<Connection<Metered<I>, Bytes>>
+async fn handshake<I>(io: I, shared: &Shared) -> Option<Driven<Metered<I>>>
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
     let Shared { limits, account, .. } = shared;
     let io = Metered::new(io, limits.ping_spacing_min, Arc::clone(&account.seen));
-    let handshake = h2::server::Builder::new()
-        .initial_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_concurrent_streams(limits.streams_max)
-        .max_header_list_size(HEADER_BYTES_MAX)
-        .max_pending_accept_reset_streams(RESETS_PENDING_MAX)
-        .max_local_error_reset_streams(Some(ERROR_RESETS_MAX))
-        .data_frame_budget(SMALL_DATA_BUDGET_BYTES)
-        .max_send_buffer_size(SEND_BUFFER_BYTES)
-        .handshake::<_, Bytes>(io);
-    tokio::select! {
-        handshaken = tokio::time::timeout(HANDSHAKE_WITHIN, handshake) => handshaken.ok()?.ok(),
-        () = shared.stopped() => None,
+    let mut connection = Driven::new(io, state_machine_limits(*limits), Arc::clone(account));
+    let opened = poll_fn(|context| connection.poll_open(context));
+    let is_open = tokio::select! {
+        opened = tokio::time::timeout(HANDSHAKE_WITHIN, opened) => opened.unwrap_or(false),
+        () = shared.stopped() => false,
+    };
+    is_open.then_some(connection)
+}
+
+fn state_machine_limits(limits: Limits) -> ::http2::Limits {
+    ::http2::Limits {
+        streams_max: limits.streams_max,
+        stream_window_bytes: STREAM_WINDOW_BYTES,
+        connection_window_bytes: CONNECTION_WINDOW_BYTES,
+        header_list_bytes_max: HEADER_BYTES_MAX,
+        header_block_bytes_max: HEADER_BYTES_MAX,
+        read_bytes: READ_BYTES,
+        // `account` bounds what waits to be sent, and `meter` the frames that carry no request.
+        stream_unsent_bytes_max: usize::MAX,
+        connection_unsent_bytes_max: usize::MAX,
+        control_frames_max: u32::MAX,
+        resets_max: RESETS_MAX,
+        ..::http2::Limits::default()
     }
 }
 
@@ -243,46 +272,29 @@ impl UnsentProgress {
     }
 }
 
-/// What a connection brings.
-#[expect(clippy::large_enum_variant, reason = "lives for a moment; a box would cost each call an allocation")]
-enum Accepted {
-    Call(Request<RecvStream>, SendResponse<Bytes>),
-    /// Streams were reset.
-    Resets,
-    /// It is closed, or broken.
-    Closed,
-}
-
 /// The next stream, if there is `room` for it and the client takes its answers. Polling this also drives the
 /// socket: answers leave here.
-async fn accept<I>(connection: &mut Connection<Metered<I>, Bytes>, account: &Account, room: bool) -> Accepted
+async fn turn<I>(connection: &mut Driven<Metered<I>>, account: &Account, room: bool) -> Turn
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
     poll_fn(|context| {
         account.begin_turn();
         loop {
-            if account.seen.take_pings_too_often() {
-                connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-            }
             let was_full = account.is_full();
             if was_full {
                 account.note_waiting();
             }
-            let polled = if room && !was_full {
-                connection.poll_accept(context)
-            } else {
-                connection.poll_closed(context).map(|_ended| None)
-            };
-            // What was read is accepted by now: read on. Or answers have left meanwhile: accept again.
-            let again = account.seen.release() || (was_full && !account.is_full());
-            return Poll::Ready(match polled {
-                Poll::Pending if again => continue,
-                Poll::Pending if account.seen.take_new_resets() => Accepted::Resets,
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(Ok((request, respond)))) => Accepted::Call(request, respond),
-                Poll::Ready(Some(Err(_)) | None) => Accepted::Closed,
-            });
+            let turn = connection.poll_turn(room && !was_full, context);
+            if account.seen.take_pings_too_often() {
+                connection.wire().close(ErrorCode::ENHANCE_YOUR_CALM, "too_many_pings");
+                continue;
+            }
+            // Answers have left meanwhile: accept again.
+            if turn.is_pending() && was_full && !account.is_full() {
+                continue;
+            }
+            return turn;
         }
     })
     .await
@@ -290,40 +302,39 @@ where
 
 /// Asks a silent client whether it is still there.
 struct Keepalive {
-    ping: Option<PingPong>,
     limits: Limits,
     deadline: Instant,
     waiting: bool,
 }
 
 impl Keepalive {
-    fn new(ping: Option<PingPong>, limits: Limits) -> Self {
-        let deadline = Instant::now() + limits.keepalive_interval;
-        Self { ping, limits, deadline, waiting: false }
+    fn new(limits: Limits) -> Self {
+        Self { limits, deadline: Instant::now() + limits.keepalive_interval, waiting: false }
     }
 
-    /// A stream has been opened: the client is alive. Cheap enough for every call.
+    /// A stream has been opened: the client is alive. Cheap enough for every turn.
     fn seen(&mut self) {
         if !self.waiting {
             self.deadline = Instant::now() + self.limits.keepalive_interval;
         }
     }
 
-    /// Returns when a ping was answered (true) or was not answered in time (false).
-    async fn check(&mut self) -> bool {
-        let Some(ping) = self.ping.as_mut().filter(|_| !self.limits.keepalive_interval.is_zero()) else {
+    /// Returns when a ping was answered (true) or was not answered in time (false). To be polled after the
+    /// connection, which reads the answer.
+    async fn check(&mut self, wire: &Wire) -> bool {
+        if self.limits.keepalive_interval.is_zero() {
             return std::future::pending().await;
-        };
+        }
         if !self.waiting {
-            tokio::time::sleep_until(self.deadline).await;
-            if ping.send_ping(Ping::opaque()).is_err() {
+            sleep_until(self.deadline).await;
+            if !wire.ping() {
                 return false;
             }
             self.waiting = true;
             self.deadline = Instant::now() + self.limits.keepalive_timeout;
         }
-        let answered = poll_fn(|context| ping.poll_pong(context));
-        let alive = matches!(tokio::time::timeout_at(self.deadline, answered).await, Ok(Ok(_)));
+        let answered = poll_fn(|_context| if wire.has_pong() { Poll::Ready(()) } else { Poll::Pending });
+        let alive = tokio::time::timeout_at(self.deadline, answered).await.is_ok();
         self.waiting = false;
         self.deadline = Instant::now() + self.limits.keepalive_interval;
         alive

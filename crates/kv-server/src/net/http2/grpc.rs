@@ -1,33 +1,29 @@
 //! gRPC over HTTP/2: the prefix of a message, headers and trailers.
 
-use bytes::Bytes;
-use h2::server::SendResponse;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use std::sync::LazyLock;
+
+use ::http2::{End, Gone, HeaderBlock};
 use tonic::Status;
+
+use super::wire::{Writer, response_block, trailers_block};
 
 /// gRPC puts one flag byte and four bytes of length in front of every message.
 pub const PREFIX_BYTES: usize = 5;
 
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
-const OK: HeaderValue = HeaderValue::from_static("0");
-
 /// The headers of an answer.
-pub(super) fn headers() -> Response<()> {
-    let mut response = Response::new(());
-    response.headers_mut().insert(CONTENT_TYPE, GRPC);
-    response
-}
+pub(super) static HEADERS: LazyLock<HeaderBlock> =
+    LazyLock::new(|| HeaderBlock::new([(":status", "200"), ("content-type", "application/grpc")]));
 
 /// The trailers of a successful call.
-pub(super) fn trailers() -> HeaderMap {
-    let mut trailers = HeaderMap::with_capacity(1);
-    trailers.insert(GRPC_STATUS, OK);
-    trailers
-}
+pub(super) static TRAILERS: LazyLock<HeaderBlock> =
+    LazyLock::new(|| HeaderBlock::new([("grpc-status", "0")]));
 
 /// An error travels as headers alone.
-pub(super) fn send_status(respond: &mut SendResponse<Bytes>, status: Status) -> Result<(), h2::Error> {
-    respond.send_response(status.into_http::<()>(), true).map(drop)
+pub(super) fn send_status(writer: &mut Writer, status: Status) -> Result<(), Gone> {
+    writer.send_head(&response_block(&status.into_http::<()>()), End::Stream)
+}
+
+/// An error after headers travels as trailers.
+pub(super) fn send_status_after_headers(writer: &mut Writer, status: Status) -> Result<(), Gone> {
+    writer.send_trailers(&trailers_block(status.into_http::<()>().headers()))
 }

@@ -18,16 +18,16 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
+use ::http2::{End, ErrorCode, Gone};
 use bytes::{Buf, Bytes};
-use h2::server::SendResponse;
-use h2::{Reason, SendStream};
 use tokio::time::{Instant, timeout};
 
-use super::grpc::{headers, send_status, trailers};
+use super::grpc::{HEADERS, TRAILERS, send_status};
 use super::methods::{LongAnswer, Part};
+use super::wire::Writer;
 use crate::admission::Pass;
 
 /// A client that others wait for is looked at so often. In this time it takes at least what its windows
@@ -49,61 +49,58 @@ const WANTED_BYTES_MIN: u64 = 5 << 19;
 /// Sends headers, the message and trailers, or a status alone if there will be no message. `stopped` returns
 /// when the member stops.
 pub(super) async fn send<L: LongAnswer>(
-    mut respond: SendResponse<Bytes>,
+    mut writer: Writer,
     answer: L,
     stopped: impl Future<Output = ()>,
-) -> Result<(), h2::Error> {
+) -> Result<(), Gone> {
     tokio::select! {
         biased;
-        sent = send_whole(&mut respond, answer, PROGRESS_WITHIN) => sent,
+        sent = send_whole(&mut writer, answer, PROGRESS_WITHIN) => sent,
         () = stopped => {
-            respond.send_reset(Reason::REFUSED_STREAM);
+            writer.send_reset(ErrorCode::REFUSED_STREAM);
             Ok(())
         }
     }
 }
 
 async fn send_whole<L: LongAnswer>(
-    respond: &mut SendResponse<Bytes>,
+    writer: &mut Writer,
     mut answer: L,
     progress_within: Duration,
-) -> Result<(), h2::Error> {
-    let begun = unless_reset(answer.begin(), |context| respond.poll_reset(context)).await?;
+) -> Result<(), Gone> {
+    let begun = unless_reset(answer.begin(), writer).await?;
     let bytes = match begun {
         Ok(bytes) => bytes,
-        Err(status) => return send_status(respond, status),
+        Err(status) => return send_status(writer, status),
     };
-    let mut stream = respond.send_response(headers(), false)?;
+    writer.send_head(&HEADERS, End::More)?;
     let mut progress = Progress::new(progress_within);
     while progress.sent < bytes {
-        let Some(granted) = progress.room(&mut stream, 1, &answer, None).await else {
+        let Some(granted) = progress.room(writer, 1, &answer, None).await else {
             answer.unread();
-            stream.send_reset(Reason::CANCEL);
+            writer.send_reset(ErrorCode::CANCEL);
             return Ok(());
         };
         granted?;
         let asked = Instant::now();
-        let made = unless_reset(answer.part(progress.sent), |context| stream.poll_reset(context)).await?;
+        let made = unless_reset(answer.part(progress.sent), writer).await?;
         progress.forgive(asked.elapsed()); // Others may have had their turns first.
         let Ok(part) = made else {
-            stream.send_reset(Reason::INTERNAL_ERROR);
+            writer.send_reset(ErrorCode::INTERNAL_ERROR);
             return Ok(());
         };
         assert!(!part.is_empty(), "a part that brings the message no further");
-        send_part(&mut stream, part, &answer, &mut progress).await?;
+        send_part(writer, part, &answer, &mut progress).await?;
     }
     assert!(progress.sent == bytes, "a message of another length than its prefix says");
-    stream.send_trailers(trailers())
+    writer.send_trailers(&TRAILERS)
 }
 
 /// What `work` comes to, unless the client gives up first.
-async fn unless_reset<T>(
-    work: impl Future<Output = T>,
-    mut poll_reset: impl FnMut(&mut Context<'_>) -> Poll<Result<Reason, h2::Error>>,
-) -> Result<T, h2::Error> {
+async fn unless_reset<T>(work: impl Future<Output = T>, writer: &mut Writer) -> Result<T, Gone> {
     let mut work = pin!(work);
-    poll_fn(|context| match poll_reset(context) {
-        Poll::Ready(reason) => Poll::Ready(Err(reason.map_or_else(|error| error, h2::Error::from))),
+    poll_fn(|context| match writer.poll_reset(context) {
+        Poll::Ready(()) => Poll::Ready(Err(Gone)),
         Poll::Pending => work.as_mut().poll(context).map(Ok),
     })
     .await
@@ -111,15 +108,15 @@ async fn unless_reset<T>(
 
 /// Sends a part no faster than the client takes it, and as long as it does or its turn is not wanted.
 async fn send_part<L: LongAnswer>(
-    stream: &mut SendStream<Bytes>,
+    writer: &mut Writer,
     mut part: Part,
     answer: &L,
     progress: &mut Progress,
-) -> Result<(), h2::Error> {
+) -> Result<(), Gone> {
     progress.begin_turn();
     while let Some(piece) = part.pieces.front_mut() {
         let wanted = piece.len();
-        let Some(granted) = progress.room(stream, wanted, answer, part.turn.as_ref()).await else {
+        let Some(granted) = progress.room(writer, wanted, answer, part.turn.as_ref()).await else {
             return Ok(());
         };
         let granted = granted?;
@@ -131,7 +128,7 @@ async fn send_part<L: LongAnswer>(
             piece.advance(granted);
             sent
         };
-        stream.send_data(answer.counted(sent), false)?;
+        writer.send_data(answer.counted(sent), End::More)?;
         progress.sent += granted as u64;
     }
     progress.turn_quantum = TURN_QUANTUM;
@@ -169,18 +166,18 @@ impl Progress {
     /// turn, if it holds one, or for any answer.
     async fn room<L: LongAnswer>(
         &mut self,
-        stream: &mut SendStream<Bytes>,
+        writer: &mut Writer,
         bytes: usize,
         answer: &L,
         turn: Option<&Pass>,
-    ) -> Option<Result<usize, h2::Error>> {
+    ) -> Option<Result<usize, Gone>> {
         loop {
             if self.is_too_slow(answer) || turn.is_some_and(|turn| self.is_too_slow_for(turn)) {
                 return None;
             }
             let granted = async {
-                unless_reset(answer.room(), |context| stream.poll_reset(context)).await?;
-                room(stream, bytes).await
+                unless_reset(answer.room(), writer).await?;
+                room(writer, bytes).await
             };
             if let Ok(granted) = timeout(self.turn_quantum, granted).await {
                 return Some(granted);
@@ -219,19 +216,8 @@ impl Progress {
 }
 
 /// Waits until the client takes something, and says how many of `wanted` bytes.
-async fn room(stream: &mut SendStream<Bytes>, wanted: usize) -> Result<usize, h2::Error> {
-    stream.reserve_capacity(wanted);
-    loop {
-        // What is there already is not announced again.
-        match stream.capacity() {
-            0 => {}
-            granted => return Ok(granted.min(wanted)),
-        }
-        match poll_fn(|context| stream.poll_capacity(context)).await {
-            Some(granted) => granted?,
-            None => return Err(Reason::CANCEL.into()),
-        };
-    }
+async fn room(writer: &mut Writer, wanted: usize) -> Result<usize, Gone> {
+    poll_fn(|context| writer.poll_room(wanted, context)).await
 }
 
 #[cfg(test)]

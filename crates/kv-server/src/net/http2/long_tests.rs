@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use h2::RecvStream;
+use h2::{Reason, RecvStream};
 use tokio::io::DuplexStream;
 use tonic::{Code, Status};
 
@@ -12,6 +12,7 @@ use super::*;
 use crate::admission::{Bounds, ClientId, Gate};
 use crate::net::http2::Part;
 use crate::net::http2::account::{Account, Room, counted};
+use crate::net::http2::wire::testing::first_stream;
 
 /// A client that wants a turn as well.
 const OTHER: ClientId = ClientId(2);
@@ -112,12 +113,7 @@ async fn call_until(
     stopped: impl Future<Output = ()> + Send + 'static,
 ) -> Result<http::Response<RecvStream>, h2::Error> {
     let (ours, theirs): (DuplexStream, DuplexStream) = tokio::io::duplex(1 << 20);
-    tokio::spawn(async move {
-        let mut connection = h2::server::handshake(ours).await.unwrap();
-        let (_request, respond) = connection.accept().await.unwrap().unwrap();
-        tokio::spawn(send(respond, answer, stopped));
-        while connection.accept().await.is_some() {}
-    });
+    tokio::spawn(async move { send(first_stream(ours).await, answer, stopped).await });
     let (client, connection) = h2::client::handshake(theirs).await.unwrap();
     tokio::spawn(connection);
     let request = http::Request::get("http://localhost/").body(()).unwrap();
@@ -128,12 +124,7 @@ async fn call_until(
 /// A call whose client has to take something within `progress_within`.
 async fn call_with_patience(answer: Numbered, progress_within: Duration) -> RecvStream {
     let (ours, theirs): (DuplexStream, DuplexStream) = tokio::io::duplex(1 << 20);
-    tokio::spawn(async move {
-        let mut connection = h2::server::handshake(ours).await.unwrap();
-        let (_request, mut respond) = connection.accept().await.unwrap().unwrap();
-        tokio::spawn(async move { send_whole(&mut respond, answer, progress_within).await });
-        while connection.accept().await.is_some() {}
-    });
+    tokio::spawn(async move { send_whole(&mut first_stream(ours).await, answer, progress_within).await });
     let (client, connection) = h2::client::handshake(theirs).await.unwrap();
     tokio::spawn(connection);
     let request = http::Request::get("http://localhost/").body(()).unwrap();

@@ -25,6 +25,8 @@
 
 mod meter; // the socket, with its frames counted
 
+mod wire; // the state machine of a connection, its socket, and handles for streams
+
 mod account; // bytes that clients make this process hold
 mod shared; // limits, and what calls share
 

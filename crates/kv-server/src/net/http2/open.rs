@@ -1,9 +1,8 @@
 //! A hot call among the open ones of its connection.
 //!
-//! A call that waits ends when its client resets it. h2 would wake it if it left its waker with the stream.
-//! That costs a lock each time the call waits, and a second wake-up with its answer. So the waker stays here,
-//! and the connection wakes all of its calls when the socket's reader has seen a reset, which is rare. Each
-//! then asks h2 about its own stream.
+//! A call that waits ends when its client resets it. It could leave its waker with its stream, which costs a
+//! lock and an entry each time the call waits. So the waker stays here, and the connection wakes all of its
+//! calls when a stream was reset, which is rare. Each then asks about its own stream.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};

@@ -9,9 +9,8 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
+use ::http2::{End, ErrorCode, Gone};
 use bytes::Bytes;
-use h2::server::SendResponse;
-use h2::{Reason, RecvStream};
 use http::{HeaderMap, Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::sync::watch;
@@ -20,9 +19,11 @@ use tonic::body::Body;
 use tower::{BoxError, ServiceExt};
 
 use super::account::{Body as Counted, Relayed};
+use super::grpc::send_status_after_headers;
 use super::sending::send_data;
 use super::shared::Shared;
 use super::unary::BODY_WITHIN;
+use super::wire::{Reader, RequestHead, Writer, response_block, trailers_block};
 use crate::errors;
 
 /// Anything that answers gRPC requests: tonic's routes, with or without layers.
@@ -49,19 +50,20 @@ impl<S> GrpcService for S where
 /// Answers one call in a task of its own. The client's reset ends the task.
 pub(super) fn spawn<S: GrpcService>(
     services: &S,
-    request: Request<RecvStream>,
-    mut respond: SendResponse<Bytes>,
+    head: &RequestHead,
+    reader: Reader,
+    mut writer: Writer,
     shared: &Shared,
 ) {
     let (services, relayed) = (services.clone(), Relayed::new(&shared.account));
     let stop = shared.stop.clone();
+    let request = head.request(Body::new(Incoming::new(reader, &relayed)));
     tokio::spawn(async move {
-        let request = request.map(|stream| Body::new(Incoming::new(stream, &relayed)));
         let answered = {
             let mut answering = pin!(services.oneshot(request));
             // A call whose client is gone is dropped here, while it waits.
             poll_fn(|context| {
-                if respond.poll_reset(context).is_ready() {
+                if writer.poll_reset(context).is_ready() {
                     return Poll::Ready(None);
                 }
                 answering.as_mut().poll(context).map(Some)
@@ -70,29 +72,30 @@ pub(super) fn spawn<S: GrpcService>(
         };
         if let Some(Ok(response)) = answered {
             // A failure to send means that the client is gone; there is no one to report it to.
-            drop(send(respond, response, &relayed, stop).await);
+            let _client_is_gone = send(writer, response, &relayed, stop).await;
         }
     });
 }
 
 /// Sends the response as fast as the client takes it, until `stop`.
 async fn send(
-    mut respond: SendResponse<Bytes>,
+    mut writer: Writer,
     response: Response<Body>,
     relayed: &Relayed,
     mut stop: watch::Receiver<bool>,
-) -> Result<(), h2::Error> {
+) -> Result<(), Gone> {
     let (mut parts, body) = response.into_parts();
     // What the answer holds, such as admitted memory. Until it was sent.
     let _held = std::mem::take(&mut parts.extensions);
+    let head = response_block(&Response::from_parts(parts, ()));
     if body.is_end_stream() {
-        return respond.send_response(Response::from_parts(parts, ()), true).map(drop);
+        return writer.send_head(&head, End::Stream);
     }
-    let mut stream = respond.send_response(Response::from_parts(parts, ()), false)?;
+    writer.send_head(&head, End::More)?;
     let mut body = pin!(body);
     loop {
         let frame = poll_fn(|context| {
-            if stream.poll_reset(context).is_ready() {
+            if writer.poll_reset(context).is_ready() {
                 return Poll::Ready(None);
             }
             body.as_mut().poll_frame(context)
@@ -105,7 +108,7 @@ async fn send(
         match frame {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => {
-                    let sending = send_data(&mut stream, data, relayed.account());
+                    let sending = send_data(&mut writer, data, relayed.account());
                     let stopped = tokio::select! {
                         biased;
                         sent = sending => { sent?; false }
@@ -114,34 +117,34 @@ async fn send(
                     if stopped {
                         // In the middle of a message there is no room for a status. Clients read this as
                         // UNAVAILABLE.
-                        stream.send_reset(Reason::REFUSED_STREAM);
+                        writer.send_reset(ErrorCode::REFUSED_STREAM);
                         return Ok(());
                     }
                 }
                 Err(frame) => {
                     let trailers: HeaderMap = frame.into_trailers().unwrap_or_default();
-                    return stream.send_trailers(trailers);
+                    return writer.send_trailers(&trailers_block(&trailers));
                 }
             },
             Some(Err(status)) => {
-                return stream.send_trailers(status.into_http::<()>().into_parts().0.headers);
+                return send_status_after_headers(&mut writer, status);
             }
-            None => return stream.send_data(Bytes::new(), true),
+            None => return writer.send_data(Bytes::new(), End::Stream),
         }
     }
 }
 
 /// A request body as the services expect it. Window is given back as the parts are taken.
 struct Incoming {
-    stream: RecvStream,
+    reader: Reader,
     counted: Counted,
     /// Runs while the body waits for more.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl Incoming {
-    fn new(stream: RecvStream, relayed: &Relayed) -> Incoming {
-        Incoming { stream, counted: Counted::new(relayed.account()), deadline: None }
+    fn new(reader: Reader, relayed: &Relayed) -> Incoming {
+        Incoming { reader, counted: Counted::new(relayed.account()), deadline: None }
     }
 
     /// Pending, or an error once the body has taken too long.
@@ -160,24 +163,22 @@ impl http_body::Body for Incoming {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match self.stream.poll_data(context) {
+        match self.reader.poll_data(context) {
             Poll::Pending => self.wait(context),
             Poll::Ready(Some(Ok(data))) => {
-                // Only fails when the stream is closed, which the next read reports with its reason.
-                drop(self.stream.flow_control().release_capacity(data.len()));
+                self.reader.release(data.len());
                 let added = self.counted.add(data.len());
                 Poll::Ready(Some(added.map(|()| Frame::data(data)).map_err(BoxError::from)))
             }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
-            Poll::Ready(None) => match self.stream.poll_trailers(context) {
-                Poll::Pending => self.wait(context),
-                Poll::Ready(trailers) => Poll::Ready(trailers?.map(|map| Ok(Frame::trailers(map)))),
-            },
+            Poll::Ready(Some(Err(gone))) => Poll::Ready(Some(Err(gone.into()))),
+            Poll::Ready(None) => {
+                Poll::Ready(self.reader.take_trailers().map(|trailers| Ok(Frame::trailers(trailers))))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.stream.is_end_stream()
+        self.reader.is_end()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -8,13 +8,14 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http2::{End, ErrorCode, Gone};
 use bytes::Bytes;
-use h2::{Reason, SendStream};
 use tokio::time::{Instant, timeout};
 
 use super::account::{Account, counted};
+use super::wire::Writer;
 
-/// h2 buffers a message of this size even if the client's window is closed: not worth waiting for.
+/// A message of this size may wait even if the client's window is closed: not worth waiting for.
 pub(super) const AT_ONCE_BYTES_MAX: usize = 64 << 10;
 
 /// Time to send a message: `grace`, and what it takes at `bytes_per_second`.
@@ -37,24 +38,18 @@ impl Speed {
 }
 
 /// Sends `data`, counted until it was sent. A client that is too slow has its stream reset.
-pub(super) async fn send_data(
-    stream: &mut SendStream<Bytes>,
-    data: Bytes,
-    account: &Arc<Account>,
-) -> Result<(), h2::Error> {
+pub(super) async fn send_data(writer: &mut Writer, data: Bytes, account: &Arc<Account>) -> Result<(), Gone> {
     let (began, bytes) = (Instant::now(), data.len());
     let mut data = counted(account, data);
     while !data.is_empty() {
         let speed = if account.is_short() { PACE_IF_SHORT } else { PACE };
         if began.elapsed() > speed.allows(bytes) {
-            stream.send_reset(Reason::CANCEL);
-            return Err(Reason::CANCEL.into());
+            writer.send_reset(ErrorCode::CANCEL);
+            return Err(Gone);
         }
-        stream.reserve_capacity(data.len());
-        match timeout(LOOK_AGAIN, poll_fn(|context| stream.poll_capacity(context))).await {
-            Ok(Some(granted)) => stream.send_data(data.split_to(granted?.min(data.len())), false)?,
-            Ok(None) => return Err(Reason::CANCEL.into()),
-            Err(_) => {}
+        let wanted = data.len();
+        if let Ok(granted) = timeout(LOOK_AGAIN, poll_fn(|context| writer.poll_room(wanted, context))).await {
+            writer.send_data(data.split_to(granted?), End::More)?;
         }
     }
     Ok(())
@@ -62,9 +57,12 @@ pub(super) async fn send_data(
 
 #[cfg(test)]
 mod tests {
+    use h2::Reason;
     use tokio::io::duplex;
     use tokio::time::sleep;
 
+    use super::super::grpc::HEADERS;
+    use super::super::wire::testing::first_stream;
     use super::*;
 
     /// What the client sees of an answer that it reads by so many bytes a second.
@@ -78,16 +76,12 @@ mod tests {
         let elsewhere = Arc::new(Account::new(account.totals()));
         let _elsewhere = counted(&elsewhere, vec![0; unsent_elsewhere].into());
         tokio::spawn(async move {
-            let mut connection = h2::server::handshake(ours).await.unwrap();
-            let (_request, mut respond) = connection.accept().await.unwrap().unwrap();
-            tokio::spawn(async move {
-                let mut stream = respond.send_response(http::Response::new(()), false).unwrap();
-                if send_data(&mut stream, vec![0; bytes].into(), &account).await.is_ok() {
-                    stream.send_data(Bytes::new(), true).unwrap();
-                }
-                assert_eq!(account.unsent(), 0, "an answer that was given up holds no memory");
-            });
-            while connection.accept().await.is_some() {}
+            let mut writer = first_stream(ours).await;
+            writer.send_head(&HEADERS, End::More).unwrap();
+            if send_data(&mut writer, vec![0; bytes].into(), &account).await.is_ok() {
+                writer.send_data(Bytes::new(), End::Stream).unwrap();
+            }
+            assert_eq!(account.unsent(), 0, "an answer that was given up holds no memory");
         });
         let (client, connection) = h2::client::handshake(theirs).await.unwrap();
         tokio::spawn(connection);

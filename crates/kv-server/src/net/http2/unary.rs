@@ -6,22 +6,22 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use ::http2::{End, Gone};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::FutureExt;
-use h2::RecvStream;
-use h2::server::SendResponse;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
 use super::account::{Account, Body, Room, counted};
-use super::grpc::{PREFIX_BYTES, headers, send_status, trailers};
+use super::grpc::{HEADERS, PREFIX_BYTES, TRAILERS, send_status};
 use super::long;
 use super::methods::{Answer, HotMethods};
 use super::sending::{AT_ONCE_BYTES_MAX, send_data};
 use super::shared::Shared;
+use super::wire::{Reader, Writer};
 use crate::errors;
 
 /// Time for a request to arrive as a whole: 2 MiB at 35 KB/s.
@@ -31,8 +31,8 @@ pub(super) const BODY_WITHIN: Duration = Duration::from_secs(60);
 pub(super) async fn answer<H: HotMethods>(
     hot: H,
     call: H::Call,
-    mut body: RecvStream,
-    mut respond: SendResponse<Bytes>,
+    mut body: Reader,
+    mut writer: Writer,
     shared: &Shared,
 ) {
     let read = read_in_time(&mut body, shared, H::deadline(&call)).await;
@@ -41,40 +41,39 @@ pub(super) async fn answer<H: HotMethods>(
         Err(ReadError::Refused(_)) => None,
         Err(ReadError::Gone) => return,
     };
-    let answered = {
-        let mut answering = pin!(async {
-            let (outcome, counted_body) = match read {
-                Ok((message, counted)) => {
-                    let call = pin!(hot.call(call, message, Room(&shared.account)));
-                    (unless_reset(call, &mut respond, shared).await?, counted)
-                }
-                Err(ReadError::Refused(status)) => (Err(status), None),
-                Err(ReadError::Gone) => return None,
-            };
-            // A long answer keeps its request until it is begun.
-            let _counted_body = counted_body.filter(|_| matches!(outcome, Ok(Answer::Long(_))));
-            let sent = match outcome {
-                Ok(Answer::Whole(message)) => send_message(respond, message, &shared.account).await,
-                // In a box: the future of every other call stays as small as it is.
-                Ok(Answer::Long(answer)) => Box::pin(long::send(respond, *answer, shared.stopped())).await,
-                Err(status) => send_status(&mut respond, status),
-            };
-            sent.ok()
-        });
-        poll_fn(|context| match poll_excess(&mut rest, context) {
-            Poll::Ready(()) => Poll::Ready(None),
-            Poll::Pending => answering.as_mut().poll(context),
-        })
-        .await
-    };
-    if let (Some(()), Some(rest)) = (answered, rest) {
+    let mut answering = pin!(async {
+        let (outcome, counted_body) = match read {
+            Ok((message, counted)) => {
+                let call = pin!(hot.call(call, message, Room(&shared.account)));
+                (unless_reset(call, &writer).await?, counted)
+            }
+            Err(ReadError::Refused(status)) => (Err(status), None),
+            Err(ReadError::Gone) => return None,
+        };
+        // A long answer keeps its request until it is begun.
+        let _counted_body = counted_body.filter(|_| matches!(outcome, Ok(Answer::Long(_))));
+        let sent = match outcome {
+            Ok(Answer::Whole(message)) => send_message(&mut writer, message, &shared.account).await,
+            // In a box: the future of every other call stays as small as it is.
+            Ok(Answer::Long(answer)) => Box::pin(long::send(writer, *answer, shared.stopped())).await,
+            Err(status) => send_status(&mut writer, status),
+        };
+        sent.ok()
+    });
+    let answered = poll_fn(|context| match poll_excess(&mut rest, context) {
+        Poll::Ready(()) => Poll::Ready(None),
+        Poll::Pending => answering.as_mut().poll(context),
+    });
+    if answered.await.is_some()
+        && let Some(rest) = rest
+    {
         Box::pin(wait_for_end(rest, shared)).await;
     }
 }
 
-/// Ready when data follows the one message of a call, which is then dropped, and its stream with it: h2 would
-/// keep what follows for as long as the call waits.
-fn poll_excess(rest: &mut Option<RecvStream>, context: &mut Context<'_>) -> Poll<()> {
+/// Ready when data follows the one message of a call, which is then dropped, and its stream with it: what
+/// follows would be kept for as long as the call waits.
+fn poll_excess(rest: &mut Option<Reader>, context: &mut Context<'_>) -> Poll<()> {
     while let Some(body) = rest {
         match ready!(body.poll_data(context)) {
             Some(Ok(part)) if part.is_empty() => {}
@@ -86,8 +85,8 @@ fn poll_excess(rest: &mut Option<RecvStream>, context: &mut Context<'_>) -> Poll
 }
 
 /// Whether the client has ended its stream. The end may have come in a frame of its own, after the message.
-fn has_ended(body: &mut RecvStream) -> bool {
-    while !body.is_end_stream() {
+fn has_ended(body: &mut Reader) -> bool {
+    while !body.is_end() {
         match body.data().now_or_never() {
             Some(Some(Ok(part))) if part.is_empty() => {}
             Some(Some(_)) => return false,
@@ -98,10 +97,9 @@ fn has_ended(body: &mut RecvStream) -> bool {
     true
 }
 
-/// Keeps an answered stream open until its client has ended it. A stream that is dropped earlier is reset by
-/// h2, and the frame with the end, which arrives later, then counts as an error of the client: after
-/// [`super::connection::ERROR_RESETS_MAX`] of them h2 closes the connection.
-async fn wait_for_end(mut rest: RecvStream, shared: &Shared) {
+/// Keeps an answered stream open until its client has ended it. A client may take the reset of a stream that
+/// it has not ended for a failure.
+async fn wait_for_end(mut rest: Reader, shared: &Shared) {
     let ended = async {
         // Data that follows the one message is no end: such a stream is reset.
         while rest.data().await.is_some_and(|part| part.is_ok_and(|part| part.is_empty())) {}
@@ -118,15 +116,10 @@ async fn wait_for_end(mut rest: RecvStream, shared: &Shared) {
 ///
 /// The call is polled even if its client takes no answers: it may hold a place at a gate, which others wait
 /// for.
-async fn unless_reset<F: Future>(
-    mut call: Pin<&mut F>,
-    respond: &mut SendResponse<Bytes>,
-    shared: &Shared,
-) -> Option<F::Output> {
+async fn unless_reset<F: Future>(mut call: Pin<&mut F>, writer: &Writer) -> Option<F::Output> {
     poll_fn(|context| {
         // Before the call goes on: while this process stood still, deadlines of the client may have passed.
-        let mut unwoken = Context::from_waker(Waker::noop());
-        if shared.account.seen.resets() && respond.poll_reset(&mut unwoken).is_ready() {
+        if writer.was_reset() {
             return Poll::Ready(None);
         }
         call.as_mut().poll(context).map(Some)
@@ -143,7 +136,7 @@ enum ReadError {
 
 /// Reads the one message of a unary request, without its prefix, in its time.
 async fn read_in_time(
-    body: &mut RecvStream,
+    body: &mut Reader,
     shared: &Shared,
     deadline: Option<Instant>,
 ) -> Result<Message, ReadError> {
@@ -177,15 +170,14 @@ type Message = (Bytes, Option<Body>);
 /// Reads the message and gives the window back as it arrives. What has arrived counts against the bounds of
 /// `account`, which flow control cannot replace: if the window were given back only for complete messages, a
 /// dozen large ones that arrive by turns would use it up, and none could be completed.
-async fn read_message(body: &mut RecvStream, shared: &Shared) -> Result<Message, ReadError> {
+async fn read_message(body: &mut Reader, shared: &Shared) -> Result<Message, ReadError> {
     let bytes_max = shared.limits.message_bytes_max;
     let mut gathered = BytesMut::new();
     let mut counted = None;
     let mut wanted: Option<usize> = None;
     while let Some(part) = body.data().await {
         let mut part = part.map_err(|_| ReadError::Gone)?;
-        // Only fails when the stream is closed, which the next read says better.
-        drop(body.flow_control().release_capacity(part.len()));
+        body.release(part.len());
         if wanted.is_none() && gathered.is_empty() && part.len() >= PREFIX_BYTES {
             let length = message_length(&part, bytes_max)?;
             if part.len() == PREFIX_BYTES + length {
@@ -230,18 +222,17 @@ fn message_length(prefixed: &[u8], bytes_max: usize) -> Result<usize, ReadError>
 }
 
 /// Sends headers, the prefixed message and trailers.
-async fn send_message(
-    mut respond: SendResponse<Bytes>,
-    message: Bytes,
-    account: &Arc<Account>,
-) -> Result<(), h2::Error> {
-    let mut stream = respond.send_response(headers(), false)?;
-    if message.len() <= AT_ONCE_BYTES_MAX {
-        stream.send_data(counted(account, message), false)?;
-    } else {
-        Box::pin(send_data(&mut stream, message, account)).await?;
+async fn send_message(writer: &mut Writer, message: Bytes, account: &Arc<Account>) -> Result<(), Gone> {
+    if writer.send_at_once(&HEADERS, &message, &TRAILERS)? {
+        return Ok(());
     }
-    stream.send_trailers(trailers())
+    writer.send_head(&HEADERS, End::More)?;
+    if message.len() <= AT_ONCE_BYTES_MAX {
+        writer.send_data(counted(account, message), End::More)?;
+    } else {
+        Box::pin(send_data(writer, message, account)).await?;
+    }
+    writer.send_trailers(&TRAILERS)
 }
 
 #[cfg(test)]

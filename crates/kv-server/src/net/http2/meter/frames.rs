@@ -1,14 +1,14 @@
-//! The frames in what a client sends, and what each costs. Does not judge them: h2 does.
+//! The frames in what a client sends, and what each costs. Does not judge them: the state machine does.
 
 /// RST_STREAM and PING. A reset costs most: its call was set up for nothing. A pong is written for each PING.
 pub(super) const DEAR_TOKENS: u32 = 4;
-/// SETTINGS: h2 looks at every stream when the window changes.
+/// SETTINGS: every stream is looked at when the window changes.
 const SETTINGS_TOKENS: u32 = 32;
 /// WINDOW_UPDATE, PRIORITY, CONTINUATION, tiny DATA, and frames that HTTP/2 does not know.
 const CHEAP_TOKENS: u32 = 1;
 /// Payload of a DATA frame that is worth its handling. Smaller ones are whole requests, or a flood.
 const TINY_DATA_BYTES: usize = 64;
-/// h2 keeps some 250 bytes for each DATA frame until it is taken.
+/// Payload of a DATA frame whose handling costs more than its bytes.
 const SMALL_DATA_BYTES: usize = 256;
 
 pub(super) const DATA: u8 = 0;
@@ -46,13 +46,13 @@ impl Frame {
         }
     }
 
-    /// Whether h2 keeps more for it than its bytes. The last one of a stream is a whole request.
+    /// Whether it costs more than its bytes. The last one of a stream is a whole request.
     pub(super) fn is_small_data(self) -> bool {
         self.kind == DATA && self.flags & END_STREAM == 0 && (1..SMALL_DATA_BYTES).contains(&self.length)
     }
 }
 
-/// Finds the frame headers in what a client sends. Does not judge them: h2 does.
+/// Finds the frame headers in what a client sends. Does not judge them: the state machine does.
 pub(super) struct Frames {
     /// Bytes of the preface or of a payload that are yet to come.
     skip: usize,

@@ -4,10 +4,10 @@
 //!   socket ──bytes──▶ Frames (9-byte headers only) ──cost of each frame──▶ Pace ──▶ read on, yield, or pause
 //! ```
 //!
-//! h2 bounds the memory of each flood; it does not bound the processor time. Frames that ask for no answer
-//! cost tokens; written bytes earn them, so that the budget of a connection grows with the work done for it.
-//! A connection without tokens is not read until it has some again. It is not closed: a client whose calls
-//! expired while this process stood still sends thousands of resets at once, and keeps its connection.
+//! The state machine bounds the memory of each flood; this bounds the processor time. Frames that ask for no
+//! answer cost tokens; written bytes earn them, so that the budget of a connection grows with the work done
+//! for it. A connection without tokens is not read until it has some again. It is not closed: a client whose
+//! calls expired while this process stood still sends thousands of resets at once, and keeps its connection.
 //!
 //! Invariants:
 //! - HEADERS and DATA are free, unless DATA is tiny and not the last of its stream. An answer earns more than
@@ -36,7 +36,7 @@ use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use frames::{ACK, Frames, PING, RST_STREAM};
+use frames::{ACK, Frames, PING};
 
 /// The smallest answer is some 60 bytes on the wire. It pays for a reset, or for four window updates.
 const WRITTEN_BYTES_PER_TOKEN: usize = 16;
@@ -49,9 +49,9 @@ const TOKENS_MAX: i64 = 80_000;
 /// 100 resets, half a millisecond. Then the tasks of other connections have their turn.
 const TURN_TOKENS_MAX: u32 = 400;
 /// Small DATA frames that are read in one turn, and those of one read. Then the streams
-/// take them from h2, and the tasks of other connections have their turn.
+/// take them, and the tasks of other connections have their turn.
 const TURN_SMALL_MAX: u32 = 64;
-/// A read after one with many small DATA frames: 64 to 128 renewals of a lease. h2 would read 8 KiB.
+/// A read after one with many small DATA frames: 64 to 128 renewals of a lease. Others are of up to 16 KiB.
 const LITTLE_BYTES: usize = 2 << 10;
 /// Bytes of requests that wait without slowing their connection down: some 500 requests.
 const WAITING_BYTES_MAX: usize = 16 << 10;
@@ -68,12 +68,6 @@ const IDLE_PING_SPACING: Duration = Duration::from_secs(2 * 60 * 60);
 /// What the reader has seen, for the connection's task.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// A stream was reset since the connection was opened.
-    resets: AtomicBool,
-    /// And since the open calls were woken for it.
-    new_resets: AtomicBool,
-    /// Streams that were reset may wait to be accepted. Nothing is read before they are.
-    holds: AtomicBool,
     /// Set by the task: no call is open.
     is_idle: AtomicBool,
     /// The client pings more often than the flags allow.
@@ -87,23 +81,9 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    pub(super) fn resets(&self) -> bool {
-        self.resets.load(Relaxed)
-    }
-
-    /// True once after each read that brought resets.
-    pub(super) fn take_new_resets(&self) -> bool {
-        self.new_resets.load(Relaxed) && self.new_resets.swap(false, Relaxed)
-    }
-
     /// True once, when the client has pinged too often.
     pub(super) fn take_pings_too_often(&self) -> bool {
         self.pings_too_often.load(Relaxed) && self.pings_too_often.swap(false, Relaxed)
-    }
-
-    /// Lets the socket be read again. Returns whether it was not.
-    pub(super) fn release(&self) -> bool {
-        self.holds.load(Relaxed) && self.holds.swap(false, Relaxed)
     }
 
     pub(super) fn written(&self) -> u64 {
@@ -174,11 +154,6 @@ impl<I> Metered<I> {
             tokens = tokens.saturating_add(frame.tokens());
             small += u32::from(frame.is_small_data());
             match frame.kind {
-                RST_STREAM => {
-                    seen.resets.store(true, Relaxed);
-                    seen.new_resets.store(true, Relaxed);
-                    seen.holds.store(true, Relaxed);
-                }
                 PING if frame.flags & ACK == 0 && pings.is_too_early(seen) => {
                     seen.pings_too_often.store(true, Relaxed);
                 }
@@ -217,9 +192,6 @@ impl<I: AsyncRead + Unpin> AsyncRead for Metered<I> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.seen.holds.load(Relaxed) {
-            return Poll::Pending; // The task polls again once it has accepted what was read.
-        }
         ready!(self.pace.poll(context));
         ready!(self.poll_waiting(context));
         let before = buffer.filled().len();

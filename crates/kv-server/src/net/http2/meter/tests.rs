@@ -3,7 +3,8 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::frames::{
-    CONTINUATION, DATA, DEAR_TOKENS, END_HEADERS, END_STREAM, Frame, Frames, HEADERS, PREFACE_BYTES, SETTINGS,
+    CONTINUATION, DATA, DEAR_TOKENS, END_HEADERS, END_STREAM, Frame, Frames, HEADERS, PREFACE_BYTES,
+    RST_STREAM, SETTINGS,
 };
 use super::*;
 
@@ -73,7 +74,6 @@ async fn read_of_flood(flood: Vec<u8>, time: Duration) -> usize {
     let reading = async {
         loop {
             total += socket.read(&mut buffer).await.unwrap();
-            socket.seen.release();
         }
     };
     drop(tokio::time::timeout(time, reading).await);

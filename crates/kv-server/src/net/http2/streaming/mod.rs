@@ -12,7 +12,7 @@
 //! * When the member stops, the call ends with UNAVAILABLE at once.
 //! * Requests that the method does not read are counted. Beyond a little of them the connection is read slowly
 //!   (`meter`); beyond the bounds of `account` the call ends with RESOURCE_EXHAUSTED.
-//! * Nothing is given to h2 before the client's window has room for it. A client that does not read costs
+//! * Nothing is sent before the client's window has room for it. A client that does not read costs
 //!   what [`StreamMethods::serve`] holds, and no unsent bytes.
 
 mod observer; // messages counted

@@ -2,16 +2,16 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
+use ::http2::{End, ErrorCode};
 use bytes::Bytes;
-use h2::server::SendResponse;
-use h2::{Reason, SendStream};
 use parking_lot::Mutex;
 use tonic::Status;
 
 use super::super::account::{Account, Room, counted};
-use super::super::grpc::{PREFIX_BYTES, headers, send_status};
+use super::super::grpc::{HEADERS, PREFIX_BYTES, send_status, send_status_after_headers};
+use super::super::wire::Writer;
 use super::observer::MessageObserver;
 
 /// The client reset the stream, or the connection broke.
@@ -28,67 +28,45 @@ pub struct Replies {
 /// The sending half of a stream. Shared by the method and by what ends its call; never contended, since both
 /// run in one task.
 pub(super) struct Outgoing {
-    state: State,
+    writer: Writer,
+    /// The headers were sent.
+    is_open: bool,
     borders: Borders,
 }
 
-enum State {
-    Unopened(SendResponse<Bytes>),
-    Open(SendStream<Bytes>),
-}
-
 impl Outgoing {
-    pub(super) fn new(respond: SendResponse<Bytes>) -> Arc<Mutex<Outgoing>> {
-        let state = State::Unopened(respond);
-        Arc::new(Mutex::new(Outgoing { state, borders: Borders::default() }))
+    pub(super) fn new(writer: Writer) -> Arc<Mutex<Outgoing>> {
+        Arc::new(Mutex::new(Outgoing { writer, is_open: false, borders: Borders::default() }))
     }
 
-    fn opened(&mut self) -> Result<&mut SendStream<Bytes>, StreamGone> {
-        if let State::Unopened(respond) = &mut self.state {
-            self.state = State::Open(respond.send_response(headers(), false).map_err(|_| StreamGone)?);
+    fn opened(&mut self) -> Result<&mut Writer, StreamGone> {
+        if !self.is_open {
+            self.writer.send_head(&HEADERS, End::More).map_err(|_| StreamGone)?;
+            self.is_open = true;
         }
-        match &mut self.state {
-            State::Open(stream) => Ok(stream),
-            State::Unopened(_) => unreachable!("it was opened above"),
-        }
+        Ok(&mut self.writer)
     }
 
     /// How many of `wanted` bytes the client takes.
     fn poll_room(&mut self, wanted: usize, context: &mut Context<'_>) -> Poll<Result<usize, StreamGone>> {
-        let stream = self.opened()?;
-        loop {
-            // What is there already is not announced again.
-            match stream.capacity() {
-                0 => {}
-                granted => return Poll::Ready(Ok(granted.min(wanted))),
-            }
-            match ready!(stream.poll_capacity(context)) {
-                Some(Ok(_)) => {}
-                Some(Err(_)) | None => return Poll::Ready(Err(StreamGone)),
-            }
-        }
+        self.opened()?.poll_room(wanted, context).map_err(|_| StreamGone)
     }
 
     /// Ready when the client has reset the stream or the connection is broken.
     pub(super) fn poll_reset(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        match &mut self.state {
-            State::Unopened(respond) => respond.poll_reset(context).map(drop),
-            State::Open(stream) => stream.poll_reset(context).map(drop),
-        }
+        self.writer.poll_reset(context)
     }
 
     /// Ends the call. Inside a message no status can follow, so the stream is reset; clients read
     /// REFUSED_STREAM as UNAVAILABLE.
     pub(super) fn end(&mut self, status: Status) {
         // A failure to send means that the client is gone; there is no one to report it to.
-        match &mut self.state {
-            State::Unopened(respond) => drop(send_status(respond, status)),
-            State::Open(stream) if self.borders.is_inside() => {
-                stream.send_reset(Reason::REFUSED_STREAM);
-            }
-            State::Open(stream) => {
-                drop(stream.send_trailers(status.into_http::<()>().into_parts().0.headers));
-            }
+        if !self.is_open {
+            let _client_is_gone = send_status(&mut self.writer, status);
+        } else if self.borders.is_inside() {
+            self.writer.send_reset(ErrorCode::REFUSED_STREAM);
+        } else {
+            let _client_is_gone = send_status_after_headers(&mut self.writer, status);
         }
     }
 }
@@ -110,7 +88,6 @@ impl Replies {
         while self.account.is_turn_used() {
             tokio::task::yield_now().await;
         }
-        self.outgoing.lock().opened()?.reserve_capacity(wanted);
         poll_fn(|context| self.outgoing.lock().poll_room(wanted, context)).await
     }
 
@@ -124,7 +101,7 @@ impl Replies {
             self.account.note_sent_in_turn(part.len());
             let mut outgoing = self.outgoing.lock();
             let (messages, bytes) = outgoing.borders.pass(&part);
-            outgoing.opened()?.send_data(counted(&self.account, part), false).map_err(|_| StreamGone)?;
+            outgoing.opened()?.send_data(counted(&self.account, part), End::More).map_err(|_| StreamGone)?;
             drop(outgoing);
             if let Some(observer) = &self.observer {
                 observer.sent(messages, bytes);

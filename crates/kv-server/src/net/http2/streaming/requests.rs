@@ -1,11 +1,11 @@
 //! The messages of a client, read one after another.
 //!
 //! ```text
-//!   h2 ──every DATA frame, at once──▶ Incoming (bytes, counted) ──one message at a time──▶ Requests
+//!   wire ──every DATA frame, at once──▶ Incoming (bytes, counted) ──one message at a time──▶ Requests
 //! ```
 //!
-//! A DATA frame of a few bytes costs h2 some 250 bytes while it is buffered there. So frames are taken from h2
-//! when they arrive, whether or not the method reads, and their bytes are joined.
+//! Frames are taken when they arrive, whether or not the method reads, and their bytes are joined: so all
+//! that has arrived is counted.
 //!
 //! Invariants:
 //! - What has arrived and was not read counts against the bounds of `account`.
@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use h2::RecvStream;
 use parking_lot::Mutex;
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
@@ -25,6 +24,7 @@ use tonic::Status;
 use super::super::account::{Account, Unread};
 use super::super::grpc::PREFIX_BYTES;
 use super::super::unary::BODY_WITHIN;
+use super::super::wire::Reader;
 use super::observer::MessageObserver;
 use crate::errors;
 
@@ -39,7 +39,7 @@ pub struct Requests {
 /// The receiving half of a stream. Shared by the method and by what serves its call; never contended, since
 /// both run in one task.
 pub(super) struct Incoming {
-    body: RecvStream,
+    body: Reader,
     bytes_max: usize,
     /// What has arrived and was not read.
     bytes: BytesMut,
@@ -59,13 +59,13 @@ enum End {
 }
 
 impl Incoming {
-    pub(super) fn new(body: RecvStream, account: &Arc<Account>, bytes_max: usize) -> Arc<Mutex<Incoming>> {
+    pub(super) fn new(body: Reader, account: &Arc<Account>, bytes_max: usize) -> Arc<Mutex<Incoming>> {
         let unread = Unread::new(account);
         let incoming = Incoming { body, bytes_max, bytes: BytesMut::new(), unread, released: 0, end: None };
         Arc::new(Mutex::new(incoming))
     }
 
-    /// Takes what has arrived from h2, and has the task woken for more. An error when the connection or the
+    /// Takes what has arrived, and has the task woken for more. An error when the connection or the
     /// process holds too much: the call has to end.
     pub(super) fn take_frames(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
         while self.end.is_none() {
@@ -86,8 +86,7 @@ impl Incoming {
         let bytes = self.bytes.len();
         let target = wanted.min(bytes);
         if let Some(more @ 1..) = target.checked_sub(self.released) {
-            // Only fails when the stream is closed, which the next read reports with its reason.
-            drop(self.body.flow_control().release_capacity(more));
+            self.body.release(more);
             self.released = target;
         }
         let is_complete = bytes >= wanted;

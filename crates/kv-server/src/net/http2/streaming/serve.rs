@@ -5,13 +5,11 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use bytes::Bytes;
-use h2::RecvStream;
-use h2::server::SendResponse;
 use http::HeaderMap;
 use tonic::Status;
 
 use super::super::shared::Shared;
+use super::super::wire::{Reader, Writer};
 use super::replies::{Outgoing, Replies};
 use super::requests::{Incoming, Requests};
 use crate::errors;
@@ -38,13 +36,13 @@ pub trait StreamMethods: Clone + Send + 'static {
 pub(in super::super) async fn serve<T: StreamMethods>(
     methods: T,
     call: T::Call,
-    body: RecvStream,
-    respond: SendResponse<Bytes>,
+    body: Reader,
+    writer: Writer,
     shared: &Shared,
 ) {
     let incoming = Incoming::new(body, &shared.account, shared.limits.message_bytes_max);
     let requests = Requests::new(&incoming);
-    let outgoing = Outgoing::new(respond);
+    let outgoing = Outgoing::new(writer);
     let replies = Replies::new(&outgoing, &shared.account);
     let ended = {
         let mut serving = pin!(methods.serve(call, requests, replies));

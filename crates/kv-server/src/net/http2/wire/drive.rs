@@ -1,0 +1,288 @@
+//! The socket of a connection: reads, has the state machine handle all of it, and writes what there is.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use ::http2::{Limits, Progress, Tick};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::super::account::Account;
+use super::state::{Begun, State, Wire};
+
+/// A connection that was not read for so long gives back memory that it does not need.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
+
+/// Bytes that are read before the tasks of other connections have their turn: some 100 µs of work.
+const TURN_READ_BYTES: usize = 128 << 10;
+
+/// What the connection's task does next.
+pub(in super::super) enum Turn {
+    Call(Begun),
+    /// Streams were reset.
+    Resets,
+    /// It is closed, or broken.
+    Closed,
+}
+
+/// Moves bytes between the socket and the state machine. Dropped, it ends the connection.
+pub(in super::super) struct Driven<I> {
+    io: I,
+    wire: Arc<Wire>,
+    account: Arc<Account>,
+    output_bytes_max: usize,
+    started: Instant,
+    progress: Progress,
+    needs_flush: bool,
+    /// Output that the socket did not take, as it was counted.
+    unwritten: usize,
+    timer: Pin<Box<Sleep>>,
+    is_timer_armed: bool,
+    was_read: bool,
+    /// Bytes read in this turn of the task.
+    read_in_turn: usize,
+}
+
+/// What one step came to.
+enum Step {
+    GoOn,
+    Closed,
+}
+
+impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
+    pub(in super::super) fn new(io: I, limits: Limits, account: Arc<Account>) -> Driven<I> {
+        Driven {
+            io,
+            output_bytes_max: limits.output_bytes_max,
+            wire: Wire::new(limits),
+            account,
+            started: Instant::now(),
+            progress: Progress::NeedBytes,
+            needs_flush: false,
+            unwritten: 0,
+            timer: Box::pin(sleep(IDLE_AFTER)),
+            is_timer_armed: true,
+            was_read: true,
+            read_in_turn: 0,
+        }
+    }
+
+    pub(in super::super) fn wire(&self) -> &Arc<Wire> {
+        &self.wire
+    }
+
+    /// Ready with true when the client's preface and first SETTINGS have come, with false when the connection
+    /// has ended before.
+    pub(in super::super) fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        let wire = Arc::clone(&self.wire);
+        let mut state = wire.state.lock();
+        loop {
+            if state.connection.is_open() {
+                return Poll::Ready(true);
+            }
+            if let Step::Closed = ready!(self.poll_step(&mut state, context)) {
+                return Poll::Ready(false);
+            }
+        }
+    }
+
+    /// Reads and writes, until there is a request, if requests are accepted, or streams were reset.
+    pub(in super::super) fn poll_turn(&mut self, accepts: bool, context: &mut Context<'_>) -> Poll<Turn> {
+        let wire = Arc::clone(&self.wire);
+        let mut state = wire.state.lock();
+        state.note_awake();
+        loop {
+            if accepts && let Some(begun) = state.next_begun() {
+                return Poll::Ready(Turn::Call(begun));
+            }
+            match self.poll_step(&mut state, context) {
+                Poll::Ready(Step::GoOn) => {}
+                Poll::Ready(Step::Closed) => return Poll::Ready(Turn::Closed),
+                Poll::Pending if state.take_new_resets() => return Poll::Ready(Turn::Resets),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// The next request that was read already.
+    pub(in super::super) fn next_begun(&self) -> Option<Begun> {
+        self.wire.state.lock().next_begun()
+    }
+
+    fn poll_step(&mut self, state: &mut State, context: &mut Context<'_>) -> Poll<Step> {
+        let written = self.poll_write(state, context);
+        state.is_blocked = written.is_pending();
+        self.count_unwritten(if state.is_blocked { state.connection.output().len() } else { 0 });
+        if let Poll::Ready(Err(_)) = written {
+            return Poll::Ready(Step::Closed);
+        }
+        if std::mem::take(&mut state.was_closed) {
+            self.process(state);
+        }
+        if state.connection.is_drained() || matches!(self.progress, Progress::Failed { .. }) {
+            let _nothing_waits = ready!(written);
+            // Whether the client reads the end does not matter any more.
+            return Pin::new(&mut self.io).poll_shutdown(context).map(|_| Step::Closed);
+        }
+        match self.progress {
+            Progress::More => self.process(state),
+            Progress::OutputFull if state.connection.output().len() <= self.output_bytes_max => {
+                self.process(state);
+            }
+            Progress::Paused { until } if self.now() >= until => self.process(state),
+            Progress::Paused { until } => {
+                self.arm(self.started + Duration::from_millis(until));
+                return self.poll_timer(state, context);
+            }
+            Progress::NeedBytes => match self.poll_read(state, context) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Step::Closed),
+                Poll::Ready(Ok(_)) => self.process(state),
+                Poll::Pending => return self.poll_timer(state, context),
+            },
+            Progress::OutputFull | Progress::Failed { .. } => return self.poll_timer(state, context),
+        }
+        Poll::Ready(Step::GoOn)
+    }
+
+    fn process(&mut self, state: &mut State) {
+        self.progress = state.connection.process(self.now());
+        self.wire.hand_out(state);
+    }
+
+    /// Milliseconds since the start.
+    fn now(&self) -> Tick {
+        self.started.elapsed().as_millis() as Tick
+    }
+
+    /// Ready when everything was written.
+    fn poll_write(&mut self, state: &mut State, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !state.connection.output().is_empty() {
+            self.needs_flush = true;
+            match ready!(Pin::new(&mut self.io).poll_write(context, state.connection.output()))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                bytes => state.connection.written(bytes),
+            }
+            // There may be room for answers that waited.
+            self.wire.hand_out(state);
+        }
+        if self.needs_flush {
+            ready!(Pin::new(&mut self.io).poll_flush(context))?;
+            self.needs_flush = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_read(&mut self, state: &mut State, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.read_in_turn >= TURN_READ_BYTES {
+            self.read_in_turn = 0;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let read = pin!(self.io.read_buf(state.connection.read_buffer())).poll(context);
+        let Poll::Ready(bytes) = read else {
+            self.read_in_turn = 0;
+            return Poll::Pending;
+        };
+        let bytes = bytes?;
+        self.read_in_turn += bytes;
+        self.was_read = true;
+        if !self.is_timer_armed {
+            self.arm(Instant::now() + IDLE_AFTER);
+        }
+        Poll::Ready(Ok(bytes))
+    }
+
+    /// Ready to go on at the end of a pause. Otherwise looks whether the connection is idle.
+    fn poll_timer(&mut self, state: &mut State, context: &mut Context<'_>) -> Poll<Step> {
+        while self.is_timer_armed {
+            ready!(self.timer.as_mut().poll(context));
+            self.is_timer_armed = false;
+            if let Progress::Paused { .. } = self.progress {
+                return Poll::Ready(Step::GoOn);
+            }
+            if std::mem::take(&mut self.was_read) || state.connection.streams() > 0 {
+                self.arm(Instant::now() + IDLE_AFTER);
+            } else {
+                state.shrink();
+            }
+        }
+        Poll::Pending
+    }
+
+    fn arm(&mut self, at: Instant) {
+        self.timer.as_mut().reset(at);
+        self.is_timer_armed = true;
+    }
+}
+
+impl<I> Driven<I> {
+    fn count_unwritten(&mut self, bytes: usize) {
+        if bytes != self.unwritten {
+            self.account.change_unsent(self.unwritten, bytes);
+            self.unwritten = bytes;
+        }
+    }
+}
+
+impl<I> Drop for Driven<I> {
+    fn drop(&mut self) {
+        self.count_unwritten(0);
+        self.wire.state.lock().end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http2::{End, HeaderBlock};
+    use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+
+    use super::super::testing::counted_stream;
+    use super::*;
+
+    /// Bytes of the answer, which the windows of the client allow at once.
+    const ANSWER_BYTES: usize = 60_000;
+
+    /// A client that has asked for something and reads nothing, and what its connection holds.
+    async fn client_with_an_answer() -> (DuplexStream, Arc<Account>, super::super::Writer) {
+        let (ours, mut theirs) = duplex(4096);
+        let fields = [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "x")];
+        let head = HeaderBlock::new(fields);
+        let length = u8::try_from(head.bytes().len()).unwrap();
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        let headers = [&[0, 0, length, 1, 5, 0, 0, 0, 1][..], head.bytes()].concat();
+        let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings, &headers].concat();
+        theirs.write_all(&hello).await.unwrap();
+        let account = Arc::new(Account::new(Arc::default()));
+        let mut writer = counted_stream(ours, Arc::clone(&account)).await;
+        writer.send_head(&HeaderBlock::new([(":status", "200")]), End::More).unwrap();
+        writer.send_data(vec![0; ANSWER_BYTES].into(), End::More).unwrap();
+        // The connection's task runs when this one waits.
+        sleep(Duration::from_millis(1)).await;
+        (theirs, account, writer)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_socket_does_not_take_counts_as_unsent_until_it_is_taken() {
+        let (mut client, account, _writer) = client_with_an_answer().await;
+        let unsent = account.unsent();
+        assert!((ANSWER_BYTES - 4096..ANSWER_BYTES + 200).contains(&unsent), "{unsent}");
+        let mut read = vec![0; ANSWER_BYTES];
+        client.read_exact(&mut read).await.unwrap();
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(account.unsent(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_ends_holds_nothing_and_its_streams_are_gone() {
+        let (client, account, mut writer) = client_with_an_answer().await;
+        drop(client);
+        let gone = std::future::poll_fn(|context| writer.poll_reset(context));
+        tokio::time::timeout(Duration::from_secs(1), gone).await.expect("the stream is told");
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(account.unsent(), 0);
+        assert!(writer.send_data(vec![0; 10].into(), End::More).is_err());
+    }
+}

@@ -1,0 +1,38 @@
+//! A connection of the crate `http2` behind one lock, and handles for the two halves of each stream.
+//!
+//! ```text
+//!   socket ◀──▶ Driven ──▶ Wire (lock: state machine, what streams wait for) ◀── Reader, Writer
+//!                 │                                                                  ▲
+//!                 └──────────────── Begun: a request, in the order of their coming ──┘
+//! ```
+//!
+//! * The task of the connection drives the socket. Handles are used in that task, or in tasks of their own.
+//! * A handle that has something to write wakes the connection's task, unless that task is running: it looks
+//!   at the output once more before it sleeps.
+//! * The lock is held for reads and writes of the socket, which do not wait, and never across an await.
+//! * A request whose body came with its head needs nothing but its message: no entry is made for it.
+//! * A stream whose `Writer` is dropped before its answer has ended is reset. One whose answer has ended
+//!   stays open until its request has ended, or its `Reader` is dropped.
+//!
+//! Knows nothing of gRPC.
+
+mod bodies; // bytes of a body that wait to be read
+mod heads; // heads as the services expect them
+
+mod state; // what the lock guards
+
+mod reader; // the half that reads a request
+mod writer; // the half that answers
+
+mod begin; // both halves of a request
+
+mod drive; // the socket
+
+pub(super) use drive::{Driven, Turn};
+pub(super) use heads::{RequestHead, response_block, trailers_block};
+pub(super) use reader::Reader;
+pub(super) use state::{Begun, Wire};
+pub(super) use writer::Writer;
+
+#[cfg(test)]
+pub(super) mod testing; // a connection for tests

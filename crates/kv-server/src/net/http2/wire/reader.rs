@@ -1,0 +1,100 @@
+//! The half of a stream that reads its request.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ::http2::{Gone, StreamId};
+use bytes::Bytes;
+use http::HeaderMap;
+
+use super::state::{Next, Wire};
+
+/// The body of one request. What was read counts against the window of the client until it is released, or
+/// this is dropped.
+pub(in super::super) struct Reader(Body);
+
+enum Body {
+    Whole(Option<Bytes>),
+    Arriving(Arriving),
+}
+
+struct Arriving {
+    wire: Arc<Wire>,
+    stream: StreamId,
+    /// Read and not released.
+    unreleased: usize,
+    trailers: Option<HeaderMap>,
+}
+
+impl Reader {
+    pub(super) fn whole(body: Bytes) -> Reader {
+        Reader(Body::Whole(Some(body).filter(|body| !body.is_empty())))
+    }
+
+    pub(super) fn arriving(wire: &Arc<Wire>, stream: StreamId) -> Reader {
+        Reader(Body::Arriving(Arriving { wire: Arc::clone(wire), stream, unreleased: 0, trailers: None }))
+    }
+
+    /// The next bytes, in order; None after the last.
+    pub(in super::super) fn poll_data(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Gone>>> {
+        let arriving = match &mut self.0 {
+            Body::Whole(body) => return Poll::Ready(body.take().map(Ok)),
+            Body::Arriving(arriving) => arriving,
+        };
+        let next = arriving.wire.state.lock().poll_body(arriving.stream, context);
+        next.map(|next| match next {
+            Next::Data(bytes) => {
+                arriving.unreleased += bytes.len();
+                Some(Ok(bytes))
+            }
+            Next::End(trailers) => {
+                arriving.trailers = trailers.or(arriving.trailers.take());
+                None
+            }
+            Next::Gone => Some(Err(Gone)),
+        })
+    }
+
+    /// As [`Reader::poll_data`].
+    pub(in super::super) async fn data(&mut self) -> Option<Result<Bytes, Gone>> {
+        std::future::poll_fn(|context| self.poll_data(context)).await
+    }
+
+    /// Trailers of the request. To be taken after the end.
+    pub(in super::super) fn take_trailers(&mut self) -> Option<HeaderMap> {
+        match &mut self.0 {
+            Body::Whole(_) => None,
+            Body::Arriving(arriving) => arriving.trailers.take(),
+        }
+    }
+
+    /// Whether everything was read.
+    pub(in super::super) fn is_end(&self) -> bool {
+        match &self.0 {
+            Body::Whole(body) => body.is_none(),
+            Body::Arriving(Arriving { wire, stream, trailers, .. }) => {
+                trailers.is_none() && wire.state.lock().is_body_read(*stream)
+            }
+        }
+    }
+
+    /// Gives the windows of bytes back that were read.
+    pub(in super::super) fn release(&mut self, bytes: usize) {
+        let Body::Arriving(arriving) = &mut self.0 else { return };
+        arriving.unreleased = arriving.unreleased.saturating_sub(bytes);
+        let mut state = arriving.wire.state.lock();
+        state.connection.release(arriving.stream, bytes);
+        arriving.wire.changed(&mut state);
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        let mut state = self.wire.state.lock();
+        state.drop_reader(self.stream, self.unreleased);
+        self.wire.changed(&mut state);
+    }
+}

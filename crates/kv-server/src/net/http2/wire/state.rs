@@ -1,0 +1,336 @@
+//! What the lock of a connection guards: the state machine, and what waits on its streams.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+
+use ::http2::{Connection, ErrorCode, Event, Limits, StreamId};
+use bytes::Bytes;
+use http::HeaderMap;
+use parking_lot::Mutex;
+
+use super::bodies::Waiting;
+use super::heads::{Heads, RequestHead, header_map};
+
+/// A message below this is copied out of the receive buffer, which can then be used again. A larger one keeps
+/// the buffer in memory for as long as its call, which is at most some 64 times its size.
+const COPIED_BYTES_MAX: usize = 1 << 10;
+
+/// One connection, shared by its task and the handles of its streams.
+pub(in super::super) struct Wire {
+    pub(super) state: Mutex<State>,
+    /// A stream was reset since the connection was opened.
+    has_resets: AtomicBool,
+}
+
+pub(super) struct State {
+    pub(super) connection: Connection,
+    /// Streams that wait for something, or whose request is incomplete.
+    streams: BTreeMap<StreamId, Entry>,
+    begun: VecDeque<Begun>,
+    heads: Heads,
+    /// A stream was reset since this was taken.
+    new_resets: bool,
+    /// The last ping was answered.
+    pub(super) has_pong: bool,
+    /// The connection's task runs, and looks at the output before it sleeps.
+    is_awake: bool,
+    /// The socket takes nothing; it wakes the task.
+    pub(super) is_blocked: bool,
+    /// This side has closed the connection, which its task has not seen.
+    pub(super) was_closed: bool,
+    /// There is no socket any more.
+    is_closed: bool,
+    task: Option<Waker>,
+}
+
+/// A request that has begun.
+pub(in super::super) struct Begun {
+    pub(super) stream: StreamId,
+    pub(super) head: Arc<RequestHead>,
+    /// The body, if it is complete.
+    pub(super) whole: Option<Bytes>,
+}
+
+/// What is known and waited for on one stream.
+#[derive(Default)]
+struct Entry {
+    body: Waiting,
+    trailers: Option<HeaderMap>,
+    has_ended: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+    has_reader: bool,
+    has_writer: bool,
+}
+
+/// What comes next of a request.
+pub(super) enum Next {
+    Data(Bytes),
+    /// The end, with trailers if there were some.
+    End(Option<HeaderMap>),
+    /// The stream was reset, or the connection is gone.
+    Gone,
+}
+
+impl Wire {
+    pub(super) fn new(limits: Limits) -> Arc<Wire> {
+        let state = State {
+            connection: Connection::new(limits, 0),
+            streams: BTreeMap::new(),
+            begun: VecDeque::new(),
+            heads: Heads::default(),
+            new_resets: false,
+            has_pong: false,
+            is_awake: true,
+            is_blocked: false,
+            was_closed: false,
+            is_closed: false,
+            task: None,
+        };
+        Arc::new(Wire { state: Mutex::new(state), has_resets: AtomicBool::new(false) })
+    }
+
+    /// Whether a stream was reset since the connection was opened.
+    pub(super) fn has_resets(&self) -> bool {
+        self.has_resets.load(Relaxed)
+    }
+
+    /// Takes what the state machine has for the streams.
+    pub(super) fn hand_out(&self, state: &mut State) {
+        while let Some(event) = state.connection.next_event() {
+            if matches!(event, Event::Reset { .. }) {
+                self.has_resets.store(true, Relaxed);
+            }
+            state.handle(event);
+        }
+    }
+
+    /// To be called after each change by a handle: events are handed out, and output wakes the connection's
+    /// task.
+    pub(super) fn changed(&self, state: &mut State) {
+        self.hand_out(state);
+        if !state.is_awake && !state.is_blocked && !state.connection.output().is_empty() {
+            state.wake_task();
+        }
+    }
+
+    /// Ready if there is output that the socket may take. Otherwise the task sleeps, and is woken when there
+    /// is some. To be polled last.
+    pub(in super::super) fn poll_rest(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock();
+        if !state.is_blocked && !state.connection.output().is_empty() {
+            return Poll::Ready(());
+        }
+        state.is_awake = false;
+        if !state.task.as_ref().is_some_and(|task| task.will_wake(context.waker())) {
+            state.task = Some(context.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Asks the client for an answer. False if the connection has ended.
+    pub(in super::super) fn ping(&self) -> bool {
+        let mut state = self.state.lock();
+        state.has_pong = false;
+        state.connection.ping(*b"liveness");
+        self.changed(&mut state);
+        !state.is_closed
+    }
+
+    /// Whether the last ping was answered.
+    pub(in super::super) fn has_pong(&self) -> bool {
+        self.state.lock().has_pong
+    }
+
+    /// Asks the client to open no more streams.
+    pub(in super::super) fn shut_down(&self) {
+        let mut state = self.state.lock();
+        state.connection.shut_down();
+        self.changed(&mut state);
+    }
+
+    /// Ends the connection for what the client did.
+    pub(in super::super) fn close(&self, code: ErrorCode, reason: &'static str) {
+        let mut state = self.state.lock();
+        state.connection.close(code, reason);
+        state.was_closed = true;
+        self.changed(&mut state);
+    }
+}
+
+impl State {
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Request { stream, head, body, end } => self.begin(stream, &head, body, end),
+            Event::Data { stream, bytes, end } => match self.streams.get_mut(&stream) {
+                Some(entry) if entry.has_reader => {
+                    entry.body.push(bytes);
+                    entry.has_ended = end;
+                    wake(&mut entry.reader);
+                }
+                Some(_) | None => self.connection.release(stream, bytes.len()),
+            },
+            Event::Trailers { stream, fields } => {
+                if let Some(entry) = self.streams.get_mut(&stream) {
+                    entry.trailers = header_map(&fields);
+                    entry.has_ended = true;
+                    wake(&mut entry.reader);
+                }
+            }
+            Event::Reset { stream, .. } => {
+                self.new_resets = true;
+                if let Some(entry) = self.streams.get_mut(&stream) {
+                    wake(&mut entry.reader);
+                    wake(&mut entry.writer);
+                }
+            }
+            Event::Writable { stream } => {
+                if let Some(entry) = self.streams.get_mut(&stream) {
+                    wake(&mut entry.writer);
+                }
+            }
+            Event::Pong { .. } => self.has_pong = true,
+            // It opens no more streams; those under way are served.
+            Event::GoAway { .. } => {}
+        }
+    }
+
+    fn begin(&mut self, stream: StreamId, head: &Arc<::http2::Head>, body: Bytes, end: bool) {
+        let Some(head) = self.heads.get(head) else {
+            self.connection.release(stream, body.len());
+            self.connection.reset(stream, ErrorCode::PROTOCOL_ERROR);
+            return;
+        };
+        let whole = if end {
+            self.connection.release(stream, body.len());
+            Some(if body.len() < COPIED_BYTES_MAX { Bytes::copy_from_slice(&body) } else { body })
+        } else {
+            self.connection.keep_open(stream, true);
+            let mut entry = Entry { has_reader: true, has_writer: true, ..Entry::default() };
+            entry.body.push(body);
+            self.streams.insert(stream, entry);
+            None
+        };
+        self.begun.push_back(Begun { stream, head, whole });
+    }
+
+    /// The next request that was not reset meanwhile.
+    pub(super) fn next_begun(&mut self) -> Option<Begun> {
+        while let Some(begun) = self.begun.pop_front() {
+            if self.connection.is_live(begun.stream) {
+                return Some(begun);
+            }
+            self.drop_reader(begun.stream, 0);
+            self.drop_writer(begun.stream);
+        }
+        None
+    }
+
+    pub(super) fn take_new_resets(&mut self) -> bool {
+        std::mem::take(&mut self.new_resets)
+    }
+
+    /// Whether a stream can still be answered.
+    pub(super) fn is_live(&mut self, stream: StreamId) -> bool {
+        !self.is_closed && self.connection.is_live(stream)
+    }
+
+    /// What has arrived of a request, in order.
+    pub(super) fn poll_body(&mut self, stream: StreamId, context: &mut Context<'_>) -> Poll<Next> {
+        let is_live = self.is_live(stream);
+        let Some(entry) = self.streams.get_mut(&stream) else { return Poll::Ready(Next::Gone) };
+        if let Some(bytes) = entry.body.pop() {
+            return Poll::Ready(Next::Data(bytes));
+        }
+        if entry.has_ended {
+            return Poll::Ready(Next::End(entry.trailers.take()));
+        }
+        if !is_live {
+            return Poll::Ready(Next::Gone);
+        }
+        set_waker(&mut entry.reader, context);
+        Poll::Pending
+    }
+
+    /// Whether the request has ended and was read.
+    pub(super) fn is_body_read(&mut self, stream: StreamId) -> bool {
+        let Some(entry) = self.streams.get_mut(&stream) else { return true };
+        entry.has_ended && entry.body.is_empty() && entry.trailers.is_none()
+    }
+
+    /// Has the handle that answers a stream woken when there is room, or the stream is gone.
+    pub(super) fn wake_writer(&mut self, stream: StreamId, context: &mut Context<'_>) {
+        let entry = self.streams.entry(stream).or_default();
+        entry.has_writer = true;
+        set_waker(&mut entry.writer, context);
+    }
+
+    /// Nothing is read of the request any more. `unreleased` bytes of it were read and not released.
+    pub(super) fn drop_reader(&mut self, stream: StreamId, unreleased: usize) {
+        let Some(entry) = self.streams.get_mut(&stream) else { return };
+        let bytes = unreleased + entry.body.clear();
+        entry.has_reader = false;
+        entry.reader = None;
+        if !entry.has_writer {
+            self.streams.remove(&stream);
+        }
+        self.connection.release(stream, bytes);
+        self.connection.keep_open(stream, false);
+    }
+
+    /// The handle that answers is gone.
+    pub(super) fn drop_writer(&mut self, stream: StreamId) {
+        let Some(entry) = self.streams.get_mut(&stream) else { return };
+        entry.has_writer = false;
+        entry.writer = None;
+        if !entry.has_reader {
+            self.streams.remove(&stream);
+        }
+    }
+
+    /// The task of the connection runs.
+    pub(super) fn note_awake(&mut self) {
+        self.is_awake = true;
+    }
+
+    fn wake_task(&mut self) {
+        // Once is enough.
+        self.is_awake = true;
+        if let Some(task) = &self.task {
+            task.wake_by_ref();
+        }
+    }
+
+    /// Everything that waits is told that the connection is gone.
+    pub(super) fn end(&mut self) {
+        self.is_closed = true;
+        self.begun.clear();
+        // No stream is left, and what was pending is dropped.
+        self.connection.close(ErrorCode::NO_ERROR, "");
+        for entry in self.streams.values_mut() {
+            wake(&mut entry.reader);
+            wake(&mut entry.writer);
+        }
+    }
+
+    /// Gives memory back that an idle connection does not need.
+    pub(super) fn shrink(&mut self) {
+        self.connection.shrink();
+        self.heads.clear();
+        self.begun.shrink_to_fit();
+    }
+}
+
+fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+fn set_waker(place: &mut Option<Waker>, context: &mut Context<'_>) {
+    if !place.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+        *place = Some(context.waker().clone());
+    }
+}

@@ -1,0 +1,47 @@
+//! A server that hands out its first stream, for tests of what is sent on it.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use tokio::io::DuplexStream;
+
+use super::super::account::Account;
+use super::{Driven, Turn, Writer};
+
+/// The half that answers the first request that comes on `io`. The connection goes on in a task of its own.
+pub(in super::super) async fn first_stream(io: DuplexStream) -> Writer {
+    counted_stream(io, Arc::new(Account::new(Arc::default()))).await
+}
+
+/// The same, with what the connection holds counted in `account`.
+pub(super) async fn counted_stream(io: DuplexStream, account: Arc<Account>) -> Writer {
+    let limits = ::http2::Limits {
+        stream_unsent_bytes_max: usize::MAX,
+        connection_unsent_bytes_max: usize::MAX,
+        ..::http2::Limits::default()
+    };
+    let mut connection = Driven::new(io, limits, account);
+    let wire = Arc::clone(connection.wire());
+    let begun = loop {
+        match poll_fn(|context| connection.poll_turn(true, context)).await {
+            Turn::Call(begun) => break begun,
+            Turn::Resets => {}
+            Turn::Closed => panic!("the connection ends before its first request"),
+        }
+    };
+    let (_head, _reader, writer) = begun.open(&wire);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                biased;
+                turn = poll_fn(|context| connection.poll_turn(true, context)) => {
+                    if let Turn::Closed = turn {
+                        return;
+                    }
+                }
+                () = poll_fn(|context| wire.poll_rest(context)) => {}
+            }
+        }
+    });
+    writer
+}

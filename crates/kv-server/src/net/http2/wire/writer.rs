@@ -1,0 +1,128 @@
+//! The half of a stream that answers.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ::http2::{End, ErrorCode, Gone, HeaderBlock, Sent, StreamId};
+use bytes::Bytes;
+use parking_lot::MutexGuard;
+
+use super::state::{State, Wire};
+
+/// Answers one stream. Dropped before its answer has ended, it resets the stream.
+pub(in super::super) struct Writer {
+    wire: Arc<Wire>,
+    stream: StreamId,
+    has_entry: bool,
+    has_ended: bool,
+}
+
+impl Writer {
+    pub(super) fn new(wire: &Arc<Wire>, stream: StreamId, has_entry: bool) -> Writer {
+        Writer { wire: Arc::clone(wire), stream, has_entry, has_ended: false }
+    }
+
+    /// Sends a whole answer, if the client and the output buffer take it at once. Otherwise false, and
+    /// nothing was sent.
+    pub(in super::super) fn send_at_once(
+        &mut self,
+        head: &HeaderBlock,
+        body: &[u8],
+        trailers: &HeaderBlock,
+    ) -> Result<bool, Gone> {
+        let stream = self.stream;
+        let sent = self.change(|state| state.connection.answer_at_once(stream, head, body, trailers))?;
+        self.has_ended = sent;
+        Ok(sent)
+    }
+
+    /// Sends the head of the answer, which is all of it if it ends there.
+    pub(in super::super) fn send_head(&mut self, head: &HeaderBlock, end: End) -> Result<(), Gone> {
+        let stream = self.stream;
+        self.has_ended |= end == End::Stream;
+        self.change(|state| state.connection.send_head(stream, head, end))
+    }
+
+    /// Sends bytes, which wait if the client takes none.
+    pub(in super::super) fn send_data(&mut self, mut data: Bytes, end: End) -> Result<(), Gone> {
+        let stream = self.stream;
+        self.has_ended |= end == End::Stream;
+        let sent = self.change(|state| state.connection.send_data(stream, &mut data, end))?;
+        assert!(sent == Sent::Whole, "what waits is bounded by the account of the connection");
+        Ok(())
+    }
+
+    /// Ends the answer.
+    pub(in super::super) fn send_trailers(&mut self, trailers: &HeaderBlock) -> Result<(), Gone> {
+        let stream = self.stream;
+        self.has_ended = true;
+        self.change(|state| state.connection.send_trailers(stream, trailers))
+    }
+
+    /// Ends the stream. What was not written is dropped.
+    pub(in super::super) fn send_reset(&mut self, code: ErrorCode) {
+        let stream = self.stream;
+        self.has_ended = true;
+        self.change(|state| state.connection.reset(stream, code));
+    }
+
+    /// How many of `wanted` bytes the client takes at once, at least one. Not before the head was sent.
+    pub(in super::super) fn poll_room(
+        &mut self,
+        wanted: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<usize, Gone>> {
+        let mut state = self.wire.state.lock();
+        if !state.is_live(self.stream) {
+            return Poll::Ready(Err(Gone));
+        }
+        match state.connection.window(self.stream) {
+            Ok(0) => {
+                self.has_entry = true;
+                state.wake_writer(self.stream, context);
+                Poll::Pending
+            }
+            Ok(room) => Poll::Ready(Ok(room.min(wanted))),
+            Err(Gone) => Poll::Ready(Err(Gone)),
+        }
+    }
+
+    /// Ready when the client has reset the stream or the connection is gone.
+    pub(in super::super) fn poll_reset(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.wire.state.lock();
+        if !state.is_live(self.stream) {
+            return Poll::Ready(());
+        }
+        self.has_entry = true;
+        state.wake_writer(self.stream, context);
+        Poll::Pending
+    }
+
+    /// Whether the client has reset the stream. Costs a load while no stream of the connection was reset.
+    pub(in super::super) fn was_reset(&self) -> bool {
+        self.wire.has_resets() && !self.wire.state.lock().is_live(self.stream)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state: MutexGuard<'_, State> = self.wire.state.lock();
+        let changed = change(&mut state);
+        self.wire.changed(&mut state);
+        changed
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if self.has_ended && !self.has_entry {
+            return;
+        }
+        let stream = self.stream;
+        let has_ended = self.has_ended;
+        self.change(|state| {
+            if !has_ended {
+                state.connection.reset(stream, ErrorCode::CANCEL);
+            }
+            state.drop_writer(stream);
+        });
+    }
+}
