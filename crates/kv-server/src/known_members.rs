@@ -58,8 +58,8 @@ pub fn open_fitting_store(
     Ok(OpenedStore { state, ..opened })
 }
 
-/// The members as the store has them. A member without a store asks the others, and falls back on what it was told
-/// at its birth.
+/// The members as the store has them. A member without a store asks the others, and falls back on what it was
+/// told at its birth.
 pub fn roster(
     runtimes: &Runtimes,
     dialer: &Dialer,

@@ -37,6 +37,8 @@ mod member; // the replicated state and its store
 mod peer; // member to member
 mod rpc; // etcd's gRPC methods
 
+mod discovery; // the members of a new cluster
+
 mod http; // health, version, metrics
 mod inspect; // shows a data directory
 mod known_members; // the members at start

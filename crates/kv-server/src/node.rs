@@ -27,6 +27,7 @@ use crate::data_dir::Identity;
 use crate::data_dir::TimedFs;
 use crate::data_dir::bootstrap::{self, BootstrapError, Established};
 use crate::data_dir::{OpenStoreError, OpenedStore};
+use crate::discovery::{self, DiscoveryError};
 use crate::known_members::{Company, genesis, known_members, on_members, open_fitting_store, roster};
 use crate::listeners::{self, ClientPort, Listeners};
 use crate::member::StoreThread;
@@ -61,6 +62,8 @@ pub enum NodeError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     #[error(transparent)]
     OpenStore(#[from] OpenStoreError),
@@ -90,6 +93,7 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let Listeners { clients, metrics: probes, peers: peer_ports } =
         Listeners::bind(&settings, &tls, &runtimes.clients, runtimes.peers())?;
     announce(&settings, &directory);
+    let settings = discovery::complete(settings, &directory, runtimes.peers(), runtimes.tls().handle())?;
     let dialer = tls.dialer();
     let ask =
         |identity: &Identity| runtimes.peers().block_on(peer::bootstrapped_elsewhere(&dialer, identity));

@@ -36,7 +36,7 @@ fn bad_command_lines_end_with_one_line_and_etcds_code() {
     let data = format!("--data-dir={}", dir.path().join("d").display());
     let cases: [(&[&str], i32, &str); 6] = [
         (&["--bogus"], 2, "flag provided but not defined: -bogus"),
-        (&["--force-new-cluster"], 2, "flag --force-new-cluster is not built yet in kv-server"),
+        (&["--discovery-token=t"], 1, "both --discovery-token and --discovery-endpoints must be set"),
         (&["--listen-client-urls=http://127.0.0.1"], 2, "URL address does not have the form \"host:port\""),
         (&["extra"], 1, "\"extra\" is not a valid flag"),
         (&["--heartbeat-interval=0"], 1, "--heartbeat-interval must be >0 (set to 0ms)"),

@@ -6,8 +6,11 @@ pub(crate) mod flags; // the command line
 mod retention; // what automatic compaction keeps
 pub(crate) mod tls; // certificates and versions
 
+mod discovery; // who is asked for the members of a new cluster
+
 pub(crate) mod settings; // what one member runs with
 
+pub(crate) use discovery::{Discovery, DiscoveryCluster, DiscoverySrv};
 pub(crate) use flags::{ClusterState, Flags};
 pub(crate) use retention::Retention;
 pub(crate) use settings::{Limits, Reconfiguration, Settings, SettingsError, log_settings};

@@ -8,6 +8,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::discovery::{Discovery, DiscoverySettingsError};
 use super::flags::{ClusterState, Flags};
 use super::retention::{Retention, RetentionError};
 use super::tls::{Listened, TlsSettings, TlsSettingsError};
@@ -67,6 +68,8 @@ pub struct Settings {
     pub listen_peer_urls: Urls,
     pub advertise_peer_urls: Urls,
     pub initial: Initial,
+    /// Who says what the initial cluster is, if it was not given.
+    pub discovery: Option<Discovery>,
     /// Whether all other members of the data directory's cluster are removed at the start.
     pub force_new_cluster: bool,
     pub reconfiguration: Reconfiguration,
@@ -191,6 +194,8 @@ pub enum SettingsError {
     #[error(transparent)]
     Tls(#[from] TlsSettingsError),
     #[error(transparent)]
+    Discovery(#[from] DiscoverySettingsError),
+    #[error(transparent)]
     Retention(#[from] RetentionError),
     #[error("--local-cluster chooses names, URLs and directories itself: leave out --{0}")]
     LocalCluster(&'static str),
@@ -231,6 +236,7 @@ impl Settings {
                 state: flags.initial_cluster_state.unwrap_or(ClusterState::New),
                 token: flags.initial_cluster_token.clone().unwrap_or_else(|| DEFAULT_TOKEN.to_owned()),
             },
+            discovery: Discovery::from_flags(flags)?,
             force_new_cluster: flags.force_new_cluster.unwrap_or(false),
             reconfiguration: Reconfiguration {
                 is_strict: flags.strict_reconfig_check.unwrap_or(true),

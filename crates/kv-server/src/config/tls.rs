@@ -192,7 +192,7 @@ impl PortTls {
 
 impl KeyPair {
     /// None if neither file was named.
-    fn from_flags(certificate: &Option<String>, key: &Option<String>) -> Option<KeyPair> {
+    pub(super) fn from_flags(certificate: &Option<String>, key: &Option<String>) -> Option<KeyPair> {
         let path = |text: &Option<String>| PathBuf::from(text.clone().unwrap_or_default());
         let pair = KeyPair { certificate: path(certificate), key: path(key) };
         let is_empty = pair.certificate.as_os_str().is_empty() && pair.key.as_os_str().is_empty();

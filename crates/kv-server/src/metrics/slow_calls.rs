@@ -6,8 +6,8 @@
 //! ```
 //!
 //! * A call that its client gives up is reported as well, with the stage that it was in.
-//! * At most [`LINES_PER_SECOND_MAX`] lines are written in a second: a member that is overloaded must not spend its
-//!   time on saying so. The next line counts those that were left out.
+//! * At most [`LINES_PER_SECOND_MAX`] lines are written in a second: a member that is overloaded must not
+//!   spend its time on saying so. The next line counts those that were left out.
 //!
 //! Costs a call two readings of the clock, and two for each stage. Knows nothing of what a stage does.
 
@@ -144,8 +144,8 @@ impl Drop for Watched {
     }
 }
 
-/// The stage that took most, and all that took any time. What is in no stage is `other`: to decode, to check, to
-/// answer, and to wait for a thread.
+/// The stage that took most, and all that took any time. What is in no stage is `other`: to decode, to check,
+/// to answer, and to wait for a thread.
 fn in_words(took: Duration, spent: &[Duration; Stage::ALL.len()]) -> (&'static str, String) {
     let other = took.saturating_sub(spent.iter().sum());
     let named = Stage::ALL.into_iter().map(Stage::name).zip(*spent).chain([("other", other)]);

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A listener may serve one of the two alone: `--listen-client-http-urls`. Where HTTP is served alone it is
-//! HTTP/1. Inside TLS, HTTP/2 requests that are not gRPC are answered by `http` as well: curl and browsers choose HTTP/2
-//! there.
+//! HTTP/1. Inside TLS, HTTP/2 requests that are not gRPC are answered by `http` as well: curl and browsers
+//! choose HTTP/2 there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

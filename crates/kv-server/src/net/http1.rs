@@ -19,7 +19,8 @@ const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// Bytes of one head. A probe sends some hundred.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Serves requests until the client closes the connection, or until the request that runs at `stop` is answered.
+/// Serves requests until the client closes the connection, or until the request that runs at `stop` is
+/// answered.
 pub async fn serve<S>(socket: Socket, service: S, stop: &Stop)
 where
     S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send + 'static,

@@ -1,7 +1,7 @@
 //! The listeners of `--listen-metrics-urls`: HTTP/1 for probes and scrapers, plain or inside TLS.
 //!
-//! Their connections are counted apart from those of clients, so that a probe is answered however many clients
-//! there are.
+//! Their connections are counted apart from those of clients, so that a probe is answered however many
+//! clients there are.
 
 use axum::Router;
 use tokio::net::TcpStream;
@@ -12,8 +12,8 @@ use super::socket::Socket;
 use crate::process::shutdown::Stop;
 use crate::tls::{Acceptor, Port, Stream};
 
-/// Connections open at one time. A kubelet and a scraper hold some five. One more waits in the backlog, for at
-/// most the time in which a silent one is closed.
+/// Connections open at one time. A kubelet and a scraper hold some five. One more waits in the backlog, for
+/// at most the time in which a silent one is closed.
 pub const CONNECTIONS_MAX: u32 = 32;
 
 /// Serves every listener until `stop`.

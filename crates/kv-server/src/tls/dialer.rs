@@ -9,8 +9,9 @@ use tokio::runtime::Handle;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsConnector, TlsStream};
 
-use super::setup::Live;
+use super::setup::{Live, TlsError};
 use super::stream::Stream;
+use crate::config::PortTls;
 
 /// Opens connections. Cheap to clone.
 #[derive(Clone, Default)]
@@ -22,6 +23,12 @@ pub struct Dialer {
 impl Dialer {
     pub fn new(live: Arc<Live>, threads: Handle) -> Dialer {
         Dialer { tls: Some((live, threads)) }
+    }
+
+    /// To servers of another cluster, whose certificates are judged as `port` says. Files are read once.
+    pub fn to_servers(port: &PortTls, threads: &Handle) -> Result<Dialer, TlsError> {
+        let (live, _never_reloaded) = Live::peers(port.clone())?;
+        Ok(Dialer::new(live, threads.clone()))
     }
 
     /// To be bounded in time by the caller, and to be dropped at any time.

@@ -1,12 +1,12 @@
 //! The end of a log whose cluster is lost: one entry more, which makes its member the only one.
 //!
 //! * The entry changes the membership as any other does, and is applied by the machine: it decides who stays.
-//! * Everything that the log holds counts as committed. The commit index in the durable state is a hint that may lag
-//!   behind what was acknowledged, so nothing is cut off.
-//! * The entry is of a term that no member of the lost cluster has reached: a log of theirs never holds another
-//!   entry of the same term at the same index.
-//! * The term, the entry and the state that counts it as committed are synced together, in this order. A crash keeps a
-//!   prefix of them: a log as any other, and one that can be forced again.
+//! * Everything that the log holds counts as committed. The commit index in the durable state is a hint that
+//!   may lag behind what was acknowledged, so nothing is cut off.
+//! * The entry is of a term that no member of the lost cluster has reached: a log of theirs never holds
+//!   another entry of the same term at the same index.
+//! * The term, the entry and the state that counts it as committed are synced together, in this order. A
+//!   crash keeps a prefix of them: a log as any other, and one that can be forced again.
 
 use wal::{Entry, Fs, Recovery, Wal};
 
@@ -14,8 +14,8 @@ use super::durable_state::DurableState;
 use crate::Membership;
 use crate::wire::{BatchBuilder, BatchId, change_payload};
 
-/// Terms between the last one known and that of the entry. An election takes a tenth of a second at the least, so the
-/// other members would have to elect without a pause for a day.
+/// Terms between the last one known and that of the entry. An election takes a tenth of a second at the
+/// least, so the other members would have to elect without a pause for a day.
 const TERMS_SKIPPED: u64 = 1 << 20;
 /// Of an entry that changes the membership.
 const CHANGE: u8 = 1;
@@ -31,8 +31,8 @@ pub enum ForceError {
     Log(#[from] wal::Error),
 }
 
-/// Ends the log with a change of the membership, as committed; `member` is the one that will be left. To be opened
-/// again after that. `nonce` as in [`crate::Config::boot_nonce`].
+/// Ends the log with a change of the membership, as committed; `member` is the one that will be left. To be
+/// opened again after that. `nonce` as in [`crate::Config::boot_nonce`].
 pub fn force_change<F: Fs>(
     log: &mut Wal<F>,
     recovery: &Recovery,
@@ -46,8 +46,8 @@ pub fn force_change<F: Fs>(
     let index = recovery.last.index.next();
     let payload =
         change_payload(&BatchBuilder::change(BatchId { proposer: member, nonce, sequence: 0 }, command));
-    // The vote of that term is its own: no other member can be elected in it. First of all, since no log may hold
-    // an entry of a term that its member has not reached.
+    // The vote of that term is its own: no other member can be elected in it. First of all, since no log may
+    // hold an entry of a term that its member has not reached.
     (state.hard.term, state.hard.vote) = (term, member);
     log.put_state(&state.encode());
     log.append(Entry { index, term: wal::Term(term), kind: CHANGE, payload: &payload });

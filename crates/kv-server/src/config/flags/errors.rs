@@ -33,8 +33,6 @@ pub enum Notice {
 pub enum FlagError {
     #[error("flag provided but not defined: -{0}")]
     Unknown(String),
-    #[error("flag --{0} is not built yet in kv-server")]
-    NotBuilt(String),
     #[error("flag needs an argument: -{0}")]
     NeedsArgument(String),
     #[error("bad flag syntax: {0}")]
@@ -70,7 +68,6 @@ impl FlagError {
     pub fn exit_code(&self) -> u8 {
         match self {
             FlagError::Unknown(_)
-            | FlagError::NotBuilt(_)
             | FlagError::NeedsArgument(_)
             | FlagError::Syntax(_)
             | FlagError::Value { .. } => 2,

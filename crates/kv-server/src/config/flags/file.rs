@@ -12,12 +12,16 @@ use serde_json::{Map, Value};
 use super::accepted::{Accepted, Kind};
 
 /// Flags of this server that are lengths of time.
-const DURATIONS: [&str; 5] = [
+const DURATIONS: [&str; 9] = [
     "grpc-keepalive-min-time",
     "grpc-keepalive-interval",
     "grpc-keepalive-timeout",
     "watch-progress-notify-interval",
     "warning-unary-request-duration",
+    "discovery-dial-timeout",
+    "discovery-request-timeout",
+    "discovery-keepalive-time",
+    "discovery-keepalive-timeout",
 ];
 
 const CLIENT_SECTION: &str = "client-transport-security";

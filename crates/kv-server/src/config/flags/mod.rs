@@ -7,7 +7,6 @@
 //!
 //! * Go's flag rules hold: one dash or two, a repeated flag overrides, a switch takes its value after `=`.
 //! * A flag of etcd's that means nothing here is checked and warned about once.
-//! * One that is not built yet is refused by name; it is never silently ignored.
 //! * A flag and its environment variable together are an error: which one is used would be a guess.
 //!
 //! Knows texts and their types; what values mean together is the business of `settings`.
@@ -21,9 +20,11 @@ mod gates; // --feature-gates
 
 mod file; // --config-file
 
+mod discovery; // flags of discovery
 mod listen; // flags of listeners
 mod tls; // flags of TLS
 
+pub use discovery::{DiscoveryFallback, DiscoveryFlags};
 pub use errors::{FlagError, Notice};
 pub use listen::ListenFlags;
 pub use tls::TlsFlags;
@@ -165,6 +166,8 @@ pub struct Flags {
     pub listen: ListenFlags,
     #[command(flatten)]
     pub tls: TlsFlags,
+    #[command(flatten)]
+    pub discovery: DiscoveryFlags,
 }
 
 /// Is this the first start of a cluster, or one more member of a running one?
@@ -203,6 +206,8 @@ pub fn parse_file(text: &str) -> Result<(Flags, Vec<Notice>), FlagError> {
     let (mut given, mut notices) = (Vec::new(), Vec::new());
     for (name, value) in file::assignments(text).map_err(FlagError::Refused)? {
         let kind = match name.as_str() {
+            // What etcd takes from a command line alone.
+            "discovery-fallback" => continue,
             "version" | "config-file" => Err(FlagError::Unknown(name.clone())),
             known => flag_kind(known),
         };
@@ -215,7 +220,6 @@ pub fn parse_file(text: &str) -> Result<(Flags, Vec<Notice>), FlagError> {
                 }
                 given.push(Assignment { name, value: Some(value), accepted });
             }
-            Err(FlagError::NotBuilt(_)) if tables::is_default(&name, &value) => {}
             Err(FlagError::Unknown(_)) => notices.push(Notice::UnknownKey { name }),
             Err(error) => return Err(error),
         }
@@ -339,9 +343,6 @@ fn flag_kind(name: &str) -> Result<FlagKind, FlagError> {
     if tables::IGNORED.contains(&name) {
         return Ok(FlagKind::Ignored);
     }
-    if tables::NOT_BUILT.contains(&name) {
-        return Err(FlagError::NotBuilt(name.to_owned()));
-    }
     Err(FlagError::Unknown(name.to_owned()))
 }
 
@@ -382,7 +383,6 @@ fn read_environment(
                 given.push(Assignment { name, value: Some(value), accepted });
             }
             Ok(FlagKind::Ignored) => notices.push(Notice::IgnoredFlag { name }),
-            Err(FlagError::NotBuilt(name)) => return Err(FlagError::NotBuilt(name)),
             Err(_) => notices.push(Notice::UnknownVariable { name: variable }),
         }
     }

@@ -68,7 +68,12 @@ fn a_bad_line_is_refused_in_gos_words() {
             "enabling feature gate LeaseCheckpointPersist requires enabling feature gate LeaseCheckpoint",
             1,
         ),
-        ("--discovery-srv x", "flag --discovery-srv is not built yet in kv-server", 2),
+        (
+            "--discovery-dial-timeout x",
+            "invalid value \"x\" for flag -discovery-dial-timeout: parse error",
+            2,
+        ),
+        ("--discovery-fallback foo", "invalid value \"foo\" for flag -discovery-fallback: invalid value", 2),
         (
             "--cors=https://a.example",
             "invalid value \"https://a.example\" for flag -cors: \
@@ -132,7 +137,6 @@ fn a_bad_environment_is_refused() {
             "invalid value \"x\" for ETCD_HEARTBEAT_INTERVAL: parse error",
             1,
         ),
-        ("", ("ETCD_DISCOVERY_SRV", "x"), "flag --discovery-srv is not built yet in kv-server", 2),
         ("", ("ETCD_PRE_VOTE", "x"), "invalid value \"x\" for ETCD_PRE_VOTE: parse error", 1),
     ];
     for (line, variable, wanted, code) in cases {
@@ -204,7 +208,6 @@ fn every_flag_of_etcd_behaves_as_listed() {
                     let has_warning = notices.iter().any(|notice| matches!(notice, Notice::NoEffect { .. }));
                     if has_warning { "warned" } else { "honoured" }
                 }
-                Err(FlagError::NotBuilt(refused)) if refused == name => "refused",
                 other => panic!("{row:?} by {origin}: {other:?}"),
             };
             assert_eq!(got, behaviour, "{name} by {origin}");
@@ -279,6 +282,4 @@ fn a_bad_file_is_refused_in_etcds_words() {
         let error = parse_file(text).expect_err(text);
         assert_eq!((error.to_string().as_str(), error.exit_code()), (wanted, 1), "{text}");
     }
-    let error = parse_file("discovery-srv: x").expect_err("it would be ignored");
-    assert_eq!(error, FlagError::NotBuilt("discovery-srv".to_owned()));
 }

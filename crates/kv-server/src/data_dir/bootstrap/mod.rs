@@ -139,8 +139,8 @@ pub fn establish(
     Ok(Established { identity, log, recovery })
 }
 
-/// Makes the log and the identity of a member whose store is in place, at `position` of the log. The next start
-/// is a restart: the log holds a Raft state, so the member need not be confirmed by others.
+/// Makes the log and the identity of a member whose store is in place, at `position` of the log. The next
+/// start is a restart: the log holds a Raft state, so the member need not be confirmed by others.
 pub fn establish_after(
     position: raft_node::Position,
     identity: &Identity,
@@ -157,8 +157,8 @@ pub fn establish_after(
     Ok(identity.write(&directory.identity_path())?)
 }
 
-/// Ends the log of a member whose store is whole with the removal of all other members, which counts as committed: Raft
-/// applies it before anything else. On a first start there is nothing to remove.
+/// Ends the log of a member whose store is whole with the removal of all other members, which counts as
+/// committed: Raft applies it before anything else. On a first start there is nothing to remove.
 pub fn force_alone(
     established: Established,
     store: StoreState,
@@ -217,8 +217,8 @@ fn check_log(identity: &Identity, recovery: &Recovery, directory: &Directory) ->
     Err(BootstrapError::OtherLog(directory.wal_dir().to_owned()))
 }
 
-/// The identity of a member that was added to a running cluster: what the flags say, as far as the others say the
-/// same.
+/// The identity of a member that was added to a running cluster: what the flags say, as far as the others say
+/// the same.
 fn joined_identity(
     settings: &Settings,
     running: impl FnOnce(&[String]) -> Option<RunningCluster>,

@@ -1,0 +1,259 @@
+//! Members that find each other in another cluster, as etcd's v3 discovery does.
+//!
+//! ```text
+//!   /_etcd/registry/TOKEN/_config/size    how many members the new cluster has; an operator puts it
+//!   /_etcd/registry/TOKEN/members/ID      NAME=URL,…; a member puts its own
+//! ```
+//!
+//! * The first SIZE members, by the revision in which they registered, are the cluster. One more is refused.
+//! * A request that fails is made again, later and later, without an end: the operator sees the warnings.
+
+use std::time::Duration;
+
+use api::etcdserverpb::auth_client::AuthClient;
+use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::{AuthenticateRequest, PutRequest, RangeRequest};
+use api::mvccpb::KeyValue;
+use hyper_util::rt::TokioIo;
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+use crate::config::DiscoveryCluster;
+use crate::process::log::causes;
+use crate::tls::Dialer;
+
+const REGISTRY: &str = "/_etcd/registry";
+/// Between two looks at who has registered: members of a new cluster are started within seconds or minutes.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// First and longest pause after a failed request.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Why the registry cannot be used. Texts of etcd.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    #[error("discovery: size key not found")]
+    SizeNotFound,
+    #[error("discovery: size key is bad")]
+    BadSize,
+    #[error("discovery: cluster is full")]
+    Full,
+    /// An endpoint that no attempt can reach.
+    #[error("discovery: invalid peer URL: {0}")]
+    Endpoint(String),
+}
+
+/// Registers the member `id` as `config` and returns the configuration of all members, once all have
+/// registered.
+pub async fn join(
+    cluster: &DiscoveryCluster,
+    dialer: &Dialer,
+    id: u64,
+    config: &str,
+) -> Result<String, JoinError> {
+    let registry = Registry::new(cluster, dialer)?;
+    let own = format!("{REGISTRY}/{}/members/{id:x}", cluster.token);
+    // A member too many leaves no trace.
+    let size = registry.size().await?;
+    let known = registry.members().await;
+    check_place(&known, &own, size)?;
+    registry.put(&own, config).await;
+    tracing::info!(key = own, size, "register the member in the discovery cluster");
+    let mut found = 0;
+    loop {
+        let known = registry.members().await;
+        check_place(&known, &own, size)?;
+        if known.len() >= size {
+            let configs = known.iter().take(size).map(|(_, config)| config.as_str());
+            return Ok(configs.collect::<Vec<_>>().join(","));
+        }
+        if known.len() != found {
+            found = known.len();
+            tracing::info!(
+                found,
+                needed = size - found,
+                "found peers from discovery server; waiting for more peers"
+            );
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Whether the member is, or would be, one of the first `size`.
+fn check_place(known: &[(String, String)], own: &str, size: usize) -> Result<(), JoinError> {
+    let place = known.iter().position(|(key, _)| key == own).unwrap_or(known.len());
+    if place < size { Ok(()) } else { Err(JoinError::Full) }
+}
+
+/// The size as an operator stored it.
+fn parse_size(stored: &[KeyValue]) -> Result<usize, JoinError> {
+    let stored = stored.first().ok_or(JoinError::SizeNotFound)?;
+    let text = std::str::from_utf8(&stored.value).map_err(|_| JoinError::BadSize)?;
+    text.parse().ok().filter(|size| *size > 0).ok_or(JoinError::BadSize)
+}
+
+/// Keys and configurations of members, the first to register first. What is no configuration is left out.
+fn registered(mut stored: Vec<KeyValue>) -> Vec<(String, String)> {
+    stored.sort_by_key(|pair| pair.create_revision);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let pairs = stored.into_iter().map(|pair| (text(&pair.key), text(&pair.value)));
+    let is_member = |(key, config): &(String, String)| {
+        let is_member =
+            config.split(',').all(|part| part.split_once('=').is_some_and(|(_, url)| !url.is_empty()));
+        if !is_member {
+            tracing::warn!(key, config, "ignored a registration that is no member");
+        }
+        is_member
+    };
+    pairs.filter(is_member).collect()
+}
+
+/// The endpoints of the other cluster.
+struct Registry<'a> {
+    cluster: &'a DiscoveryCluster,
+    endpoints: Vec<Endpoint>,
+    dialer: &'a Dialer,
+}
+
+impl<'a> Registry<'a> {
+    fn new(cluster: &'a DiscoveryCluster, dialer: &'a Dialer) -> Result<Registry<'a>, JoinError> {
+        let endpoint = |text: &String| {
+            let scheme = if cluster.is_secure { "https" } else { "http" };
+            let url = if text.contains("://") { text.clone() } else { format!("{scheme}://{text}") };
+            let endpoint = Endpoint::from_shared(url).map_err(|_| JoinError::Endpoint(text.clone()))?;
+            Ok(endpoint
+                .connect_timeout(cluster.dial_timeout)
+                .timeout(cluster.request_timeout)
+                .http2_keep_alive_interval(cluster.keepalive_time)
+                .keep_alive_timeout(cluster.keepalive_timeout))
+        };
+        let endpoints = cluster.endpoints.iter().map(endpoint).collect::<Result<_, JoinError>>()?;
+        Ok(Registry { cluster, endpoints, dialer })
+    }
+
+    async fn size(&self) -> Result<usize, JoinError> {
+        let key = format!("{REGISTRY}/{}/_config/size", self.cluster.token);
+        parse_size(&self.range(RangeRequest { key: key.into(), ..RangeRequest::default() }).await)
+    }
+
+    async fn members(&self) -> Vec<(String, String)> {
+        let prefix = format!("{REGISTRY}/{}/members/", self.cluster.token);
+        // The byte after the slash.
+        let end = format!("{REGISTRY}/{}/members0", self.cluster.token);
+        let request = RangeRequest { key: prefix.into(), range_end: end.into(), ..RangeRequest::default() };
+        registered(self.range(request).await)
+    }
+
+    async fn range(&self, request: RangeRequest) -> Vec<KeyValue> {
+        let ask = async |channel, token: Option<Token>| {
+            let answer = KvClient::new(channel).range(with_token(request.clone(), token)).await?;
+            Ok(answer.into_inner().kvs)
+        };
+        self.until_answered(ask).await
+    }
+
+    async fn put(&self, key: &str, value: &str) {
+        let request = PutRequest {
+            key: key.to_owned().into(),
+            value: value.to_owned().into(),
+            ..PutRequest::default()
+        };
+        let ask = async |channel, token: Option<Token>| {
+            KvClient::new(channel).put(with_token(request.clone(), token)).await.map(drop)
+        };
+        self.until_answered(ask).await;
+    }
+
+    /// Asks one endpoint after the other until one answers.
+    async fn until_answered<T>(&self, ask: impl AsyncFn(Channel, Option<Token>) -> Result<T, Status>) -> T {
+        let mut pause = PAUSE;
+        loop {
+            for endpoint in &self.endpoints {
+                let asked = async {
+                    let (channel, token) = self.connect(endpoint).await?;
+                    ask(channel, token).await.map_err(|status| causes(&status))
+                };
+                match asked.await {
+                    Ok(answer) => return answer,
+                    Err(error) => tracing::warn!(
+                        endpoint = %endpoint.uri(),
+                        error,
+                        retry_in = ?pause,
+                        "the discovery cluster did not answer; trying again"
+                    ),
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(PAUSE_MAX);
+        }
+    }
+
+    async fn connect(&self, endpoint: &Endpoint) -> Result<(Channel, Option<Token>), String> {
+        let dialer = self.dialer.clone();
+        let connect = tower::service_fn(move |uri| {
+            let dialer = dialer.clone();
+            async move { dialer.connect(uri).await.map(TokioIo::new) }
+        });
+        let channel = endpoint.connect_with_connector(connect).await.map_err(|error| causes(&error))?;
+        let Some((name, password)) = self.cluster.user.clone() else { return Ok((channel, None)) };
+        let request = AuthenticateRequest { name, password };
+        let answer = AuthClient::new(channel.clone()).authenticate(request).await;
+        let token = answer.map_err(|status| causes(&status))?.into_inner().token;
+        let token = token.parse().map_err(|_| "the token that was issued is no header".to_owned())?;
+        Ok((channel, Some(token)))
+    }
+}
+
+type Token = MetadataValue<tonic::metadata::Ascii>;
+
+fn with_token<T>(message: T, token: Option<Token>) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Some(token) = token {
+        request.metadata_mut().insert("token", token);
+    }
+    request
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(key: &str, value: &str, create_revision: i64) -> KeyValue {
+        let (key, value) = (key.to_owned().into(), value.to_owned().into());
+        KeyValue { key, value, create_revision, ..KeyValue::default() }
+    }
+
+    #[test]
+    fn the_size_is_a_positive_number() {
+        assert_eq!(parse_size(&[]), Err(JoinError::SizeNotFound));
+        for (stored, wanted) in [
+            ("3", Ok(3)),
+            ("0", Err(JoinError::BadSize)),
+            ("x", Err(JoinError::BadSize)),
+            ("-1", Err(JoinError::BadSize)),
+        ] {
+            assert_eq!(parse_size(&[pair("size", stored, 1)]), wanted, "{stored}");
+        }
+    }
+
+    #[test]
+    fn the_first_to_register_are_the_cluster() {
+        let stored = vec![
+            pair("c", "c=http://h:3", 9),
+            pair("a", "a=http://h:1,a=http://h:4", 7),
+            pair("x", "no member", 6),
+            pair("b", "b=http://h:2", 8),
+        ];
+        let known = registered(stored);
+        assert_eq!(known.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+        for (own, size, wanted) in [
+            ("a", 1, Ok(())),
+            ("b", 1, Err(JoinError::Full)),
+            ("d", 3, Err(JoinError::Full)),
+            ("d", 4, Ok(())),
+        ] {
+            assert_eq!(check_place(&known, own, size), wanted, "{own} {size}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Discovery: who the members of a new cluster are, if the flags do not say it.
+//!
+//! ```text
+//!   --discovery-srv        DNS: _etcd-server-ssl._tcp.DOMAIN and _etcd-server._tcp.DOMAIN ──┐
+//!   --discovery-endpoints  another cluster: register, wait until all have registered ───────┴──▶ initial cluster
+//! ```
+//!
+//! * Asked on a first start only: a member that has an identity knows its cluster.
+//! * The answer is a text as `--initial-cluster` has it, and is checked as one.
+//! * Repeating it has the same answer: a member that was killed after it registered finds its own
+//!   registration.
+
+mod cluster; // members that register in another cluster
+
+mod dns; // SRV records
+mod srv; // members named by them
+
+use tokio::runtime::{Handle, Runtime};
+
+use crate::config::{Discovery, Settings};
+use crate::data_dir::Directory;
+use crate::data_dir::bootstrap::{self, BootstrapError};
+use crate::tls::{Dialer, TlsError};
+
+pub(crate) use cluster::JoinError;
+pub(crate) use srv::SrvError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoveryError {
+    #[error("error setting up initial cluster: {0}")]
+    Srv(#[from] SrvError),
+    #[error("failed to join discovery cluster ({0})")]
+    Join(#[from] JoinError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Own(#[from] BootstrapError),
+}
+
+/// The settings with the cluster that was discovered, where that is to be done. Requests run on `runtime`,
+/// handshakes on `handshakes`.
+pub fn complete(
+    mut settings: Settings,
+    directory: &Directory,
+    runtime: &Runtime,
+    handshakes: &Handle,
+) -> Result<Settings, DiscoveryError> {
+    let Some(discovery) = settings.discovery.clone().filter(|_| !directory.identity_path().exists()) else {
+        return Ok(settings);
+    };
+    settings.initial.cluster = match discovery {
+        Discovery::Srv(srv) => {
+            let (name, urls) = (&settings.name, &settings.advertise_peer_urls);
+            srv::members(&srv, name, urls, &dns::lookup)?
+        }
+        Discovery::Cluster(cluster) => {
+            // Until the others are known, this member is a cluster of its own.
+            settings.initial.token.clone_from(&cluster.token);
+            let own = bootstrap::first_identity(&settings)?;
+            let dialer = Dialer::to_servers(&cluster.tls, handshakes)?;
+            tracing::info!(endpoints = ?cluster.endpoints, "Bootstrapping cluster using v3 discovery.");
+            let config = settings.initial.cluster.clone();
+            runtime.block_on(cluster::join(&cluster, &dialer, own.member_id, &config))?
+        }
+    };
+    tracing::info!(initial_cluster = settings.initial.cluster, "discovered the members of the new cluster");
+    settings.initial.cluster_given = true;
+    Ok(settings)
+}
