@@ -46,7 +46,7 @@ mod listeners; // what is served where
 mod node; // one member from start to end
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::ExitCode;
 
 use config::flags::{self, FlagError, Notice, Parsed};
@@ -139,12 +139,23 @@ fn try_run(
     Ok(node::run(settings, directory)?)
 }
 
+/// All flags with long values take some kilobytes. What is larger is another file, or has no end, such as a
+/// device.
+const CONFIG_FILE_BYTES_MAX: u64 = 1 << 20;
+
 /// The flags of a file, instead of those of the command line.
 fn read_config_file(path: &str) -> Result<(Flags, Vec<Notice>), FlagError> {
-    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+    let mut text = String::new();
+    let opened = std::fs::File::open(path);
+    let read = opened.and_then(|file| file.take(CONFIG_FILE_BYTES_MAX + 1).read_to_string(&mut text));
+    let length = read.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => FlagError::Refused(format!("open {path}: no such file or directory")),
         _ => FlagError::Refused(format!("open {path}: {error}")),
     })?;
+    if length as u64 > CONFIG_FILE_BYTES_MAX {
+        let reason = format!("open {path}: a configuration file has at most {CONFIG_FILE_BYTES_MAX} bytes");
+        return Err(FlagError::Refused(reason));
+    }
     let (flags, mut notices) = flags::parse_file(&text)?;
     notices.insert(0, Notice::UsedFile { path: path.to_owned() });
     Ok((flags, notices))

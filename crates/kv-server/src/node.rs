@@ -40,10 +40,10 @@ use crate::net::listen::{BindError, Permits};
 use crate::peer::{self, Context, LeaseLink, PeerServer, Peers};
 use crate::process::descriptors::{Descriptors, TooFew};
 use crate::process::log::causes;
-use crate::process::runtime::Runtimes;
+use crate::process::runtime::{Runtimes, TlsOf};
 use crate::process::shutdown::{self, Stop, Stopper};
 use crate::process::version;
-use crate::tls::{Dialer, Port, Tls, TlsError};
+use crate::tls::{Dialer, HandshakeThreads, Port, Tls, TlsError};
 
 /// Between two attempts to publish this member's name.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
@@ -88,8 +88,10 @@ pub enum NodeError {
 /// Runs a member until a signal stops it.
 pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let descriptors = Descriptors::claim(peer::CONNECTIONS_MAX)?;
-    let runtimes = Runtimes::build(settings.tls.is_used()).map_err(NodeError::Runtime)?;
-    let tls = Tls::load(&settings, directory.path(), runtimes.tls().handle())?;
+    let secure = TlsOf { clients: settings.tls.client.is_some(), peers: settings.tls.peer.is_some() };
+    let runtimes = Runtimes::build(secure).map_err(NodeError::Runtime)?;
+    let threads = HandshakeThreads { clients: runtimes.tls().handle(), peers: runtimes.peer_tls().handle() };
+    let tls = Tls::load(&settings, directory.path(), threads)?;
     let Listeners { clients, metrics: probes, peers: peer_ports } =
         Listeners::bind(&settings, &tls, &runtimes.clients, runtimes.peers())?;
     announce(&settings, &directory);

@@ -48,7 +48,12 @@ fn a_file_that_cannot_be_followed_ends_the_start() {
     let path = directory.path().join("member.yml");
     std::fs::write(&path, "listen-peer-urls: foo\n").unwrap();
     let path = path.display().to_string();
+    let large = directory.path().join("large.yml");
+    std::fs::write(&large, "#".repeat((1 << 20) + 1)).unwrap();
+    let large = large.display().to_string();
     for (path, wanted) in [
+        ("/dev/zero", "open /dev/zero: a configuration file has at most 1048576 bytes"),
+        (large.as_str(), "a configuration file has at most 1048576 bytes"),
         ("/nonexistent", "open /nonexistent: no such file or directory"),
         (path.as_str(), "unexpected error setting up listen-peer-urls: URL scheme must be http, https"),
     ] {

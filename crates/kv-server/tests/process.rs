@@ -75,7 +75,7 @@ fn a_port_in_use_is_named() {
     let other = testkit::port();
     for (client, peer) in [(port, other), (other, port)] {
         let (code, said) = refused(&lone(&dir.path().join("d"), client, peer));
-        assert_eq!(code, 1, "{said}");
+        assert!(code == 1 && said.contains("--local-cluster 3"), "{said}");
         assert!(
             said.contains(&format!("listen on http://127.0.0.1:{port}: Address already in use")),
             "{said}"
@@ -96,6 +96,7 @@ fn a_directory_of_somebody_else_is_refused() {
     };
     let (code, said) = start_there(&[]);
     assert_eq!((code, said.contains("is locked by another process")), (1, true), "{said}");
+    assert!(said.contains("--local-cluster 3"), "{said}");
 
     member.kill();
     let member = &cluster.members[0];

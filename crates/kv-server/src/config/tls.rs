@@ -143,11 +143,6 @@ impl TlsSettings {
         Ok(settings)
     }
 
-    /// Whether either port, or a link to a peer, is inside TLS.
-    pub fn is_used(&self) -> bool {
-        self.client.is_some() || self.peer.is_some()
-    }
-
     fn check(&self, listened: &Listened<'_>) -> Result<(), TlsSettingsError> {
         for port in self.client.iter().chain(&self.peer) {
             if port.is_self_signed && self.self_signed_years == 0 {

@@ -32,7 +32,11 @@ pub struct Directory {
 pub enum DirectoryError {
     #[error("{} is a data directory of etcd; kv-server needs one of its own", .0.display())]
     Etcd(PathBuf),
-    #[error("data directory {} is locked by another process", .0.display())]
+    #[error(
+        "data directory {} is locked by another process: each member needs a --data-dir of its own; \
+         --local-cluster 3 runs three members on one machine",
+        .0.display()
+    )]
     Locked(PathBuf),
     #[error("log directory {} is locked by another process", .0.display())]
     LogLocked(PathBuf),

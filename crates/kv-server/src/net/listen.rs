@@ -52,8 +52,24 @@ pub fn bind(urls: &Urls) -> Result<Vec<TcpListener>, BindError> {
 
 /// Binds every URL of a list. To be called inside the runtime.
 pub fn bind_as(urls: &Urls, sharing: Sharing) -> Result<Vec<TcpListener>, BindError> {
-    let bind = |url: &Url| bind_one(url, sharing).map_err(|source| BindError { url: url.clone(), source });
+    let bind = |url: &Url| {
+        bind_one(url, sharing).map_err(|source| BindError { url: url.clone(), source: explained(source) })
+    };
     urls.iter().map(bind).collect()
+}
+
+/// The error with what to do about it, where that is known.
+fn explained(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => io::Error::new(
+            io::ErrorKind::AddrInUse,
+            format!(
+                "{error}: another process listens there; a second member needs URLs of its own, and \
+                 --local-cluster 3 runs three members on one machine"
+            ),
+        ),
+        _ => error,
+    }
 }
 
 fn bind_one(url: &Url, sharing: Sharing) -> io::Result<TcpListener> {

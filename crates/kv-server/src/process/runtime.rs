@@ -3,7 +3,8 @@
 //! ```text
 //!   serve × half the cores   clients: gRPC, HTTP, and the replies of Raft
 //!   peers × 1                other members' messages, and Raft's driver; with one or two cores `serve` carries them as well
-//!   tls × half the cores     handshakes, where a port has TLS
+//!   tls × half the cores     handshakes of clients, where their port has TLS
+//!   peer-tls × 1             handshakes of members, where theirs has
 //! ```
 //!
 //! * A client that asks for much may keep a thread busy for long, so heartbeats have a thread of their own
@@ -26,21 +27,31 @@ use tokio::runtime::{Builder, Runtime};
 /// Up to so many cores one thread serves clients and peers.
 const SHARED_CORES_MAX: usize = 2;
 
+/// Which ports have handshakes.
+#[derive(Clone, Copy, Debug)]
+pub struct TlsOf {
+    pub clients: bool,
+    pub peers: bool,
+}
+
 pub struct Runtimes {
     pub clients: Runtime,
     /// None where `clients` carries the peers.
     peers: Option<Runtime>,
-    /// None where nothing is served or dialled inside TLS.
+    /// None where clients are not served inside TLS.
     tls: Option<Runtime>,
+    /// None where members do not talk inside TLS.
+    peer_tls: Option<Runtime>,
 }
 
 impl Runtimes {
-    pub fn build(with_tls: bool) -> std::io::Result<Runtimes> {
+    pub fn build(tls: TlsOf) -> std::io::Result<Runtimes> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let peers = if cores > SHARED_CORES_MAX { Some(threads("peers", 1)?) } else { None };
         let half = (cores / 2).max(1);
-        let tls = if with_tls { Some(tls_threads(half)?) } else { None };
-        Ok(Runtimes { clients: threads("serve", half)?, peers, tls })
+        let peer_tls = tls.peers.then(|| tls_threads("peer-tls", 1)).transpose()?;
+        let tls = tls.clients.then(|| tls_threads("tls", half)).transpose()?;
+        Ok(Runtimes { clients: threads("serve", half)?, peers, tls, peer_tls })
     }
 
     /// Where other members are spoken to.
@@ -48,15 +59,20 @@ impl Runtimes {
         self.peers.as_ref().unwrap_or(&self.clients)
     }
 
-    /// Where handshakes run; where peers are served if there are none.
+    /// Where handshakes of clients run; where peers are served if there are none.
     pub fn tls(&self) -> &Runtime {
         self.tls.as_ref().unwrap_or_else(|| self.peers())
+    }
+
+    /// The same for those of members.
+    pub fn peer_tls(&self) -> &Runtime {
+        self.peer_tls.as_ref().unwrap_or_else(|| self.peers())
     }
 
     /// Does not wait for tasks that still run: their connections are closed.
     pub fn abandon(self) {
         self.clients.shutdown_background();
-        for runtime in self.peers.into_iter().chain(self.tls) {
+        for runtime in self.peers.into_iter().chain(self.tls).chain(self.peer_tls) {
             runtime.shutdown_background();
         }
     }
@@ -71,9 +87,9 @@ pub fn yield_to_others() {
     }
 }
 
-fn tls_threads(count: usize) -> std::io::Result<Runtime> {
+fn tls_threads(name: &str, count: usize) -> std::io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(count).thread_name("tls").on_thread_start(yield_to_others).enable_all().build()
+    builder.worker_threads(count).thread_name(name).on_thread_start(yield_to_others).enable_all().build()
 }
 
 fn threads(name: &str, count: usize) -> std::io::Result<Runtime> {

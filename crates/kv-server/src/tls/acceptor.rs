@@ -1,7 +1,8 @@
 //! From an accepted socket to an authenticated stream.
 //!
-//! The handshake and the checks are a task of the TLS threads. The socket stays registered with the runtime
-//! that accepted it, so the stream goes back there without being moved between event loops.
+//! The handshake and the checks are a task of the port's TLS threads. Its slot and its deadline begin when
+//! the socket was accepted, and run where the connection is served. The socket stays registered with the
+//! runtime that accepted it, so the stream goes back there without being moved between event loops.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
@@ -79,16 +81,20 @@ impl Acceptor {
     /// be dropped at any time: the handshake ends with it.
     pub async fn accept(&self, stream: TcpStream) -> Option<Stream> {
         let remote = stream.peer_addr().ok()?.ip().to_canonical();
+        // Both begin here, so that a handshake that waits for its thread counts, and ends, as any other.
+        let slot = self.handshakes.begin();
+        let deadline = Instant::now() + HANDSHAKE_WITHIN;
         let task = self.threads.spawn(handshake(self.clone(), stream, remote));
         let _aborted_when_dropped = AbortOnDrop(task.abort_handle());
-        match task.await {
-            Ok(Ok(stream)) => Some(stream),
-            Ok(Err(reason)) => {
-                self.refusals.note(self.port, remote, &reason);
-                None
-            }
-            Err(_) => None, // The member stops.
-        }
+        let ended = tokio::select! {
+            ended = timeout_at(deadline, task) => match ended {
+                Ok(Ok(ended)) => ended,
+                Ok(Err(_)) => return None, // The member stops.
+                Err(_) => Err(format!("not finished within {HANDSHAKE_WITHIN:?}")),
+            },
+            () = slot.displaced() => Err("given up for newer ones".to_owned()),
+        };
+        ended.map_err(|reason| self.refusals.note(self.port, remote, &reason)).ok()
     }
 }
 
@@ -103,17 +109,8 @@ impl Drop for AbortOnDrop {
 async fn handshake(port: Acceptor, stream: TcpStream, remote: IpAddr) -> Result<Stream, String> {
     let (config, checks) = port.live.server().ok_or("there is no certificate to show")?;
     let config = port.protocols.of(config);
-    let slot = port.handshakes.begin();
-    let admitted = async {
-        let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|error| error.to_string())?;
-        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-        checks.check(chain, remote).await.map_err(|refused| refused.to_string())?;
-        Ok(Stream::Tls(Box::new(TlsStream::Server(stream))))
-    };
-    tokio::select! {
-        admitted = tokio::time::timeout(HANDSHAKE_WITHIN, admitted) => {
-            admitted.map_err(|_| format!("not finished within {HANDSHAKE_WITHIN:?}"))?
-        }
-        () = slot.displaced() => Err("given up for newer ones".to_owned()),
-    }
+    let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|error| error.to_string())?;
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    checks.check(chain, remote).await.map_err(|refused| refused.to_string())?;
+    Ok(Stream::Tls(Box::new(TlsStream::Server(stream))))
 }

@@ -9,6 +9,7 @@
 //!
 //! Invariants:
 //! - No handshake runs on a thread that serves clients, peers or Raft's driver.
+//! - Handshakes of members have a thread of their own, whatever clients do.
 //! - A stream is handed out only after the certificate of the other side has passed every check.
 //! - A file that cannot be used leaves the configuration as it was.
 //!
@@ -27,6 +28,6 @@ mod ports; // both ports of a member
 
 pub(crate) use acceptor::Acceptor;
 pub(crate) use dialer::Dialer;
-pub(crate) use ports::{Port, Tls};
+pub(crate) use ports::{HandshakeThreads, Port, Tls};
 pub(crate) use setup::TlsError;
 pub(crate) use stream::Stream;

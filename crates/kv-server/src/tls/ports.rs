@@ -14,6 +14,13 @@ use crate::process::shutdown::Stop;
 /// A socket that others dial, and what it asks of them first.
 pub type Port = (TcpListener, Option<Acceptor>);
 
+/// Where handshakes run. Those of clients do not delay those of members.
+#[derive(Clone, Copy, Debug)]
+pub struct HandshakeThreads<'a> {
+    pub clients: &'a Handle,
+    pub peers: &'a Handle,
+}
+
 /// What the ports and the links of one member use.
 pub struct Tls {
     clients: Option<Acceptor>,
@@ -24,22 +31,26 @@ pub struct Tls {
 
 impl Tls {
     /// Reads all files, and makes those that are to be made below `data_dir`. Handshakes run on `threads`.
-    pub fn load(settings: &Settings, data_dir: &Path, threads: &Handle) -> Result<Tls, TlsError> {
+    pub fn load(
+        settings: &Settings,
+        data_dir: &Path,
+        threads: HandshakeThreads<'_>,
+    ) -> Result<Tls, TlsError> {
         let mut tls = Tls { clients: None, peers: None, dialer: Dialer::default(), reloads: Vec::new() };
         let years = settings.tls.self_signed_years;
         if let Some(port) = &settings.tls.client {
             let place = data_dir.join("fixtures").join("client");
             let port = with_self_signed(port, &place, &settings.listen_client_urls, years)?;
             let (live, reload) = Live::clients(port)?;
-            tls.clients = Some(Acceptor::new(live, threads.clone(), "client"));
+            tls.clients = Some(Acceptor::new(live, threads.clients.clone(), "client"));
             tls.reloads.push(reload);
         }
         if let Some(port) = &settings.tls.peer {
             let place = data_dir.join("fixtures").join("peer");
             let port = with_self_signed(port, &place, &settings.listen_peer_urls, years)?;
             let (live, reload) = Live::peers(port)?;
-            tls.peers = Some(Acceptor::new(live.clone(), threads.clone(), "peer"));
-            tls.dialer = Dialer::new(live, threads.clone());
+            tls.peers = Some(Acceptor::new(live.clone(), threads.peers.clone(), "peer"));
+            tls.dialer = Dialer::new(live, threads.peers.clone());
             tls.reloads.push(reload);
         }
         Ok(tls)

@@ -63,6 +63,15 @@ impl Caller {
         StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), stream)
     }
 
+    /// The first bytes of a handshake.
+    pub fn hello(&self) -> Vec<u8> {
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let mut connection = ClientConnection::new(Arc::clone(&self.config), name).unwrap();
+        let mut hello = Vec::new();
+        connection.write_tls(&mut hello).unwrap();
+        hello
+    }
+
     /// `GET /health` of a client port.
     pub fn health(&self, port: u16) -> Outcome {
         self.health_and_kind(port).0

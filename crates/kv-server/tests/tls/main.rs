@@ -9,9 +9,12 @@ mod authority;
 mod caller;
 mod tools;
 
-use std::io::Read;
+use std::collections::VecDeque;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use authority::{Authority, Files, GOOD, Wish};
@@ -347,6 +350,65 @@ fn the_metrics_port_has_the_tls_of_the_client_port() {
     });
     becomes(&Refused, "no certificate", || Caller::new(&authority, None, BOTH).health(ports[0]));
     assert!(common::http(ports[1], "GET /health").starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_elect_while_their_client_ports_are_flooded_with_handshakes() {
+    let (authority, files) = (Authority::new("a"), Files::new());
+    files.write_pair("server", &authority.issue(GOOD));
+    files.write("ca.pem", &authority.pem);
+    let mut cluster = Cluster::new(3);
+    let peer = [
+        ("peer-cert-file", "server.pem"),
+        ("peer-key-file", "server.key"),
+        ("peer-trusted-ca-file", "ca.pem"),
+    ];
+    secure_peers(&mut cluster.members, &in_files(&files, &peer));
+    let mut secure = Vec::new();
+    for member in &mut cluster.members {
+        let port = testkit::port();
+        let urls = format!("https://127.0.0.1:{port},http://127.0.0.1:{}", member.client_port);
+        member.extra.push(format!("--listen-client-urls={urls}"));
+        member.extra.extend(in_files(&files, &[("cert-file", "server.pem"), ("key-file", "server.key")]));
+        secure.push(port);
+    }
+    cluster.start();
+    cluster.members[0].put("a", "1").await;
+    // Each hello costs its member a key exchange and a signature, and is never followed by a second flight.
+    let hello = Caller::new(&authority, None, BOTH).hello();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let floods: Vec<_> = secure
+        .iter()
+        .map(|port| {
+            let (port, hello, is_over) = (*port, hello.clone(), Arc::clone(&is_over));
+            std::thread::spawn(move || {
+                let mut open = VecDeque::new();
+                while !is_over.load(Ordering::Relaxed) {
+                    // A member that was killed refuses: its flood goes on when it is back.
+                    if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
+                        let _reset = stream.write_all(&hello);
+                        open.push_back(stream);
+                        open.drain(..open.len().saturating_sub(200));
+                    }
+                }
+            })
+        })
+        .collect();
+    for round in 0..2 {
+        let leader = cluster.leader().await;
+        cluster.members[leader].kill();
+        let other = (leader + 1) % 3;
+        let began = Instant::now();
+        cluster.members[other].put("b", &round.to_string()).await;
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(10), "an election under the flood took {took:?}");
+        cluster.members[leader].launch();
+        cluster.members[leader].wait_ready();
+    }
+    is_over.store(true, Ordering::Relaxed);
+    floods.into_iter().for_each(|flood| flood.join().unwrap());
+    let revision = cluster.members[0].put("c", "1").await;
+    cluster.assert_equal(revision).await;
 }
 
 #[test]

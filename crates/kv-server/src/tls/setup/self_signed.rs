@@ -1,6 +1,8 @@
-//! Certificates of `--auto-tls` and `--peer-auto-tls`: made once, kept in the data directory, made again once they
-//! have expired.
+//! Certificates of `--auto-tls` and `--peer-auto-tls`: made once, kept in the data directory, made again once
+//! they have expired.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -33,12 +35,16 @@ pub fn with_self_signed(
     Ok(PortTls { shown: Some(pair), ..port.clone() })
 }
 
+/// Whether the pair is whole, valid today, and one: a start that was cut short may have replaced the key
+/// alone.
 fn is_usable(pair: &config::KeyPair) -> bool {
     let certificate = CertificateDer::from_pem_file(&pair.certificate).ok();
-    certificate.is_some_and(|der| {
-        let parsed = X509Certificate::from_der(&der);
-        parsed.is_ok_and(|(_, certificate)| certificate.validity().is_valid())
-    }) && pair.key.exists()
+    let key = std::fs::read_to_string(&pair.key).ok().and_then(|text| KeyPair::from_pem(&text).ok());
+    let (Some(certificate), Some(key)) = (certificate, key) else { return false };
+    X509Certificate::from_der(&certificate).is_ok_and(|(_, certificate)| {
+        let public = &certificate.public_key().subject_public_key.data;
+        certificate.validity().is_valid() && public.as_ref() == key.public_key_raw()
+    })
 }
 
 fn make(pair: &config::KeyPair, directory: &Path, urls: &Urls, years: u64) -> Result<(), TlsError> {
@@ -64,9 +70,45 @@ fn make(pair: &config::KeyPair, directory: &Path, urls: &Urls, years: u64) -> Re
     Ok(())
 }
 
-/// Readable by the user of the process only: so its umask says.
+/// The file appears whole or not at all. Readable by the user of the process only: so its umask says.
 fn write(directory: &Path, path: &Path, text: &str) -> Result<(), TlsError> {
     let failed = |source| TlsError::Write { path: path.to_owned(), source };
     std::fs::create_dir_all(directory).map_err(failed)?;
-    std::fs::write(path, text).map_err(failed)
+    let draft = path.with_extension("tmp");
+    let mut file = File::create(&draft).map_err(failed)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+    std::fs::rename(&draft, path).map_err(failed)?;
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_is_made_once_and_again_when_a_part_of_it_is_damaged() {
+        let dir = tempfile::tempdir().unwrap();
+        let urls = Urls::parse("https://127.0.0.1:1").unwrap();
+        let port = PortTls { is_self_signed: true, ..PortTls::default() };
+        let made = |directory: &Path| {
+            let pair = with_self_signed(&port, directory, &urls, 1).unwrap().shown.unwrap();
+            [pair.certificate, pair.key].map(|path| (std::fs::read_to_string(&path).unwrap(), path))
+        };
+        let other = made(&dir.path().join("other"));
+        let mut known = made(dir.path());
+        assert_eq!(made(dir.path()), known, "made once");
+        for part in 0..2 {
+            let (text, path) = &known[part];
+            for damaged in ["", &text[..text.len() / 2], &other[part].0] {
+                std::fs::write(path, damaged).unwrap();
+                let again = made(dir.path());
+                assert_ne!(again, known, "{path:?} {damaged}");
+                assert_eq!(made(dir.path()), again);
+            }
+            known = made(dir.path());
+        }
+        std::fs::remove_file(&known[1].1).unwrap();
+        assert_ne!(made(dir.path()), known);
+        assert!(!dir.path().join("key.tmp").exists());
+    }
 }
