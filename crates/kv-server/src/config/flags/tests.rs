@@ -69,12 +69,6 @@ fn a_bad_line_is_refused_in_gos_words() {
             1,
         ),
         (
-            "--discovery-dial-timeout x",
-            "invalid value \"x\" for flag -discovery-dial-timeout: parse error",
-            2,
-        ),
-        ("--discovery-fallback foo", "invalid value \"foo\" for flag -discovery-fallback: invalid value", 2),
-        (
             "--cors=https://a.example",
             "invalid value \"https://a.example\" for flag -cors: \
              URL address does not have the form \"host:port\": https://a.example",
@@ -109,6 +103,17 @@ fn a_bad_line_is_refused_in_gos_words() {
     for (line, wanted, code) in cases {
         let error = read(line, &[]).expect_err(line);
         assert_eq!((error.to_string().as_str(), error.exit_code()), (wanted, code), "{line}");
+    }
+}
+
+#[test]
+fn a_bad_value_of_discovery_is_refused_in_gos_words() {
+    for (flag, value, reason) in
+        [("discovery-dial-timeout", "x", "parse error"), ("discovery-fallback", "foo", "invalid value")]
+    {
+        let error = read(&format!("--{flag} {value}"), &[]).expect_err(flag);
+        let wanted = format!("invalid value \"{value}\" for flag -{flag}: {reason}");
+        assert_eq!((error.to_string(), error.exit_code()), (wanted, 2));
     }
 }
 
