@@ -45,6 +45,8 @@ mod known_members; // the members at start
 mod listeners; // what is served where
 mod node; // one member from start to end
 
+mod operator; // changes of a running cluster, as its client
+
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::process::ExitCode;
@@ -97,6 +99,9 @@ pub fn run(
     if arguments.next_if(|first| etcd_file::COMMANDS.iter().any(|command| first == command)).is_some() {
         descriptors::raise();
         return etcd_file::run(arguments);
+    }
+    if arguments.next_if(|first| first == operator::COMMAND).is_some() {
+        return operator::run(arguments);
     }
     match try_run(arguments, environment) {
         Ok(()) => ExitCode::SUCCESS,

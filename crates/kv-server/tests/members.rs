@@ -241,3 +241,64 @@ async fn what_the_cluster_does_not_say_is_refused_at_the_start() {
     let refused = remove(&cluster.members[0], 7).await.unwrap_err();
     assert_eq!(refused.message(), "etcdserver: member not found");
 }
+
+/// Starts `member replace OLD m3=…`, where m3 is the last member of `cluster`.
+fn replace(cluster: &Cluster, old: &str, seconds: &str) -> testkit::Process {
+    let new = cluster.members.last().unwrap();
+    let endpoints: Vec<String> =
+        cluster.members.iter().map(|member| format!("127.0.0.1:{}", member.client_port)).collect();
+    let (new, endpoints) = (format!("{}={}", new.name, peer_url(new)), endpoints.join(","));
+    common::start(&["member", "replace", old, &new, "--endpoints", &endpoints, "--timeout", seconds])
+}
+
+async fn names(member: &Member) -> Vec<String> {
+    let mut names: Vec<String> = list(member).await.into_iter().map(|member| member.name).collect();
+    names.sort_unstable();
+    names
+}
+
+#[tokio::test]
+async fn a_replacement_that_is_killed_after_any_step_goes_on() {
+    let mut cluster = Cluster::started(3);
+    cluster.members[0].put("before", "1").await;
+    let at = cluster.joiner(&[0, 1, 2]);
+    for step in ["added m3 as a learner", "waiting for m3", "waiting for m3"] {
+        let run = replace(&cluster, "m1", "60");
+        run.wait_for(step);
+        run.kill();
+    }
+    cluster.members[at].launch();
+    cluster.members[at].wait_ready();
+    for step in ["promoted m3", "removed m1"] {
+        let run = replace(&cluster, "m1", "60");
+        run.wait_for(step);
+        run.kill();
+    }
+    let (status, said) = replace(&cluster, "m1", "60").wait_end();
+    assert!(status.success() && said.contains("m3 is in the place of m1"), "{said}");
+    let (_, said) = cluster.members[1].process.take().unwrap().wait_end();
+    assert!(said.contains("the member has been permanently removed from the cluster"), "{said}");
+    assert_eq!(names(&cluster.members[0]).await, ["m0", "m2", "m3"]);
+    assert_eq!(cluster.members[at].get("before").await.as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn a_silent_member_is_removed_before_another_one_takes_its_place() {
+    let mut cluster = Cluster::started(3);
+    let at = cluster.joiner(&[0, 1]);
+    cluster.members[2].kill();
+    let run = replace(&cluster, "m2", "60");
+    run.wait_for("removed m2");
+    run.wait_for("start it now");
+    cluster.members[at].launch();
+    cluster.members[at].wait_ready();
+    let (status, said) = run.wait_end();
+    assert!(status.success(), "{said}");
+    assert_eq!(names(&cluster.members[0]).await, ["m0", "m1", "m3"]);
+    // One of three cannot decide anything.
+    cluster.members[1].kill();
+    cluster.members[at].kill();
+    cluster.joiner(&[0]);
+    let (status, said) = replace(&cluster, "m1", "1").wait_end();
+    assert!(!status.success() && said.contains("no progress within 1 s"), "{said}");
+}

@@ -1,0 +1,168 @@
+//! Calls of a cluster: at the endpoints that were given, one after another, until one of them is reached.
+
+use std::time::Duration;
+
+use api::etcdserverpb::auth_client::AuthClient;
+use api::etcdserverpb::cluster_client::ClusterClient;
+use api::etcdserverpb::maintenance_client::MaintenanceClient;
+use api::etcdserverpb::{
+    AuthenticateRequest, Member, MemberAddRequest, MemberListRequest, MemberPromoteRequest,
+    MemberRemoveRequest, StatusRequest, StatusResponse,
+};
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use tokio::runtime::Handle;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+
+use crate::config::PortTls;
+use crate::process::log::causes;
+use crate::tls::{Dialer, TlsError};
+
+/// For a connection, and for the answer of a member that has nothing to wait for.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// For a change of the members: a leader may have to be elected first.
+const CHANGE_WITHIN: Duration = Duration::from_secs(20);
+
+/// How the members are reached.
+pub struct Client {
+    endpoints: Vec<String>,
+    dialer: Dialer,
+    user: Option<(String, String)>,
+    token: Option<MetadataValue<Ascii>>,
+}
+
+impl Client {
+    /// `tls`: files of the connections to `https` endpoints. The system's authorities, if it names none.
+    pub fn new(
+        endpoints: Vec<String>,
+        tls: &PortTls,
+        user: Option<(String, String)>,
+    ) -> Result<Client, TlsError> {
+        // A machine without authorities can still use plain connections.
+        let is_secure = endpoints.iter().any(|url| url.starts_with("https:"));
+        let dialer = if is_secure { Dialer::to_servers(tls, &Handle::current())? } else { Dialer::default() };
+        Ok(Client { endpoints, dialer, user, token: None })
+    }
+
+    /// Linearizable.
+    pub async fn members(&mut self) -> Result<Vec<Member>, Status> {
+        let channel = self.reached().await?;
+        let request = self.request(MemberListRequest { linearizable: true }, ANSWER_WITHIN);
+        let listed = ClusterClient::new(channel).member_list(request).await?;
+        Ok(listed.into_inner().members)
+    }
+
+    /// Adds a learner. Returns its id.
+    pub async fn add_learner(&mut self, peer_urls: &[String]) -> Result<u64, Status> {
+        let channel = self.reached().await?;
+        let request = MemberAddRequest { peer_ur_ls: peer_urls.to_vec(), is_learner: true };
+        let request = self.request(request, CHANGE_WITHIN);
+        let added = ClusterClient::new(channel).member_add(request).await?;
+        let added = added.into_inner().member;
+        added.map(|member| member.id).ok_or_else(|| Status::internal("the added member is not in the answer"))
+    }
+
+    pub async fn promote(&mut self, id: u64) -> Result<(), Status> {
+        let channel = self.reached().await?;
+        let request = self.request(MemberPromoteRequest { id }, CHANGE_WITHIN);
+        ClusterClient::new(channel).member_promote(request).await.map(drop)
+    }
+
+    pub async fn remove(&mut self, id: u64) -> Result<(), Status> {
+        let channel = self.reached().await?;
+        let request = self.request(MemberRemoveRequest { id }, CHANGE_WITHIN);
+        ClusterClient::new(channel).member_remove(request).await.map(drop)
+    }
+
+    /// What a member says of itself, at the first of its client URLs that answers.
+    pub async fn status(&self, member: &Member) -> Option<StatusResponse> {
+        for url in &member.client_ur_ls {
+            let Ok(channel) = self.dial(url).await else { continue };
+            let request = self.request(StatusRequest {}, ANSWER_WITHIN);
+            if let Ok(status) = MaintenanceClient::new(channel).status(request).await {
+                return Some(status.into_inner());
+            }
+        }
+        None
+    }
+
+    /// Other ways into the cluster, beside those that were given: members come and go.
+    pub fn add_endpoints(&mut self, members: &[Member]) {
+        for url in members.iter().flat_map(|member| &member.client_ur_ls) {
+            if !self.endpoints.contains(url) {
+                self.endpoints.push(url.clone());
+            }
+        }
+    }
+
+    /// A connection to the first endpoint that takes one and has a leader, with a token if there is a user.
+    async fn reached(&mut self) -> Result<Channel, Status> {
+        let mut reasons = Vec::new();
+        for at in 0..self.endpoints.len() {
+            let channel = match self.dial(&self.endpoints[at]).await {
+                Ok(channel) => channel,
+                Err(reason) => {
+                    reasons.push(format!("{}: {reason}", self.endpoints[at]));
+                    continue;
+                }
+            };
+            self.authenticate(channel.clone()).await?;
+            let request = self.request(StatusRequest {}, ANSWER_WITHIN);
+            match MaintenanceClient::new(channel.clone()).status(request).await {
+                Ok(status) if status.get_ref().leader != 0 => {
+                    // Tried first the next time.
+                    self.endpoints.swap(0, at);
+                    return Ok(channel);
+                }
+                Ok(_) => reasons.push(format!("{}: no leader", self.endpoints[at])),
+                Err(status) => reasons.push(format!("{}: {}", self.endpoints[at], status.message())),
+            }
+        }
+        Err(Status::unavailable(reasons.join("; ")))
+    }
+
+    async fn authenticate(&mut self, channel: Channel) -> Result<(), Status> {
+        let (Some((name, password)), None) = (&self.user, &self.token) else { return Ok(()) };
+        let request = AuthenticateRequest { name: name.clone(), password: password.clone() };
+        let mut request = Request::new(request);
+        request.set_timeout(ANSWER_WITHIN);
+        let token = AuthClient::new(channel).authenticate(request).await?.into_inner().token;
+        let token = token.parse().map_err(|_| Status::internal("the token is no header value"))?;
+        self.token = Some(token);
+        Ok(())
+    }
+
+    fn request<T>(&self, message: T, within: Duration) -> Request<T> {
+        let mut request = Request::new(message);
+        request.set_timeout(within);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        request
+    }
+
+    async fn dial(&self, url: &str) -> Result<Channel, String> {
+        let endpoint = Endpoint::from_shared(url.to_owned())
+            .map_err(|error| causes(&error))?
+            .connect_timeout(ANSWER_WITHIN)
+            .timeout(CHANGE_WITHIN);
+        let dialer = self.dialer.clone();
+        let connect = tower::service_fn(move |uri: Uri| {
+            let dialer = dialer.clone();
+            async move { dialer.connect(uri).await.map(TokioIo::new) }
+        });
+        endpoint.connect_with_connector(connect).await.map_err(|error| causes(&error))
+    }
+}
+
+/// Whether a call may succeed later: nothing was wrong with the request.
+pub fn may_pass(status: &Status) -> bool {
+    match status.code() {
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => true,
+        // A learner that is not in sync, and servers that wait until a change has settled.
+        Code::FailedPrecondition => true,
+        _ => false,
+    }
+}

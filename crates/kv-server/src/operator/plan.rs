@@ -1,0 +1,265 @@
+//! The next step of a replacement, from the list of members alone.
+//!
+//! ```text
+//!   OLD answers      add NEW as a learner ─▶ wait for its start ─▶ promote it ─▶ remove OLD
+//!   OLD is silent    remove OLD ─▶ add NEW as a learner ─▶ wait for its start ─▶ promote it
+//! ```
+
+use api::etcdserverpb::Member;
+
+/// What shall be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// A name, or an id in hexadecimal digits.
+    pub old: String,
+    pub new_name: String,
+    /// Sorted.
+    pub new_urls: Vec<String>,
+    /// The old member was removed before, by this command or an earlier run of it.
+    pub is_old_removed: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Add the new member as a learner.
+    Add,
+    /// The new member is added and has not started.
+    AwaitStart {
+        id: u64,
+    },
+    /// The new member is a learner that has started.
+    Promote {
+        id: u64,
+    },
+    /// Remove the old member.
+    Remove {
+        id: u64,
+    },
+    Done,
+}
+
+/// Why a replacement cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error(
+        "{old} is not a member of the cluster, and no member has the URL {urls}. If {old} was removed by an earlier \
+         run, run again with --removed"
+    )]
+    NoSuchMember { old: String, urls: String },
+    #[error("{old} is the name of {count} members: give the id of one of them")]
+    Ambiguous { old: String, count: usize },
+    #[error("{old} has the URL {urls}: a new member needs an address of its own")]
+    SameUrl { old: String, urls: String },
+    #[error("the member with the URL {urls} has the name {name}, not {wanted}")]
+    OtherName { urls: String, name: String, wanted: String },
+    #[error("{old} is a learner: remove it with MemberRemove and add another one")]
+    Learner { old: String },
+    #[error(
+        "with {answering} of {voters} voting members answering, {step} would leave no quorum; not answering: {silent}"
+    )]
+    Quorum { step: &'static str, answering: usize, voters: usize, silent: String },
+}
+
+/// The next step. `answers` tells whether a member answers calls of clients.
+pub fn next(
+    members: &[Member],
+    wanted: &Replacement,
+    answers: &dyn Fn(u64) -> bool,
+) -> Result<Step, Refusal> {
+    let new = members.iter().find(|member| has_urls(member, &wanted.new_urls));
+    let old = old(members, wanted)?;
+    let view = View { members, answers };
+    match (new, old) {
+        (None, None) if wanted.is_old_removed => Ok(Step::Add),
+        (None, None) => {
+            Err(Refusal::NoSuchMember { old: wanted.old.clone(), urls: wanted.new_urls.join(",") })
+        }
+        (None, Some(old)) if old.is_learner => Err(Refusal::Learner { old: wanted.old.clone() }),
+        (None, Some(old)) if answers(old.id) => view.after_addition(old).map(|()| Step::Add),
+        (None, Some(old)) => view.without(old).map(|()| Step::Remove { id: old.id }),
+        (Some(new), _) if new.name.is_empty() => Ok(Step::AwaitStart { id: new.id }),
+        (Some(new), _) if new.name != wanted.new_name => Err(Refusal::OtherName {
+            urls: wanted.new_urls.join(","),
+            name: new.name.clone(),
+            wanted: wanted.new_name.clone(),
+        }),
+        (Some(new), _) if new.is_learner => Ok(Step::Promote { id: new.id }),
+        (Some(_), Some(old)) => view.without(old).map(|()| Step::Remove { id: old.id }),
+        (Some(_), None) => Ok(Step::Done),
+    }
+}
+
+fn has_urls(member: &Member, sorted: &[String]) -> bool {
+    let mut urls = member.peer_ur_ls.clone();
+    urls.sort_unstable();
+    urls == sorted
+}
+
+/// The member to replace, if it is still one. The new member may have its name.
+fn old<'m>(members: &'m [Member], wanted: &Replacement) -> Result<Option<&'m Member>, Refusal> {
+    let text = wanted.old.trim_start_matches("0x");
+    let by_id = u64::from_str_radix(text, 16).ok().and_then(|id| members.iter().find(|it| it.id == id));
+    if let Some(old) = by_id {
+        let is_new = has_urls(old, &wanted.new_urls);
+        let same = || Refusal::SameUrl { old: wanted.old.clone(), urls: wanted.new_urls.join(",") };
+        return if is_new { Err(same()) } else { Ok(Some(old)) };
+    }
+    let named: Vec<&Member> = members
+        .iter()
+        .filter(|member| member.name == wanted.old && !has_urls(member, &wanted.new_urls))
+        .collect();
+    match named[..] {
+        [] => Ok(None),
+        [old] => Ok(Some(old)),
+        _ => Err(Refusal::Ambiguous { old: wanted.old.clone(), count: named.len() }),
+    }
+}
+
+fn quorum(voters: usize) -> usize {
+    voters / 2 + 1
+}
+
+struct View<'a> {
+    members: &'a [Member],
+    answers: &'a dyn Fn(u64) -> bool,
+}
+
+impl View<'_> {
+    fn voters(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| !member.is_learner)
+    }
+
+    /// The new member, once it votes, must make a quorum with those that answer, before and after the removal.
+    fn after_addition(&self, old: &Member) -> Result<(), Refusal> {
+        let (voters, answering) = self.count(None);
+        let without_old = self.count(Some(old.id)).1;
+        let is_kept = answering >= quorum(voters)
+            && answering + 1 >= quorum(voters + 1)
+            && without_old + 1 >= quorum(voters);
+        if is_kept { Ok(()) } else { Err(self.refusal("the addition of a member")) }
+    }
+
+    /// There must be a quorum to decide it, and those that stay must be a quorum of themselves.
+    fn without(&self, old: &Member) -> Result<(), Refusal> {
+        let ((voters, all_answering), (rest, answering)) = (self.count(None), self.count(Some(old.id)));
+        let is_kept = all_answering >= quorum(voters) && rest > 0 && answering >= quorum(rest);
+        if is_kept { Ok(()) } else { Err(self.refusal("the removal of the old member")) }
+    }
+
+    /// Voters, and those of them that answer, without one member.
+    fn count(&self, without: Option<u64>) -> (usize, usize) {
+        let counted = || self.voters().filter(|member| Some(member.id) != without);
+        (counted().count(), counted().filter(|member| (self.answers)(member.id)).count())
+    }
+
+    fn refusal(&self, step: &'static str) -> Refusal {
+        let (voters, answering) = self.count(None);
+        let silent: Vec<&str> = self
+            .voters()
+            .filter(|member| !(self.answers)(member.id))
+            .map(|member| member.name.as_str())
+            .collect();
+        Refusal::Quorum { step, answering, voters, silent: silent.join(", ") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `a` is a voter that answers, `b!` one that does not, `~c` a learner, `d?` one that has not started, which is a
+    /// learner too. The URL of a member is its letter; its id is its position, from a0 on.
+    fn members(text: &str) -> (Vec<Member>, Vec<u64>) {
+        let mut silent = Vec::new();
+        let member = |(position, word): (usize, &str)| {
+            let id = 0xa0 + position as u64;
+            let name = word.trim_matches(['!', '?', '~']).to_owned();
+            if word.ends_with(['!', '?']) {
+                silent.push(id);
+            }
+            Member {
+                id,
+                peer_ur_ls: vec![name.clone()],
+                is_learner: word.starts_with('~') || word.ends_with('?'),
+                name: if word.ends_with('?') { String::new() } else { name },
+                ..Member::default()
+            }
+        };
+        (text.split_whitespace().enumerate().map(member).collect(), silent)
+    }
+
+    fn step(cluster: &str, old: &str, is_old_removed: bool) -> String {
+        let (members, silent) = members(cluster);
+        let wanted = Replacement {
+            old: old.to_owned(),
+            new_name: "n".to_owned(),
+            new_urls: vec!["n".to_owned()],
+            is_old_removed,
+        };
+        match next(&members, &wanted, &|id| !silent.contains(&id)) {
+            Ok(step) => format!("{step:?}").replace("160", "a0").replace("162", "a2").replace("163", "a3"),
+            Err(refusal) => format!("{refusal}"),
+        }
+    }
+
+    #[test]
+    fn each_list_of_members_has_one_next_step() {
+        for (cluster, old, wanted) in [
+            // A member that answers goes last.
+            ("a b c", "c", "Add"),
+            ("a b c n?", "c", "AwaitStart { id: a3 }"),
+            ("a b c ~n", "c", "Promote { id: a3 }"),
+            ("a b c n", "c", "Remove { id: a2 }"),
+            ("a b n", "c", "Done"),
+            // One that does not answer goes first.
+            ("a b c!", "c", "Remove { id: a2 }"),
+            ("a b c! d e", "c", "Remove { id: a2 }"),
+            ("a b c! n", "c", "Remove { id: a2 }"),
+            // By id, with and without its prefix.
+            ("a b c", "a2", "Add"),
+            ("a b c!", "0xa2", "Remove { id: a2 }"),
+            // A cluster of one and of two.
+            ("a", "a", "Add"),
+            ("a n", "a", "Remove { id: a0 }"),
+            ("a b", "b", "Add"),
+        ] {
+            assert_eq!(step(cluster, old, false), wanted, "{cluster}: {old} by n");
+        }
+        assert_eq!(step("a b", "c", true), "Add");
+    }
+
+    #[test]
+    fn what_cannot_go_on_is_refused() {
+        for (cluster, old, wanted) in [
+            ("a b", "c", "c is not a member of the cluster, and no member has the URL n."),
+            ("a b c c", "c", "c is the name of 2 members"),
+            ("a b ~c", "c", "c is a learner"),
+            ("a b n", "a2", "a2 has the URL n"),
+            (
+                "a b! c!",
+                "c",
+                "with 1 of 3 voting members answering, the removal of the old member would leave no",
+            ),
+            (
+                "a b!",
+                "b",
+                "with 1 of 2 voting members answering, the removal of the old member would leave no",
+            ),
+            ("a! b! c", "c", "with 1 of 3 voting members answering, the addition of a member would leave no"),
+            ("a b! c! d n", "d", "with 3 of 5 voting members answering, the removal"),
+        ] {
+            let refused = step(cluster, old, false);
+            assert!(refused.starts_with(wanted), "{cluster}: {old} by n: {refused}");
+        }
+        let (mut members, _) = members("a b ~n");
+        members[2].name = "other".to_owned();
+        let wanted = Replacement {
+            old: "b".to_owned(),
+            new_name: "n".to_owned(),
+            new_urls: vec!["n".to_owned()],
+            is_old_removed: false,
+        };
+        let refused = next(&members, &wanted, &|_| true).unwrap_err();
+        assert_eq!(refused.to_string(), "the member with the URL n has the name other, not n");
+    }
+}
