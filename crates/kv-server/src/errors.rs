@@ -114,6 +114,16 @@ pub fn no_hash() -> Status {
     Status::internal("etcdserver: the password cannot be hashed")
 }
 
+/// A token was asked of a member that has a public key alone.
+pub fn verify_only_key() -> Status {
+    Status::unknown("auth: token signing attempted with verify-only key")
+}
+
+/// A token that the library did not sign.
+pub fn unsigned_token() -> Status {
+    Status::internal("etcdserver: the token cannot be signed")
+}
+
 /// A range that cannot be streamed.
 pub fn stream(refusal: StreamRefusal) -> Status {
     match refusal {

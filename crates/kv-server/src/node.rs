@@ -17,10 +17,10 @@ use mvcc::Store;
 use raft_node::{Config, EmptyLog, Fatal, Handle, Membership, Position};
 use raft_node::{Started, StoreState, Threads};
 use state_machine::command::Kind;
-use state_machine::{AuthTable, Outcome, StateMachine};
+use state_machine::{Outcome, StateMachine};
 
 use crate::admission::Admission;
-use crate::auth::{Auth, Caller, Passwords, expire as expire_tokens};
+use crate::auth::{self, AuthError, Caller};
 use crate::config::Settings;
 use crate::data_dir::Directory;
 use crate::data_dir::Identity;
@@ -73,8 +73,8 @@ pub enum NodeError {
     StoreThread(#[source] std::io::Error),
     #[error("start the watch thread")]
     WatchThread(#[source] std::io::Error),
-    #[error("start the threads that hash passwords")]
-    PasswordThreads(#[source] std::io::Error),
+    #[error(transparent)]
+    Auth(#[from] AuthError),
     #[error("start Raft")]
     Raft(#[from] raft_node::StartError),
     #[error("wait for signals")]
@@ -214,7 +214,7 @@ impl Running {
         let inside = runtimes.clients.enter();
         let leases = start_leases(leader_leases, peers.context(), settings.request_timeout(), &stop);
         let leader_loss = LeaderLoss::observe(raft.clone(), settings.clock.election);
-        let auth = start_auth(auth_table, &settings, &stop).map_err(NodeError::PasswordThreads)?;
+        let auth = auth::start(auth_table, &settings.auth, &stop)?;
         drop(inside);
         let member = Arc::new(Member {
             raft,
@@ -249,7 +249,7 @@ impl Running {
             let ended = tokio::select! {
                 ended = &mut ended => ended,
                 () = self.publish() => {
-                    self.member.auth.table.forget_tokens();
+                    self.member.auth.table.void_all();
                     let services = listeners::services(http, &self.leases, &self.settings, &stop);
                     listeners::serve_clients(clients, &self.settings, &services, &permits, &stop);
                     start_auto_compaction(&self.member, self.settings.retention, &stop);
@@ -398,14 +398,6 @@ fn start_leases(
     let link = LeaseLink::new(context.clone());
     let member = (context.identity.member_id, request_timeout);
     LeaseService::start(leader, link, member, metrics.renewed.clone(), stop)
-}
-
-/// Starts what users need: threads for passwords, and the end of tokens.
-fn start_auth(table: AuthTable, settings: &Settings, stop: &Stop) -> std::io::Result<Arc<Auth>> {
-    let passwords = Passwords::start(settings.auth.bcrypt_cost)?;
-    let auth = Arc::new(Auth::new(table, passwords, settings.auth.token_ttl));
-    tokio::spawn(expire_tokens(Arc::clone(&auth), stop.clone()));
-    Ok(auth)
 }
 
 fn start_peers(

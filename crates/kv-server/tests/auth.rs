@@ -469,3 +469,49 @@ async fn a_hashed_password_that_takes_too_long_to_verify_is_refused() {
         assert_eq!(answer.as_ref().err().map(Status::message), refusal, "{prefix}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signed_token_counts_on_every_member_until_permissions_change() {
+    let key = |name: &str| format!("{}/src/auth/jwt/tests/{name}", env!("CARGO_MANIFEST_DIR"));
+    let flag = |key: String| format!("--auth-token=jwt,sign-method=ES256,ttl=1h,{key}");
+    let signs = flag(format!("priv-key={}", key("ec256.pem")));
+    let mut guarded = guarded_with(3, &[&signs]).await;
+    let verifies = flag(format!("pub-key={}", key("ec256-pub.pem")));
+    for (at, own) in [(0, &signs), (2, &verifies)] {
+        let member = &mut guarded.cluster.members[at];
+        member.kill();
+        *member.extra.last_mut().unwrap() = own.clone();
+        member.launch();
+        member.wait_ready();
+    }
+    let members = &guarded.cluster.members;
+    let put = put("b", "1").encode_to_vec();
+    let get = get("b").encode_to_vec();
+    for member in members {
+        let channel = member.channel().await;
+        for (method, message) in [(Method::KvPut, &put), (Method::KvRange, &get)] {
+            call(&channel, method, guarded.token("u"), message).await.unwrap();
+            let denied = call(&channel, method, guarded.token("o"), message).await.unwrap_err();
+            assert_eq!(denied.message(), "etcdserver: permission denied");
+        }
+    }
+    let request = AuthenticateRequest { name: "u".to_owned(), password: format!("{PASSWORD}u") };
+    let refused = users(&members[2]).await.authenticate(request).await.unwrap_err();
+    assert_eq!(refused.message(), "auth: token signing attempted with verify-only key");
+
+    let add = AuthRoleAddRequest { name: "later".to_owned() };
+    let request = with_token(add, "authorization", &format!("Bearer {}", guarded.token("root")));
+    users(&members[1]).await.role_add(request).await.unwrap();
+    for member in members {
+        let channel = member.channel().await;
+        // Waits until the change is applied here. Calls of root ask for no revision.
+        let list = AuthRoleListRequest {}.encode_to_vec();
+        call(&channel, Method::AuthRoleList, guarded.token("root"), &list).await.unwrap();
+        for (method, message) in [(Method::KvPut, &put), (Method::KvRange, &get)] {
+            let old = call(&channel, method, guarded.token("u"), message).await.unwrap_err();
+            assert_eq!(old.message(), "etcdserver: revision of auth store is old", "{method:?}");
+            let new = login(&members[1], "u").await;
+            call(&channel, method, &new, message).await.unwrap();
+        }
+    }
+}

@@ -50,9 +50,9 @@ mod tests;
 
 pub use alarms::{active as active_alarms, active_in as active_alarms_in};
 pub use auth::{
-    Access, AuthState, AuthTable, Grants, Need, ROOT, Session, TOKENS_MAX, UserGrants, auth_in, auth_items,
-    of_delete_range as needs_of_delete_range, of_lease_keys as needs_of_lease_keys, of_put as needs_of_put,
-    of_range as needs_of_range, of_txn as needs_of_txn,
+    Access, AuthState, AuthTable, Grants, Need, ROOT, Session, TOKENS_MAX, TOKENS_OF_USER_MAX, UserGrants,
+    auth_in, auth_items, of_delete_range as needs_of_delete_range, of_lease_keys as needs_of_lease_keys,
+    of_put as needs_of_put, of_range as needs_of_range, of_txn as needs_of_txn,
 };
 pub use brief::is_brief;
 pub use failure::{Failure, Fatal};

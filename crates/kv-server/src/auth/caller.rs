@@ -16,8 +16,9 @@ pub enum Caller {
     Unchecked,
     /// Permissions are checked, and the request has no token.
     Unnamed,
-    /// A user, with its permissions at one auth revision.
-    User { session: Arc<Session>, grants: Arc<UserGrants> },
+    /// A user, with its permissions at one auth revision; and the revision that it counts as: that of a signed
+    /// token is the one at which it was issued.
+    User { session: Arc<Session>, grants: Arc<UserGrants>, revision: u64 },
 }
 
 impl Caller {
@@ -28,8 +29,8 @@ impl Caller {
     pub fn for_command(&self) -> Option<CommandCaller> {
         match self {
             Caller::Unchecked | Caller::Unnamed => None,
-            Caller::User { session, grants } => {
-                Some(CommandCaller { user: session.user().to_owned(), auth_revision: grants.revision() })
+            Caller::User { session, revision, .. } => {
+                Some(CommandCaller { user: session.user().to_owned(), auth_revision: *revision })
             }
         }
     }
@@ -70,7 +71,10 @@ impl Caller {
         match self {
             Caller::Unchecked => Ok(()),
             Caller::Unnamed => Err(Error::UserEmpty),
-            Caller::User { grants, .. } => {
+            Caller::User { grants, revision, .. } => {
+                if *revision < grants.revision() {
+                    return Err(Error::AuthOldRevision);
+                }
                 let grants = grants.grants().ok_or(Error::PermissionDenied)?;
                 grants.check(need, store)
             }
@@ -92,9 +96,9 @@ impl Caller {
 
     /// Refuses if the auth revision has moved since the caller was made: what was read may be of another state
     /// of the permissions, as in etcd.
-    pub fn check_unchanged(&self, revision: u64) -> Result<(), Error> {
+    pub fn check_unchanged(&self, newest: u64) -> Result<(), Error> {
         match self {
-            Caller::User { grants, .. } if grants.revision() != revision => Err(Error::AuthOldRevision),
+            Caller::User { revision, .. } if *revision != newest => Err(Error::AuthOldRevision),
             Caller::User { .. } | Caller::Unchecked | Caller::Unnamed => Ok(()),
         }
     }

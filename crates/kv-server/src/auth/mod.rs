@@ -8,17 +8,25 @@
 //! * While permissions are not checked a request costs one atomic load.
 //! * A caller is made again for each request and after each wait: a change of permissions that was applied
 //!   here counts for the next request.
-//! * A token is found once for each serving thread, without a lock afterwards. Its permissions are resolved
-//!   once for each auth revision.
+//! * A token is found, or its signature verified, once for each serving thread, without a lock afterwards. The
+//!   permissions of its user are resolved once for each auth revision.
+//! * Without a token the user is the one whom the certificate of the connection names, if certificates do.
 //! * Tokens and passwords are in no log and no Debug form.
 
 mod caller; // who asks, and what that permits
+mod jwt; // tokens that are signed
+mod origin; // where calls come from
 mod passwords; // bcrypt on threads of its own
-mod token; // the text of a token
+mod token;
+mod turns; // jobs shared out by where they come from // the text of a token that members keep
 
 mod sessions; // from headers to callers
+mod start; // of all that
 
 pub(crate) use caller::Caller;
-pub(crate) use passwords::{COST_MAX, HashError, Passwords, decisive, is_affordable};
-pub(crate) use sessions::{Auth, Credential, Unresolved, expire};
-pub(crate) use token::{index_of as index_of_token, prefix as token_prefix};
+pub(crate) use jwt::SignError;
+pub(crate) use origin::Origin;
+pub(crate) use passwords::{Applicant, COST_MAX, Decisive, HashError, is_affordable};
+pub(crate) use sessions::{Auth, Credential, Tokens, Unresolved};
+pub(crate) use start::{AuthError, start};
+pub(crate) use token::prefix as token_prefix;

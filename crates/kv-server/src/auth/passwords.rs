@@ -2,30 +2,29 @@
 //!
 //! * A hash takes 50 ms or more of a processor, so serving threads never make one. These threads are half as
 //!   many as there are cores, and give others priority.
-//! * What waits is bounded, and shared out by connection: wrong passwords of one client leave places to
-//!   others. Beyond its share a request is refused with "too many requests".
+//! * What waits is bounded, and shared out by connection. Beyond its share a request is refused with "too many
+//!   requests".
+//! * Addresses take turns, and users of one address do. So wrong passwords of one address, or for one user, delay
+//!   those of another one by one job.
 //! * A job whose client has gone is not begun.
 //! * A password that waits takes at most as many bytes as bcrypt looks at.
 //!
 //! Knows no users.
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::turns::Turns;
 use crate::admission::{ClientId, Share, Shares};
 use crate::process::runtime::yield_to_others;
 
-/// Jobs that wait or run: some 4 s of one core at bcrypt's usual cost.
+/// Jobs of connections that have more than one: some 4 s of one core at bcrypt's usual cost.
 const JOBS_MAX: usize = 64;
-/// Jobs that each client may always have.
+/// Jobs that each connection may always have.
 const JOBS_ALWAYS: usize = 1;
-/// Places of the queue: `JOBS_MAX` and one job for each of so many clients. A client that finds it full is
-/// refused.
-const QUEUE_PLACES: usize = 1024;
 /// Bytes of a password that bcrypt looks at. A longer one is not made, and is verified by these alone.
 const PASSWORD_BYTES_MAX: usize = 72;
 
@@ -45,10 +44,17 @@ pub enum HashError {
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// Whose password it is, and where the request comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Applicant<'a> {
+    pub client: ClientId,
+    pub address: Option<IpAddr>,
+    pub user: &'a str,
+}
+
 /// The threads, and what may wait for them. They end when this is dropped.
-#[derive(Debug)]
 pub struct Passwords {
-    queue: SyncSender<Job>,
+    jobs: Arc<Turns<Job>>,
     places: Arc<Shares>,
     cost: u32,
 }
@@ -56,17 +62,16 @@ pub struct Passwords {
 impl Passwords {
     pub fn start(cost: u32) -> std::io::Result<Passwords> {
         let threads = std::thread::available_parallelism().map_or(1, |cores| usize::from(cores).div_ceil(2));
-        let (queue, jobs) = sync_channel(QUEUE_PLACES);
-        let jobs = Arc::new(Mutex::new(jobs));
+        let jobs = Arc::new(Turns::new());
         for number in 0..threads {
             let jobs = Arc::clone(&jobs);
             std::thread::Builder::new().name(format!("passwords-{number}")).spawn(move || run(&jobs))?;
         }
-        Ok(Passwords { queue, places: Shares::new(JOBS_MAX, JOBS_ALWAYS), cost })
+        Ok(Passwords { jobs, places: Shares::new(JOBS_MAX, JOBS_ALWAYS), cost })
     }
 
     /// The hash of a new password.
-    pub async fn hash(&self, client: ClientId, password: String) -> Result<Bytes, HashError> {
+    pub async fn hash(&self, applicant: Applicant<'_>, password: String) -> Result<Bytes, HashError> {
         if password.len() > PASSWORD_BYTES_MAX {
             return Err(HashError::TooLong);
         }
@@ -76,22 +81,27 @@ impl Passwords {
             let parts = bcrypt::hash_with_result(password, cost).ok()?;
             Some(Bytes::from(parts.format_for_version(bcrypt::Version::TwoA)))
         };
-        self.run(client, hash).await?.ok_or(HashError::Failed)
+        self.run(applicant, hash).await?.ok_or(HashError::Failed)
     }
 
     /// Whether a password belongs to a hash. A hash that is none belongs to no password.
-    pub async fn verify(&self, client: ClientId, password: &[u8], hash: Bytes) -> Result<bool, HashError> {
-        let password = password.get(..PASSWORD_BYTES_MAX).unwrap_or(password).to_vec();
+    pub async fn verify(
+        &self,
+        applicant: Applicant<'_>,
+        password: &Decisive,
+        hash: Bytes,
+    ) -> Result<bool, HashError> {
+        let password = password.0.clone();
         let verify = move || {
             let hash = std::str::from_utf8(&hash).unwrap_or_default();
             bcrypt::verify(password, hash).unwrap_or(false)
         };
-        self.run(client, verify).await
+        self.run(applicant, verify).await
     }
 
     async fn run<T: Send + 'static>(
         &self,
-        client: ClientId,
+        Applicant { client, address, user }: Applicant<'_>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, HashError> {
         let place: Share = self.places.take(client, 1).ok_or(HashError::TooMany)?;
@@ -103,8 +113,20 @@ impl Passwords {
                 drop(done.send(outcome)); // The client may have gone.
             }
         };
-        self.queue.try_send(Box::new(job)).map_err(|_| HashError::TooMany)?;
+        self.jobs.push(address, user, Box::new(job)).map_err(|_| HashError::TooMany)?;
         outcome.await.map_err(|_| HashError::Failed)
+    }
+}
+
+impl Drop for Passwords {
+    fn drop(&mut self) {
+        self.jobs.close();
+    }
+}
+
+impl std::fmt::Debug for Passwords {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("threads for passwords")
     }
 }
 
@@ -114,52 +136,59 @@ pub fn is_affordable(hash: &[u8]) -> bool {
     parts.is_none_or(|parts| parts.get_cost() <= COST_MAX)
 }
 
-/// What decides of a password that is to be verified. The rest is not held.
-pub fn decisive(password: String) -> Box<[u8]> {
-    let mut bytes = password.into_bytes();
-    bytes.truncate(PASSWORD_BYTES_MAX);
-    bytes.into_boxed_slice()
+/// What decides of a password that is to be verified: as much as bcrypt looks at. The rest is not held. It has
+/// no Debug form.
+pub struct Decisive(Arc<[u8]>);
+
+impl Decisive {
+    pub fn of(password: &str) -> Decisive {
+        let bytes = password.as_bytes();
+        Decisive(bytes.get(..PASSWORD_BYTES_MAX).unwrap_or(bytes).into())
+    }
 }
 
-/// Runs jobs until the queue is gone.
-fn run(jobs: &Mutex<Receiver<Job>>) {
+/// Runs jobs until there will be none.
+fn run(jobs: &Turns<Job>) {
     yield_to_others();
-    loop {
-        let next = jobs.lock().recv();
-        match next {
-            Ok(job) => job(),
-            Err(_) => return,
-        }
+    while let Some(job) = jobs.next() {
+        job();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::sync_channel;
 
     use futures_util::FutureExt;
+    use parking_lot::Mutex;
 
     use super::*;
+
+    fn of(client: u64) -> Applicant<'static> {
+        Applicant { client: ClientId(client), address: None, user: "u" }
+    }
 
     #[tokio::test]
     async fn a_hash_is_of_its_password_and_of_no_other() {
         let passwords = Passwords::start(4).unwrap();
-        let client = ClientId(1);
+        let client = of(1);
         let hash = passwords.hash(client, "right".into()).await.unwrap();
         assert!(hash.starts_with(b"$2a$04$"), "{hash:?}");
         for (password, is_right) in [("right", true), ("wrong", false), ("", false)] {
-            assert_eq!(passwords.verify(client, password.as_bytes(), hash.clone()).await, Ok(is_right));
+            let password = Decisive::of(password);
+            assert_eq!(passwords.verify(client, &password, hash.clone()).await, Ok(is_right));
         }
-        assert_eq!(passwords.verify(client, b"", Bytes::new()).await, Ok(false), "no hash");
+        assert_eq!(passwords.verify(client, &Decisive::of(""), Bytes::new()).await, Ok(false), "no hash");
         assert_eq!(passwords.hash(client, "p".repeat(73)).await, Err(HashError::TooLong));
         let longest = passwords.hash(client, "p".repeat(72)).await.unwrap();
         for (bytes, is_right) in [(71, false), (72, true), (73, true), (1 << 20, true)] {
-            let password = decisive("p".repeat(bytes));
-            assert!(password.len() <= 72, "{bytes}");
+            let password = Decisive::of(&"p".repeat(bytes));
+            assert!(password.0.len() <= 72, "{bytes}");
             assert_eq!(passwords.verify(client, &password, longest.clone()).await, Ok(is_right), "{bytes}");
         }
         let empty = passwords.hash(client, String::new()).await.unwrap();
-        assert_eq!(passwords.verify(client, b"", empty).await, Ok(true));
+        assert_eq!(passwords.verify(client, &Decisive::of(""), empty).await, Ok(true));
     }
 
     #[test]
@@ -186,20 +215,20 @@ mod tests {
         let mut busy: Vec<_> = (0..threads)
             .map(|_| {
                 let released = Arc::clone(&released);
-                Box::pin(passwords.run(ClientId(1), move || released.lock().recv().is_err()))
+                Box::pin(passwords.run(of(1), move || released.lock().recv().is_err()))
             })
             .collect();
         assert!(busy.iter_mut().all(|job| job.now_or_never().is_none()));
         let was_begun = Arc::new(AtomicBool::new(false));
         let begins = Arc::clone(&was_begun);
-        let mut gone = Box::pin(passwords.run(ClientId(2), move || begins.store(true, Ordering::SeqCst)));
+        let mut gone = Box::pin(passwords.run(of(2), move || begins.store(true, Ordering::SeqCst)));
         assert!((&mut gone).now_or_never().is_none());
         drop(gone);
         drop(release);
         for job in busy {
             assert!(job.await.unwrap());
         }
-        passwords.run(ClientId(2), || ()).await.unwrap();
+        passwords.run(of(2), || ()).await.unwrap();
         assert!(!was_begun.load(Ordering::SeqCst));
     }
 
@@ -208,10 +237,10 @@ mod tests {
         let passwords = Passwords::start(4).unwrap();
         let held: Vec<_> = std::iter::from_fn(|| passwords.places.take(ClientId(1), 1)).collect();
         assert_eq!(held.len(), JOBS_MAX / 2);
-        let refused = passwords.hash(ClientId(1), "more".into()).await;
+        let refused = passwords.hash(of(1), "more".into()).await;
         assert_eq!(refused, Err(HashError::TooMany));
-        assert!(passwords.hash(ClientId(2), "another".into()).await.is_ok());
+        assert!(passwords.hash(of(2), "another".into()).await.is_ok());
         drop(held);
-        assert!(passwords.hash(ClientId(1), "again".into()).await.is_ok());
+        assert!(passwords.hash(of(1), "again".into()).await.is_ok());
     }
 }

@@ -1,24 +1,31 @@
 //! From headers to callers.
 //!
-//! A thread keeps the sessions that it has found, so that a request of a known token takes no lock. A session
-//! that was voided says so itself, with one atomic load.
+//! A thread keeps the sessions that it has found, so that a request of a known token takes no lock and verifies
+//! no signature. A session that was voided says so itself, with one atomic load.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use api::Error;
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 use state_machine::{AuthTable, Session};
 
 use super::caller::Caller;
+use super::jwt::{Jwt, unix_seconds};
+use super::origin::Origin;
 use super::passwords::Passwords;
+use super::token;
+use crate::config::AuthSettings;
 use crate::process::shutdown::Stop;
 
 /// Sessions that one thread keeps: a few MiB. When there are more, it forgets all and finds them again.
 const KEPT_MAX: usize = 10_000;
+
+/// Where the gateway of a client's own says that a call comes from a request of others, as grpc-gateway does.
+const GATEWAY_FIELD: &str = "grpcgateway-accept";
 
 /// What a request says of its user, found in its headers.
 #[derive(Clone, Debug, Default)]
@@ -26,9 +33,33 @@ pub enum Credential {
     /// No token, or permissions were not checked when the request came.
     #[default]
     None,
+    /// A token that this member keeps, or a certificate.
     Session(Arc<Session>),
+    Signed(Arc<Signed>),
     /// A token that this member does not know, or not yet.
     Unknown(Box<UnknownToken>),
+    /// A token that it will never know.
+    Invalid,
+}
+
+/// A signed token that was verified.
+#[derive(Debug)]
+pub struct Signed {
+    session: Arc<Session>,
+    /// The auth revision at which it was issued.
+    revision: u64,
+    /// Unix seconds.
+    expires_at: Option<u64>,
+}
+
+/// How a token shows its user.
+#[derive(Debug)]
+pub enum Tokens {
+    /// Members keep it.
+    Simple,
+    Jwt(Box<Jwt>),
+    /// None is issued, and none is valid.
+    None,
 }
 
 /// Its Debug form is without the token.
@@ -49,10 +80,12 @@ impl UnknownToken {
 
 /// Why there is no caller.
 #[derive(Debug)]
-pub enum Unresolved<'c> {
+pub enum Unresolved {
     Refused(Error),
-    /// The token may become known when this member has applied more.
-    Unknown(&'c UnknownToken),
+    /// The token may become known when this member has applied the entry that it names.
+    Unknown {
+        issued_at: Option<u64>,
+    },
 }
 
 /// The users of this member's clients.
@@ -60,6 +93,9 @@ pub enum Unresolved<'c> {
 pub struct Auth {
     pub table: AuthTable,
     pub passwords: Passwords,
+    pub tokens: Tokens,
+    /// Whether a certificate names the user of calls without a token.
+    certificates_name_users: bool,
     /// Seconds since the start, from 1; advanced by [`expire`].
     tick: AtomicU64,
     token_ttl: Duration,
@@ -67,8 +103,12 @@ pub struct Auth {
     number: u64,
 }
 
-/// Sessions by token.
-type Kept = HashMap<Box<str>, Arc<Session>>;
+/// Sessions by token: those of members, and those of signed tokens.
+#[derive(Default)]
+struct Kept {
+    simple: HashMap<Box<str>, Arc<Session>>,
+    signed: HashMap<Box<str>, Arc<Signed>>,
+}
 
 thread_local! {
     /// The sessions that this thread has found, of the `Auth` with this number.
@@ -76,10 +116,18 @@ thread_local! {
 }
 
 impl Auth {
-    pub fn new(table: AuthTable, passwords: Passwords, token_ttl: Duration) -> Auth {
+    pub fn new(table: AuthTable, passwords: Passwords, tokens: Tokens, settings: &AuthSettings) -> Auth {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        Auth { table, passwords, tick: AtomicU64::new(1), token_ttl, number }
+        Auth {
+            table,
+            passwords,
+            tokens,
+            certificates_name_users: settings.certificates_name_users,
+            tick: AtomicU64::new(1),
+            token_ttl: settings.token_ttl,
+            number,
+        }
     }
 
     /// Whether permissions are checked.
@@ -87,50 +135,87 @@ impl Auth {
         self.table.is_enabled()
     }
 
-    /// The credential in the headers: `token`, else `authorization`, each with or without `Bearer `.
-    pub fn credential(&self, token: Option<&HeaderValue>, authorization: Option<&HeaderValue>) -> Credential {
+    /// The credential of a call: the field `token` of its headers, else `authorization`, each with or without
+    /// `Bearer `; else the certificate of its connection.
+    pub fn credential(
+        &self,
+        origin: &Origin,
+        headers: &HeaderMap,
+        token: Option<&HeaderValue>,
+        authorization: Option<&HeaderValue>,
+    ) -> Credential {
         if !self.is_enabled() {
             return Credential::None;
         }
-        let Some(value) = token.or(authorization) else { return Credential::None };
+        let Some(value) = token.or(authorization) else {
+            let names_user = self.certificates_name_users && !headers.contains_key(GATEWAY_FIELD);
+            let certificate = origin.certificate.clone().filter(|_| names_user);
+            return certificate.map_or(Credential::None, Credential::Session);
+        };
         // What is no text is no token of ours, and stays unknown.
         let text = value.to_str().unwrap_or_default();
         let text = text.strip_prefix("Bearer ").unwrap_or(text);
-        match self.session(text) {
-            Some(session) => Credential::Session(session),
-            None => Credential::Unknown(Box::new(UnknownToken(text.to_owned()))),
+        match &self.tokens {
+            Tokens::Simple => match self.session(text) {
+                Some(session) => Credential::Session(session),
+                None => Credential::Unknown(Box::new(UnknownToken(text.to_owned()))),
+            },
+            Tokens::Jwt(jwt) => self.signed(jwt, text).map_or(Credential::Invalid, Credential::Signed),
+            Tokens::None => Credential::Invalid,
         }
     }
 
-    fn session(&self, token: &str) -> Option<Arc<Session>> {
+    fn with_kept<T>(&self, find: impl FnOnce(&mut Kept) -> T) -> T {
         KEPT.with_borrow_mut(|(number, kept)| {
-            if *number != self.number || kept.len() >= KEPT_MAX {
-                kept.clear();
+            if *number != self.number || kept.simple.len() + kept.signed.len() >= KEPT_MAX {
+                *kept = Kept::default();
                 *number = self.number;
             }
-            match kept.get(token) {
+            find(kept)
+        })
+    }
+
+    fn session(&self, token: &str) -> Option<Arc<Session>> {
+        self.with_kept(|kept| {
+            match kept.simple.get(token) {
                 Some(session) if !session.is_void() => return Some(Arc::clone(session)),
-                Some(_) => drop(kept.remove(token)),
+                Some(_) => drop(kept.simple.remove(token)),
                 None => {}
             }
             let session = self.table.session(token)?;
-            kept.insert(token.into(), Arc::clone(&session));
+            kept.simple.insert(token.into(), Arc::clone(&session));
             Some(session)
         })
     }
 
+    fn signed(&self, jwt: &Jwt, token: &str) -> Option<Arc<Signed>> {
+        self.with_kept(|kept| {
+            if let Some(signed) = kept.signed.get(token) {
+                return Some(Arc::clone(signed));
+            }
+            let claims = jwt.verify(token, SystemTime::now())?;
+            let session = Arc::new(Session::of_user(claims.user));
+            let signed = Signed { session, revision: claims.revision, expires_at: claims.expires_at };
+            let signed = Arc::new(signed);
+            kept.signed.insert(token.into(), Arc::clone(&signed));
+            Some(signed)
+        })
+    }
+
     /// The caller at this moment. Nothing is kept of an earlier request but the token's session.
-    pub fn caller<'c>(&self, credential: &'c Credential) -> Result<Caller, Unresolved<'c>> {
+    pub fn caller(&self, credential: &Credential) -> Result<Caller, Unresolved> {
         if !self.is_enabled() {
             return Ok(Caller::Unchecked);
         }
         match credential {
             Credential::None => Ok(Caller::Unnamed),
             Credential::Session(session) => self.of_session(session).map_err(Unresolved::Refused),
+            Credential::Signed(signed) => self.of_signed(signed).map_err(Unresolved::Refused),
             Credential::Unknown(token) => match self.session(token.text()) {
                 Some(session) => self.of_session(&session).map_err(Unresolved::Refused),
-                None => Err(Unresolved::Unknown(token)),
+                None => Err(Unresolved::Unknown { issued_at: token::index_of(token.text()) }),
             },
+            Credential::Invalid => Err(Unresolved::Refused(Error::InvalidAuthToken)),
         }
     }
 
@@ -139,7 +224,17 @@ impl Auth {
             return Err(Error::InvalidAuthToken);
         }
         session.touch(self.tick.load(Ordering::Relaxed));
-        Ok(Caller::User { session: Arc::clone(session), grants: session.grants(&self.table) })
+        let grants = session.grants(&self.table);
+        Ok(Caller::User { session: Arc::clone(session), revision: grants.revision(), grants })
+    }
+
+    fn of_signed(&self, signed: &Signed) -> Result<Caller, Error> {
+        if signed.expires_at.is_some_and(|end| unix_seconds(SystemTime::now()) >= end) {
+            return Err(Error::InvalidAuthToken);
+        }
+        let session = Arc::clone(&signed.session);
+        let grants = session.grants(&self.table);
+        Ok(Caller::User { session, grants, revision: signed.revision })
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod url; // addresses as flags give them
 
+pub(crate) mod auth; // passwords and tokens
 pub(crate) mod flags; // the command line
 mod retention; // what automatic compaction keeps
 pub(crate) mod tls; // certificates and versions
@@ -10,6 +11,7 @@ mod discovery; // who is asked for the members of a new cluster
 
 pub(crate) mod settings; // what one member runs with
 
+pub(crate) use auth::{AuthSettings, JwtOptions, TokenKind};
 pub(crate) use discovery::{Discovery, DiscoveryCluster, DiscoverySrv};
 pub(crate) use flags::{ClusterState, Flags};
 pub(crate) use retention::Retention;

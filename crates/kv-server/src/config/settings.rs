@@ -8,6 +8,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::auth::{self, AuthSettings, InvalidAuthOptions};
 use super::discovery::{Discovery, DiscoverySettingsError};
 use super::flags::{ClusterState, Flags};
 use super::retention::{Retention, RetentionError};
@@ -41,10 +42,6 @@ const WATCH_PROGRESS_INTERVAL: Duration = Duration::from_secs(10 * 60);
 const WATCH_PROGRESS_INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// etcd's.
 const SLOW_CALL: Duration = Duration::from_millis(300);
-/// etcd's.
-const BCRYPT_COST: u32 = 10;
-const BCRYPT_COSTS: std::ops::RangeInclusive<u32> = 4..=31;
-const TOKEN_TTL_SECONDS: u64 = 300;
 /// What a gRPC message may have around the request inside it.
 const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
 
@@ -146,14 +143,6 @@ pub struct Connections {
     pub keepalive_timeout: Duration,
 }
 
-/// Passwords and tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AuthSettings {
-    pub bcrypt_cost: u32,
-    /// Time after which an unused token ends.
-    pub token_ttl: Duration,
-}
-
 /// Flags that contradict each other or ask for what does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
@@ -187,8 +176,8 @@ pub enum SettingsError {
          a request must fit into one entry of the log"
     )]
     RequestBytes { given: u64, max: usize },
-    #[error("--auth-token \"{0}\" is not built yet in kv-server: tokens are simple")]
-    AuthToken(String),
+    #[error("--auth-token: {0}")]
+    AuthToken(InvalidAuthOptions),
     #[error("{0}: only http and https URLs are built yet in kv-server")]
     Scheme(String),
     #[error(transparent)]
@@ -247,7 +236,7 @@ impl Settings {
             snapshot_catch_up_entries: positive_or(flags.snapshot_catchup_entries, SNAPSHOT_CATCH_UP_ENTRIES),
             limits: limits(flags, &clock(flags)?)?,
             connections: connections(flags),
-            auth: auth(flags)?,
+            auth: auth::of(flags).map_err(SettingsError::AuthToken)?,
             watch_progress_interval: flags.watch_progress_notify_interval.filter(|given| !given.is_zero()),
             slow_call: flags.warning_unary_request_duration.unwrap_or(SLOW_CALL),
             tls,
@@ -372,19 +361,6 @@ fn limits(flags: &Flags, clock: &Clock) -> Result<Limits, SettingsError> {
 
 fn lease_ttl_min(election: Duration) -> i64 {
     i64::try_from((3 * election.as_millis()).div_ceil(2_000)).unwrap_or(i64::MAX)
-}
-
-/// A cost that bcrypt does not have becomes the default, as in etcd.
-fn auth(flags: &Flags) -> Result<AuthSettings, SettingsError> {
-    if let Some(kind) = flags.auth_token.as_ref().filter(|kind| *kind != "simple") {
-        // Its first word only: what follows may name files of keys.
-        return Err(SettingsError::AuthToken(kind.split(',').next().unwrap_or_default().to_owned()));
-    }
-    let cost = flags.bcrypt_cost.and_then(|cost| u32::try_from(cost).ok());
-    Ok(AuthSettings {
-        bcrypt_cost: cost.filter(|cost| BCRYPT_COSTS.contains(cost)).unwrap_or(BCRYPT_COST),
-        token_ttl: Duration::from_secs(positive_or(flags.auth_token_ttl, TOKEN_TTL_SECONDS)),
-    })
 }
 
 fn connections(flags: &Flags) -> Connections {

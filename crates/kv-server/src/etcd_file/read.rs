@@ -123,10 +123,13 @@ impl<S: Source> File<'_, S> {
                 }
             }
         }
-        self.each("authUsers", |name, user: User| {
+        // Roles and permissions are looked up and listed in order. Old versions of etcd did not sort them.
+        self.each("authUsers", |name, mut user: User| {
+            user.roles.sort_unstable();
             drop(Arc::make_mut(&mut state.users).insert(name, Arc::new(user)))
         })?;
-        self.each("authRoles", |name, role: Role| {
+        self.each("authRoles", |name, mut role: Role| {
+            role.key_permission.sort_by(|a, b| (&a.key, &a.range_end).cmp(&(&b.key, &b.range_end)));
             drop(Arc::make_mut(&mut state.roles).insert(name, Arc::new(role)))
         })?;
         let too_large = |_| bad("authRoles", b"", "a name above 246 bytes, or a role or user above 64 KiB");

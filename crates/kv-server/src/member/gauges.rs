@@ -160,6 +160,7 @@ impl Gauges {
                 "Size at which writes are refused",
                 member.limits.quota_bytes,
             ),
+            ("etcd_debugging_auth_revision", "Auth revision", signed(member.auth.table.revision())),
             ("etcd_debugging_mvcc_keys_total", "Live keys", keys),
             ("etcd_debugging_mvcc_current_revision", "Newest revision", member.store.revision()),
             (

@@ -23,7 +23,7 @@ use super::leader_loss::LeaderLoss;
 use super::roster::{Reach, Roster};
 use super::watching::Watching;
 use crate::admission::Admission;
-use crate::auth::{Auth, Caller, Credential, Unresolved, index_of_token};
+use crate::auth::{Auth, Caller, Credential, Unresolved};
 use crate::config::{Limits, Reconfiguration};
 use crate::errors;
 use crate::metrics::{Metrics, Stage, timed};
@@ -127,9 +127,8 @@ impl Member {
         match self.auth.caller(credential) {
             Ok(caller) => Ok(caller),
             Err(Unresolved::Refused(error)) => Err(errors::refused(error)),
-            Err(Unresolved::Unknown(token)) => {
-                let issued_at = index_of_token(token.text()).unwrap_or_default();
-                if issued_at > self.status().applied {
+            Err(Unresolved::Unknown { issued_at }) => {
+                if issued_at.unwrap_or_default() > self.status().applied {
                     // In a box: the future of every other call stays small.
                     Box::pin(self.read_point()).await.map_err(errors::read_point)?;
                 }

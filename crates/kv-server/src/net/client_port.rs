@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 use crate::admission::ClientId;
+use crate::auth::Origin;
 use crate::net::by_content_type::ByContentType;
 use crate::net::http1;
 use crate::net::http2::{self, GrpcService, HotMethods, Methods, StreamMethods};
@@ -55,7 +56,7 @@ pub struct Services<H, T, G> {
 /// Services that know which connection a call came on, to share what is scarce between connections.
 pub trait PerConnection {
     /// The same services for one connection.
-    fn of(&self, client: ClientId) -> Self;
+    fn of(&self, origin: &Origin) -> Self;
 }
 
 /// What is spoken on a listener.
@@ -90,12 +91,23 @@ pub fn serve<H, T, G>(
         let (services, shared, next) = (services.clone(), shared.clone(), Arc::clone(&next));
         let serving = move |stream| {
             let client = ClientId(next.fetch_add(1, Ordering::Relaxed));
-            let (hot, grpc) = (services.hot.of(client), services.grpc.of(client));
-            let streams = services.streams.of(client);
-            let services = Services { hot, streams, grpc, ..services.clone() };
-            accepted(stream, (tls.clone(), traffic), services, shared.clone())
+            accepted(stream, client, (tls.clone(), traffic), services.clone(), shared.clone())
         };
         tokio::spawn(listen::accept(listener, permits.clone(), stop.clone(), serving));
+    }
+}
+
+impl<H: PerConnection, T: PerConnection, G: PerConnection> Services<H, T, G> {
+    /// The services for one connection.
+    fn of(&self, origin: &Origin) -> Self {
+        Services {
+            hot: self.hot.of(origin),
+            streams: self.streams.of(origin),
+            grpc: self.grpc.of(origin),
+            http: self.http.clone(),
+            https: self.https.clone(),
+            limits: self.limits,
+        }
     }
 }
 
@@ -110,59 +122,68 @@ struct Shared {
 
 async fn accepted<H, T, G>(
     stream: TcpStream,
+    client: ClientId,
     (tls, traffic): (Option<Acceptor>, Traffic),
     services: Services<H, T, G>,
     shared: Shared,
 ) where
-    H: HotMethods + Sync,
-    T: StreamMethods + Sync,
-    G: GrpcService + Sync,
+    H: HotMethods + PerConnection + Sync,
+    T: StreamMethods + PerConnection + Sync,
+    G: GrpcService + PerConnection + Sync,
 {
-    let Services { hot, streams, grpc, http, https, limits } = services;
-    let (stream, http, beside) = match tls {
-        None => (Stream::Plain(stream), http, None),
+    let address = stream.peer_addr().ok();
+    let (stream, origin) = match tls {
+        None => (Stream::Plain(stream), Origin::new(client, address, None)),
         Some(acceptor) => {
             let accepted = tokio::select! {
                 accepted = acceptor.accept(stream) => accepted,
                 () = shared.stop.stopped() => return,
             };
             let Some(stream) = accepted else { return };
-            let methods = Methods { hot: hot.clone(), streams: streams.clone(), services: grpc.clone() };
-            let inner = Inner::new(methods, limits, Arc::clone(&shared.totals), shared.stop.clone());
-            (stream, https.clone(), (traffic == Traffic::GrpcAndHttp).then(|| (https.clone(), inner)))
+            let common_name = stream.common_name();
+            (stream, Origin::new(client, address, common_name))
         }
     };
-    let grpc = ByContentType { grpc, http: beside };
-    connection(stream, traffic, Services { hot, streams, grpc, http, https, limits }, shared).await;
+    connection(stream, (traffic, &origin), &services, shared).await;
 }
 
-async fn connection<H, T, G>(stream: Stream, traffic: Traffic, services: Services<H, T, G>, shared: Shared)
-where
-    H: HotMethods + Sync,
-    T: StreamMethods + Sync,
-    G: GrpcService + Sync,
+async fn connection<H, T, G>(
+    stream: Stream,
+    (traffic, origin): (Traffic, &Origin),
+    services: &Services<H, T, G>,
+    shared: Shared,
+) where
+    H: HotMethods + PerConnection + Sync,
+    T: StreamMethods + PerConnection + Sync,
+    G: GrpcService + PerConnection + Sync,
 {
+    let is_secure = stream.is_secure();
     let mut socket = Socket::new(stream);
     let Shared { totals, http1: http1_permits, gateway, stop } = shared;
     let first = tokio::select! {
         first = tokio::time::timeout(FIRST_BYTES_WITHIN, socket.begins_with(HTTP2_PREFACE)) => first,
         () = stop.stopped() => return,
     };
+    let inner = || {
+        let Services { hot, streams, grpc, limits, .. } = services.of(&origin.without_certificate());
+        Inner::new(Methods { hot, streams, services: grpc }, limits, Arc::clone(&totals), stop.clone())
+    };
     match first {
         Ok(Ok(true)) if traffic != Traffic::Http => {
-            let Services { hot, streams, grpc, limits, .. } = services;
-            let methods = Methods { hot, streams, services: grpc };
+            let Services { hot, streams, grpc, https, limits, .. } = services.of(origin);
+            let http = (is_secure && traffic == Traffic::GrpcAndHttp).then(|| (https, inner()));
+            let methods = Methods { hot, streams, services: ByContentType { grpc, http } };
             http2::serve(socket, methods, limits, totals, stop.receiver()).await;
         }
         Ok(Ok(false)) if traffic != Traffic::Grpc => {
             let Ok(_permit) = http1_permits.try_acquire() else { return };
-            let Services { hot, streams, grpc, http, limits, .. } = services;
-            let methods = Methods { hot, streams, services: grpc };
-            let inner = Inner::new(methods, limits, totals, stop.clone()).with_places(gateway);
-            let service = http.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
-                request.extensions_mut().insert(inner.clone());
-                request
-            });
+            let router = if is_secure { &services.https } else { &services.http };
+            let inner = inner().with_places(gateway);
+            let service =
+                router.clone().map_request(move |mut request: http::Request<hyper::body::Incoming>| {
+                    request.extensions_mut().insert(inner.clone());
+                    request
+                });
             http1::serve(socket, service, &stop).await;
         }
         // The listener of the other kind is meant.

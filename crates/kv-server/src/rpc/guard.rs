@@ -1,5 +1,7 @@
 //! What a client's metadata may ask of every call, before the call itself is looked at.
 
+use std::net::IpAddr;
+
 use api::Error;
 use http::HeaderMap;
 use tonic::{Request, Status};
@@ -7,18 +9,25 @@ use tonic::{Request, Status};
 use super::metadata::Known;
 use super::methods::Access;
 use crate::admission::ClientId;
-use crate::auth::{Caller, Credential};
+use crate::auth::{Caller, Credential, Origin};
 use crate::errors;
 use crate::member::Member;
 
-/// Who makes a call: the connection that it came on, and the token in its headers.
+/// Who makes a call: the connection that it came on, its address, and the token in its headers or its certificate.
 #[derive(Clone, Debug)]
 pub struct Asker {
     pub client: ClientId,
+    pub address: Option<IpAddr>,
     pub credential: Credential,
 }
 
 impl Asker {
+    /// Of a call with these headers.
+    pub fn new(member: &Member, origin: &Origin, headers: &HeaderMap, known: &Known<'_>) -> Asker {
+        let credential = member.auth.credential(origin, headers, known.token, known.authorization);
+        Asker { client: origin.client, address: origin.address.map(|address| address.ip()), credential }
+    }
+
     /// Of a call that tonic hands over. The dispatcher has found both.
     pub fn of<T>(request: &Request<T>) -> Asker {
         request.extensions().get().cloned().unwrap_or_default()
@@ -32,7 +41,7 @@ impl Asker {
 
 impl Default for Asker {
     fn default() -> Self {
-        Asker { client: ClientId::default(), credential: Credential::None }
+        Asker { client: ClientId::default(), address: None, credential: Credential::None }
     }
 }
 

@@ -22,7 +22,7 @@ use tower::Service;
 use super::guard::{self, Asker};
 use super::metadata::Known;
 use super::{auth, cluster, concurrency, deadline, health, kv, lease, maintenance, methods};
-use crate::admission::ClientId;
+use crate::auth::Origin;
 use crate::errors::{self, Reading};
 use crate::member::{LeaseService, Member};
 use crate::net::client_port::PerConnection;
@@ -33,12 +33,12 @@ use crate::process::shutdown::Stop;
 pub struct Grpc {
     member: Arc<Member>,
     routes: Routes,
-    client: ClientId,
+    origin: Origin,
 }
 
 impl PerConnection for Grpc {
-    fn of(&self, client: ClientId) -> Self {
-        Grpc { member: Arc::clone(&self.member), routes: self.routes.clone(), client }
+    fn of(&self, origin: &Origin) -> Self {
+        Grpc { member: Arc::clone(&self.member), routes: self.routes.clone(), origin: origin.clone() }
     }
 }
 
@@ -67,7 +67,7 @@ impl Grpc {
             .add_service(lock)
             .add_service(election)
             .add_service(health);
-        Grpc { member, routes: routes.prepare(), client: ClientId::default() }
+        Grpc { member, routes: routes.prepare(), origin: Origin::default() }
     }
 }
 
@@ -90,8 +90,7 @@ impl Service<Request<Body>> for Grpc {
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         };
         let known = Known::of(request.headers());
-        let credential = self.member.auth.credential(known.token, known.authorization);
-        let asker = Asker { client: self.client, credential };
+        let asker = Asker::new(&self.member, &self.origin, request.headers(), &known);
         request.extensions_mut().insert(asker.clone());
         let (member, mut routes) = (Arc::clone(&self.member), self.routes.clone());
         Box::pin(async move {

@@ -15,8 +15,7 @@ use super::guard::Asker;
 use super::metadata::Known;
 use super::methods::{self, Access, Serving, StreamMethod};
 use super::{deadline, guard, lease, watch};
-use crate::admission::ClientId;
-use crate::auth::Credential;
+use crate::auth::Origin;
 use crate::errors;
 use crate::member::{LeaseService, Member};
 use crate::net::client_port::PerConnection;
@@ -27,18 +26,18 @@ use crate::net::http2::{Replies, Requests, StreamMethods};
 pub struct Streams {
     member: Arc<Member>,
     leases: LeaseService,
-    client: ClientId,
+    origin: Origin,
 }
 
 impl PerConnection for Streams {
-    fn of(&self, client: ClientId) -> Self {
-        Streams { member: Arc::clone(&self.member), leases: self.leases.clone(), client }
+    fn of(&self, origin: &Origin) -> Self {
+        Streams { member: Arc::clone(&self.member), leases: self.leases.clone(), origin: origin.clone() }
     }
 }
 
 impl Streams {
     pub fn new(member: Arc<Member>, leases: LeaseService) -> Self {
-        Streams { member, leases, client: ClientId::default() }
+        Streams { member, leases, origin: Origin::default() }
     }
 }
 
@@ -48,7 +47,7 @@ pub struct StreamCall {
     method: StreamMethod,
     /// What its headers ask for, or why it is refused.
     terms: Result<Terms, Box<Status>>,
-    credential: Credential,
+    asker: Asker,
     /// Who may make it.
     access: Access,
 }
@@ -77,9 +76,9 @@ impl StreamMethods for Streams {
         let called = Method::of_path(path)?;
         let Serving::Stream(method) = methods::serving(called) else { return None };
         let known = Known::of(headers);
-        let credential = self.member.auth.credential(known.token, known.authorization);
+        let asker = Asker::new(&self.member, &self.origin, headers, &known);
         let terms = Terms::of(&self.member, &known).map_err(Box::new);
-        Some(StreamCall { method, terms, credential, access: methods::access(called) })
+        Some(StreamCall { method, terms, asker, access: methods::access(called) })
     }
 
     async fn serve(&self, call: StreamCall, requests: Requests, replies: Replies) -> Status {
@@ -87,7 +86,7 @@ impl StreamMethods for Streams {
             Ok(terms) => terms,
             Err(status) => return *status,
         };
-        let asker = Asker { client: self.client, credential: call.credential };
+        let asker = call.asker;
         let serving = pin!(async {
             let lost = async {
                 match terms.needs_leader {

@@ -8,9 +8,25 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
+use super::setup::common_name;
+
 pub enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// Whether it is inside TLS.
+    pub fn is_secure(&self) -> bool {
+        matches!(self, Stream::Tls(_))
+    }
+
+    /// The common name of the other side's certificate, which the handshake has verified; empty if it has
+    /// none. None if no certificate was shown.
+    pub fn common_name(&self) -> Option<String> {
+        let Stream::Tls(stream) = self else { return None };
+        common_name(stream.get_ref().1.peer_certificates()?.first()?)
+    }
 }
 
 impl AsyncRead for Stream {

@@ -5,6 +5,9 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -12,6 +15,7 @@ use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned, SupportedProtocolVersion,
     version,
 };
+use tonic::transport::{Channel, Endpoint};
 
 use crate::authority::{Authority, Issued};
 use crate::common::PATIENCE;
@@ -70,6 +74,34 @@ impl Caller {
         let mut hello = Vec::new();
         connection.write_tls(&mut hello).unwrap();
         hello
+    }
+
+    /// gRPC to a client port.
+    pub async fn channel(&self, port: u16) -> Channel {
+        let mut config = (*self.config).clone();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let connector = TlsConnector::from(Arc::new(config));
+        let connect = move |_: Uri| {
+            let connector = connector.clone();
+            async move {
+                let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+                let name = ServerName::try_from("127.0.0.1").unwrap();
+                connector.connect(name, stream).await.map(TokioIo::new)
+            }
+        };
+        let endpoint = Endpoint::from_static("http://member");
+        endpoint.connect_with_connector(tower::service_fn(connect)).await.unwrap()
+    }
+
+    /// The answer to a request of the gateway.
+    pub fn post(&self, port: u16, path: &str, json: &str) -> String {
+        let mut stream = self.connect(port, b"http/1.1");
+        let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {}", json.len());
+        stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n{json}").as_bytes()).unwrap();
+        let mut answer = String::new();
+        // A server may end the connection without a close_notify.
+        drop(stream.read_to_string(&mut answer));
+        answer
     }
 
     /// `GET /health` of a client port.

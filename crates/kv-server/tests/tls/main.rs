@@ -7,6 +7,7 @@ mod common;
 
 mod authority;
 mod caller;
+mod names;
 mod tools;
 
 use std::collections::VecDeque;

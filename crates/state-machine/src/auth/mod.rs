@@ -38,7 +38,7 @@ pub use self::grants::Grants;
 pub(crate) use self::needs::of_command;
 pub use self::needs::{Access, Need, of_delete_range, of_lease_keys, of_put, of_range, of_txn};
 pub use self::state::{AuthState, ROOT, items as auth_items, read_in as auth_in};
-pub use self::table::{AuthTable, Session, TOKENS_MAX, UserGrants};
+pub use self::table::{AuthTable, Session, TOKENS_MAX, TOKENS_OF_USER_MAX, UserGrants};
 use crate::command::{AuthChange, Caller, Kind};
 use crate::failure::Fatal;
 
@@ -126,8 +126,11 @@ impl Auth {
         if let Some(grants) = self.resolved.get(user) {
             return Arc::clone(grants);
         }
-        let grants = Arc::new(UserGrants::resolve(&self.state, user));
-        self.resolved.insert(user.to_owned(), Arc::clone(&grants));
+        let grants = self.table.grants_of(user);
+        // Names of no user would be without number.
+        if grants.grants().is_some() {
+            self.resolved.insert(user.to_owned(), Arc::clone(&grants));
+        }
         grants
     }
 

@@ -4,6 +4,8 @@
 //! * The state is replaced as a whole; a reader keeps the one that it took.
 //! * A token belongs to a [`Session`]. A session that was voided stays void: a holder sees it with one atomic
 //!   load.
+//! * The tokens of a user are bounded: a new one voids the oldest.
+//! * The permissions of a user are resolved once for each auth revision. All its sessions share them.
 //! * The age of a token is in ticks of the caller, since there is no clock here.
 
 use std::collections::BTreeMap;
@@ -19,6 +21,10 @@ use super::state::{AuthState, ROOT};
 /// again.
 pub const TOKENS_MAX: usize = 100_000;
 
+/// Tokens that a user has at one time: some 3 MB. With one more the oldest ends, and its owner authenticates
+/// again.
+pub const TOKENS_OF_USER_MAX: usize = 10_000;
+
 /// The auth state and the tokens of this member. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AuthTable(Arc<Shared>);
@@ -29,15 +35,69 @@ struct Shared {
     revision: AtomicU64,
     state: RwLock<Arc<AuthState>>,
     tokens: RwLock<Tokens>,
+    resolved: Mutex<Resolved>,
 }
 
-/// By token. Its Debug form is without the tokens.
+/// The grants of users that were asked for, at one auth revision. At most those of all users.
+#[derive(Debug, Default)]
+struct Resolved {
+    revision: u64,
+    of_users: BTreeMap<String, Arc<UserGrants>>,
+}
+
+/// Its Debug form is without the tokens.
 #[derive(Default)]
-struct Tokens(BTreeMap<String, Arc<Session>>);
+struct Tokens {
+    sessions: BTreeMap<Arc<str>, Arc<Session>>,
+    /// Of each user, in the order of their issue.
+    of_users: BTreeMap<String, BTreeMap<u64, Arc<str>>>,
+    /// Tokens that were issued so far.
+    issued: u64,
+}
 
 impl std::fmt::Debug for Tokens {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{} tokens", self.0.len())
+        write!(formatter, "{} tokens", self.sessions.len())
+    }
+}
+
+impl Tokens {
+    fn insert(&mut self, token: &str, user: String) {
+        if self.of_users.get(&user).is_some_and(|tokens| tokens.len() >= TOKENS_OF_USER_MAX) {
+            self.void_oldest(&user);
+        }
+        if self.sessions.len() >= TOKENS_MAX {
+            return;
+        }
+        let number = self.issued;
+        self.issued += 1;
+        let token: Arc<str> = token.into();
+        self.of_users.entry(user.clone()).or_default().insert(number, Arc::clone(&token));
+        self.sessions.insert(token, Arc::new(Session::new(user, number)));
+    }
+
+    fn void_oldest(&mut self, user: &str) {
+        let oldest = self.of_users.get_mut(user).and_then(BTreeMap::pop_first);
+        if let Some(session) = oldest.and_then(|(_, token)| self.sessions.remove(&token)) {
+            session.void();
+        }
+    }
+
+    fn void(&mut self, is_void: impl Fn(&Session) -> bool) {
+        let Tokens { sessions, of_users, .. } = self;
+        sessions.retain(|_, session| {
+            let is_void = is_void(session);
+            if is_void {
+                session.void();
+                if let Some(tokens) = of_users.get_mut(&session.user) {
+                    tokens.remove(&session.number);
+                    if tokens.is_empty() {
+                        of_users.remove(&session.user);
+                    }
+                }
+            }
+            !is_void
+        });
     }
 }
 
@@ -48,6 +108,7 @@ impl AuthTable {
             revision: AtomicU64::new(state.revision),
             state: RwLock::new(state),
             tokens: RwLock::default(),
+            resolved: Mutex::default(),
         }))
     }
 
@@ -68,27 +129,43 @@ impl AuthTable {
 
     /// The session of a token.
     pub fn session(&self, token: &str) -> Option<Arc<Session>> {
-        self.0.tokens.read().0.get(token).map(Arc::clone)
+        self.0.tokens.read().sessions.get(token).map(Arc::clone)
     }
 
     /// Number of tokens.
     pub fn tokens(&self) -> usize {
-        self.0.tokens.read().0.len()
+        self.0.tokens.read().sessions.len()
+    }
+
+    /// The grants of a user. Those who ask at one auth revision share them.
+    pub fn grants_of(&self, user: &str) -> Arc<UserGrants> {
+        let state = self.state();
+        let mut resolved = self.0.resolved.lock();
+        if resolved.revision < state.revision {
+            *resolved = Resolved { revision: state.revision, of_users: BTreeMap::new() };
+        }
+        match resolved.of_users.get(user) {
+            Some(grants) if grants.revision == state.revision => Arc::clone(grants),
+            Some(_) | None => {
+                let grants = Arc::new(UserGrants::resolve(&state, user));
+                // Names of no user would be without number.
+                if grants.grants.is_some() && resolved.revision == state.revision {
+                    resolved.of_users.insert(user.to_owned(), Arc::clone(&grants));
+                }
+                grants
+            }
+        }
     }
 
     /// Voids the tokens that were not used since `ttl` ticks. Ticks count from 1.
     pub fn sweep(&self, now: u64, ttl: u64) {
+        let revision = self.revision();
         self.void(|session| {
+            session.forget_grants_before(revision);
             // 0: issued since the last sweep.
             let unused = session.used.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
             unused.is_err_and(|used| used.saturating_add(ttl) <= now)
         });
-    }
-
-    /// Voids all tokens of this member. To be called when a start has replayed the log: a token that had ended
-    /// would begin again.
-    pub fn forget_tokens(&self) {
-        self.void_all();
     }
 
     pub(super) fn publish(&self, state: Arc<AuthState>) {
@@ -99,44 +176,45 @@ impl AuthTable {
     }
 
     pub(super) fn insert(&self, token: &str, user: String) {
-        let mut tokens = self.0.tokens.write();
-        if tokens.0.len() < TOKENS_MAX {
-            tokens.0.insert(token.to_owned(), Arc::new(Session::new(user)));
-        }
+        self.0.tokens.write().insert(token, user);
     }
 
     pub(super) fn void_user(&self, user: &str) {
         self.void(|session| session.user == user);
     }
 
-    pub(super) fn void_all(&self) {
+    /// Voids all tokens of this member. To be called as well when a start has replayed the log: a token that
+    /// had ended would begin again.
+    pub fn void_all(&self) {
         self.void(|_| true);
     }
 
     fn void(&self, is_void: impl Fn(&Session) -> bool) {
-        self.0.tokens.write().0.retain(|_, session| {
-            let is_void = is_void(session);
-            if is_void {
-                session.is_void.store(true, Ordering::Release);
-            }
-            !is_void
-        });
+        self.0.tokens.write().void(is_void);
     }
 }
 
-/// What a token stands for.
+/// A user who has shown who it is: by a token of this member, or by other means.
 #[derive(Debug)]
 pub struct Session {
     user: String,
+    /// Of its token, in the order of issue.
+    number: u64,
     used: AtomicU64,
     is_void: AtomicBool,
     /// As of the last request.
-    grants: Mutex<Option<Arc<UserGrants>>>,
+    pub(super) grants: Mutex<Option<Arc<UserGrants>>>,
 }
 
 impl Session {
-    fn new(user: String) -> Session {
-        Session { user, used: AtomicU64::new(0), is_void: AtomicBool::new(false), grants: Mutex::new(None) }
+    fn new(user: String, number: u64) -> Session {
+        let (used, is_void) = (AtomicU64::new(0), AtomicBool::new(false));
+        Session { user, number, used, is_void, grants: Mutex::new(None) }
+    }
+
+    /// Of a user without a token that this member keeps.
+    pub fn of_user(user: String) -> Session {
+        Session::new(user, 0)
     }
 
     /// The name of the user.
@@ -151,22 +229,27 @@ impl Session {
         }
     }
 
+    fn void(&self) {
+        self.is_void.store(true, Ordering::Release);
+    }
+
     /// Whether the token authenticates its user no more.
     pub fn is_void(&self) -> bool {
         self.is_void.load(Ordering::Acquire)
     }
 
-    /// The grants of the user, resolved once for each auth revision.
+    /// The grants of the user at the newest auth revision.
     pub fn grants(&self, table: &AuthTable) -> Arc<UserGrants> {
         let mut known = self.grants.lock();
         match &*known {
             Some(grants) if grants.revision() == table.revision() => Arc::clone(grants),
-            Some(_) | None => {
-                let grants = Arc::new(UserGrants::resolve(&table.state(), &self.user));
-                *known = Some(Arc::clone(&grants));
-                grants
-            }
+            Some(_) | None => Arc::clone(known.insert(table.grants_of(&self.user))),
         }
+    }
+
+    /// So that tokens which are not used keep no grants of the past alive.
+    fn forget_grants_before(&self, revision: u64) {
+        self.grants.lock().take_if(|grants| grants.revision() < revision);
     }
 }
 

@@ -438,6 +438,36 @@ fn tokens_end_with_their_user_with_a_new_password_and_unused() {
     assert!(r_session.is_void() && table.tokens() == 0 && !table.is_enabled());
 }
 
+#[test]
+fn a_user_has_a_bounded_number_of_tokens_which_share_their_grants() {
+    let mut world = guarded();
+    let table = world.asked.auth().clone();
+    for number in 0..=TOKENS_OF_USER_MAX {
+        table.insert(&format!("u.{number}"), "u".to_owned());
+    }
+    table.insert("x.0", "x".to_owned());
+    let (first, second) = (table.session("u.1").unwrap(), table.session("u.2").unwrap());
+    assert!(table.session("u.0").is_none(), "the oldest has ended");
+    assert_eq!(table.tokens(), TOKENS_OF_USER_MAX + 1);
+    let shared = |table: &AuthTable| Arc::ptr_eq(&first.grants(table), &second.grants(table));
+    assert!(shared(&table));
+    let before = first.grants(&table);
+    world.all([permit("u", 0, "later", "")]);
+    assert!(shared(&table) && !Arc::ptr_eq(&before, &first.grants(&table)));
+    assert!(Arc::ptr_eq(&first.grants(&table), &Session::of_user("u".to_owned()).grants(&table)));
+    // A sweep leaves no grants of the past with tokens that are not used.
+    world.all([permit("u", 0, "later still", "")]);
+    table.sweep(1, 10);
+    drop(before);
+    assert!(first.grants.lock().is_none() && second.grants.lock().is_none());
+    // Without the user there is nothing to share and nothing to keep.
+    world.all([delete_user("u")]);
+    assert!(first.is_void() && table.tokens() == 1);
+    assert!(table.grants_of("u").grants().is_none());
+    table.insert("u.again", "u".to_owned());
+    assert_eq!(table.tokens(), 2);
+}
+
 /// Users, roles, permissions and keys of the property test: few, so that changes meet.
 const NAMES: [&str; 4] = [ROOT, "a", "b", "c"];
 

@@ -138,7 +138,7 @@ pub struct Flags {
     /// Serve the JSON gateway under /v3/ [default: true].
     #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub enable_grpc_gateway: Option<bool>,
-    /// Kind of tokens: simple [default: simple].
+    /// Kind of tokens: simple, or jwt,sign-method=M,priv-key=FILE,pub-key=FILE,ttl=5m [default: simple].
     #[arg(long)]
     pub auth_token: Option<String>,
     /// Seconds after which an unused token ends [default: 300].

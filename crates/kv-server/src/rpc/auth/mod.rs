@@ -8,6 +8,7 @@
 mod methods; // each method
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use api::Error;
 use api::authpb::Permission;
@@ -21,7 +22,7 @@ use tonic::{Request, Status};
 
 use super::guard::{self, Asker};
 use super::header;
-use crate::auth::{Caller, HashError, decisive, token_prefix};
+use crate::auth::{Applicant, Caller, Decisive, HashError, SignError, Tokens, token_prefix};
 use crate::errors;
 use crate::member::{Member, ProposeError};
 
@@ -90,7 +91,7 @@ impl Auth {
         request: AuthenticateRequest,
     ) -> Result<AuthenticateResponse, Status> {
         let AuthenticateRequest { name, password } = request;
-        let password = decisive(password);
+        let password = Decisive::of(&password);
         for _ in 0..TRIES_MAX {
             let state = self.state().await?;
             let issued = self.verify_and_issue(asker, &state, &name, &password).await;
@@ -109,7 +110,7 @@ impl Auth {
         asker: &Asker,
         state: &AuthState,
         name: &str,
-        password: &[u8],
+        password: &Decisive,
     ) -> Result<Result<AuthenticateResponse, Status>, ProposeError> {
         let refused = |error| Ok(Err(errors::refused(error)));
         if !state.enabled {
@@ -122,10 +123,14 @@ impl Auth {
         if self.member.auth.table.tokens() >= state_machine::TOKENS_MAX {
             return refused(Error::TooManyRequests);
         }
-        match self.member.auth.passwords.verify(asker.client, password, user.password.clone()).await {
+        let applicant = Applicant { client: asker.client, address: asker.address, user: name };
+        match self.member.auth.passwords.verify(applicant, password, user.password.clone()).await {
             Ok(true) => {}
             Ok(false) => return refused(Error::AuthFailed),
             Err(error) => return Ok(Err(hash_error(error))),
+        }
+        if let Some(issued) = self.sign(state, name)? {
+            return Ok(issued);
         }
         let issue =
             IssueToken { user: name.to_owned(), prefix: token_prefix(), auth_revision: state.revision };
@@ -139,8 +144,31 @@ impl Auth {
         }
     }
 
+    /// A token that is signed, if tokens are. No entry of the log is needed for it.
+    fn sign(
+        &self,
+        state: &AuthState,
+        name: &str,
+    ) -> Result<Option<Result<AuthenticateResponse, Status>>, ProposeError> {
+        let auth = &self.member.auth;
+        let signed = match &auth.tokens {
+            Tokens::Simple => return Ok(None),
+            Tokens::None => return Ok(Some(Err(errors::refused(Error::AuthFailed)))),
+            Tokens::Jwt(jwt) => jwt.sign(name, state.revision, SystemTime::now()),
+        };
+        if auth.table.revision() != state.revision || !auth.is_enabled() {
+            return Err(ProposeError::Refused(Error::AuthOldRevision));
+        }
+        Ok(Some(match signed {
+            Ok(token) => Ok(AuthenticateResponse { header: header::newest(&self.member), token }),
+            Err(SignError::VerifyOnly) => Err(errors::verify_only_key()),
+            Err(SignError::Failed) => Err(errors::unsigned_token()),
+        }))
+    }
+
     async fn hash(&self, asker: &Asker, password: String) -> Result<Bytes, Status> {
-        self.member.auth.passwords.hash(asker.client, password).await.map_err(hash_error)
+        let applicant = Applicant { client: asker.client, address: asker.address, user: "" };
+        self.member.auth.passwords.hash(applicant, password).await.map_err(hash_error)
     }
 
     fn admit<T>(&self, request: Request<T>) -> Result<(Asker, T), Status> {

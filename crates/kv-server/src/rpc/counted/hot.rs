@@ -8,7 +8,7 @@ use http::HeaderMap;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use crate::admission::ClientId;
+use crate::auth::Origin;
 use crate::metrics::{CallInProgress, Metrics, SlowCalls};
 use crate::net::client_port::PerConnection;
 use crate::net::http2::{Answer, HotMethods, LongAnswer, PREFIX_BYTES, Part, Room};
@@ -28,9 +28,9 @@ impl<H> CountedHot<H> {
 }
 
 impl<H: PerConnection> PerConnection for CountedHot<H> {
-    fn of(&self, client: ClientId) -> Self {
+    fn of(&self, origin: &Origin) -> Self {
         CountedHot {
-            inner: self.inner.of(client),
+            inner: self.inner.of(origin),
             metrics: Arc::clone(&self.metrics),
             slow: self.slow.clone(),
         }

@@ -15,7 +15,7 @@ use http_body::{Frame, SizeHint};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::admission::ClientId;
+use crate::auth::Origin;
 use crate::metrics::{CallInProgress, Metrics, SlowCalls};
 use crate::net::client_port::PerConnection;
 use crate::net::http2::GrpcService;
@@ -35,9 +35,9 @@ impl<S> CountedServices<S> {
 }
 
 impl<S: PerConnection> PerConnection for CountedServices<S> {
-    fn of(&self, client: ClientId) -> Self {
+    fn of(&self, origin: &Origin) -> Self {
         CountedServices {
-            inner: self.inner.of(client),
+            inner: self.inner.of(origin),
             metrics: Arc::clone(&self.metrics),
             slow: self.slow.clone(),
         }

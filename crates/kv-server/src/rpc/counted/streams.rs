@@ -6,7 +6,7 @@ use api::Method;
 use http::HeaderMap;
 use tonic::Status;
 
-use crate::admission::ClientId;
+use crate::auth::Origin;
 use crate::metrics::{CallInProgress, Metrics};
 use crate::net::client_port::PerConnection;
 use crate::net::http2::{MessageObserver, Replies, Requests, StreamMethods};
@@ -25,8 +25,8 @@ impl<T> CountedStreams<T> {
 }
 
 impl<T: PerConnection> PerConnection for CountedStreams<T> {
-    fn of(&self, client: ClientId) -> Self {
-        CountedStreams { inner: self.inner.of(client), metrics: Arc::clone(&self.metrics) }
+    fn of(&self, origin: &Origin) -> Self {
+        CountedStreams { inner: self.inner.of(origin), metrics: Arc::clone(&self.metrics) }
     }
 }
 

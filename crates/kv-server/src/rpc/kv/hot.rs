@@ -15,9 +15,8 @@ use tonic::Status;
 use super::frame::framed;
 use super::large::LargeAnswer;
 use super::methods;
-use crate::admission::ClientId;
 use crate::admission::{Answered, charged};
-use crate::auth::Credential;
+use crate::auth::Origin;
 use crate::errors;
 use crate::member::Member;
 use crate::net::client_port::PerConnection;
@@ -31,18 +30,18 @@ use crate::rpc::{deadline, guard};
 #[derive(Clone)]
 pub struct Hot {
     member: Arc<Member>,
-    client: ClientId,
+    origin: Origin,
 }
 
 impl PerConnection for Hot {
-    fn of(&self, client: ClientId) -> Self {
-        Hot { member: Arc::clone(&self.member), client }
+    fn of(&self, origin: &Origin) -> Self {
+        Hot { member: Arc::clone(&self.member), origin: origin.clone() }
     }
 }
 
 impl Hot {
     pub fn new(member: Arc<Member>) -> Self {
-        Hot { member, client: ClientId::default() }
+        Hot { member, origin: Origin::default() }
     }
 
     /// Reads the request, and then judges its metadata: in this order, as etcd does.
@@ -68,7 +67,7 @@ pub struct HotCall {
     /// Whether this member can satisfy the metadata.
     metadata: Result<(), Error>,
     /// Whose call it is.
-    credential: Credential,
+    asker: Asker,
 }
 
 impl HotMethods for Hot {
@@ -90,8 +89,8 @@ impl HotMethods for Hot {
                 guard::check_known(&self.member, &known)
             }
         };
-        let credential = self.member.auth.credential(known.token, known.authorization);
-        Some(HotCall { method, deadline, metadata, credential })
+        let asker = Asker::new(&self.member, &self.origin, headers, &known);
+        Some(HotCall { method, deadline, metadata, asker })
     }
 
     fn deadline(call: &HotCall) -> Option<Instant> {
@@ -100,12 +99,11 @@ impl HotMethods for Hot {
 
     async fn call(
         &self,
-        HotCall { method, deadline, metadata, credential }: HotCall,
+        HotCall { method, deadline, metadata, asker }: HotCall,
         message: Bytes,
         room: Room<'_>,
     ) -> Result<Answer<LargeAnswer>, Status> {
         let deadline = deadline.map_err(|status| *status)?;
-        let asker = Asker { client: self.client, credential };
         let answering = pin!(self.answer(&asker, method, metadata, message, room));
         let mut answer = deadline::within(deadline, answering).await?;
         if let Answer::Long(long) = &mut answer {

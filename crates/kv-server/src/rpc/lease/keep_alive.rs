@@ -79,7 +79,7 @@ pub async fn keep_alive(
 fn check_renewal(member: &Member, asker: &Asker, id: i64) -> Result<(), Error> {
     let caller = member.auth.caller(&asker.credential).map_err(|unresolved| match unresolved {
         Unresolved::Refused(error) => error,
-        Unresolved::Unknown(_) => Error::InvalidAuthToken,
+        Unresolved::Unknown { .. } => Error::InvalidAuthToken,
     })?;
     caller.check_named()?;
     if caller.is_root() { Ok(()) } else { caller.check(&member.store, Need::KeysOfLease(Access::Write, id)) }

@@ -106,13 +106,16 @@ impl Lease {
             let caller = asker.caller(&self.member).await?;
             caller.check_named().map_err(errors::refused)?;
             let (store, id) = (self.member.store.clone(), request.id);
-            let read = move |meter: &dyn Meter| store.keys_of_lease(id, meter).map_err(Failure::from);
+            // Looks at few keys, so that a caller who may not read them all does not have them listed.
+            caller.check(&store, Need::KeysOfLease(Access::Read, id)).map_err(errors::refused)?;
+            let reader = caller.clone();
+            let read = move |meter: &dyn Meter| {
+                let keys = store.keys_of_lease(id, meter)?;
+                // Keys may have been attached meanwhile. The very keys that are returned are checked.
+                if reader.may_read(&keys) { Ok(keys) } else { Err(Error::PermissionDenied.into()) }
+            };
             let found = self.read(asker.client, read).await?;
             (keys, memory) = (found.response, found.memory);
-            // The very keys that are returned are checked.
-            if !caller.may_read(&keys) {
-                return Err(errors::refused(Error::PermissionDenied));
-            }
             caller.check_unchanged(self.member.auth.table.revision()).map_err(errors::refused)?;
         }
         let response = LeaseTimeToLiveResponse {

@@ -74,9 +74,7 @@ impl Checks {
     }
 
     fn check_common_name(&self, certificate: &X509Certificate<'_>) -> Result<(), Refused> {
-        // The last one counts, as in Go.
-        let name = certificate.subject().iter_common_name().last().and_then(|name| name.as_str().ok());
-        let name = name.unwrap_or_default();
+        let name = name_of(certificate);
         if self.common_names.is_empty() || self.common_names.iter().any(|allowed| allowed == name) {
             return Ok(());
         }
@@ -89,6 +87,17 @@ impl Checks {
         }
         Err(Refused::Hostname)
     }
+}
+
+/// The common name of a certificate; empty if it has none.
+pub fn common_name(der: &CertificateDer<'_>) -> Option<String> {
+    parsed(der).ok().map(|certificate| name_of(&certificate).to_owned())
+}
+
+/// The last one counts, as in Go.
+fn name_of<'a>(certificate: &'a X509Certificate<'_>) -> &'a str {
+    let name = certificate.subject().iter_common_name().last().and_then(|name| name.as_str().ok());
+    name.unwrap_or_default()
 }
 
 fn parsed<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Refused> {

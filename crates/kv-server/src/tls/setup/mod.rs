@@ -11,6 +11,7 @@ mod loaded; // rustls's configurations
 
 mod live; // the newest of them
 
+pub(super) use checks::common_name;
 pub(super) use live::{Live, Reload};
 pub(super) use self_signed::with_self_signed;
 

@@ -1,0 +1,152 @@
+//! Signatures of each method.
+//!
+//! ring makes and verifies all but those of curve P-521, which it does not have.
+
+use p521::ecdsa::signature::{Signer as _, Verifier as _};
+use ring::hmac;
+use ring::rand::SystemRandom;
+use ring::rsa;
+use ring::signature::{
+    self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, RsaEncoding, RsaParameters, UnparsedPublicKey,
+};
+
+use super::method::{Digest, Padding};
+
+/// A private key with its method.
+pub enum Signer {
+    Hmac(hmac::Key),
+    Rsa(rsa::KeyPair, &'static dyn RsaEncoding),
+    Ecdsa(EcdsaKeyPair),
+    Ed25519(Ed25519KeyPair),
+    P521(Box<p521::ecdsa::SigningKey>),
+}
+
+/// Without the key.
+impl std::fmt::Debug for Signer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a private key")
+    }
+}
+
+/// Why a library does not take a key.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unusable(pub String);
+
+/// What a signature is verified with.
+pub enum Verifier {
+    Hmac(hmac::Key),
+    Public(UnparsedPublicKey<Vec<u8>>),
+    P521(Box<p521::ecdsa::VerifyingKey>),
+}
+
+/// Without the key, which is secret with HMAC.
+impl std::fmt::Debug for Verifier {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a key")
+    }
+}
+
+impl Signer {
+    /// The signature of a message. None if there are no random numbers.
+    pub fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let random = SystemRandom::new();
+        match self {
+            Signer::Hmac(key) => Some(hmac::sign(key, message).as_ref().to_vec()),
+            Signer::Rsa(pair, encoding) => {
+                let mut signature = vec![0; pair.public().modulus_len()];
+                pair.sign(*encoding, &random, message, &mut signature).ok()?;
+                Some(signature)
+            }
+            Signer::Ecdsa(pair) => Some(pair.sign(&random, message).ok()?.as_ref().to_vec()),
+            Signer::Ed25519(pair) => Some(pair.sign(message).as_ref().to_vec()),
+            Signer::P521(key) => {
+                let signature: p521::ecdsa::Signature = key.try_sign(message).ok()?;
+                Some(signature.to_bytes().to_vec())
+            }
+        }
+    }
+}
+
+impl Verifier {
+    /// Whether the signature is that of the message.
+    pub fn is_right(&self, message: &[u8], signature: &[u8]) -> bool {
+        match self {
+            Verifier::Hmac(key) => hmac::verify(key, message, signature).is_ok(),
+            Verifier::Public(key) => key.verify(message, signature).is_ok(),
+            Verifier::P521(key) => p521::ecdsa::Signature::from_slice(signature)
+                .is_ok_and(|signature| key.verify(message, &signature).is_ok()),
+        }
+    }
+}
+
+pub fn hmac(digest: Digest, secret: &[u8]) -> (Signer, Verifier) {
+    let algorithm = match digest {
+        Digest::Sha256 => hmac::HMAC_SHA256,
+        Digest::Sha384 => hmac::HMAC_SHA384,
+        Digest::Sha512 => hmac::HMAC_SHA512,
+    };
+    let key = hmac::Key::new(algorithm, secret);
+    (Signer::Hmac(key.clone()), Verifier::Hmac(key))
+}
+
+/// How a message becomes what an RSA key signs.
+pub fn rsa_encoding(padding: Padding, digest: Digest) -> &'static dyn RsaEncoding {
+    match (padding, digest) {
+        (Padding::Pkcs1, Digest::Sha256) => &signature::RSA_PKCS1_SHA256,
+        (Padding::Pkcs1, Digest::Sha384) => &signature::RSA_PKCS1_SHA384,
+        (Padding::Pkcs1, Digest::Sha512) => &signature::RSA_PKCS1_SHA512,
+        (Padding::Pss, Digest::Sha256) => &signature::RSA_PSS_SHA256,
+        (Padding::Pss, Digest::Sha384) => &signature::RSA_PSS_SHA384,
+        (Padding::Pss, Digest::Sha512) => &signature::RSA_PSS_SHA512,
+    }
+}
+
+/// `public` is an RSAPublicKey of PKCS #1.
+pub fn rsa_verifier(padding: Padding, digest: Digest, public: Vec<u8>) -> Verifier {
+    let parameters: &'static RsaParameters = match (padding, digest) {
+        (Padding::Pkcs1, Digest::Sha256) => &signature::RSA_PKCS1_2048_8192_SHA256,
+        (Padding::Pkcs1, Digest::Sha384) => &signature::RSA_PKCS1_2048_8192_SHA384,
+        (Padding::Pkcs1, Digest::Sha512) => &signature::RSA_PKCS1_2048_8192_SHA512,
+        (Padding::Pss, Digest::Sha256) => &signature::RSA_PSS_2048_8192_SHA256,
+        (Padding::Pss, Digest::Sha384) => &signature::RSA_PSS_2048_8192_SHA384,
+        (Padding::Pss, Digest::Sha512) => &signature::RSA_PSS_2048_8192_SHA512,
+    };
+    Verifier::Public(UnparsedPublicKey::new(parameters, public))
+}
+
+/// Of P-256 or P-384: ring has no other curve.
+pub fn elliptic_algorithm(digest: Digest) -> &'static EcdsaSigningAlgorithm {
+    match digest {
+        Digest::Sha256 => &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
+        Digest::Sha384 | Digest::Sha512 => &signature::ECDSA_P384_SHA384_FIXED_SIGNING,
+    }
+}
+
+/// `public` is a point, uncompressed.
+pub fn elliptic_verifier(digest: Digest, public: Vec<u8>) -> Result<Verifier, Unusable> {
+    Ok(match digest {
+        Digest::Sha256 => {
+            Verifier::Public(UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, public))
+        }
+        Digest::Sha384 => {
+            Verifier::Public(UnparsedPublicKey::new(&signature::ECDSA_P384_SHA384_FIXED, public))
+        }
+        Digest::Sha512 => {
+            let key = p521::ecdsa::VerifyingKey::from_sec1_bytes(&public);
+            Verifier::P521(Box::new(key.map_err(|error| Unusable(error.to_string()))?))
+        }
+    })
+}
+
+/// A key of P-521 and its public point, uncompressed.
+pub fn p521_pair(scalar: &[u8]) -> Result<(Signer, Vec<u8>), Unusable> {
+    let key = p521::ecdsa::SigningKey::from_slice(scalar);
+    let key = key.map_err(|error| Unusable(error.to_string()))?;
+    let point = key.verifying_key().to_sec1_point(false);
+    Ok((Signer::P521(Box::new(key)), point.as_bytes().to_vec()))
+}
+
+pub fn edwards_verifier(public: Vec<u8>) -> Verifier {
+    Verifier::Public(UnparsedPublicKey::new(&signature::ED25519, public))
+}

@@ -1,0 +1,205 @@
+//! Jobs that wait for their turn, shared out by where they come from.
+//!
+//! ```text
+//!   next job ──▶ addresses in turn ──▶ users of that address in turn ──▶ its oldest job
+//! ```
+//!
+//! * Many jobs of one address, or for one user, delay each other. A job of another address waits for one job of
+//!   each address at most, and a job for another user for one job of each user.
+//! * All waiting jobs, those of an address and those for a user at an address are bounded. Beyond it a job is
+//!   refused.
+//!
+//! Does not know what the jobs do.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv6Addr};
+
+use parking_lot::{Condvar, Mutex};
+
+/// Waiting jobs: each is some hundred bytes.
+const JOBS_MAX: usize = 1024;
+/// Those of one address: others find a place.
+const JOBS_OF_ADDRESS_MAX: usize = JOBS_MAX / 4;
+/// Those for one user of an address: its other users find a place.
+const JOBS_OF_USER_MAX: usize = JOBS_OF_ADDRESS_MAX / 4;
+
+/// There is no place for a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// The jobs that wait.
+pub struct Turns<J> {
+    waiting: Mutex<Waiting<J>>,
+    changed: Condvar,
+}
+
+struct Waiting<J> {
+    /// Those that have jobs; the next one is in front.
+    addresses: VecDeque<Address<J>>,
+    jobs: usize,
+    is_closed: bool,
+}
+
+struct Address<J> {
+    address: Option<IpAddr>,
+    /// Those that have jobs; the next one is in front.
+    users: VecDeque<(Box<str>, VecDeque<J>)>,
+}
+
+impl<J> Address<J> {
+    fn jobs(&self) -> usize {
+        self.users.iter().map(|(_, jobs)| jobs.len()).sum()
+    }
+}
+
+impl<J> Turns<J> {
+    pub fn new() -> Turns<J> {
+        let waiting = Waiting { addresses: VecDeque::new(), jobs: 0, is_closed: false };
+        Turns { waiting: Mutex::new(waiting), changed: Condvar::new() }
+    }
+
+    /// Adds a job for a user, from an address.
+    pub fn push(&self, address: Option<IpAddr>, user: &str, job: J) -> Result<(), Full> {
+        let address = address.map(network);
+        let mut waiting = self.waiting.lock();
+        if waiting.jobs >= JOBS_MAX {
+            return Err(Full);
+        }
+        let at = match waiting.addresses.iter().position(|known| known.address == address) {
+            Some(at) => at,
+            None => {
+                waiting.addresses.push_back(Address { address, users: VecDeque::new() });
+                waiting.addresses.len() - 1
+            }
+        };
+        let of_address = &mut waiting.addresses[at];
+        if of_address.jobs() >= JOBS_OF_ADDRESS_MAX {
+            return Err(Full);
+        }
+        match of_address.users.iter_mut().find(|(name, _)| **name == *user) {
+            Some((_, jobs)) if jobs.len() >= JOBS_OF_USER_MAX => return Err(Full),
+            Some((_, jobs)) => jobs.push_back(job),
+            None => of_address.users.push_back((user.into(), VecDeque::from([job]))),
+        }
+        waiting.jobs += 1;
+        drop(waiting);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// The next job, once there is one. None after `close`: jobs that wait are dropped then.
+    pub fn next(&self) -> Option<J> {
+        let mut waiting = self.waiting.lock();
+        loop {
+            if waiting.is_closed {
+                return None;
+            }
+            match waiting.take() {
+                Some(job) => return Some(job),
+                None => self.changed.wait(&mut waiting),
+            }
+        }
+    }
+
+    /// Ends every `next`.
+    pub fn close(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.is_closed = true;
+        waiting.addresses.clear();
+        drop(waiting);
+        self.changed.notify_all();
+    }
+}
+
+impl<J> Waiting<J> {
+    fn take(&mut self) -> Option<J> {
+        let mut address = self.addresses.pop_front()?;
+        let (user, mut jobs) = address.users.pop_front()?;
+        let job = jobs.pop_front()?;
+        self.jobs -= 1;
+        if !jobs.is_empty() {
+            address.users.push_back((user, jobs));
+        }
+        if !address.users.is_empty() {
+            self.addresses.push_back(address);
+        }
+        Some(job)
+    }
+}
+
+/// What one client has: an address of IPv4, or a network of 64 bits of IPv6.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> Option<IpAddr> {
+        Some(text.parse().unwrap())
+    }
+
+    fn drain(turns: &Turns<String>) -> Vec<String> {
+        std::iter::from_fn(|| turns.waiting.lock().take()).collect()
+    }
+
+    #[test]
+    fn addresses_take_turns_and_so_do_the_users_of_one() {
+        let turns = Turns::new();
+        for (from, user, job) in [
+            ("10.0.0.1", "a", "1a1"),
+            ("10.0.0.1", "a", "1a2"),
+            ("10.0.0.1", "a", "1a3"),
+            ("10.0.0.1", "b", "1b1"),
+            ("::ffff:10.0.0.2", "a", "2a1"),
+            ("10.0.0.2", "a", "2a2"),
+            ("fd00::1", "c", "3c1"),
+            ("fd00::2:1", "c", "3c2"),
+        ] {
+            turns.push(address(from), user, job.to_owned()).unwrap();
+        }
+        assert_eq!(drain(&turns), ["1a1", "2a1", "3c1", "1b1", "2a2", "3c2", "1a2", "1a3"]);
+        let waiting = turns.waiting.lock();
+        assert!(waiting.addresses.is_empty() && waiting.jobs == 0);
+    }
+
+    #[test]
+    fn a_flood_for_one_user_or_of_one_address_leaves_places_to_others() {
+        let turns = Turns::new();
+        let push = |from: &str, user: &str| turns.push(address(from), user, String::new());
+        let fill = |from: &str, user: &str| (0..JOBS_MAX).take_while(|_| push(from, user).is_ok()).count();
+        assert_eq!(fill("10.0.0.1", "a"), JOBS_OF_USER_MAX);
+        assert_eq!(push("10.0.0.1", "b"), Ok(()));
+        let rest: usize = ["b", "c", "d", "e"].map(|user| fill("10.0.0.1", user)).iter().sum();
+        assert_eq!(rest + 1 + JOBS_OF_USER_MAX, JOBS_OF_ADDRESS_MAX);
+        assert_eq!(push("10.0.0.1", "f"), Err(Full));
+        assert_eq!(push("10.0.0.2", "a"), Ok(()));
+        for from in ["10.0.0.2", "10.0.0.3", "10.0.0.4"] {
+            for user in ["a", "b", "c", "d"] {
+                fill(from, user);
+            }
+        }
+        assert_eq!(push("10.0.0.5", "a"), Err(Full), "all places are taken");
+        assert_eq!(drain(&turns).len(), JOBS_MAX);
+        assert_eq!(push("10.0.0.5", "a"), Ok(()));
+    }
+
+    #[test]
+    fn a_waiting_thread_is_released_when_it_is_closed() {
+        let turns = std::sync::Arc::new(Turns::<u32>::new());
+        let waits = std::sync::Arc::clone(&turns);
+        let waiting = std::thread::spawn(move || (waits.next(), waits.next()));
+        turns.push(None, "a", 7).unwrap();
+        while turns.waiting.lock().jobs > 0 {
+            std::thread::yield_now();
+        }
+        turns.close();
+        assert_eq!(waiting.join().unwrap(), (Some(7), None));
+        turns.push(None, "a", 8).unwrap();
+        assert_eq!(turns.next(), None);
+    }
+}

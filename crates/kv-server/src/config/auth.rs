@@ -1,0 +1,144 @@
+//! Passwords and tokens, as the flags ask for them.
+//!
+//! `--auth-token` is a kind, and for `jwt` options behind commas: `jwt,sign-method=RS256,priv-key=FILE`. Rules
+//! and error texts are etcd's. The files of keys are read later, when the member starts.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::flags::{Flags, duration};
+
+/// The default of `--bcrypt-cost`, and the costs that bcrypt has.
+const BCRYPT_COST: u32 = 10;
+const BCRYPT_COSTS: std::ops::RangeInclusive<u32> = 4..=31;
+const TOKEN_TTL_SECONDS: u64 = 300;
+const JWT_TTL: Duration = Duration::from_secs(300);
+
+/// Passwords and tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthSettings {
+    pub bcrypt_cost: u32,
+    /// Time after which an unused simple token ends.
+    pub token_ttl: Duration,
+    pub tokens: TokenKind,
+    /// A client certificate names its user.
+    pub certificates_name_users: bool,
+}
+
+/// How a token shows its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenKind {
+    /// The members know it.
+    Simple,
+    /// It is signed.
+    Jwt(JwtOptions),
+    /// No token is issued or accepted.
+    None,
+}
+
+/// The options behind `jwt`. Their method and keys are not checked yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JwtOptions {
+    pub sign_method: String,
+    pub public_key: Option<PathBuf>,
+    pub private_key: Option<PathBuf>,
+    pub ttl: Duration,
+    /// Options that do not exist. They are logged, and ignored as in etcd.
+    pub unknown: Vec<String>,
+}
+
+/// etcd's text for every malformed option.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("auth: invalid auth options: {0}")]
+pub struct InvalidAuthOptions(pub String);
+
+/// A cost that bcrypt does not have becomes the default, as in etcd.
+pub(super) fn of(flags: &Flags) -> Result<AuthSettings, InvalidAuthOptions> {
+    let cost = flags.bcrypt_cost.and_then(|cost| u32::try_from(cost).ok());
+    let ttl_seconds = flags.auth_token_ttl.filter(|seconds| *seconds > 0).unwrap_or(TOKEN_TTL_SECONDS);
+    Ok(AuthSettings {
+        bcrypt_cost: cost.filter(|cost| BCRYPT_COSTS.contains(cost)).unwrap_or(BCRYPT_COST),
+        token_ttl: Duration::from_secs(ttl_seconds),
+        tokens: flags.auth_token.as_deref().map_or(Ok(TokenKind::Simple), tokens)?,
+        certificates_name_users: flags.tls.client_cert_auth == Some(true),
+    })
+}
+
+/// The errors name options and kinds, and no values: a value may be a secret that was given for a file.
+fn tokens(text: &str) -> Result<TokenKind, InvalidAuthOptions> {
+    let invalid = |reason: String| Err(InvalidAuthOptions(reason));
+    let mut parts = text.split(',');
+    let kind = parts.next().unwrap_or_default();
+    let mut options: Vec<(&str, &str)> = Vec::new();
+    for part in parts {
+        let mut pair = part.split('=');
+        let (Some(name), Some(value), None) = (pair.next(), pair.next(), pair.next()) else {
+            return invalid("an option is not of the form name=value".to_owned());
+        };
+        if options.iter().any(|(known, _)| *known == name) {
+            return invalid(format!("option {name} is given twice"));
+        }
+        options.push((name, value));
+    }
+    match kind {
+        "simple" => Ok(TokenKind::Simple),
+        "" => Ok(TokenKind::None),
+        "jwt" => jwt(&options).map(TokenKind::Jwt),
+        other => invalid(format!("unknown token type {other}")),
+    }
+}
+
+fn jwt(options: &[(&str, &str)]) -> Result<JwtOptions, InvalidAuthOptions> {
+    let mut jwt = JwtOptions { ttl: JWT_TTL, ..JwtOptions::default() };
+    for (name, value) in options {
+        let file = || Some(PathBuf::from(value)).filter(|_| !value.is_empty());
+        match *name {
+            "sign-method" => jwt.sign_method = (*value).to_owned(),
+            "pub-key" => jwt.public_key = file(),
+            "priv-key" => jwt.private_key = file(),
+            "ttl" if value.is_empty() => {}
+            "ttl" => {
+                let wrong = |reason| InvalidAuthOptions(format!("ttl: {reason}"));
+                jwt.ttl = duration(value).map_err(wrong)?;
+            }
+            unknown => jwt.unknown.push(unknown.to_owned()),
+        }
+    }
+    Ok(jwt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_of_tokens_is_read_with_its_options() {
+        let jwt = |method: &str, private: Option<&str>, seconds| {
+            TokenKind::Jwt(JwtOptions {
+                sign_method: method.to_owned(),
+                private_key: private.map(PathBuf::from),
+                ttl: Duration::from_secs(seconds),
+                ..JwtOptions::default()
+            })
+        };
+        for (text, wanted) in [
+            ("simple", Ok(TokenKind::Simple)),
+            ("simple,a=b", Ok(TokenKind::Simple)),
+            ("", Ok(TokenKind::None)),
+            ("jwt", Ok(jwt("", None, 300))),
+            ("jwt,sign-method=RS256,priv-key=k,ttl=10m", Ok(jwt("RS256", Some("k"), 600))),
+            ("jwt,sign-method=HS256,priv-key=,ttl=", Ok(jwt("HS256", None, 300))),
+            ("jwt,sign-method", Err("an option is not of the form name=value")),
+            ("jwt,a=b=c", Err("an option is not of the form name=value")),
+            ("simple,", Err("an option is not of the form name=value")),
+            ("jwt,ttl=1s,ttl=2s", Err("option ttl is given twice")),
+            ("jwt,ttl=soon", Err("ttl: parse error")),
+            ("paseto", Err("unknown token type paseto")),
+        ] {
+            let wanted = wanted.map_err(|reason| InvalidAuthOptions(reason.to_owned()));
+            assert_eq!(tokens(text), wanted, "{text}");
+        }
+        let Ok(TokenKind::Jwt(options)) = tokens("jwt,x=1,y=2") else { panic!("not jwt") };
+        assert_eq!(options.unknown, ["x", "y"]);
+    }
+}
