@@ -19,7 +19,7 @@ use bytes::{Buf, BufMut, Bytes};
 use prost::Message;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
-use tonic::{Request, Status};
+use tonic::{Request, Status, Streaming};
 
 use common::{Cluster, Member, PATIENCE, get, put};
 
@@ -513,5 +513,70 @@ async fn a_signed_token_counts_on_every_member_until_permissions_change() {
             let new = login(&members[1], "u").await;
             call(&channel, method, &new, message).await.unwrap();
         }
+    }
+}
+
+/// A stream of a user that watches ranges, after their watchers were made: the first has the id 1.
+async fn watches(member: &Member, token: &str, ranges: &[(&str, &str)]) -> Streaming<WatchResponse> {
+    let creates: Vec<WatchRequest> = (1..)
+        .zip(ranges)
+        .map(|(watch_id, (key, end))| {
+            let create =
+                WatchCreateRequest { key: bytes(key), range_end: bytes(end), watch_id, ..Default::default() };
+            WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }
+        })
+        .collect();
+    let requests = tokio_stream::StreamExt::chain(tokio_stream::iter(creates), tokio_stream::pending());
+    let request = with_token(requests, "token", token);
+    let mut client = watch_client::WatchClient::new(member.channel().await);
+    let mut answers = client.watch(request).await.unwrap().into_inner();
+    for _ in ranges {
+        let created = next(&mut answers).await;
+        assert!(created.created && !created.canceled, "{created:?}");
+    }
+    answers
+}
+
+async fn next(answers: &mut Streaming<WatchResponse>) -> WatchResponse {
+    tokio::time::timeout(PATIENCE, answers.message()).await.expect("a response").unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watchers_whose_user_loses_a_permission_end_only_where_the_flag_says_so() {
+    const DENIED: &str = "rpc error: code = PermissionDenied desc = etcdserver: permission denied";
+    for is_checked in [false, true] {
+        let flags: &[&str] = if is_checked { &["--auth-recheck-watchers"] } else { &[] };
+        let guarded = guarded_with(2, flags).await;
+        let members = &guarded.cluster.members;
+        let mut of_u = watches(&members[1], guarded.token("u"), &[("b", "d"), ("c", ""), ("b", "c")]).await;
+        let mut of_r = watches(&members[1], guarded.token("r"), &[("b", "d")]).await;
+        // The user `u` keeps [b, c) only. The change comes from another member.
+        let root = guarded.token("root");
+        let mut client = users(&members[0]).await;
+        let perm = Permission { perm_type: 2, key: "b".into(), range_end: "c".into() };
+        let grant = AuthRoleGrantPermissionRequest { name: "u".to_owned(), perm: Some(perm) };
+        client.role_grant_permission(with_token(grant, "token", root)).await.unwrap();
+        let (role, key, range_end) = ("u".to_owned(), bytes("b"), bytes("d"));
+        let revoke = AuthRoleRevokePermissionRequest { role, key, range_end };
+        client.role_revoke_permission(with_token(revoke, "token", root)).await.unwrap();
+        if is_checked {
+            for watch_id in [1, 2] {
+                let canceled = next(&mut of_u).await;
+                assert!(canceled.canceled && !canceled.created, "{canceled:?}");
+                assert_eq!((canceled.watch_id, canceled.cancel_reason.as_str()), (watch_id, DENIED));
+            }
+        }
+        let channel = members[0].channel().await;
+        call(&channel, Method::KvPut, root, &put("c", "1").encode_to_vec()).await.unwrap();
+        call(&channel, Method::KvPut, root, &put("bb", "1").encode_to_vec()).await.unwrap();
+        let mut seen = Vec::new();
+        for _ in 0..if is_checked { 1 } else { 4 } {
+            let response = next(&mut of_u).await;
+            assert!(!response.canceled && response.events.len() == 1, "{response:?}");
+            seen.push(response.watch_id);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, if is_checked { vec![3] } else { vec![1, 1, 2, 3] });
+        assert_eq!(next(&mut of_r).await.events.len(), 1, "another user is not concerned");
     }
 }

@@ -7,6 +7,7 @@
 //!   leader COMMAND | install                                  changes of another member; its store is installed
 //!   watch S KEY [..END] [from=3 id=7 prev noput nodelete fragment notify]
 //!   cancel S ID | refuse S REASON | progress S | close S | accepts S
+//!   review S KEY [..END]     cancels the watchers of a stream that begin outside the range
 //!   turn [N]       one turn or N; without a number until nothing is left to do
 //!   read S [N]     takes parcels of N bytes, or all, and shows the responses
 //!   periodic SECONDS | stats | ready | limits outbox=700 bodies=1500 step=300 revisions=3 watchers=4 fragment=100
@@ -138,6 +139,14 @@ impl Script {
                     "watch" => self.hub.create(stream_id, create_request(rest)),
                     "cancel" => self.hub.cancel(stream_id, rest[0].parse().unwrap()),
                     "refuse" => self.hub.refuse(stream_id, &rest.join(" ")),
+                    "review" => {
+                        let kept = range(rest[0]);
+                        let is_kept = |watched: KeyRange| kept.contains(watched.start());
+                        let mut from = Some(0);
+                        while let Some(next) = from {
+                            from = self.hub.review(stream_id, next, &"denied".into(), is_kept);
+                        }
+                    }
                     "progress" => self.hub.progress(stream_id),
                     "accepts" => return self.hub.accepts(stream_id).to_string(),
                     "close" => {
@@ -234,6 +243,9 @@ fn show(response: &WatchResponse) -> String {
     let what = match (response.created, response.canceled, response.compact_revision) {
         (true, true, _) => format!("refused {id} ({})", response.cancel_reason),
         (true, false, _) => format!("created {id}"),
+        (false, true, 0) if !response.cancel_reason.is_empty() => {
+            format!("canceled {id} ({})", response.cancel_reason)
+        }
         (false, true, 0) => format!("canceled {id}"),
         (false, true, compacted) => format!("canceled {id} compacted {compacted}"),
         (false, false, _) if response.events.is_empty() => format!("progress {id}"),

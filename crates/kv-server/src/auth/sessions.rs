@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use api::Error;
 use http::{HeaderMap, HeaderValue};
 use state_machine::{AuthTable, Session};
+use tokio::sync::watch::{Receiver, channel};
 
 use super::caller::Caller;
 use super::jwt::{Jwt, unix_seconds};
@@ -96,6 +97,8 @@ pub struct Auth {
     pub tokens: Tokens,
     /// Whether a certificate names the user of calls without a token.
     certificates_name_users: bool,
+    /// Announces changes of users and roles, if watchers are to be looked at again after them.
+    pub changes: Option<Receiver<()>>,
     /// Seconds since the start, from 1; advanced by [`expire`].
     tick: AtomicU64,
     token_ttl: Duration,
@@ -120,13 +123,14 @@ impl Auth {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         Auth {
-            table,
             passwords,
             tokens,
             certificates_name_users: settings.certificates_name_users,
+            changes: settings.rechecks_watchers.then(|| changes_of(&table)),
             tick: AtomicU64::new(1),
             token_ttl: settings.token_ttl,
             number,
+            table,
         }
     }
 
@@ -219,6 +223,23 @@ impl Auth {
         }
     }
 
+    /// The user of a request that was admitted before, with its permissions at this moment. Its token may have
+    /// ended meanwhile.
+    pub fn user_of(&self, credential: &Credential) -> Caller {
+        if !self.is_enabled() {
+            return Caller::Unchecked;
+        }
+        let session = match credential {
+            Credential::None | Credential::Invalid => None,
+            Credential::Session(session) => Some(Arc::clone(session)),
+            Credential::Signed(signed) => Some(Arc::clone(&signed.session)),
+            Credential::Unknown(token) => self.session(token.text()),
+        };
+        let Some(session) = session else { return Caller::Unnamed };
+        let grants = session.grants(&self.table);
+        Caller::User { session, revision: grants.revision(), grants }
+    }
+
     fn of_session(&self, session: &Arc<Session>) -> Result<Caller, Error> {
         if session.is_void() {
             return Err(Error::InvalidAuthToken);
@@ -236,6 +257,15 @@ impl Auth {
         let grants = session.grants(&self.table);
         Ok(Caller::User { session, grants, revision: signed.revision })
     }
+}
+
+fn changes_of(table: &AuthTable) -> Receiver<()> {
+    let (sender, receiver) = channel(());
+    // Without receivers there is nothing to announce.
+    table.on_change(move || {
+        let _ = sender.send(());
+    });
+    receiver
 }
 
 /// Voids tokens that were not used for their time to live, until the member stops.

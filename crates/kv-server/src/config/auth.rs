@@ -23,6 +23,8 @@ pub struct AuthSettings {
     pub tokens: TokenKind,
     /// A client certificate names its user.
     pub certificates_name_users: bool,
+    /// Watchers are looked at again when users or roles change.
+    pub rechecks_watchers: bool,
 }
 
 /// How a token shows its user.
@@ -60,6 +62,7 @@ pub(super) fn of(flags: &Flags) -> Result<AuthSettings, InvalidAuthOptions> {
         bcrypt_cost: cost.filter(|cost| BCRYPT_COSTS.contains(cost)).unwrap_or(BCRYPT_COST),
         token_ttl: Duration::from_secs(ttl_seconds),
         tokens: flags.auth_token.as_deref().map_or(Ok(TokenKind::Simple), tokens)?,
+        rechecks_watchers: flags.auth_recheck_watchers == Some(true),
         certificates_name_users: flags.tls.client_cert_auth == Some(true),
     })
 }

@@ -83,6 +83,8 @@ async fn a_certificate_names_the_user_of_calls_without_a_token() {
     }
     let listed = AuthClient::new(u_channel).user_list(AuthUserListRequest {}).await;
     assert_eq!(listed.unwrap_err().code(), Code::PermissionDenied);
+    let listed = AuthClient::new(stranger_channel).user_list(AuthUserListRequest {}).await;
+    assert_eq!(listed.unwrap_err().message(), "etcdserver: user name not found");
     let through_gateway = root.post(port, "/v3/kv/put", r#"{"key":"eg==","value":"MQ=="}"#);
     assert!(through_gateway.contains(UNNAMED.1), "{through_gateway}");
 

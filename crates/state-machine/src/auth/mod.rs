@@ -118,8 +118,11 @@ impl Auth {
     fn authorize_root(&mut self, caller: Option<&Caller>) -> Result<(), Error> {
         let caller = named(caller)?;
         let grants = self.grants_of(&caller.user);
-        let is_root = grants.grants().is_some_and(Grants::is_root);
-        if is_root { Ok(()) } else { Err(Error::PermissionDenied) }
+        match grants.grants() {
+            None => Err(Error::UserNotFound),
+            Some(grants) if grants.is_root() => Ok(()),
+            Some(_) => Err(Error::PermissionDenied),
+        }
     }
 
     fn grants_of(&mut self, user: &str) -> Arc<UserGrants> {

@@ -9,8 +9,8 @@
 //! * The age of a token is in ticks of the caller, since there is no clock here.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -36,6 +36,17 @@ struct Shared {
     state: RwLock<Arc<AuthState>>,
     tokens: RwLock<Tokens>,
     resolved: Mutex<Resolved>,
+    observer: Observer,
+}
+
+/// Called after each change of the state.
+#[derive(Default)]
+struct Observer(OnceLock<Box<dyn Fn() + Send + Sync>>);
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("an observer")
+    }
 }
 
 /// The grants of users that were asked for, at one auth revision. At most those of all users.
@@ -109,12 +120,19 @@ impl AuthTable {
             state: RwLock::new(state),
             tokens: RwLock::default(),
             resolved: Mutex::default(),
+            observer: Observer::default(),
         }))
     }
 
     /// Whether permissions are checked.
     pub fn is_enabled(&self) -> bool {
         self.0.is_enabled.load(Ordering::Acquire)
+    }
+
+    /// Has `observer` called after each change, which readers see by then. It runs in apply, so it may not wait.
+    /// Only the first one counts.
+    pub fn on_change(&self, observer: impl Fn() + Send + Sync + 'static) {
+        drop(self.0.observer.0.set(Box::new(observer)));
     }
 
     /// The auth revision.
@@ -173,6 +191,9 @@ impl AuthTable {
         *self.0.state.write() = state;
         self.0.revision.store(revision, Ordering::Release);
         self.0.is_enabled.store(is_enabled, Ordering::Release);
+        if let Some(observer) = self.0.observer.0.get() {
+            observer();
+        }
     }
 
     pub(super) fn insert(&self, token: &str, user: String) {

@@ -141,7 +141,9 @@ impl Outbox {
                         self.bytes -= ENTRY_BYTES + parcel.bytes();
                         self.sizes.answers -= 1;
                     }
-                    Content::Created { watch_id } | Content::Canceled { watch_id, .. } => {
+                    Content::Created { watch_id }
+                    | Content::Canceled { watch_id, .. }
+                    | Content::Revoked { watch_id, .. } => {
                         removed.remove(&watch_id);
                         self.entries.push_back(Entry::Answer(parcel));
                     }

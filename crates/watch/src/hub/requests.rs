@@ -1,6 +1,10 @@
 //! Requests of clients: create and cancel.
 
 use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use mvcc::KeyRange;
 
 use super::state::{Hub, Standing, Watcher};
 use crate::interest::{Form, Group};
@@ -11,6 +15,9 @@ use crate::wire::Content;
 const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
 const EMPTY_RANGE: &str = "mvcc: watcher range is empty";
 const DUPLICATE_ID: &str = "mvcc: duplicate watch ID provided on the WatchStream";
+
+/// Watchers whose permission is reviewed in one step: less than a millisecond.
+const REVIEWED_MAX: usize = 1024;
 
 impl Hub {
     /// Creates a watcher. The answer, or the reason of the refusal, goes into the outbox.
@@ -65,6 +72,38 @@ impl Hub {
         self.remove_watcher(watcher);
         let content = Content::Canceled { watch_id, compact_revision: 0 };
         self.push_answer(slot, self.store.revision(), content);
+    }
+
+    /// Cancels the watchers of a stream whose ranges are not kept, with a reason. Looks at [`REVIEWED_MAX`] of
+    /// them, from the id `from` on. Returns the id from which to go on, if there are more.
+    pub fn review(
+        &mut self,
+        stream: StreamId,
+        from: i64,
+        reason: &Arc<str>,
+        is_kept: impl Fn(KeyRange) -> bool,
+    ) -> Option<i64> {
+        let slot = self.slot(stream)?;
+        let ids = self.streams[slot].watchers.range(from..).take(REVIEWED_MAX + 1);
+        let mut ids: Vec<(i64, u32)> = ids.map(|(id, watcher)| (*id, *watcher)).collect();
+        let next = ids.get(REVIEWED_MAX).map(|(id, _)| *id);
+        ids.truncate(REVIEWED_MAX);
+        for (watch_id, watcher) in ids {
+            if self.watchers[watcher].state == Standing::Compacted {
+                continue; // It gets no events.
+            }
+            let (start, end) = self.interest.groups[self.watchers[watcher].group].range();
+            if is_kept(KeyRange::new(Bytes::copy_from_slice(start), Bytes::copy_from_slice(end))) {
+                continue;
+            }
+            if self.watchers[watcher].state != Standing::Live {
+                self.streams[slot].asked_at = None; // As in `cancel`.
+            }
+            self.remove_watcher(watcher);
+            let content = Content::Revoked { watch_id, reason: Arc::clone(reason) };
+            self.push_answer(slot, self.store.revision(), content);
+        }
+        next
     }
 
     /// The id of a new watcher, or why there is none. In the order in which etcd checks.

@@ -85,6 +85,16 @@ impl Group {
         (self.extent == Extent::Before).then(|| &self.keys[self.start_bytes as usize..])
     }
 
+    /// The range as a request has it: the end is empty for one key, `\0` for no end.
+    pub fn range(&self) -> (&[u8], &[u8]) {
+        let end: &[u8] = match self.extent {
+            Extent::One => b"",
+            Extent::Before => &self.keys[self.start_bytes as usize..],
+            Extent::Unbounded => b"\0",
+        };
+        (self.start(), end)
+    }
+
     pub fn is_one_key(&self) -> bool {
         self.extent == Extent::One
     }

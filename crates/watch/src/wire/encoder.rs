@@ -108,6 +108,9 @@ impl Encoder {
                 let compact_revision = *compact_revision;
                 Fields { watch_id: *watch_id, canceled: true, compact_revision, ..fields }
             }
+            Content::Revoked { watch_id, reason } => {
+                Fields { watch_id: *watch_id, canceled: true, cancel_reason: reason, ..fields }
+            }
             Content::Progress { watch_id } => Fields { watch_id: *watch_id, ..fields },
             Content::Events { watch_ids, body, may_fragment } => {
                 let (number, start) = self.sent;

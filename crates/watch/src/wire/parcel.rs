@@ -1,5 +1,7 @@
 //! What one stream has to send: responses that share everything but their watch id.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 /// One or more responses of one stream. An [`super::Encoder`] makes bytes of it.
@@ -24,6 +26,11 @@ pub(crate) enum Content {
         watch_id: i64,
         compact_revision: i64,
     },
+    /// Canceled by the owner, which shares the reason between watchers.
+    Revoked {
+        watch_id: i64,
+        reason: Arc<str>,
+    },
     Progress {
         watch_id: i64,
     },
@@ -42,6 +49,7 @@ impl Parcel {
             + match &self.content {
                 Content::Events { watch_ids, body, .. } => 8 * watch_ids.len() + body.len(),
                 Content::Refused { reason } => reason.len(),
+                Content::Revoked { .. } => 0,
                 Content::Created { .. } | Content::Canceled { .. } | Content::Progress { .. } => 0,
             }
     }

@@ -141,6 +141,9 @@ pub struct Flags {
     /// Kind of tokens: simple, or jwt,sign-method=M,priv-key=FILE,pub-key=FILE,ttl=5m [default: simple].
     #[arg(long)]
     pub auth_token: Option<String>,
+    /// Cancel watchers whose user loses the permission to read their keys [default: false].
+    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub auth_recheck_watchers: Option<bool>,
     /// Seconds after which an unused token ends [default: 300].
     #[arg(long, value_parser = unsigned)]
     pub auth_token_ttl: Option<u64>,

@@ -1,6 +1,6 @@
 //! The loop of the hub's thread.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
@@ -13,6 +13,7 @@ use super::outbox::Outbox;
 use super::stream::{Content, Mail, Shared, WatchRequest};
 use super::waker::Until;
 use crate::admission::ClientId;
+use crate::auth::Caller;
 use crate::process::log::causes;
 
 /// Requests that are carried out between two steps of delivery: some 100 µs.
@@ -27,6 +28,9 @@ pub(super) struct Run {
     began: Instant,
     /// Reused: streams that have something to read.
     ready: Vec<StreamId>,
+    /// Streams that are reviewed, a step of each in turn.
+    reviews: VecDeque<StreamId>,
+    denied: Arc<str>,
 }
 
 /// An open stream.
@@ -34,11 +38,32 @@ struct Stream {
     outbox: Arc<Outbox>,
     /// Places of requests that are kept until the client has read answers.
     places_kept: usize,
+    /// Under way; then the stream is in [`Run::reviews`] once.
+    review: Option<Review>,
 }
+
+/// A look at the permissions of all watchers of a stream.
+struct Review {
+    /// The next watch id.
+    from: i64,
+    caller: Caller,
+}
+
+/// As etcd refuses a watcher.
+const DENIED: &str = "rpc error: code = PermissionDenied desc = etcdserver: permission denied";
 
 impl Run {
     pub(super) fn new(hub: Hub, mail: mpsc::Receiver<Mail>, shared: Arc<Shared>) -> Run {
-        Run { hub, mail, shared, streams: HashMap::new(), began: Instant::now(), ready: Vec::new() }
+        Run {
+            hub,
+            mail,
+            shared,
+            streams: HashMap::new(),
+            began: Instant::now(),
+            ready: Vec::new(),
+            reviews: VecDeque::new(),
+            denied: DENIED.into(),
+        }
     }
 
     /// Returns when the member stops. An error is damage of the store.
@@ -71,6 +96,7 @@ impl Run {
     fn turn(&mut self) -> Result<bool, Fatal> {
         let has_mail = self.take_mail();
         let has_listed = self.look_at_listed();
+        self.review();
         let now = self.began.elapsed();
         let broken = |error: mvcc::Error| Fatal::new(format!("deliver events: {}", causes(&error)));
         let turn = self.hub.turn().map_err(broken)?;
@@ -81,7 +107,7 @@ impl Run {
         if turn.more {
             *self.shared.stats.lock() = self.hub.stats();
         }
-        Ok(has_mail || has_listed || has_delivered || turn.more)
+        Ok(has_mail || has_listed || has_delivered || turn.more || !self.reviews.is_empty())
     }
 
     fn take_mail(&mut self) -> bool {
@@ -101,7 +127,7 @@ impl Run {
         }
         let id = self.hub.open_of(client.0, self.began.elapsed());
         outbox.id.set(id).expect("a stream is opened once");
-        self.streams.insert(id, Stream { outbox, places_kept: 0 });
+        self.streams.insert(id, Stream { outbox, places_kept: 0, review: None });
     }
 
     fn request(&mut self, outbox: &Outbox, request: WatchRequest) {
@@ -113,9 +139,27 @@ impl Run {
             WatchRequest::Refuse { reason } => self.hub.refuse(id, &reason),
             WatchRequest::Cancel { watch_id } => self.hub.cancel(id, watch_id),
             WatchRequest::Progress => self.hub.progress(id),
+            WatchRequest::Review(caller) => {
+                // A newer review replaces one that is under way.
+                if stream.review.replace(Review { from: 0, caller }).is_none() {
+                    self.reviews.push_back(id);
+                }
+            }
         }
         stream.places_kept += 1;
         stream.give_places_back(&self.hub, id);
+    }
+
+    /// A step of the next review.
+    fn review(&mut self) {
+        let Some(id) = self.reviews.pop_front() else { return };
+        let Some(stream) = self.streams.get_mut(&id) else { return }; // It was closed.
+        let Some(Review { from, caller }) = stream.review.take() else { return };
+        let next = self.hub.review(id, from, &self.denied, |keys| caller.may_read_range(&keys));
+        if let Some(from) = next {
+            stream.review = Some(Review { from, caller });
+            self.reviews.push_back(id);
+        }
     }
 
     /// Streams that were closed, or want more.

@@ -12,6 +12,7 @@ use watch::{CreateRequest, Parcel, Stats};
 use super::outbox::{Outbox, Read};
 use super::waker::Waker;
 use crate::admission::ClientId;
+use crate::auth::Caller;
 
 /// Requests that wait for the hub: some milliseconds of its work. A stream that finds the mailbox full waits.
 pub(super) const MAILBOX_MAX: usize = 4096;
@@ -32,6 +33,8 @@ pub(crate) enum WatchRequest {
         watch_id: i64,
     },
     Progress,
+    /// Cancels the watchers whose keys this caller may not read.
+    Review(Caller),
 }
 
 /// A request of a stream, on its way to the hub.

@@ -27,14 +27,32 @@ pub async fn serve(member: &Member, asker: &Asker, requests: Requests, replies: 
     tokio::select! {
         biased;
         status = forward(member, asker, &stream, requests) => status,
+        status = review(member, asker, &stream) => status,
         StreamGone = send(member, &stream, replies) => errors::cancelled(),
     }
+}
+
+/// Has the watchers looked at again after each change of users and roles, if the member is to do so.
+async fn review(member: &Member, asker: &Asker, stream: &WatchStream) -> Status {
+    let Some(mut changes) = member.auth.changes.clone() else { return std::future::pending().await };
+    while changes.changed().await.is_ok() {
+        if let Err(WatchStopped) = review_now(member, asker, stream).await {
+            return errors::stopped();
+        }
+    }
+    std::future::pending().await
+}
+
+async fn review_now(member: &Member, asker: &Asker, stream: &WatchStream) -> Result<(), WatchStopped> {
+    stream.place().await;
+    stream.request(WatchRequest::Review(member.auth.user_of(&asker.credential))).await
 }
 
 /// Hands requests to the hub. Returns when the stream has to end; the end of the requests is none.
 async fn forward(member: &Member, asker: &Asker, stream: &WatchStream, mut requests: Requests) -> Status {
     loop {
         stream.place().await;
+        let known = auth_version(member);
         let request = loop {
             let mut message = match requests.next().await {
                 Some(Ok(message)) => message,
@@ -51,7 +69,19 @@ async fn forward(member: &Member, asker: &Asker, stream: &WatchStream, mut reque
         if let Err(WatchStopped) = stream.request(request).await {
             return errors::stopped();
         }
+        // The review of a change that came meanwhile may have been ahead of a new watcher.
+        if member.auth.changes.is_some()
+            && known != auth_version(member)
+            && let Err(WatchStopped) = review_now(member, asker, stream).await
+        {
+            return errors::stopped();
+        }
     }
+}
+
+/// Changes with users, roles, and whether permissions are checked.
+fn auth_version(member: &Member) -> (u64, bool) {
+    (member.auth.table.revision(), member.auth.is_enabled())
 }
 
 /// The request for the hub. A watcher whose keys the caller may not read is refused in the stream.
@@ -72,8 +102,8 @@ async fn request(member: &Member, asker: &Asker, union: RequestUnion) -> WatchRe
     }
 }
 
-/// Checks the keys that the hub will watch. Nothing is read again later: a watcher keeps what it was given, as
-/// in etcd.
+/// Checks the keys that the hub will watch. A watcher keeps what it was given, as in etcd, unless the member is
+/// to look at watchers again.
 async fn check(member: &Member, asker: &Asker, request: &CreateRequest) -> Result<(), Status> {
     let caller = asker.caller(member).await?;
     let need = Need::Keys(Access::Read, request.keys());
