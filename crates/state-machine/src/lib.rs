@@ -23,7 +23,12 @@
         feature = "mutant-own-lease-clock",
         feature = "mutant-covered-by-earlier-term",
         feature = "mutant-unconfirmed-renewals",
-        feature = "mutant-leases-kept-at-install"
+        feature = "mutant-leases-kept-at-install",
+        feature = "mutant-checked-at-propose-only",
+        feature = "mutant-unchecked-nested",
+        feature = "mutant-unchecked-previous",
+        feature = "mutant-stale-permissions",
+        feature = "mutant-token-of-another-entry"
     )
 ))]
 compile_error!("a mutant contains a bug on purpose: it needs debug assertions and is never released");

@@ -82,7 +82,7 @@ impl Auth {
 
     /// Refuses a command that its caller may not execute. One flag is read while permissions are not checked.
     pub fn authorize(&mut self, store: &Store, kind: &Kind, caller: Option<&Caller>) -> Result<(), Error> {
-        if !self.state.enabled {
+        if !self.state.enabled || cfg!(feature = "mutant-checked-at-propose-only") {
             return Ok(());
         }
         match kind {
@@ -142,6 +142,7 @@ impl Auth {
         let request = match request.kind.ok_or(Error::NotCapable)? {
             Change::IssueToken(request) => {
                 let issued = change::issue(&self.state, request)?;
+                let index = if cfg!(feature = "mutant-token-of-another-entry") { index - 1 } else { index };
                 let token = format!("{}.{index}", issued.prefix);
                 self.table.insert(&token, issued.user);
                 return Ok(Changed::Token(token));
@@ -155,7 +156,9 @@ impl Auth {
         let has_changed = next.revision != self.state.revision || next.enabled != self.state.enabled;
         if has_changed {
             self.state = Arc::new(next);
-            self.resolved.clear();
+            if !cfg!(feature = "mutant-stale-permissions") {
+                self.resolved.clear();
+            }
             match effects.voided {
                 Voided::None => {}
                 Voided::OfUser(user) => self.table.void_user(&user),

@@ -363,6 +363,19 @@ fn a_token_and_a_refusal_copy_no_users_and_no_roles() {
 }
 
 #[test]
+fn permissions_count_from_the_next_command_on() {
+    let mut world = guarded();
+    let put = || put("b", 0, false);
+    world.as_user("u", put()).unwrap();
+    world.all([forbid("u", "b", "d")]);
+    assert_eq!(world.as_user("u", put()), Err(Error::PermissionDenied));
+    world.all([permit("u", 1, "b", "")]);
+    world.as_user("u", put()).unwrap();
+    world.all([delete_user("u")]);
+    assert_eq!(world.as_user("u", put()), Err(Error::PermissionDenied));
+}
+
+#[test]
 fn commands_of_an_older_auth_revision_are_refused() {
     let mut world = guarded();
     let caller = Caller { user: "u".to_owned(), auth_revision: world.asked.auth().revision() };
