@@ -74,7 +74,7 @@ impl Hub {
         self.push_answer(slot, self.store.revision(), content);
     }
 
-    /// Cancels the watchers of a stream whose ranges are not kept, with a reason. Looks at [`REVIEWED_MAX`] of
+    /// Cancels the watchers of a stream whose ranges are not kept, with a reason. Looks at some of
     /// them, from the id `from` on. Returns the id from which to go on, if there are more.
     pub fn review(
         &mut self,
