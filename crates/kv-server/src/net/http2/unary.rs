@@ -44,8 +44,9 @@ pub(super) async fn answer<H: HotMethods>(
     let mut answering = pin!(async {
         let (outcome, counted_body) = match read {
             Ok((message, counted)) => {
-                let call = pin!(hot.call(call, message, Room(&shared.account)));
-                (unless_reset(call, &writer).await?, counted)
+                // In a box: a call whose message never comes holds no room for what would answer it.
+                let mut call = Box::pin(hot.call(call, message, Room(&shared.account)));
+                (unless_reset(call.as_mut(), &writer).await?, counted)
             }
             Err(ReadError::Refused(status)) => (Err(status), None),
             Err(ReadError::Gone) => return None,

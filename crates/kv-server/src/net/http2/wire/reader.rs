@@ -23,7 +23,8 @@ struct Arriving {
     stream: StreamId,
     /// Read and not released.
     unreleased: usize,
-    trailers: Option<HeaderMap>,
+    /// In a box: hardly a request has any.
+    trailers: Option<Box<HeaderMap>>,
 }
 
 impl Reader {
@@ -67,7 +68,7 @@ impl Reader {
     pub(in super::super) fn take_trailers(&mut self) -> Option<HeaderMap> {
         match &mut self.0 {
             Body::Whole(_) => None,
-            Body::Arriving(arriving) => arriving.trailers.take(),
+            Body::Arriving(arriving) => arriving.trailers.take().map(|trailers| *trailers),
         }
     }
 

@@ -57,7 +57,7 @@ pub(in super::super) struct Begun {
 #[derive(Default)]
 struct Entry {
     body: Waiting,
-    trailers: Option<HeaderMap>,
+    trailers: Option<Box<HeaderMap>>,
     has_ended: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -69,7 +69,7 @@ struct Entry {
 pub(super) enum Next {
     Data(Bytes),
     /// The end, with trailers if there were some.
-    End(Option<HeaderMap>),
+    End(Option<Box<HeaderMap>>),
     /// The stream was reset, or the connection is gone.
     Gone,
 }
@@ -174,7 +174,7 @@ impl State {
             },
             Event::Trailers { stream, fields } => {
                 if let Some(entry) = self.streams.get_mut(&stream) {
-                    entry.trailers = header_map(&fields);
+                    entry.trailers = header_map(&fields).map(Box::new);
                     entry.has_ended = true;
                     wake(&mut entry.reader);
                 }
