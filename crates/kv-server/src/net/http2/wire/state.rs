@@ -28,6 +28,8 @@ pub(super) struct State {
     pub(super) connection: Connection,
     /// Streams that wait for something, or whose request is incomplete.
     streams: BTreeMap<StreamId, Entry>,
+    /// Requests that wait to be taken, by ascending id. A stream that is reset leaves, so there are never more
+    /// than live streams, however long no request is accepted.
     begun: VecDeque<Begun>,
     heads: Heads,
     /// A stream was reset since this was taken.
@@ -181,6 +183,7 @@ impl State {
             }
             Event::Reset { stream, .. } => {
                 self.new_resets = true;
+                self.drop_begun(stream);
                 if let Some(entry) = self.streams.get_mut(&stream) {
                     wake(&mut entry.reader);
                     wake(&mut entry.writer);
@@ -216,16 +219,29 @@ impl State {
         self.begun.push_back(Begun { stream, head, whole });
     }
 
-    /// The next request that was not reset meanwhile.
+    /// The next request. A stream that was reset has left, but one of a connection that has failed has not.
     pub(super) fn next_begun(&mut self) -> Option<Begun> {
         while let Some(begun) = self.begun.pop_front() {
             if self.connection.is_live(begun.stream) {
                 return Some(begun);
             }
-            self.drop_reader(begun.stream, 0);
-            self.drop_writer(begun.stream);
+            self.drop_halves(begun.stream);
         }
         None
+    }
+
+    /// Forgets a request that was reset before it was taken.
+    fn drop_begun(&mut self, stream: StreamId) {
+        if let Ok(place) = self.begun.binary_search_by_key(&stream, |begun| begun.stream) {
+            self.begun.remove(place);
+            self.drop_halves(stream);
+        }
+    }
+
+    /// What the handles of a stream do when they are dropped, for a request that has none.
+    fn drop_halves(&mut self, stream: StreamId) {
+        self.drop_reader(stream, 0);
+        self.drop_writer(stream);
     }
 
     pub(super) fn take_new_resets(&mut self) -> bool {
@@ -332,5 +348,68 @@ fn wake(waker: &mut Option<Waker>) {
 fn set_waker(place: &mut Option<Waker>, context: &mut Context<'_>) {
     if !place.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
         *place = Some(context.waker().clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http2::{HeaderBlock, Progress};
+
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, flags][..], &stream.to_be_bytes(), payload].concat()
+    }
+
+    /// A request with the given path. It has ended if `flags` says so.
+    fn request(flags: u8, stream: u32, path: &str) -> Vec<u8> {
+        let fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x")];
+        frame(1, 4 | flags, stream, HeaderBlock::new(fields).bytes())
+    }
+
+    /// A connection whose preface is done, and which takes no request.
+    fn open(limits: Limits) -> Arc<Wire> {
+        let wire = Wire::new(limits);
+        let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[])].concat();
+        receive(&wire, &hello);
+        wire
+    }
+
+    fn receive(wire: &Wire, bytes: &[u8]) -> Progress {
+        let mut state = wire.state.lock();
+        state.connection.receive(bytes);
+        let progress = state.connection.process(0);
+        wire.hand_out(&mut state);
+        let output = state.connection.output().len();
+        state.connection.written(output);
+        progress
+    }
+
+    #[test]
+    fn requests_that_are_reset_before_they_are_taken_leave_nothing() {
+        type Requests<'a> = &'a dyn Fn(u32) -> Vec<u8>;
+        let data_after_the_end = |id| [request(1, id, "/"), frame(0, 1, id, &[])].concat();
+        let reset_by_the_client = |id| [request(0, id, "/"), frame(3, 0, id, &[0, 0, 0, 8])].concat();
+        let reset_with_a_body =
+            |id| [request(0, id, "/"), frame(0, 0, id, b"body"), frame(3, 0, id, &[0, 0, 0, 8])].concat();
+        let cases: [(&str, Requests<'_>); 3] = [
+            ("DATA after the end", &data_after_the_end),
+            ("a reset by the client", &reset_by_the_client),
+            ("a reset after a part of the body", &reset_with_a_body),
+        ];
+        for (name, bytes) in cases {
+            let wire = open(Limits { resets_max: u32::MAX, ..Limits::default() });
+            receive(&wire, &request(1, 1, "/first"));
+            for id in (3..4001).step_by(2) {
+                receive(&wire, &bytes(id));
+            }
+            receive(&wire, &request(1, 4001, "/last"));
+            let mut state = wire.state.lock();
+            assert_eq!(state.begun.len(), 2, "{name}");
+            assert_eq!((state.streams.len(), state.connection.streams()), (0, 2), "{name}");
+            let paths = std::iter::from_fn(|| state.next_begun()).map(|begun| begun.head.uri.to_string());
+            assert_eq!(paths.collect::<Vec<_>>(), ["/first", "/last"].map(|path| format!("http://x{path}")));
+        }
     }
 }
