@@ -614,6 +614,48 @@ fn an_answer_that_does_not_fit_at_once_leaves_no_trace() {
 }
 
 #[test]
+fn an_answer_at_once_has_16_kib_at_most_and_room_in_the_output_buffer() {
+    let (head, trailers) = (HeaderBlock::new([(":status", "200")]), HeaderBlock::new([("a", "b")]));
+    // SETTINGS: windows and frames as large as they can be.
+    let settings = [setting(4, (1 << 31) - 1), setting(5, (1 << 24) - 1)].concat();
+    let window = frame(WINDOW_UPDATE, 0, 0, &(1u32 << 30).to_be_bytes());
+    let hello = [frame(SETTINGS, 0, 0, &settings), window, get(1), get(3)].concat();
+    for (name, output_bytes_max, body, expected) in [
+        ("16 KiB", 256 << 10, 16 << 10, true),
+        ("one byte more", 256 << 10, (16 << 10) + 1, false),
+        ("16 MiB", 256 << 10, (1 << 24) - 1, false),
+        ("as much as the output buffer", 4096, 4096, true),
+        ("more than the output buffer", 4096, 4097, false),
+    ] {
+        let mut connection = open(Limits { output_bytes_max, ..limits() });
+        connection.receive(&hello);
+        connection.process(0);
+        let stream = first_stream(&mut connection);
+        take_output(&mut connection);
+        let sent = connection.answer_at_once(stream, &head, &vec![7; body], &trailers);
+        assert_eq!(sent, Ok(expected), "{name}");
+        assert_eq!(!connection.output().is_empty(), expected, "{name}");
+    }
+}
+
+#[test]
+fn an_answer_at_once_leaves_the_output_buffer_within_its_bound() {
+    let (head, trailers) = (HeaderBlock::new([(":status", "200")]), HeaderBlock::new([("a", "b")]));
+    let mut connection = open(Limits { output_bytes_max: 4096, ..limits() });
+    connection.receive(&[get(1), get(3)].concat());
+    connection.process(0);
+    let streams: Vec<StreamId> = take_events(&mut connection)
+        .iter()
+        .filter_map(|event| if let Event::Request { stream, .. } = event { Some(*stream) } else { None })
+        .collect();
+    take_output(&mut connection);
+    assert_eq!(connection.answer_at_once(streams[0], &head, &[7; 3000], &trailers), Ok(true));
+    assert_eq!(connection.answer_at_once(streams[1], &head, &[7; 3000], &trailers), Ok(false));
+    take_output(&mut connection);
+    assert_eq!(connection.answer_at_once(streams[1], &head, &[7; 3000], &trailers), Ok(true));
+}
+
+#[test]
 fn a_shutdown_serves_what_is_under_way_and_ignores_what_comes_later() {
     let mut connection = open(limits());
     connection.receive(&get(1));

@@ -32,6 +32,10 @@ pub enum Sent {
 #[error("the stream is gone")]
 pub struct Gone;
 
+/// Body bytes of an answer that is written at once, ahead of streams that wait for their turn. A larger one is
+/// sent by the calls that let the owner pace it.
+const AT_ONCE_BYTES_MAX: usize = 16 << 10;
+
 impl Connection {
     /// Sends a whole answer: head, body, trailers. One that fits into the windows is written without a copy
     /// of its own.
@@ -51,8 +55,8 @@ impl Connection {
         self.answer_in_parts(id, head, body, trailers)
     }
 
-    /// As [`Connection::answer`], if the answer fits into one frame, the windows and the output buffer.
-    /// Otherwise false, and nothing was sent.
+    /// As [`Connection::answer`], if the body has at most 16 KiB and fits into one frame, the windows and what
+    /// is left of the output buffer. Otherwise false, and nothing was sent.
     pub fn answer_at_once(
         &mut self,
         id: StreamId,
@@ -60,12 +64,12 @@ impl Connection {
         body: &[u8],
         trailers: &HeaderBlock,
     ) -> Result<bool, Gone> {
-        let frame_bytes_max = self.peer.frame_bytes_max as usize;
-        let room = self.send.room();
+        let output_room = self.limits.output_bytes_max.checked_sub(self.output.len());
+        let frame_bytes_max = AT_ONCE_BYTES_MAX.min(self.peer.frame_bytes_max as usize);
+        let room = self.send.room().min(frame_bytes_max);
         let stream = self.streams.get(id.0).filter(|stream| stream.local == Local::Waiting).ok_or(Gone)?;
-        let fits = body.len() <= frame_bytes_max.min(room).min(stream.send.room())
-            && self.output.len() <= self.limits.output_bytes_max;
-        if !fits {
+        let room = room.min(stream.send.room());
+        if output_room.is_none_or(|output_room| body.len() > room.min(output_room)) {
             return Ok(false);
         }
         stream.local = Local::Ended;
