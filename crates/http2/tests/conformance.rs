@@ -804,3 +804,32 @@ fn an_idle_connection_gives_its_memory_back() {
     let idle = connection.memory();
     assert!(idle.total() < 5 << 10 && 4 * idle.total() < busy, "{busy} bytes before, then {idle:?}");
 }
+
+/// The connection's window is used up, so that nothing leaves the queue at its front.
+#[test]
+fn streams_that_are_reset_while_they_wait_for_the_window_leave_no_memory() {
+    let limits = Limits { resets_max: u32::MAX, control_frames_max: u32::MAX, ..limits() };
+    let mut connection = open(limits);
+    let first =
+        answering(&mut connection, &[frame(SETTINGS, 0, 0, &setting(4, 1 << 20)), get(1)].concat())[0];
+    connection.send_data(first, &mut vec![0; 70_000].into(), End::More).unwrap();
+    take_output(&mut connection);
+    let mut waiting = None;
+    for id in (3..20_003).step_by(2) {
+        let stream = answering(&mut connection, &get(id))[0];
+        assert_eq!(connection.window(stream), Ok(0));
+        if waiting.is_none() {
+            waiting = Some(stream);
+            continue;
+        }
+        connection.receive(&frame(RST_STREAM, 0, id, &[0, 0, 0, 8]));
+        connection.process(0);
+        take_events(&mut connection);
+    }
+    let bytes = connection.memory().streams;
+    assert!(bytes < 16 << 10, "{bytes} bytes for two streams");
+    connection.receive(&frame(WINDOW_UPDATE, 0, 0, &(1u32 << 20).to_be_bytes()));
+    connection.process(0);
+    let stream = waiting.unwrap();
+    assert_eq!(take_events(&mut connection), [Event::Writable { stream }], "one that waits is told");
+}

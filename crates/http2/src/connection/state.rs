@@ -103,6 +103,9 @@ pub struct Connection {
 /// Room for the reads of an idle connection: the preface, or a call.
 pub(super) const READ_ROOM_MIN: usize = 1024;
 
+/// Ids of removed streams that a queue may hold beyond the number of live ones.
+const REMOVED_IDS_MIN: usize = 16;
+
 /// The window of a connection before any WINDOW_UPDATE, in both directions.
 const WINDOW_INITIAL: u32 = 65_535;
 
@@ -213,10 +216,25 @@ impl Connection {
     /// Takes a stream out, with what it had pending. False if it was not there.
     pub(super) fn remove(&mut self, id: u32, how: Closed) -> bool {
         let Some(stream) = self.streams.remove(id, how) else { return false };
+        if stream.pending.queued || stream.pending.room_wanted {
+            self.drop_removed();
+        }
         if stream.pending.bytes > 0 {
             self.unsent -= stream.pending.bytes;
             self.wake_room_wanted();
         }
         true
+    }
+
+    /// Takes the ids of removed streams out of a queue when they outnumber the live ones: what is at its front
+    /// may be blocked for as long as the peer likes.
+    fn drop_removed(&mut self) {
+        let streams = &mut self.streams;
+        let ids_max = 2 * streams.len() + REMOVED_IDS_MIN;
+        for queue in [&mut self.ready, &mut self.room_wanted] {
+            if queue.len() > ids_max {
+                queue.retain(|id| streams.get(*id).is_some());
+            }
+        }
     }
 }
