@@ -72,7 +72,11 @@ impl Incoming {
             match self.body.poll_data(context) {
                 Poll::Ready(Some(Ok(frame))) => self.bytes.extend_from_slice(&frame),
                 Poll::Ready(Some(Err(_))) => self.end = Some(End::Gone),
-                Poll::Ready(None) => self.end = Some(End::Requests),
+                Poll::Ready(None) => {
+                    self.end = Some(End::Requests);
+                    // No method reads them, and the call may go on for long.
+                    drop(self.body.take_trailers());
+                }
                 Poll::Pending => break,
             }
         }
@@ -166,5 +170,34 @@ impl Requests {
                 Poll::Ready(Some(Err(errors::incomplete_too_long())))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, Request};
+    use tokio::io::duplex;
+
+    use super::super::super::wire::testing::first_call;
+    use super::*;
+
+    #[tokio::test]
+    async fn trailers_of_the_client_are_not_kept() {
+        let (ours, theirs) = duplex(1 << 16);
+        let client = tokio::spawn(async {
+            let (client, connection) = h2::client::handshake(theirs).await.unwrap();
+            tokio::spawn(connection);
+            let request = Request::post("http://localhost/").body(()).unwrap();
+            let (_answer, mut body) = client.ready().await.unwrap().send_request(request, false).unwrap();
+            let mut trailers = HeaderMap::new();
+            trailers.insert("large", "x".repeat(10_000).parse().unwrap());
+            body.send_trailers(trailers).unwrap();
+            std::future::pending::<()>().await;
+        });
+        let (reader, _writer) = first_call(ours).await;
+        let incoming = Incoming::new(reader, &Arc::new(Account::new(Arc::default())), 100);
+        assert!(Requests::new(&incoming).next().await.is_none());
+        assert!(incoming.lock().body.take_trailers().is_none());
+        client.abort();
     }
 }

@@ -6,15 +6,24 @@ use std::sync::Arc;
 use tokio::io::DuplexStream;
 
 use super::super::account::Account;
-use super::{Driven, Turn, Writer};
+use super::{Driven, Reader, Turn, Writer};
 
 /// The half that answers the first request that comes on `io`. The connection goes on in a task of its own.
 pub(in super::super) async fn first_stream(io: DuplexStream) -> Writer {
-    counted_stream(io, Arc::new(Account::new(Arc::default()))).await
+    first_call(io).await.1
 }
 
-/// The same, with what the connection holds counted in `account`.
+/// Both halves of the first request.
+pub(in super::super) async fn first_call(io: DuplexStream) -> (Reader, Writer) {
+    counted_call(io, Arc::new(Account::new(Arc::default()))).await
+}
+
+/// The half that answers, with what the connection holds counted in `account`.
 pub(super) async fn counted_stream(io: DuplexStream, account: Arc<Account>) -> Writer {
+    counted_call(io, account).await.1
+}
+
+async fn counted_call(io: DuplexStream, account: Arc<Account>) -> (Reader, Writer) {
     let limits = ::http2::Limits {
         stream_unsent_bytes_max: usize::MAX,
         connection_unsent_bytes_max: usize::MAX,
@@ -29,7 +38,7 @@ pub(super) async fn counted_stream(io: DuplexStream, account: Arc<Account>) -> W
             Turn::Closed => panic!("the connection ends before its first request"),
         }
     };
-    let (_head, _reader, writer) = begun.open(&wire);
+    let (_head, reader, writer) = begun.open(&wire);
     tokio::spawn(async move {
         loop {
             tokio::select! {
@@ -43,5 +52,5 @@ pub(super) async fn counted_stream(io: DuplexStream, account: Arc<Account>) -> W
             }
         }
     });
-    writer
+    (reader, writer)
 }
