@@ -2,7 +2,8 @@
 //!
 //! A sending window shrinks with what is sent and grows with WINDOW_UPDATE; a change of the initial size may
 //! make it negative. A receiving window is given back in halves, so that a WINDOW_UPDATE is sent for many
-//! bodies at once.
+//! bodies at once. While the owner holds most of it, it is given back in smaller parts: the peer has little left,
+//! and half of the window may not come free for long.
 
 /// The largest window that the RFC allows.
 pub(crate) const WINDOW_MAX: i64 = (1 << 31) - 1;
@@ -72,7 +73,8 @@ impl ReceiveWindow {
     pub(crate) fn release(&mut self, bytes: usize) -> Option<u32> {
         let held = self.size - self.left - self.released;
         self.released += u32::try_from(bytes).unwrap_or(u32::MAX).min(held);
-        if self.released == 0 || self.released < self.size / 2 {
+        let due = if self.left < self.size / 4 { self.left / 2 } else { self.size / 2 };
+        if self.released == 0 || self.released < due {
             return None;
         }
         self.left += self.released;
@@ -93,6 +95,22 @@ mod tests {
         assert_eq!(window.release(1000), Some(60));
         assert!(window.receive(100));
         assert!(!window.receive(1));
+    }
+
+    #[test]
+    fn a_window_of_which_the_owner_holds_most_is_given_back_in_smaller_parts() {
+        for (received, parts) in [
+            (75, [(24, None), (1, None), (25, Some(50))]),
+            (76, [(11, None), (1, Some(12)), (1, None)]),
+            (98, [(1, Some(1)), (1, Some(1)), (1, None)]),
+            (100, [(1, Some(1)), (1, Some(1)), (1, Some(1))]),
+        ] {
+            let mut window = ReceiveWindow::new(100);
+            assert!(window.receive(received));
+            for (released, given_back) in parts {
+                assert_eq!(window.release(released), given_back, "{released} of {received}");
+            }
+        }
     }
 
     #[test]
