@@ -195,6 +195,12 @@ impl Connection {
         }
     }
 
+    /// As [`Connection::reset`], for what the client sent: it counts against the bound of resets.
+    pub fn refuse(&mut self, id: StreamId, code: ErrorCode) {
+        self.resets.count(self.now);
+        self.reset(id, code);
+    }
+
     /// As [`Connection::reset`], with an event: for a reset that the owner of the stream did not decide,
     /// such as a deadline.
     pub fn cancel(&mut self, id: StreamId, code: ErrorCode) {

@@ -203,7 +203,7 @@ impl State {
     fn begin(&mut self, stream: StreamId, head: &Arc<::http2::Head>, body: Bytes, end: bool) {
         let Some(head) = self.heads.get(head) else {
             self.connection.release(stream, body.len());
-            self.connection.reset(stream, ErrorCode::PROTOCOL_ERROR);
+            self.connection.refuse(stream, ErrorCode::PROTOCOL_ERROR);
             return;
         };
         let whole = if end {
@@ -411,5 +411,15 @@ mod tests {
             let paths = std::iter::from_fn(|| state.next_begun()).map(|begun| begun.head.uri.to_string());
             assert_eq!(paths.collect::<Vec<_>>(), ["/first", "/last"].map(|path| format!("http://x{path}")));
         }
+    }
+
+    #[test]
+    fn requests_whose_head_is_refused_count_as_resets() {
+        let wire = open(Limits { resets_max: 2, ..Limits::default() });
+        for (id, progress) in [(1, Progress::NeedBytes), (3, Progress::NeedBytes)] {
+            assert_eq!(receive(&wire, &request(1, id, "/a b")), progress);
+        }
+        assert_eq!(receive(&wire, &[]), Progress::Paused { until: 1000 });
+        assert!(wire.state.lock().begun.is_empty());
     }
 }
