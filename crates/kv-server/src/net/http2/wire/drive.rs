@@ -16,6 +16,10 @@ use super::state::{Begun, State, Wire};
 /// A connection that was not read for so long gives back memory that it does not need.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
+/// A connection that ends takes its last bytes within this time. TLS writes its end to the socket, which the
+/// client may not read.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+
 /// Bytes that are read before the tasks of other connections have their turn: some 100 µs of work.
 const TURN_READ_BYTES: usize = 128 << 10;
 
@@ -42,6 +46,8 @@ pub(in super::super) struct Driven<I> {
     timer: Pin<Box<Sleep>>,
     is_timer_armed: bool,
     was_read: bool,
+    /// Everything was written, and the timer bounds the end.
+    is_closing: bool,
     /// Bytes read in this turn of the task.
     read_in_turn: usize,
 }
@@ -66,6 +72,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
             timer: Box::pin(sleep(IDLE_AFTER)),
             is_timer_armed: true,
             was_read: true,
+            is_closing: false,
             read_in_turn: 0,
         }
     }
@@ -124,8 +131,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
         }
         if state.connection.is_drained() || matches!(self.progress, Progress::Failed { .. }) {
             let _nothing_waits = ready!(written);
-            // Whether the client reads the end does not matter any more.
-            return Pin::new(&mut self.io).poll_shutdown(context).map(|_| Step::Closed);
+            return self.poll_close(context).map(|()| Step::Closed);
         }
         match self.progress {
             Progress::More => self.process(state),
@@ -150,6 +156,18 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
     fn process(&mut self, state: &mut State) {
         self.progress = state.connection.process(self.now());
         self.wire.hand_out(state);
+    }
+
+    /// Ready when the socket was shut down, or has failed, or took too long. Whether the client reads the end
+    /// does not matter any more.
+    fn poll_close(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if !std::mem::replace(&mut self.is_closing, true) {
+            self.arm(Instant::now() + CLOSE_WITHIN);
+        }
+        match Pin::new(&mut self.io).poll_shutdown(context) {
+            Poll::Ready(_) => Poll::Ready(()),
+            Poll::Pending => self.timer.as_mut().poll(context),
+        }
     }
 
     /// Milliseconds since the start.
@@ -284,5 +302,48 @@ mod tests {
         sleep(Duration::from_millis(1)).await;
         assert_eq!(account.unsent(), 0);
         assert!(writer.send_data(vec![0; 10].into(), End::More).is_err());
+    }
+
+    /// A socket that takes no end.
+    struct NeverShut(DuplexStream);
+
+    impl AsyncRead for NeverShut {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            buffer: &mut tokio::io::ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_read(context, buffer)
+        }
+    }
+
+    impl AsyncWrite for NeverShut {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Pin::new(&mut self.0).poll_write(context, bytes)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_flush(context)
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_whose_socket_takes_no_end_ends_in_5_s() {
+        let (ours, mut client) = duplex(4096);
+        client.write_all(b"no preface of HTTP/2, however long").await.unwrap();
+        let account = Arc::new(Account::new(Arc::default()));
+        let mut connection = Driven::new(NeverShut(ours), Limits::default(), account);
+        let began = Instant::now();
+        let opened = std::future::poll_fn(|context| connection.poll_open(context));
+        assert_eq!(tokio::time::timeout(Duration::from_secs(60), opened).await, Ok(false));
+        assert_eq!(began.elapsed(), CLOSE_WITHIN);
     }
 }
