@@ -805,6 +805,24 @@ fn an_idle_connection_gives_its_memory_back() {
     assert!(idle.total() < 5 << 10 && 4 * idle.total() < busy, "{busy} bytes before, then {idle:?}");
 }
 
+#[test]
+fn strings_and_heads_of_header_blocks_are_not_kept_while_a_connection_is_idle() {
+    let mut connection = open(Limits::default());
+    let fresh = connection.memory().headers;
+    // A field without an entry in the table: "x", and 480 times "a", which has the Huffman code 00011.
+    let field = [&b"\x00\x01x\xff\xad\x01"[..], &[0x18, 0xc6, 0x31, 0x8c, 0x63].repeat(60)].concat();
+    let head = [&block(&POST)[..], &field].concat();
+    connection.receive(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &head));
+    connection.process(0);
+    let stream = first_stream(&mut connection);
+    connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), End::Stream).unwrap();
+    take_output(&mut connection);
+    let busy = connection.memory().headers;
+    assert!(busy >= fresh + 2 * 480, "{busy} bytes after {fresh}");
+    connection.shrink();
+    assert_eq!(connection.memory().headers, fresh);
+}
+
 /// The connection's window is used up, so that nothing leaves the queue at its front.
 #[test]
 fn streams_that_are_reset_while_they_wait_for_the_window_leave_no_memory() {

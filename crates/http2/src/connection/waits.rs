@@ -89,6 +89,8 @@ impl Connection {
             self.read_room = READ_ROOM_MIN;
         }
         self.output.shrink();
+        self.decoder.shrink();
+        self.cache.clear();
         self.events.shrink_to_fit();
         self.ready.shrink_to_fit();
         self.room_wanted.shrink_to_fit();

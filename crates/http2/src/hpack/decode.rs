@@ -50,6 +50,11 @@ impl Decoder {
         self.table.bytes() + self.scratch.capacity()
     }
 
+    /// Gives back what only the decoding of a block needs.
+    pub(crate) fn shrink(&mut self) {
+        self.scratch = Vec::new();
+    }
+
     /// Hands each field of `block` to `field`, in order.
     pub(crate) fn decode(
         &mut self,
