@@ -12,28 +12,12 @@ use raft_node::{LogSpan, StoreState};
 use state_machine::Genesis;
 use wal::LogIndex;
 
-use crate::config::Settings;
-use crate::data_dir::bootstrap::Established;
+use crate::data_dir::bootstrap::{Company, Established};
 use crate::data_dir::{Directory, Identity, OpenStoreError, OpenedStore, open_store};
 use crate::member::{Roster, entries};
 use crate::peer::{self, Peers};
 use crate::process::runtime::Runtimes;
 use crate::tls::Dialer;
-
-/// With whom a member starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Company {
-    /// With the members that it knows.
-    AsKnown,
-    /// With no one: its log removes all others.
-    Alone,
-}
-
-impl Company {
-    pub fn of(settings: &Settings) -> Company {
-        if settings.force_new_cluster { Company::Alone } else { Company::AsKnown }
-    }
-}
 
 /// The store that belongs to the log just opened.
 pub fn open_fitting_store(
@@ -50,7 +34,7 @@ pub fn open_fitting_store(
     let members = logged.map_or(identity.members.len(), |state| state.voters.len() + state.learners.len());
     let others = match company {
         Company::AsKnown => members.saturating_sub(1),
-        Company::Alone => 0,
+        Company::Alone | Company::Forced => 0,
     };
     let opened = open_store::open(directory, log, others)?;
     let begins_elsewhere = identity.joined && opened.store.applied().index == 0;
@@ -77,8 +61,11 @@ pub fn roster(
             same.map_or_else(|| identity.members.clone(), |running| running.members)
         }
     };
-    // A removed member is not listened to, also before the removal is applied.
-    known.retain(|member| company == Company::AsKnown || member.id == identity.member_id);
+    if company != Company::AsKnown {
+        // A removed member is not listened to, also before the removal is applied. The one that stays is a voter.
+        known.retain(|member| member.id == identity.member_id);
+        known.iter_mut().for_each(|own| own.is_learner = false);
+    }
     let store = store.clone();
     Ok(Roster::new(identity.member_id, known, Box::new(move |id| state_machine::is_removed(&store, id))))
 }

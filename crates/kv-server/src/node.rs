@@ -25,10 +25,10 @@ use crate::config::Settings;
 use crate::data_dir::Directory;
 use crate::data_dir::Identity;
 use crate::data_dir::TimedFs;
-use crate::data_dir::bootstrap::{self, BootstrapError, Established};
+use crate::data_dir::bootstrap::{self, BootstrapError, Company, Established};
 use crate::data_dir::{OpenStoreError, OpenedStore};
 use crate::discovery::{self, DiscoveryError};
-use crate::known_members::{Company, genesis, known_members, on_members, open_fitting_store, roster};
+use crate::known_members::{genesis, known_members, on_members, open_fitting_store, roster};
 use crate::listeners::{self, ClientPort, Listeners};
 use crate::member::StoreThread;
 use crate::member::{Anchored, LeaderLeases, LeaseService, run_lease_clock, start_auto_compaction};
@@ -103,13 +103,14 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let fs = TimedFs::new(Arc::clone(&metrics));
     let running = |urls: &[String]| runtimes.peers().block_on(peer::running_cluster(&dialer, urls));
     let mut established = bootstrap::establish(&settings, &directory, fs.clone(), ask, running)?;
-    let company = Company::of(&settings);
+    let company = bootstrap::company(&settings, &established, &directory)?;
     let opened = open_fitting_store(&directory, &established, company)?;
-    if company == Company::Alone {
+    if company == Company::Forced {
         established = bootstrap::force_alone(established, opened.state, &directory, fs)?;
     }
     let peering = Peering { ports: peer_ports, connections_max: descriptors.peers, dialer };
-    let running = Running::start(&runtimes, settings, &directory, (established, opened), metrics, peering)?;
+    let running =
+        Running::start(&runtimes, settings, &directory, (established, opened, company), metrics, peering)?;
     let (_stops_with_this_function, stop) = shutdown::stop();
     tls.follow_files(runtimes.tls().handle(), &stop);
     let lived = runtimes.clients.block_on(running.live((clients, probes), descriptors.clients));
@@ -168,7 +169,7 @@ impl Running {
         runtimes: &Runtimes,
         settings: Settings,
         directory: &Directory,
-        (established, opened): (Established, OpenedStore),
+        (established, opened, company): (Established, OpenedStore, Company),
         metrics: Arc<Metrics>,
         peering: Peering,
     ) -> Result<Running, NodeError> {
@@ -183,7 +184,7 @@ impl Running {
             .map_err(NodeError::WatchThread)?;
         let checkpoints = store_thread.checkpoints();
         let (ports, dialer) = ((peering.ports, peering.connections_max), peering.dialer);
-        let roster = Arc::new(roster(runtimes, &dialer, &identity, (&store, state), Company::of(&settings))?);
+        let roster = Arc::new(roster(runtimes, &dialer, &identity, (&store, state), company)?);
         let (known, figures) = (Arc::clone(&roster), Arc::clone(&metrics));
         let context = Context { identity: Arc::clone(&identity), roster: known, metrics: figures, dialer };
         let peers = Arc::new(Peers::new(context, checkpoints.clone()));

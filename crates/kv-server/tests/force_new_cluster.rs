@@ -61,6 +61,15 @@ async fn the_last_member_goes_on_alone_with_its_data_and_others_are_added_again(
     assert_eq!(first.get("together").await.as_deref(), Some("1"));
     assert_eq!(second.get("k0").await.as_deref(), Some("v"));
     assert_eq!(first.hash_kv(revision).await, second.hash_kv(revision).await);
+    // A flag that was left in a unit file removes no member that was added since.
+    let survivor = &mut cluster.members[0];
+    survivor.kill();
+    survivor.extra = vec![FORCE.to_owned()];
+    survivor.launch();
+    let (status, said) = survivor.process.take().unwrap().wait_end();
+    assert!(!status.success() && said.contains("others have been added since: remove the flag"), "{said}");
+    start_again(survivor, &[]);
+    assert_eq!(survivor.get("together").await.as_deref(), Some("1"));
 }
 
 #[tokio::test]
@@ -75,11 +84,35 @@ async fn entries_that_are_in_the_log_and_in_no_checkpoint_are_kept() {
     assert_eq!(names(survivor).await.len(), 1);
 }
 
-#[test]
-fn on_a_first_start_it_has_no_effect() {
-    let mut cluster = Cluster::new(1);
-    cluster.members[0].extra = vec![FORCE.to_owned()];
+#[tokio::test]
+async fn a_learner_goes_on_alone_as_a_voter() {
+    let mut cluster = Cluster::started(1);
+    cluster.members[0].put("a", "1").await;
+    let joiner = cluster.joiner(&[0]);
+    let url = format!("http://127.0.0.1:{}", cluster.members[joiner].peer_port);
+    let request = MemberAddRequest { peer_ur_ls: vec![url], is_learner: true };
+    ClusterClient::new(cluster.members[0].channel().await).member_add(request).await.unwrap();
+    cluster.members[joiner].launch();
+    cluster.members[joiner].wait_ready();
+    cluster.members.iter_mut().for_each(Member::kill);
+    let survivor = &mut cluster.members[joiner];
+    start_again(survivor, &[FORCE]);
+    assert_eq!(names(survivor).await, ["m1"]);
+    assert_eq!(survivor.get("a").await.as_deref(), Some("1"));
+    survivor.put("b", "2").await;
+}
+
+#[tokio::test]
+async fn on_a_first_start_it_has_no_effect() {
+    let mut cluster = Cluster::new(3);
+    cluster.members.iter_mut().for_each(|member| member.extra = vec![FORCE.to_owned()]);
     cluster.start();
     let said = cluster.members[0].running().said();
     assert!(said.contains(READY) && !said.contains("forced a new cluster"), "{said}");
+    // One cluster, not three.
+    for (number, member) in cluster.members.iter().enumerate() {
+        member.put("a", &number.to_string()).await;
+    }
+    assert_eq!(cluster.members[0].get("a").await.as_deref(), Some("2"));
+    assert_eq!(cluster.members[1].leader().await, cluster.members[2].leader().await);
 }

@@ -1,6 +1,6 @@
 //! Who this member is: written once, on the first start, and used from then on.
 //!
-//! * The file appears whole or not at all, and is never changed.
+//! * The file appears whole or not at all. It changes when `--force-new-cluster` makes the member the only one.
 //! * What it says wins over every `--initial-…` flag: those describe a birth, and a member is born once.
 //! * The log carries the same two ids, so that neither can be swapped for another member's unnoticed.
 
@@ -30,6 +30,9 @@ pub struct Identity {
     /// state from the others before it applies an entry.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub joined: bool,
+    /// Index of the log's entry by which `--force-new-cluster` made this member the only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forced: Option<u64>,
 }
 
 /// One member, as it was when an identity was written.
@@ -133,6 +136,7 @@ mod tests {
             name: "a".to_owned(),
             members: vec![member(0x8e9e_05c5_2164_694d, "a"), member(0xffff_ffff_ffff_ffff, "b")],
             joined: false,
+            forced: None,
         }
     }
 
@@ -143,7 +147,7 @@ mod tests {
         assert_eq!(Identity::read(&path).unwrap(), None);
         identity().write(&path).unwrap();
         assert_eq!(Identity::read(&path).unwrap(), Some(identity()));
-        let mut joined = Identity { joined: true, ..identity() };
+        let mut joined = Identity { joined: true, forced: Some(7), ..identity() };
         joined.members[1].is_learner = true;
         joined.write(&path).unwrap();
         assert_eq!(Identity::read(&path).unwrap(), Some(joined));

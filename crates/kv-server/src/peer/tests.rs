@@ -105,7 +105,8 @@ fn member(id: u64, ports: &[(u64, u16)]) -> TestMember {
         })
         .collect();
     let name = format!("m{id}");
-    let identity = Identity { format: FORMAT, cluster_id: 7, member_id: id, name, members, joined: false };
+    let identity =
+        Identity { format: FORMAT, cluster_id: 7, member_id: id, name, members, joined: false, forced: None };
     let roster = Arc::new(Roster::new(id, identity.members.clone(), Box::new(|id| id == 66)));
     let context =
         Context { identity: Arc::new(identity), roster, metrics: Arc::default(), dialer: Dialer::default() };

@@ -65,7 +65,15 @@ pub fn identity(
     let Some(member_id) = own else { return Err(JoinError::Unequal { running: shown }) };
     members.sort_by_key(|member| member.id);
     let cluster_id = running.cluster_id;
-    Ok(Identity { format: FORMAT, cluster_id, member_id, name: name.to_owned(), members, joined: true })
+    Ok(Identity {
+        format: FORMAT,
+        cluster_id,
+        member_id,
+        name: name.to_owned(),
+        members,
+        joined: true,
+        forced: None,
+    })
 }
 
 /// By text or by address.

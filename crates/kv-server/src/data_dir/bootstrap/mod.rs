@@ -12,18 +12,18 @@
 //!
 //! * An imported store comes with a log that begins after it, made by [`establish_after`].
 //! * The identity is written last: it says that everything before it is in place.
-//! * `--force-new-cluster` ends the log of a restart with the removal of all other members ([`force_alone`]).
+//! * `--force-new-cluster` ends the log of a restart with the removal of all other members ([`force`]).
 //! * Members that were given the same flags compute the same ids without talking.
 
+mod force; // --force-new-cluster
 mod join; // a running cluster
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use raft_node::StoreState;
-use state_machine::command::{self, Change, Kind, MemberChange};
 use wal::{LogIndex, Position, RealFs, Recovery, Term, Wal};
 
+pub use force::{Company, company, force_alone};
 pub use join::{JoinError, RunningCluster};
 
 use crate::config::ClusterState;
@@ -90,6 +90,14 @@ pub enum BootstrapError {
         .0.display()
     )]
     ForceWithoutStore(PathBuf),
+    #[error(
+        "--force-new-cluster has made member {member:x} the only one at an earlier start, and others have been added \
+         since: remove the flag. If those are lost too, remove \"forced\" from {} to force it again",
+        identity.display()
+    )]
+    ForcedBefore { member: u64, identity: PathBuf },
+    #[error("the Raft state in the log cannot be read: {0}")]
+    RaftState(String),
     #[error("open the log")]
     Log(#[from] wal::Error),
 }
@@ -155,34 +163,6 @@ pub fn establish_after(
     log.sync()?;
     drop(log);
     Ok(identity.write(&directory.identity_path())?)
-}
-
-/// Ends the log of a member whose store is whole with the removal of all other members, which counts as
-/// committed: Raft applies it before anything else. On a first start there is nothing to remove.
-pub fn force_alone(
-    established: Established,
-    store: StoreState,
-    directory: &Directory,
-    fs: TimedFs,
-) -> Result<Established, BootstrapError> {
-    let Established { identity, mut log, recovery } = established;
-    if recovery.state.is_none() {
-        return Ok(Established { identity, log, recovery });
-    }
-    if store == StoreState::Lost {
-        return Err(BootstrapError::ForceWithoutStore(directory.path().to_owned()));
-    }
-    let member = identity.member_id;
-    let change = Kind::MemberChange(MemberChange { change: Some(Change::Retain(member)) });
-    raft_node::force_change(&mut log, &recovery, member, rand::random(), &command::encode(change))?;
-    drop(log);
-    let (log, recovery) = Wal::open(fs, directory.wal_dir(), log_options())?;
-    tracing::warn!(
-        member = format!("{member:x}"),
-        last_index = recovery.last.index.0,
-        "forced a new cluster: all other members are removed, and must not be started again"
-    );
-    Ok(Established { identity, log, recovery })
 }
 
 /// A restart needs no `--initial-…` flags, but those that are given must not name another member.
@@ -260,6 +240,7 @@ pub fn first_identity(settings: &Settings) -> Result<Identity, BootstrapError> {
         name: settings.name.clone(),
         members,
         joined: false,
+        forced: None,
     })
 }
 
