@@ -17,9 +17,10 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// A connection, and the common name of its certificate where that names a user.
+    /// A connection, and the common name of its certificate where that names a user. An empty name is none.
     pub fn new(client: ClientId, address: Option<SocketAddr>, common_name: Option<String>) -> Origin {
-        let certificate = common_name.map(|name| Arc::new(Session::of_user(name)));
+        let certificate =
+            common_name.filter(|name| !name.is_empty()).map(|name| Arc::new(Session::of_user(name)));
         Origin { client, address, certificate }
     }
 

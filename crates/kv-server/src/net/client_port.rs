@@ -22,7 +22,7 @@ use tower::ServiceExt;
 use crate::admission::ClientId;
 use crate::auth::Origin;
 use crate::net::by_content_type::ByContentType;
-use crate::net::http1;
+use crate::net::http1::{self, Keep};
 use crate::net::http2::{self, GrpcService, HotMethods, Methods, StreamMethods};
 use crate::net::inner::Inner;
 use crate::net::listen::{self, Permits};
@@ -184,7 +184,7 @@ async fn connection<H, T, G>(
                     request.extensions_mut().insert(inner.clone());
                     request
                 });
-            http1::serve(socket, service, &stop).await;
+            http1::serve(socket, service, Keep::ForMore, &stop).await;
         }
         // The listener of the other kind is meant.
         Ok(Ok(true | false)) => {}

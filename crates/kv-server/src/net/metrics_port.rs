@@ -6,14 +6,14 @@
 use axum::Router;
 use tokio::net::TcpStream;
 
-use super::http1;
+use super::http1::{self, Keep};
 use super::listen::{self, Permits};
 use super::socket::Socket;
 use crate::process::shutdown::Stop;
 use crate::tls::{Acceptor, Port, Stream};
 
-/// Connections open at one time. A kubelet and a scraper hold some five. One more waits in the backlog, for
-/// at most the time in which a silent one is closed.
+/// Connections open at one time. A kubelet and a scraper need some five. One more waits in the backlog. Each is
+/// closed after one answer, so a place is held for two seconds without a request.
 pub const CONNECTIONS_MAX: u32 = 32;
 
 /// Serves every listener until `stop`.
@@ -35,5 +35,5 @@ async fn accepted(stream: TcpStream, tls: Option<Acceptor>, router: Router, stop
         },
     };
     let Some(stream) = stream else { return };
-    http1::serve(Socket::new(stream), router, &stop).await;
+    http1::serve(Socket::new(stream), router, Keep::ForOne, &stop).await;
 }
