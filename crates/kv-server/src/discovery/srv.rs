@@ -25,18 +25,27 @@ pub type Lookup<'a> = &'a dyn Fn(&str) -> Result<Vec<Target>, String>;
 /// The members as `--initial-cluster` would name them; this one is `name` and advertises `urls`.
 pub fn members(srv: &DiscoverySrv, name: &str, urls: &Urls, lookup: Lookup<'_>) -> Result<String, SrvError> {
     let suffix = if srv.suffix.is_empty() { String::new() } else { format!("-{}", srv.suffix) };
-    let (mut members, mut failures) = (Vec::new(), Vec::new());
+    let (mut members, mut failures, mut is_partial) = (Vec::new(), Vec::new(), false);
     for (scheme, service) in [(Scheme::Https, "etcd-server-ssl"), (Scheme::Http, "etcd-server")] {
         let service = format!("{service}{suffix}");
-        match of_service(&service, scheme, srv, (name, urls), lookup) {
+        let failure = |error| format!("error querying DNS SRV records for _{service} {error}");
+        let targets = match lookup(&format!("_{service}._tcp.{}", srv.domain)) {
+            Ok(targets) => targets,
+            Err(error) => {
+                failures.push(failure(error));
+                continue;
+            }
+        };
+        match of_service(&service, scheme, targets, (name, urls)) {
             Ok(found) => members.extend(found),
             Err(error) => {
-                failures.push(format!("error querying DNS SRV records for _{service} {error}"));
+                failures.push(failure(error));
+                is_partial = true;
             }
         }
     }
     let error = failures.join("\n");
-    if members.is_empty() {
+    if members.is_empty() || is_partial {
         return Err(SrvError::NoMember(error));
     }
     if !failures.is_empty() {
@@ -48,30 +57,22 @@ pub fn members(srv: &DiscoverySrv, name: &str, urls: &Urls, lookup: Lookup<'_>) 
     Ok(members.join(","))
 }
 
-/// Members of one service. A failure is one only if it leaves none.
+/// Members of one service. One target that does not resolve fails all: members that see different lists would
+/// found different clusters.
 fn of_service(
     service: &str,
     scheme: Scheme,
-    srv: &DiscoverySrv,
+    targets: Vec<Target>,
     (name, urls): (&str, &Urls),
-    lookup: Lookup<'_>,
 ) -> Result<Vec<String>, String> {
-    let (mut members, mut failure) = (Vec::new(), None);
-    for (number, Target { host, port }) in
-        lookup(&format!("_{service}._tcp.{}", srv.domain))?.into_iter().enumerate()
-    {
+    let mut members = Vec::new();
+    for (number, Target { host, port }) in targets.into_iter().enumerate() {
         let authority = format!("{host}:{port}");
-        let address = match resolve(&authority) {
-            Ok(address) => address,
-            Err(error) => {
-                failure = Some(error);
-                continue;
-            }
-        };
+        let address = resolve(&authority)?;
         let own = urls.iter().find(|url| resolve(&url.authority()).is_ok_and(|own| own == address));
         match own {
             Some(own) if own.scheme() != scheme => {
-                failure = Some(format!(
+                return Err(format!(
                     "bootstrap at {scheme}://{authority} from DNS for {service} has scheme mismatch with expected \
                      peer {own}"
                 ));
@@ -80,10 +81,7 @@ fn of_service(
             None => members.push(format!("{number}={scheme}://{authority}")),
         }
     }
-    match failure {
-        Some(failure) if members.is_empty() => Err(failure),
-        Some(_) | None => Ok(members),
-    }
+    Ok(members)
 }
 
 fn resolve(authority: &str) -> Result<SocketAddr, String> {
@@ -117,6 +115,10 @@ mod tests {
         let wanted = "me=https://127.0.0.1:1,0=http://127.0.0.1:9";
         let both: [(&str, &[(&str, u16)]); 2] = [(secure, &[("127.0.0.1", 1)]), (plain, &[("127.0.0.1", 9)])];
         assert_eq!(found("", "https://127.0.0.1:1", &both), Ok(wanted.to_owned()));
+        // A target without an address would be missing in this member's list only.
+        let partial: [(&str, &[(&str, u16)]); 1] = [(plain, &[("127.0.0.1", 1), ("", 2)])];
+        let refused = found("", "http://127.0.0.1:1", &partial).unwrap_err();
+        assert!(refused.contains("resolve :2"), "{refused}");
         let suffixed: [(&str, &[(&str, u16)]); 1] = [("_etcd-server-s._tcp.d.example", &[("127.0.0.1", 1)])];
         assert_eq!(found("s", "http://127.0.0.1:1", &suffixed), Ok("me=http://127.0.0.1:1".to_owned()));
     }

@@ -132,7 +132,17 @@ impl Core {
     /// Another member has this membership. This one was told of another at its start, and may not have been confirmed
     /// by that: it is confirmed by its present voters only. Nothing was counted by the former list yet.
     pub(super) fn told(&mut self, membership: &Membership) -> Result<(), Fatal> {
-        if self.is_unconfirmed && self.waits_for_a_store() { self.adopt(membership) } else { Ok(()) }
+        let mut ids: Vec<u64> = membership.voters.iter().chain(&membership.learners).copied().collect();
+        let count = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        // What another member says ends no process.
+        let is_list = !membership.voters.is_empty() && ids.len() == count && !ids.contains(&0);
+        if is_list && self.is_unconfirmed && self.waits_for_a_store() {
+            self.adopt(membership)
+        } else {
+            Ok(())
+        }
     }
 
     /// The machine holds this membership now.
