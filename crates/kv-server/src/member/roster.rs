@@ -75,9 +75,6 @@ impl Roster {
         let is_learner = members.iter().any(|member| member.id == self.own && member.is_learner);
         self.is_learner.store(is_learner, Ordering::Relaxed);
         *self.members.write() = Arc::new(members);
-        if (self.was_removed)(self.own) {
-            self.note_removed();
-        }
     }
 
     pub fn members(&self) -> Arc<Vec<FirstMember>> {
@@ -114,9 +111,14 @@ impl Roster {
         self.is_learner.load(Ordering::Relaxed)
     }
 
-    /// This member was removed: the list says so, or another member.
-    pub fn note_removed(&self) {
-        self.removal.send_replace(true);
+    /// A member that has applied it says that this one was removed.
+    ///
+    /// Its own list is no reason to end: of two members, the other one may need this one's vote until it knows for
+    /// good that it is alone. A learner has no vote, so that what it knows does not help.
+    pub fn note_removed(&self, by: u64) {
+        if !self.members.read().iter().any(|member| member.id == by && member.is_learner) {
+            self.removal.send_replace(true);
+        }
     }
 
     /// Returns when this member was removed.
@@ -148,7 +150,10 @@ mod tests {
         assert_eq!((roster.is_learner(), roster.others().len()), (false, 1));
         roster.replace(vec![member(1, true)]);
         assert_eq!((roster.is_learner(), roster.standing(2)), (true, Standing::Unknown));
-        let removed = Roster::new(3, Vec::new(), Box::new(|id| id == 3));
+        let removed = Roster::new(3, vec![member(1, false), member(2, true)], Box::new(|id| id == 3));
+        removed.note_removed(2);
+        assert!(!*removed.removal.borrow());
+        removed.note_removed(1);
         removed.removed().await;
     }
 }

@@ -11,6 +11,9 @@
 //! * `handed` moves one entry at a time, except over what a snapshot brings.
 //! * raft-rs gives each committed entry once and forgets it. Keeping what finds no room would be a second
 //!   copy of the log in memory; so it is dropped here and read again, from the cache as a rule.
+//! * A change of the membership is handed out when the commit index that covers it is durable here. A member
+//!   that is removed ends when a voter has applied that; the voter must not forget it in a crash, and wait for
+//!   the vote of the one that has ended.
 //! * While the store is lost nothing is handed out; `stable` goes on, so that the log's cache can be emptied.
 
 use raft::eraftpb::{Entry, EntryType};
@@ -26,7 +29,12 @@ const ENTRY_BYTES_MIN: usize = 64;
 impl Core {
     /// Whether committed entries wait for earlier ones to be applied.
     pub fn is_starved(&self) -> bool {
-        self.may_hand_out() && self.handed < self.stable
+        self.may_hand_out() && self.handed < self.stable && !self.waits_for_commit()
+    }
+
+    /// Whether the next entry is a change of the membership that is not known as committed after a crash.
+    fn waits_for_commit(&self) -> bool {
+        self.uncertain.front().is_some_and(|(index, _)| *index == self.handed + 1)
     }
 
     /// Hands out what raft-rs just gave, as far as there is room and nothing older waits. raft-rs gives each
@@ -44,7 +52,7 @@ impl Core {
         // Only if nothing is owed from before; otherwise the order says to fetch them again, later.
         if self.may_hand_out() && self.handed + 1 == next && committed[0].index == next {
             for entry in committed {
-                if self.applying_bytes >= self.apply_bytes_max {
+                if self.applying_bytes >= self.apply_bytes_max || self.waits_for_commit() {
                     break;
                 }
                 self.hand_out_one(entry, effects)?;
@@ -58,6 +66,9 @@ impl Core {
         while self.is_starved() && self.applying_bytes < self.apply_bytes_max {
             let room = self.apply_bytes_max - self.applying_bytes;
             for entry in self.raw.store().read(self.handed + 1, self.stable + 1, room)? {
+                if self.waits_for_commit() {
+                    break;
+                }
                 self.hand_out_one(entry, effects)?;
             }
         }

@@ -20,7 +20,7 @@
 //! | promises, and nothing under way | no: what they promise is durable already |
 //! | a commit index that moved | no: it is written with the next job that is needed anyway |
 
-use raft::eraftpb::{HardState, Message, MessageType};
+use raft::eraftpb::{EntryType, HardState, Message, MessageType};
 
 use super::Core;
 use super::event::Effects;
@@ -53,7 +53,11 @@ impl Core {
         let promises = encode_all(promises);
         let entries = ready.take_entries();
         let committed = ready.take_committed_entries();
-        let must_sync = ready.must_sync();
+        let changes = committed.iter().filter(|entry| entry.entry_type == EntryType::EntryConfChange);
+        let uncertain = self.uncertain.len();
+        self.uncertain.extend(changes.map(|entry| (entry.index, number)));
+        let commits_change = self.uncertain.len() > uncertain;
+        let must_sync = ready.must_sync() || commits_change;
         if let Some(hard) = ready.hs().cloned() {
             self.raw.mut_store().state.hard = hard;
             self.state_due = true;
@@ -62,6 +66,7 @@ impl Core {
         // raft-rs reads the entries back from the store as soon as the ready is advanced.
         self.raw.mut_store().append(&entries);
         self.raw.advance_append_async(ready);
+        self.state_due |= commits_change;
         if must_sync || (!promises.is_empty() && !self.unsynced.is_empty()) {
             let state = std::mem::take(&mut self.state_due).then(|| self.raw.store().state.encode());
             self.unsynced.push_back(number);
@@ -132,6 +137,7 @@ impl Core {
             self.unsynced.pop_front();
         }
         self.vote_unsynced = self.vote_unsynced.filter(|job| *job > number);
+        self.uncertain.retain(|(_, job)| *job > number);
         self.raw.on_persist_ready(number);
         self.acknowledge_idle();
         self.restarted(number);

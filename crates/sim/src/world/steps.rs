@@ -128,7 +128,6 @@ impl World {
         self.after(first, Happening::Tick { to: id, boot });
         let first = self.chances.members.within(1, self.temper.maintain_wait_max);
         self.after(first, Happening::Maintain { to: id, boot });
-        self.stop_if_removed(id);
         self.turn(id)?;
         self.inquire(id, boot)
     }

@@ -27,6 +27,8 @@ pub(crate) struct Core {
     pub(in crate::core) vote_unsynced: Option<u64>,
     /// Hard state or membership changed since the last job.
     pub(in crate::core) state_due: bool,
+    /// Committed changes of the membership, and the job that makes the commit index durable.
+    pub(in crate::core) uncertain: VecDeque<(u64, u64)>,
     /// Batches that followers sent to this leader, waiting for the disk.
     pub(in crate::core) forwarded: Vec<Bytes>,
     pub(in crate::core) forwarded_bytes: usize,
@@ -100,6 +102,7 @@ impl Core {
             newest: 0,
             vote_unsynced: None,
             state_due: fresh,
+            uncertain: VecDeque::new(),
             forwarded: Vec::new(),
             forwarded_bytes: 0,
             changes: VecDeque::new(),

@@ -1,7 +1,7 @@
 //! How members begin and end.
 //!
 //! A member that was added is started with an empty disk. It asks one that runs who is in the cluster, and starts once
-//! it is on that list. A member that learns that it was removed ends for good.
+//! it is on that list. A member that is told by a voter that it was removed ends for good.
 
 use raft_node::{Event, Membership};
 
@@ -77,7 +77,6 @@ impl World {
         up.roster.replace(membership.clone());
         self.site(id).handle(Event::Membership(membership))?;
         self.place_members();
-        self.stop_if_removed(id);
         Ok(())
     }
 
@@ -104,14 +103,6 @@ impl World {
         }
     }
 
-    /// Its own list says so.
-    pub(in crate::world) fn stop_if_removed(&mut self, id: u64) {
-        let up = self.see(id).up.as_ref().expect("it runs");
-        if state_machine::is_removed(&up.store, id) {
-            self.plan_stop(id);
-        }
-    }
-
     pub(super) fn plan_stop(&mut self, id: u64) {
         let delay = self.chances.changes.within(MILLISECOND, 300 * MILLISECOND);
         self.after(delay, Happening::Stop { to: id });
@@ -130,13 +121,13 @@ impl World {
         self.forget_requests(id);
     }
 
-    /// The links of a member that was removed are refused, sooner or later, by one that knows it.
+    /// The links of a member that was removed are refused, sooner or later, by a voter that has applied it.
     pub(in crate::world) fn probe(&mut self, id: u64) {
         if !self.truth.get().model.members.was_removed(id) || !self.chances.changes.per_mille(PROBED) {
             return;
         }
         let Some(up) = self.see(id).up.as_ref() else { return };
-        let others = up.roster.members().voters.iter().chain(&up.roster.members().learners);
+        let others = up.roster.members().voters.iter();
         let knows = |other: &&u64| {
             let is_reached = **other != id && self.both_ways(id, **other);
             let up = self.see(**other).up.as_ref().filter(|_| is_reached);
