@@ -111,14 +111,12 @@ impl Roster {
         self.is_learner.load(Ordering::Relaxed)
     }
 
-    /// A member that has applied it says that this one was removed.
+    /// A voter that has applied it says that this member was removed.
     ///
     /// Its own list is no reason to end: of two members, the other one may need this one's vote until it knows for
-    /// good that it is alone. A learner has no vote, so that what it knows does not help.
-    pub fn note_removed(&self, by: u64) {
-        if !self.members.read().iter().any(|member| member.id == by && member.is_learner) {
-            self.removal.send_replace(true);
-        }
+    /// good that it is alone.
+    pub fn note_removed(&self) {
+        self.removal.send_replace(true);
     }
 
     /// Returns when this member was removed.
@@ -151,9 +149,8 @@ mod tests {
         roster.replace(vec![member(1, true)]);
         assert_eq!((roster.is_learner(), roster.standing(2)), (true, Standing::Unknown));
         let removed = Roster::new(3, vec![member(1, false), member(2, true)], Box::new(|id| id == 3));
-        removed.note_removed(2);
-        assert!(!*removed.removal.borrow());
-        removed.note_removed(1);
+        assert!(!*removed.removal.borrow(), "its own list is no reason to end");
+        removed.note_removed();
         removed.removed().await;
     }
 }

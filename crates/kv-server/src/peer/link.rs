@@ -168,11 +168,11 @@ impl Link {
         }
     }
 
-    /// Whether the peer says that this member was removed. It is noted; the member stops if the peer is a voter.
+    /// Whether the peer says that this member was removed. It is noted, and the member stops.
     fn says_removed(&self, status: &Status) -> bool {
         let is_removed = status.code() == Code::FailedPrecondition && status.message() == REMOVED;
         if is_removed {
-            self.context.roster.note_removed(self.route.to);
+            self.context.roster.note_removed();
         }
         is_removed
     }

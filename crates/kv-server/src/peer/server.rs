@@ -25,7 +25,7 @@ use tokio::net::TcpStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::connections::{Connections, Greeter};
-use super::context::{ENCODING, MESSAGE_BYTES_MAX, REMOVED, WINDOW_BYTES};
+use super::context::{ENCODING, MESSAGE_BYTES_MAX, REMOVED, REMOVED_SAYS_A_LEARNER, WINDOW_BYTES};
 use super::inbox::Inbox;
 use super::leases;
 use super::transport::Peers;
@@ -168,7 +168,7 @@ impl PeerServer {
         } else if hello.to != identity.member_id {
             format!("member ID mismatch: this is {:x}, not {:x}", identity.member_id, hello.to)
         } else if context.standing(hello.from) == Standing::Removed {
-            REMOVED.to_owned()
+            self.removed().to_owned()
         } else if context.standing(hello.from) == Standing::Unknown {
             format!("{:x} is not a member of this cluster", hello.from)
         } else if hello.encoding != ENCODING {
@@ -184,11 +184,16 @@ impl PeerServer {
         Err(Status::failed_precondition(reason))
     }
 
+    /// What a removed member is told.
+    fn removed(&self) -> &'static str {
+        if self.peers.context().roster.is_learner() { REMOVED_SAYS_A_LEARNER } else { REMOVED }
+    }
+
     /// Ends the stream of a member that was removed since it greeted.
     fn check_is_member(&self, from: u64) -> Result<(), Status> {
         match self.peers.context().standing(from) {
             Standing::Member => Ok(()),
-            Standing::Removed => Err(Status::failed_precondition(REMOVED)),
+            Standing::Removed => Err(Status::failed_precondition(self.removed())),
             Standing::Unknown => Err(Status::failed_precondition("not a member of this cluster")),
         }
     }

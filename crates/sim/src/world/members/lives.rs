@@ -127,11 +127,13 @@ impl World {
             return;
         }
         let Some(up) = self.see(id).up.as_ref() else { return };
-        let others = up.roster.members().voters.iter();
+        let others = up.roster.members().voters.iter().chain(&up.roster.members().learners);
         let knows = |other: &&u64| {
             let is_reached = **other != id && self.both_ways(id, **other);
             let up = self.see(**other).up.as_ref().filter(|_| is_reached);
-            up.is_some_and(|up| state_machine::is_removed(&up.store, id))
+            up.is_some_and(|up| {
+                up.roster.members().voters.contains(other) && state_machine::is_removed(&up.store, id)
+            })
         };
         if others.filter(knows).count() > 0 {
             self.plan_stop(id);
