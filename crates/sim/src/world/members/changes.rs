@@ -1,6 +1,8 @@
 //! Changes of the members: proposed at any member, sometimes while another is under way.
 //!
-//! As the process judges them before it proposes: enough voters have started, and a learner is in sync.
+//! As the process judges them before it proposes: enough voters have started, and a learner is in sync. The operator
+//! of a story also reckons with changes that were not answered: they may be applied later, and the process, like
+//! etcd, judges by the list of the present alone.
 
 use raft_node::{Event, Membership, Position};
 use state_machine::command::{self, Change, Kind, MemberAdd, MemberChange, MemberUpdate};
@@ -87,9 +89,10 @@ impl World {
         let count = members.voters.len() + members.learners.len();
         let may_add = count < MEMBERS_MAX && self.sites.len() as u64 <= self.plan.members + JOINERS_MAX;
         let all: Vec<u64> = members.voters.iter().chain(&members.learners).copied().collect();
-        let is_started = |id: &&u64| !self.see(**id).is_fresh;
+        let (unstarted, removed) = self.may_follow();
+        let is_started = |id: &&u64| !self.see(**id).is_fresh && !removed.contains(id);
         let started = |voters: &[u64]| voters.iter().filter(is_started).count();
-        let quorum = |count: usize| count / 2 + 1;
+        let quorum = |count: usize| (count + unstarted) / 2 + 1;
         match chance.within(0, 10) {
             0..3 if may_add
                 && started(&members.voters) >= quorum(members.voters.len() + 1).min(members.voters.len()) =>
@@ -115,6 +118,21 @@ impl World {
                 Some(Change::Update(MemberUpdate { id, peer_urls: vec![peer_url(id, version)] }))
             }
         }
+    }
+
+    /// Voters that may still be added, and members that may still be removed, by changes that were not answered.
+    fn may_follow(&self) -> (usize, Vec<u64>) {
+        let truth = self.truth.get();
+        let open = self.changes.proposed.values().filter(|proposed| !truth.has_applied(proposed.digest));
+        let (mut unstarted, mut removed) = (0, Vec::new());
+        for proposed in open {
+            match &proposed.change {
+                Change::Add(add) if !add.is_learner => unstarted += 1,
+                Change::Remove(id) => removed.push(*id),
+                _ => {}
+            }
+        }
+        (unstarted, removed)
     }
 
     /// A new id, and a place for the member that will have it.
