@@ -14,7 +14,6 @@ use api::etcdserverpb::auth_client::AuthClient;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::{AuthenticateRequest, PutRequest, RangeRequest};
 use api::mvccpb::KeyValue;
-use hyper_util::rt::TokioIo;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
@@ -190,12 +189,7 @@ impl<'a> Registry<'a> {
     }
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<(Channel, Option<Token>), String> {
-        let dialer = self.dialer.clone();
-        let connect = tower::service_fn(move |uri| {
-            let dialer = dialer.clone();
-            async move { dialer.connect(uri).await.map(TokioIo::new) }
-        });
-        let channel = endpoint.connect_with_connector(connect).await.map_err(|error| causes(&error))?;
+        let channel = self.dialer.channel(endpoint).await?;
         let Some((name, password)) = self.cluster.user.clone() else { return Ok((channel, None)) };
         let request = AuthenticateRequest { name, password };
         let answer = AuthClient::new(channel.clone()).authenticate(request).await;

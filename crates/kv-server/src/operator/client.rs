@@ -9,8 +9,6 @@ use api::etcdserverpb::{
     AuthenticateRequest, Member, MemberAddRequest, MemberListRequest, MemberPromoteRequest,
     MemberRemoveRequest, StatusRequest, StatusResponse,
 };
-use http::Uri;
-use hyper_util::rt::TokioIo;
 use tokio::runtime::Handle;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
@@ -148,12 +146,7 @@ impl Client {
             .map_err(|error| causes(&error))?
             .connect_timeout(ANSWER_WITHIN)
             .timeout(CHANGE_WITHIN);
-        let dialer = self.dialer.clone();
-        let connect = tower::service_fn(move |uri: Uri| {
-            let dialer = dialer.clone();
-            async move { dialer.connect(uri).await.map(TokioIo::new) }
-        });
-        endpoint.connect_with_connector(connect).await.map_err(|error| causes(&error))
+        self.dialer.channel(&endpoint).await
     }
 }
 

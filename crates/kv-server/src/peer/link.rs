@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use api::peer::peer_client::PeerClient;
 use api::peer::{Hello, MembersRequest, MembersResponse, MessageBatch, PeerMember, ProbeRequest};
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use raft_node::Lane;
@@ -219,12 +218,7 @@ pub(super) async fn dial_with(dialer: &Dialer, url: &str, window_bytes: u32) -> 
         .http2_keep_alive_interval(ALIVE_EVERY)
         .keep_alive_timeout(ALIVE_EVERY)
         .keep_alive_while_idle(true);
-    let dialer = dialer.clone();
-    let connect = tower::service_fn(move |uri| {
-        let dialer = dialer.clone();
-        async move { dialer.connect(uri).await.map(TokioIo::new) }
-    });
-    let channel = endpoint.connect_with_connector(connect).await.map_err(|error| causes(&error))?;
+    let channel = dialer.channel(&endpoint).await?;
     Ok(PeerClient::new(channel)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
         .max_decoding_message_size(ANSWER_BYTES_MAX))

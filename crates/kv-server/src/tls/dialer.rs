@@ -4,14 +4,17 @@ use std::io;
 use std::sync::Arc;
 
 use http::Uri;
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsConnector, TlsStream};
+use tonic::transport::{Channel, Endpoint};
 
 use super::setup::{Live, TlsError};
 use super::stream::Stream;
 use crate::config::PortTls;
+use crate::process::log::causes;
 
 /// Opens connections. Cheap to clone.
 #[derive(Clone, Default)]
@@ -29,6 +32,16 @@ impl Dialer {
     pub fn to_servers(port: &PortTls, threads: &Handle) -> Result<Dialer, TlsError> {
         let (live, _never_reloaded) = Live::peers(port.clone())?;
         Ok(Dialer::new(live, threads.clone()))
+    }
+
+    /// A gRPC connection to an endpoint, with its limits. The error: why there is none.
+    pub async fn channel(&self, endpoint: &Endpoint) -> Result<Channel, String> {
+        let dialer = self.clone();
+        let connect = tower::service_fn(move |uri| {
+            let dialer = dialer.clone();
+            async move { dialer.connect(uri).await.map(TokioIo::new) }
+        });
+        endpoint.connect_with_connector(connect).await.map_err(|error| causes(&error))
     }
 
     /// To be bounded in time by the caller, and to be dropped at any time.
