@@ -32,8 +32,12 @@ impl World {
     /// Changes that may still be applied for the first time. One that was lost on its way counts for ever: a story
     /// cannot know that.
     pub(in crate::world) fn changes_under_way(&self) -> usize {
+        self.open_changes().count()
+    }
+
+    fn open_changes(&self) -> impl Iterator<Item = &Proposed> {
         let truth = self.truth.get();
-        self.changes.proposed.values().filter(|proposed| !truth.has_applied(proposed.digest)).count()
+        self.changes.proposed.values().filter(move |proposed| !truth.has_applied(proposed.digest))
     }
 
     /// One change, or two at once.
@@ -122,10 +126,8 @@ impl World {
 
     /// Voters that may still be added, and members that may still be removed, by changes that were not answered.
     fn may_follow(&self) -> (usize, Vec<u64>) {
-        let truth = self.truth.get();
-        let open = self.changes.proposed.values().filter(|proposed| !truth.has_applied(proposed.digest));
         let (mut unstarted, mut removed) = (0, Vec::new());
-        for proposed in open {
+        for proposed in self.open_changes() {
             match &proposed.change {
                 Change::Add(add) if !add.is_learner => unstarted += 1,
                 Change::Remove(id) => removed.push(*id),
