@@ -19,7 +19,7 @@ const READIES_PER_TURN: usize = 8;
 /// Why a batch was not taken. It was not proposed and may be proposed again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
-    /// No leader is known; an election may be under way.
+    /// No leader is known, or none that can be reached; an election may be under way.
     NoLeader,
     /// The previous turn's entries are not synced yet, or leadership is moving, or too much is uncommitted.
     Busy,
@@ -34,10 +34,18 @@ impl Core {
     pub fn handle(&mut self, event: Event) -> Result<(), Fatal> {
         match event {
             Event::Tick => self.tick(),
-            Event::Message { from, bytes } => self.receive(from, bytes),
+            Event::Message { from, bytes } => {
+                self.lost_leader = self.lost_leader.filter(|lost| *lost != from);
+                self.receive(from, bytes);
+            }
             Event::Durable(durable) => self.durable(durable.number),
             Event::Applied { index } => self.applied(index),
-            Event::Unreachable { peer } => self.raw.report_unreachable(peer),
+            Event::Unreachable { peer } => {
+                if self.leader() == Some(peer) {
+                    self.lost_leader = Some(peer);
+                }
+                self.raw.report_unreachable(peer);
+            }
             Event::Membership(membership) => self.adopt(&membership)?,
             Event::Told(membership) => self.told(&membership)?,
             Event::TransferLeader { to } => self.raw.transfer_leader(to),
@@ -78,10 +86,12 @@ impl Core {
     }
 
     /// Whether a proposal would be taken now. While a leader's entries are being synced the next ones wait,
-    /// so that batches grow with the load; a follower forwards at any time.
+    /// so that batches grow with the load. A follower forwards at any time, unless the way to the leader broke
+    /// and nothing has come from it since: what is sent to a leader that has ended is lost, and its proposer
+    /// would wait for the whole of its timeout.
     pub fn ready_for_proposals(&self) -> Result<(), Refused> {
         match self.role() {
-            _ if self.leader().is_none() => Err(Refused::NoLeader),
+            _ if self.leader().is_none() || self.leader() == self.lost_leader => Err(Refused::NoLeader),
             Role::Leader if !self.unsynced.is_empty() || self.raw.raft.lead_transferee.is_some() => {
                 Err(Refused::Busy)
             }

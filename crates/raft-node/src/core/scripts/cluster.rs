@@ -90,13 +90,12 @@ impl Cluster {
         match &words[..] {
             ["members", options @ ..] => self.begin(options),
             ["tick", members @ .., last] => {
-                let (members, count) = match last.strip_prefix('*') {
-                    Some(count) => (ids(members), count.parse().expect("a count")),
-                    None => (ids(&words[1..]), 1),
-                };
-                members
-                    .into_iter()
-                    .for_each(|member| (0..count).for_each(|_| self.event(member, Event::Tick)));
+                let count = last.strip_prefix('*').map(|count| count.parse().expect("a count"));
+                let members = if count.is_some() { ids(members) } else { ids(&words[1..]) };
+                let count = count.unwrap_or(1);
+                for member in members {
+                    (0..count).for_each(|_| self.event(member, Event::Tick));
+                }
             }
             ["campaign", member] => self.campaign(id(member)),
             ["elect", member] => self.elect(id(member)),
@@ -130,6 +129,7 @@ impl Cluster {
                 (kept.durable, kept.durable_membership) = (at, kept.membership.clone());
                 self.event(id(member), Event::Checkpointed { at });
             }
+            ["unreachable", member, peer] => self.event(id(member), Event::Unreachable { peer: id(peer) }),
             ["stream", of, outcome @ ..] => self.stream(link(of), outcome.is_empty()),
             ["transfer", from, to] => self.event(id(from), Event::TransferLeader { to: id(to) }),
             ["restart", member, how @ ..] => self.restart(id(member), how.first().copied()),

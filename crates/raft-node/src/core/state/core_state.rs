@@ -32,6 +32,8 @@ pub(crate) struct Core {
     /// Batches that followers sent to this leader, waiting for the disk.
     pub(in crate::core) forwarded: Vec<Bytes>,
     pub(in crate::core) forwarded_bytes: usize,
+    /// The leader, if messages to it were lost and none has come from it since.
+    pub(in crate::core) lost_leader: Option<u64>,
     /// Changes of the membership that wait for the one before them.
     pub(in crate::core) changes: VecDeque<Bytes>,
     /// Indexes of changes that were handed out and are not yet applied.
@@ -105,6 +107,7 @@ impl Core {
             uncertain: VecDeque::new(),
             forwarded: Vec::new(),
             forwarded_bytes: 0,
+            lost_leader: None,
             changes: VecDeque::new(),
             changing: VecDeque::new(),
             examined: applied,
