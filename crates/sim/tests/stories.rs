@@ -24,12 +24,15 @@ fn first_breach(seeds: std::ops::RangeInclusive<u64>) -> Option<String> {
     })
 }
 
-/// The mutants of `mutants.txt` that name this test are played with more seeds, which `STORY_SEEDS` gives: a bug
-/// that one story in a hundred shows is caught as well.
+/// Seeds that the next test does not play. The mutants of `mutants.txt` that name this test are played with more,
+/// the first so many that `STORY_SEEDS` says: a bug that one story in a hundred shows is caught as well.
 #[test]
 fn no_promise_is_broken_whatever_happens() {
-    let seeds = std::env::var("STORY_SEEDS").map_or(40, |seeds| seeds.parse().unwrap());
-    assert_eq!(first_breach(1..=seeds), None);
+    let seeds = match std::env::var("STORY_SEEDS") {
+        Ok(seeds) => 1..=seeds.parse().unwrap(),
+        Err(_) => 26..=50,
+    };
+    assert_eq!(first_breach(seeds), None);
 }
 
 #[test]
