@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use raft_node::{
-    Answer, Config, EmptyLog, Fatal, Handle, Lane, Limits, Log, LogSync, Observer, Position, Role,
-    SnapshotOffer, SnapshotOutcome, Started, StateMachine, StoreState, Threads, Transport, start,
+    Answer, Config, EmptyLog, Fatal, Handle, Lane, Limits, Log, LogSync, Observer, Position, ProposeError,
+    Role, SnapshotOffer, SnapshotOutcome, Started, StateMachine, StoreState, Threads, Transport, start,
 };
 use tempfile::TempDir;
 use wal::{Fs, Options, RealFs, Wal};
@@ -189,7 +189,7 @@ pub fn config(id: u64, count: u64) -> Config {
         catch_up_entries: 5_000,
         store: StoreState::Whole,
         empty_log: EmptyLog::New,
-        limits: Limits { request_timeout: Duration::from_secs(60), ..Limits::default() },
+        limits: Limits { request_timeout: Duration::from_secs(10), ..Limits::default() },
     }
 }
 
@@ -279,6 +279,19 @@ pub async fn leader_of(members: &[&Running]) -> usize {
     found.unwrap()
 }
 
+/// Proposes again what was not applied in time: on a busy machine a leader can be deposed, and what was on its way to
+/// it is lost.
 pub async fn propose(member: &Running, command: &str) -> usize {
-    member.handle.propose(Bytes::from(command.to_owned())).await.unwrap()
+    loop {
+        match member.handle.propose(Bytes::from(command.to_owned())).await {
+            Ok(applied) => return applied,
+            Err(
+                ProposeError::Timeout
+                | ProposeError::TimeoutLeaderFail
+                | ProposeError::TimeoutConnectionLost
+                | ProposeError::NoLeader,
+            ) => {}
+            Err(error) => panic!("{error:?}"),
+        }
+    }
 }
