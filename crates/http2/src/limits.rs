@@ -46,7 +46,7 @@ pub struct Limits {
     /// Work of one call of `process`: frame bytes plus header list bytes. Header lists count because a small
     /// block may be a large list. Past it the call returns and the owner serves other connections first.
     pub round_bytes_max: usize,
-    /// Length of an interval for the next two.
+    /// Length of an interval for the next three.
     pub interval_ticks: Tick,
     /// Frames in an interval that carry no request and earn no work: PING, SETTINGS, PRIORITY,
     /// WINDOW_UPDATE, GOAWAY, unknown ones, those of closed streams, and DATA below 64 bytes without
@@ -56,6 +56,10 @@ pub struct Limits {
     /// Streams in an interval that the peer reset or that had to be reset for what the peer sent. Each may
     /// have cost the work of a call. The same happens.
     pub resets_max: u32,
+    /// Streams whose windows SETTINGS changes in an interval: a change of INITIAL_WINDOW_SIZE applies to every
+    /// live stream (RFC 9113, 6.9.2), so that a frame of 15 bytes costs as much as there are streams. The same
+    /// happens. Clients enlarge it a few times.
+    pub window_changes_max: u32,
     /// Streams reset by this side whose ids are remembered. Frames that were under way are ignored for them.
     /// For older ones DATA is answered with RST_STREAM, and a header block ends the connection.
     pub reset_streams_remembered: usize,
@@ -87,6 +91,7 @@ impl Default for Limits {
             interval_ticks: 1000,
             control_frames_max: 20_000,
             resets_max: 2_000,
+            window_changes_max: 100_000,
             reset_streams_remembered: 1024,
             cached_blocks_max: 16,
             cached_block_bytes_max: 512,
@@ -106,6 +111,7 @@ impl Limits {
         self.read_bytes = self.read_bytes.max(1024);
         self.control_frames_max = self.control_frames_max.max(1);
         self.resets_max = self.resets_max.max(1);
+        self.window_changes_max = self.window_changes_max.max(1);
         self.stream_unsent_bytes_max = self.stream_unsent_bytes_max.max(1);
         self.connection_unsent_bytes_max = self.connection_unsent_bytes_max.max(1);
         self.output_bytes_max = self.output_bytes_max.max(1024);

@@ -19,10 +19,14 @@ impl Rate {
     }
 
     pub(crate) fn count(&mut self, now: Tick) {
+        self.count_many(1, now);
+    }
+
+    pub(crate) fn count_many(&mut self, added: usize, now: Tick) {
         if self.count == 0 {
             self.since = now;
         }
-        self.count = self.count.saturating_add(1);
+        self.count = self.count.saturating_add(u32::try_from(added).unwrap_or(u32::MAX));
     }
 
     /// The tick at which the interval ends, if its count is used up. A new interval begins when it has

@@ -1,6 +1,7 @@
 //! SETTINGS, PING, RST_STREAM, PRIORITY and GOAWAY (sections 6.3 to 6.8), and graceful shutdown.
 
 use super::event::{Event, Origin, StreamId};
+use super::pump::queue;
 use super::state::{Connection, Drain, Phase};
 use crate::error::{ErrorCode, Violation, frame_size, protocol};
 use crate::flow::Overflow;
@@ -44,14 +45,12 @@ impl Connection {
 
     /// Section 6.9.2: the change applies to all streams, and may make a window negative.
     fn change_send_windows(&mut self, change: i64) -> Result<(), Violation> {
+        self.window_changes.count_many(self.streams.len(), self.now);
         for stream in self.streams.iter_mut() {
             stream.send.change(change).map_err(|Overflow| {
                 Violation::Connection(ErrorCode::FLOW_CONTROL_ERROR, "a stream's window exceeds 2^31-1")
             })?;
-            if !stream.pending.queued && stream.can_write() {
-                stream.pending.queued = true;
-                self.ready.push_back(stream.id);
-            }
+            queue(stream, &mut self.ready, &mut self.window_wanted);
         }
         self.pump();
         Ok(())

@@ -1,40 +1,43 @@
-//! Moves pending body bytes to the output buffer, a frame of each stream in turn.
+//! Moves pending body bytes to the output buffer, a frame of each stream in turn, and notifies owners that wait.
+//!
+//! Work per frame of the peer is bounded by the bytes that it lets this side send, not by the streams that wait.
+
+use std::collections::VecDeque;
+use std::mem;
 
 use bytes::Buf;
 
 use super::event::{Event, StreamId};
 use super::state::Connection;
 use crate::frame;
-use crate::stream::PendingEnd;
+use crate::stream::{PendingEnd, Stream};
 
 /// Body bytes of one frame: what a peer accepts without announcing more, and a fair share of the socket.
 const FRAME_BYTES: usize = 16 << 10;
 
 impl Connection {
-    /// Queues a stream that has something to write and a window for it.
+    /// Queues a stream that has something to write and a window for it, or whose owner waits for no window but
+    /// the connection's.
     pub(super) fn make_ready(&mut self, id: u32) {
-        if let Some(stream) = self.streams.get(id)
-            && !stream.pending.queued
-            && stream.can_write()
-        {
-            stream.pending.queued = true;
-            self.ready.push_back(id);
+        if let Some(stream) = self.streams.get(id) {
+            queue(stream, &mut self.ready, &mut self.window_wanted);
         }
     }
 
-    /// Writes until the output buffer is full, the connection's window is used up, or nothing is ready.
+    /// Writes until the output buffer is full, the connection's window is used up, or nothing is ready. What is
+    /// left of the window is for an owner that waits for it.
     pub(super) fn pump(&mut self) {
-        let mut moved = false;
         while self.output.len() <= self.limits.output_bytes_max {
             let Some(id) = self.ready.pop_front() else { break };
+            let unsent = self.unsent;
             if !self.pump_one(id) {
                 break;
             }
-            moved = true;
+            if self.unsent < unsent {
+                self.notify_room();
+            }
         }
-        if moved {
-            self.wake_room_wanted();
-        }
+        self.notify_window();
     }
 
     /// Writes one frame of a stream. False if the connection's window is used up.
@@ -45,16 +48,10 @@ impl Connection {
         if !stream.can_write() {
             return true;
         }
-        let asks = stream.pending.is_empty();
-        if window == 0 && (asks || stream.pending.bytes > 0) {
+        if window == 0 && stream.pending.bytes > 0 {
             stream.pending.queued = true;
             self.ready.push_front(id);
             return false;
-        }
-        if asks {
-            stream.pending.window_wanted = false;
-            self.events.push_back(Event::Writable { stream: StreamId(id) });
-            return true;
         }
         let length = stream.pending.bytes.min(window).min(stream.send.room()).min(FRAME_BYTES);
         stream.pending.bytes -= length;
@@ -78,11 +75,14 @@ impl Connection {
                 stream.pending.chunks.pop_front();
             }
         }
+        if stream.pending.room_wanted && stream.pending.bytes <= self.limits.stream_unsent_bytes_max / 2 {
+            queue_for_room(stream, &mut self.room_wanted);
+        }
         if !last {
             self.make_ready(id);
             return true;
         }
-        match std::mem::replace(&mut stream.pending.end, PendingEnd::Open) {
+        match mem::replace(&mut stream.pending.end, PendingEnd::Open) {
             PendingEnd::Open => self.make_ready(id),
             PendingEnd::EndStream => self.finish(id),
             PendingEnd::Trailers(block) => {
@@ -93,23 +93,102 @@ impl Connection {
         true
     }
 
-    /// Notifies the owner of streams that have room again: half of what a stream may hold, so that it is
-    /// worth it.
-    pub(super) fn wake_room_wanted(&mut self) {
-        let stream_max = self.limits.stream_unsent_bytes_max / 2;
-        let connection_max = self.limits.connection_unsent_bytes_max;
-        if self.unsent >= connection_max {
+    /// The owner of a stream gets [`Event::Writable`] when the windows have room. One that was notified, and finds
+    /// that another has used it, is the next.
+    pub(super) fn want_window(&mut self, id: u32) {
+        let Some(stream) = self.streams.get(id) else { return };
+        let was_notified = mem::take(&mut stream.pending.notified);
+        if was_notified && stream.wants_window() && !stream.pending.window_queued {
+            stream.pending.window_queued = true;
+            self.window_wanted.push_front(id);
             return;
         }
-        for _ in 0..self.room_wanted.len() {
-            let Some(id) = self.room_wanted.pop_front() else { break };
+        self.make_ready(id);
+        if was_notified {
+            self.notify_window();
+        }
+    }
+
+    /// The owner of a stream gets [`Event::Writable`] when the limits on unsent bytes allow more: when half of
+    /// what the stream may hold is sent, so that it is worth it, and the connection has room.
+    pub(super) fn want_room(&mut self, id: u32) {
+        let Some(stream) = self.streams.get(id) else { return };
+        stream.pending.room_wanted = true;
+        let was_notified = mem::take(&mut stream.pending.notified);
+        let is_worth_it = stream.pending.bytes <= self.limits.stream_unsent_bytes_max / 2;
+        if is_worth_it && was_notified && !stream.pending.room_queued {
+            stream.pending.room_queued = true;
+            self.room_wanted.push_front(id);
+            return;
+        }
+        if is_worth_it {
+            queue_for_room(stream, &mut self.room_wanted);
+        }
+        if was_notified {
+            self.notify_room();
+        }
+    }
+
+    /// The owner of a stream that was notified has come back: the next is notified if there is room left.
+    pub(super) fn pass_turn(&mut self, id: u32) {
+        if let Some(stream) = self.streams.get(id)
+            && mem::take(&mut stream.pending.notified)
+        {
+            self.notify_window();
+            self.notify_room();
+        }
+    }
+
+    /// Notifies one owner that waits for the connection's window, if there is some.
+    ///
+    /// One, however many wait: a window of one byte serves one. The next is notified when that one has come back,
+    /// so that a WINDOW_UPDATE costs the same with one stream and with thousands.
+    pub(super) fn notify_window(&mut self) {
+        if self.send.room() == 0 || self.output.len() >= self.limits.output_bytes_max {
+            return;
+        }
+        while let Some(id) = self.window_wanted.pop_front() {
             let Some(stream) = self.streams.get(id) else { continue };
-            if stream.pending.bytes <= stream_max {
-                stream.pending.room_wanted = false;
+            stream.pending.window_queued = false;
+            if stream.wants_window() {
+                stream.pending.window_wanted = false;
+                stream.pending.notified = true;
                 self.events.push_back(Event::Writable { stream: StreamId(id) });
-            } else {
-                self.room_wanted.push_back(id);
+                return;
             }
         }
+    }
+
+    /// Notifies one owner that waits until the connection has less pending, if it has.
+    pub(super) fn notify_room(&mut self) {
+        if self.unsent >= self.limits.connection_unsent_bytes_max {
+            return;
+        }
+        while let Some(id) = self.room_wanted.pop_front() {
+            let Some(stream) = self.streams.get(id) else { continue };
+            stream.pending.room_queued = false;
+            if stream.pending.room_wanted {
+                stream.pending.room_wanted = false;
+                stream.pending.notified = true;
+                self.events.push_back(Event::Writable { stream: StreamId(id) });
+                return;
+            }
+        }
+    }
+}
+
+/// Puts a stream into the queue that it waits in, if it waits and is not there.
+pub(super) fn queue(stream: &mut Stream, ready: &mut VecDeque<u32>, window_wanted: &mut VecDeque<u32>) {
+    if stream.can_write() && !mem::replace(&mut stream.pending.queued, true) {
+        ready.push_back(stream.id);
+    }
+    if stream.wants_window() && !mem::replace(&mut stream.pending.window_queued, true) {
+        window_wanted.push_back(stream.id);
+    }
+}
+
+fn queue_for_room(stream: &mut Stream, room_wanted: &mut VecDeque<u32>) {
+    if !mem::replace(&mut stream.pending.room_queued, true) {
+        room_wanted.push_back(stream.id);
     }
 }

@@ -81,7 +81,8 @@ impl Connection {
             return Some(Progress::OutputFull);
         }
         let now = self.now;
-        if let Some(until) = self.controls.paused_until(now).or_else(|| self.resets.paused_until(now)) {
+        let rates = [&mut self.controls, &mut self.resets, &mut self.window_changes];
+        if let Some(until) = rates.into_iter().find_map(|rate| rate.paused_until(now)) {
             return Some(Progress::Paused { until });
         }
         (work >= self.limits.round_bytes_max || self.events.len() >= EVENTS_MAX).then_some(Progress::More)
@@ -175,5 +176,8 @@ impl Connection {
         if self.output.len() == 0 {
             self.output_since = now;
         }
+        // An owner that was notified may have forgotten its stream, so that it does not pass the turn on.
+        self.notify_window();
+        self.notify_room();
     }
 }

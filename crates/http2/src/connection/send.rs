@@ -123,6 +123,7 @@ impl Connection {
             let whole = data.is_empty();
             self.push(id, taken, whole && end == End::Stream);
             if whole {
+                self.pass_turn(id.0);
                 return Ok(Sent::Whole);
             }
         }
@@ -136,9 +137,11 @@ impl Connection {
         let connection = self.send.room().min(output);
         let stream = self.answering(id.0)?;
         let room = if stream.pending.is_empty() { connection.min(stream.send.room()) } else { 0 };
+        stream.pending.window_wanted = room == 0;
         if room == 0 {
-            stream.pending.window_wanted = true;
-            self.make_ready(id.0);
+            self.want_window(id.0);
+        } else {
+            self.pass_turn(id.0);
         }
         Ok(room)
     }
@@ -235,15 +238,6 @@ impl Connection {
         stream_max.saturating_sub(pending).min(connection)
     }
 
-    fn want_room(&mut self, id: u32) {
-        if let Some(stream) = self.streams.get(id)
-            && !stream.pending.room_wanted
-        {
-            stream.pending.room_wanted = true;
-            self.room_wanted.push_back(id);
-        }
-    }
-
     pub(super) fn write_headers(&mut self, id: u32, block: &HeaderBlock, end: bool) {
         // 001 00000: the table's size is 0 from here on.
         let update: &[u8] = if std::mem::take(&mut self.size_update_due) { &[0x20] } else { &[] };
@@ -254,6 +248,7 @@ impl Connection {
     /// END_STREAM is in the output buffer. A request that has not ended is not wanted any more (section 8.1),
     /// unless the owner says so.
     pub(super) fn finish(&mut self, id: u32) {
+        self.pass_turn(id);
         let Some(stream) = self.streams.get(id) else { return };
         stream.answered = true;
         if stream.remote_ended {

@@ -83,6 +83,7 @@ pub struct Connection {
     pub(super) receive: ReceiveWindow,
     pub(super) controls: Rate,
     pub(super) resets: Rate,
+    pub(super) window_changes: Rate,
 
     pub(super) peer: PeerSettings,
     pub(super) settings_acknowledged: bool,
@@ -94,7 +95,9 @@ pub struct Connection {
     pub(super) output_since: Tick,
     /// Streams that have something to write and a window for it, in turn.
     pub(super) ready: VecDeque<u32>,
-    /// Streams whose owner waits for room.
+    /// Streams whose owner waits for the connection's window or the output buffer, in turn.
+    pub(super) window_wanted: VecDeque<u32>,
+    /// Streams whose owner waits until the connection has less pending, in turn.
     pub(super) room_wanted: VecDeque<u32>,
     /// Body bytes pending on all streams.
     pub(super) unsent: usize,
@@ -138,6 +141,7 @@ impl Connection {
             receive: ReceiveWindow::new(limits.connection_window_bytes),
             controls: Rate::new(limits.control_frames_max, limits.interval_ticks),
             resets: Rate::new(limits.resets_max, limits.interval_ticks),
+            window_changes: Rate::new(limits.window_changes_max, limits.interval_ticks),
             peer: PeerSettings::default(),
             settings_acknowledged: false,
             size_update_due: false,
@@ -145,6 +149,7 @@ impl Connection {
             output,
             output_since: now,
             ready: VecDeque::new(),
+            window_wanted: VecDeque::new(),
             room_wanted: VecDeque::new(),
             unsent: 0,
             limits,
@@ -154,6 +159,11 @@ impl Connection {
     /// The next event. The owner takes all of them after each call of `process`.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// Whether events wait for the owner: its calls may cause some.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// Streams that are open, or whose answer is not yet in the output buffer.
@@ -206,6 +216,7 @@ impl Connection {
         self.phase = Phase::Failed(code, reason);
         self.streams = Streams::new(0);
         self.ready.clear();
+        self.window_wanted.clear();
         self.room_wanted.clear();
         self.unsent = 0;
         self.block = None;
@@ -216,12 +227,16 @@ impl Connection {
     /// Takes a stream out, with what it had pending. False if it was not there.
     pub(super) fn remove(&mut self, id: u32, how: Closed) -> bool {
         let Some(stream) = self.streams.remove(id, how) else { return false };
-        if stream.pending.queued || stream.pending.room_wanted {
+        let pending = &stream.pending;
+        if pending.queued || pending.window_queued || pending.room_queued {
             self.drop_removed();
         }
-        if stream.pending.bytes > 0 {
-            self.unsent -= stream.pending.bytes;
-            self.wake_room_wanted();
+        self.unsent -= pending.bytes;
+        if pending.bytes > 0 || pending.notified {
+            self.notify_room();
+        }
+        if pending.notified {
+            self.notify_window();
         }
         true
     }
@@ -231,7 +246,7 @@ impl Connection {
     fn drop_removed(&mut self) {
         let streams = &mut self.streams;
         let ids_max = 2 * streams.len() + REMOVED_IDS_MIN;
-        for queue in [&mut self.ready, &mut self.room_wanted] {
+        for queue in [&mut self.ready, &mut self.window_wanted, &mut self.room_wanted] {
             if queue.len() > ids_max {
                 queue.retain(|id| streams.get(*id).is_some());
             }

@@ -66,7 +66,8 @@ impl Connection {
     }
 
     pub fn memory(&self) -> Memory {
-        let queues = (self.ready.capacity() + self.room_wanted.capacity()) * size_of::<u32>();
+        let queues = [&self.ready, &self.window_wanted, &self.room_wanted];
+        let queues = queues.map(|queue| queue.capacity() * size_of::<u32>()).iter().sum::<usize>();
         let events = self.events.capacity() * size_of::<super::event::Event>();
         let chunk_bytes = size_of::<bytes::Bytes>();
         let chunks =
@@ -93,6 +94,7 @@ impl Connection {
         self.cache.clear();
         self.events.shrink_to_fit();
         self.ready.shrink_to_fit();
+        self.window_wanted.shrink_to_fit();
         self.room_wanted.shrink_to_fit();
         self.streams.shrink();
     }

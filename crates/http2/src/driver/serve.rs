@@ -140,6 +140,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin, H: Handler> Task<S, H> {
         if written.is_pending() && !self.timer_armed {
             self.arm(Instant::now() + CHECK_INTERVAL);
         }
+        // An answer that used less of the window than there was leaves the rest to the next.
+        if self.connection.has_events() {
+            return Poll::Ready(Ok(Next::Round));
+        }
         if self.connection.is_drained() {
             return Poll::Ready(Ok(Next::Close));
         }

@@ -42,8 +42,14 @@ pub(crate) struct Pending {
     pub(crate) queued: bool,
     /// The owner kept a part and waits for an event.
     pub(crate) room_wanted: bool,
+    /// The id is in the queue of streams whose owners wait for room.
+    pub(crate) room_queued: bool,
     /// The owner waits for the windows before it makes more.
     pub(crate) window_wanted: bool,
+    /// The id is in the queue of streams whose owners wait for the connection's window.
+    pub(crate) window_queued: bool,
+    /// The owner was notified and has not come back. Others are notified after it.
+    pub(crate) notified: bool,
 }
 
 impl Pending {
@@ -91,17 +97,22 @@ impl Stream {
                 since: now,
                 queued: false,
                 room_wanted: false,
+                room_queued: false,
                 window_wanted: false,
+                window_queued: false,
+                notified: false,
             },
             opened: now,
         }
     }
 
-    /// Has something to write that its window allows, or an owner that waits for this window.
+    /// Has something to write that its window allows.
     pub(crate) fn can_write(&self) -> bool {
-        if self.pending.is_empty() {
-            return self.pending.window_wanted && self.send.room() > 0;
-        }
-        self.pending.bytes == 0 || self.send.room() > 0
+        !self.pending.is_empty() && (self.pending.bytes == 0 || self.send.room() > 0)
+    }
+
+    /// Has nothing to write, and an owner that waits for no window but the connection's.
+    pub(crate) fn wants_window(&self) -> bool {
+        self.pending.is_empty() && self.pending.window_wanted && self.send.room() > 0
     }
 }

@@ -23,6 +23,7 @@ pub fn limits() -> Limits {
         round_bytes_max: 8192,
         control_frames_max: 16,
         resets_max: 8,
+        window_changes_max: 16,
         reset_streams_remembered: 8,
         cached_blocks_max: 4,
         ..Limits::default()

@@ -222,6 +222,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
                 return Poll::Ready(Step::GoOn);
             }
             if std::mem::take(&mut self.was_read) || state.connection.streams() > 0 {
+                state.connection.tick(self.now());
+                self.wire.hand_out(state);
                 self.arm(Instant::now() + IDLE_AFTER);
             } else {
                 state.shrink();

@@ -353,8 +353,12 @@ fn set_waker(place: &mut Option<Waker>, context: &mut Context<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use ::http2::{HeaderBlock, Progress};
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
 
+    use ::http2::{End, HeaderBlock, Progress};
+
+    use super::super::Writer;
     use super::*;
 
     fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -421,5 +425,52 @@ mod tests {
         }
         assert_eq!(receive(&wire, &[]), Progress::Paused { until: 1000 });
         assert!(wire.state.lock().begun.is_empty());
+    }
+
+    /// Counts how often an owner is woken.
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Polls an owner as its task would: it sends bytes, one by one, and waits again. How many it has sent.
+    fn poll(writer: &mut Writer, wakes: &Arc<Wakes>) -> usize {
+        let waker = Waker::from(Arc::clone(wakes));
+        let (mut context, mut sent) = (Context::from_waker(&waker), 0);
+        while let Poll::Ready(room) = writer.poll_room(1, &mut context) {
+            writer.send_data(vec![0; room.unwrap()].into(), End::More).unwrap();
+            sent += 1;
+        }
+        sent
+    }
+
+    #[test]
+    fn a_window_update_wakes_as_many_streams_as_it_can_serve() {
+        const WAITING: u32 = 300;
+        let wire = open(Limits { streams_max: WAITING, ..Limits::default() });
+        receive(&wire, &frame(4, 0, 0, &[0, 4, 0, 1, 0, 0]));
+        receive(&wire, &(0..WAITING).flat_map(|n| request(1, 2 * n + 1, "/")).collect::<Vec<u8>>());
+        let mut owners = Vec::new();
+        while let Some(begun) = { wire.state.lock().next_begun() } {
+            let (_head, _reader, mut writer) = begun.open(&wire);
+            writer.send_head(&HeaderBlock::new([(":status", "200")]), End::More).unwrap();
+            owners.push((writer, Arc::new(Wakes::default())));
+        }
+        owners[0].0.send_data(vec![0; 65_535].into(), End::More).unwrap();
+        assert!(owners.iter_mut().all(|(writer, wakes)| poll(writer, wakes) == 0));
+        for bytes in [1, 3, 200] {
+            receive(&wire, &frame(8, 0, 0, &[0, 0, 0, bytes]));
+            let (mut woken, mut sent) = (0, 0);
+            while let Some((writer, wakes)) = owners.iter_mut().find(|(_, wakes)| wakes.0.load(Relaxed) > 0) {
+                woken += wakes.0.swap(0, Relaxed);
+                sent += poll(writer, wakes);
+                assert!(woken <= usize::from(bytes) + 3, "{woken} wakes for {bytes} bytes");
+            }
+            assert_eq!(sent, usize::from(bytes), "all of the window is used");
+        }
     }
 }

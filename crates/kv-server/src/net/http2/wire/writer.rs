@@ -76,7 +76,10 @@ impl Writer {
         if !state.is_live(self.stream) {
             return Poll::Ready(Err(Gone));
         }
-        match state.connection.window(self.stream) {
+        let window = state.connection.window(self.stream);
+        // Another stream may have its turn.
+        self.wire.hand_out(&mut state);
+        match window {
             Ok(0) => {
                 self.has_entry = true;
                 state.wake_writer(self.stream, context);

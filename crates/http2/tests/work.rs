@@ -1,0 +1,208 @@
+//! What a frame of the peer may cost, counted in events and frames: as much as its window serves, however many
+//! streams wait.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
+
+mod common;
+
+use std::collections::VecDeque;
+
+use common::*;
+use http2::{Connection, End, Event, HeaderBlock, Limits, Progress, Sent, StreamId};
+
+const STREAMS: u32 = 500;
+
+fn limits() -> Limits {
+    Limits { streams_max: STREAMS, ..Limits::default() }
+}
+
+fn update(stream: u32, by: u32) -> Vec<u8> {
+    frame(WINDOW_UPDATE, 0, stream, &by.to_be_bytes())
+}
+
+fn process(connection: &mut Connection, bytes: &[u8]) {
+    connection.receive(bytes);
+    assert_eq!(connection.process(0), Progress::NeedBytes);
+}
+
+/// Streams whose heads were sent, with the window of the connection used up.
+fn streams_without_window(connection: &mut Connection) -> Vec<StreamId> {
+    let settings = frame(SETTINGS, 0, 0, &setting(4, 1 << 20));
+    process(connection, &[settings, (0..STREAMS).flat_map(|n| post(2 * n + 1)).collect()].concat());
+    let mut streams = Vec::new();
+    for event in take_events(connection) {
+        let Event::Request { stream, .. } = event else { panic!("{event:?}") };
+        connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), End::More).unwrap();
+        streams.push(stream);
+    }
+    assert_eq!(connection.window(streams[0]), Ok(65_535));
+    connection.send_data(streams[0], &mut vec![0; 65_535].into(), End::More).unwrap();
+    take_output(connection);
+    streams
+}
+
+/// The same, and each has an owner that waits for the window.
+fn waiting_streams(connection: &mut Connection) -> Vec<StreamId> {
+    let streams = streams_without_window(connection);
+    assert!(streams.iter().all(|stream| connection.window(*stream) == Ok(0)));
+    assert_eq!(take_events(connection), []);
+    streams
+}
+
+/// Owners that send a byte when they are notified and wait again, one after the other. How often each was notified.
+fn serve(connection: &mut Connection, notified: &mut [u32]) {
+    let mut woken: VecDeque<StreamId> = VecDeque::new();
+    loop {
+        for event in take_events(connection) {
+            let Event::Writable { stream } = event else { panic!("{event:?}") };
+            notified[stream.number() as usize / 2] += 1;
+            woken.push_back(stream);
+        }
+        let Some(stream) = woken.pop_front() else { return };
+        if connection.window(stream).unwrap() > 0 {
+            assert_eq!(connection.send_data(stream, &mut vec![0; 1].into(), End::More), Ok(Sent::Whole));
+            connection.window(stream).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_byte_of_window_is_offered_to_one_stream_and_all_have_their_turn() {
+    let mut connection = open(limits());
+    waiting_streams(&mut connection);
+    let mut notified = vec![0; STREAMS as usize];
+    for _ in 0..STREAMS {
+        process(&mut connection, &update(0, 1));
+        serve(&mut connection, &mut notified);
+    }
+    let sent = frames(&take_output(&mut connection));
+    assert_eq!(sent.len(), STREAMS as usize, "a byte for each frame");
+    let mut served: Vec<u32> = sent.iter().map(|frame| frame.2).collect();
+    served.sort_unstable();
+    assert!(served.iter().copied().eq((0..STREAMS).map(|n| 2 * n + 1)), "each stream has sent a byte");
+    let most = notified.iter().max().unwrap();
+    assert!(*most <= 3, "a stream was notified {most} times for one byte");
+}
+
+#[test]
+fn a_window_for_all_serves_all_at_once() {
+    let mut connection = open(limits());
+    waiting_streams(&mut connection);
+    let mut notified = vec![0; STREAMS as usize];
+    process(&mut connection, &update(0, STREAMS));
+    serve(&mut connection, &mut notified);
+    assert_eq!(frames(&take_output(&mut connection)).len(), STREAMS as usize);
+    // Each is notified while there is some, whatever the others do with it.
+    let mut connection = open(limits());
+    waiting_streams(&mut connection);
+    process(&mut connection, &update(0, 1 << 20));
+    let mut woken = 0;
+    while let Some(event) = connection.next_event() {
+        let Event::Writable { stream } = event else { panic!("{event:?}") };
+        assert!(connection.window(stream).unwrap() > 0);
+        woken += 1;
+    }
+    assert_eq!(woken, STREAMS);
+}
+
+/// What an owner may do with its turn other than use it.
+#[test]
+fn a_turn_that_is_not_used_passes_on() {
+    type Use = fn(&mut Connection, StreamId);
+    let cases: [(&str, Use); 6] = [
+        ("it resets its stream", |connection, stream| {
+            connection.reset(stream, http2::ErrorCode::CANCEL);
+        }),
+        ("it ends its answer", |connection, stream| {
+            connection.send_trailers(stream, &HeaderBlock::new([("a", "b")])).unwrap();
+        }),
+        ("it ends its answer, and the request goes on", |connection, stream| {
+            connection.keep_open(stream, true);
+            connection.send_trailers(stream, &HeaderBlock::new([("a", "b")])).unwrap();
+        }),
+        ("its client resets it", |connection, stream| {
+            process(connection, &frame(RST_STREAM, 0, stream.number(), &[0, 0, 0, 8]));
+        }),
+        ("it asks and sends nothing yet", |connection, stream| {
+            assert_eq!(connection.window(stream), Ok(9));
+        }),
+        ("it forgets its stream, and time passes", |connection, _| connection.tick(1)),
+    ];
+    for (name, not_used) in cases {
+        let mut connection = open(limits());
+        let streams = waiting_streams(&mut connection);
+        process(&mut connection, &update(0, 9));
+        assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[0] }], "{name}");
+        not_used(&mut connection, streams[0]);
+        let events = take_events(&mut connection);
+        assert!(events.contains(&Event::Writable { stream: streams[1] }), "{name}: {events:?}");
+    }
+}
+
+#[test]
+fn a_stream_that_was_notified_too_late_is_the_next() {
+    let mut connection = open(limits());
+    let streams = waiting_streams(&mut connection);
+    process(&mut connection, &update(0, 1));
+    assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[0] }]);
+    // Another one takes the byte without having waited.
+    connection.send_data(streams[7], &mut vec![0; 1].into(), End::More).unwrap();
+    assert_eq!(connection.window(streams[0]), Ok(0));
+    process(&mut connection, &update(0, 1));
+    assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[0] }]);
+}
+
+/// A large answer of the first stream fills what the connection may hold; the others have a byte each to send.
+#[test]
+fn a_byte_less_that_is_pending_is_offered_to_one_stream() {
+    let limits = Limits { connection_unsent_bytes_max: 1000, ..limits() };
+    let mut connection = open(limits);
+    let streams = streams_without_window(&mut connection);
+    assert_eq!(connection.send_data(streams[0], &mut vec![0; 1000].into(), End::More), Ok(Sent::Whole));
+    for stream in &streams[1..] {
+        assert_eq!(connection.send_data(*stream, &mut vec![0; 1].into(), End::More), Ok(Sent::Part));
+    }
+    for stream in &streams[1..] {
+        process(&mut connection, &update(0, 1));
+        assert_eq!(take_events(&mut connection), [Event::Writable { stream: *stream }]);
+        assert_eq!(connection.send_data(*stream, &mut vec![0; 1].into(), End::More), Ok(Sent::Whole));
+        assert_eq!(take_events(&mut connection), []);
+    }
+}
+
+#[test]
+fn a_reset_that_frees_what_was_pending_serves_one_after_the_other() {
+    let mut connection = open(Limits { connection_unsent_bytes_max: 1000, ..limits() });
+    let streams = streams_without_window(&mut connection);
+    connection.send_data(streams[0], &mut vec![0; 1000].into(), End::More).unwrap();
+    for stream in &streams[1..] {
+        assert_eq!(connection.send_data(*stream, &mut vec![0; 1].into(), End::More), Ok(Sent::Part));
+    }
+    connection.reset(streams[0], http2::ErrorCode::CANCEL);
+    for stream in &streams[1..] {
+        assert_eq!(take_events(&mut connection), [Event::Writable { stream: *stream }]);
+        assert_eq!(connection.send_data(*stream, &mut vec![0; 1].into(), End::More), Ok(Sent::Whole));
+    }
+    assert_eq!(take_events(&mut connection), []);
+}
+
+/// Each change of the initial window looks at every stream.
+#[test]
+fn settings_that_change_the_windows_of_many_streams_are_slowed_down() {
+    let window = |bytes| frame(SETTINGS, 0, 0, &setting(4, bytes));
+    for (streams, handled) in [(0, 40), (1, 40), (STREAMS, 4)] {
+        let mut connection = open(Limits { window_changes_max: 4 * STREAMS - 3, ..limits() });
+        process(&mut connection, &(0..streams).flat_map(|n| get(2 * n + 1)).collect::<Vec<u8>>());
+        take_events(&mut connection);
+        let flood: Vec<u8> = (0..40).flat_map(|n| window(n % 2)).collect();
+        connection.receive(&flood);
+        let expected = if handled < 40 { Progress::Paused { until: 1000 } } else { Progress::NeedBytes };
+        assert_eq!(connection.process(0), expected, "{streams} streams");
+        let acknowledged = frames(&take_output(&mut connection));
+        assert_eq!(acknowledged.len(), handled, "{streams} streams");
+        // An interval later it goes on.
+        connection.process(1000);
+        let acknowledged = frames(&take_output(&mut connection));
+        assert_eq!(acknowledged.len(), handled.min(40 - handled), "{streams} streams");
+    }
+}
