@@ -274,7 +274,7 @@ fn auth_cases() -> Vec<Case> {
     let role =
         |user: &str| AuthUserGrantRoleRequest { user: user.to_owned(), role: "r".to_owned() }.encode_to_vec();
     vec![
-        (AuthStatus, Vec::new(), "*"),
+        (AuthStatus, Vec::new(), "none n r w o u"),
         (Authenticate, AuthenticateRequest { name: "u".into(), password: "x".into() }.encode_to_vec(), "*"),
         (AuthEnable, Vec::new(), ""),
         (AuthUserAdd, name("u"), ""),

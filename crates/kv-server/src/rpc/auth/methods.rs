@@ -39,7 +39,9 @@ impl AuthMethods for Auth {
         &self,
         request: Request<AuthStatusRequest>,
     ) -> Result<Reply<AuthStatusResponse>, Status> {
-        self.admit(request)?;
+        let (asker, _) = self.admit(request)?;
+        // Needs no token. One that is not valid is refused, as in etcd.
+        asker.caller(&self.member).await?;
         let state = self.state().await?;
         let header = header::newest(&self.member);
         let AuthState { enabled, revision, .. } = *state;

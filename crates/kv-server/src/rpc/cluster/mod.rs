@@ -37,6 +37,13 @@ impl Cluster {
         guard::admit(&self.0, request)
     }
 
+    /// Refuses a member that is not one of the cluster.
+    fn check_known(&self, id: u64) -> Result<(), Status> {
+        let members = self.0.members().map_err(errors::record)?;
+        let is_known = members.iter().any(|member| member.id == id);
+        if is_known { Ok(()) } else { Err(errors::refused(Error::MemberNotFound)) }
+    }
+
     /// Refuses what `check` finds unwise, if this member is told to look.
     fn judge(&self, check: impl FnOnce(&View<'_>) -> Result<(), Error>) -> Result<(), Status> {
         if !self.0.reconfiguration.is_strict {
@@ -131,6 +138,7 @@ impl ClusterMethods for Cluster {
         request: Request<MemberUpdateRequest>,
     ) -> Result<Response<MemberUpdateResponse>, Status> {
         let (asker, MemberUpdateRequest { id, peer_ur_ls }) = self.admit(request)?;
+        self.check_known(id)?;
         let peer_urls = peer_urls(&peer_ur_ls)?;
         let members = self.change(&asker, Change::Update(MemberUpdate { id, peer_urls })).await?;
         Ok(Response::new(MemberUpdateResponse { header: header::without_revision(&self.0), members }))
@@ -142,10 +150,7 @@ impl ClusterMethods for Cluster {
     ) -> Result<Response<MemberPromoteResponse>, Status> {
         let (asker, request) = self.admit(request)?;
         let id = request.id;
-        let members = self.0.members().map_err(errors::record)?;
-        if !members.iter().any(|member| member.id == id) {
-            return Err(errors::refused(Error::MemberNotFound));
-        }
+        self.check_known(id)?;
         checks::is_in_sync(self.progress_of(id).await?).map_err(errors::refused)?;
         self.judge(checks::may_promote)?;
         let members = self.change(&asker, Change::Promote(id)).await?;

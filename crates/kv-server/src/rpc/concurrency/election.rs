@@ -135,6 +135,10 @@ impl ElectionMethods for Election {
     async fn resign(&self, request: Request<ResignRequest>) -> Result<Reply<ResignResponse>, Status> {
         let (inner, request) = self.admit(request)?;
         let leader = request.leader.ok_or_else(errors::leader_missing)?;
+        if leader.lease == 0 {
+            // etcd grants a lease here, which nothing uses. Its refusal comes first.
+            inner.check_named().await?;
+        }
         let response = inner.delete_created(&leader.key, leader.rev).await?;
         Ok(Reply::new(ResignResponse { header: response.header }))
     }

@@ -68,6 +68,12 @@ impl Inner {
         self.txn(request).await
     }
 
+    /// Refuses a caller who could not be granted a lease.
+    pub async fn check_named(&self) -> Result<(), Status> {
+        let caller = self.asker.caller(&self.member).await.map_err(errors::passed_on)?;
+        caller.check_named().map_err(errors::refused).map_err(errors::passed_on)
+    }
+
     /// The lease that was named, or a new one where none was.
     pub async fn lease(&self, named: i64) -> Result<i64, Status> {
         if named != 0 {
