@@ -3,6 +3,8 @@
 //	record -etcd bin/etcd -cases cases -out ../crates/kv-server/tests/conformance/recordings
 //	record -check ...        writes nothing: fails where etcd answers other than recorded
 //
+// A matrix of interop/cases (*.matrix) is recorded in the same way, next to the recordings of scripts.
+//
 // Recordings hold the request bytes as they were sent and the answer bytes as they came, with the few fields masked
 // that differ from run to run. Recording twice gives the same files; a difference in version control is a finding.
 package main
@@ -38,14 +40,14 @@ func main() {
 
 // run records the scripts with the given names, or all of them.
 func run(etcd, cases, out string, check bool, names []string) error {
-	paths, err := filepath.Glob(filepath.Join(cases, "*.txt"))
+	paths, err := filepath.Glob(filepath.Join(cases, "*.*"))
 	if err != nil {
 		return err
 	}
 	sort.Strings(paths)
-	var scripts []*script.Script
+	var tasks []task
 	for _, path := range paths {
-		name := strings.TrimSuffix(filepath.Base(path), ".txt")
+		name, kind, _ := strings.Cut(filepath.Base(path), ".")
 		if len(names) > 0 && !contains(names, name) {
 			continue
 		}
@@ -53,16 +55,47 @@ func run(etcd, cases, out string, check bool, names []string) error {
 		if err != nil {
 			return err
 		}
-		parsed, err := script.Parse(name, string(text))
+		parsed, err := parse(etcd, name, kind, string(text))
 		if err != nil {
 			return err
 		}
-		scripts = append(scripts, parsed)
+		tasks = append(tasks, parsed)
 	}
-	if len(scripts) == 0 {
+	if len(tasks) == 0 {
 		return fmt.Errorf("no script in %s", cases)
 	}
-	return recordAll(etcd, out, check, scripts)
+	return recordAll(out, check, tasks)
+}
+
+// task is one file of cases, and how it is recorded.
+type task struct {
+	name, file   string // the file: that of the recording
+	cases, steps int
+	record       func() ([]byte, error)
+}
+
+func parse(etcd, name, kind, text string) (task, error) {
+	if kind == "matrix" {
+		m, err := script.ParseMatrix(name, text)
+		if err != nil {
+			return task{}, err
+		}
+		record := func() ([]byte, error) { return recordMatrix(etcd, m) }
+		answered := m.Answered()
+		return task{name, name + ".matrix", answered, answered * len(m.Credentials), record}, nil
+	}
+	s, err := script.Parse(name, text)
+	if err != nil {
+		return task{}, err
+	}
+	record := func() ([]byte, error) {
+		recording, err := tell(etcd, s)
+		if err != nil {
+			return nil, err
+		}
+		return recording.encode(), nil
+	}
+	return task{name, name + ".json", s.Cases(), len(s.Steps), record}, nil
 }
 
 func contains(names []string, name string) bool {
@@ -74,41 +107,40 @@ func contains(names []string, name string) bool {
 	return false
 }
 
-func recordAll(etcd, out string, check bool, scripts []*script.Script) error {
+func recordAll(out string, check bool, tasks []task) error {
 	var all sync.WaitGroup
 	var lock sync.Mutex
 	cases, steps, failures := 0, 0, 0
 	slots := make(chan struct{}, sessionsMax)
-	for _, s := range scripts {
+	for _, t := range tasks {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			err := recordOne(etcd, out, check, s)
+			err := recordOne(out, check, t)
 			lock.Lock()
 			defer lock.Unlock()
-			cases += s.Cases()
-			steps += len(s.Steps)
+			cases += t.cases
+			steps += t.steps
 			if err != nil {
 				failures++
-				log.Printf("%s: %v", s.Name, err)
+				log.Printf("%s: %v", t.name, err)
 			}
 		})
 	}
 	all.Wait()
-	fmt.Printf("%d scripts, %d cases, %d steps, %d failed\n", len(scripts), cases, steps, failures)
+	fmt.Printf("%d scripts, %d cases, %d steps, %d failed\n", len(tasks), cases, steps, failures)
 	if failures > 0 {
 		return fmt.Errorf("%d scripts failed", failures)
 	}
 	return nil
 }
 
-func recordOne(etcd, out string, check bool, s *script.Script) error {
-	recording, err := tell(etcd, s)
+func recordOne(out string, check bool, t task) error {
+	text, err := t.record()
 	if err != nil {
 		return err
 	}
-	text := recording.encode()
-	path := filepath.Join(out, s.Name+".json")
+	path := filepath.Join(out, t.file)
 	if !check {
 		return os.WriteFile(path, text, 0o644)
 	}

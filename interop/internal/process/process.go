@@ -158,6 +158,9 @@ func watchLog(from io.ReadCloser, to *os.File, ready chan struct{}) {
 	}
 }
 
+// AddFlags adds flags for the starts that follow.
+func (m *Member) AddFlags(flags ...string) { m.args = append(m.args, flags...) }
+
 // Kill ends the process as a crash would, and returns when it is gone.
 func (m *Member) Kill() { m.end(syscall.SIGKILL) }
 

@@ -55,6 +55,28 @@ func Exchange(ctx context.Context, connection *grpc.ClientConn, step script.Step
 	}
 }
 
+// First sends one request and returns the first answer, or none and the end of the call. Every call is made as a stream of
+// both directions: one message is a stream too.
+func First(ctx context.Context, connection *grpc.ClientConn, step script.Step) (answer []byte, end error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	description := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
+	stream, err := connection.NewStream(ctx, description, step.Method.Path)
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.SendMsg(step.Body); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err // EOF: the server has ended the call, and RecvMsg returns its status
+	}
+	if !step.Method.Sends {
+		if err := stream.CloseSend(); err != nil {
+			return nil, err
+		}
+	}
+	err = stream.RecvMsg(&answer)
+	return answer, err
+}
+
 // rawCodec passes bytes through, under the name that every gRPC server knows.
 type rawCodec struct{}
 

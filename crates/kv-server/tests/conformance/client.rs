@@ -9,6 +9,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
@@ -22,13 +23,24 @@ const ARRIVALS_MAX: usize = 4096;
 /// Requests that wait to be sent: a script expects an answer after a few. Beyond it the test fails.
 const REQUESTS_MAX: usize = 64;
 
-pub struct Client(tonic::client::Grpc<Channel>);
+pub struct Client {
+    grpc: tonic::client::Grpc<Channel>,
+    /// Sent with each call.
+    token: Option<AsciiMetadataValue>,
+}
 
 impl Client {
     pub async fn connect(port: u16) -> Result<Self, tonic::transport::Error> {
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}"))?;
         let channel = endpoint.connect().await?;
-        Ok(Self(tonic::client::Grpc::new(channel).max_decoding_message_size(usize::MAX)))
+        let grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(usize::MAX);
+        Ok(Self { grpc, token: None })
+    }
+
+    /// The same connection with this token, or without one where it is empty.
+    pub fn with_token(&self, token: &str) -> Self {
+        let token = (!token.is_empty()).then(|| token.parse().expect("a token is ASCII"));
+        Self { grpc: self.grpc.clone(), token }
     }
 
     /// Sends one request and waits for the end of the call.
@@ -41,9 +53,9 @@ impl Client {
         let path: PathAndQuery = method.parse().expect("recorded methods are paths");
         let (sender, to_send) = mpsc::channel(REQUESTS_MAX);
         let (arrived, arrivals) = mpsc::channel(ARRIVALS_MAX);
-        let mut grpc = self.0.clone();
+        let (mut grpc, token) = (self.grpc.clone(), self.token.clone());
         let task = tokio::spawn(async move {
-            let ended = exchange(&mut grpc, path, to_send, &arrived).await;
+            let ended = exchange(&mut grpc, path, token, to_send, &arrived).await;
             let status = ended.err().unwrap_or_else(|| Status::new(Code::Ok, ""));
             // The receiver is gone only where the script has ended.
             let _ = arrived.send(Arrival::End(status)).await;
@@ -155,11 +167,15 @@ impl Outcome {
 async fn exchange(
     grpc: &mut tonic::client::Grpc<Channel>,
     path: PathAndQuery,
+    token: Option<AsciiMetadataValue>,
     to_send: mpsc::Receiver<Bytes>,
     arrived: &mpsc::Sender<Arrival>,
 ) -> Result<(), Status> {
     grpc.ready().await.map_err(|error| Status::unavailable(format!("connection: {error}")))?;
-    let requests = Request::new(ReceiverStream::new(to_send));
+    let mut requests = Request::new(ReceiverStream::new(to_send));
+    if let Some(token) = token {
+        requests.metadata_mut().insert("token", token);
+    }
     let mut messages = grpc.streaming(requests, path, PassThrough).await?.into_inner();
     while let Some(message) = messages.message().await? {
         if arrived.send(Arrival::Answer(message)).await.is_err() {

@@ -8,12 +8,15 @@
 //! * Where this server means to answer otherwise, `exceptions` says so and why. An exception that is no
 //!   longer needed fails the test.
 //!
+//! A matrix (recordings/*.matrix) is calls made with each of several credentials; `matrix` replays it.
+//!
 //! `interop/` makes the recordings from real etcd, never from this server. To hold the replay against etcd
 //! itself, set `KV_CONFORMANCE_SERVER` to its binary: then no exception counts, and everything must match.
 
 mod client; // raw bytes over gRPC
 mod exceptions; // where this server differs on purpose
 mod fields; // single fields of encoded messages
+mod matrix; // each call with each credential
 mod play; // the steps of one script
 mod recording; // the files
 mod report; // how a difference is told
@@ -66,7 +69,7 @@ fn take<'a>(queue: &Mutex<VecDeque<&'a Recording>>) -> Option<&'a Recording> {
 fn replay(recording: &Recording, against_etcd: bool) -> Vec<String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime for one client");
-    let server = Server::start();
+    let server = Server::start(&[]);
     runtime.block_on(async {
         match Client::connect(server.client_port()).await {
             Ok(client) => play_all(recording, client, against_etcd).await,

@@ -115,7 +115,7 @@ pub struct Outcome {
 
 /// Bytes as pieces between bars: base64, or `120*3000` for 3000 bytes of value 120.
 #[derive(Deserialize)]
-struct Packed(String);
+pub struct Packed(String);
 
 impl Recording {
     pub fn varying(&self, method: &str) -> &[Field] {
@@ -176,7 +176,7 @@ impl Outcome {
 }
 
 impl Packed {
-    fn unpack(&self) -> Bytes {
+    pub fn unpack(&self) -> Bytes {
         let mut bytes = Vec::new();
         for piece in self.0.split('|').filter(|piece| !piece.is_empty()) {
             match piece.split_once('*') {

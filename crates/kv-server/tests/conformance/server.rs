@@ -21,7 +21,7 @@ pub fn overridden() -> bool {
 
 impl Server {
     /// Returns when the member has said that it is ready.
-    pub fn start() -> Self {
+    pub fn start(flags: &[String]) -> Self {
         let binary =
             std::env::var_os(OVERRIDE).unwrap_or_else(|| OsString::from(env!("CARGO_BIN_EXE_kv-server")));
         let data = tempfile::tempdir().expect("a directory can be made");
@@ -34,7 +34,8 @@ impl Server {
                 .arg(data.path().join("m1"))
                 .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
                 .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-                .args(["--initial-cluster", &format!("m1={peer}"), "--log-level", "info"]),
+                .args(["--initial-cluster", &format!("m1={peer}"), "--log-level", "info"])
+                .args(flags),
         );
         process.wait_for(READY);
         Self { client_port, _process: process, _data: data }
