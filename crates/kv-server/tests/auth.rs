@@ -5,6 +5,7 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use api::Method;
 use api::authpb::Permission;
@@ -21,7 +22,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
-use common::{Cluster, Member, PATIENCE, get, put};
+use common::{Cluster, Member, PATIENCE, get, http, put};
 
 /// Messages as bytes, so that one function calls every method.
 #[derive(Clone, Copy, Default)]
@@ -539,6 +540,39 @@ async fn watches(member: &Member, token: &str, ranges: &[(&str, &str)]) -> Strea
 
 async fn next(answers: &mut Streaming<WatchResponse>) -> WatchResponse {
     tokio::time::timeout(PATIENCE, answers.message()).await.expect("a response").unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watchers_of_a_client_that_does_not_read_are_canceled_as_well() {
+    let guarded = guarded_with(1, &["--auth-recheck-watchers"]).await;
+    let member = &guarded.cluster.members[0];
+    let watchers = || -> usize {
+        let text = http(member.client_port, "GET /metrics");
+        let line = text.lines().find_map(|line| line.strip_prefix("etcd_debugging_mvcc_watcher_total "));
+        line.expect("a gauge").parse().unwrap()
+    };
+    let wait_for = async |is_reached: &dyn Fn(usize) -> bool| {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_reached(watchers()) {
+            assert!(Instant::now() < deadline, "{} watchers", watchers());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    // More than the answers that a client need not have read.
+    let create = |_| {
+        let create = WatchCreateRequest { key: bytes("c"), ..Default::default() };
+        WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }
+    };
+    let creates = tokio_stream::iter((0..8000).map(create));
+    let requests = tokio_stream::StreamExt::chain(creates, tokio_stream::pending());
+    let mut client = watch_client::WatchClient::new(member.channel().await);
+    let _unread = client.watch(with_token(requests, "token", guarded.token("u"))).await.unwrap();
+    wait_for(&|watchers| watchers >= 2000).await;
+    let (role, key, range_end) = ("u".to_owned(), bytes("b"), bytes("d"));
+    let revoke = AuthRoleRevokePermissionRequest { role, key, range_end };
+    let root = guarded.token("root");
+    users(member).await.role_revoke_permission(with_token(revoke, "token", root)).await.unwrap();
+    wait_for(&|watchers| watchers == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,13 +4,14 @@
 //!   entry applied ──wake──▶ ┌────────────┐ ──parcels──▶ Outbox ──wake──▶ stream's future ──▶ HTTP/2
 //!                           │ hub thread │
 //!   stream's future ──────▶ └────────────┘
-//!        create, cancel, progress: bounded mailbox
+//!        create, cancel, progress, review: bounded mailbox
 //!        closed, read: a list that holds each stream at most once
 //! ```
 //!
 //! * The applying thread never waits for the hub. It does one load of an atomic, and unparks the thread if
 //!   that sleeps and has watchers.
 //! * Nothing is dropped when the mailbox is full: the stream's future waits, and reads no further request.
+//! * A review of permissions takes no place of its stream's requests, which a client that does not read keeps.
 //! * At most [`outbox::HANDED_BYTES_MAX`] bytes of a stream are outside of the hub and not encoded yet, or one
 //!   parcel. The rest stays within the hub's bounds.
 //! * History and previous values are read on the hub's thread, never by Raft's driver.
@@ -24,6 +25,7 @@ mod outbox; // one stream, between the hub and its future
 mod stream; // what a stream's future holds
 mod thread; // starts and ends the thread
 
+mod review; // watchers looked at again
 mod run; // the thread's loop
 
 pub(crate) use stream::{WatchRequest, WatchStopped, WatchStream, Watching};

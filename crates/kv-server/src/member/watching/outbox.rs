@@ -15,7 +15,7 @@ use watch::{Parcel, StreamId};
 pub(super) const HANDED_BYTES_MAX: usize = 16 << 10;
 /// Requests of one stream that wait for the hub. The stream reads no further one meanwhile, so that many
 /// streams share the mailbox.
-const REQUESTS_MAX: usize = 32;
+pub(super) const REQUESTS_MAX: usize = 32;
 
 /// What the hub and a stream's future share.
 pub(super) struct Outbox {

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use watch::{Hub, StreamId};
 
 use super::outbox::Outbox;
+use super::review::Review;
 use super::stream::{Content, Mail, Shared, WatchRequest};
 use super::waker::Until;
 use crate::admission::ClientId;
@@ -40,13 +41,6 @@ struct Stream {
     places_kept: usize,
     /// Under way; then the stream is in [`Run::reviews`] once.
     review: Option<Review>,
-}
-
-/// A look at the permissions of all watchers of a stream.
-struct Review {
-    /// The next watch id.
-    from: i64,
-    caller: Caller,
 }
 
 /// As etcd refuses a watcher.
@@ -116,6 +110,7 @@ impl Run {
             match content {
                 Content::Open(client) => self.open(outbox, client),
                 Content::Request(request) => self.request(&outbox, request),
+                Content::Review(caller) => self.begin_review(&outbox, caller),
             }
         }
         true
@@ -139,26 +134,35 @@ impl Run {
             WatchRequest::Refuse { reason } => self.hub.refuse(id, &reason),
             WatchRequest::Cancel { watch_id } => self.hub.cancel(id, watch_id),
             WatchRequest::Progress => self.hub.progress(id),
-            WatchRequest::Review(caller) => {
-                // A newer review replaces one that is under way.
-                if stream.review.replace(Review { from: 0, caller }).is_none() {
-                    self.reviews.push_back(id);
-                }
-            }
         }
         stream.places_kept += 1;
         stream.give_places_back(&self.hub, id);
+    }
+
+    fn begin_review(&mut self, outbox: &Outbox, caller: Caller) {
+        let Some((id, stream)) = outbox.id.get().and_then(|id| Some((*id, self.streams.get_mut(id)?))) else {
+            return; // It was closed.
+        };
+        match &mut stream.review {
+            Some(under_way) => under_way.renew(caller),
+            None => {
+                stream.review = Some(Review::new(caller));
+                self.reviews.push_back(id);
+            }
+        }
     }
 
     /// A step of the next review.
     fn review(&mut self) {
         let Some(id) = self.reviews.pop_front() else { return };
         let Some(stream) = self.streams.get_mut(&id) else { return }; // It was closed.
-        let Some(Review { from, caller }) = stream.review.take() else { return };
-        let next = self.hub.review(id, from, &self.denied, |keys| caller.may_read_range(&keys));
-        if let Some(from) = next {
-            stream.review = Some(Review { from, caller });
+        let Some(review) = &mut stream.review else { return };
+        let caller = &review.caller;
+        let next = self.hub.review(id, review.next, &self.denied, |keys| caller.may_read_range(&keys));
+        if review.goes_on(next) {
             self.reviews.push_back(id);
+        } else {
+            stream.review = None;
         }
     }
 
@@ -209,5 +213,55 @@ impl Stream {
         if self.places_kept > 0 && hub.accepts(id) {
             self.outbox.places.add_permits(std::mem::take(&mut self.places_kept));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::authpb::{Permission, Role, User};
+    use mvcc::{MemoryBackend, Options};
+    use state_machine::{AuthState, Session, UserGrants};
+    use watch::{CreateRequest, Limits};
+
+    use super::*;
+
+    /// A user that may read the keys from a to c.
+    fn reader_of_a_to_c() -> Caller {
+        let key_permission = vec![Permission { perm_type: 0, key: "a".into(), range_end: "c".into() }];
+        let role = Role { name: "role".into(), key_permission };
+        let user = User { roles: vec!["role".to_owned()], ..User::default() };
+        let state = AuthState {
+            users: Arc::new([("u".to_owned(), Arc::new(user))].into()),
+            roles: Arc::new([("role".to_owned(), Arc::new(role))].into()),
+            ..AuthState::default()
+        };
+        let grants = Arc::new(UserGrants::resolve(&state, "u"));
+        Caller::User { session: Arc::new(Session::of_user("u".to_owned())), revision: 1, grants }
+    }
+
+    #[test]
+    fn reviews_that_keep_coming_reach_every_watcher() {
+        const WATCHERS: i64 = 5000; // A step looks at 1024.
+        let (_writer, store, _) = mvcc::open(Box::new(MemoryBackend::default()), Options::default()).unwrap();
+        let (mailbox, mail) = mpsc::channel(8);
+        let mut run = Run::new(Hub::new(store, Limits::default()), mail, Arc::default());
+        let outbox = Arc::new(Outbox::new());
+        run.open(Arc::clone(&outbox), ClientId(1));
+        let mut create = |watch_id, key: &'static str| {
+            let request = CreateRequest { key: key.into(), watch_id, ..CreateRequest::default() };
+            run.request(&outbox, WatchRequest::Create(request));
+        };
+        (1..=WATCHERS).for_each(|id| create(id, "b"));
+        [-7, WATCHERS + 1].into_iter().for_each(|id| create(id, "c"));
+        for _ in 0..20 {
+            let content = Content::Review(reader_of_a_to_c());
+            assert!(mailbox.try_send(Mail { outbox: Arc::clone(&outbox), content }).is_ok());
+            run.turn().unwrap();
+        }
+        assert_eq!(run.hub.stats().watchers, WATCHERS as usize, "those of c are canceled, no other");
+        while !run.reviews.is_empty() {
+            run.turn().unwrap();
+        }
+        assert_eq!(run.hub.stats().watchers, WATCHERS as usize);
     }
 }

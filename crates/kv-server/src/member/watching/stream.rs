@@ -33,8 +33,6 @@ pub(crate) enum WatchRequest {
         watch_id: i64,
     },
     Progress,
-    /// Cancels the watchers whose keys this caller may not read.
-    Review(Caller),
 }
 
 /// A request of a stream, on its way to the hub.
@@ -47,6 +45,8 @@ pub(super) enum Content {
     /// Of this client.
     Open(ClientId),
     Request(WatchRequest),
+    /// Cancels the watchers whose keys this caller may not read.
+    Review(Caller),
 }
 
 /// What the hub's thread shares with all streams.
@@ -115,6 +115,12 @@ impl WatchStream {
     /// Hands a request in, after `place`. Requests are carried out in order.
     pub(crate) async fn request(&self, request: WatchRequest) -> Result<(), WatchStopped> {
         self.send(Content::Request(request)).await
+    }
+
+    /// Has the watchers of the requests before looked at again: those whose keys this caller may not read are
+    /// canceled. Waits for the hub's thread alone, not for the client: it needs no `place`.
+    pub(crate) async fn review(&self, caller: Caller) -> Result<(), WatchStopped> {
+        self.send(Content::Review(caller)).await
     }
 
     /// Waits for something to send, and appends it.

@@ -9,9 +9,10 @@ use testkit::process::PATIENCE;
 use tokio::time::timeout;
 use watch::{CreateRequest, Encoder, Limits, Parcel};
 
-use super::outbox::HANDED_BYTES_MAX;
+use super::outbox::{HANDED_BYTES_MAX, REQUESTS_MAX};
 use super::*;
 use crate::admission::ClientId;
+use crate::auth::Caller;
 
 struct Bench {
     writer: Writer,
@@ -128,6 +129,19 @@ async fn a_stream_whose_answers_wait_has_no_place_for_further_requests() {
     })
     .await
     .expect("a place when answers were read");
+    bench.thread.stop();
+}
+
+#[tokio::test]
+async fn a_review_needs_no_place_of_the_streams_requests() {
+    let bench = Bench::new();
+    let stream = bench.stream().await;
+    bench.wait_for_watchers(1).await;
+    for _ in 0..REQUESTS_MAX {
+        timeout(PATIENCE, stream.place()).await.expect("the hub has carried out what came before");
+    }
+    timeout(PATIENCE, stream.review(Caller::Unnamed)).await.expect("no wait for the client").unwrap();
+    bench.wait_for_watchers(0).await;
     bench.thread.stop();
 }
 

@@ -44,8 +44,7 @@ async fn review(member: &Member, asker: &Asker, stream: &WatchStream) -> Status 
 }
 
 async fn review_now(member: &Member, asker: &Asker, stream: &WatchStream) -> Result<(), WatchStopped> {
-    stream.place().await;
-    stream.request(WatchRequest::Review(member.auth.user_of(&asker.credential))).await
+    stream.review(member.auth.user_of(&asker.credential)).await
 }
 
 /// Hands requests to the hub. Returns when the stream has to end; the end of the requests is none.
