@@ -20,16 +20,14 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::bench::{Bench, Scratch, say};
-use crate::clients::claim::{Claim, State, check, check_order};
 use crate::clients::client::Client;
+use crate::clients::record::{self, Record, Violations};
 use crate::clients::workload::{AfterFailure, Running, Workload};
 use crate::failure::{Attempt, Failure, Result};
 use crate::member::{Place, Process};
 use crate::report::Report;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
-/// Acknowledged writes of the last cycle that are read back at their own revision.
-const HISTORY_SAMPLE: usize = 30;
 /// Load between two kills.
 const LOAD_MILLISECONDS: std::ops::Range<u64> = 5..250;
 /// From exec to death, for a kill during start-up. A start takes some tens of milliseconds.
@@ -71,10 +69,7 @@ struct Story {
     began: Instant,
     cycles: u64,
     kills: u64,
-    acknowledged: u64,
-    /// Requests since the baseline, and all of unknown fate.
-    claims: Vec<Claim>,
-    baseline: State,
+    record: Record,
     report: Report,
 }
 
@@ -99,9 +94,7 @@ impl Story {
             began: Instant::now(),
             cycles: 0,
             kills: 0,
-            acknowledged: 0,
-            claims: Vec::new(),
-            baseline: State::default(),
+            record: Record::default(),
             report: Report::default(),
         })
     }
@@ -127,8 +120,8 @@ impl Story {
                 "{} kills in {} cycles, {} writes acknowledged, revision {}, {} s",
                 self.kills,
                 self.cycles,
-                self.acknowledged,
-                self.baseline.revision,
+                self.record.acknowledged(),
+                self.record.baseline().revision,
                 self.began.elapsed().as_secs()
             ));
         }
@@ -212,63 +205,23 @@ impl Story {
     }
 
     async fn collect(&mut self, load: Running) {
-        let claims = load.finish().await;
-        let violations = check_order(&claims);
-        self.note_violations("order", violations);
-        self.acknowledged += claims.iter().filter(|claim| claim.answer.is_some()).count() as u64;
-        self.claims.extend(claims);
+        let violations = self.record.add(load.finish().await);
+        self.note_violations(violations);
     }
 
-    /// Holds what the cluster has against what it said.
+    /// Compares what the cluster has with what it said.
     async fn check(&mut self) -> Result<()> {
         let member = self.chance.random_range(0..self.places.len());
         let mut client = Client::connect(self.places[member].client_port, CALL_TIMEOUT).await?;
-        let state = client.everything().await?;
-        let violations = check(&self.claims, u64::MAX, &self.baseline, &state);
-        self.note_violations("state", violations);
-        let answered: Vec<&Claim> = self.claims.iter().filter(|claim| claim.answer.is_some()).collect();
-        let mut violations = Vec::new();
-        for _ in 0..HISTORY_SAMPLE.min(answered.len()) {
-            let claim = answered[self.chance.random_range(0..answered.len())];
-            violations.extend(crate::clients::history::check(&mut client, claim).await?);
+        let violations = self.record.check(&mut client, &mut self.chance).await?;
+        self.note_violations(violations);
+        if self.places.len() > 1 {
+            let ports: Vec<u16> = self.places.iter().map(|place| place.client_port).collect();
+            let revision = self.record.baseline().revision;
+            let violations = record::check_equal(&ports, revision, CALL_TIMEOUT).await?;
+            self.note_violations(violations);
         }
-        self.note_violations("history", violations);
-        self.check_equal(state.revision).await?;
-        self.baseline = state;
-        self.claims.retain(|claim| claim.answer.is_none());
         Ok(())
-    }
-
-    /// All members have the same history up to `revision`.
-    async fn check_equal(&mut self, revision: i64) -> Result<()> {
-        if self.places.len() == 1 {
-            return Ok(());
-        }
-        let deadline = Instant::now() + CALL_TIMEOUT;
-        loop {
-            let mut hashes = Vec::new();
-            for place in &self.places {
-                let mut client = Client::connect(place.client_port, CALL_TIMEOUT).await?;
-                // A linearizable read first: a member that lags has caught up when it answers.
-                client.at(&bytes::Bytes::from_static(b"any"), 0).await.map_err(|failure| {
-                    failure.unwrap_or_else(|| Failure::new("a read of the present was compacted"))
-                })?;
-                hashes.push(client.hash(revision).await?);
-            }
-            // A compaction may have reached one member earlier than another.
-            let comparable = hashes.windows(2).all(|pair| pair[0].1 == pair[1].1);
-            if comparable && hashes.windows(2).all(|pair| pair[0] == pair[1]) {
-                return Ok(());
-            }
-            if comparable || Instant::now() > deadline {
-                self.note_violations(
-                    "hash",
-                    vec![format!("members differ at revision {revision}: {hashes:?}")],
-                );
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
     }
 
     async fn last_check(&mut self) -> Result<()> {
@@ -276,13 +229,12 @@ impl Story {
         self.check().await
     }
 
-    fn note_violations(&mut self, kind: &str, violations: Vec<String>) {
-        if violations.is_empty() {
-            return;
-        }
+    fn note_violations(&mut self, violations: Violations) {
         let (cycle, seed) = (self.cycles, self.seed);
-        let trial = format!("{kind}, cycle {cycle} of seed {seed} (kept in {})", self.scratch.keep());
-        violations.into_iter().for_each(|violation| self.report.violation(&trial, violation));
+        for (kind, violations) in violations.into_iter().filter(|(_, found)| !found.is_empty()) {
+            let trial = format!("{kind}, cycle {cycle} of seed {seed} (kept in {})", self.scratch.keep());
+            violations.into_iter().for_each(|violation| self.report.violation(&trial, violation));
+        }
     }
 
     fn within(&mut self, range: std::ops::Range<u64>, unit: fn(u64) -> Duration) -> Duration {
@@ -292,7 +244,10 @@ impl Story {
     fn end(self) -> Report {
         say(&format!(
             "{} kills in {} cycles, {} writes acknowledged, revision {}",
-            self.kills, self.cycles, self.acknowledged, self.baseline.revision
+            self.kills,
+            self.cycles,
+            self.record.acknowledged(),
+            self.record.baseline().revision
         ));
         self.report
     }

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use torture::bench::{self, Bench, say};
 use torture::failure::{Failure, Result};
 use torture::report::Report;
-use torture::{attack, fail, flip, kill, power_loss};
+use torture::{attack, fail, flip, kill, members, power_loss};
 
 /// Whole processes against power cuts, kill -9, flipped bytes and failing disks.
 #[derive(Parser)]
@@ -54,6 +54,12 @@ enum Experiment {
         /// Members of the cluster.
         #[arg(long, default_value_t = 1)]
         members: u16,
+    },
+    /// Changes the members of a cluster under load, while members are killed and paused.
+    Members {
+        /// Changes.
+        #[arg(long, default_value_t = 100)]
+        changes: u64,
     },
     /// Makes each operation on a file fail once, with EIO and with ENOSPC.
     Fail {
@@ -184,6 +190,10 @@ fn run(cli: &Cli) -> Result<(Report, Wanted)> {
         Experiment::Kill { cycles, members } => {
             let order = kill::Order { cycles: *cycles, members: *members, seed: cli.means.seed };
             Ok((kill::run(&bench, &order)?, Wanted::Nothing))
+        }
+        Experiment::Members { changes } => {
+            let order = members::Order { changes: *changes, seed: cli.means.seed };
+            Ok((members::run(&bench, &order)?, Wanted::Nothing))
         }
         Experiment::Fail { every } => {
             let order = fail::Order { every: (*every).max(1), seed: cli.means.seed };

@@ -71,8 +71,8 @@ impl Place {
     /// Starts the program with these additions to its empty environment.
     pub fn start(&self, environment: &[(&str, String)]) -> Result<Process> {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
-        let mut child = self
-            .command()
+        let mut command = self.command();
+        command
             .arg(format!("--name={}", self.name))
             .arg(format!("--data-dir={}", self.data_dir.display()))
             .arg(format!("--listen-client-urls={}", url(self.client_port)))
@@ -81,13 +81,21 @@ impl Place {
             .arg(format!("--initial-advertise-peer-urls={}", url(self.advertised_peer_port)))
             .arg(format!("--initial-cluster={}", self.cluster))
             .args(&self.flags)
-            .env_clear()
-            .envs(environment.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .attempt("start", &self.server)?;
+            .envs(environment.iter().map(|(name, value)| (name, value)));
+        Process::spawn(&mut command)
+    }
+}
+
+impl Process {
+    /// Starts a program with the environment that the command names, and no other.
+    pub fn spawn(command: &mut Command) -> Result<Process> {
+        let program = PathBuf::from(command.get_program());
+        let given: Vec<_> =
+            command.get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();
+        command.env_clear();
+        command.envs(given.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().attempt("start", &program)?;
         let stderr = child.stderr.take().expect("stderr is piped");
         let said = Arc::new(Said::default());
         let heard = Arc::clone(&said);
@@ -177,9 +185,24 @@ impl Process {
         self.signal(rustix::process::Signal::TERM);
     }
 
+    /// SIGSTOP: it runs no further until [`Process::resume`], and its sockets stay open.
+    pub fn pause(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    /// SIGKILL without waiting for the end.
+    pub fn begin_kill(&self) {
+        self.signal(rustix::process::Signal::KILL);
+    }
+
     /// SIGKILL: no last words.
     pub fn kill(self) -> Result<End> {
-        self.signal(rustix::process::Signal::KILL);
+        self.begin_kill();
         self.wait_end()
     }
 

@@ -43,12 +43,12 @@ impl Client {
         match effect {
             Effect::Put { key, value } => {
                 let answer = self.kv.put(put(key, value)).await.or_say("put")?.into_inner();
-                revision(answer.header)
+                header_revision(answer.header)
             }
             Effect::Delete { key } => {
                 let request = DeleteRangeRequest { key: key.clone(), ..DeleteRangeRequest::default() };
                 let answer = self.kv.delete_range(request).await.or_say("delete")?.into_inner();
-                revision(answer.header)
+                header_revision(answer.header)
             }
             Effect::Txn { puts } => {
                 let op = |(key, value): &(Bytes, Bytes)| RequestOp {
@@ -56,7 +56,7 @@ impl Client {
                 };
                 let request = TxnRequest { success: puts.iter().map(op).collect(), ..TxnRequest::default() };
                 let answer = self.kv.txn(request).await.or_say("txn")?.into_inner();
-                revision(answer.header)
+                header_revision(answer.header)
             }
         }
     }
@@ -68,14 +68,25 @@ impl Client {
 
     /// Everything, as of now: linearizable.
     pub async fn everything(&mut self) -> Result<State> {
+        self.read_all(0, false).await
+    }
+
+    /// Everything as of a revision that this member has applied: serializable.
+    pub async fn applied(&mut self, revision: i64) -> Result<State> {
+        self.read_all(revision, true).await
+    }
+
+    async fn read_all(&mut self, revision: i64, serializable: bool) -> Result<State> {
         let request = RangeRequest {
             key: Bytes::from_static(b"\0"),
             range_end: Bytes::from_static(b"\0"),
+            revision,
+            serializable,
             ..RangeRequest::default()
         };
         let answer = self.kv.range(request).await.or_say("read everything")?.into_inner();
         let keys = answer.kvs.into_iter().map(|pair| (pair.key.clone(), found(pair)));
-        Ok(State { revision: revision(answer.header)?, keys: keys.collect() })
+        Ok(State { revision: header_revision(answer.header)?, keys: keys.collect() })
     }
 
     /// One key as it was; `Err(None)`: that is compacted away.
@@ -110,6 +121,6 @@ fn found(pair: KeyValue) -> Found {
     Found { value, created, modified, version }
 }
 
-fn revision(header: Option<ResponseHeader>) -> Result<i64> {
+fn header_revision(header: Option<ResponseHeader>) -> Result<i64> {
     header.map(|header| header.revision).ok_or_else(|| Failure::new("an answer without a header"))
 }

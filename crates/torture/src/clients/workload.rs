@@ -22,6 +22,10 @@ use super::client::Client;
 
 /// How long a call may take before its fate counts as unknown.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Between two attempts to reach a member.
+const AGAIN_AFTER: Duration = Duration::from_millis(5);
+/// How a member without a vote refuses: such a request is never made.
+const LEARNER: &str = "rpc not supported for learner";
 const KEYS: u32 = 400;
 const BIG_KEYS: u32 = 6;
 const BIG_BYTES: std::ops::Range<usize> = 40 << 10..256 << 10;
@@ -52,6 +56,8 @@ pub enum AfterFailure {
     End,
     /// Another member may answer.
     Next,
+    /// The same member is asked until it answers. So a member that hangs holds its own clients only.
+    Again,
 }
 
 /// A run that goes on until it is told to stop, or until its server is gone.
@@ -109,18 +115,23 @@ impl Author {
         let mut member = self.number as usize;
         while !stop.load(Ordering::Relaxed) {
             let Some(client) = &mut connection else {
-                member += 1;
+                if self.workload.after_failure != AfterFailure::Again {
+                    member += 1;
+                }
                 let port = self.workload.ports[member % self.workload.ports.len()];
                 connection = Client::connect(port, CALL_TIMEOUT).await.ok();
                 if connection.is_none() {
                     if self.workload.after_failure == AfterFailure::End {
                         break;
                     }
-                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    tokio::time::sleep(AGAIN_AFTER).await;
                 }
                 continue;
             };
-            let claim = self.ask(client).await;
+            let Some(claim) = self.ask(client).await else {
+                tokio::time::sleep(AGAIN_AFTER).await;
+                continue;
+            };
             let failed = claim.answer.is_none();
             claims.push(claim);
             if failed && self.workload.after_failure == AfterFailure::End {
@@ -136,14 +147,19 @@ impl Author {
         claims
     }
 
-    async fn ask(&mut self, client: &mut Client) -> Claim {
+    /// None: it was refused, and is not made.
+    async fn ask(&mut self, client: &mut Client) -> Option<Claim> {
         let effect = self.effect();
         let asked_at = (self.workload.position)();
-        let answer = client.make(&effect).await.ok().map(|revision| {
-            self.newest.fetch_max(revision, Ordering::Relaxed);
-            Answer { at: (self.workload.position)(), revision }
-        });
-        Claim { effect, asked_at, answer }
+        let answer = match client.make(&effect).await {
+            Ok(revision) => {
+                self.newest.fetch_max(revision, Ordering::Relaxed);
+                Some(Answer { at: (self.workload.position)(), revision })
+            }
+            Err(failure) if failure.to_string().contains(LEARNER) => return None,
+            Err(_) => None,
+        };
+        Some(Claim { effect, asked_at, answer })
     }
 
     fn effect(&mut self) -> Effect {

@@ -1,0 +1,92 @@
+//! What the clients of a cluster were told over many rounds of load, and the checks against its members.
+//!
+//! * What was read once is the baseline of the next check, together with the requests since, and those of unknown
+//!   fate from the first round on.
+//! * All members have the same history at one revision.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rand::RngExt;
+use rand::rngs::SmallRng;
+
+use super::claim::{Claim, State, check, check_order};
+use super::client::Client;
+use super::history;
+use crate::failure::{Failure, Result};
+
+/// Acknowledged writes of the last round that are read back at their own revision.
+const HISTORY_SAMPLE: usize = 30;
+/// Between two comparisons of members of which one has dropped more history than another.
+const COMPARED_EVERY: Duration = Duration::from_millis(20);
+
+/// Kinds of violation, with all of each kind.
+pub type Violations = Vec<(&'static str, Vec<String>)>;
+
+/// Claims and what was read.
+#[derive(Default)]
+pub struct Record {
+    /// Requests since the baseline, and all of unknown fate.
+    claims: Vec<Claim>,
+    baseline: State,
+    acknowledged: u64,
+}
+
+impl Record {
+    /// Takes in what a round of load was told.
+    pub fn add(&mut self, claims: Vec<Claim>) -> Violations {
+        let violations = check_order(&claims);
+        self.acknowledged += claims.iter().filter(|claim| claim.answer.is_some()).count() as u64;
+        self.claims.extend(claims);
+        vec![("order", violations)]
+    }
+
+    /// Compares what the cluster has with what it said. `client` reads linearizably.
+    pub async fn check(&mut self, client: &mut Client, chance: &mut SmallRng) -> Result<Violations> {
+        let state = client.everything().await?;
+        let lost = check(&self.claims, u64::MAX, &self.baseline, &state);
+        let answered: Vec<&Claim> = self.claims.iter().filter(|claim| claim.answer.is_some()).collect();
+        let mut rewritten = Vec::new();
+        for _ in 0..HISTORY_SAMPLE.min(answered.len()) {
+            let claim = answered[chance.random_range(0..answered.len())];
+            rewritten.extend(history::check(client, claim).await?);
+        }
+        self.baseline = state;
+        self.claims.retain(|claim| claim.answer.is_none());
+        Ok(vec![("state", lost), ("history", rewritten)])
+    }
+
+    /// What was read last.
+    pub fn baseline(&self) -> &State {
+        &self.baseline
+    }
+
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+}
+
+/// Compares the history up to `revision` of the members at these ports.
+pub async fn check_equal(ports: &[u16], revision: i64, patience: Duration) -> Result<Violations> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let mut hashes = Vec::new();
+        for port in ports {
+            let mut client = Client::connect(*port, patience).await?;
+            // A linearizable read first: a member that lags has caught up when it answers.
+            client.at(&Bytes::from_static(b"any"), 0).await.map_err(|failure| {
+                failure.unwrap_or_else(|| Failure::new("a read of the present was compacted"))
+            })?;
+            hashes.push(client.hash(revision).await?);
+        }
+        // A compaction may have reached one member earlier than another.
+        let comparable = hashes.windows(2).all(|pair| pair[0].1 == pair[1].1);
+        if comparable && hashes.windows(2).all(|pair| pair[0] == pair[1]) {
+            return Ok(Vec::new());
+        }
+        if comparable || Instant::now() > deadline {
+            return Ok(vec![("hash", vec![format!("members differ at revision {revision}: {hashes:?}")])]);
+        }
+        tokio::time::sleep(COMPARED_EVERY).await;
+    }
+}

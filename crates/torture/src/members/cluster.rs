@@ -1,0 +1,314 @@
+//! The processes of a cluster whose members change, by place.
+//!
+//! * Every place has a port for clients and two for peers: a member moves from one to the other.
+//! * Every member has a name and a directory that no other one had.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::operator;
+use super::plan::{At, FIRST, PLACES};
+use crate::bench::{Bench, Scratch};
+use crate::failure::{Attempt, Failure, Result};
+use crate::member::{PATIENCE, Place, Process};
+
+/// Small logs, so that members that were away need a snapshot. etcd's check of a member's health before a change would
+/// refuse what the plan allows.
+const FLAGS: [&str; 3] =
+    ["--snapshot-count=300", "--snapshot-catchup-entries=20", "--strict-reconfig-check=false"];
+/// The flag of a member that joins a running cluster.
+pub const EXISTING: &str = "--initial-cluster-state=existing";
+/// What a removed member says when it ends.
+const REMOVED: &str = "the member has been permanently removed from the cluster";
+/// Between two looks at the lists.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// For a removed member that nobody answers any more: long enough for its elections.
+const ALONE_FOR: Duration = Duration::from_millis(1_500);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Up,
+    Paused,
+    Down,
+}
+
+/// A member as the list has it, and its process.
+pub struct Member {
+    pub place: Place,
+    pub id: u64,
+    pub is_learner: bool,
+    pub process: Option<Process>,
+    pub state: State,
+}
+
+/// A directory of a removed member.
+struct Gone {
+    place: Place,
+    /// Peers that it knew, as (id, URL). None: it was away, so that cannot be said.
+    knew: Vec<(u64, String)>,
+}
+
+pub struct Cluster {
+    pub bench: Bench,
+    pub scratch: Scratch,
+    pub members: BTreeMap<At, Member>,
+    gone: BTreeMap<At, Gone>,
+    births: u64,
+}
+
+pub fn url(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
+}
+
+impl Member {
+    pub fn url(&self) -> String {
+        url(self.place.peer_port)
+    }
+}
+
+impl Cluster {
+    /// The first members, ready.
+    pub async fn start(bench: &Bench) -> Result<Cluster> {
+        let scratch = bench.directory("members")?;
+        let (members, gone) = (BTreeMap::new(), BTreeMap::new());
+        let mut cluster = Cluster { bench: bench.clone(), scratch, members, gone, births: 0 };
+        let mut places: Vec<Place> = (0..FIRST).map(|at| cluster.place(at, None)).collect();
+        let all: Vec<String> =
+            places.iter().map(|place| format!("{}={}", place.name, url(place.peer_port))).collect();
+        for (at, place) in places.iter_mut().enumerate() {
+            place.cluster = all.join(",");
+            place.flags.retain(|flag| flag != EXISTING);
+            let process = Some(place.start(&[])?);
+            let (place, state) = (place.clone(), State::Up);
+            cluster.members.insert(at, Member { place, id: 0, is_learner: false, process, state });
+        }
+        for at in 0..FIRST {
+            cluster.wait_ready(at)?;
+            cluster.find_id(at).await?;
+        }
+        Ok(cluster)
+    }
+
+    /// Where a new member joins the present ones; `without`: a place whose member is left out of its list.
+    pub fn place(&mut self, at: At, without: Option<At>) -> Place {
+        let (client_port, peer_port) = self.ports(at, 0);
+        let name = format!("m{}", self.births);
+        self.births += 1;
+        let others = self.members.iter().filter(|(at, _)| Some(**at) != without);
+        let known = others.map(|(_, member)| format!("{}={}", member.place.name, member.url()));
+        let own = format!("{name}={}", url(peer_port));
+        let mut flags = FLAGS.map(str::to_owned).to_vec();
+        flags.push(EXISTING.to_owned());
+        let directory = self.scratch.join(&name);
+        Place {
+            name,
+            cluster: known.chain([own]).collect::<Vec<_>>().join(","),
+            flags,
+            ..Place::alone(&self.bench.server, directory, (client_port, peer_port))
+        }
+    }
+
+    /// Ports of a place for clients and, on one of two sides, for peers.
+    fn ports(&self, at: At, side: u16) -> (u16, u16) {
+        let slot = 2 * u16::try_from(at).expect("there are few places");
+        (self.bench.ports(slot).0, self.bench.ports(slot + side).1)
+    }
+
+    /// Client ports of all places, used or not.
+    pub fn client_ports(&self) -> Vec<u16> {
+        (0..PLACES).map(|at| self.ports(at, 0).0).collect()
+    }
+
+    /// Client ports of the voters that run.
+    pub fn voters_up(&self) -> Vec<u16> {
+        let up = self.members.values().filter(|member| member.state == State::Up && !member.is_learner);
+        up.map(|member| member.place.client_port).collect()
+    }
+
+    pub fn member(&self, at: At) -> Result<&Member> {
+        self.members.get(&at).ok_or_else(|| Failure::new(format!("place {at} has no member")))
+    }
+
+    pub fn member_mut(&mut self, at: At) -> Result<&mut Member> {
+        self.members.get_mut(&at).ok_or_else(|| Failure::new(format!("place {at} has no member")))
+    }
+
+    pub fn wait_ready(&self, at: At) -> Result<()> {
+        let Member { place, process, .. } = self.member(at)?;
+        let process = process.as_ref().ok_or_else(|| Failure::new(format!("{} does not run", place.name)))?;
+        let ready = tokio::task::block_in_place(|| process.wait_ready());
+        ready.map_err(|failure| Failure::new(format!("start of {}: {failure}", place.name)))
+    }
+
+    /// Ends a fault: starts the member again, or lets it run on.
+    pub fn bring_back(&mut self, at: At) -> Result<()> {
+        let member = self.member_mut(at)?;
+        match member.state {
+            State::Up => return Ok(()),
+            State::Paused => member.process.iter().for_each(Process::resume),
+            State::Down => member.process = Some(member.place.start(&[])?),
+        }
+        member.state = State::Up;
+        self.wait_ready(at)
+    }
+
+    /// Kills the member, and waits for its end.
+    pub fn kill(&mut self, at: At) -> Result<()> {
+        let member = self.member_mut(at)?;
+        member.state = State::Down;
+        let Some(process) = member.process.take() else { return Ok(()) };
+        let end = tokio::task::block_in_place(|| process.kill())?;
+        match end.status.code() {
+            None => Ok(()),
+            Some(code) => Err(Failure::new(format!("{} ended with {code}: {}", member.place.name, end.said))),
+        }
+    }
+
+    /// Takes a member that was added into the list of this experiment.
+    pub async fn adopt(&mut self, at: At, place: Place, is_learner: bool) -> Result<()> {
+        if let Some(gone) = self.gone.remove(&at) {
+            // Its ports are taken now, so it cannot come back.
+            let _litter = std::fs::remove_dir_all(&gone.place.data_dir);
+        }
+        self.members.insert(at, Member { place, id: 0, is_learner, process: None, state: State::Down });
+        self.find_id(at).await
+    }
+
+    /// Asks for the id of the member in place `at` by its URL.
+    async fn find_id(&mut self, at: At) -> Result<()> {
+        let (wanted, deadline) = (self.member(at)?.url(), Instant::now() + PATIENCE);
+        loop {
+            for port in self.voters_up() {
+                let Ok(list) = operator::list(port).await else { continue };
+                let found = list.iter().find(|entry| entry.peer_ur_ls.contains(&wanted));
+                if let Some(entry) = found {
+                    self.member_mut(at)?.id = entry.id;
+                    return Ok(());
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(Failure::new(format!("no list has a member with {wanted}")));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// The list that every member must have: id, peer URL, learner or voter.
+    fn expected(&self) -> Vec<(u64, Vec<String>, bool)> {
+        let entry = |member: &Member| (member.id, vec![member.url()], member.is_learner);
+        let mut list: Vec<_> = self.members.values().map(entry).collect();
+        list.sort_unstable();
+        list
+    }
+
+    /// Waits until all voters that run have the expected list.
+    pub async fn settle(&self) -> Result<()> {
+        let (expected, deadline) = (self.expected(), Instant::now() + PATIENCE);
+        for (at, member) in &self.members {
+            if member.is_learner || member.state != State::Up {
+                continue;
+            }
+            loop {
+                let list = operator::list(member.place.client_port).await.map(|entries| {
+                    let entries = entries.into_iter();
+                    let mut list: Vec<_> =
+                        entries.map(|entry| (entry.id, entry.peer_ur_ls, entry.is_learner)).collect();
+                    list.sort_unstable();
+                    list
+                });
+                if list.as_ref().is_ok_and(|list| *list == expected) {
+                    break;
+                }
+                if Instant::now() > deadline {
+                    let name = &member.place.name;
+                    return Err(Failure::new(format!(
+                        "{name} in place {at} has {list:x?}, expected {expected:x?}"
+                    )));
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Members that ended though no one killed them.
+    pub fn ended(&mut self) -> Result<()> {
+        for member in self.members.values_mut().filter(|member| member.state != State::Down) {
+            if let Some(end) = member.process.as_mut().and_then(Process::end_seen) {
+                let name = &member.place.name;
+                return Err(Failure::new(format!("{name} ended by itself, {}: {}", end.status, end.said)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a removed member out of the list of this experiment. One that runs must end by itself.
+    pub fn drop_removed(&mut self, at: At) -> Result<()> {
+        let Some(mut member) = self.members.remove(&at) else { return Ok(()) };
+        let known = self.members.values().filter(|other| !other.is_learner);
+        let mut knew: Vec<_> = known.map(|other| (other.id, other.url())).collect();
+        match member.state {
+            State::Up => {
+                let process = member.process.take();
+                process.map(|process| removed_end(&member.place.name, process)).transpose()?;
+            }
+            // It may have missed any number of changes.
+            State::Paused | State::Down => knew.clear(),
+        }
+        self.gone.insert(at, Gone { place: member.place, knew });
+        Ok(())
+    }
+
+    /// Starts a removed member's directory. It must end by itself if a voter that it knew is still there.
+    pub async fn restart_removed(&mut self, at: At) -> Result<()> {
+        let Some(Gone { place, knew }) = self.gone.get(&at) else { return Ok(()) };
+        let voters = self.members.values().filter(|member| !member.is_learner && member.state == State::Up);
+        let is_known = voters.map(|member| (member.id, member.url())).any(|voter| knew.contains(&voter));
+        let process = place.start(&[])?;
+        if is_known {
+            return removed_end(&place.name, process);
+        }
+        tokio::time::sleep(ALONE_FOR).await;
+        tokio::task::block_in_place(|| process.kill()).map(drop)
+    }
+
+    /// Starts a directory that was never added. It must be refused.
+    pub fn start_stranger(&mut self, at: At) -> Result<()> {
+        let place = self.place(at, None);
+        let process = place.start(&[])?;
+        let end = tokio::task::block_in_place(|| process.wait_end())?;
+        let _litter = std::fs::remove_dir_all(&place.data_dir);
+        match end.status.success() {
+            false => Ok(()),
+            true => Err(Failure::new(format!("{} was never added and ended well: {}", place.name, end.said))),
+        }
+    }
+
+    /// Restarts the member on its other port for peers, and says where. `announce` makes the change.
+    pub fn other_port(&self, at: At) -> Result<u16> {
+        let present = self.member(at)?.place.peer_port;
+        let sides = [self.ports(at, 0).1, self.ports(at, 1).1];
+        Ok(if sides[0] == present { sides[1] } else { sides[0] })
+    }
+
+    /// Leaves the data and what every process said.
+    pub fn keep(&mut self) -> String {
+        for Member { place, process, .. } in self.members.values() {
+            if let Some(process) = process {
+                let path = self.scratch.join(&format!("{}.log", place.name));
+                // Evidence that cannot be written is no reason to hide the fault.
+                let _unwritten = std::fs::write(&path, process.said()).attempt("write", &path);
+            }
+        }
+        self.scratch.keep()
+    }
+}
+
+fn removed_end(name: &str, process: Process) -> Result<()> {
+    let end = tokio::task::block_in_place(|| process.wait_end());
+    let end = end.map_err(|failure| Failure::new(format!("{name} was removed and {failure}")))?;
+    match end.said.contains(REMOVED) {
+        true => Ok(()),
+        false => Err(Failure::new(format!("{name} was removed and ended, {}: {}", end.status, end.said))),
+    }
+}

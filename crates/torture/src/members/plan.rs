@@ -1,0 +1,422 @@
+//! The sequence of changes and faults, chosen by the seed alone.
+//!
+//! ```text
+//!   Plan { who is a voter, a learner, away } ──step──▶ Step { who returns, change, fault }
+//! ```
+//!
+//! * In every configuration that a step passes through, a majority of the voters runs. So a write that is never
+//!   acknowledged is a fault of the program. A voter that was added and not started yet counts as down.
+//! * One change at a time. At most one learner, which is the program's default bound.
+//! * A fault may last for several changes: its member comes back to a membership that it does not know.
+//!
+//! Knows nothing of processes.
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+/// Places for members. Each has its ports; a place is used again by a new member.
+pub const PLACES: usize = 8;
+/// Members at the start, in the first places.
+pub const FIRST: usize = 3;
+const VOTERS_MAX: usize = 5;
+
+/// Number of a place.
+pub type At = usize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A new member. `cut`: its first start is killed so many microseconds after exec.
+    Add {
+        at: At,
+        is_learner: bool,
+        cut: Option<u64>,
+    },
+    Promote {
+        at: At,
+    },
+    /// `leads`: it is made the leader first.
+    Remove {
+        at: At,
+        leads: bool,
+    },
+    /// The operator's command `member replace`.
+    Replace {
+        old: At,
+        new: At,
+    },
+    MoveLeader {
+        at: At,
+    },
+    /// The member gets another peer URL, and is restarted there.
+    Move {
+        at: At,
+    },
+    /// A removed member's directory is started once more.
+    Return {
+        at: At,
+    },
+    /// A directory that was never added is started.
+    Stranger {
+        at: At,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    Kill,
+    Pause,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub at: At,
+    pub kind: FaultKind,
+    /// It is made the leader first.
+    pub leads: bool,
+    /// After the call for the change was sent.
+    pub delay_ms: u64,
+    /// How long it lasts at least.
+    pub lasts_ms: u64,
+    /// Further changes that it lasts for.
+    pub changes: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Members whose fault of an earlier step ends before this one.
+    pub returning: Vec<At>,
+    pub change: Change,
+    pub fault: Option<Fault>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    is_learner: bool,
+    /// Changes to go until a fault ends.
+    away: u32,
+}
+
+pub struct Plan {
+    seats: [Option<Seat>; PLACES],
+    /// Places that hold the directory of a removed member.
+    removed: [bool; PLACES],
+    chance: SmallRng,
+}
+
+/// Kinds of change by weight.
+#[derive(Clone, Copy)]
+enum Kind {
+    AddVoter,
+    AddLearner,
+    Promote,
+    Remove,
+    RemoveLeader,
+    Replace,
+    MoveLeader,
+    Move,
+    Return,
+    Stranger,
+}
+
+const KINDS: [(Kind, u32); 10] = [
+    (Kind::AddVoter, 5),
+    (Kind::AddLearner, 4),
+    (Kind::Promote, 6),
+    (Kind::Remove, 4),
+    (Kind::RemoveLeader, 3),
+    (Kind::Replace, 2),
+    (Kind::MoveLeader, 2),
+    (Kind::Move, 3),
+    (Kind::Return, 1),
+    (Kind::Stranger, 1),
+];
+
+impl Plan {
+    pub fn new(seed: u64) -> Plan {
+        let mut seats = [None; PLACES];
+        seats[..FIRST].fill(Some(Seat { is_learner: false, away: 0 }));
+        Plan { seats, removed: [false; PLACES], chance: SmallRng::seed_from_u64(seed) }
+    }
+
+    /// The next change, with its fault.
+    pub fn step(&mut self) -> Step {
+        let returning = self.end_absences();
+        let change = loop {
+            let kind = self.kind();
+            // A leader can always be moved, so this ends.
+            if let Some(change) = self.change(kind)
+                && self.keeps_quorum(&change, None)
+            {
+                break change;
+            }
+        };
+        let fault = self.chance.random_bool(0.6).then(|| self.fault(&change)).flatten();
+        self.apply(&change);
+        if let Some(fault) = fault
+            && let Some(seat) = &mut self.seats[fault.at]
+        {
+            seat.away = fault.changes;
+        }
+        Step { returning, change, fault }
+    }
+
+    /// Ends all faults, and says whose.
+    pub fn recall(&mut self) -> Vec<At> {
+        let away: Vec<At> = self.places(|seat| seat.away > 0);
+        self.seats.iter_mut().flatten().for_each(|seat| seat.away = 0);
+        away
+    }
+
+    fn end_absences(&mut self) -> Vec<At> {
+        let ending = self.places(|seat| seat.away == 1);
+        self.seats.iter_mut().flatten().for_each(|seat| seat.away = seat.away.saturating_sub(1));
+        ending
+    }
+
+    fn places(&self, wanted: impl Fn(&Seat) -> bool) -> Vec<At> {
+        (0..PLACES).filter(|at| self.seats[*at].as_ref().is_some_and(&wanted)).collect()
+    }
+
+    fn voters(&self) -> Vec<At> {
+        self.places(|seat| !seat.is_learner)
+    }
+
+    fn kind(&mut self) -> Kind {
+        let mut left = self.chance.random_range(0..KINDS.iter().map(|(_, weight)| weight).sum());
+        let chosen = KINDS.iter().find(|(_, weight)| {
+            let found = left < *weight;
+            left = left.saturating_sub(*weight);
+            found
+        });
+        chosen.expect("the number is below the sum of the weights").0
+    }
+
+    fn one_of(&mut self, places: &[At]) -> Option<At> {
+        (!places.is_empty()).then(|| places[self.chance.random_range(0..places.len())])
+    }
+
+    /// A change of this kind, if there can be one.
+    fn change(&mut self, kind: Kind) -> Option<Change> {
+        let learners = self.places(|seat| seat.is_learner);
+        let free: Vec<At> = (0..PLACES).filter(|at| self.seats[*at].is_none()).collect();
+        let voters = self.voters();
+        let present = self.places(|seat| seat.away == 0);
+        let leaders = self.places(|seat| seat.away == 0 && !seat.is_learner);
+        let cut = self.chance.random_bool(0.3).then(|| self.chance.random_range(0..200_000));
+        match kind {
+            Kind::AddVoter if voters.len() < VOTERS_MAX => {
+                self.one_of(&free).map(|at| Change::Add { at, is_learner: false, cut })
+            }
+            Kind::AddLearner if learners.is_empty() => {
+                self.one_of(&free).map(|at| Change::Add { at, is_learner: true, cut })
+            }
+            Kind::Promote if voters.len() < VOTERS_MAX => {
+                let here: Vec<At> = learners.into_iter().filter(|at| present.contains(at)).collect();
+                self.one_of(&here).map(|at| Change::Promote { at })
+            }
+            Kind::Remove => {
+                let members = self.places(|_| true);
+                let may_go = |at: &At| learners.contains(at) || voters.len() > 1;
+                let members: Vec<At> = members.into_iter().filter(may_go).collect();
+                self.one_of(&members).map(|at| Change::Remove { at, leads: false })
+            }
+            Kind::RemoveLeader if voters.len() > 1 => {
+                self.one_of(&leaders).map(|at| Change::Remove { at, leads: true })
+            }
+            Kind::Replace if learners.is_empty() => {
+                let (old, new) = (self.one_of(&voters)?, self.one_of(&free)?);
+                Some(Change::Replace { old, new })
+            }
+            Kind::MoveLeader => self.one_of(&leaders).map(|at| Change::MoveLeader { at }),
+            Kind::Move => self.one_of(&present).map(|at| Change::Move { at }),
+            Kind::Return => {
+                let gone: Vec<At> = free.into_iter().filter(|at| self.removed[*at]).collect();
+                self.one_of(&gone).map(|at| Change::Return { at })
+            }
+            Kind::Stranger => {
+                let unused: Vec<At> = free.into_iter().filter(|at| !self.removed[*at]).collect();
+                self.one_of(&unused).map(|at| Change::Stranger { at })
+            }
+            Kind::AddVoter | Kind::AddLearner | Kind::Promote | Kind::RemoveLeader | Kind::Replace => None,
+        }
+    }
+
+    /// A fault that the cluster must stand during this change, if there is one.
+    fn fault(&mut self, change: &Change) -> Option<Fault> {
+        let kind = if self.chance.random_bool(0.5) { FaultKind::Kill } else { FaultKind::Pause };
+        let changes = if self.chance.random_bool(0.4) { self.chance.random_range(1..=5) } else { 0 };
+        let (delay_ms, lasts_ms) = (self.chance.random_range(0..60), self.chance.random_range(0..2_500));
+        let wants_leader = self.chance.random_bool(0.4);
+        let needed: &[At] = match change {
+            Change::Promote { at } | Change::MoveLeader { at } | Change::Move { at } => &[*at],
+            Change::Replace { old, new } => &[*old, *new],
+            Change::Add { .. } | Change::Remove { .. } | Change::Return { .. } | Change::Stranger { .. } => {
+                &[]
+            }
+        };
+        let victims: Vec<At> = self
+            .places(|seat| seat.away == 0)
+            .into_iter()
+            .filter(|at| !needed.contains(at) && self.keeps_quorum(change, Some(*at)))
+            .collect();
+        let at = self.one_of(&victims)?;
+        let can_lead = self.seats[at].is_some_and(|seat| !seat.is_learner);
+        let leads = wants_leader && can_lead && !matches!(change, Change::Remove { .. });
+        Some(Fault { at, kind, leads, delay_ms, lasts_ms, changes })
+    }
+
+    /// Whether a majority runs in each configuration of the way, also without `down`.
+    fn keeps_quorum(&self, change: &Change, down: Option<At>) -> bool {
+        let before = self.voters();
+        let with = |voters: &[At], at: At| [voters, &[at]].concat();
+        let without = |voters: &[At], gone: At| -> Vec<At> {
+            voters.iter().copied().filter(|at| *at != gone).collect()
+        };
+        let (configurations, started, stopped) = match *change {
+            Change::Add { at, is_learner: false, .. } => (vec![with(&before, at), before], None, None),
+            Change::Promote { at } => (vec![with(&before, at), before], None, None),
+            Change::Remove { at, .. } => (vec![without(&before, at), before], None, None),
+            Change::Replace { old, new } => {
+                let both = with(&before, new);
+                (vec![without(&both, old), both, before], Some(new), None)
+            }
+            Change::Move { at } => (vec![before], None, Some(at)),
+            Change::Add { .. }
+            | Change::MoveLeader { .. }
+            | Change::Return { .. }
+            | Change::Stranger { .. } => (vec![before], None, None),
+        };
+        let runs = |at: At| {
+            let is_present = self.seats[at].is_some_and(|seat| seat.away == 0) || started == Some(at);
+            is_present && down != Some(at) && stopped != Some(at)
+        };
+        configurations.iter().all(|voters| voters.iter().filter(|at| runs(**at)).count() > voters.len() / 2)
+    }
+
+    fn apply(&mut self, change: &Change) {
+        match *change {
+            Change::Add { at, is_learner, .. } => {
+                self.seats[at] = Some(Seat { is_learner, away: 0 });
+                self.removed[at] = false;
+            }
+            Change::Promote { at } => self.seats[at] = Some(Seat { is_learner: false, away: 0 }),
+            Change::Remove { at, .. } => {
+                self.seats[at] = None;
+                self.removed[at] = true;
+            }
+            Change::Replace { old, new } => {
+                self.seats[old] = None;
+                self.removed[old] = true;
+                self.seats[new] = Some(Seat { is_learner: false, away: 0 });
+                self.removed[new] = false;
+            }
+            Change::MoveLeader { .. }
+            | Change::Move { .. }
+            | Change::Return { .. }
+            | Change::Stranger { .. } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+
+    #[test]
+    fn the_seed_alone_decides() {
+        let steps = |seed| {
+            let mut plan = Plan::new(seed);
+            (0..200).map(|_| plan.step()).collect::<Vec<_>>()
+        };
+        assert_eq!(steps(7), steps(7));
+        assert_ne!(steps(7), steps(8));
+    }
+
+    /// A second account of who runs, by what the steps say.
+    #[derive(Default)]
+    struct Account {
+        voters: BTreeSet<At>,
+        learners: BTreeSet<At>,
+        down: BTreeSet<At>,
+    }
+
+    impl Account {
+        fn assert_majority(&self, seed: u64, step: &Step) {
+            let up = self.voters.difference(&self.down).count();
+            assert!(
+                up > self.voters.len() / 2,
+                "seed {seed}: {step:?}: {:?} without {:?}",
+                self.voters,
+                self.down
+            );
+            assert!(self.learners.len() <= 1, "seed {seed}: {step:?}: two learners");
+        }
+
+        /// Follows the step, configuration by configuration.
+        fn follow(&mut self, seed: u64, step: &Step) {
+            step.returning.iter().for_each(|at| assert!(self.down.remove(at), "seed {seed}: {step:?}"));
+            self.down.extend(step.fault.map(|fault| fault.at));
+            self.assert_majority(seed, step);
+            match step.change {
+                Change::Add { at, is_learner: true, .. } => assert!(self.learners.insert(at)),
+                Change::Add { at, .. } => {
+                    assert!(self.voters.insert(at) && self.down.insert(at));
+                    self.assert_majority(seed, step);
+                    self.down.remove(&at);
+                }
+                Change::Promote { at } => assert!(self.learners.remove(&at) && self.voters.insert(at)),
+                Change::Remove { at, .. } => {
+                    assert!(self.voters.remove(&at) || self.learners.remove(&at));
+                    self.down.remove(&at);
+                }
+                Change::Replace { old, new } => {
+                    assert!(self.learners.insert(new));
+                    self.assert_majority(seed, step);
+                    assert!(self.learners.remove(&new) && self.voters.insert(new));
+                    self.assert_majority(seed, step);
+                    assert!(self.voters.remove(&old));
+                    self.down.remove(&old);
+                }
+                Change::Move { at } => {
+                    assert!(self.down.insert(at));
+                    self.assert_majority(seed, step);
+                    self.down.remove(&at);
+                }
+                Change::MoveLeader { at } => assert!(self.voters.contains(&at) && !self.down.contains(&at)),
+                Change::Return { at } | Change::Stranger { at } => {
+                    assert!(!self.voters.contains(&at) && !self.learners.contains(&at));
+                }
+            }
+            self.assert_majority(seed, step);
+            if let Some(fault) = step.fault.filter(|fault| fault.changes == 0) {
+                self.down.remove(&fault.at);
+            }
+        }
+    }
+
+    #[test]
+    fn a_majority_runs_in_every_configuration_and_every_kind_of_change_occurs() {
+        let (mut kinds, mut sizes) = (BTreeMap::new(), BTreeSet::new());
+        for seed in 0..100 {
+            let mut plan = Plan::new(seed);
+            let mut account = Account { voters: (0..FIRST).collect(), ..Account::default() };
+            for number in 1..=100 {
+                let step = plan.step();
+                account.follow(seed, &step);
+                let text = format!("{:?}", step.change);
+                let kind = text.split_whitespace().next().unwrap_or_default().to_owned();
+                *kinds.entry(kind).or_insert(0) += 1;
+                sizes.insert(account.voters.len());
+                if number % 10 == 0 {
+                    let recalled: BTreeSet<At> = plan.recall().into_iter().collect();
+                    assert_eq!(recalled, std::mem::take(&mut account.down), "seed {seed}");
+                }
+            }
+        }
+        assert_eq!(kinds.len(), 8, "{kinds:?}");
+        assert!(kinds.values().all(|count| *count > 100), "{kinds:?}");
+        assert_eq!(sizes, (1..=VOTERS_MAX).collect(), "numbers of voters that occurred");
+    }
+}
