@@ -1,5 +1,5 @@
-//! What a frame of the peer may cost, counted in events and frames: as much as its window serves, however many
-//! streams wait.
+//! What a frame of the peer may cost, counted in events and frames: as much as its window serves, however
+//! many streams wait.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
 
@@ -49,7 +49,8 @@ fn waiting_streams(connection: &mut Connection) -> Vec<StreamId> {
     streams
 }
 
-/// Owners that send a byte when they are notified and wait again, one after the other. How often each was notified.
+/// Owners that send a byte when they are notified and wait again, one after the other. How often each was
+/// notified.
 fn serve(connection: &mut Connection, notified: &mut [u32]) {
     let mut woken: VecDeque<StreamId> = VecDeque::new();
     loop {
@@ -152,7 +153,8 @@ fn a_stream_that_was_notified_too_late_is_the_next() {
     assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[0] }]);
 }
 
-/// A large answer of the first stream fills what the connection may hold; the others have a byte each to send.
+/// A large answer of the first stream fills what the connection may hold; the others have a byte each to
+/// send.
 #[test]
 fn a_byte_less_that_is_pending_is_offered_to_one_stream() {
     let limits = Limits { connection_unsent_bytes_max: 1000, ..limits() };

@@ -1,6 +1,8 @@
-//! Moves pending body bytes to the output buffer, a frame of each stream in turn, and notifies owners that wait.
+//! Moves pending body bytes to the output buffer, a frame of each stream in turn, and notifies owners that
+//! wait.
 //!
-//! Work per frame of the peer is bounded by the bytes that it lets this side send, not by the streams that wait.
+//! Work per frame of the peer is bounded by the bytes that it lets this side send, not by the streams that
+//! wait.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -16,16 +18,16 @@ use crate::stream::{PendingEnd, Stream};
 const FRAME_BYTES: usize = 16 << 10;
 
 impl Connection {
-    /// Queues a stream that has something to write and a window for it, or whose owner waits for no window but
-    /// the connection's.
+    /// Queues a stream that has something to write and a window for it, or whose owner waits for no window
+    /// but the connection's.
     pub(super) fn make_ready(&mut self, id: u32) {
         if let Some(stream) = self.streams.get(id) {
             queue(stream, &mut self.ready, &mut self.window_wanted);
         }
     }
 
-    /// Writes until the output buffer is full, the connection's window is used up, or nothing is ready. What is
-    /// left of the window is for an owner that waits for it.
+    /// Writes until the output buffer is full, the connection's window is used up, or nothing is ready. What
+    /// is left of the window is for an owner that waits for it.
     pub(super) fn pump(&mut self) {
         while self.output.len() <= self.limits.output_bytes_max {
             let Some(id) = self.ready.pop_front() else { break };
@@ -93,8 +95,8 @@ impl Connection {
         true
     }
 
-    /// The owner of a stream gets [`Event::Writable`] when the windows have room. One that was notified, and finds
-    /// that another has used it, is the next.
+    /// The owner of a stream gets [`Event::Writable`] when the windows have room. One that was notified, and
+    /// finds that another has used it, is the next.
     pub(super) fn want_window(&mut self, id: u32) {
         let Some(stream) = self.streams.get(id) else { return };
         let was_notified = mem::take(&mut stream.pending.notified);
@@ -109,8 +111,8 @@ impl Connection {
         }
     }
 
-    /// The owner of a stream gets [`Event::Writable`] when the limits on unsent bytes allow more: when half of
-    /// what the stream may hold is sent, so that it is worth it, and the connection has room.
+    /// The owner of a stream gets [`Event::Writable`] when the limits on unsent bytes allow more: when half
+    /// of what the stream may hold is sent, so that it is worth it, and the connection has room.
     pub(super) fn want_room(&mut self, id: u32) {
         let Some(stream) = self.streams.get(id) else { return };
         stream.pending.room_wanted = true;
@@ -141,8 +143,8 @@ impl Connection {
 
     /// Notifies one owner that waits for the connection's window, if there is some.
     ///
-    /// One, however many wait: a window of one byte serves one. The next is notified when that one has come back,
-    /// so that a WINDOW_UPDATE costs the same with one stream and with thousands.
+    /// One, however many wait: a window of one byte serves one. The next is notified when that one has come
+    /// back, so that a WINDOW_UPDATE costs the same with one stream and with thousands.
     pub(super) fn notify_window(&mut self) {
         if self.send.room() == 0 || self.output.len() >= self.limits.output_bytes_max {
             return;

@@ -8,8 +8,9 @@
 //! * While permissions are not checked a request costs one atomic load.
 //! * A caller is made again for each request and after each wait: a change of permissions that was applied
 //!   here counts for the next request.
-//! * A token is found, or its signature verified, once for each serving thread, without a lock afterwards. The
-//!   permissions of its user are resolved once for each auth revision.
+//! * A token is found once for each serving thread, without a lock afterwards, and its signature is verified
+//!   once. The permissions of its user are resolved once for each auth revision.
+//! * Wrong signatures are bounded for each address: see `failures`.
 //! * Without a token the user is the one whom the certificate of the connection names, if certificates do.
 //! * Tokens and passwords are in no log and no Debug form.
 
@@ -17,8 +18,11 @@ mod caller; // who asks, and what that permits
 mod jwt; // tokens that are signed
 mod origin; // where calls come from
 mod passwords; // bcrypt on threads of its own
-mod token;
-mod turns; // jobs shared out by where they come from // the text of a token that members keep
+mod token; // the text of a token that members keep
+mod turns; // jobs shared out by where they come from
+
+mod failures; // signatures that are wrong, by address
+mod signed; // signed tokens that are right
 
 mod sessions; // from headers to callers
 mod start; // of all that

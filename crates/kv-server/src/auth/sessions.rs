@@ -16,9 +16,10 @@ use state_machine::{AuthTable, Session};
 use tokio::sync::watch::{Receiver, channel};
 
 use super::caller::Caller;
-use super::jwt::{Jwt, unix_seconds};
+use super::jwt::unix_seconds;
 use super::origin::Origin;
 use super::passwords::Passwords;
+use super::signed::{Signed, SignedTokens};
 use super::token;
 use crate::config::AuthSettings;
 use crate::process::shutdown::Stop;
@@ -44,22 +45,12 @@ pub enum Credential {
     Invalid,
 }
 
-/// A signed token that was verified.
-#[derive(Debug)]
-pub struct Signed {
-    session: Arc<Session>,
-    /// The auth revision at which it was issued.
-    revision: u64,
-    /// Unix seconds.
-    expires_at: Option<u64>,
-}
-
 /// How a token shows its user.
 #[derive(Debug)]
 pub enum Tokens {
     /// Members keep it.
     Simple,
-    Jwt(Box<Jwt>),
+    Jwt(Box<SignedTokens>),
     /// None is issued, and none is valid.
     None,
 }
@@ -173,7 +164,9 @@ impl Auth {
                 Some(session) => Credential::Session(session),
                 None => Credential::Unknown(Box::new(UnknownToken(text.to_owned()))),
             },
-            Tokens::Jwt(jwt) => self.signed(jwt, text).map_or(Credential::Invalid, Credential::Signed),
+            Tokens::Jwt(tokens) => {
+                self.signed(tokens, text, origin).map_or(Credential::Invalid, Credential::Signed)
+            }
             Tokens::None => Credential::Invalid,
         }
     }
@@ -201,7 +194,7 @@ impl Auth {
         })
     }
 
-    fn signed(&self, jwt: &Jwt, token: &str) -> Option<Arc<Signed>> {
+    fn signed(&self, tokens: &SignedTokens, token: &str, origin: &Origin) -> Option<Arc<Signed>> {
         self.with_kept(|kept| {
             if let Some(signed) = kept.signed.get(token) {
                 return Some(Arc::clone(signed));
@@ -213,16 +206,13 @@ impl Auth {
             if kept.refused.get(&hash) == Some(&second) {
                 return None;
             }
-            let Some(claims) = jwt.verify(token, now) else {
+            let Some(signed) = tokens.find(token, origin.address.map(|address| address.ip()), now) else {
                 if kept.refused.len() >= REFUSED_MAX {
                     kept.refused.clear();
                 }
                 kept.refused.insert(hash, second);
                 return None;
             };
-            let session = Arc::new(Session::of_user(claims.user));
-            let signed = Signed { session, revision: claims.revision, expires_at: claims.expires_at };
-            let signed = Arc::new(signed);
             kept.signed.insert(token.into(), Arc::clone(&signed));
             Some(signed)
         })

@@ -7,6 +7,7 @@ use state_machine::AuthTable;
 use super::jwt::{Jwt, KeyError};
 use super::passwords::Passwords;
 use super::sessions::{Auth, Tokens, expire};
+use super::signed::SignedTokens;
 use crate::config::{AuthSettings, TokenKind};
 use crate::process::shutdown::Stop;
 
@@ -23,7 +24,7 @@ pub enum AuthError {
 pub fn start(table: AuthTable, settings: &AuthSettings, stop: &Stop) -> Result<Arc<Auth>, AuthError> {
     let tokens = match &settings.tokens {
         TokenKind::Simple => Tokens::Simple,
-        TokenKind::Jwt(options) => Tokens::Jwt(Box::new(Jwt::load(options)?)),
+        TokenKind::Jwt(options) => Tokens::Jwt(Box::new(SignedTokens::new(Jwt::load(options)?))),
         TokenKind::None => Tokens::None,
     };
     let passwords = Passwords::start(settings.bcrypt_cost).map_err(AuthError::PasswordThreads)?;

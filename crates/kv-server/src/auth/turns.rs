@@ -128,7 +128,7 @@ impl<J> Waiting<J> {
 }
 
 /// What one client has: an address of IPv4, or a network of 64 bits of IPv6.
-fn network(address: IpAddr) -> IpAddr {
+pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),

@@ -73,8 +73,8 @@ impl Jwt {
         Ok(token)
     }
 
-    /// What a token says, if its signature is right and it is valid at `now`.
-    pub fn verify(&self, token: &str, now: SystemTime) -> Option<Claims> {
+    /// A token that is valid at `now` if its signature is right. Cheap: the signature is not looked at.
+    pub fn read<'a>(&self, token: &'a str, now: SystemTime) -> Option<Unverified<'a>> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (head, claims) = signed.split_once('.')?;
         let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).ok();
@@ -82,11 +82,27 @@ impl Jwt {
         if head.get("alg")?.as_str()? != self.method.name() {
             return None;
         }
-        if !self.keys.verifier.is_right(signed.as_bytes(), &decode(signature)?) {
-            return None;
-        }
-        Claims::of(&decode(claims)?).filter(|claims| claims.is_valid_at(unix_seconds(now)))
+        let claims = Claims::of(&decode(claims)?).filter(|claims| claims.is_valid_at(unix_seconds(now)))?;
+        Some(Unverified { claims, message: signed, signature: decode(signature)? })
     }
+
+    /// What the token says, if its signature is right. Takes a millisecond with the dearest methods.
+    pub fn verify(&self, token: Unverified<'_>) -> Option<Claims> {
+        let is_right = self.keys.verifier.is_right(token.message.as_bytes(), &token.signature);
+        is_right.then_some(token.claims)
+    }
+
+    /// Whether verifying costs much more than the rest of a small request.
+    pub fn is_dear(&self) -> bool {
+        !matches!(self.method, Method::Hmac(_))
+    }
+}
+
+/// A token whose signature was not looked at.
+pub struct Unverified<'a> {
+    pub claims: Claims,
+    message: &'a str,
+    signature: Vec<u8>,
 }
 
 /// Whole seconds, rounded down.
@@ -96,3 +112,9 @@ pub fn unix_seconds(time: SystemTime) -> u64 {
 
 #[cfg(test)]
 mod tests;
+
+/// One key of each method, for tests of what uses them.
+#[cfg(test)]
+pub mod testing {
+    pub use super::tests::first as jwt;
+}

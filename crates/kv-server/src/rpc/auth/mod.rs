@@ -156,7 +156,7 @@ impl Auth {
         let signed = match &auth.tokens {
             Tokens::Simple => return Ok(None),
             Tokens::None => return Ok(Some(Err(errors::refused(Error::AuthFailed)))),
-            Tokens::Jwt(jwt) => jwt.sign(name, state.revision, SystemTime::now()),
+            Tokens::Jwt(signed) => signed.issue(name, state.revision, SystemTime::now()),
         };
         if auth.table.revision() != state.revision || !auth.is_enabled() {
             return Err(ProposeError::Refused(Error::AuthOldRevision));

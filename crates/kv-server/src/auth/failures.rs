@@ -1,0 +1,151 @@
+//! How many signatures of tokens turn out wrong in a second, by the address that sent them.
+//!
+//! To verify a signature takes up to a millisecond of a serving thread, and a client may send another wrong
+//! token with each request. So the wrong ones of an address in a second are bounded, and those of all
+//! addresses. Past the bound tokens that are not known are refused without a look at their signatures.
+//!
+//! * A right token counts for nothing: a proxy with thousands of users is not slowed down.
+//! * Past the number of all, an address without a wrong token in this second still has one.
+//! * A second is that of the caller. Nothing is kept of an earlier one.
+//!
+//! Knows no tokens.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use parking_lot::Mutex;
+
+use super::turns::network;
+
+/// Of one address in a second: at most some 16 ms of a core. A client whose token has ended sends a handful
+/// of requests with it before it asks for a new one; an ended token is refused before its signature is looked
+/// at.
+const OF_ADDRESS_MAX: u32 = 16;
+/// Of all addresses: at most some quarter of a core.
+const TOTAL_MAX: u32 = 256;
+/// Addresses in a second. Further ones are refused: their first tokens would be more than a core verifies.
+const ADDRESSES_MAX: usize = 1024;
+
+/// Wrong signatures of this second.
+#[derive(Debug, Default)]
+pub struct Failures(Mutex<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    second: u64,
+    total: u32,
+    by_address: HashMap<Option<IpAddr>, u32>,
+}
+
+impl Failures {
+    /// What `verify` returns, unless the address has no further failure in this second. None counts as one.
+    pub fn verified<T>(
+        &self,
+        address: Option<IpAddr>,
+        second: u64,
+        verify: impl FnOnce() -> Option<T>,
+    ) -> Option<T> {
+        let address = address.map(network);
+        // Counted before: other threads verify at the same time.
+        if !self.0.lock().add(address, second) {
+            return None;
+        }
+        let verified = verify();
+        if verified.is_some() {
+            self.0.lock().take_back(address, second);
+        }
+        verified
+    }
+}
+
+impl Counts {
+    /// False if there are enough.
+    fn add(&mut self, address: Option<IpAddr>, second: u64) -> bool {
+        if self.second != second {
+            *self = Counts { second, ..Counts::default() };
+        }
+        let known = self.by_address.get(&address).copied();
+        let is_left = match known {
+            Some(count) => count < OF_ADDRESS_MAX && (count == 0 || self.total < TOTAL_MAX),
+            None => self.by_address.len() < ADDRESSES_MAX,
+        };
+        if is_left {
+            self.by_address.insert(address, known.unwrap_or_default() + 1);
+            self.total += 1;
+        }
+        is_left
+    }
+
+    fn take_back(&mut self, address: Option<IpAddr>, second: u64) {
+        if self.second == second
+            && let Some(count) = self.by_address.get_mut(&address)
+        {
+            *count -= 1;
+            self.total -= 1;
+            if *count == 0 {
+                self.by_address.remove(&address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn address(number: u32) -> Option<IpAddr> {
+        Some(Ipv4Addr::from_bits(number).into())
+    }
+
+    /// How many of many wrong tokens of an address are verified.
+    fn wrong(failures: &Failures, from: Option<IpAddr>, second: u64) -> u32 {
+        let mut looked_at = 0;
+        for _ in 0..100 {
+            let verified: Option<()> = failures.verified(from, second, || {
+                looked_at += 1;
+                None
+            });
+            assert_eq!(verified, None);
+        }
+        looked_at
+    }
+
+    #[test]
+    fn an_address_has_so_many_wrong_tokens_in_a_second() {
+        let failures = Failures::default();
+        assert_eq!(wrong(&failures, address(1), 1), OF_ADDRESS_MAX);
+        assert_eq!(failures.verified(address(1), 1, || Some("right")), None, "it has no more");
+        assert_eq!(failures.verified(address(2), 1, || Some("right")), Some("right"));
+        assert_eq!(failures.verified(None, 1, || Some("right")), Some("right"), "in this process");
+        assert_eq!(failures.verified(address(1), 2, || Some("right")), Some("right"), "a second later");
+        assert_eq!(wrong(&failures, address(1), 2), OF_ADDRESS_MAX);
+    }
+
+    #[test]
+    fn right_tokens_count_for_nothing() {
+        let failures = Failures::default();
+        for _ in 0..10 * TOTAL_MAX {
+            assert_eq!(failures.verified(address(1), 1, || Some(())), Some(()));
+        }
+        assert_eq!(wrong(&failures, address(1), 1), OF_ADDRESS_MAX);
+        // One that was begun in the second before takes nothing back of this one.
+        let late = failures.verified(address(1), 1, || Some(wrong(&failures, address(2), 2)));
+        assert_eq!(late, None);
+        let late = failures.verified(address(3), 2, || Some(wrong(&failures, address(3), 3)));
+        assert_eq!(late, Some(OF_ADDRESS_MAX));
+        assert_eq!(wrong(&failures, address(3), 3), 0);
+    }
+
+    #[test]
+    fn many_addresses_have_a_number_together_and_each_has_one() {
+        let failures = Failures::default();
+        let full = TOTAL_MAX / OF_ADDRESS_MAX;
+        assert!((0..full).all(|number| wrong(&failures, address(number), 1) == OF_ADDRESS_MAX));
+        let addresses = ADDRESSES_MAX as u32;
+        assert!((full..addresses).all(|number| wrong(&failures, address(number), 1) == 1));
+        assert_eq!(wrong(&failures, address(addresses), 1), 0);
+        assert_eq!(wrong(&failures, address(addresses), 2), OF_ADDRESS_MAX);
+    }
+}
