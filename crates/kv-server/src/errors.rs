@@ -181,6 +181,12 @@ pub fn deadline_exceeded() -> Status {
     Status::deadline_exceeded("context deadline exceeded")
 }
 
+/// The rest of a watch response was compacted. Clients open a new stream after UNAVAILABLE, and learn there that
+/// their revision is compacted.
+pub fn watch_broken() -> Status {
+    Status::unavailable("etcdserver: watch canceled")
+}
+
 /// The client has ended its call, in Go's words.
 pub fn cancelled() -> Status {
     Status::cancelled("context canceled")

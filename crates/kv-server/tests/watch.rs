@@ -449,6 +449,47 @@ async fn readers_that_stop_hold_a_bounded_number_of_bytes_and_miss_nothing() {
     }
 }
 
+#[tokio::test]
+async fn a_deleted_range_with_large_previous_values_is_not_held_in_memory() {
+    const KEYS: usize = 384; // 24 MiB of values.
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    let kv = member.kv().await;
+    let value = |n: usize| Bytes::from(vec![n as u8; 64 << 10]);
+    for n in 0..KEYS {
+        let request = PutRequest { key: format!("k{n:03}").into(), value: value(n), ..Default::default() };
+        kv.clone().put(request).await.unwrap();
+    }
+    let mut streams = Vec::new();
+    for (prev_kv, fragment) in [(true, false), (true, true), (false, false)] {
+        let mut stream = Stream::open(member).await;
+        stream.watch(WatchCreateRequest { prev_kv, fragment, ..everything(0) }).await;
+        streams.push((stream, prev_kv));
+    }
+    let request = DeleteRangeRequest { key: "k".into(), range_end: "l".into(), ..Default::default() };
+    kv.clone().delete_range(request).await.unwrap();
+    member.put("after", "1").await;
+    // Without previous values first: then the hub has reached the revision.
+    for (stream, prev_kv) in streams.iter_mut().rev() {
+        let bodies = metric(member, "kv_server_watch_body_bytes");
+        assert!(bodies < f64::from(2 << 20), "{bodies} bytes of events wait");
+        let mut events = Vec::new();
+        loop {
+            let answer = stream.next().await;
+            events.extend(answer.events);
+            if !answer.fragment {
+                break;
+            }
+        }
+        assert_eq!(events.len(), KEYS, "one response, or all of its fragments");
+        for (n, event) in events.iter().enumerate() {
+            assert_eq!(event.kv.as_ref().unwrap().key, format!("k{n:03}"));
+            assert_eq!(event.prev_kv.as_ref().map(|kv| &kv.value), prev_kv.then(|| value(n)).as_ref());
+        }
+        assert_eq!(stream.events(1).await[0].kv.as_ref().unwrap().key, "after");
+    }
+}
+
 /// The create requests of ranges that begin with `key`, in one stream, without waiting for each answer.
 async fn watch_ranges(stream: &mut Stream, key: &str, count: usize) {
     for n in 0..count {

@@ -58,7 +58,7 @@ pub use backend::{
 };
 #[doc(hidden)]
 pub use block::codec::fuzzed_block;
-pub use changes::{Change, Changes, Follower};
+pub use changes::{Change, Changes, Follower, RevisionPart};
 pub use error::{Error, Result};
 pub use maintainer::Maintainer;
 pub use meter::Meter;

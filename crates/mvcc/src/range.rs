@@ -91,7 +91,7 @@ impl KeyRange {
     }
 
     /// Bytes of its two keys.
-    pub(crate) fn key_bytes(&self) -> usize {
+    pub fn key_bytes(&self) -> usize {
         match &self.end {
             End::Before(end) => self.start.len() + end.len(),
             End::OneKey | End::Unbounded => self.start.len(),

@@ -110,6 +110,7 @@ impl Recorded {
                 assert!(from > self.store.revision() || changes.through() >= from, "nothing from {from}");
                 assert_eq!(made(&changes), self.between(from, changes.through()), "from {from}");
                 assert_eq!(changes.revision(), self.store.revision());
+                self.check_parts(from);
             }
             Err(Error::Compacted { requested, compacted: answer }) => {
                 assert_eq!((requested, answer), (from, compacted));
@@ -117,6 +118,19 @@ impl Recorded {
             }
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// The parts of a revision are its changes.
+    fn check_parts(&self, main: i64) {
+        let (mut next, mut parts) = (Some(Revision { main, sub: 0 }), Vec::new());
+        while let Some(from) = next {
+            let part = self.store.changes_within(from).unwrap();
+            let changes = made(&part.changes);
+            assert!(part.next.is_none_or(|next| changes.last().is_some_and(|last| last.0 < next)));
+            parts.extend(changes);
+            next = part.next;
+        }
+        assert_eq!(parts, self.between(main, main), "parts of {main}");
     }
 
     /// The previous pair of each event is the newest put before its revision.
@@ -228,6 +242,9 @@ fn a_request_in_progress_is_not_visible() {
     request.finish();
     let changes = store.changes(3, 1).unwrap();
     assert_eq!((changes.through(), changes.iter().count()), (3, 200));
+    let part = store.changes_within(Revision { main: 3, sub: 0 }).unwrap();
+    assert!(part.changes.iter().count() < 100, "a part is a block");
+    assert_eq!(store.changes_within(Revision { main: 4, sub: 0 }).unwrap().changes.iter().count(), 0);
 }
 
 #[test]

@@ -81,8 +81,10 @@ pub struct Limits {
     /// Bytes of events that are copied in one step, for ranges that take some events of a revision and not
     /// those between them. The other ranges get theirs in the next steps.
     pub copied_bytes_max: usize,
-    /// Bytes of a step of history with previous pairs. One revision may exceed it.
+    /// Bytes of a step of history with previous pairs, about. A revision that exceeds it is sent in parts.
     pub previous_bytes_max: usize,
+    /// Bytes of a part of such a revision, about, or one event. Each stream holds one: 1000 streams, 16 MiB.
+    pub part_bytes: usize,
     /// Watchers of all streams. Further ones are refused, and those of a client that has more than are left.
     /// 4 million: 400 MB.
     pub watchers_max: usize,
@@ -113,6 +115,7 @@ impl Default for Limits {
             matches_max: 256 << 10,
             copied_bytes_max: 4 << 20,
             previous_bytes_max: 8 << 20,
+            part_bytes: 16 << 10,
             watchers_max: 4_000_000,
             key_bytes_max: 1 << 30,
             step_bytes: 1 << 20,

@@ -11,7 +11,7 @@
 //!   turn [N]       one turn or N; without a number until nothing is left to do
 //!   read S [N]     takes parcels of N bytes, or all, and shows the responses
 //!   periodic SECONDS | stats | ready | limits outbox=700 bodies=1500 step=300 revisions=3 watchers=4 fragment=100
-//!                                              matches=5 copied=100 previous=150
+//!                                              matches=5 copied=100 previous=150 part=60
 //!
 //! `..` alone is everything from the key on, `_` is the empty key. An event is shown as key=value@create.mod.version
 //! or key@mod, the pair before it in brackets.
@@ -157,7 +157,15 @@ impl Script {
                         let bytes_max = rest.first().map_or(usize::MAX, |bytes| bytes.parse().unwrap());
                         let client = self.clients.get_mut(stream).unwrap();
                         let responses = client.read(&mut self.hub, bytes_max);
-                        return responses.iter().map(|response| show(response) + "\n").collect();
+                        let mut shown: String =
+                            responses.iter().map(|response| show(response) + "\n").collect();
+                        if client.is_inside_message() {
+                            shown += "a message has begun\n";
+                        }
+                        if client.encoder.is_broken() {
+                            shown += "broken\n";
+                        }
+                        return shown;
                     }
                     _ => panic!("an unknown command: {line}"),
                 }
@@ -180,6 +188,7 @@ impl Script {
                 "matches" => self.limits.matches_max = number,
                 "copied" => self.limits.copied_bytes_max = number,
                 "previous" => self.limits.previous_bytes_max = number,
+                "part" => self.limits.part_bytes = number,
                 "step" => self.limits.step_bytes = number,
                 "served" => self.limits.step_watchers = number,
                 "turn" => self.limits.turn_watchers = number,

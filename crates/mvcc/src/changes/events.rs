@@ -42,10 +42,10 @@ impl<'a> Change<'a> {
     }
 }
 
-/// All changes of the main revisions `from` to `through`.
+/// All changes from `from` to the main revision `through`, or a part of one main revision.
 #[derive(Debug)]
 pub struct Changes {
-    pub(super) from: i64,
+    pub(super) from: Revision,
     pub(super) through: i64,
     pub(super) revision: i64,
     pub(super) sealed: Vec<Arc<Decoded>>,
@@ -67,7 +67,7 @@ impl Changes {
 
     /// The changes in revision order. Decoding takes some twenty nanoseconds per change and copies nothing.
     pub fn iter(&self) -> impl Iterator<Item = Change<'_>> {
-        let (from, through) = (Revision::first_of(self.from), self.through);
+        let (from, through) = (self.from, self.through);
         let sealed = self.sealed.iter().flat_map(move |block| block.records_from(from));
         let (base, open) = &self.open;
         let open = open.iter().map(|record| {

@@ -17,3 +17,4 @@ mod read; // finds the blocks
 
 pub use events::{Change, Changes};
 pub use follower::Follower;
+pub use read::RevisionPart;

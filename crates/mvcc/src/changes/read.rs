@@ -29,6 +29,33 @@ impl Store {
     }
 }
 
+/// A part of the changes of one main revision.
+#[derive(Debug)]
+pub struct RevisionPart {
+    pub changes: Changes,
+    /// Where the next part begins; `None` after the last one.
+    pub next: Option<Revision>,
+}
+
+impl Store {
+    /// Changes of the main revision of `from`, from there on: those of one block. For revisions that are too
+    /// large to be read at once. Empty if there are none.
+    ///
+    /// Errors: as `changes`.
+    pub fn changes_within(&self, from: Revision) -> Result<RevisionPart> {
+        let found = {
+            let state = self.shared.state.read(LockPurpose::Walk);
+            check_from(from.main, &state)?;
+            find_within(&state, from)
+        };
+        let changes = found.load(&self.shared)?;
+        // Where a block was read, the revision may go on in the next one.
+        let sealed = changes.sealed.last().map(|block| block.last());
+        let next = sealed.filter(|last| last.main == from.main).map(Revision::next);
+        Ok(RevisionPart { changes, next })
+    }
+}
+
 /// Refuses to read from a revision below the compact revision.
 pub(super) fn check_from(from: i64, state: &State) -> Result<()> {
     let compacted = state.compact_revision;
@@ -46,7 +73,7 @@ pub(super) struct Found {
 pub(super) fn find(state: &State, from: i64, bytes_max: usize) -> Found {
     let (revision, start) = (state.revision, Revision::first_of(from));
     let open = (0, Vec::new());
-    let changes = Changes { from, through: revision, revision, sealed: Vec::new(), open };
+    let changes = Changes { from: start, through: revision, revision, sealed: Vec::new(), open };
     let mut found = Found { blocks: Vec::new(), changes };
     let (mut bytes, mut last) = (0, from - 1);
     for block in state.block_table.iter_from(state.block_table.position_from(start)) {
@@ -68,6 +95,27 @@ pub(super) fn find(state: &State, from: i64, bytes_max: usize) -> Found {
         state.open.records_from(start, last, revision, bytes_max.saturating_sub(bytes));
     found.changes.open = (base, records);
     found.changes.through = through;
+    found
+}
+
+/// The block in which a part of a main revision begins: a sealed one, or the open one.
+fn find_within(state: &State, from: Revision) -> Found {
+    let changes = Changes {
+        from,
+        through: from.main.min(state.revision),
+        revision: state.revision,
+        sealed: Vec::new(),
+        open: (0, Vec::new()),
+    };
+    let mut found = Found { blocks: Vec::new(), changes };
+    match state.block_table.get(state.block_table.position_from(from)) {
+        Some(block) => found.blocks.push(block.clone()),
+        None => {
+            let (base, records, _) =
+                state.open.records_from(from, from.main, found.changes.through, usize::MAX);
+            found.changes.open = (base, records);
+        }
+    }
     found
 }
 

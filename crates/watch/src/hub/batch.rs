@@ -1,6 +1,7 @@
 //! Events are matched and encoded.
 //!
-//! * Each event is encoded at most twice: without and with the previous pair.
+//! * Each event is encoded at most twice: without and with the previous pair. A revision whose previous pairs are
+//!   too large is not encoded with them here, but in parts when it is sent.
 //! * The events of a group are one run of bytes. If they are neighbours in the batch, it is a part of the
 //!   batch's body. Otherwise they are copied together, so that a small response does not keep a large body.
 //! * The events of one group are collected at a time: clients choose the ranges, and thousands of them may each
@@ -11,13 +12,10 @@ use mvcc::{Change, KeyValue, Result};
 use super::state::Hub;
 use crate::wire::put_event;
 
-/// Previous pairs that are loaded at a time, at most, and before their size is known.
-const PREVIOUS_PER_LOAD: (usize, usize) = (256, 16);
-/// Bytes of previous pairs that are loaded at a time, about.
-const PREVIOUS_BYTES_PER_LOAD: usize = 4 << 20;
-/// Bytes of a batch from which no further previous pairs are added. Only a revision that deletes a large part
-/// of the store reaches it; no gRPC client takes a message of that size.
-const PREVIOUS_BYTES_MAX: usize = 1 << 30;
+/// Previous pairs that are loaded at a time, at most. About half of the bound on their bytes is.
+const PREVIOUS_PER_LOAD: usize = 256;
+/// What a pair is taken for before the size of some is known.
+pub(super) const PAIR_BYTES: usize = 1 << 10;
 /// Bytes of an event besides key and value, about.
 const EVENT_BYTES: usize = 40;
 
@@ -44,7 +42,26 @@ pub(super) enum Copying {
 pub(super) enum Collected {
     Nothing,
     Events(GroupEvents),
+    Large(LargeMatch),
     NeedsCopy,
+}
+
+/// The events of one revision that is too large to be encoded with previous pairs, for a group.
+pub(super) struct LargeMatch {
+    pub main: i64,
+    /// Sub revisions of the first and the last event.
+    pub subs: (i64, i64),
+    pub count: usize,
+}
+
+/// Where the encoding ends.
+#[derive(Clone, Copy)]
+enum End {
+    All,
+    /// After this revision: with the next ones, previous pairs are too large.
+    After(i64),
+    /// Before this revision, which is the first one: its previous pairs are too large.
+    Large(i64),
 }
 
 /// One event in a body.
@@ -75,6 +92,8 @@ pub(super) struct Batch {
     pub bytes: usize,
     /// The last revision that is encoded, if previous pairs were so large that some are left out.
     pub cut: Option<i64>,
+    /// It is this revision, whose events with previous pairs are too large: they are not encoded.
+    large: Option<i64>,
 }
 
 impl Batch {
@@ -94,24 +113,22 @@ impl Batch {
 }
 
 impl Hub {
-    /// Encodes the events that match. With more than `previous_max` bytes of previous pairs, later revisions are
-    /// left out.
-    pub(super) fn encode_batch(
-        &mut self,
-        events: &[Change<'_>],
-        mut matches: Vec<Match>,
-        previous_max: usize,
-    ) -> Result<Batch> {
+    /// Encodes the events that match. With too many bytes of previous pairs, later revisions are left out.
+    pub(super) fn encode_batch(&mut self, events: &[Change<'_>], mut matches: Vec<Match>) -> Result<Batch> {
         matches.sort_unstable();
-        let with = self.encode(events, &matches, Previous::With { bytes_max: previous_max })?;
-        let cut = with.as_ref().and_then(|(_, cut)| *cut);
+        let with = self.encode(events, &matches, Previous::With)?;
+        let (cut, large) = match with.as_ref().map_or(End::All, |(_, end)| *end) {
+            End::All => (None, None),
+            End::After(last) => (Some(last), None),
+            End::Large(main) => (Some(main), Some(main)),
+        };
         if let Some(last) = cut {
             matches.retain(|(_, event)| events[*event as usize].revision().main <= last);
         }
         let without = self.encode(events, &matches, Previous::Without)?;
         let forms = [without, with].map(|form| form.map(|(encoded, _)| encoded));
         let bytes = forms.iter().flatten().map(|encoded| self.bodies.bytes_of(encoded.body).len()).sum();
-        Ok(Batch { matches, forms, bytes, cut })
+        Ok(Batch { matches, forms, bytes, cut, large })
     }
 
     /// Frees a batch. What outboxes refer to stays.
@@ -121,14 +138,13 @@ impl Hub {
         }
     }
 
-    /// Encodes the events in one form; `None` if no group takes it. Also the last revision, if it is not that of
-    /// all events.
+    /// Encodes the events in one form; `None` if no group takes it.
     fn encode(
         &mut self,
         events: &[Change<'_>],
         matches: &[Match],
         previous: Previous,
-    ) -> Result<Option<(Encoded, Option<i64>)>> {
+    ) -> Result<Option<(Encoded, End)>> {
         let mut wanted = vec![false; events.len()];
         for (group, event) in matches {
             let has_previous = self.interest.groups[*group].form().has_previous();
@@ -138,41 +154,50 @@ impl Hub {
         if wanted.is_empty() {
             return Ok(None);
         }
-        let mut out = Vec::with_capacity(wanted.iter().map(|event| event_bytes(&events[*event])).sum());
+        let bytes: usize = event_bytes_of(events, &wanted);
+        let bytes_max = match previous {
+            Previous::Without => usize::MAX,
+            Previous::With => self.limits.previous_bytes_max,
+        };
+        let mut out = Vec::with_capacity(bytes.min(bytes_max));
         let mut spans = vec![(0, 0); events.len()];
-        let (mut rest, mut per_load) = (&wanted[..], PREVIOUS_PER_LOAD.1);
+        let (mut rest, mut per_load, mut end) = (&wanted[..], self.limits.part_bytes / PAIR_BYTES, End::All);
         while !rest.is_empty() {
             let numbers;
-            (numbers, rest) = rest.split_at(per_load.min(rest.len()));
+            (numbers, rest) = rest.split_at(per_load.clamp(1, rest.len()));
             let before = match previous {
                 Previous::Without => Vec::new(),
-                Previous::With { .. } => self.previous(events, numbers)?,
+                Previous::With => self.previous(events, numbers)?,
             };
-            let bytes: usize = before.iter().flatten().map(pair_bytes).sum();
-            // By an eighth: twice the size of a large revision would be too much.
-            let reserved = bytes.max(out.len() / 8);
-            if out.capacity() - out.len() < bytes + event_bytes_of(events, numbers) {
-                out.reserve_exact(reserved + event_bytes_of(events, rest) + event_bytes_of(events, numbers));
-            }
             for (at, number) in numbers.iter().enumerate() {
                 let start = out.len();
-                let before = before.get(at).and_then(Option::as_ref);
-                put_event(&mut out, &events[*number], before.filter(|_| start < PREVIOUS_BYTES_MAX));
+                put_event(&mut out, &events[*number], before.get(at).and_then(Option::as_ref));
                 spans[*number] = (start, out.len());
             }
-            per_load = (numbers.len() * PREVIOUS_BYTES_PER_LOAD / bytes.max(1)).clamp(1, PREVIOUS_PER_LOAD.0);
-            if let Previous::With { bytes_max } = previous
-                && out.len() >= bytes_max
-                && let Some(cut) = whole_revisions(events, numbers, rest)
-            {
-                return Ok(Some((Encoded { body: self.bodies.insert(out), spans }, Some(cut))));
+            let bytes: usize = before.iter().flatten().map(pair_bytes).sum();
+            per_load =
+                (numbers.len() * (self.limits.previous_bytes_max / 2) / bytes.max(1)).min(PREVIOUS_PER_LOAD);
+            if out.len() >= bytes_max && !rest.is_empty() {
+                end = end_before(events, &wanted[..wanted.len() - rest.len()], rest);
+                break;
             }
         }
-        Ok(Some((Encoded { body: self.bodies.insert(out), spans }, None)))
+        if let End::After(last) = end {
+            // Events of a later revision that was begun are left out.
+            let kept = wanted.partition_point(|number| events[*number].revision().main <= last);
+            let bytes = kept.checked_sub(1).map_or(0, |last| spans[wanted[last]].1);
+            if bytes < out.len() {
+                out.truncate(bytes);
+                out.shrink_to_fit();
+            }
+        } else if let End::Large(_) = end {
+            out = Vec::new();
+        }
+        Ok(Some((Encoded { body: self.bodies.insert(out), spans }, end)))
     }
 
     /// The pairs before these events.
-    fn previous(&self, events: &[Change<'_>], numbers: &[usize]) -> Result<Vec<Option<KeyValue>>> {
+    pub(super) fn previous(&self, events: &[Change<'_>], numbers: &[usize]) -> Result<Vec<Option<KeyValue>>> {
         let asked = |number: &&usize| match &events[**number] {
             // Created by this event.
             Change::Put { kv, .. } => kv.version > 1,
@@ -199,7 +224,13 @@ impl Hub {
         if matches.is_empty() {
             return Collected::Nothing;
         }
-        let form = usize::from(self.interest.groups[group].form().has_previous());
+        let has_previous = self.interest.groups[group].form().has_previous();
+        if let Some(main) = batch.large.filter(|_| has_previous) {
+            let sub = |matched: Option<&Match>| matched.map_or(0, |at| events[at.1 as usize].revision().sub);
+            let subs = (sub(matches.first()), sub(matches.last()));
+            return Collected::Large(LargeMatch { main, subs, count: matches.len() });
+        }
+        let form = usize::from(has_previous);
         let encoded = batch.forms[form].as_ref().expect("encoded for this group");
         let span = |matched: &Match| encoded.spans[matched.1 as usize];
         let is_run = matches.windows(2).all(|pair| span(&pair[0]).1 == span(&pair[1]).0);
@@ -233,18 +264,18 @@ impl Hub {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Previous {
     Without,
-    /// Not much more than so many bytes of events, but whole revisions.
-    With {
-        bytes_max: usize,
-    },
+    With,
 }
 
-/// The last revision of which all events are encoded, if some revisions are left: those of `encoded` and before
-/// are encoded, those of `rest` are not.
-fn whole_revisions(events: &[Change<'_>], encoded: &[usize], rest: &[usize]) -> Option<i64> {
+/// The end of what is encoded, in whole revisions, if `encoded` are and `rest` are not.
+fn end_before(events: &[Change<'_>], encoded: &[usize], rest: &[usize]) -> End {
     let main = |number: &usize| events[*number].revision().main;
-    let (last, next) = (main(encoded.last()?), main(rest.first()?));
-    if last < next { Some(last) } else { None }
+    let next = rest.first().map_or(i64::MAX, main);
+    let whole = encoded.partition_point(|number| main(number) < next);
+    match whole.checked_sub(1) {
+        Some(last) => End::After(main(&encoded[last])),
+        None => End::Large(next),
+    }
 }
 
 fn pair_bytes(pair: &KeyValue) -> usize {

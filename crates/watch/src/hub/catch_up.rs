@@ -17,8 +17,7 @@ use std::collections::{HashMap, HashSet};
 use mvcc::{Change, Changes, Error, Result};
 
 use super::batch::{Collected, Copying, GroupEvents, Match};
-use super::bodies::Span;
-use super::outbox::Events;
+use super::outbox::{Events, Span};
 use super::state::{Hub, Standing};
 
 impl Hub {
@@ -75,7 +74,7 @@ impl Hub {
                 self.match_groups(changes, through, &groups)
             }
         };
-        let batch = self.encode_batch(&events, matches, self.limits.previous_bytes_max)?;
+        let batch = self.encode_batch(&events, matches)?;
         let through = batch.cut.unwrap_or(through);
         is_served &= batch.cut.is_none();
         watchers.retain(|watcher| self.watchers[*watcher].next <= through);
@@ -87,17 +86,16 @@ impl Hub {
             (of_group, rest) =
                 rest.split_at(rest.partition_point(|watcher| self.group_of(*watcher) <= group));
             let found = match self.collect(group, &batch, &events, self.copying(copied)) {
-                Collected::Events(found) => Some(found),
-                Collected::Nothing => None,
                 Collected::NeedsCopy => {
                     is_served = false;
                     continue;
                 }
+                found => found,
             };
             for watcher in of_group {
-                self.advance(*watcher, found.as_ref(), changes.revision(), through);
+                self.advance(*watcher, &found, changes.revision(), through);
             }
-            if let Some(found) = found {
+            if let Collected::Events(found) = found {
                 copied += found.copied;
                 self.bodies.release(found.body);
                 self.evict(batch.bytes);
@@ -117,12 +115,17 @@ impl Hub {
     }
 
     /// Sends a lagging watcher the events of its group up to `through`, and moves it there.
-    fn advance(&mut self, watcher: u32, found: Option<&GroupEvents>, revision: i64, through: i64) {
+    fn advance(&mut self, watcher: u32, found: &Collected, revision: i64, through: i64) {
         // Eviction may have moved it back meanwhile.
         if self.watchers[watcher].state != Standing::Lagging {
             return;
         }
-        match found.and_then(|found| self.send_history(watcher, found, revision)) {
+        let blocked = match found {
+            Collected::Events(found) => self.send_history(watcher, found, revision),
+            Collected::Large(found) => self.send_large(watcher, found, revision),
+            Collected::Nothing | Collected::NeedsCopy => None,
+        };
+        match blocked {
             Some(next) => self.move_to(watcher, Standing::Parked, next),
             None if through == self.position => {
                 self.leave(watcher);

@@ -6,8 +6,7 @@
 use mvcc::{Change, Error, Result};
 
 use super::batch::{Collected, GroupEvents, Match};
-use super::bodies::Span;
-use super::outbox::Events;
+use super::outbox::{Events, Span};
 use super::state::{Hub, Standing};
 use crate::positions::Positions;
 
@@ -88,13 +87,13 @@ impl Hub {
         if matches.is_empty() {
             return Ok(0);
         }
-        let batch = self.encode_batch(events, matches, usize::MAX)?;
+        let batch = self.encode_batch(events, matches)?;
         let (mut sent, mut copied) = (0, 0);
         for group in batch.groups() {
             let found = match self.collect(group, &batch, events, self.copying(copied)) {
                 Collected::Events(found) => found,
                 Collected::Nothing => continue,
-                Collected::NeedsCopy => {
+                Collected::NeedsCopy | Collected::Large(_) => {
                     self.postpone(group, main);
                     continue;
                 }

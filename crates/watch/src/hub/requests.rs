@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use mvcc::KeyRange;
 
 use super::state::{Hub, Standing, Watcher};
@@ -92,8 +91,7 @@ impl Hub {
             if self.watchers[watcher].state == Standing::Compacted {
                 continue; // It gets no events.
             }
-            let (start, end) = self.interest.groups[self.watchers[watcher].group].range();
-            if is_kept(KeyRange::new(Bytes::copy_from_slice(start), Bytes::copy_from_slice(end))) {
+            if is_kept(self.interest.groups[self.watchers[watcher].group].keys()) {
                 continue;
             }
             if self.watchers[watcher].state != Standing::Live {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::outbox::{Events, Sizes};
+use super::outbox::{Events, Large, Sizes};
 use super::state::{CLOSED, Hub, Standing, Stream};
 use crate::types::StreamId;
 use crate::wire::{Content, Parcel};
@@ -43,6 +43,7 @@ impl Hub {
             period,
             due: now + period,
             stall: None,
+            is_wanting: false,
             is_ready: false,
         };
         let slot = self.streams.insert(stream);
@@ -54,7 +55,7 @@ impl Hub {
     pub fn close(&mut self, stream: StreamId) {
         let Some(slot) = self.slot(stream) else { return };
         let before = self.streams[slot].outbox.sizes();
-        while self.streams[slot].outbox.pop(&mut self.bodies).is_some() {}
+        self.streams[slot].outbox.clear(&mut self.bodies);
         self.sizes.change(before, Sizes::default());
         let closed = &mut self.streams[slot];
         closed.generation = CLOSED;
@@ -112,8 +113,8 @@ impl Hub {
     }
 
     /// Moves parcels to `out`, and stops after the first one that reaches `bytes_max`. Returns how many.
-    pub fn take(&mut self, stream: StreamId, bytes_max: usize, out: &mut VecDeque<Parcel>) -> usize {
-        let Some(slot) = self.slot(stream) else { return 0 };
+    pub fn take(&mut self, id: StreamId, bytes_max: usize, out: &mut VecDeque<Parcel>) -> usize {
+        let Some(slot) = self.slot(id) else { return 0 };
         let stream = &mut self.streams[slot];
         let (mut bytes, mut parcels, before) = (0, 0, stream.outbox.sizes());
         while bytes < bytes_max {
@@ -123,6 +124,10 @@ impl Hub {
             out.push_back(parcel);
         }
         self.sizes.change(before, stream.outbox.sizes());
+        if bytes < bytes_max && stream.outbox.wanted().is_some() && !stream.is_wanting {
+            stream.is_wanting = true;
+            self.wanting.push_back(id);
+        }
         if parcels > 0
             && let Some(stall) = stream.stall.take()
         {
@@ -192,6 +197,29 @@ impl Hub {
         true
     }
 
+    /// Adds a revision that is sent in parts, if the outbox has room for history. Returns whether it had.
+    pub(super) fn push_large(&mut self, watcher: u32, large: Large, count: usize) -> bool {
+        let bytes_max = self.history_bytes_max();
+        let watcher = &mut self.watchers[watcher];
+        let (slot, stream) = (watcher.stream, &mut self.streams[watcher.stream]);
+        if stream.generation == CLOSED {
+            return true;
+        }
+        if stream.outbox.bytes() >= bytes_max {
+            return false;
+        }
+        watcher.is_active = true;
+        self.events += count as u64;
+        let before = stream.outbox.sizes();
+        stream.outbox.push_large(large);
+        self.sizes.change(before, stream.outbox.sizes());
+        if stream.stall.is_none() {
+            self.stall(slot);
+        }
+        self.announce(slot);
+        true
+    }
+
     /// Makes a stream the last one whose events are dropped.
     fn stall(&mut self, slot: u32) {
         self.streams[slot].stall = Some(self.stalls_next);
@@ -220,20 +248,25 @@ impl Hub {
             let Some((_, slot)) = self.stalls.pop_first() else { return };
             self.streams[slot].stall = None;
             self.evictions += 1;
-            let outbox = &mut self.streams[slot].outbox;
-            let before = outbox.sizes();
-            let removed = outbox.remove_events(&mut self.bodies);
-            self.sizes.change(before, outbox.sizes());
-            for (watch_id, first) in removed {
-                let Some(watcher) = self.streams[slot].watchers.get(&watch_id).copied() else { continue };
-                let next = match self.watchers[watcher].state {
-                    Standing::Lagging | Standing::Parked => first.min(self.watchers[watcher].next),
-                    Standing::Live => first,
-                    Standing::Joining | Standing::Future | Standing::Compacted | Standing::Idle => continue,
-                };
-                if !cfg!(feature = "mutant-dropped-parcels") {
-                    self.move_to(watcher, Standing::Parked, next);
-                }
+            self.take_back(slot);
+        }
+    }
+
+    /// Takes the events of a stream back. Its watchers read them again from history.
+    pub(super) fn take_back(&mut self, slot: u32) {
+        let outbox = &mut self.streams[slot].outbox;
+        let before = outbox.sizes();
+        let removed = outbox.remove_events(&mut self.bodies);
+        self.sizes.change(before, outbox.sizes());
+        for (watch_id, first) in removed {
+            let Some(watcher) = self.streams[slot].watchers.get(&watch_id).copied() else { continue };
+            let next = match self.watchers[watcher].state {
+                Standing::Lagging | Standing::Parked => first.min(self.watchers[watcher].next),
+                Standing::Live => first,
+                Standing::Joining | Standing::Future | Standing::Compacted | Standing::Idle => continue,
+            };
+            if !cfg!(feature = "mutant-dropped-parcels") {
+                self.move_to(watcher, Standing::Parked, next);
             }
         }
     }

@@ -1,12 +1,11 @@
 //! The hub's values.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use mvcc::{Follower, Store};
 
-use super::bodies::Bodies;
-use super::outbox::{Outbox, Sizes};
+use super::outbox::{Bodies, Outbox, Sizes};
 use crate::interest::Interest;
 use crate::owners::Owners;
 use crate::positions::Positions;
@@ -50,6 +49,8 @@ pub struct Hub {
     pub(super) stalls_next: u64,
     /// Closed streams whose watchers are being removed.
     pub(super) closed: Vec<u32>,
+    /// Streams that have taken everything before the next part of a large revision. Each is here once, or closed.
+    pub(super) wanting: VecDeque<StreamId>,
     /// Streams with a progress request that is not answered yet.
     pub(super) asked: Vec<StreamId>,
     /// When each stream's next periodic notification is due.
@@ -85,6 +86,8 @@ pub(super) struct Stream {
     pub due: Duration,
     /// Key in `stalls`.
     pub stall: Option<u64>,
+    /// Whether it is in `wanting`.
+    pub is_wanting: bool,
     /// Whether it is in `ready`.
     pub is_ready: bool,
 }
@@ -152,6 +155,7 @@ impl Hub {
             closed: Vec::new(),
             stalls: BTreeMap::new(),
             stalls_next: 0,
+            wanting: VecDeque::new(),
             asked: Vec::new(),
             timers: BTreeSet::new(),
             events: 0,

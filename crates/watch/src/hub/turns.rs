@@ -15,6 +15,7 @@ impl Hub {
         self.evict(0);
         self.catch_up()?;
         self.evict(0);
+        self.make_parts()?;
         self.answer_progress();
         Ok(Turn { more: self.has_work() })
     }
@@ -24,6 +25,7 @@ impl Hub {
         self.position < self.store.revision()
             || self.lagging.len() > 0
             || !self.asked.is_empty()
+            || !self.wanting.is_empty()
             || !self.closed.is_empty()
     }
 }

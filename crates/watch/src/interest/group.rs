@@ -1,6 +1,7 @@
 //! The watchers of one range in one form.
 
-use mvcc::Change;
+use bytes::Bytes;
+use mvcc::{Change, KeyRange};
 
 /// What the events of a watcher contain, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,6 +94,12 @@ impl Group {
             Extent::Unbounded => b"\0",
         };
         (self.start(), end)
+    }
+
+    /// The range.
+    pub fn keys(&self) -> KeyRange {
+        let (start, end) = self.range();
+        KeyRange::new(Bytes::copy_from_slice(start), Bytes::copy_from_slice(end))
     }
 
     pub fn is_one_key(&self) -> bool {

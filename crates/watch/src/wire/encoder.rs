@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::event::EVENTS;
-use super::parcel::{Content, Parcel};
+use super::parcel::{Content, Parcel, Part};
 use super::protobuf::{counted_bytes, number_bytes, put_bytes, put_counted, put_number, varint_bytes};
 
 /// Bodies up to this size are copied: cheaper than a separate piece for the socket.
@@ -33,6 +33,7 @@ pub struct Encoder {
     queue: VecDeque<Parcel>,
     /// Watch ids and bytes of the body of the first parcel that are encoded already.
     sent: (usize, usize),
+    is_broken: bool,
 }
 
 /// One response without its events.
@@ -49,7 +50,14 @@ struct Fields<'a> {
 
 impl Encoder {
     pub fn new(cluster_id: u64, member_id: u64, fragment_bytes: usize) -> Self {
-        Encoder { cluster_id, member_id, fragment_bytes, queue: VecDeque::new(), sent: (0, 0) }
+        Encoder {
+            cluster_id,
+            member_id,
+            fragment_bytes,
+            queue: VecDeque::new(),
+            sent: (0, 0),
+            is_broken: false,
+        }
     }
 
     /// Parcels are appended here, in the order in which the hub returned them.
@@ -65,6 +73,12 @@ impl Encoder {
         self.queue.is_empty()
     }
 
+    /// Whether the stream has to end here, inside a message or between fragments of a response: a compaction has
+    /// taken the rest away. Nothing more is encoded then.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
     /// Appends frames to `out`, and stops after the first one that reaches `bytes_max`. Returns their bytes;
     /// 0 if there is nothing to encode.
     pub fn encode(&mut self, raft_term: u64, bytes_max: usize, out: &mut Vec<Bytes>) -> usize {
@@ -75,6 +89,20 @@ impl Encoder {
                 buffer.reserve(BUFFER_BYTES.min(bytes_max));
             }
             let before = buffer.len();
+            if let Content::Part { watch_id, part, body } = &parcel.content {
+                let fields = Fields { revision: parcel.revision, watch_id: *watch_id, ..Fields::default() };
+                let body = body.clone();
+                bytes += self.put_part(fields, *part, body.len(), raft_term, &mut buffer) + body.len();
+                if matches!(part, Part::Broken) {
+                    self.is_broken = true;
+                    self.queue.clear();
+                    break;
+                }
+                out.extend((!buffer.is_empty()).then(|| Bytes::from(std::mem::take(&mut buffer))));
+                out.push(body);
+                self.queue.pop_front();
+                continue;
+            }
             let (fields, body) = self.next_response(parcel, raft_term);
             let frame = self.put_frame(&fields, body.map_or(0, |body| body.1), raft_term, &mut buffer);
             assert_eq!(buffer.len() - before + body.map_or(0, |body| body.1), frame, "a frame of its length");
@@ -112,6 +140,7 @@ impl Encoder {
                 Fields { watch_id: *watch_id, canceled: true, cancel_reason: reason, ..fields }
             }
             Content::Progress { watch_id } => Fields { watch_id: *watch_id, ..fields },
+            Content::Part { .. } => unreachable!("encoded by `put_part`"),
             Content::Events { watch_ids, body, may_fragment } => {
                 let (number, start) = self.sent;
                 let whole = Fields { watch_id: watch_ids[number], ..fields };
@@ -143,6 +172,29 @@ impl Encoder {
             end = next;
         }
         end
+    }
+
+    /// Appends what comes before the body of a part, and returns how many bytes that is.
+    fn put_part(
+        &self,
+        fields: Fields<'_>,
+        part: Part,
+        body: usize,
+        raft_term: u64,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let before = out.len();
+        match part {
+            Part::First { total } => {
+                self.put_frame(&fields, total as usize, raft_term, out);
+            }
+            Part::Fragment { is_last } => {
+                let fields = Fields { fragment: !is_last, ..fields };
+                self.put_frame(&fields, body, raft_term, out);
+            }
+            Part::Next | Part::Broken => {}
+        }
+        out.len() - before
     }
 
     /// Moves to the next response after one with these events.

@@ -40,6 +40,25 @@ pub(crate) enum Content {
         body: Bytes,
         may_fragment: bool,
     },
+    /// A part of a large revision.
+    Part {
+        watch_id: i64,
+        part: Part,
+        body: Bytes,
+    },
+}
+
+/// How a part of a large revision is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    /// The first bytes of a message whose events are so many bytes.
+    First { total: u32 },
+    /// More bytes of that message.
+    Next,
+    /// A response.
+    Fragment { is_last: bool },
+    /// The rest was compacted: the stream has to end.
+    Broken,
 }
 
 impl Parcel {
@@ -48,6 +67,7 @@ impl Parcel {
         size_of::<Self>()
             + match &self.content {
                 Content::Events { watch_ids, body, .. } => 8 * watch_ids.len() + body.len(),
+                Content::Part { body, .. } => body.len(),
                 Content::Refused { reason } => reason.len(),
                 Content::Revoked { .. } => 0,
                 Content::Created { .. } | Content::Canceled { .. } | Content::Progress { .. } => 0,

@@ -1,11 +1,10 @@
 //! A store with a hub, and a client that decodes what its streams send.
 #![allow(dead_code, reason = "each test uses a part")]
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use api::etcdserverpb::WatchResponse;
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use mvcc::{
     Applied, CompactProgress, KeyRange, Maintainer, MemoryBackend, Options, Previous, Staging, Store, Writer,
 };
@@ -97,12 +96,14 @@ impl Member {
 pub struct Client {
     pub stream: StreamId,
     pub encoder: Encoder,
+    /// The beginning of a message whose rest is to come.
+    begun: Vec<u8>,
 }
 
 impl Client {
     pub fn open(hub: &mut Hub, fragment_bytes: usize) -> Self {
         let stream = hub.open(Duration::ZERO);
-        Client { stream, encoder: Encoder::new(CLUSTER, MEMBER, fragment_bytes) }
+        Client { stream, encoder: Encoder::new(CLUSTER, MEMBER, fragment_bytes), begun: Vec::new() }
     }
 
     /// Takes parcels of up to `bytes_max`, and decodes them.
@@ -113,26 +114,31 @@ impl Client {
             let mut pieces = Vec::new();
             let bytes = self.encoder.encode(TERM, bytes_max, &mut pieces);
             assert_eq!(bytes, pieces.iter().map(Bytes::len).sum::<usize>(), "the bytes that it reports");
-            responses.extend(decode(&pieces));
+            pieces.iter().for_each(|piece| self.begun.extend_from_slice(piece));
         }
+        self.decode(&mut responses);
         responses
     }
-}
 
-/// The responses in gRPC frames.
-pub fn decode(pieces: &[Bytes]) -> Vec<WatchResponse> {
-    let mut bytes: VecDeque<u8> = pieces.iter().flatten().copied().collect();
-    let mut responses = Vec::new();
-    while !bytes.is_empty() {
-        assert_eq!(bytes.get_u8(), 0, "not compressed");
-        let length = bytes.get_u32() as usize;
-        let response = WatchResponse::decode(bytes.copy_to_bytes(length)).unwrap();
-        assert_eq!(response.encoded_len(), length, "the canonical encoding");
-        let header = response.header.as_ref().unwrap();
-        assert_eq!((header.cluster_id, header.member_id, header.raft_term), (CLUSTER, MEMBER, TERM));
-        responses.push(response);
+    /// Whether the last message is incomplete.
+    pub fn is_inside_message(&self) -> bool {
+        !self.begun.is_empty()
     }
-    responses
+
+    /// The responses in gRPC frames.
+    fn decode(&mut self, responses: &mut Vec<WatchResponse>) {
+        while let Some((prefix, rest)) = self.begun.split_first_chunk::<5>() {
+            assert_eq!(prefix[0], 0, "not compressed");
+            let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
+            let Some(message) = rest.get(..length) else { return };
+            let response = WatchResponse::decode(message).unwrap();
+            assert_eq!(response.encoded_len(), length, "the canonical encoding");
+            let header = response.header.as_ref().unwrap();
+            assert_eq!((header.cluster_id, header.member_id, header.raft_term), (CLUSTER, MEMBER, TERM));
+            responses.push(response);
+            self.begun.drain(..5 + length);
+        }
+    }
 }
 
 pub fn revision(response: &WatchResponse) -> i64 {
@@ -160,6 +166,7 @@ pub fn tiny_limits() -> Limits {
         matches_max: 5,
         copied_bytes_max: 100,
         previous_bytes_max: 150,
+        part_bytes: 60,
         turn_watchers: 2,
         ..Limits::default()
     }

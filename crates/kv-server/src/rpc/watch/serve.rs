@@ -28,7 +28,7 @@ pub async fn serve(member: &Member, asker: &Asker, requests: Requests, replies: 
         biased;
         status = forward(member, asker, &stream, requests) => status,
         status = review(member, asker, &stream) => status,
-        StreamGone = send(member, &stream, replies) => errors::cancelled(),
+        status = send(member, &stream, replies) => status,
     }
 }
 
@@ -115,8 +115,9 @@ fn in_words(status: &Status) -> String {
     format!("rpc error: code = {code} desc = {}", status.message())
 }
 
-/// Sends what the hub delivers, as fast as the client takes it.
-async fn send(member: &Member, stream: &WatchStream, mut replies: Replies) -> StreamGone {
+/// Sends what the hub delivers, as fast as the client takes it. Returns when the client is gone, or the rest of a
+/// response was compacted.
+async fn send(member: &Member, stream: &WatchStream, mut replies: Replies) -> Status {
     let fragment_bytes = member.limits.message_bytes_max();
     let mut encoder = Encoder::new(member.ids.cluster, member.ids.member, fragment_bytes);
     let mut frames = Vec::new();
@@ -127,13 +128,16 @@ async fn send(member: &Member, stream: &WatchStream, mut replies: Replies) -> St
         // No more than the client takes now, and one message: what waits is in the hub's bounds.
         let bytes_max = match replies.room(CHUNK_BYTES).await {
             Ok(granted) => granted,
-            Err(gone) => return gone,
+            Err(StreamGone) => return errors::cancelled(),
         };
         encoder.encode(member.status().term, bytes_max, &mut frames);
         for bytes in frames.drain(..) {
-            if let Err(gone) = replies.send(bytes).await {
-                return gone;
+            if let Err(StreamGone) = replies.send(bytes).await {
+                return errors::cancelled();
             }
+        }
+        if encoder.is_broken() {
+            return errors::watch_broken();
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::bodies::{Bodies, Span};
+use super::large::Large;
 use crate::wire::{Content, Parcel};
 
 /// Memory of an entry without its body and ids: a queue that grows has up to twice the places that it uses, and
@@ -13,7 +14,7 @@ const PLACES_KEPT: usize = 32;
 
 /// Entries in the order in which they are sent.
 #[derive(Default)]
-pub(super) struct Outbox {
+pub(in crate::hub) struct Outbox {
     entries: VecDeque<Entry>,
     bytes: usize,
     sizes: Sizes,
@@ -21,7 +22,7 @@ pub(super) struct Outbox {
 
 /// Sizes of one outbox, or of all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sizes {
+pub(in crate::hub) struct Sizes {
     /// Answers to requests and progress notifications.
     pub answers: usize,
     /// Memory of entries with events, without the events.
@@ -39,10 +40,12 @@ impl Sizes {
 enum Entry {
     Answer(Parcel),
     Events(Events),
+    /// Until its last part was taken, nothing after it is.
+    Large(Box<Large>),
 }
 
 /// The same events for some watchers of the stream.
-pub(super) struct Events {
+pub(in crate::hub) struct Events {
     pub span: Span,
     /// Main revision of the first event.
     pub first: i64,
@@ -91,9 +94,46 @@ impl Outbox {
         self.entries.push_back(Entry::Events(Events { watch_ids: vec![watch_id], ..events }));
     }
 
-    /// Removes the first entry.
+    /// Adds a revision that is sent in parts.
+    pub fn push_large(&mut self, large: Large) {
+        let bytes = large_bytes(&large);
+        self.bytes += bytes;
+        self.sizes.entry_bytes += bytes;
+        self.entries.push_back(Entry::Large(Box::new(large)));
+    }
+
+    /// The revision of the first entry that waits for its next part.
+    pub fn wanted(&mut self) -> Option<&mut Large> {
+        match self.entries.front_mut() {
+            Some(Entry::Large(large)) if large.part.is_none() => Some(large),
+            Some(_) | None => None,
+        }
+    }
+
+    /// The revision of the first entry, if it is sent in parts.
+    pub fn first_large(&self) -> Option<&Large> {
+        match self.entries.front() {
+            Some(Entry::Large(large)) => Some(large),
+            Some(_) | None => None,
+        }
+    }
+
+    /// Removes the first entry, or takes its part. `None` if there is none.
     pub fn pop(&mut self, bodies: &mut Bodies) -> Option<Parcel> {
+        if let Some(Entry::Large(large)) = self.entries.front_mut() {
+            let part = large.part.take()?;
+            if !large.is_done {
+                return Some(part);
+            }
+            large.part = Some(part);
+        }
         let parcel = match self.entries.pop_front()? {
+            Entry::Large(large) => {
+                let bytes = large_bytes(&large);
+                self.bytes -= bytes;
+                self.sizes.entry_bytes -= bytes;
+                large.part.expect("the last part")
+            }
             Entry::Answer(parcel) => {
                 self.bytes -= ENTRY_BYTES + parcel.bytes();
                 self.sizes.answers -= 1;
@@ -119,7 +159,17 @@ impl Outbox {
         Some(parcel)
     }
 
-    /// Removes all events and progress notifications. Returns, for each watch id whose events were removed,
+    /// Removes everything.
+    pub fn clear(&mut self, bodies: &mut Bodies) {
+        for entry in std::mem::take(self).entries {
+            match entry {
+                Entry::Events(events) => bodies.release(events.span.body),
+                Entry::Answer(_) | Entry::Large(_) => {}
+            }
+        }
+    }
+
+    /// Removes all events and progress notifications, but not a revision of which a part was sent. Returns, for each watch id whose events were removed,
     /// the revision of the first one.
     ///
     /// Events before an answer about the same watch id are of a watcher that was canceled since.
@@ -136,6 +186,14 @@ impl Outbox {
                         *first = events.first.min(*first);
                     }
                 }
+                Entry::Large(large) if large.has_begun => self.entries.push_back(Entry::Large(large)),
+                Entry::Large(large) => {
+                    let bytes = large_bytes(&large);
+                    self.bytes -= bytes;
+                    self.sizes.entry_bytes -= bytes;
+                    let first = removed.entry(large.watch_id).or_insert(large.main);
+                    *first = large.main.min(*first);
+                }
                 Entry::Answer(parcel) => match parcel.content {
                     Content::Progress { .. } => {
                         self.bytes -= ENTRY_BYTES + parcel.bytes();
@@ -147,7 +205,7 @@ impl Outbox {
                         removed.remove(&watch_id);
                         self.entries.push_back(Entry::Answer(parcel));
                     }
-                    Content::Refused { .. } | Content::Events { .. } => {
+                    Content::Refused { .. } | Content::Events { .. } | Content::Part { .. } => {
                         self.entries.push_back(Entry::Answer(parcel));
                     }
                 },
@@ -155,6 +213,11 @@ impl Outbox {
         }
         removed
     }
+}
+
+/// Memory of an entry with a large revision, without its part.
+fn large_bytes(large: &Large) -> usize {
+    ENTRY_BYTES + size_of::<Large>() + large.keys.key_bytes()
 }
 
 impl Events {

@@ -6,7 +6,7 @@ use crate::slab::Slab;
 
 /// Bodies in use, and their bytes.
 #[derive(Default)]
-pub(super) struct Bodies {
+pub(in crate::hub) struct Bodies {
     bodies: Slab<Body>,
     bytes: usize,
 }
@@ -18,7 +18,7 @@ struct Body {
 
 /// A part of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(in crate::hub) struct Span {
     pub body: u32,
     pub start: usize,
     pub end: usize,

@@ -1,0 +1,203 @@
+//! Revisions that are sent in parts.
+//!
+//! ```text
+//!   take ──reaches a large revision──▶ wanting ──one step in a turn──▶ part ──▶ take ──▶ wanting …
+//! ```
+//!
+//! * A deleted range may have previous pairs of any size in one revision. Its events are read and encoded while the
+//!   stream takes them, so that it holds one part.
+//! * A watcher that takes fragments gets each part as a response. For the others all parts are one message, as in
+//!   etcd. Its length comes first, so the events are encoded twice: once to count bytes.
+//! * Nothing is pinned. If a compaction takes the revision or its previous pairs away, a revision that was not begun
+//!   is taken back, and its watcher reads history again or is canceled. The stream of one that was begun is broken:
+//!   its client begins anew.
+//! * From 1 GiB of a revision on, events have no previous pair. No gRPC client takes a message of more than 2 GiB.
+
+use bytes::Bytes;
+use mvcc::{Change, Error, Result, Revision};
+
+use super::batch::{LargeMatch, PAIR_BYTES};
+use super::outbox::{Large, Stage};
+use super::state::Hub;
+use crate::types::StreamId;
+use crate::wire::{Content, Parcel, Part, put_event};
+
+/// Bytes of a revision from which no further previous pairs are added.
+const PREVIOUS_BYTES_MAX: usize = 1 << 30;
+/// Events whose previous pairs are loaded together, at most.
+const PER_LOAD: usize = 256;
+/// Bytes that are loaded together while bytes are counted, about.
+const MEASURED_PER_LOAD: usize = 1 << 20;
+
+/// What was encoded, and where the next step begins; `None` after the last event.
+struct Step {
+    bytes: Vec<u8>,
+    next: Option<i64>,
+    /// Mean bytes of an event; 0 before the first one.
+    event_bytes: usize,
+}
+
+impl Hub {
+    /// Puts a reference to a large revision into the outbox of a lagging watcher. Returns the revision if there is
+    /// no room.
+    pub(super) fn send_large(&mut self, watcher: u32, found: &LargeMatch, revision: i64) -> Option<i64> {
+        let group = &self.interest.groups[self.watchers[watcher].group];
+        let (keys, form) = (group.keys(), group.form());
+        let mut large = Large {
+            watch_id: self.watchers[watcher].watch_id,
+            main: found.main,
+            revision,
+            keys,
+            form,
+            subs: found.subs,
+            next: 0,
+            stage: Stage::Measure { bytes: 0 },
+            event_bytes: 0,
+            is_bare: false,
+            has_begun: false,
+            part: None,
+            is_done: false,
+        };
+        large.restart();
+        if self.push_large(watcher, large, found.count) { None } else { Some(found.main) }
+    }
+
+    /// Makes the next parts, one step of each stream that wants one. Streams beyond the bound on previous pairs
+    /// wait for the next turn.
+    pub(super) fn make_parts(&mut self) -> Result<()> {
+        let mut bytes = 0;
+        for _ in 0..self.wanting.len() {
+            if bytes >= self.limits.previous_bytes_max {
+                break;
+            }
+            let Some(stream) = self.wanting.pop_front() else { break };
+            bytes += self.make_part(stream)?;
+        }
+        Ok(())
+    }
+
+    /// One step for a stream. Returns the bytes that were encoded.
+    fn make_part(&mut self, stream: StreamId) -> Result<usize> {
+        let Some(slot) = self.slot(stream) else { return Ok(0) };
+        self.streams[slot].is_wanting = false;
+        // It may have been taken back.
+        let Some(large) = self.streams[slot].outbox.wanted() else { return Ok(0) };
+        let (main, is_fragmented) = (large.main, large.form.may_fragment());
+        let was_bare = self.store.compact_revision() >= main;
+        let mut step = self.read_part(slot)?;
+        let is_bare = self.store.compact_revision() >= main;
+        let large = self.streams[slot].outbox.wanted().expect("it was there");
+        let is_first = large.next == large.subs.0 && large.stage == Stage::Measure { bytes: 0 };
+        let was_bare = if is_first { was_bare } else { large.is_bare };
+        if !is_fragmented && is_bare != was_bare {
+            step = None; // What was counted is no longer true.
+        }
+        large.is_bare = is_bare;
+        let has_begun = large.has_begun;
+        let Some(step) = step else {
+            match has_begun {
+                true => self.put_part(slot, Part::Broken, Bytes::new(), None),
+                false => self.take_large_back(slot),
+            }
+            return Ok(0);
+        };
+        let encoded = step.bytes.len();
+        large.event_bytes = step.event_bytes;
+        match large.stage {
+            Stage::Measure { bytes } => {
+                let bytes = bytes + encoded;
+                match step.next {
+                    Some(next) => (large.next, large.stage) = (next, Stage::Measure { bytes }),
+                    None => (large.next, large.stage) = (large.subs.0, Stage::Send { sent: 0, total: bytes }),
+                }
+                self.streams[slot].is_wanting = true;
+                self.wanting.push_back(stream);
+            }
+            Stage::Send { sent, total } => {
+                large.stage = Stage::Send { sent: sent + encoded, total };
+                let is_last = step.next.is_none();
+                assert!(is_fragmented || !is_last || sent + encoded == total, "a message of its length");
+                let part = match (is_fragmented, sent) {
+                    (true, _) => Part::Fragment { is_last },
+                    (false, 0) => {
+                        Part::First { total: u32::try_from(total).expect("responses are far below 4 GiB") }
+                    }
+                    (false, _) => Part::Next,
+                };
+                self.put_part(slot, part, step.bytes.into(), step.next);
+            }
+        }
+        Ok(encoded)
+    }
+
+    /// Gives the stream a part, after which it goes on at `next`.
+    fn put_part(&mut self, slot: u32, part: Part, body: Bytes, next: Option<i64>) {
+        let large = self.streams[slot].outbox.wanted().expect("a revision that is sent");
+        let content = Content::Part { watch_id: large.watch_id, part, body };
+        large.part = Some(Parcel { revision: large.revision, content });
+        (large.has_begun, large.is_done) = (true, next.is_none());
+        large.next = next.unwrap_or(large.next);
+        self.announce(slot);
+    }
+
+    /// Takes the events of a stream back, so that its watchers find out what is compacted.
+    fn take_large_back(&mut self, slot: u32) {
+        if let Some(stall) = self.streams[slot].stall.take() {
+            self.stalls.remove(&stall);
+        }
+        self.take_back(slot);
+        // The owner takes, which lets the watchers go on.
+        self.announce(slot);
+    }
+
+    /// Encodes the next events; `None` if they are compacted.
+    fn read_part(&mut self, slot: u32) -> Result<Option<Step>> {
+        let (previous_max, part_max) = (self.limits.previous_bytes_max, self.limits.part_bytes);
+        let hub = &*self;
+        let Some(large) = hub.streams[slot].outbox.first_large() else { return Ok(None) };
+        let (before, bytes_max, load_max) = match large.stage {
+            Stage::Measure { bytes } => (bytes, previous_max, MEASURED_PER_LOAD),
+            Stage::Send { sent, .. } => (sent, part_max, part_max),
+        };
+        let mut step = Step { bytes: Vec::new(), next: Some(large.next), event_bytes: large.event_bytes };
+        while let Some(sub) = step.next.filter(|sub| *sub <= large.subs.1 && step.bytes.len() < bytes_max) {
+            let part = match hub.store.changes_within(Revision { main: large.main, sub }) {
+                Ok(part) => part,
+                Err(Error::Compacted { .. }) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            step.next = part.next.map(|next| next.sub);
+            let is_event = |change: &Change<'_>| {
+                change.revision().sub <= large.subs.1
+                    && large.keys.contains(change.key())
+                    && large.form.accepts(change)
+            };
+            let mut events = part.changes.iter().filter(is_event).peekable();
+            while let Some(first) = events.peek().map(|event| event.revision().sub) {
+                if step.bytes.len() >= bytes_max {
+                    step.next = Some(first);
+                    break;
+                }
+                let event_bytes = if step.event_bytes == 0 { PAIR_BYTES } else { step.event_bytes };
+                let per_load = (load_max / event_bytes).clamp(1, PER_LOAD);
+                let loaded: Vec<Change<'_>> = events.by_ref().take(per_load).collect();
+                hub.encode_part(&loaded, before, &mut step)?;
+            }
+        }
+        step.next = step.next.filter(|sub| *sub <= large.subs.1);
+        Ok(Some(step))
+    }
+
+    /// Appends these events with their previous pairs, after `before` bytes of the revision.
+    fn encode_part(&self, events: &[Change<'_>], before: usize, step: &mut Step) -> Result<()> {
+        let start = step.bytes.len();
+        let numbers: Vec<usize> = (0..events.len()).collect();
+        let pairs = self.previous(events, &numbers)?;
+        for (event, pair) in events.iter().zip(&pairs) {
+            let has_previous = before + step.bytes.len() < PREVIOUS_BYTES_MAX;
+            put_event(&mut step.bytes, event, pair.as_ref().filter(|_| has_previous));
+        }
+        step.event_bytes = (step.bytes.len() - start) / events.len();
+        Ok(())
+    }
+}
