@@ -324,6 +324,40 @@ fn a_run_has_a_duration_a_warm_up_and_limits() {
 
 #[test]
 #[ignore = "needs real etcd (interop/build.sh)"]
+fn every_workload_of_ycsb_runs_on_its_records() {
+    let etcd = Etcd::start(Security::Open);
+    for (letter, kinds) in [
+        ("a", &["Read", "Update"][..]),
+        ("b", &["Read", "Update"]),
+        ("c", &["Read"]),
+        ("d", &["Read", "Insert"]),
+        ("e", &["Insert", "Scan"]),
+        ("f", &["Read", "Read-Modify-Write"]),
+    ] {
+        let line = format!(
+            "ycsb --workload={letter} --records=200 --val-size=50..150 --total=600 --clients=20 --conns=2 \
+             --prefix={letter}/ --json=-"
+        );
+        let (status, out, err) = output_of(etcd.loadgen(&etcd.address, &line).output().unwrap());
+        assert_eq!(status, Some(0), "{letter}: {out}{err}");
+        let document: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert_eq!((&document["succeeded"], &document["failed"]), (&600.into(), &0.into()), "{letter}");
+        let parts = document["parts"].as_array().unwrap();
+        let titles: Vec<_> = parts.iter().map(|part| part["title"].as_str().unwrap()).collect();
+        assert_eq!(titles.len(), kinds.len(), "{letter}: {titles:?}");
+        for (kind, title) in kinds.iter().zip(titles) {
+            assert!(title.starts_with(&format!("Total {kind} Ops: ")), "{title}");
+        }
+        let succeeded = parts.iter().map(|part| part["succeeded"].as_u64().unwrap());
+        assert_eq!(succeeded.sum::<u64>(), 600, "{letter}");
+    }
+    let line = "ycsb --workload=c --records=300 --skip-load --total=200 --prefix=c/ --max-errors=200";
+    let (_, out, _) = output_of(etcd.loadgen(&etcd.address, line).output().unwrap());
+    assert!(out.contains("NotFound: no record"), "records that were never loaded: {out}");
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
 fn errors_are_grouped_with_a_sample_and_fail_the_program_beyond_the_limit() {
     let etcd = Etcd::start(Security::Open);
     // etcd takes 1.5 MiB per request.

@@ -6,7 +6,7 @@ use super::flags::{Cli, Command, Global, PutFlags};
 use super::outputs::{self, check_json, write_json};
 use super::refusal::{Refusal, of_flags};
 use super::terminal::{note, print};
-use super::{access, coordination, measure, plans, progress, steps};
+use super::{access, coordination, measure, plans, progress, steps, ycsb};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::compare;
@@ -93,6 +93,10 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, Refusal> {
                 coordination::stm(flags)
                     .and_then(|workload| plans::plan(global, endpoints, workload, &flags.sending)),
             )?;
+            load(global, &flags.sending, plan, std::future::pending()).await
+        }
+        Command::Ycsb(flags) => {
+            let plan = ycsb::loaded(global, flags).await?;
             load(global, &flags.sending, plan, std::future::pending()).await
         }
         Command::LeaseKeepalive(flags) => {

@@ -8,6 +8,7 @@ mod access; // TLS and users
 mod plans; // flags to plans
 
 mod coordination; // the same for watchers, leases and transactions
+mod ycsb; // the same for YCSB, and its load phase
 
 mod outputs; // files of a report
 mod progress; // the progress of a run, on standard error

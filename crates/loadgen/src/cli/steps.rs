@@ -75,6 +75,7 @@ fn spec(load: &run::Plan) -> RowSpec {
         }
         Workload::Stm(stm) => (Operation::Stm, (KEY_BYTES, stm.value_bytes, stm.keys, Values::PerKey)),
         Workload::LeaseKeepAlive(_) => (Operation::LeaseKeepAlive, (0, 0, 1, Values::Same)),
+        Workload::Ycsb(_) => unreachable!("one run has one rate: several are refused"),
     };
     RowSpec {
         operation,

@@ -17,6 +17,7 @@ impl Code {
     pub const OK: Code = Code(0);
     pub const UNKNOWN: Code = Code(2);
     pub const DEADLINE_EXCEEDED: Code = Code(4);
+    pub const NOT_FOUND: Code = Code(5);
     pub const INTERNAL: Code = Code(13);
     pub const UNAVAILABLE: Code = Code(14);
 }

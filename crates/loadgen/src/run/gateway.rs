@@ -129,7 +129,9 @@ fn refusal(reply: &Http1Reply) -> Failure {
 /// Whether requests of this kind have a form here.
 pub fn carries(workload: &Workload) -> bool {
     match workload {
-        Workload::TxnMixed { .. } | Workload::LeaseKeepAlive(_) | Workload::Stm(_) => false,
+        Workload::TxnMixed { .. } | Workload::LeaseKeepAlive(_) | Workload::Stm(_) | Workload::Ycsb(_) => {
+            false
+        }
         Workload::Put(_)
         | Workload::PutKeys { .. }
         | Workload::TxnPut { .. }
@@ -142,7 +144,7 @@ pub fn carries(workload: &Workload) -> bool {
 fn http_request(workload: &Workload, endpoint: &Endpoint, frame: &Bytes) -> Request<Full<Bytes>> {
     let message = frame.slice(PREFIX_BYTES..);
     let (path, body) = match workload {
-        Workload::TxnMixed { .. } | Workload::LeaseKeepAlive(_) | Workload::Stm(_) => {
+        Workload::TxnMixed { .. } | Workload::LeaseKeepAlive(_) | Workload::Stm(_) | Workload::Ycsb(_) => {
             unreachable!("a plan of what the gateway does not carry is refused")
         }
         Workload::Put(_) | Workload::PutKeys { .. } | Workload::TxnPut { .. } => {

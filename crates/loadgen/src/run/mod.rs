@@ -22,6 +22,7 @@ mod tasks; // callers with a task each
 pub mod gateway; // requests over HTTP/1.1 with JSON
 pub mod stm; // transactions of several calls
 pub mod watchers; // watch streams, and the events that they await
+mod ycsb; // operations of YCSB
 
 pub use plan::{Error, Plan, Target};
 
@@ -93,6 +94,7 @@ enum Carrier {
     Grpc(Box<Worker>),
     HttpJson(Tasks<gateway::Conn>),
     Stm(Tasks<stm::StmCaller>),
+    Ycsb(Tasks<ycsb::YcsbCaller>),
     Watchers(Box<Watchers>),
 }
 
@@ -209,8 +211,14 @@ impl Plan {
         if let Workload::Stm(stm) = &self.workload {
             let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
             let opening = stm::connect(stm, &self.endpoints, objects, callers, &share.counters);
-            let tasks = Tasks::new(opening.await?, self.terms(share));
+            let tasks = Tasks::new(opening.await?, self.terms(share), 1);
             return Ok(Carrier::Stm(tasks));
+        }
+        if let Workload::Ycsb(workload) = &self.workload {
+            let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
+            let opening = ycsb::connect(workload, &self.endpoints, objects, callers, &share.counters);
+            let (opened, kinds) = (opening.await?, self.workload.kinds().len());
+            return Ok(Carrier::Ycsb(Tasks::new(opened, self.terms(share), kinds)));
         }
         match self.protocol {
             Protocol::Grpc => {
@@ -229,7 +237,7 @@ impl Plan {
                     &share.counters,
                     self.patience,
                 );
-                let tasks = Tasks::new(opening.await?, self.terms(share));
+                let tasks = Tasks::new(opening.await?, self.terms(share), 1);
                 Ok(Carrier::HttpJson(tasks))
             }
         }
@@ -264,7 +272,8 @@ impl Plan {
             | Workload::TxnMixed { .. }
             | Workload::PutKeys { .. }
             | Workload::LeaseKeepAlive(_)
-            | Workload::Stm(_) => Replies::One,
+            | Workload::Stm(_)
+            | Workload::Ycsb(_) => Replies::One,
         };
         Ok(Setup {
             links: links.map_err(|error| error.to_string())?,
@@ -296,8 +305,9 @@ impl Carrier {
     async fn run(self, schedule: Arc<Schedule>, start: Instant) -> std::io::Result<Ended> {
         let tallies = match self {
             Carrier::Grpc(worker) => worker.run(schedule, start).await?,
-            Carrier::HttpJson(tasks) => vec![tasks.run(schedule, start).await?],
-            Carrier::Stm(tasks) => vec![tasks.run(schedule, start).await?],
+            Carrier::HttpJson(tasks) => tasks.run(schedule, start).await?,
+            Carrier::Stm(tasks) => tasks.run(schedule, start).await?,
+            Carrier::Ycsb(tasks) => tasks.run(schedule, start).await?,
             Carrier::Watchers(watchers) => return Ok(watchers.run(&schedule, start).await),
         };
         Ok((tallies, Instant::now()))
@@ -426,7 +436,8 @@ impl Plan {
     fn parts(&self, loaded: &Merged, watched: &Merged, start: Instant, preparing: Duration) -> Vec<Part> {
         let kinds = self.workload.kinds();
         if kinds.len() > 1 {
-            let named = kinds.iter().enumerate().map(|(kind, name)| {
+            let named = kinds.iter().enumerate().filter(|(kind, _)| self.workload.has_kind(*kind));
+            let named = named.map(|(kind, name)| {
                 let part = loaded.part("", kind, start);
                 let ops = part.tally.succeeded_len() + part.tally.failed_len();
                 Part { title: format!("Total {name} Ops: {ops}\nDetails:"), ..part }

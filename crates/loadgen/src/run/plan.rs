@@ -107,7 +107,7 @@ impl Plan {
 
     /// Whether requests can follow the leader; callers with a task each keep the connection that they have.
     pub fn can_follow_leader(&self) -> bool {
-        let with_tasks = self.protocol == Protocol::HttpJson || matches!(self.workload, Workload::Stm(_));
+        let with_tasks = self.protocol == Protocol::HttpJson || self.workload.needs_tasks();
         !with_tasks && self.watching.is_none()
     }
 
@@ -123,8 +123,7 @@ impl Plan {
 
     /// The kind of the request at a position.
     pub(super) fn kind(&self, position: u64) -> usize {
-        // Some requests have one kind and no source.
-        if self.workload.kinds().len() == 1 { 0 } else { self.workload.source(0).kind(position) }
+        self.workload.kind(position)
     }
 
     /// Whether the run measures events, not requests.

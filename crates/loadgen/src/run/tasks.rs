@@ -25,6 +25,11 @@ pub trait Caller: 'static {
 
     /// Ends after the last call.
     fn close(&mut self) -> impl Future<Output = ()>;
+
+    /// The kind of the operation at a position, among those of the workload.
+    fn kind(&self, _position: u64) -> usize {
+        0
+    }
 }
 
 /// A request that succeeded.
@@ -54,19 +59,22 @@ pub struct Terms {
 /// State that all callers of a worker share.
 struct Shared {
     terms: Terms,
-    tally: RefCell<Tally>,
-    /// Of each caller, the position of its request and the moment from which its latency counts.
-    waiting: RefCell<Vec<Option<(u64, Instant)>>>,
+    /// By the kind of operation.
+    tallies: RefCell<Vec<Tally>>,
+    /// Of each caller, the position and kind of its request and the moment from which its latency counts.
+    waiting: RefCell<Vec<Option<(u64, usize, Instant)>>>,
 }
 
 impl<C: Caller> Tasks<C> {
-    pub fn new(callers: Vec<C>, terms: Terms) -> Self {
-        let (tally, waiting) = (RefCell::new(Tally::new()), RefCell::new(vec![None; callers.len()]));
-        Self { callers, shared: Rc::new(Shared { terms, tally, waiting }) }
+    /// Callers whose operations have so many kinds.
+    pub fn new(callers: Vec<C>, terms: Terms, kinds: usize) -> Self {
+        let tallies = RefCell::new(vec![Tally::new(); kinds]);
+        let waiting = RefCell::new(vec![None; callers.len()]);
+        Self { callers, shared: Rc::new(Shared { terms, tallies, waiting }) }
     }
 
     /// Sends and receives until the schedule is used up or the run is stopped.
-    pub async fn run(self, schedule: Arc<Schedule>, start: Instant) -> io::Result<Tally> {
+    pub async fn run(self, schedule: Arc<Schedule>, start: Instant) -> io::Result<Vec<Tally>> {
         let start = Start::new(start);
         let callers = tokio::task::LocalSet::new();
         for (number, caller) in self.callers.into_iter().enumerate() {
@@ -81,14 +89,14 @@ impl<C: Caller> Tasks<C> {
                 }
             } => {}
         }
-        let (now, mut tally) = (Instant::now(), self.shared.tally.take());
+        let (now, mut tallies) = (Instant::now(), self.shared.tallies.take());
         // A turn that is not due yet has not waited.
-        for (position, since) in self.shared.waiting.borrow().iter().flatten() {
+        for (position, kind, since) in self.shared.waiting.borrow().iter().flatten() {
             if let Some(waited) = now.checked_duration_since(*since) {
-                tally.unanswered(*position, waited);
+                tallies[*kind].unanswered(*position, waited);
             }
         }
-        Ok(tally)
+        Ok(tallies)
     }
 }
 
@@ -102,16 +110,17 @@ impl Shared {
         start: Start,
     ) {
         while let Some(turn) = schedule.take(Instant::now()) {
-            self.waiting.borrow_mut()[number] = turn.due.map(|due| (turn.position, due));
+            let kind = caller.kind(turn.position);
+            self.waiting.borrow_mut()[number] = turn.due.map(|due| (turn.position, kind, due));
             if let Some(due) = turn.due {
                 tokio::time::sleep_until(due.into()).await;
             }
             let sent_at = Instant::now();
-            self.waiting.borrow_mut()[number] = Some((turn.position, turn.counts_from(sent_at)));
+            self.waiting.borrow_mut()[number] = Some((turn.position, kind, turn.counts_from(sent_at)));
             let answer = within(self.terms.request_timeout, caller.call(turn.position)).await;
             self.waiting.borrow_mut()[number] = None;
             let succeeded = answer.is_ok();
-            self.record(turn, sent_at, answer, start);
+            self.record(turn, kind, sent_at, answer, start);
             if !caller.settle(succeeded, &self.terms.control).await {
                 return;
             }
@@ -119,8 +128,15 @@ impl Shared {
         caller.close().await;
     }
 
-    fn record(&self, turn: Turn, sent_at: Instant, answer: Result<Answered, Failure>, start: Start) {
-        let mut tally = self.tally.borrow_mut();
+    fn record(
+        &self,
+        turn: Turn,
+        kind: usize,
+        sent_at: Instant,
+        answer: Result<Answered, Failure>,
+        start: Start,
+    ) {
+        let tally = &mut self.tallies.borrow_mut()[kind];
         match answer {
             Ok(Answered { body_bytes, retries }) => {
                 let sample = start.sample(turn.counts_from(sent_at), sent_at, Instant::now(), body_bytes);

@@ -2,9 +2,11 @@
 //!
 //! Must not depend on connections, time or results.
 
+pub mod distribution; // which record, and how many bytes
 pub mod frame; // requests as bytes
 pub mod keys; // etcd's key encoding
 pub mod stm; // transactions that depend on what they read
+pub mod ycsb; // the core workloads of YCSB
 
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{LeaseKeepAliveRequest, RangeRequest, RequestOp, TxnRequest};
@@ -18,6 +20,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use stm::Stm;
+use ycsb::Ycsb;
 
 /// One kind of request, with its parameters.
 #[derive(Clone, Debug)]
@@ -48,6 +51,8 @@ pub enum Workload {
     LeaseKeepAlive(Arc<[i64]>),
     /// One transaction per operation, with all its calls.
     Stm(Stm),
+    /// One operation of a mix, with all its calls.
+    Ycsb(Ycsb),
 }
 
 /// The bytes of the position in the value of a [`Workload::PutKeys`], at most.
@@ -113,7 +118,7 @@ impl Workload {
         match self {
             Workload::Put(_) | Workload::PutKeys { .. } => "/etcdserverpb.KV/Put",
             Workload::TxnPut { .. } | Workload::TxnMixed { .. } | Workload::Stm(_) => "/etcdserverpb.KV/Txn",
-            Workload::Range(_) => "/etcdserverpb.KV/Range",
+            Workload::Range(_) | Workload::Ycsb(_) => "/etcdserverpb.KV/Range",
             Workload::RangeStream(_) => "/etcdserverpb.KV/RangeStream",
             Workload::LeaseKeepAlive(_) => "/etcdserverpb.Lease/LeaseKeepAlive",
         }
@@ -128,6 +133,7 @@ impl Workload {
             Workload::TxnMixed { .. } => "txn-mixed",
             Workload::LeaseKeepAlive(_) => "lease-keepalive",
             Workload::Stm(_) => "stm",
+            Workload::Ycsb(_) => "ycsb",
         }
     }
 
@@ -135,6 +141,7 @@ impl Workload {
     pub fn kinds(&self) -> &'static [&'static str] {
         match self {
             Workload::TxnMixed { .. } => &["Read", "Write"],
+            Workload::Ycsb(_) => &ycsb::OPERATIONS,
             Workload::Put(_)
             | Workload::TxnPut { .. }
             | Workload::Range(_)
@@ -143,6 +150,34 @@ impl Workload {
             | Workload::LeaseKeepAlive(_)
             | Workload::Stm(_) => &[""],
         }
+    }
+
+    /// The kind of the operation at a position.
+    pub fn kind(&self, position: u64) -> usize {
+        match self {
+            Workload::Ycsb(ycsb) => ycsb.operation(position) as usize,
+            Workload::TxnMixed { .. } => self.source(0).kind(position),
+            Workload::Put(_)
+            | Workload::TxnPut { .. }
+            | Workload::Range(_)
+            | Workload::RangeStream(_)
+            | Workload::PutKeys { .. }
+            | Workload::LeaseKeepAlive(_)
+            | Workload::Stm(_) => 0,
+        }
+    }
+
+    /// Whether operations of a kind are part of it.
+    pub fn has_kind(&self, kind: usize) -> bool {
+        match self {
+            Workload::Ycsb(ycsb) => ycsb.mix.has(kind),
+            _ => kind < self.kinds().len(),
+        }
+    }
+
+    /// Whether callers with a task each send it.
+    pub fn needs_tasks(&self) -> bool {
+        matches!(self, Workload::Stm(_) | Workload::Ycsb(_))
     }
 
     /// The requests of worker number `worker`.
@@ -166,8 +201,8 @@ impl Workload {
                 let template = Template::put(keys[0].len(), &vec![0; *value_bytes]);
                 Source::Listed { template, keys: keys.clone() }
             }
-            // A transaction makes its requests from what it reads.
-            Workload::Stm(_) => Source::Constant(Vec::new()),
+            // These make their requests from what they read.
+            Workload::Stm(_) | Workload::Ycsb(_) => Source::Constant(Vec::new()),
             Workload::LeaseKeepAlive(leases) => {
                 Source::Constant(leases.iter().map(|&id| constant(&LeaseKeepAliveRequest { id })).collect())
             }

@@ -82,6 +82,25 @@ Examples:
     loadgen stm --keys=50 --keys-per-txn=5 --isolation=ss \\
         --stm-locker=lock-rpc --clients=10";
 
+pub const YCSB: &str = "\
+First the records are loaded, then the workload runs. Each kind of operation
+has a report. Zipfian unless said otherwise:
+  a  half reads, half updates         d  95 % reads of the latest, 5 % inserts
+  b  95 % reads, 5 % updates          e  95 % short scans, 5 % inserts
+  c  reads                            f  half reads, half read-modify-writes
+A record is one key with a value of 1000 bytes. A read-modify-write is tried
+again until nothing has changed the record between its read and its write.
+
+Examples:
+  Half a minute of workload b on a hundred thousand records:
+    loadgen ycsb --workload=b --records=100000 --duration=30s \\
+        --clients=100 --conns=10
+  The same records with another mix, read by one member alone:
+    loadgen ycsb --records=100000 --skip-load --mix=read=9,rmw=1 \\
+        --distribution=hotspot --consistency=s --clients=100 --conns=10
+  Values from 100 bytes to 4 KiB:
+    loadgen ycsb --val-size=100..4096 --total=20000 --clients=20";
+
 pub const LEASE_KEEPALIVE: &str = "\
 Each caller is granted a lease of 100 s. A request opens a stream, sends one
 renewal, reads the answer and ends the stream.
@@ -186,7 +205,8 @@ mod tests {
     #[test]
     fn every_example_is_a_valid_command_line() {
         let mut count = 0;
-        let single = [PUT, RANGE, TXN_PUT, TXN_MIXED, STM, LEASE_KEEPALIVE, WATCH, WATCH_LATENCY, WATCH_GET];
+        let single =
+            [PUT, RANGE, TXN_PUT, TXN_MIXED, STM, YCSB, LEASE_KEEPALIVE, WATCH, WATCH_LATENCY, WATCH_GET];
         for text in single.into_iter().chain([ROOT, SUITE, COMPARE, REPORT, COMPLETION]) {
             assert!(text.lines().all(|line| line.chars().count() < 80), "{text}");
             for line in commands(text) {

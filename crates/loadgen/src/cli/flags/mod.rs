@@ -9,6 +9,7 @@ pub mod measure; // `suite` and `compare`
 pub mod outputs; // files of a report
 pub mod sending; // what single runs have in common
 pub mod steps; // several rates
+pub mod ycsb; // YCSB
 
 use crate::client::endpoint::Endpoint;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -21,6 +22,7 @@ use sending::{Sending, Writing};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
+use ycsb::YcsbFlags;
 
 /// Measures any etcd-compatible server with puts, ranges, transactions, watchers and leases, as etcd's own
 /// `benchmark` does.
@@ -191,6 +193,9 @@ pub enum Command {
     /// Run transactions that are tried again until what they read is unchanged
     #[command(after_help = help::STM)]
     Stm(StmFlags),
+    /// Run a core workload of YCSB, or a mix of its operations
+    #[command(after_help = help::YCSB)]
+    Ycsb(YcsbFlags),
     /// Renew leases, each request on a new stream
     #[command(after_help = help::LEASE_KEEPALIVE)]
     LeaseKeepalive(LeaseKeepaliveFlags),
@@ -226,6 +231,7 @@ impl Command {
             | Command::TxnPut(_)
             | Command::TxnMixed(_)
             | Command::Stm(_)
+            | Command::Ycsb(_)
             | Command::LeaseKeepalive(_)
             | Command::Watch(_)
             | Command::WatchLatency(_)

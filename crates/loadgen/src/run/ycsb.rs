@@ -1,0 +1,148 @@
+//! Callers of YCSB's operations, through tonic.
+//!
+//! Operations go to the endpoints in turn. All calls of a read-modify-write go to one member.
+
+use crate::client::admin::{self, Channel};
+use crate::client::endpoint::Endpoint;
+use crate::client::failure::{Code, Failure};
+use crate::run::tasks::{Answered, Caller};
+use crate::stats::progress::{Control, Counters};
+use crate::workload::ycsb::{Step, Ycsb};
+use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::response_op::Response;
+use api::etcdserverpb::{RangeRequest, RangeResponse};
+use bytes::Bytes;
+use prost::Message;
+use std::sync::Arc;
+use tonic::Status;
+
+/// One caller. Its operations follow one another.
+pub struct YcsbCaller {
+    ycsb: Ycsb,
+    /// One per endpoint.
+    clients: Vec<KvClient<Channel>>,
+    /// The client of the next operation.
+    cursor: usize,
+}
+
+/// Opens `objects` connection objects for so many callers.
+pub async fn connect(
+    ycsb: &Ycsb,
+    endpoints: &[Endpoint],
+    objects: usize,
+    callers: usize,
+    counters: &Arc<Counters>,
+) -> Result<Vec<YcsbCaller>, String> {
+    let mut opened = Vec::with_capacity(objects);
+    for _ in 0..objects {
+        let mut clients = Vec::with_capacity(endpoints.len());
+        for endpoint in endpoints {
+            let channel = admin::channel(endpoint, None, Some(counters.clone())).await;
+            let channel = channel.map_err(|error| error.to_string())?;
+            clients.push(KvClient::new(channel).max_decoding_message_size(usize::MAX));
+        }
+        opened.push(clients);
+    }
+    let caller = |number: usize| YcsbCaller {
+        ycsb: ycsb.clone(),
+        clients: opened[number % objects].clone(),
+        cursor: number,
+    };
+    Ok((0..callers).map(caller).collect())
+}
+
+impl Caller for YcsbCaller {
+    async fn call(&mut self, position: u64) -> Result<Answered, Failure> {
+        let mut client = self.clients[self.cursor % self.clients.len()].clone();
+        self.cursor += 1;
+        match self.ycsb.step(position) {
+            Step::Read(range) => {
+                let answer = read(&mut client, range.clone()).await?;
+                // A member that lags may not have the newest records.
+                if answer.kvs.is_empty() && !range.serializable {
+                    return Err(missing(&range));
+                }
+                Ok(answered(&answer, 0))
+            }
+            Step::Scan(range) => Ok(answered(&read(&mut client, range).await?, 0)),
+            Step::Update(put) => {
+                let answer = client.put(put).await.map_err(refused)?;
+                Ok(answered(answer.get_ref(), 0))
+            }
+            Step::Insert(put, number) => {
+                let insert = Insert { ycsb: &self.ycsb, number, acknowledged: false };
+                let answer = client.put(put).await.map_err(refused)?;
+                insert.acknowledged();
+                Ok(answered(answer.get_ref(), 0))
+            }
+            Step::ReadModifyWrite(range, value) => swap(&mut client, range, value).await,
+        }
+    }
+
+    async fn settle(&mut self, _: bool, _: &Control) -> bool {
+        true
+    }
+
+    async fn close(&mut self) {}
+
+    fn kind(&self, position: u64) -> usize {
+        self.ycsb.operation(position) as usize
+    }
+}
+
+/// An insert in flight. It counts as failed unless it is acknowledged, also when its call is given up.
+struct Insert<'a> {
+    ycsb: &'a Ycsb,
+    number: u64,
+    acknowledged: bool,
+}
+
+impl Insert<'_> {
+    fn acknowledged(mut self) {
+        self.acknowledged = true;
+    }
+}
+
+impl Drop for Insert<'_> {
+    fn drop(&mut self) {
+        self.ycsb.inserted(self.number, self.acknowledged);
+    }
+}
+
+/// Reads a record and writes its value, until nothing has changed it in between.
+async fn swap(
+    client: &mut KvClient<Channel>,
+    range: RangeRequest,
+    value: Bytes,
+) -> Result<Answered, Failure> {
+    let mut found = read(client, range.clone()).await?;
+    let mut retries = 0;
+    loop {
+        let revision = found.kvs.first().ok_or_else(|| missing(&range))?.mod_revision;
+        let answer = client.txn(Ycsb::swap(&range, revision, &value)).await.map_err(refused)?.into_inner();
+        if answer.succeeded {
+            return Ok(answered(&answer, retries));
+        }
+        retries += 1;
+        found = match answer.responses.into_iter().next().and_then(|op| op.response) {
+            Some(Response::ResponseRange(range)) => range,
+            _ => return Err(Failure::protocol("a transaction answers a range with something else")),
+        };
+    }
+}
+
+async fn read(client: &mut KvClient<Channel>, range: RangeRequest) -> Result<RangeResponse, Failure> {
+    client.range(range).await.map(tonic::Response::into_inner).map_err(refused)
+}
+
+fn answered(message: &impl Message, retries: u64) -> Answered {
+    Answered { body_bytes: message.encoded_len() as u64, retries }
+}
+
+fn missing(range: &RangeRequest) -> Failure {
+    Failure::new(Code::NOT_FOUND, format!("no record {:?}", range.key))
+}
+
+fn refused(status: Status) -> Failure {
+    Failure::new(Code(status.code() as u16), status.message())
+}

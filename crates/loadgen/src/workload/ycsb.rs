@@ -1,0 +1,434 @@
+//! The core workloads of YCSB, A to F, and mixes of their operations.
+//!
+//! Shares, distributions and sizes are those of the files `workloads/workloada` to `workloadf` of YCSB
+//! (github.com/brianfrankcooper/YCSB) and of its `CoreWorkload` class. Cooper et al., "Benchmarking Cloud
+//! Serving Systems with YCSB", SoCC 2010, section 4, describes the workloads.
+//!
+//! * A record is one key. Its value has the size of YCSB's ten fields of 100 bytes. An update writes all of
+//!   it, because a key-value store has no fields.
+//! * Keys are YCSB's: `user` and the hash of the record's number, here with leading zeros.
+//! * Operations choose among records whose insert was acknowledged, as were all before them.
+//! * A read-modify-write is committed by compare-and-swap on the record's revision. After a conflict it is
+//!   repeated.
+//!
+//! Must not depend on connections or time.
+
+use crate::workload::distribution::{Chooser, Distribution, Sizes, scrambled};
+use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::{Compare, PutRequest, RangeRequest, RequestOp, TxnRequest};
+use bytes::Bytes;
+use rand::rngs::SmallRng;
+use rand::{Rng, RngExt, SeedableRng};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The names of [`Operation`]s, in their order.
+pub const OPERATIONS: [&str; 5] = ["Read", "Update", "Insert", "Scan", "Read-Modify-Write"];
+/// YCSB's `maxscanlength`.
+pub const SCAN_MAX: u64 = 100;
+/// YCSB's ten fields of 100 bytes.
+pub const VALUE_BYTES: usize = 1000;
+
+/// What is done with records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Read,
+    Update,
+    Insert,
+    /// A range that begins at a record.
+    Scan,
+    ReadModifyWrite,
+}
+
+/// How many of all operations each is; the sum is above 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mix([f64; OPERATIONS.len()]);
+
+/// A mix of operations on a set of records.
+#[derive(Clone, Debug)]
+pub struct Ycsb {
+    pub mix: Mix,
+    pub prefix: Bytes,
+    pub sizes: Sizes,
+    /// Records that a scan asks for, at most.
+    pub scan_max: u64,
+    /// Reads and scans are answered by the asked member alone.
+    pub serializable: bool,
+    pub seed: u64,
+    chooser: Chooser,
+    records: Arc<Records>,
+}
+
+/// The numbers of the records, which inserts add to.
+#[derive(Debug, Default)]
+struct Records {
+    /// Records below this were acknowledged.
+    existing: AtomicU64,
+    inserts: Mutex<Inserts>,
+}
+
+#[derive(Debug, Default)]
+struct Inserts {
+    /// The number that no insert has had.
+    next: u64,
+    /// Acknowledged, above one that is not.
+    ahead: BTreeSet<u64>,
+    /// Inserts that failed: the next ones have their numbers.
+    failed: BTreeSet<u64>,
+}
+
+/// One operation with what it needs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    Read(RangeRequest),
+    Update(PutRequest),
+    /// The number is that of the record.
+    Insert(PutRequest, u64),
+    Scan(RangeRequest),
+    /// Read, then write this value.
+    ReadModifyWrite(RangeRequest, Bytes),
+}
+
+impl Ycsb {
+    /// A workload over `records` records, which exist already or are loaded first.
+    pub fn new(mix: Mix, distribution: Distribution, records: u64, loaded: bool) -> Self {
+        let all = Records { existing: AtomicU64::new(0), inserts: Mutex::default() };
+        if loaded {
+            all.existing.store(records, Relaxed);
+            all.lock().next = records;
+        }
+        Self {
+            mix,
+            prefix: Bytes::new(),
+            sizes: Sizes { least: VALUE_BYTES, most: VALUE_BYTES },
+            scan_max: SCAN_MAX,
+            serializable: false,
+            seed: 0,
+            chooser: Chooser::new(distribution, records, mix.share(Operation::Insert) > 0.0),
+            records: Arc::new(all),
+        }
+    }
+
+    /// The load phase: inserts only, of the same records.
+    pub fn load_phase(&self) -> Self {
+        Self { mix: Mix::of(&[(Operation::Insert, 1.0)]), ..self.clone() }
+    }
+
+    /// Records whose inserts were acknowledged, as were all before them.
+    pub fn existing(&self) -> u64 {
+        self.records.existing.load(Relaxed)
+    }
+
+    /// The kind of the operation at a position.
+    pub fn operation(&self, position: u64) -> Operation {
+        self.mix.choose(&mut self.random(position))
+    }
+
+    /// The operation at a position. An insert takes its number now.
+    pub fn step(&self, position: u64) -> Step {
+        let mut random = self.random(position);
+        let operation = self.mix.choose(&mut random);
+        let mut chosen = || self.key(self.chooser.choose(position, self.existing(), &mut random));
+        match operation {
+            Operation::Read => Step::Read(self.read(chosen())),
+            Operation::Update => {
+                let key = chosen();
+                Step::Update(PutRequest { key, value: self.value(&mut random), ..Default::default() })
+            }
+            Operation::Insert => {
+                let number = self.records.lock().begin();
+                let (key, value) = (self.key(number), self.value(&mut random));
+                Step::Insert(PutRequest { key, value, ..Default::default() }, number)
+            }
+            Operation::Scan => {
+                let key = chosen();
+                let limit = random.random_range(1..=self.scan_max) as i64;
+                let range_end = [&self.prefix[..], b"uses"].concat().into();
+                Step::Scan(RangeRequest { limit, range_end, ..self.read(key) })
+            }
+            Operation::ReadModifyWrite => {
+                let range = RangeRequest { serializable: false, ..self.read(chosen()) };
+                Step::ReadModifyWrite(range, self.value(&mut random))
+            }
+        }
+    }
+
+    /// The outcome of an insert.
+    pub fn inserted(&self, number: u64, acknowledged: bool) {
+        let mut inserts = self.records.lock();
+        if !acknowledged {
+            inserts.failed.insert(number);
+            return;
+        }
+        inserts.ahead.insert(number);
+        let mut existing = self.existing();
+        while inserts.ahead.remove(&existing) {
+            existing += 1;
+        }
+        self.records.existing.store(existing, Relaxed);
+    }
+
+    /// The write of a read-modify-write, if the record is still of this revision. If not, it is read again.
+    pub fn swap(range: &RangeRequest, mod_revision: i64, value: &Bytes) -> TxnRequest {
+        let op = |request| RequestOp { request: Some(request) };
+        let key = range.key.clone();
+        let compare = Compare {
+            result: CompareResult::Equal.into(),
+            target: CompareTarget::Mod.into(),
+            key: key.clone(),
+            target_union: Some(TargetUnion::ModRevision(mod_revision)),
+            ..Default::default()
+        };
+        let put = PutRequest { key, value: value.clone(), ..Default::default() };
+        TxnRequest {
+            compare: vec![compare],
+            success: vec![op(Request::RequestPut(put))],
+            failure: vec![op(Request::RequestRange(range.clone()))],
+        }
+    }
+
+    fn random(&self, position: u64) -> SmallRng {
+        SmallRng::seed_from_u64(self.seed ^ position)
+    }
+
+    fn key(&self, number: u64) -> Bytes {
+        [&self.prefix[..], format!("user{:020}", scrambled(number)).as_bytes()].concat().into()
+    }
+
+    fn value(&self, random: &mut SmallRng) -> Bytes {
+        let mut value = vec![0; self.sizes.choose(random)];
+        random.fill_bytes(&mut value);
+        value.into()
+    }
+
+    fn read(&self, key: Bytes) -> RangeRequest {
+        RangeRequest { key, serializable: self.serializable, ..Default::default() }
+    }
+}
+
+impl Records {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inserts> {
+        self.inserts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inserts {
+    fn begin(&mut self) -> u64 {
+        self.failed.pop_first().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+}
+
+impl Mix {
+    fn of(shares: &[(Operation, f64)]) -> Self {
+        let mut mix = Self([0.0; OPERATIONS.len()]);
+        shares.iter().for_each(|(operation, share)| mix.0[*operation as usize] = *share);
+        mix
+    }
+
+    /// The mix and the distribution of a workload of YCSB, by its letter.
+    pub fn of_workload(letter: char) -> Option<(Self, Distribution)> {
+        use Operation::{Insert, Read, ReadModifyWrite, Scan, Update};
+        let (shares, distribution) = match letter {
+            'a' => ([(Read, 0.5), (Update, 0.5)], Distribution::Zipfian),
+            'b' => ([(Read, 0.95), (Update, 0.05)], Distribution::Zipfian),
+            'c' => ([(Read, 1.0), (Update, 0.0)], Distribution::Zipfian),
+            'd' => ([(Read, 0.95), (Insert, 0.05)], Distribution::Latest),
+            'e' => ([(Scan, 0.95), (Insert, 0.05)], Distribution::Zipfian),
+            'f' => ([(Read, 0.5), (ReadModifyWrite, 0.5)], Distribution::Zipfian),
+            _ => return None,
+        };
+        Some((Self::of(&shares), distribution))
+    }
+
+    /// The share of an operation, 0 to 1.
+    pub fn share(&self, operation: Operation) -> f64 {
+        self.0[operation as usize] / self.0.iter().sum::<f64>()
+    }
+
+    /// Whether the operation at this place of [`OPERATIONS`] is part of it.
+    pub fn has(&self, place: usize) -> bool {
+        self.0[place] > 0.0
+    }
+
+    fn choose(&self, random: &mut SmallRng) -> Operation {
+        const ALL: [Operation; OPERATIONS.len()] = [
+            Operation::Read,
+            Operation::Update,
+            Operation::Insert,
+            Operation::Scan,
+            Operation::ReadModifyWrite,
+        ];
+        let mut rest = random.random::<f64>() * self.0.iter().sum::<f64>();
+        let wanted = ALL.into_iter().filter(|operation| self.0[*operation as usize] > 0.0);
+        // The last one also takes what rounding leaves.
+        let mut last = Operation::Read;
+        for operation in wanted {
+            last = operation;
+            rest -= self.0[operation as usize];
+            if rest < 0.0 {
+                break;
+            }
+        }
+        last
+    }
+}
+
+impl FromStr for Mix {
+    type Err = String;
+
+    /// `read=70,update=30`: parts of their sum.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut mix = Self([0.0; OPERATIONS.len()]);
+        for part in text.split(',') {
+            let (name, share) = part.split_once('=').ok_or(format!("{part:?}: expected OPERATION=PART"))?;
+            let place = match name {
+                "read" => Operation::Read,
+                "update" => Operation::Update,
+                "insert" => Operation::Insert,
+                "scan" => Operation::Scan,
+                "rmw" => Operation::ReadModifyWrite,
+                _ => return Err(format!("{name:?}: expected read, update, insert, scan or rmw")),
+            };
+            let share: f64 = share.parse().map_err(|_| format!("{share:?} is no number"))?;
+            if !share.is_finite() || share < 0.0 {
+                return Err(format!("{part:?}: expected a part that is not negative"));
+            }
+            mix.0[place as usize] = share;
+        }
+        let sum: f64 = mix.0.iter().sum();
+        if sum > 0.0 && sum.is_finite() { Ok(mix) } else { Err("the parts add up to nothing".into()) }
+    }
+}
+
+impl fmt::Display for Mix {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for (name, part) in ["read", "update", "insert", "scan", "rmw"].iter().zip(self.0) {
+            if part > 0.0 {
+                write!(formatter, "{between}{name}={part}")?;
+                between = ",";
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ycsb(letter: char, records: u64) -> Ycsb {
+        let (mix, distribution) = Mix::of_workload(letter).unwrap();
+        Ycsb { prefix: "p/".into(), seed: 3, ..Ycsb::new(mix, distribution, records, true) }
+    }
+
+    #[test]
+    fn each_workload_has_the_shares_of_its_file() {
+        const DRAWS: u64 = 40_000;
+        for (letter, shown, distribution, shares) in [
+            ('a', "read=0.5,update=0.5", Distribution::Zipfian, [0.5, 0.5, 0.0, 0.0, 0.0]),
+            ('b', "read=0.95,update=0.05", Distribution::Zipfian, [0.95, 0.05, 0.0, 0.0, 0.0]),
+            ('c', "read=1", Distribution::Zipfian, [1.0, 0.0, 0.0, 0.0, 0.0]),
+            ('d', "read=0.95,insert=0.05", Distribution::Latest, [0.95, 0.0, 0.05, 0.0, 0.0]),
+            ('e', "insert=0.05,scan=0.95", Distribution::Zipfian, [0.0, 0.0, 0.05, 0.95, 0.0]),
+            ('f', "read=0.5,rmw=0.5", Distribution::Zipfian, [0.5, 0.0, 0.0, 0.0, 0.5]),
+        ] {
+            let (mix, of) = Mix::of_workload(letter).unwrap();
+            assert_eq!((mix.to_string().as_str(), of), (shown, distribution));
+            let ycsb = ycsb(letter, 100);
+            let mut counts = [0.0; OPERATIONS.len()];
+            (0..DRAWS).for_each(|position| counts[ycsb.operation(position) as usize] += 1.0);
+            for (count, share) in counts.into_iter().zip(shares) {
+                let drawn: f64 = count / DRAWS as f64;
+                assert!(
+                    (drawn - share).abs() < 0.01 && (share > 0.0 || count == 0.0),
+                    "{letter}: {counts:?}"
+                );
+            }
+        }
+        assert!(Mix::of_workload('g').is_none());
+    }
+
+    #[test]
+    fn a_mix_is_read_as_parts_of_a_whole() {
+        let mix: Mix = "read=3,rmw=1".parse().unwrap();
+        assert_eq!([mix.share(Operation::Read), mix.share(Operation::ReadModifyWrite)], [0.75, 0.25]);
+        for text in ["", "read", "read=x", "read=0", "read=-1", "read=inf", "get=1", "read=nan"] {
+            assert!(text.parse::<Mix>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_are_those_of_ycsb_below_the_prefix() {
+        let ycsb = ycsb('c', 1);
+        let Step::Read(range) = ycsb.step(0) else { panic!("C only reads") };
+        assert_eq!(range.key, "p/user06284781860667377211");
+    }
+
+    #[test]
+    fn records_exist_when_their_insert_and_all_before_it_are_acknowledged() {
+        let load = Ycsb::new(Mix::of_workload('a').unwrap().0, Distribution::Uniform, 4, false).load_phase();
+        let begin = |position| match load.step(position) {
+            Step::Insert(_, number) => number,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([0, 1, 2].map(begin), [0, 1, 2]);
+        load.inserted(2, true);
+        assert_eq!(load.existing(), 0);
+        load.inserted(0, true);
+        assert_eq!(load.existing(), 1);
+        load.inserted(1, false);
+        assert_eq!(load.existing(), 1);
+        assert_eq!(begin(3), 1, "a failed insert is sent again");
+        load.inserted(1, true);
+        assert_eq!((load.existing(), begin(4)), (3, 3));
+    }
+
+    #[test]
+    fn scans_ask_for_every_length_and_end_after_the_last_record() {
+        let ycsb = Ycsb { scan_max: 5, ..ycsb('e', 50) };
+        let mut lengths = BTreeSet::new();
+        for position in 0..500 {
+            if let Step::Scan(range) = ycsb.step(position) {
+                assert!(range.key.starts_with(b"p/user") && range.key < range.range_end);
+                lengths.insert(range.limit);
+            }
+        }
+        assert_eq!(lengths, (1..=5).collect());
+    }
+
+    #[test]
+    fn values_have_the_sizes_asked_for_and_repeat_with_the_seed() {
+        let ycsb = Ycsb { sizes: Sizes { least: 10, most: 20 }, ..ycsb('a', 50) };
+        let values = (0..200).filter_map(|position| match ycsb.step(position) {
+            Step::Update(put) => Some((position, put)),
+            _ => None,
+        });
+        for (position, put) in values {
+            assert!((10..=20).contains(&put.value.len()));
+            assert_eq!(ycsb.step(position), Step::Update(put));
+        }
+    }
+
+    #[test]
+    fn a_read_modify_write_depends_on_the_revision_that_it_read() {
+        let ycsb = Ycsb { serializable: true, ..ycsb('f', 50) };
+        let (range, value) = (0..100)
+            .find_map(|position| match ycsb.step(position) {
+                Step::ReadModifyWrite(range, value) => Some((range, value)),
+                _ => None,
+            })
+            .unwrap();
+        assert!(!range.serializable, "what a swap depends on is read from the leader's log");
+        let txn = Ycsb::swap(&range, 7, &value);
+        assert_eq!(txn.compare[0].target_union, Some(TargetUnion::ModRevision(7)));
+        assert_eq!(txn.failure[0].request, Some(Request::RequestRange(range)));
+    }
+}
