@@ -16,7 +16,8 @@ mod workload; // positions become requests
 
 mod client; // endpoints, TLS, connections, calls
 mod run; // schedule, workers, results
-mod server; // CPU, memory and disk use of the servers and of this machine
+mod server;
+mod verify; // guarantees of a cluster, checked while it is used // CPU, memory and disk use of the servers and of this machine
 
 mod output; // figures of one run, and their text
 

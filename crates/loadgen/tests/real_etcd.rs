@@ -358,6 +358,29 @@ fn every_workload_of_ycsb_runs_on_its_records() {
 
 #[test]
 #[ignore = "needs real etcd (interop/build.sh)"]
+fn a_healthy_cluster_passes_verification_through_every_member() {
+    let three = Three::start();
+    let named = &three.members[0].0;
+    let line = format!("verify --minutes=0.05 --rate=300 --clients=9 --endpoints={named} --json=-");
+    let (status, out, err) = output_of(three.loadgen(&line).output().unwrap());
+    assert_eq!(status, Some(0), "{out}{err}");
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&report["violation"], &report["undecided"]), (&().into(), &0.into()), "{out}");
+    assert_eq!(report["behind"].as_array().unwrap().len(), 0, "{out}");
+    for kind in ["writes", "linearizable_reads", "serializable_reads"] {
+        assert!(report[kind].as_u64().unwrap() > 0, "{kind}: {out}");
+    }
+    // Each of the three watchers receives each write.
+    let [events, writes] = ["events", "writes"].map(|kind| report[kind].as_u64().unwrap());
+    assert!(events >= 3 * writes, "{out}");
+    let mut etcdctl = Command::new(bin("etcdctl"));
+    let (_, out, _) =
+        output_of(etcdctl.args(["--endpoints", named, "get", "", "--prefix"]).output().unwrap());
+    assert_eq!(out, "", "the keys are deleted at the end");
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
 fn errors_are_grouped_with_a_sample_and_fail_the_program_beyond_the_limit() {
     let etcd = Etcd::start(Security::Open);
     // etcd takes 1.5 MiB per request.

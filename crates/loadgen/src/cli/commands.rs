@@ -6,7 +6,7 @@ use super::flags::{Cli, Command, Global, PutFlags};
 use super::outputs::{self, check_json, write_json};
 use super::refusal::{Refusal, of_flags};
 use super::terminal::{note, print};
-use super::{access, coordination, measure, plans, progress, steps, ycsb};
+use super::{access, coordination, measure, plans, progress, steps, verify, ycsb};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::compare;
@@ -108,6 +108,7 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, Refusal> {
             once(global, of_flags(coordination::watch_latency(global, flags))?).await
         }
         Command::WatchGet(flags) => once(global, coordination::watch_get(global, flags).await?).await,
+        Command::Verify(flags) => verify::verify(global, flags).await,
         Command::Compare(flags) => measure::compare(global, flags).await,
         Command::Suite(flags) => measure::suite(global, flags).await,
         Command::Report(flags) => Ok(outputs::report(flags).map(|()| ExitCode::SUCCESS)?),

@@ -8,6 +8,7 @@ mod access; // TLS and users
 mod plans; // flags to plans
 
 mod coordination; // the same for watchers, leases and transactions
+mod verify; // the same for a check of guarantees, and its result
 mod ycsb; // the same for YCSB, and its load phase
 
 mod outputs; // files of a report

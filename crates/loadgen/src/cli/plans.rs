@@ -244,7 +244,11 @@ mod tests {
             Command::Ycsb(_) => unreachable!("it has tests of its own"),
             Command::LeaseKeepalive(flags) => (Workload::LeaseKeepAlive(Arc::default()), &flags.sending),
             Command::Watch(_) | Command::WatchLatency(_) | Command::WatchGet(_) => unreachable!("handled"),
-            Command::Suite(_) | Command::Compare(_) | Command::Report(_) | Command::Completion { .. } => {
+            Command::Verify(_)
+            | Command::Suite(_)
+            | Command::Compare(_)
+            | Command::Report(_)
+            | Command::Completion { .. } => {
                 return Ok("no single run".into());
             }
         };

@@ -144,6 +144,24 @@ Examples:
   Ten thousand watchers on ten streams:
     loadgen watch-get --watchers=10000 --streams=10";
 
+pub const VERIFY: &str = "\
+Clients put, delete, swap and read a few keys through every member, and a
+watcher follows them at every member. While they do, revisions are checked:
+  - what is acknowledged is linearizable, in real time;
+  - each read, also a serializable one, returns the state at its revision;
+  - an acknowledged write is what watchers receive, once;
+  - watchers receive all revisions in order, each whole and once.
+A call that fails may have been executed: watchers show whether it was. Two
+clients per member at least, or --clients. The keys are deleted at the end.
+
+Exit status: 0 no contradiction; 1 a contradiction, which is printed with its
+operations, or operations that could not be checked.
+
+Examples:
+  Ten minutes while a script kills and pauses members:
+    loadgen verify --minutes=10 --rate=2000 --clients=12 \\
+        --endpoints=10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379";
+
 pub const SUITE: &str = "\
 Examples:
   The rows of etcd's own page against a cluster that runs already, with a
@@ -205,8 +223,19 @@ mod tests {
     #[test]
     fn every_example_is_a_valid_command_line() {
         let mut count = 0;
-        let single =
-            [PUT, RANGE, TXN_PUT, TXN_MIXED, STM, YCSB, LEASE_KEEPALIVE, WATCH, WATCH_LATENCY, WATCH_GET];
+        let single = [
+            PUT,
+            RANGE,
+            TXN_PUT,
+            TXN_MIXED,
+            STM,
+            YCSB,
+            VERIFY,
+            LEASE_KEEPALIVE,
+            WATCH,
+            WATCH_LATENCY,
+            WATCH_GET,
+        ];
         for text in single.into_iter().chain([ROOT, SUITE, COMPARE, REPORT, COMPLETION]) {
             assert!(text.lines().all(|line| line.chars().count() < 80), "{text}");
             for line in commands(text) {

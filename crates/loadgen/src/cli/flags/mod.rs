@@ -9,6 +9,7 @@ pub mod measure; // `suite` and `compare`
 pub mod outputs; // files of a report
 pub mod sending; // what single runs have in common
 pub mod steps; // several rates
+pub mod verify; // guarantees
 pub mod ycsb; // YCSB
 
 use crate::client::endpoint::Endpoint;
@@ -22,6 +23,7 @@ use sending::{Sending, Writing};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
+use verify::VerifyFlags;
 use ycsb::YcsbFlags;
 
 /// Measures any etcd-compatible server with puts, ranges, transactions, watchers and leases, as etcd's own
@@ -208,6 +210,9 @@ pub enum Command {
     /// Read a key, serializable, while many watchers read history
     #[command(after_help = help::WATCH_GET)]
     WatchGet(WatchGetFlags),
+    /// Check that a cluster keeps its guarantees, while clients and watchers use every member
+    #[command(after_help = help::VERIFY)]
+    Verify(VerifyFlags),
     /// Replay published measurements on one system
     #[command(after_help = help::SUITE)]
     Suite(SuiteFlags),
@@ -235,7 +240,8 @@ impl Command {
             | Command::LeaseKeepalive(_)
             | Command::Watch(_)
             | Command::WatchLatency(_)
-            | Command::WatchGet(_) => true,
+            | Command::WatchGet(_)
+            | Command::Verify(_) => true,
             Command::Suite(flags) => flags.program.is_none(),
             Command::Compare(_) | Command::Report(_) | Command::Completion { .. } => false,
         }

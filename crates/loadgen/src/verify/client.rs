@@ -1,0 +1,220 @@
+//! Clients: each sends one operation after the other, through every member in turn, and reports beginning and
+//! outcome to the checker.
+
+use super::checker::Input;
+use super::messages::{Message, Messages};
+use super::names::{Names, value};
+use super::operation::{Operation, Outcome, Record, Request, Revision, Write};
+use crate::client::admin::Channel;
+use crate::run::schedule::Schedule;
+use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::request_op::Request as Op;
+use api::etcdserverpb::response_op::Response;
+use api::etcdserverpb::{
+    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, ResponseHeader, TxnRequest,
+};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use tonic::Status;
+
+/// Operations that no watcher has caught up with: above this, clients wait.
+const WAITING_MAX: usize = 100_000;
+/// Between two looks whether the watchers have caught up.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What clients share.
+pub struct Shared {
+    pub names: Names,
+    pub keys: u32,
+    pub request_timeout: Duration,
+    pub schedule: Schedule,
+    pub messages: Messages,
+    pub start: Instant,
+    pub operations: AtomicU64,
+    pub values: AtomicU64,
+    /// Operations that no watcher has caught up with, as the checker says.
+    pub waiting: AtomicUsize,
+}
+
+/// One client.
+pub struct Client {
+    number: usize,
+    /// One per member.
+    members: Vec<KvClient<Channel>>,
+    shared: Arc<Shared>,
+    random: SmallRng,
+    /// At which revision a key was last modified, as far as this client has seen.
+    modified: HashMap<u32, Revision>,
+}
+
+impl Client {
+    pub fn new(number: usize, channels: &[Channel], shared: Arc<Shared>, seed: u64) -> Self {
+        let member = |channel: &Channel| KvClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
+        let random = SmallRng::seed_from_u64(seed.wrapping_add(number as u64));
+        let members = channels.iter().map(member).collect();
+        Self { number, members, shared, random, modified: HashMap::new() }
+    }
+
+    /// Sends until the schedule or the checker ends.
+    pub async fn run(mut self) {
+        let mut member = self.number;
+        while let Some(turn) = self.shared.schedule.take(Instant::now()) {
+            if let Some(due) = turn.due {
+                tokio::time::sleep_until(due.into()).await;
+            }
+            while self.shared.waiting.load(Relaxed) > WAITING_MAX {
+                tokio::time::sleep(LOOK).await;
+            }
+            member = (member + 1) % self.members.len();
+            if self.operate(member).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// One operation; `None` if the checker has ended.
+    async fn operate(&mut self, member: usize) -> Option<()> {
+        let request = self.choose();
+        let Shared { messages, start, operations, request_timeout, .. } = &*self.shared;
+        let permit = messages.reserve().await.ok()?;
+        // Numbered and sent without a pause: the checker sees operations in the order of their numbers.
+        let number = operations.fetch_add(1, Relaxed);
+        let (client, began) = (self.number, start.elapsed());
+        let operation =
+            Operation { number, client, member, request: request.clone(), began, ended: None, outcome: None };
+        permit.send(Message::Input(Input::Began(operation)));
+        let call = call(&mut self.members[member], &self.shared.names, &request);
+        let outcome = match tokio::time::timeout(*request_timeout, call).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(status)) => Outcome::Unknown(format!("{:?}: {}", status.code(), status.message())),
+            Err(_) => Outcome::Unknown(format!("no answer within {request_timeout:?}")),
+        };
+        self.learn(&request, &outcome);
+        let ended = Input::Ended(number, self.shared.start.elapsed(), outcome);
+        self.shared.messages.send(Message::Input(ended)).await.ok()
+    }
+
+    fn choose(&mut self) -> Request {
+        let keys = self.shared.keys;
+        let key = self.random.random_range(0..keys);
+        let write = |key| Write { key, value: self.shared.values.fetch_add(1, Relaxed) };
+        match self.random.random_range(0..100) {
+            0..25 => Request::Put(vec![write(key)]),
+            25..35 => Request::Put((0..keys.min(3)).map(|n| write((key + n) % keys)).collect()),
+            35..45 => Request::Delete(key),
+            45..60 => Request::Swap(write(key), self.modified.get(&key).copied().unwrap_or(0)),
+            60..75 => Request::Read { keys: vec![key], serializable: false },
+            75..80 => Request::Read { keys: (0..keys).collect(), serializable: false },
+            80..95 => Request::Read { keys: vec![key], serializable: true },
+            _ => Request::Read { keys: (0..keys).collect(), serializable: true },
+        }
+    }
+
+    /// Remembers revisions for the next compare-and-swap.
+    fn learn(&mut self, request: &Request, outcome: &Outcome) {
+        match outcome {
+            Outcome::Written { revision, .. } => {
+                for key in request.keys() {
+                    let exists = !matches!(request, Request::Delete(_));
+                    self.modified.insert(key, if exists { *revision } else { 0 });
+                }
+            }
+            Outcome::Found { records, .. } => {
+                let asked = request.keys();
+                self.modified.retain(|key, _| !asked.contains(key));
+                self.modified.extend(records.iter().map(|record| (record.key, record.modified)));
+            }
+            Outcome::Unknown(_) => {}
+        }
+    }
+}
+
+/// Sends a request and reads its answer.
+async fn call(client: &mut KvClient<Channel>, names: &Names, request: &Request) -> Result<Outcome, Status> {
+    match request {
+        Request::Put(writes) => match writes[..] {
+            [write] => {
+                let put = PutRequest { prev_kv: true, ..put(names, write) };
+                let answer = client.put(put).await?.into_inner();
+                let previous = answer.prev_kv.iter().map(|kv| names.record(kv)).collect();
+                Ok(Outcome::Written { revision: revision(answer.header), previous: Some(previous) })
+            }
+            _ => {
+                let success = writes.iter().map(|&write| op(Op::RequestPut(put(names, write)))).collect();
+                let txn = TxnRequest { success, ..Default::default() };
+                let answer = client.txn(txn).await?.into_inner();
+                Ok(Outcome::Written { revision: revision(answer.header), previous: None })
+            }
+        },
+        Request::Delete(key) => {
+            let key = names.key(*key);
+            let delete = DeleteRangeRequest { key, prev_kv: true, ..Default::default() };
+            let answer = client.delete_range(delete).await?.into_inner();
+            let revision = revision(answer.header);
+            let previous: Vec<Record> = answer.prev_kvs.iter().map(|kv| names.record(kv)).collect();
+            Ok(match answer.deleted {
+                0 => Outcome::Found { revision, records: previous },
+                _ => Outcome::Written { revision, previous: Some(previous) },
+            })
+        }
+        Request::Swap(write, expected) => swap(client, names, *write, *expected).await,
+        Request::Read { keys, serializable } => {
+            let (key, range_end) = match keys[..] {
+                [key] => (names.key(key), Default::default()),
+                _ => names.all(),
+            };
+            let range = RangeRequest { key, range_end, serializable: *serializable, ..Default::default() };
+            let answer = client.range(range).await?.into_inner();
+            let records = answer.kvs.iter().map(|kv| names.record(kv)).collect();
+            Ok(Outcome::Found { revision: revision(answer.header), records })
+        }
+    }
+}
+
+async fn swap(
+    client: &mut KvClient<Channel>,
+    names: &Names,
+    write: Write,
+    expected: Revision,
+) -> Result<Outcome, Status> {
+    let key = names.key(write.key);
+    let compare = Compare {
+        result: CompareResult::Equal.into(),
+        target: CompareTarget::Mod.into(),
+        key: key.clone(),
+        target_union: Some(TargetUnion::ModRevision(expected)),
+        ..Default::default()
+    };
+    let txn = TxnRequest {
+        compare: vec![compare],
+        success: vec![op(Op::RequestPut(put(names, write)))],
+        failure: vec![op(Op::RequestRange(RangeRequest { key, ..Default::default() }))],
+    };
+    let answer = client.txn(txn).await?.into_inner();
+    let revision = revision(answer.header);
+    if answer.succeeded {
+        return Ok(Outcome::Written { revision, previous: None });
+    }
+    let records = answer.responses.iter().flat_map(|op| match &op.response {
+        Some(Response::ResponseRange(range)) => range.kvs.as_slice(),
+        _ => &[],
+    });
+    Ok(Outcome::Found { revision, records: records.map(|kv| names.record(kv)).collect() })
+}
+
+fn put(names: &Names, write: Write) -> PutRequest {
+    PutRequest { key: names.key(write.key), value: value(write.value), ..Default::default() }
+}
+
+fn op(request: Op) -> RequestOp {
+    RequestOp { request: Some(request) }
+}
+
+fn revision(header: Option<ResponseHeader>) -> Revision {
+    header.map_or(0, |header| header.revision)
+}

@@ -1,0 +1,119 @@
+//! Watchers: each follows all keys of the run at one member, and reports what it receives to the checker.
+//!
+//! * A stream that breaks is opened again after the last revision that was received.
+//! * Progress is requested regularly, so that operations are compared soon while nothing changes.
+
+use super::checker::Input;
+use super::messages::{Message, Messages};
+use super::names::Names;
+use super::operation::Revision;
+use crate::client::admin::Channel;
+use api::etcdserverpb::watch_client::WatchClient;
+use api::etcdserverpb::watch_request::RequestUnion;
+use api::etcdserverpb::{WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse};
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// Between a broken stream and the next one.
+const REST: Duration = Duration::from_millis(200);
+/// Between two requests for progress.
+const PROGRESS: Duration = Duration::from_millis(100);
+/// Requests that the stream has not taken yet. More are dropped: the next one asks for the same.
+const REQUESTS_MAX: usize = 4;
+
+/// See the module's head.
+pub struct Feed {
+    pub watcher: usize,
+    pub channel: Channel,
+    pub names: Names,
+    /// Everything up to this revision was received.
+    pub received: Revision,
+    pub messages: Messages,
+    pub start: Instant,
+}
+
+/// Why a stream ended.
+enum Broken {
+    /// It is worth another try.
+    Stream,
+    /// The events are gone, or the checker is.
+    Feed(String),
+}
+
+impl Feed {
+    /// Follows until the task is aborted, or the events cannot be had any more.
+    pub async fn follow(mut self) {
+        loop {
+            match self.stream().await {
+                Ok(never) => match never {},
+                Err(Broken::Stream) => tokio::time::sleep(REST).await,
+                Err(Broken::Feed(reason)) => {
+                    // Without a receiver the run is over.
+                    let _ = self.messages.send(Message::Failed(reason)).await;
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn stream(&mut self) -> Result<Infallible, Broken> {
+        let (requests, queue) = mpsc::channel(REQUESTS_MAX);
+        let (key, range_end) = self.names.all();
+        let start_revision = self.received + 1;
+        let create = WatchCreateRequest { key, range_end, start_revision, ..Default::default() };
+        let request = |union| WatchRequest { request_union: Some(union) };
+        let _ = requests.try_send(request(RequestUnion::CreateRequest(create)));
+        let mut client = WatchClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
+        let opened = client.watch(ReceiverStream::new(queue)).await;
+        let mut responses = opened.map_err(|_| Broken::Stream)?.into_inner();
+        let mut progress = tokio::time::interval(PROGRESS);
+        progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                response = responses.message() => match response {
+                    Ok(Some(response)) => self.received(&response).await?,
+                    Ok(None) | Err(_) => return Err(Broken::Stream),
+                },
+                _ = progress.tick() => {
+                    let ask = RequestUnion::ProgressRequest(WatchProgressRequest {});
+                    let _ = requests.try_send(request(ask));
+                }
+            }
+        }
+    }
+
+    async fn received(&mut self, response: &WatchResponse) -> Result<(), Broken> {
+        if response.compact_revision > 0 {
+            let (watcher, compacted) = (self.watcher, response.compact_revision);
+            return Err(Broken::Feed(format!(
+                "watcher {watcher} needs events after revision {}, and history was compacted at {compacted}",
+                self.received
+            )));
+        }
+        if response.canceled {
+            return Err(Broken::Stream);
+        }
+        if response.created {
+            return Ok(());
+        }
+        let watcher = self.watcher;
+        let input = match response.events.last() {
+            None => {
+                let revision = response.header.map_or(0, |header| header.revision);
+                self.received = self.received.max(revision);
+                Input::Progress { watcher, revision }
+            }
+            Some(_) => {
+                let changes: Vec<_> = response.events.iter().map(|event| self.names.change(event)).collect();
+                let newest = changes.iter().map(|change| change.revision).max();
+                self.received = self.received.max(newest.unwrap_or_default());
+                Input::Watched { watcher, at: self.start.elapsed(), changes }
+            }
+        };
+        let sent = self.messages.send(Message::Input(input)).await;
+        sent.map_err(|_| Broken::Feed("the checker ended".into()))
+    }
+}

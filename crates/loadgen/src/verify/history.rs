@@ -1,0 +1,172 @@
+//! What watchers have shown so far: the changes of each revision, and the states of each key.
+//!
+//! * Every change up to [`History::covered`] is known.
+//! * States before [`History::forgotten`] are not known any more.
+//!
+//! Must not depend on operations or watchers.
+
+use super::operation::{Change, Record, Revision};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound::{Excluded, Included};
+
+/// Revisions that are kept for reads of members that lag: some megabytes.
+const KEPT_MIN: i64 = 10_000;
+/// Revisions that are kept at most, also for a watcher that stands still: some hundred megabytes. Older ones
+/// are not compared with what that watcher receives later.
+const KEPT_MAX: usize = 1 << 20;
+
+#[derive(Debug)]
+pub struct History {
+    revisions: BTreeMap<Revision, Vec<Change>>,
+    /// By key, in the order of revisions.
+    states: HashMap<u32, VecDeque<(Revision, Option<Record>)>>,
+    covered: Revision,
+    forgotten: Revision,
+}
+
+impl History {
+    /// Begins at a revision at which no key exists.
+    pub fn new(start: Revision) -> Self {
+        Self { revisions: BTreeMap::new(), states: HashMap::new(), covered: start, forgotten: start }
+    }
+
+    pub fn covered(&self) -> Revision {
+        self.covered
+    }
+
+    pub fn forgotten(&self) -> Revision {
+        self.forgotten
+    }
+
+    /// Nothing else changes up to this revision.
+    pub fn cover(&mut self, revision: Revision) {
+        self.covered = self.covered.max(revision);
+    }
+
+    /// Adds the changes of the next revision. The error is the record that a change contradicts.
+    pub fn append(&mut self, revision: Revision, changes: &[Change]) -> Result<(), (Change, Option<Record>)> {
+        assert!(revision > self.covered, "revisions come in order");
+        for change in changes {
+            let before = self.state(change.key, revision);
+            let follows = match (&change.record, &before) {
+                (Some(record), Some(before)) => {
+                    record.created == before.created && record.version == before.version + 1
+                }
+                (Some(record), None) => record.created == revision && record.version == 1,
+                (None, before) => before.is_some(),
+            };
+            if !follows || change.record.is_some_and(|record| record.modified != revision) {
+                return Err((*change, before));
+            }
+            self.states.entry(change.key).or_default().push_back((revision, change.record));
+        }
+        self.revisions.insert(revision, changes.to_vec());
+        self.covered = revision;
+        if self.revisions.len() > KEPT_MAX {
+            self.forget_first();
+        }
+        Ok(())
+    }
+
+    /// The changes of a revision; `None` if nothing changed.
+    pub fn at(&self, revision: Revision) -> Option<&[Change]> {
+        self.revisions.get(&revision).map(Vec::as_slice)
+    }
+
+    /// The first change after one revision and before, or at, another one.
+    pub fn first_between(&self, after: Revision, to: Revision) -> Option<&Change> {
+        if after >= to {
+            return None;
+        }
+        self.revisions.range((Excluded(after), Included(to))).next().and_then(|(_, changes)| changes.first())
+    }
+
+    /// A key as it is at a revision that is neither forgotten nor beyond what is covered.
+    pub fn state(&self, key: u32, revision: Revision) -> Option<Record> {
+        let states = self.states.get(&key)?;
+        let later = states.partition_point(|(at, _)| *at <= revision);
+        later.checked_sub(1).and_then(|place| states[place].1)
+    }
+
+    /// Forgets what was before a revision, except the last ones.
+    pub fn forget(&mut self, before: Revision) {
+        let before = before.min(self.covered - KEPT_MIN);
+        if before <= self.forgotten {
+            return;
+        }
+        while self.revisions.first_key_value().is_some_and(|(&revision, _)| revision <= before) {
+            self.forget_first();
+        }
+        self.forgotten = before;
+    }
+
+    fn forget_first(&mut self) {
+        let Some((revision, changes)) = self.revisions.pop_first() else { return };
+        self.forgotten = revision;
+        changes.iter().for_each(|change| self.drop_states(change.key, revision));
+    }
+
+    /// Drops the states of a key that ended before a revision.
+    fn drop_states(&mut self, key: u32, before: Revision) {
+        let Some(states) = self.states.get_mut(&key) else { return };
+        while states.get(1).is_some_and(|(next, _)| *next <= before) {
+            states.pop_front();
+        }
+        if let [(at, None)] = states.make_contiguous()
+            && *at <= before
+        {
+            self.states.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(revision: Revision, version: i64, created: Revision) -> Change {
+        let record = Record { key: 1, value: revision as u64, created, modified: revision, version };
+        Change { revision, key: 1, record: Some(record) }
+    }
+
+    #[test]
+    fn states_are_those_of_their_revisions() {
+        let mut history = History::new(5);
+        history.append(7, &[put(7, 1, 7)]).unwrap();
+        history.append(9, &[put(9, 2, 7)]).unwrap();
+        history.append(12, &[Change { revision: 12, key: 1, record: None }]).unwrap();
+        let values = [6, 7, 8, 9, 11, 12].map(|at| history.state(1, at).map(|record| record.value));
+        assert_eq!(values, [None, Some(7), Some(7), Some(9), Some(9), None]);
+        assert_eq!((history.covered(), history.at(8)), (12, None));
+        assert_eq!(history.first_between(7, 9), Some(&put(9, 2, 7)));
+        assert_eq!((history.first_between(9, 11), history.first_between(12, 12)), (None, None));
+    }
+
+    #[test]
+    fn changes_that_do_not_follow_on_each_other_are_refused() {
+        for (first, second) in [
+            (put(7, 2, 7), None),
+            (put(7, 1, 6), None),
+            (Change { revision: 7, key: 1, record: None }, None),
+            (put(7, 1, 7), Some(put(8, 3, 7))),
+            (put(7, 1, 7), Some(put(8, 2, 8))),
+        ] {
+            let mut history = History::new(0);
+            let appended = history.append(7, &[first]);
+            let appended = second.map_or(appended, |second| history.append(8, &[second]));
+            assert!(appended.is_err(), "{first} {second:?}");
+        }
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_the_run() {
+        let mut history = History::new(0);
+        for revision in 1..=3 * KEPT_MIN {
+            history.append(revision, &[put(revision, revision, 1)]).unwrap();
+            history.forget(revision);
+        }
+        assert_eq!(history.revisions.len() as i64, KEPT_MIN);
+        assert_eq!(history.states[&1].len() as i64, KEPT_MIN + 1);
+        assert_eq!(history.state(1, history.forgotten()).unwrap().modified, history.forgotten());
+    }
+}

@@ -1,0 +1,92 @@
+//! Keys and values of a run as bytes, and back.
+
+use super::operation::{Change, Record};
+use api::mvccpb::event::EventType;
+use api::mvccpb::{Event, KeyValue};
+use bytes::Bytes;
+
+/// A key or value that no client of the run has written.
+const FOREIGN_KEY: u32 = u32::MAX;
+const FOREIGN_VALUE: u64 = u64::MAX;
+
+/// The keys below a prefix that only this run uses.
+#[derive(Clone, Debug)]
+pub struct Names {
+    prefix: Bytes,
+}
+
+impl Names {
+    pub fn new(prefix: String) -> Self {
+        Self { prefix: prefix.into() }
+    }
+
+    pub fn key(&self, number: u32) -> Bytes {
+        [&self.prefix[..], format!("k{number}").as_bytes()].concat().into()
+    }
+
+    /// The first key of the run, and the first after all of them.
+    pub fn all(&self) -> (Bytes, Bytes) {
+        let bound = |last: &[u8]| [&self.prefix[..], last].concat().into();
+        (bound(b"k"), bound(b"l"))
+    }
+
+    pub fn record(&self, kv: &KeyValue) -> Record {
+        Record {
+            key: self.number(&kv.key),
+            value: digits(&kv.value).unwrap_or(FOREIGN_VALUE),
+            created: kv.create_revision,
+            modified: kv.mod_revision,
+            version: kv.version,
+        }
+    }
+
+    pub fn change(&self, event: &Event) -> Change {
+        let kv = event.kv.clone().unwrap_or_default();
+        let record = (event.r#type() == EventType::Put).then(|| self.record(&kv));
+        Change { revision: kv.mod_revision, key: self.number(&kv.key), record }
+    }
+
+    fn number(&self, key: &[u8]) -> u32 {
+        let digits_of = key.strip_prefix(&self.prefix[..]).and_then(|rest| rest.strip_prefix(b"k"));
+        digits_of.and_then(digits).and_then(|number| u32::try_from(number).ok()).unwrap_or(FOREIGN_KEY)
+    }
+}
+
+pub fn value(number: u64) -> Bytes {
+    number.to_string().into()
+}
+
+fn digits(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_values_are_read_back_and_foreign_ones_are_told_apart() {
+        let names = Names::new("p/".into());
+        let kv = |key: &str, text: &str| KeyValue {
+            key: key.to_owned().into(),
+            value: text.to_owned().into(),
+            create_revision: 3,
+            mod_revision: 5,
+            version: 2,
+            ..Default::default()
+        };
+        let record = Record { key: 17, value: 42, created: 3, modified: 5, version: 2 };
+        assert_eq!((names.key(17), value(42)), ("p/k17".into(), "42".into()));
+        assert_eq!(names.record(&kv("p/k17", "42")), record);
+        for (key, text) in [("q/k17", "42"), ("p/k17", "x"), ("p/17", "42"), ("p/k4294967296", "42")] {
+            assert_ne!(names.record(&kv(key, text)), record, "{key} {text}");
+        }
+        let event =
+            |kind: EventType| Event { r#type: kind.into(), kv: Some(kv("p/k17", "42")), prev_kv: None };
+        let change = Change { revision: 5, key: 17, record: Some(record) };
+        assert_eq!(names.change(&event(EventType::Put)), change);
+        assert_eq!(names.change(&event(EventType::Delete)), Change { record: None, ..change });
+        let (first, end) = names.all();
+        assert!(first < names.key(0) && names.key(u32::MAX) < end);
+    }
+}

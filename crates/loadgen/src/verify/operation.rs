@@ -1,0 +1,185 @@
+//! Operations, their outcomes, and the changes that a watch shows.
+//!
+//! Keys are small numbers. Each put writes a number that no other put writes: a value identifies its write.
+//!
+//! Must not depend on connections or time.
+
+use std::fmt;
+use std::time::Duration;
+
+pub type Revision = i64;
+
+/// A key's value with its revisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub key: u32,
+    pub value: u64,
+    pub created: Revision,
+    pub modified: Revision,
+    pub version: i64,
+}
+
+/// A change of one key at a revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub revision: Revision,
+    pub key: u32,
+    /// `None`: the key was deleted.
+    pub record: Option<Record>,
+}
+
+/// A put of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write {
+    pub key: u32,
+    pub value: u64,
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// One put, or several in one transaction.
+    Put(Vec<Write>),
+    Delete(u32),
+    /// A put if the key was last modified at this revision (0: if it does not exist); else a read of it.
+    Swap(Write, Revision),
+    /// All these keys.
+    Read {
+        keys: Vec<u32>,
+        serializable: bool,
+    },
+}
+
+/// What a client knows after its call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Executed at this revision. `previous` holds what the keys were before, if the answer says so.
+    Written { revision: Revision, previous: Option<Vec<Record>> },
+    /// What the keys of the request are at this revision; nothing was written.
+    Found { revision: Revision, records: Vec<Record> },
+    /// The call failed: the request may have been executed, or may be later.
+    Unknown(String),
+}
+
+/// One operation of one client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// In the order in which operations began.
+    pub number: u64,
+    pub client: usize,
+    /// The place of the endpoint that it was sent to.
+    pub member: usize,
+    pub request: Request,
+    /// Since the start of the run, as `ended`.
+    pub began: Duration,
+    pub ended: Option<Duration>,
+    pub outcome: Option<Outcome>,
+}
+
+impl Request {
+    /// The keys whose state an answer may show.
+    pub fn keys(&self) -> Vec<u32> {
+        match self {
+            Request::Put(writes) => writes.iter().map(|write| write.key).collect(),
+            Request::Delete(key) | Request::Swap(Write { key, .. }, _) => vec![*key],
+            Request::Read { keys, .. } => keys.clone(),
+        }
+    }
+
+    /// The values that it writes.
+    pub fn writes(&self) -> &[Write] {
+        match self {
+            Request::Put(writes) => writes,
+            Request::Swap(write, _) => std::slice::from_ref(write),
+            Request::Delete(_) | Request::Read { .. } => &[],
+        }
+    }
+
+    pub fn is_serializable(&self) -> bool {
+        matches!(self, Request::Read { serializable: true, .. })
+    }
+
+    /// Whether these changes, all of one revision, are what it does when it is executed.
+    pub fn makes(&self, changes: &[Change]) -> bool {
+        match self {
+            Request::Delete(key) => {
+                matches!(changes, [Change { key: changed, record: None, .. }] if changed == key)
+            }
+            Request::Read { .. } => false,
+            Request::Put(_) | Request::Swap(..) => {
+                let writes = self.writes();
+                let made = |write: &Write| {
+                    changes.iter().any(|change| {
+                        change.key == write.key
+                            && change.record.is_some_and(|record| record.value == write.value)
+                    })
+                };
+                changes.len() == writes.len() && writes.iter().all(made)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Request::Put(writes) => {
+                formatter.write_str("put")?;
+                writes.iter().try_for_each(|Write { key, value }| write!(formatter, " k{key}={value}"))
+            }
+            Request::Delete(key) => write!(formatter, "delete k{key}"),
+            Request::Swap(Write { key, value }, expected) => {
+                write!(formatter, "put k{key}={value} if its mod revision is {expected}")
+            }
+            Request::Read { keys, serializable } => {
+                let kind = if *serializable { "serializable" } else { "linearizable" };
+                match keys[..] {
+                    [key] => write!(formatter, "{kind} read of k{key}"),
+                    _ => write!(formatter, "{kind} read of {} keys", keys.len()),
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, value, created, modified, version } = self;
+        write!(formatter, "k{key}={value} (created {created}, modified {modified}, version {version})")
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.record {
+            Some(record) => write!(formatter, "revision {}: {record}", self.revision),
+            None => write!(formatter, "revision {}: k{} deleted", self.revision, self.key),
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { client, member, request, began, .. } = self;
+        write!(formatter, "client {client}, member {member}, {:.6} s", began.as_secs_f64())?;
+        if let Some(ended) = self.ended {
+            write!(formatter, " to {:.6} s", ended.as_secs_f64())?;
+        }
+        write!(formatter, ": {request}: ")?;
+        match &self.outcome {
+            None => formatter.write_str("in flight"),
+            Some(Outcome::Unknown(reason)) => write!(formatter, "unknown ({reason})"),
+            Some(Outcome::Written { revision, previous }) => {
+                write!(formatter, "written at revision {revision}")?;
+                previous.iter().flatten().try_for_each(|record| write!(formatter, ", before {record}"))
+            }
+            Some(Outcome::Found { revision, records }) => {
+                write!(formatter, "at revision {revision} found")?;
+                if records.is_empty() {
+                    return formatter.write_str(" nothing");
+                }
+                records.iter().try_for_each(|record| write!(formatter, " {record}"))
+            }
+        }
+    }
+}
