@@ -490,6 +490,36 @@ async fn a_deleted_range_with_large_previous_values_is_not_held_in_memory() {
     }
 }
 
+#[tokio::test]
+async fn a_compaction_inside_a_large_response_ends_the_stream() {
+    const SENT: &str = "etcd_network_client_grpc_sent_bytes_total";
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    let kv = member.kv().await;
+    for n in 0..200 {
+        let (key, value) = (format!("k{n:03}").into(), Bytes::from(vec![7; 64 << 10]));
+        kv.clone().put(PutRequest { key, value, ..Default::default() }).await.unwrap();
+    }
+    let mut stream = Stream::open(member).await;
+    stream.watch(WatchCreateRequest { prev_kv: true, ..everything(0) }).await;
+    let before = metric(member, SENT);
+    let request = DeleteRangeRequest { key: "k".into(), range_end: "l".into(), ..Default::default() };
+    kv.clone().delete_range(request).await.unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while metric(member, SENT) < before + f64::from(32 << 10) {
+        assert!(Instant::now() < deadline, "the response does not begin");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let newest = member.put("after", "1").await;
+    compact(member, newest).await;
+    assert_eq!(stream.answer().await.unwrap_err().code(), Code::Unavailable);
+    // Where the client goes on, it learns why.
+    let mut stream = Stream::open(member).await;
+    stream.watch(everything(newest - 1)).await;
+    let answer = stream.next().await;
+    assert_eq!((answer.canceled, answer.compact_revision), (true, newest));
+}
+
 /// The create requests of ranges that begin with `key`, in one stream, without waiting for each answer.
 async fn watch_ranges(stream: &mut Stream, key: &str, count: usize) {
     for n in 0..count {
