@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use api::etcdserverpb::cluster_client::ClusterClient;
+use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{
     Member as Entry, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
-    MemberUpdateRequest,
+    MemberUpdateRequest, MoveLeaderRequest,
 };
 use common::{Cluster, Member, PATIENCE, put};
 use tonic::transport::Channel;
@@ -221,6 +222,46 @@ async fn a_member_is_found_at_its_new_address() {
     cluster.members[away].wait_ready();
     assert_eq!(cluster.members[away].get("meanwhile").await.as_deref(), Some("1"));
     cluster.assert_equal(0).await;
+}
+
+#[tokio::test]
+async fn a_member_that_was_away_follows_a_leader_that_it_does_not_know() {
+    let mut cluster = Cluster::new(3);
+    // The check of their health would refuse changes while a member is away.
+    let lax = || "--strict-reconfig-check=false".to_owned();
+    cluster.members.iter_mut().for_each(|member| member.extra.push(lax()));
+    cluster.start();
+    cluster.members[2].kill();
+    let at = cluster.joiner(&[0, 1, 2]);
+    add(&cluster.members[0], &cluster.members[at], false).await;
+    cluster.members[at].launch();
+    cluster.members[at].wait_ready();
+    let id = cluster.members[0].id().await;
+    patiently(|| remove(&cluster.members[1], id)).await;
+    let new = cluster.members[at].id().await;
+    patiently(|| lead(&cluster.members, [1, at], new)).await;
+    cluster.members[at].put("meanwhile", "1").await;
+    // Its list holds neither the leader nor the change that added it.
+    cluster.members[2].launch();
+    cluster.members[2].wait_ready();
+    assert_eq!(cluster.members[2].get("meanwhile").await.as_deref(), Some("1"));
+    let listed: Vec<u64> = list(&cluster.members[2]).await.iter().map(|member| member.id).collect();
+    assert!(listed.contains(&new) && !listed.contains(&id), "{listed:x?}");
+}
+
+/// Asks the leader, one of `asked`, to hand over to `id`. Done when that member leads.
+async fn lead(members: &[Member], asked: [usize; 2], id: u64) -> Result<(), Status> {
+    for at in asked {
+        let (own, leader) = (members[at].id().await, members[at].leader().await);
+        if leader == own && own == id {
+            return Ok(());
+        }
+        if leader == own {
+            let request = MoveLeaderRequest { target_id: id };
+            MaintenanceClient::new(members[at].channel().await).move_leader(request).await?;
+        }
+    }
+    Err(Status::unavailable("the member does not lead yet"))
 }
 
 #[tokio::test]

@@ -81,6 +81,13 @@ impl Roster {
         Arc::clone(&self.members.read())
     }
 
+    /// Where this member listens for peers, as its list has it.
+    pub fn own_urls(&self) -> Vec<String> {
+        let members = self.members();
+        let own = members.iter().find(|member| member.id == self.own);
+        own.map(|member| member.peer_urls.clone()).unwrap_or_default()
+    }
+
     /// Voters and learners.
     pub fn membership(&self) -> Membership {
         let members = self.members();

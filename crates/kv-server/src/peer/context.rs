@@ -34,7 +34,8 @@ pub struct Context {
 impl Context {
     pub(super) fn hello(&self, to: u64) -> api::peer::Hello {
         let Identity { cluster_id, member_id, .. } = *self.identity;
-        api::peer::Hello { cluster_id, from: member_id, to, encoding: ENCODING }
+        let peer_urls = self.roster.own_urls();
+        api::peer::Hello { cluster_id, from: member_id, to, encoding: ENCODING, peer_urls }
     }
 
     /// What is known of the sender `id`. This member does not send to itself.

@@ -23,6 +23,8 @@ mod queue; // what waits to be sent // keeps one stream open
 
 mod leases; // questions about leases to the leader
 
+mod introduction; // members that the list does not hold yet
+
 mod confirming; // of this member, if its log was empty
 mod sending; // whole stores
 mod transport; // what Raft sends through

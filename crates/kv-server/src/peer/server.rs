@@ -3,6 +3,8 @@
 //! * Inside TLS a connection is authenticated before its first byte of HTTP/2 is read.
 //! * HTTP/2 only. Other bytes end their connection and nothing more.
 //! * A stream begins with a hello. It must name our cluster, us, and a member we know.
+//! * A member that the list does not hold yet is refused until another call vouches for it; see `introduction`. It may
+//!   send messages, stores and probes then, and ask nothing.
 //! * Raft hears of a snapshot only when the whole store that belongs to it is durable here.
 
 use std::collections::HashMap;
@@ -158,8 +160,25 @@ impl PeerServer {
         PeerServer { connections_max, ..self }
     }
 
-    /// The member that speaks, if it may.
-    fn greet(&self, hello: Option<Hello>) -> Result<u64, Status> {
+    /// The member that speaks, if the list holds it.
+    fn greet_member(&self, hello: Option<Hello>) -> Result<u64, Status> {
+        self.greet(hello, |from| self.peers.context().standing(from))
+    }
+
+    /// The member that sends messages of Raft, or probes: one of the list, or one that was introduced.
+    fn greet_sender(&self, hello: Option<Hello>) -> Result<u64, Status> {
+        self.greet(hello, |from| self.standing_of_sender(from))
+    }
+
+    /// As the list says. An introduced member is not in it yet.
+    fn standing_of_sender(&self, from: u64) -> Standing {
+        match self.peers.context().standing(from) {
+            Standing::Unknown if self.peers.is_introduced(from) => Standing::Member,
+            standing => standing,
+        }
+    }
+
+    fn greet(&self, hello: Option<Hello>, standing: impl Fn(u64) -> Standing) -> Result<u64, Status> {
         let hello = hello.ok_or_else(|| Status::invalid_argument("a stream begins with a hello"))?;
         let context = self.peers.context();
         let identity = &context.identity;
@@ -167,18 +186,20 @@ impl PeerServer {
             format!("cluster ID mismatch: want {:x}, got {:x}", identity.cluster_id, hello.cluster_id)
         } else if hello.to != identity.member_id {
             format!("member ID mismatch: this is {:x}, not {:x}", identity.member_id, hello.to)
-        } else if context.standing(hello.from) == Standing::Removed {
+        } else if standing(hello.from) == Standing::Removed {
             self.removed().to_owned()
-        } else if context.standing(hello.from) == Standing::Unknown {
-            format!("{:x} is not a member of this cluster", hello.from)
         } else if hello.encoding != ENCODING {
             format!("message encoding {} is not {ENCODING}", hello.encoding)
         } else {
-            self.refused.lock().said.remove(&hello.from);
-            if let Some(greeter) = &self.greeter {
-                greeter.greeted(hello.from);
+            self.peers.check_address(&hello);
+            if standing(hello.from) == Standing::Member {
+                self.refused.lock().said.remove(&hello.from);
+                if let Some(greeter) = &self.greeter {
+                    greeter.greeted(hello.from);
+                }
+                return Ok(hello.from);
             }
-            return Ok(hello.from);
+            format!("{:x} is not a member of this cluster", hello.from)
         };
         self.note_refusal(hello.from, &reason);
         Err(Status::failed_precondition(reason))
@@ -191,7 +212,7 @@ impl PeerServer {
 
     /// Ends the stream of a member that was removed since it greeted.
     fn check_is_member(&self, from: u64) -> Result<(), Status> {
-        match self.peers.context().standing(from) {
+        match self.standing_of_sender(from) {
             Standing::Member => Ok(()),
             Standing::Removed => Err(Status::failed_precondition(self.removed())),
             Standing::Unknown => Err(Status::failed_precondition("not a member of this cluster")),
@@ -263,7 +284,7 @@ impl Peer for PeerServer {
     ) -> Result<Response<MessagesEnd>, Status> {
         let mut batches = request.into_inner();
         let first = batches.message().await?.unwrap_or_default();
-        let from = self.greet(first.hello)?;
+        let from = self.greet_sender(first.hello)?;
         self.peers.heard(from);
         let labels = From::member(from);
         let metrics = &self.peers.context().metrics.peers;
@@ -291,7 +312,7 @@ impl Peer for PeerServer {
     ) -> Result<Response<SnapshotEnd>, Status> {
         let mut parts = request.into_inner();
         let first = parts.message().await?.unwrap_or_default();
-        let from = self.greet(first.hello)?;
+        let from = self.greet_sender(first.hello)?;
         self.peers.heard(from);
         let own = self.peers.context().identity.member_id;
         let named = raft_node::snapshot_position(from, own, &first.message)
@@ -317,14 +338,14 @@ impl Peer for PeerServer {
     }
 
     async fn probe(&self, request: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
-        let from = self.greet(request.into_inner().hello)?;
+        let from = self.greet_sender(request.into_inner().hello)?;
         self.peers.heard(from);
         let identity = &self.peers.context().identity;
         Ok(Response::new(ProbeResponse { cluster_id: identity.cluster_id, member_id: identity.member_id }))
     }
 
     async fn inquire(&self, request: Request<InquireRequest>) -> Result<Response<InquireResponse>, Status> {
-        let from = self.greet(request.into_inner().hello)?;
+        let from = self.greet_member(request.into_inner().hello)?;
         let answer = self.inbox.answer_member(from).await;
         let raft_node::PeerState { term, last_index, is_leader, is_held, voters } =
             answer.map_err(|_| Status::unavailable("this member stops, or has just answered"))?;
@@ -333,7 +354,7 @@ impl Peer for PeerServer {
 
     async fn leases(&self, request: Request<LeaseQuestions>) -> Result<Response<LeaseAnswers>, Status> {
         let mut request = request.into_inner();
-        self.greet(request.hello.take())?;
+        self.greet_member(request.hello.take())?;
         let question = leases::question(request)?;
         let leader = self.leases.as_ref().ok_or_else(|| Status::unavailable("leases are not served"))?;
         leases::answers(answer_here(leader, question).await).map(Response::new)
@@ -344,7 +365,7 @@ impl Peer for PeerServer {
         request: Request<ProgressRequest>,
     ) -> Result<Response<ProgressResponse>, Status> {
         let request = request.into_inner();
-        self.greet(request.hello)?;
+        self.greet_member(request.hello)?;
         let progress = self.inbox.progress_of(request.member_id).await;
         let raft_node::Progress { matched, last_index } =
             progress.ok_or_else(|| Status::unavailable("not the leader, or no such member"))?;

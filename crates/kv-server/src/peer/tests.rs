@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::peer::peer_client::PeerClient;
-use api::peer::{Hello, MessageBatch, ProbeRequest, SnapshotPart};
+use api::peer::{Hello, InquireRequest, MessageBatch, PeerMember, ProbeRequest, SnapshotPart};
 use bytes::Bytes;
 use mvcc::{Applied, Backend, MemoryBackend};
 use raft_node::{Confirmation, Lane, Membership, PeerState, Position, Progress, SnapshotOutcome, Transport};
@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::Code;
 
 use super::context::{ENCODING, MESSAGE_BYTES_MAX};
+use super::server::Members;
 use super::*;
 use crate::config::Urls;
 use crate::data_dir::{FORMAT, FirstMember, Identity};
@@ -116,8 +117,16 @@ fn member(id: u64, ports: &[(u64, u16)]) -> TestMember {
     let inbox: Arc<dyn Inbox> = Arc::new(Recorder(Mutex::new(sender)));
     let (stopper, stop) = shutdown::stop();
     peers.connect(Arc::clone(&inbox), &stop);
-    let server =
-        PeerServer::new(Arc::clone(&peers), Arc::clone(&inbox), incoming.clone(), Arc::new(Vec::new));
+    let roster = Arc::clone(&peers.context().roster);
+    let entry = |FirstMember { id, name, peer_urls, is_learner }: &FirstMember| PeerMember {
+        id: *id,
+        name: name.clone(),
+        peer_urls: peer_urls.clone(),
+        client_urls: Vec::new(),
+        is_learner: *is_learner,
+    };
+    let listed: Members = Arc::new(move || roster.members().iter().map(entry).collect());
+    let server = PeerServer::new(Arc::clone(&peers), Arc::clone(&inbox), incoming.clone(), listed);
     TestMember { peers, seen, server, incoming, inbox, store_thread, stop, stopper }
 }
 
@@ -295,17 +304,18 @@ async fn strangers_are_refused_with_a_reason() {
     let two = member(2, &[(1, 1), (2, port)]);
     serve(vec![(listener, None)], &two.server, &two.stop);
     let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap();
-    let good = Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING };
+    let hello = |from| Hello { cluster_id: 7, from, to: 2, encoding: ENCODING, peer_urls: Vec::new() };
+    let good = hello(1);
     let cases = [
-        (Hello { cluster_id: 8, ..good }, "cluster ID mismatch: want 7, got 8"),
-        (Hello { to: 3, ..good }, "member ID mismatch: this is 2, not 3"),
-        (Hello { from: 9, ..good }, "9 is not a member of this cluster"),
-        (Hello { from: 66, ..good }, "the member has been permanently removed from the cluster"),
-        (Hello { from: 2, ..good }, "2 is not a member of this cluster"),
-        (Hello { encoding: 99, ..good }, "message encoding 99 is not 1"),
+        (Hello { cluster_id: 8, ..hello(1) }, "cluster ID mismatch: want 7, got 8"),
+        (Hello { to: 3, ..hello(1) }, "member ID mismatch: this is 2, not 3"),
+        (hello(9), "9 is not a member of this cluster"),
+        (hello(66), "the member has been permanently removed from the cluster"),
+        (hello(2), "2 is not a member of this cluster"),
+        (Hello { encoding: 99, ..hello(1) }, "message encoding 99 is not 1"),
     ];
     for (hello, wanted) in cases {
-        let status = client.probe(ProbeRequest { hello: Some(hello) }).await.unwrap_err();
+        let status = client.probe(ProbeRequest { hello: Some(hello.clone()) }).await.unwrap_err();
         assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, wanted));
         let batch = MessageBatch {
             hello: Some(hello),
@@ -346,6 +356,55 @@ async fn members_that_are_added_are_dialled_and_one_that_is_removed_is_told() {
     tokio::time::timeout(PATIENCE, gone.peers.context().roster.removed()).await.expect("told to stop");
     one.peers.set_members(known[..1].to_vec());
     assert!(one.peers.active_since(2).is_none());
+}
+
+#[tokio::test]
+async fn a_member_that_the_list_does_not_hold_yet_is_heard_and_answered() {
+    let ((listener, port), (listener_of_two, port_of_two)) = (listener(), listener());
+    let both = [(1, port), (2, port_of_two)];
+    let mut one = member(1, &both);
+    serve(vec![(listener, None)], &one.server, &one.stop);
+    let mut two = member(2, &both[1..]);
+    serve(vec![(listener_of_two, None)], &two.server, &two.stop);
+    one.reach(&mut two, 2, "from a member that was added").await;
+    two.reach(&mut one, 1, "and the answer").await;
+    // It may not ask.
+    let mut client = PeerClient::connect(format!("http://127.0.0.1:{port_of_two}")).await.unwrap();
+    let hello = Some(one.peers.context().hello(2));
+    let refused = client.inquire(InquireRequest { hello }).await.unwrap_err();
+    assert_eq!(refused.message(), "1 is not a member of this cluster");
+    // The list says more: it is a member, and then it is gone.
+    two.peers.set_members(one.peers.context().roster.members().to_vec());
+    assert!(!two.peers.is_introduced(1));
+    one.reach(&mut two, 2, "from a listed member").await;
+}
+
+#[tokio::test]
+async fn a_member_is_answered_at_an_address_that_the_list_does_not_hold_yet() {
+    let ((listener, port), (listener_of_two, port_of_two)) = (listener(), listener());
+    let mut one = member(1, &[(1, port), (2, port_of_two)]);
+    serve(vec![(listener, None)], &one.server, &one.stop);
+    // Nothing answers at the address that the second member knows.
+    let mut two = member(2, &[(1, 1), (2, port_of_two)]);
+    serve(vec![(listener_of_two, None)], &two.server, &two.stop);
+    one.reach(&mut two, 2, "from a member that has moved").await;
+    two.reach(&mut one, 1, "and the answer").await;
+}
+
+#[tokio::test]
+async fn a_stranger_that_no_list_names_stays_one() {
+    let (listener, port) = listener();
+    let two = member(2, &[(2, port)]);
+    serve(vec![(listener, None)], &two.server, &two.stop);
+    let (listener_of_nine, port_of_nine) = self::listener();
+    // It knows this cluster, but its own list has it elsewhere.
+    let nine = member(9, &[(2, port), (9, 1)]);
+    serve(vec![(listener_of_nine, None)], &nine.server, &nine.stop);
+    let urls = vec![format!("http://127.0.0.1:{port_of_nine}")];
+    two.peers.introduce(9, urls).await;
+    assert!(!two.peers.is_introduced(9));
+    two.peers.introduce(9, vec!["http://127.0.0.1:1".to_owned()]).await;
+    assert!(!two.peers.is_introduced(9), "nothing answers there");
 }
 
 #[tokio::test]
@@ -485,7 +544,7 @@ async fn a_batch_of_too_many_messages_ends_its_stream() {
         .await
         .unwrap()
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let hello = Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING };
+    let hello = Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING, peer_urls: Vec::new() };
     let first = MessageBatch { hello: Some(hello), ..MessageBatch::default() };
     let batch = |count| MessageBatch { messages: vec![Bytes::new(); count], ..MessageBatch::default() };
     let most = batch(MessageBatch::MESSAGES_MAX);
@@ -510,17 +569,17 @@ async fn a_stranger_sends_no_snapshot() {
     let two = member(2, &[(1, 1), (2, port)]);
     serve(vec![(listener, None)], &two.server, &two.stop);
     let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap();
-    let hello = Some(Hello { cluster_id: 8, from: 1, to: 2, encoding: ENCODING });
+    let hello = Some(Hello { cluster_id: 8, from: 1, to: 2, encoding: ENCODING, peer_urls: Vec::new() });
     let part = SnapshotPart { hello, chunk: Bytes::from_static(b"x"), ..SnapshotPart::default() };
     let status = client.snapshot(tokio_stream::once(part)).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
-    let hello = Some(Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING });
+    let hello = Some(Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING, peer_urls: Vec::new() });
     for (message, code) in [
         (Bytes::new(), Code::InvalidArgument),
         (snapshot_message(2, ENTRIES, 2), Code::InvalidArgument),
         (snapshot_message(1, ENTRIES, 2), Code::DataLoss),
     ] {
-        let part = SnapshotPart { hello, message, chunk: Bytes::from_static(b"x") };
+        let part = SnapshotPart { hello: hello.clone(), message, chunk: Bytes::from_static(b"x") };
         let status = client.snapshot(tokio_stream::once(part)).await.unwrap_err();
         assert_eq!(status.code(), code, "{status}");
     }

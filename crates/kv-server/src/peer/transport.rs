@@ -2,23 +2,24 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use api::peer::{ProgressRequest, ProgressResponse};
+use api::peer::{Hello, ProgressRequest, ProgressResponse};
 use bytes::Bytes;
 use mvcc::Applied;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use raft_node::{Lane, Progress, SnapshotOffer, SnapshotOutcome, Transport};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::context::Context;
 use super::inbox::Inbox;
-use super::link::{ASK_WITHIN, ActiveSince, Link, Route, dial};
+use super::introduction::{Introductions, URLS_MAX, listed, vouches};
+use super::link::{ASK_WITHIN, ActiveSince, Link, Route, dial, running_cluster};
 use super::queue::{Pushed, Queue};
 use super::sending::Senders;
 use crate::data_dir::FirstMember;
-use crate::member::{Asked, Checkpoints, Reach};
+use crate::member::{Asked, Checkpoints, Reach, Standing};
 use crate::metrics::To;
 use crate::process::shutdown::{self, Stop, Stopper};
 
@@ -26,12 +27,16 @@ use crate::process::shutdown::{self, Stop, Stopper};
 const URGENT_BYTES_MAX: usize = 1 << 20;
 /// About as many entries as Raft keeps in flight to one peer.
 const BULK_BYTES_MAX: usize = 32 << 20;
+/// Between two checks of the same claim. A hello that comes earlier is not checked, and comes again.
+const CLAIM_EVERY: Duration = Duration::from_millis(200);
 
 /// The ways to all other members.
 pub struct Peers {
     context: Context,
     /// Written when the members change.
     lanes: RwLock<HashMap<u64, Lanes>>,
+    /// Members at addresses that the list does not hold. Never locked while `lanes` is waited for.
+    introductions: Mutex<Introductions>,
     senders: Senders,
     /// Raft starts with its transport in hand, so it comes to know us before we know it.
     connected: OnceLock<Connected>,
@@ -74,7 +79,13 @@ impl Peers {
         let others = context.roster.others().into_iter();
         let lanes = others.map(|member| (member.id, Lanes::new(member.peer_urls))).collect();
         let senders = Senders::new(context.clone(), checkpoints);
-        Peers { context, lanes: RwLock::new(lanes), senders, connected: OnceLock::new() }
+        Peers {
+            context,
+            lanes: RwLock::new(lanes),
+            introductions: Mutex::default(),
+            senders,
+            connected: OnceLock::new(),
+        }
     }
 
     /// Starts dialling. Raft is reported to from now on. To be called once, inside the runtime.
@@ -108,22 +119,78 @@ impl Peers {
     /// that have moved.
     pub fn set_members(&self, members: Vec<FirstMember>) {
         self.context.roster.replace(members);
-        let others = self.context.roster.others();
+        let is_removed = |id| self.context.roster.standing(id) == Standing::Removed;
+        self.introductions.lock().follow(&self.context.roster.members(), is_removed);
+        self.follow();
+    }
+
+    /// Brings the links in step with the list and the introductions.
+    fn follow(&self) {
+        // First, so that of two threads the later one goes by the newer state.
         let mut lanes = self.lanes.write();
+        let others = self.context.roster.others().into_iter();
+        let mut wanted: HashMap<u64, Vec<String>> =
+            others.map(|member| (member.id, member.peer_urls)).collect();
+        wanted.extend(self.introductions.lock().urls());
         lanes.retain(|id, lanes| {
-            let stays = others.iter().any(|member| member.id == *id && member.peer_urls == lanes.urls);
+            let stays = wanted.get(id) == Some(&lanes.urls);
             if !stays {
                 lanes.end.0.stop();
             }
             stays
         });
-        for FirstMember { id, peer_urls, .. } in others {
-            if !lanes.contains_key(&id) && !peer_urls.is_empty() {
-                let added = Lanes::new(peer_urls);
+        for (id, urls) in wanted {
+            if !lanes.contains_key(&id) && !urls.is_empty() {
+                let added = Lanes::new(urls);
                 self.dial(id, &added);
                 lanes.insert(id, added);
             }
         }
+    }
+
+    /// Whether `id` is not in the list, but known by its introduction.
+    pub(super) fn is_introduced(&self, id: u64) -> bool {
+        self.introductions.lock().holds(id)
+    }
+
+    /// A member of this cluster says where it listens. Unless it answers where it is dialled, or is dialled there, the
+    /// claim is checked, and it is dialled there from then on. The hello must name this cluster and this member.
+    pub(super) fn check_address(self: &Arc<Self>, hello: &Hello) {
+        let (id, urls) = (hello.from, hello.peer_urls.clone());
+        if self.context.standing(id) == Standing::Removed || id == self.context.identity.member_id {
+            return;
+        }
+        let is_fine = |lanes: &Lanes| lanes.urls == urls || lanes.active_since.lock().is_some();
+        if urls.is_empty() || urls.len() > URLS_MAX || self.lanes.read().get(&id).is_some_and(is_fine) {
+            return;
+        }
+        let Some(Connected { stop, runtime, .. }) = self.connected.get() else { return };
+        if !self.introductions.lock().begin(id) {
+            return;
+        }
+        let (peers, stop) = (Arc::clone(self), stop.clone());
+        runtime.spawn(async move {
+            tokio::select! {
+                () = peers.introduce(id, urls) => {}
+                () = stop.stopped() => {}
+            }
+        });
+    }
+
+    pub(super) async fn introduce(&self, id: u64, urls: Vec<String>) {
+        let running = running_cluster(&self.context.dialer, &urls).await;
+        if running.is_some_and(|running| vouches(&running, &self.context.identity, id, &urls)) {
+            tracing::info!(
+                peer = format!("{id:x}"),
+                ?urls,
+                "a member is not in the list yet, or not at this address"
+            );
+            let listed = listed(&self.context.roster.members(), id);
+            self.introductions.lock().hold(id, urls, listed);
+            self.follow();
+        }
+        tokio::time::sleep(CLAIM_EVERY).await;
+        self.introductions.lock().end(id);
     }
 
     async fn progress(&self, leader: u64, learner: u64) -> Option<Progress> {

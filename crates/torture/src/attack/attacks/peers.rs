@@ -97,7 +97,13 @@ async fn stream_of_garbage(ground: Ground) -> io::Result<()> {
     let mut client = PeerClient::new(endpoint.connect().await.map_err(io::Error::other)?);
     let (sender, receiver) = mpsc::channel::<MessageBatch>(WAITING_MAX);
     let batches = ReceiverStream::new(receiver);
-    let hello = Hello { cluster_id: ground.ids.cluster, from: roles.from, to: roles.to, encoding: 1 };
+    let hello = Hello {
+        cluster_id: ground.ids.cluster,
+        from: roles.from,
+        to: roles.to,
+        encoding: 1,
+        peer_urls: Vec::new(),
+    };
     let hello = MessageBatch { hello: Some(hello), ..MessageBatch::default() };
     let feed = async {
         let mut chance = SmallRng::seed_from_u64(ground.ledger.acts());

@@ -1,0 +1,97 @@
+//! Members at addresses that this member's list does not hold yet.
+//!
+//! A member that was away lags behind in the list of members. The leader may have been added meanwhile, or may have
+//! moved, and only the leader can bring the list up to date. So a sender says in its hello where it listens.
+//!
+//! ```text
+//!   hello with an unknown id, or other URLs ──▶ Members asked at those URLs ──list names both──▶ introduced
+//!   own list: holds that address, or another new one, or a removal ──▶ introduction over
+//! ```
+//!
+//! Invariants:
+//! - An introduced member may send messages and snapshots, and is answered. It counts for nothing: Raft goes by its
+//!   own configuration.
+//! - A member that answers where the list says is not introduced anywhere else, and a removed one nowhere.
+//! - The claim is checked by a call in the other direction: with TLS, the server there must have a valid certificate.
+//!   Without TLS a peer port trusts its network, as etcd's does.
+//!
+//! Knows nothing of connections: `transport` dials.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::data_dir::bootstrap::RunningCluster;
+use crate::data_dir::{FirstMember, Identity};
+
+/// Members held. A cluster has seldom more than seven, so more are strangers' work. The oldest is dropped, and is asked
+/// again with its next hello.
+const INTRODUCED_MAX: usize = 16;
+/// Claims checked at once. A claim beyond it is not checked, and comes again with the sender's next attempt.
+const ASKED_MAX: usize = 4;
+/// URLs of one member. One with more is not introduced.
+pub(super) const URLS_MAX: usize = 8;
+
+#[derive(Debug)]
+struct Introduced {
+    urls: Vec<String>,
+    /// What the list said then. Empty: the member was not in it.
+    listed: Vec<String>,
+    number: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Introductions {
+    held: HashMap<u64, Introduced>,
+    asked: HashSet<u64>,
+    next: u64,
+}
+
+impl Introductions {
+    /// Whether the claim of this member may be checked now. To be followed by [`Introductions::end`].
+    pub fn begin(&mut self, id: u64) -> bool {
+        self.asked.len() < ASKED_MAX && self.asked.insert(id)
+    }
+
+    pub fn end(&mut self, id: u64) {
+        self.asked.remove(&id);
+    }
+
+    /// Takes a member in, which the list has at `listed`.
+    pub fn hold(&mut self, id: u64, urls: Vec<String>, listed: Vec<String>) {
+        if self.held.len() >= INTRODUCED_MAX && !self.held.contains_key(&id) {
+            let oldest = self.held.iter().min_by_key(|(_, introduced)| introduced.number).map(|(id, _)| *id);
+            oldest.map(|oldest| self.held.remove(&oldest));
+        }
+        self.next += 1;
+        self.held.insert(id, Introduced { urls, listed, number: self.next });
+    }
+
+    /// Ends the introductions that the list has overtaken.
+    pub fn follow(&mut self, members: &[FirstMember], is_removed: impl Fn(u64) -> bool) {
+        self.held.retain(|id, introduced| listed(members, *id) == introduced.listed && !is_removed(*id));
+    }
+
+    pub fn holds(&self, id: u64) -> bool {
+        self.held.contains_key(&id)
+    }
+
+    /// Members with the URLs that they were introduced with.
+    pub fn urls(&self) -> impl Iterator<Item = (u64, Vec<String>)> + '_ {
+        self.held.iter().map(|(id, introduced)| (*id, introduced.urls.clone()))
+    }
+}
+
+/// The URLs that a list has for a member; none if it is not in the list.
+pub(super) fn listed(members: &[FirstMember], id: u64) -> Vec<String> {
+    let member = members.iter().find(|member| member.id == id);
+    member.map(|member| member.peer_urls.clone()).unwrap_or_default()
+}
+
+/// Whether the cluster that answers at the URLs of `from` is this one, with both members in it, and `from` there.
+pub(super) fn vouches(running: &RunningCluster, identity: &Identity, from: u64, urls: &[String]) -> bool {
+    running.cluster_id == identity.cluster_id
+        && running.members.iter().any(|member| member.id == identity.member_id)
+        && listed(&running.members, from) == urls
+}
+
+#[cfg(test)]
+mod tests;
