@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use common::*;
 use echo::{Echo, Requests};
-use http2::Limits;
 use http2::driver::{Deadlines, serve};
+use http2::{Limits, Tick};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -110,6 +110,25 @@ async fn a_shutdown_ends_an_idle_connection_with_goaway() {
     client.write_all(&frame(PING, ACK, 0, &goaway[1].3)).await.unwrap();
     assert_eq!(read_all(client).await, [(GOAWAY, 0, 0, vec![0, 0, 0, 1, 0, 0, 0, 0])]);
     server.await.unwrap().unwrap();
+}
+
+/// The client answers no ping, and neither ends its stream.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_wait_for_a_stream_without_end() {
+    let (mut client, far) = tokio::io::duplex(1 << 16);
+    let echo = Echo::new(Requests::default());
+    let deadlines = Deadlines { body: Tick::MAX, drain: 30_000, ..Deadlines::default() };
+    client.write_all(&[hello(), post(1)].concat()).await.unwrap();
+    let started = Instant::now();
+    let server = tokio::spawn(serve(far, echo, Limits::default(), deadlines, async {}));
+    let read = read_all(client).await;
+    server.await.unwrap().unwrap();
+    let goaways: Vec<&[u8]> =
+        read.iter().filter(|frame| frame.0 == GOAWAY).map(|frame| &frame.3[..8]).collect();
+    let (all, last) = ([0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0, 0, 0]);
+    assert_eq!(goaways, [&all[..], &last, &last]);
+    let lasted = started.elapsed();
+    assert!((30..40).contains(&lasted.as_secs()), "{lasted:?}");
 }
 
 /// Handlers that answer after other tasks: each answer leaves when it is ready, with no read in between.

@@ -18,6 +18,9 @@ pub struct Deadlines {
     pub window: Tick,
     /// Without a byte that the socket takes.
     pub output: Tick,
+    /// From the first GOAWAY of a shutdown to the end of the last stream: one that stays open may have no
+    /// end. Then the connection is closed.
+    pub drain: Tick,
 }
 
 impl Default for Deadlines {
@@ -30,6 +33,7 @@ impl Default for Deadlines {
             body: 60 * second,
             window: 60 * second,
             output: 60 * second,
+            drain: 60 * second,
         }
     }
 }

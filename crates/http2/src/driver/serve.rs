@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::io::poll_read_buf;
 
 use super::deadlines::{Checked, Deadlines};
-use crate::{Connection, Limits, Progress, StreamId, Tick};
+use crate::{Connection, ErrorCode, Limits, Progress, StreamId, Tick};
 
 /// What answers the requests of a connection. It is dropped when the connection ends, and with it what it
 /// had begun.
@@ -67,7 +67,7 @@ where
         timer,
         timer_armed: true,
         idle: false,
-        stopping: false,
+        stopping_since: None,
     };
     let mut shutdown = pin!(shutdown);
     let mut progress = Progress::NeedBytes;
@@ -105,7 +105,8 @@ struct Task<S, H> {
     timer_armed: bool,
     /// Nothing was read since the last check.
     idle: bool,
-    stopping: bool,
+    /// When the shutdown began.
+    stopping_since: Option<Tick>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin, H: Handler> Task<S, H> {
@@ -127,8 +128,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin, H: Handler> Task<S, H> {
         progress: Progress,
         shutdown: Pin<&mut impl Future<Output = ()>>,
     ) -> Poll<io::Result<Next>> {
-        if !self.stopping && shutdown.poll(context).is_ready() {
-            self.stopping = true;
+        if self.stopping_since.is_none() && shutdown.poll(context).is_ready() {
+            self.stopping_since = Some(self.now());
             self.connection.shut_down();
             self.arm(Instant::now() + DRAIN);
         }
@@ -214,10 +215,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin, H: Handler> Task<S, H> {
         if checked == Checked::Dead {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        if self.stopping {
+        if let Some(since) = self.stopping_since {
             self.connection.end_drain();
+            if now.saturating_sub(since) >= self.deadlines.drain {
+                self.connection.close(ErrorCode::NO_ERROR, "streams did not end in time");
+            }
         }
-        if self.idle && checked == Checked::Nothing && !self.stopping {
+        if self.idle && checked == Checked::Nothing && self.stopping_since.is_none() {
             self.connection.shrink();
             self.timer_armed = false;
         } else {

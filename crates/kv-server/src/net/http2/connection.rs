@@ -18,7 +18,7 @@ use super::meter::Metered;
 use super::methods::HotMethods;
 use super::open::{self, OpenCall};
 use super::relay::{self, GrpcService};
-use super::shared::{Limits, Shared};
+use super::shared::{LAST_ANSWER_WITHIN, Limits, Shared};
 use super::streaming::{self, StreamMethods};
 use super::unary;
 use super::wire::{Begun, Driven, RequestHead, Turn, Wire};
@@ -42,8 +42,6 @@ const UNSENT_WITHIN: Duration = Duration::from_secs(60);
 const UNSENT_PROGRESS_MAX: usize = 1 << 20;
 /// A connection that waits for other connections to take their answers looks this often, and with each event.
 const FULL_LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// After the last answer of a stopping member: time for the client to read it and to close.
-const LAST_ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a connection serves.
 #[derive(Clone)]
@@ -94,8 +92,7 @@ pub async fn serve<I, H, T, S>(
     let (mut keepalive, mut unsent) = (Keepalive::new(limits), UnsentProgress::default());
     let mut stall = pin!(sleep(UNSENT_WITHIN));
     let (mut calls, mut open_streams) = (FuturesUnordered::new(), FuturesUnordered::new());
-    // When the connection closes if no call is open, once the member stops.
-    let mut stops_at = None;
+    let mut drain = Drain::default();
     let (mut look_again, mut accepted_in_turn) = (None, 0);
     loop {
         // Before more is read: they take their requests.
@@ -139,12 +136,7 @@ pub async fn serve<I, H, T, S>(
                 false
             }
             () = poll_fn(|context| poll_look_again(account, &mut look_again, context)) => false,
-            _ = stop.wait_for(|stop| *stop), if stops_at.is_none() => {
-                stops_at = Some(Instant::now() + LAST_ANSWER_WITHIN);
-                wire.shut_down();
-                false
-            }
-            () = passed(stops_at), if is_idle => return,
+            () = drain.ended(&mut stop, &wire, is_idle) => return,
             // Last: what was sent above leaves before the task sleeps.
             () = poll_fn(|context| wire.poll_rest(context)) => false,
         };
@@ -188,11 +180,35 @@ fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
     }
 }
 
-/// Returns at `moment`, or never if there is none.
-async fn passed(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
+/// The end of a connection whose member stops.
+#[derive(Default)]
+struct Drain {
+    /// When it accepts no call any more, and closes if none is open.
+    ends_at: Option<Instant>,
+    has_ended: bool,
+}
+
+impl Drain {
+    /// Returns when the member has stopped, the client had its time, and no call is open. To be polled before
+    /// the output is looked at for the last time.
+    async fn ended(&mut self, stop: &mut watch::Receiver<bool>, wire: &Wire, is_idle: bool) {
+        let ends_at = match self.ends_at {
+            Some(ends_at) => ends_at,
+            None => {
+                drop(stop.wait_for(|stop| *stop).await); // Or the sender is gone.
+                wire.shut_down();
+                *self.ends_at.insert(Instant::now() + LAST_ANSWER_WITHIN)
+            }
+        };
+        if !self.has_ended {
+            sleep_until(ends_at).await;
+            self.has_ended = true;
+            // The client may not have answered GOAWAY, and go on opening streams.
+            wire.end_drain();
+        }
+        if !is_idle {
+            std::future::pending().await
+        }
     }
 }
 

@@ -14,14 +14,15 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::sync::watch;
-use tokio::time::{Sleep, sleep};
+use tokio::time::sleep;
+use tonic::Status;
 use tonic::body::Body;
 use tower::{BoxError, ServiceExt};
 
 use super::account::{Body as Counted, Relayed};
 use super::grpc::send_status_after_headers;
 use super::sending::send_data;
-use super::shared::Shared;
+use super::shared::{Shared, stopped_for_requests};
 use super::unary::BODY_WITHIN;
 use super::wire::{Reader, RequestHead, Writer, response_block, trailers_block};
 use crate::errors;
@@ -57,7 +58,7 @@ pub(super) fn spawn<S: GrpcService>(
 ) {
     let (services, relayed) = (services.clone(), Relayed::new(&shared.account));
     let stop = shared.stop.clone();
-    let request = head.request(Body::new(Incoming::new(reader, &relayed)));
+    let request = head.request(Body::new(Incoming::new(reader, &relayed, stop.clone())));
     tokio::spawn(async move {
         let answered = {
             let mut answering = pin!(services.oneshot(request));
@@ -138,20 +139,30 @@ async fn send(
 struct Incoming {
     reader: Reader,
     counted: Counted,
+    stop: watch::Receiver<bool>,
     /// Runs while the body waits for more.
-    deadline: Option<Pin<Box<Sleep>>>,
+    deadline: Option<Pin<Box<dyn Future<Output = Status> + Send>>>,
+}
+
+/// Why the rest of a body is not waited for any longer, once that is so.
+async fn too_late(stop: watch::Receiver<bool>) -> Status {
+    tokio::select! {
+        () = sleep(BODY_WITHIN) => errors::incomplete_too_long(),
+        () = stopped_for_requests(stop) => errors::stopped(),
+    }
 }
 
 impl Incoming {
-    fn new(reader: Reader, relayed: &Relayed) -> Incoming {
-        Incoming { reader, counted: Counted::new(relayed.account()), deadline: None }
+    fn new(reader: Reader, relayed: &Relayed, stop: watch::Receiver<bool>) -> Incoming {
+        Incoming { reader, counted: Counted::new(relayed.account()), stop, deadline: None }
     }
 
     /// Pending, or an error once the body has taken too long.
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, BoxError>>> {
-        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(BODY_WITHIN)));
-        ready!(deadline.as_mut().poll(context));
-        Poll::Ready(Some(Err(errors::incomplete_too_long().into())))
+        let Incoming { stop, deadline, .. } = self;
+        let deadline = deadline.get_or_insert_with(|| Box::pin(too_late(stop.clone())));
+        let status = ready!(deadline.as_mut().poll(context));
+        Poll::Ready(Some(Err(status.into())))
     }
 }
 

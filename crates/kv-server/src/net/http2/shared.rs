@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::account::Account;
 
@@ -22,6 +23,10 @@ pub struct Limits {
     pub ping_spacing_min: Duration,
 }
 
+/// Once the member stops: time for a client to stop opening streams, to send the rest of requests that have
+/// begun, and to read its last answers. What is not complete then would hold the member up without end.
+pub(super) const LAST_ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
 /// What the calls of one connection share.
 pub(super) struct Shared {
     pub(super) limits: Limits,
@@ -35,4 +40,10 @@ impl Shared {
         let mut stop = self.stop.clone();
         let _sender_gone = stop.wait_for(|stop| *stop).await;
     }
+}
+
+/// Returns when the rest of a request is not waited for any longer, since the member stops.
+pub(super) async fn stopped_for_requests(mut stop: watch::Receiver<bool>) {
+    drop(stop.wait_for(|stop| *stop).await); // Or the sender is gone.
+    sleep(LAST_ANSWER_WITHIN).await;
 }

@@ -20,7 +20,7 @@ use super::grpc::{HEADERS, PREFIX_BYTES, TRAILERS, send_status};
 use super::long;
 use super::methods::{Answer, HotMethods};
 use super::sending::{AT_ONCE_BYTES_MAX, send_data};
-use super::shared::Shared;
+use super::shared::{Shared, stopped_for_requests};
 use super::wire::{Reader, Writer};
 use crate::errors;
 
@@ -146,16 +146,25 @@ async fn read_in_time(
     let first = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await;
     match first {
         Poll::Ready(message) => message,
-        Poll::Pending => Box::pin(read_before(deadline, reading)).await,
+        Poll::Pending => Box::pin(read_before(deadline, reading, shared)).await,
     }
 }
 
-/// Goes on reading until the call's deadline, or for [`BODY_WITHIN`].
+/// Goes on reading until the call's deadline, or for [`BODY_WITHIN`], or until a stopping member waits no
+/// longer.
 async fn read_before(
     deadline: Option<Instant>,
     reading: impl Future<Output = Result<Message, ReadError>>,
+    shared: &Shared,
 ) -> Result<Message, ReadError> {
     let latest = Instant::now() + BODY_WITHIN;
+    let reading = async {
+        tokio::select! {
+            biased;
+            message = reading => message,
+            () = stopped_for_requests(shared.stop.clone()) => Err(ReadError::Refused(errors::stopped())),
+        }
+    };
     let message = timeout_at(deadline.map_or(latest, |deadline| deadline.min(latest)), reading).await;
     message.unwrap_or_else(|_| {
         Err(ReadError::Refused(match deadline {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Ping, PingPong, SendStream};
 use http::{HeaderMap, Request, Response};
-use tokio::io::{DuplexStream, duplex};
+use http_body::Body as _;
+use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 use tonic::body::Body;
@@ -42,6 +43,7 @@ impl HotMethods for Scripted {
         match path {
             "/large" => Some(Method::Large),
             "/holds" => Some(Method::Holds),
+            "/relayed" => None,
             _ => Some(Method::Reads),
         }
     }
@@ -90,6 +92,11 @@ impl Drop for Ends {
 }
 
 async fn serve_scripted(io: DuplexStream, hot: Scripted, totals: Arc<Totals>) {
+    let (_stops, stop) = watch::channel(false);
+    serve_until(stop, io, hot, totals).await;
+}
+
+async fn serve_until(stop: watch::Receiver<bool>, io: DuplexStream, hot: Scripted, totals: Arc<Totals>) {
     let limits = Limits {
         message_bytes_max: 1 << 20,
         streams_max: 100,
@@ -97,10 +104,12 @@ async fn serve_scripted(io: DuplexStream, hot: Scripted, totals: Arc<Totals>) {
         keepalive_timeout: Duration::ZERO,
         ping_spacing_min: Duration::ZERO,
     };
-    let services = tower::service_fn(|_request: Request<Body>| async {
+    // They read the request to its end, or to an error.
+    let services = tower::service_fn(|mut request: Request<Body>| async move {
+        let frame = |body: &mut Body, context: &mut Context<'_>| Pin::new(body).poll_frame(context);
+        while let Some(Ok(_)) = poll_fn(|context| frame(request.body_mut(), context)).await {}
         Ok::<_, Infallible>(Response::new(Body::empty()))
     });
-    let (_stops, stop) = watch::channel(false);
     let methods = Methods { hot, streams: NoStreams, services };
     serve(io, methods, limits, totals, stop).await;
 }
@@ -294,5 +303,38 @@ async fn the_deadline_of_a_call_covers_its_body() {
             (response.headers()["grpc-status"].to_str().unwrap(), began.elapsed().as_secs()),
             (status, seconds)
         );
+    }
+}
+
+/// HEADERS of a request that does not end.
+fn opening(stream: u32, path: &str) -> Vec<u8> {
+    let fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x")];
+    let block = ::http2::HeaderBlock::new(fields);
+    let length = u8::try_from(block.bytes().len()).unwrap();
+    [&[0, 0, length, 1, 4][..], &stream.to_be_bytes(), block.bytes()].concat()
+}
+
+/// The client answers no ping, and opens a stream every half second whatever GOAWAY says.
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_requests_that_do_not_end_or_come_later() {
+    for path in ["/holds", "/relayed"] {
+        let (ours, mut client) = duplex(1 << 16);
+        let (stops, stop) = watch::channel(false);
+        let hot = Scripted { signal: Arc::new(Semaphore::new(0)), done: mpsc::unbounded_channel().0 };
+        let serving = tokio::spawn(serve_until(stop, ours, hot, Arc::default()));
+        let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
+        client.write_all(&[hello, opening(1, path)].concat()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await; // The request has begun: the clock is paused.
+        stops.send(true).unwrap();
+        let stopped = Instant::now();
+        for stream in (3..103).step_by(2) {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            if client.write_all(&opening(stream, path)).await.is_err() {
+                break;
+            }
+        }
+        serving.await.unwrap();
+        let lasted = stopped.elapsed();
+        assert!(lasted <= Duration::from_secs(4), "{path}: {lasted:?}");
     }
 }

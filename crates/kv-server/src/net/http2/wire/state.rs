@@ -153,6 +153,13 @@ impl Wire {
         self.changed(&mut state);
     }
 
+    /// As [`Wire::shut_down`], without waiting for the client any longer: what it opens later is ignored.
+    pub(in super::super) fn end_drain(&self) {
+        let mut state = self.state.lock();
+        state.connection.end_drain();
+        self.changed(&mut state);
+    }
+
     /// Ends the connection for what the client did.
     pub(in super::super) fn close(&self, code: ErrorCode, reason: &'static str) {
         let mut state = self.state.lock();
