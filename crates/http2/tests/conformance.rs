@@ -285,7 +285,15 @@ fn malformed_requests_reset_their_stream() {
         ("a colon in a name (8.2.1)", with(&[("a:b", "a")]), Stream(1, PROTOCOL)),
         ("a line break in a value (8.2.1)", with(&[("a", "a\nb")]), Stream(1, PROTOCOL)),
         ("NUL in a value (8.2.1)", with(&[("a", "a\0b")]), Stream(1, PROTOCOL)),
-        ("a value that begins with a space (8.2.1)", with(&[("a", " b")]), Stream(1, PROTOCOL)),
+        ("a carriage return in a value (8.2.1)", with(&[("a", "a\r")]), Stream(1, PROTOCOL)),
+        ("a value that begins with a space", with(&[("a", " b")]), Fine),
+        ("a value that ends with a space", with(&[("a", "b ")]), Fine),
+        ("a value between tabs", with(&[("a", "\tb\t")]), Fine),
+        ("a value of a space", with(&[("a", " ")]), Fine),
+        ("te with a space (8.2.2)", with(&[("te", " trailers")]), Stream(1, PROTOCOL)),
+        ("a length with a space", with(&[("content-length", " 0")]), Stream(1, PROTOCOL)),
+        ("a path that begins with a space", vec![valid[0], valid[1], (":path", " /")], Stream(1, PROTOCOL)),
+        ("a path that ends with a tab", vec![valid[0], valid[1], (":path", "/\t")], Stream(1, PROTOCOL)),
         ("connection (8.2.2)", with(&[("connection", "close")]), Stream(1, PROTOCOL)),
         ("keep-alive (8.2.2)", with(&[("keep-alive", "1")]), Stream(1, PROTOCOL)),
         ("proxy-connection (8.2.2)", with(&[("proxy-connection", "close")]), Stream(1, PROTOCOL)),
@@ -319,6 +327,19 @@ fn malformed_requests_reset_their_stream() {
         let bytes = [hello(), frame(HEADERS, END_HEADERS | END_STREAM, 1, &literal(&fields))].concat();
         assert_eq!(outcome(limits(), &bytes), expected, "{name}");
     }
+}
+
+/// gRPC's Go server passes them on as they are.
+#[test]
+fn blanks_at_the_ends_of_values_are_kept() {
+    let mut connection = open(limits());
+    let fields = [(":method", "POST"), (":scheme", "http"), (":path", "/"), ("a", " b\t"), ("c", "\t")];
+    connection.receive(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &literal(&fields)));
+    connection.process(0);
+    let events = take_events(&mut connection);
+    let [Event::Request { head, .. }] = &events[..] else { panic!("{events:?}") };
+    let values: Vec<&[u8]> = head.fields.iter().map(|field| &field.value[..]).collect();
+    assert_eq!(values, [&b" b\t"[..], b"\t"]);
 }
 
 #[test]

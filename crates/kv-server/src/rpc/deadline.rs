@@ -151,6 +151,8 @@ mod tests {
             ("123456789m", Err("transport: timeout string is too long: \"123456789m\"")),
             ("5x", Err("transport: timeout unit is not recognized: \"5x\"")),
             ("+5m", Err("strconv.ParseUint: parsing \"+5\": invalid syntax")),
+            (" 1S", Err("strconv.ParseUint: parsing \" 1\": invalid syntax")),
+            ("1S ", Err("transport: timeout unit is not recognized: \"1S \"")),
             ("-5m", Err("strconv.ParseUint: parsing \"-5\": invalid syntax")),
         ];
         for (text, wanted) in cases {

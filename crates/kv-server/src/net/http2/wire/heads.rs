@@ -144,12 +144,13 @@ mod tests {
     #[test]
     fn a_head_becomes_a_request_or_is_refused() {
         type Fields = &'static [(&'static str, &'static [u8])];
-        let cases: [(&str, Fields, Option<&str>); 5] = [
+        let cases: [(&str, Fields, Option<&str>); 6] = [
             ("/a/b?c=d", &[("te", b"trailers")], Some("http://localhost:2379/a/b?c=d")),
             ("*", &[], Some("http://localhost:2379*")),
             ("/a b", &[], None),
             ("/a", &[("x", b"\x01")], None),
             ("/a", &[("x", b"\xff")], Some("http://localhost:2379/a")),
+            ("/a", &[("x", b" b\t"), ("token", b" ")], Some("http://localhost:2379/a")),
         ];
         for (path, fields, uri) in cases {
             let made = Heads::default().get(&head(path, fields));
