@@ -33,6 +33,9 @@ mod tls; // certificates, handshakes
 pub mod net; // sockets, the client port, HTTP/2
 
 mod auth; // tokens, callers, passwords
+
+mod audit; // who asked for what
+
 mod member; // the replicated state and its store
 mod peer; // member to member
 mod rpc; // etcd's gRPC methods

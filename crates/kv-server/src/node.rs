@@ -20,6 +20,7 @@ use state_machine::command::Kind;
 use state_machine::{Outcome, StateMachine};
 
 use crate::admission::Admission;
+use crate::audit::{AuditError, AuditLog};
 use crate::auth::{self, AuthError, Caller};
 use crate::config::Settings;
 use crate::data_dir::Directory;
@@ -75,6 +76,8 @@ pub enum NodeError {
     WatchThread(#[source] std::io::Error),
     #[error(transparent)]
     Auth(#[from] AuthError),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     #[error("start Raft")]
     Raft(#[from] raft_node::StartError),
     #[error("wait for signals")]
@@ -230,6 +233,7 @@ impl Running {
             reconfiguration: settings.reconfiguration,
             roster,
             reach: peers,
+            audit: AuditLog::start(settings.audit.as_ref(), &auth, &metrics.audit)?,
             auth,
         });
         Ok(Running { settings, identity, member, leases, store_thread, watch_thread, threads, peers_stopper })
@@ -310,7 +314,11 @@ impl Running {
         }
         self.member.raft.stop();
         let (threads, watch_thread, store_thread) = (self.threads, self.watch_thread, self.store_thread);
+        let audit = self.member.audit.clone();
         let joined = tokio::task::spawn_blocking(move || {
+            if let Some(audit) = audit {
+                audit.close();
+            }
             threads.join();
             watch_thread.stop();
             store_thread.stop();

@@ -2,6 +2,7 @@
 
 pub(crate) mod url; // addresses as flags give them
 
+mod audit; // the audit log
 pub(crate) mod auth; // passwords and tokens
 pub(crate) mod flags; // the command line
 mod retention; // what automatic compaction keeps
@@ -11,6 +12,7 @@ mod discovery; // who is asked for the members of a new cluster
 
 pub(crate) mod settings; // what one member runs with
 
+pub(crate) use audit::{AuditLevel, AuditSettings, AuditTarget};
 pub(crate) use auth::{AuthSettings, JwtOptions, TokenKind};
 pub(crate) use discovery::{Discovery, DiscoveryCluster, DiscoverySrv};
 pub(crate) use flags::{ClusterState, Flags};

@@ -8,6 +8,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::audit::{self, AuditSettings, InvalidAudit};
 use super::auth::{self, AuthSettings, InvalidAuthOptions};
 use super::discovery::{Discovery, DiscoverySettingsError};
 use super::flags::{ClusterState, Flags};
@@ -78,6 +79,7 @@ pub struct Settings {
     pub limits: Limits,
     pub connections: Connections,
     pub auth: AuthSettings,
+    pub audit: Option<AuditSettings>,
     /// Time between two progress notifications of a watch stream, as given.
     pub watch_progress_interval: Option<Duration>,
     /// A unary call that takes longer is logged.
@@ -176,6 +178,8 @@ pub enum SettingsError {
          a request must fit into one entry of the log"
     )]
     RequestBytes { given: u64, max: usize },
+    #[error(transparent)]
+    Audit(#[from] InvalidAudit),
     #[error("--auth-token: {0}")]
     AuthToken(InvalidAuthOptions),
     #[error("{0}: only http and https URLs are built yet in kv-server")]
@@ -237,6 +241,7 @@ impl Settings {
             limits: limits(flags, &clock(flags)?)?,
             connections: connections(flags),
             auth: auth::of(flags).map_err(SettingsError::AuthToken)?,
+            audit: audit::of(flags)?,
             watch_progress_interval: flags.watch_progress_notify_interval.filter(|given| !given.is_zero()),
             slow_call: flags.warning_unary_request_duration.unwrap_or(SLOW_CALL),
             tls,

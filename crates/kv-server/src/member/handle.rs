@@ -23,6 +23,7 @@ use super::leader_loss::LeaderLoss;
 use super::roster::{Reach, Roster};
 use super::watching::Watching;
 use crate::admission::Admission;
+use crate::audit::AuditLog;
 use crate::auth::{Auth, Caller, Credential, Unresolved};
 use crate::config::{Limits, Reconfiguration};
 use crate::errors;
@@ -51,6 +52,8 @@ pub struct Member {
     pub reach: Arc<dyn Reach>,
     /// Whose requests these are.
     pub auth: Arc<Auth>,
+    /// With `--audit-log`.
+    pub audit: Option<Arc<AuditLog>>,
 }
 
 /// Who answers.

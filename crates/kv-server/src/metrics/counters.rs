@@ -25,6 +25,15 @@ pub struct Metrics {
     pub calls: CallMetrics,
     pub health: HealthMetrics,
     pub leases: LeaseMetrics,
+    pub audit: AuditMetrics,
+}
+
+/// Lines of the audit log.
+#[derive(Clone, Debug, Default)]
+pub struct AuditMetrics {
+    pub lines: Counter,
+    /// Those that found no room in the queue, or could not be written.
+    pub lost: Counter,
 }
 
 /// Operations on the key space, counted where they are carried out.
@@ -113,6 +122,13 @@ impl Metrics {
         self.register_peers(registry);
         self.snapshots.register(registry);
         self.register_leases(registry);
+        let audit = &self.audit;
+        registry.register("kv_server_audit_log_lines", "Lines of the audit log", audit.lines.clone());
+        registry.register(
+            "kv_server_audit_log_lost_lines",
+            "Lines that are missing in the audit log",
+            audit.lost.clone(),
+        );
         let health = &self.health;
         registry.register("etcd_server_health_success", "Successful health checks", health.successes.clone());
         registry.register("etcd_server_health_failures", "Failed health checks", health.failures.clone());

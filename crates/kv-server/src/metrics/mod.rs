@@ -26,7 +26,7 @@ mod exposition; // the text that Prometheus reads
 mod process; // the process, as the operating system counts it
 
 pub(crate) use call_in_progress::CallInProgress;
-pub(crate) use counters::Metrics;
+pub(crate) use counters::{AuditMetrics, Metrics};
 pub(crate) use disk::Purpose;
 pub(crate) use exposition::Exposition;
 pub(crate) use labels::{From, PeerLink, To};

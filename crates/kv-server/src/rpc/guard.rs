@@ -1,14 +1,17 @@
 //! What a client's metadata may ask of every call, before the call itself is looked at.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
-use api::Error;
+use api::{Error, Method};
 use http::HeaderMap;
+use state_machine::Session;
 use tonic::{Request, Status};
 
 use super::metadata::Known;
 use super::methods::Access;
 use crate::admission::ClientId;
+use crate::audit::{Call, Who};
 use crate::auth::{Caller, Credential, Origin};
 use crate::errors;
 use crate::member::Member;
@@ -17,20 +20,31 @@ use crate::member::Member;
 #[derive(Clone, Debug)]
 pub struct Asker {
     pub client: ClientId,
-    pub address: Option<IpAddr>,
+    pub address: Option<SocketAddr>,
     pub credential: Credential,
+    /// What the certificate of the connection names, for the audit log. None without one.
+    certificate: Option<Arc<Session>>,
 }
 
 impl Asker {
     /// Of a call with these headers.
     pub fn new(member: &Member, origin: &Origin, headers: &HeaderMap, known: &Known<'_>) -> Asker {
         let credential = member.auth.credential(origin, headers, known.token, known.authorization);
-        Asker { client: origin.client, address: origin.address.map(|address| address.ip()), credential }
+        let certificate = member.audit.as_ref().and_then(|_| origin.certificate.clone());
+        Asker { client: origin.client, address: origin.address, credential, certificate }
     }
 
     /// Of a call that tonic hands over. The dispatcher has found both.
     pub fn of<T>(request: &Request<T>) -> Asker {
         request.extensions().get().cloned().unwrap_or_default()
+    }
+
+    /// The call for the audit log, if there is one.
+    pub fn audited(&self, member: &Member, method: Method) -> Option<Call> {
+        let log = member.audit.as_ref()?;
+        let Asker { address, credential, certificate, .. } = self;
+        let who = Who { credential: credential.clone(), address: *address, certificate: certificate.clone() };
+        Some(log.begin(who, method))
     }
 
     /// The caller at this moment.
@@ -41,7 +55,7 @@ impl Asker {
 
 impl Default for Asker {
     fn default() -> Self {
-        Asker { client: ClientId::default(), address: None, credential: Credential::None }
+        Asker { client: ClientId::default(), address: None, credential: Credential::None, certificate: None }
     }
 }
 

@@ -5,7 +5,11 @@
 
 use api::etcdserverpb::ResponseHeader;
 
+use prost::Message;
+use prost::encoding::{WireType, decode_key, decode_varint};
+
 use crate::member::Member;
+use crate::net::http2::PREFIX_BYTES;
 
 /// Completes the header of a response. A revision that is not set becomes the store's newest.
 pub fn fill(member: &Member, header: &mut Option<ResponseHeader>) {
@@ -30,8 +34,38 @@ pub fn without_revision(member: &Member) -> Option<ResponseHeader> {
     Some(header)
 }
 
+/// The revision in the header of an encoded answer, which has its prefix before it. The header is its first
+/// field. None where the answer has none, or not yet.
+pub fn revision_in(framed: &[u8]) -> Option<i64> {
+    let mut message = framed.get(PREFIX_BYTES..)?;
+    let (number, kind) = decode_key(&mut message).ok()?;
+    if (number, kind) != (1, WireType::LengthDelimited) {
+        return None;
+    }
+    let length = usize::try_from(decode_varint(&mut message).ok()?).ok()?;
+    let header = ResponseHeader::decode(message.get(..length)?).ok()?;
+    (header.revision != 0).then_some(header.revision)
+}
+
 fn identify(member: &Member, header: &mut ResponseHeader) {
     header.cluster_id = member.ids.cluster;
     header.member_id = member.ids.member;
     header.raft_term = member.status().term;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::etcdserverpb::PutResponse;
+
+    #[test]
+    fn the_revision_of_an_encoded_answer_is_found() {
+        let header = ResponseHeader { cluster_id: 7, revision: 300, raft_term: 2, ..Default::default() };
+        let answer = PutResponse { header: Some(header), prev_kv: None };
+        let framed = [&[0; PREFIX_BYTES][..], &answer.encode_to_vec()].concat();
+        assert_eq!(revision_in(&framed), Some(300));
+        for cut in 0..framed.len() {
+            assert_eq!(revision_in(&framed[..cut]), None, "{cut} bytes");
+        }
+    }
 }

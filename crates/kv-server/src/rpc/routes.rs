@@ -21,7 +21,7 @@ use tower::Service;
 
 use super::guard::{self, Asker};
 use super::metadata::Known;
-use super::{auth, cluster, concurrency, deadline, health, kv, lease, maintenance, methods};
+use super::{audited, auth, cluster, concurrency, deadline, health, kv, lease, maintenance, methods};
 use crate::auth::Origin;
 use crate::errors::{self, Reading};
 use crate::member::{LeaseService, Member};
@@ -93,17 +93,29 @@ impl Service<Request<Body>> for Grpc {
         let asker = Asker::new(&self.member, &self.origin, request.headers(), &known);
         request.extensions_mut().insert(asker.clone());
         let (member, mut routes) = (Arc::clone(&self.member), self.routes.clone());
+        let mut audited = None;
+        if let Some(call) = asker.audited(&member, method) {
+            let (observed, request_of) = audited::observed(request);
+            request = observed;
+            audited = Some((call, request_of));
+        }
         Box::pin(async move {
             let answer = pin!(async {
                 guard::authorize(&member, &asker, methods::access(method)).await?;
                 routes.call(request).await.map_err(|never| match never {})
             });
             let response = match deadline::within(deadline, answer).await {
-                Ok(response) => response,
-                Err(status) => return Ok(status.into_http()),
+                Ok(response) => {
+                    let response =
+                        translated(response.headers(), reading).map_or(response, Status::into_http);
+                    response.map(|body| deadline::limited(body, deadline))
+                }
+                Err(status) => status.into_http(),
             };
-            let response = translated(response.headers(), reading).map_or(response, Status::into_http);
-            Ok(response.map(|body| deadline::limited(body, deadline)))
+            Ok(match audited {
+                None => response,
+                Some((call, request)) => audited::followed(response, call, request),
+            })
         })
     }
 }

@@ -104,6 +104,13 @@ impl StreamMethods for Streams {
     }
 }
 
+fn of_stream(method: StreamMethod) -> Method {
+    match method {
+        StreamMethod::Watch => Method::Watch,
+        StreamMethod::LeaseKeepAlive => Method::LeaseKeepAlive,
+    }
+}
+
 impl Streams {
     async fn method(
         &self,
@@ -113,6 +120,9 @@ impl Streams {
         (requests, replies): (Requests, Replies),
     ) -> Status {
         if let Err(status) = guard::authorize(&self.member, asker, access).await {
+            if let Some(call) = asker.audited(&self.member, of_stream(method)) {
+                call.end(Err(&status));
+            }
             return status;
         }
         match method {

@@ -144,6 +144,12 @@ pub struct Flags {
     /// Cancel watchers whose user loses the permission to read their keys [default: false].
     #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub auth_recheck_watchers: Option<bool>,
+    /// File of the audit log, or stderr; without it there is none.
+    #[arg(long)]
+    pub audit_log: Option<String>,
+    /// What the audit log holds: refused, changes (and refused) or all requests [default: refused].
+    #[arg(long)]
+    pub audit_log_level: Option<String>,
     /// Seconds after which an unused token ends [default: 300].
     #[arg(long, value_parser = unsigned)]
     pub auth_token_ttl: Option<u64>,

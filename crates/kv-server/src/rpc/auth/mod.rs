@@ -125,7 +125,11 @@ impl Auth {
         if self.member.auth.table.tokens() >= state_machine::TOKENS_MAX {
             return refused(Error::TooManyRequests);
         }
-        let applicant = Applicant { client: asker.client, address: asker.address, user: name };
+        let applicant = Applicant {
+            client: asker.client,
+            address: asker.address.map(|address| address.ip()),
+            user: name,
+        };
         match self.member.auth.passwords.verify(applicant, password, user.password.clone()).await {
             Ok(true) => {}
             Ok(false) => return refused(Error::AuthFailed),
@@ -169,7 +173,8 @@ impl Auth {
     }
 
     async fn hash(&self, asker: &Asker, password: String) -> Result<Bytes, Status> {
-        let applicant = Applicant { client: asker.client, address: asker.address, user: "" };
+        let applicant =
+            Applicant { client: asker.client, address: asker.address.map(|address| address.ip()), user: "" };
         self.member.auth.passwords.hash(applicant, password).await.map_err(hash_error)
     }
 

@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 
+use api::Method;
 use api::etcdserverpb::{ResponseHeader, WatchResponse};
 use api::mvccpb::event::EventType;
 use api::mvccpb::{Event, KeyValue};
@@ -25,6 +26,7 @@ use super::inner::{Inner, revision};
 use super::keys::Prefix;
 use super::waiting::too_many;
 use crate::admission::Share;
+use crate::audit::Subject;
 
 /// The responses to one observer.
 pub fn leaders(
@@ -82,7 +84,10 @@ impl Observer {
 
     /// Finds the leader, or waits for one, and follows its key.
     async fn find(&mut self) -> Result<LeaderResponse, Broken> {
-        let first = self.inner.range(self.prefix.first_created()).await.map_err(|_| Broken::Stopped)?;
+        let first = self.inner.range(self.prefix.first_created()).await.map_err(|status| {
+            self.audit(&status);
+            Broken::Stopped
+        })?;
         let found = match first.kvs.into_iter().next() {
             Some(kv) => LeaderResponse { header: first.header, kv: Some(kv) },
             None => self.first_put(revision(first.header.as_ref()) + 1).await?,
@@ -92,6 +97,13 @@ impl Observer {
         let request = CreateRequest { key, start_revision, ..CreateRequest::default() };
         self.leader = Some(Follow::open(&self.inner, request).await?);
         Ok(found)
+    }
+
+    /// The client is not told why it has no answer. The audit log is.
+    fn audit(&self, status: &Status) {
+        if let Some(call) = self.inner.asker.audited(&self.inner.member, Method::ElectionObserve) {
+            call.end_of(Subject::read(&self.prefix.start(), &self.prefix.end()), Err(status));
+        }
     }
 
     /// The first put below the name from a revision on. The header has the revision of the put.

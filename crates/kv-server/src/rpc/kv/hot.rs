@@ -24,7 +24,7 @@ use crate::net::http2::{Answer, HotMethods, Room};
 use crate::rpc::guard::Asker;
 use crate::rpc::metadata::Known;
 use crate::rpc::methods::{HotMethod, Serving, serving};
-use crate::rpc::{deadline, guard};
+use crate::rpc::{deadline, guard, header};
 
 /// Put, Range, Txn, DeleteRange. Cheap to clone: one per connection.
 #[derive(Clone)]
@@ -104,12 +104,30 @@ impl HotMethods for Hot {
         room: Room<'_>,
     ) -> Result<Answer<LargeAnswer>, Status> {
         let deadline = deadline.map_err(|status| *status)?;
+        let audited =
+            asker.audited(&self.member, of_hot(method)).map(|call| call.with_request(message.clone()));
         let answering = pin!(self.answer(&asker, method, metadata, message, room));
-        let mut answer = deadline::within(deadline, answering).await?;
-        if let Answer::Long(long) = &mut answer {
+        let mut answer = deadline::within(deadline, answering).await;
+        if let Some(call) = audited {
+            call.end(match &answer {
+                Ok(Answer::Whole(bytes)) => Ok(header::revision_in(bytes)),
+                Ok(Answer::Long(_)) => Ok(None),
+                Err(status) => Err(status),
+            });
+        }
+        if let Ok(Answer::Long(long)) = &mut answer {
             long.deadline = deadline;
         }
-        Ok(answer)
+        answer
+    }
+}
+
+fn of_hot(method: HotMethod) -> Method {
+    match method {
+        HotMethod::Put => Method::KvPut,
+        HotMethod::Range => Method::KvRange,
+        HotMethod::Txn => Method::KvTxn,
+        HotMethod::DeleteRange => Method::KvDeleteRange,
     }
 }
 

@@ -5,8 +5,8 @@
 //! * While the client does not take answers, none of its requests is begun.
 //! * The first error ends the stream, after the answers before it. So does the end of the requests.
 
-use api::Error;
 use api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse, ResponseHeader};
+use api::{Error, Method};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
@@ -18,6 +18,7 @@ use super::super::guard::Asker;
 use super::super::header;
 use super::super::kv::framed;
 use super::unanswered::unanswered;
+use crate::audit::Subject;
 use crate::auth::Unresolved;
 use crate::errors;
 use crate::member::{LeaseService, Member, Renewed};
@@ -103,7 +104,11 @@ impl KeepAlive {
         message.advance(PREFIX_BYTES);
         let request = LeaseKeepAliveRequest::decode(message);
         let id = request.map_err(|_| errors::malformed(errors::Reading::Stream))?.id;
-        check_renewal(member, asker, id).map_err(errors::refused)?;
+        let checked = check_renewal(member, asker, id).map_err(errors::refused);
+        if let Some(call) = asker.audited(member, Method::LeaseKeepAlive) {
+            call.end_of(Subject::renewal(id), checked.as_ref().map(|()| None));
+        }
+        checked?;
         let header = header::newest(member);
         let renewed = leases.renew(asker.client, id).map_err(unanswered)?;
         Ok(KeepAlive { id, header, renewed })

@@ -1,14 +1,15 @@
 //! One stream of a client.
 
-use api::CODE_NAMES;
 use api::etcdserverpb::WatchRequest as Message;
 use api::etcdserverpb::watch_request::RequestUnion;
+use api::{CODE_NAMES, Method};
 use bytes::Buf;
 use prost::Message as _;
 use state_machine::{Access, Need};
 use tonic::Status;
 use watch::{CreateRequest, Encoder};
 
+use crate::audit::Subject;
 use crate::errors;
 use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
 use crate::net::http2::{PREFIX_BYTES, Replies, Requests, StreamGone};
@@ -91,7 +92,11 @@ async fn request(member: &Member, asker: &Asker, union: RequestUnion) -> WatchRe
             if request.start_revision < 0 {
                 return WatchRequest::Create(request); // The hub refuses it. etcd looks at this first.
             }
-            match check(member, asker, &request).await {
+            let checked = check(member, asker, &request).await;
+            if let Some(call) = asker.audited(member, Method::Watch) {
+                call.end_of(Subject::read(&request.key, &request.range_end), checked.as_ref().map(|()| None));
+            }
+            match checked {
                 Ok(()) => WatchRequest::Create(request),
                 Err(status) => WatchRequest::Refuse { reason: in_words(&status) },
             }

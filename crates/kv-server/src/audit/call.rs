@@ -1,0 +1,272 @@
+//! A call from its begin to its line.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use api::{CODE_NAMES, Error, Method};
+use bytes::Bytes;
+use serde::Serialize;
+use state_machine::Session;
+use tonic::{Code, Status};
+
+use super::queue::{AuditError, Queue, now};
+use super::subject::Subject;
+use crate::auth::{Auth, Credential};
+use crate::config::{AuditLevel, AuditSettings};
+use crate::metrics::AuditMetrics;
+
+/// Where lines go, and which calls have one.
+#[derive(Debug)]
+pub struct AuditLog {
+    queue: Queue,
+    level: AuditLevel,
+    auth: Arc<Auth>,
+}
+
+/// Who makes a call.
+#[derive(Clone, Debug)]
+pub struct Who {
+    pub credential: Credential,
+    pub address: Option<SocketAddr>,
+    /// What the certificate of the connection names.
+    pub certificate: Option<Arc<Session>>,
+}
+
+/// A call under way. Its line is made when it ends. One that is dropped before was given up by its client.
+#[derive(Debug)]
+pub struct Call {
+    log: Arc<AuditLog>,
+    who: Who,
+    /// Known at the begin: a call may end the token that it was made with.
+    user: Option<String>,
+    is_root: bool,
+    method: Method,
+    request: Bytes,
+    has_ended: bool,
+}
+
+impl AuditLog {
+    /// None without `--audit-log`.
+    pub fn start(
+        settings: Option<&AuditSettings>,
+        auth: &Arc<Auth>,
+        metrics: &AuditMetrics,
+    ) -> Result<Option<Arc<AuditLog>>, AuditError> {
+        let Some(AuditSettings { target, level }) = settings else { return Ok(None) };
+        let queue = Queue::start(target, metrics.clone())?;
+        Ok(Some(Arc::new(AuditLog { queue, level: *level, auth: Arc::clone(auth) })))
+    }
+
+    /// Waits for the lines that are left, a second at most. Blocks.
+    pub fn close(&self) {
+        self.queue.close();
+    }
+
+    /// A call begins.
+    pub fn begin(self: &Arc<Self>, who: Who, method: Method) -> Call {
+        let caller = self.auth.user_of(&who.credential);
+        let (user, is_root) = (caller.user().map(str::to_owned), caller.is_root());
+        Call { log: Arc::clone(self), who, user, is_root, method, request: Bytes::new(), has_ended: false }
+    }
+}
+
+impl Call {
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// The request, encoded.
+    pub fn with_request(mut self, request: Bytes) -> Call {
+        self.request = request;
+        self
+    }
+
+    /// The call has ended, with the revision of its answer or with a refusal.
+    pub fn end(mut self, result: Result<Option<i64>, &Status>) {
+        self.finish(result, None);
+    }
+
+    /// As `end`, of a request that is not an encoded one.
+    pub fn end_of(mut self, subject: Subject, result: Result<Option<i64>, &Status>) {
+        self.finish(result, Some(subject));
+    }
+
+    fn finish(&mut self, result: Result<Option<i64>, &Status>, subject: Option<Subject>) {
+        self.has_ended = true;
+        let is_refused = result.is_err_and(|status| self.is_refusal(status));
+        if !is_refused && self.log.level == AuditLevel::Refused {
+            return;
+        }
+        let subject = subject.unwrap_or_else(|| Subject::of(self.method, std::mem::take(&mut self.request)));
+        let is_logged = match self.log.level {
+            AuditLevel::Refused => is_refused,
+            AuditLevel::Changes => is_refused || subject.is_change,
+            AuditLevel::Requests => true,
+        };
+        if !is_logged {
+            return;
+        }
+        let user = self.user.take().or_else(|| {
+            // The token may have become known while the call was under way.
+            self.log.auth.user_of(&self.who.credential).user().map(str::to_owned)
+        });
+        let line = Line {
+            ts: now(),
+            user: user.as_deref(),
+            common_name: self.who.certificate.as_ref().map(|session| session.user()),
+            address: self.who.address,
+            method: self.method.path(),
+            subject: &subject,
+            revision: result.ok().flatten(),
+            refused: is_refused,
+            result: result.map_or_else(|status| code_name(status.code()), |_| code_name(Code::Ok)),
+            error: result.err().map(Status::message),
+        };
+        self.log.queue.push(line.text());
+    }
+
+    /// Whether the call failed because of its caller.
+    fn is_refusal(&self, status: &Status) -> bool {
+        const REFUSALS: [Error; 5] = [
+            Error::UserEmpty,
+            Error::PermissionDenied,
+            Error::InvalidAuthToken,
+            Error::AuthOldRevision,
+            Error::AuthFailed,
+        ];
+        self.method == Method::Authenticate
+            || REFUSALS.iter().any(|error| status.message() == error.message())
+            // A certificate or a signed token may name a user who is not there.
+            || (status.message() == Error::UserNotFound.message() && !self.is_root)
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.finish(Err(&Status::cancelled("the call was given up by its client")), None);
+        }
+    }
+}
+
+/// One line, in the order in which its fields are written.
+#[derive(Serialize)]
+struct Line<'a> {
+    ts: String,
+    user: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    common_name: Option<&'a str>,
+    address: Option<SocketAddr>,
+    method: &'static str,
+    #[serde(flatten)]
+    subject: &'a Subject,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<i64>,
+    refused: bool,
+    result: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+impl Line<'_> {
+    fn text(&self) -> String {
+        serde_json::to_string(self).expect("strings and numbers are JSON")
+    }
+}
+
+fn code_name(code: Code) -> &'static str {
+    CODE_NAMES.get(code as usize).copied().unwrap_or("Unknown")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::etcdserverpb::request_op::Request as Op;
+    use api::etcdserverpb::*;
+    use prost::Message;
+
+    fn line(method: Method, request: &impl Message, result: Result<Option<i64>, &Status>) -> String {
+        let subject = Subject::of(method, request.encode_to_vec().into());
+        let line = Line {
+            ts: "T".to_owned(),
+            user: Some("alice\"\n"),
+            common_name: None,
+            address: Some(([127, 0, 0, 1], 7).into()),
+            method: method.path(),
+            subject: &subject,
+            revision: result.ok().flatten(),
+            refused: result.is_err(),
+            result: result.map_or_else(|status| code_name(status.code()), |_| code_name(Code::Ok)),
+            error: result.err().map(Status::message),
+        };
+        line.text()
+    }
+
+    #[test]
+    fn a_line_has_what_the_request_names_and_no_value_and_no_password() {
+        let put = |key: &'static str, lease| PutRequest {
+            key: key.into(),
+            value: "s3cret".into(),
+            lease,
+            ..PutRequest::default()
+        };
+        let op = |op| RequestOp { request: Some(op) };
+        let inner = TxnRequest {
+            failure: vec![op(Op::RequestPut(put("n", 9)))],
+            compare: vec![Compare { key: "c".into(), range_end: "d".into(), ..Compare::default() }],
+            ..TxnRequest::default()
+        };
+        let delete = DeleteRangeRequest { key: "x".into(), range_end: "\0".into(), prev_kv: true };
+        let txn = TxnRequest {
+            success: vec![op(Op::RequestTxn(inner)), op(Op::RequestDeleteRange(delete))],
+            ..TxnRequest::default()
+        };
+        let user = AuthUserAddRequest { name: "bob".into(), password: "s3cret".into(), ..Default::default() };
+        let denied = Status::permission_denied("etcdserver: permission denied");
+        let head = r#"{"ts":"T","user":"alice\"\n","address":"127.0.0.1:7","method":"/etcdserverpb."#;
+        for (line, wanted) in [
+            (
+                line(Method::KvPut, &put("a\"", 7), Ok(Some(5))),
+                r#"KV/Put","keys":[{"access":"write","key":"YSI="}],"lease":7,"revision":5,"refused":false,"result":"OK"}"#,
+            ),
+            (
+                line(Method::KvTxn, &txn, Err(&denied)),
+                r#"KV/Txn","keys":[{"access":"read","key":"Yw==","range_end":"ZA=="},{"access":"write","key":"bg=="},{"access":"delete","key":"eA==","range_end":"AA=="}],"lease":9,"refused":true,"result":"PermissionDenied","error":"etcdserver: permission denied"}"#,
+            ),
+            (
+                line(Method::AuthUserAdd, &user, Ok(None)),
+                r#"Auth/UserAdd","of_user":"bob","refused":false,"result":"OK"}"#,
+            ),
+        ] {
+            assert_eq!(line, format!("{head}{wanted}"));
+            assert!(!line.contains("s3cret") && !line.contains("czNjcmV0"), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_short_whatever_the_request_is() {
+        let range = |n: usize| {
+            let range = RangeRequest { key: vec![b'k'; 1000 + n].into(), ..RangeRequest::default() };
+            RequestOp { request: Some(Op::RequestRange(range)) }
+        };
+        let txn = TxnRequest { success: (0..100).map(range).collect(), ..TxnRequest::default() };
+        let line = line(Method::KvTxn, &txn, Ok(None));
+        assert!(line.len() < 12 << 10 && line.contains(r#""truncated":true"#), "{} bytes", line.len());
+    }
+
+    #[test]
+    fn a_transaction_that_only_reads_is_no_change() {
+        let read = RequestOp { request: Some(Op::RequestRange(RangeRequest::default())) };
+        let write = RequestOp { request: Some(Op::RequestPut(PutRequest::default())) };
+        let of = |op: RequestOp| {
+            let txn = TxnRequest { failure: vec![op], ..TxnRequest::default() };
+            Subject::of(Method::KvTxn, txn.encode_to_vec().into()).is_change
+        };
+        assert!(!of(read) && of(write));
+        let alarm = |action| {
+            let request = AlarmRequest { action, ..AlarmRequest::default() };
+            Subject::of(Method::MaintenanceAlarm, request.encode_to_vec().into()).is_change
+        };
+        assert!(!alarm(0) && alarm(1) && alarm(2));
+    }
+}

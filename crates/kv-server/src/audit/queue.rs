@@ -1,0 +1,282 @@
+//! Lines that wait, and the thread that writes them.
+//!
+//! * The thread writes all lines that wait at once, 256 at most.
+//! * A write that fails loses its lines. The thread goes on with the next ones.
+//! * A line that was cut short by a failing write ends before the next one begins.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use tracing_subscriber::fmt::format;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+use crate::config::AuditTarget;
+use crate::metrics::AuditMetrics;
+
+/// Lines that wait: some seconds of a disk that hesitates. A line has 12 KiB at most, so that all take 48 MiB.
+/// One more is lost.
+const LINES_MAX: usize = 4096;
+/// Lines in one write.
+const BATCH_LINES_MAX: usize = 256;
+/// How long the end of the process waits for the lines that are left: a target that is stuck holds it up no longer.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Why the audit log cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    #[error("open the audit log {path}")]
+    Open { path: String, source: std::io::Error },
+    #[error("start the thread of the audit log")]
+    Thread(#[source] std::io::Error),
+}
+
+enum Item {
+    Line(String),
+    /// Answered when all lines before it were written.
+    Close(SyncSender<()>),
+}
+
+/// Where lines are handed over.
+#[derive(Debug)]
+pub struct Queue {
+    items: SyncSender<Item>,
+    metrics: AuditMetrics,
+}
+
+impl Queue {
+    /// Opens the target and starts the thread. A file is appended to.
+    pub fn start(target: &AuditTarget, metrics: AuditMetrics) -> Result<Queue, AuditError> {
+        let to: Box<dyn Write + Send> = match target {
+            AuditTarget::Stderr => Box::new(std::io::stderr()),
+            AuditTarget::File(path) => {
+                let opened = File::options().append(true).create(true).open(path);
+                let path = || path.display().to_string();
+                Box::new(opened.map_err(|source| AuditError::Open { path: path(), source })?)
+            }
+        };
+        let (queue, writer) = new(LINES_MAX, to, metrics);
+        let thread = std::thread::Builder::new().name("audit-log".to_owned());
+        thread.spawn(move || writer.run()).map_err(AuditError::Thread)?;
+        Ok(queue)
+    }
+
+    /// Hands a line over, without its line break.
+    pub fn push(&self, line: String) {
+        match self.items.try_send(Item::Line(line)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => drop(self.metrics.lost.inc()),
+        }
+    }
+
+    /// Waits until the lines before were written, for [`CLOSE_WITHIN`] at most. Blocks.
+    pub fn close(&self) {
+        let (written, wait) = sync_channel(1);
+        // A full queue is one that is not written: the end of the process does not wait for it.
+        if self.items.try_send(Item::Close(written)).is_ok() {
+            let _stuck = wait.recv_timeout(CLOSE_WITHIN);
+        }
+    }
+}
+
+/// The lines in the order in which they came, to `to`.
+struct Writer<W> {
+    items: Receiver<Item>,
+    to: W,
+    metrics: AuditMetrics,
+    /// Lost lines that the log says were lost.
+    noted: u64,
+    /// The last byte that was written is inside a line.
+    is_cut: bool,
+    is_failing: bool,
+}
+
+fn new<W: Write>(lines_max: usize, to: W, metrics: AuditMetrics) -> (Queue, Writer<W>) {
+    let (sender, items) = sync_channel(lines_max);
+    let writer = Writer { items, to, metrics: metrics.clone(), noted: 0, is_cut: false, is_failing: false };
+    (Queue { items: sender, metrics }, writer)
+}
+
+impl<W: Write> Writer<W> {
+    /// Until the queue is gone.
+    fn run(mut self) {
+        while let Ok(first) = self.items.recv() {
+            let (mut lines, mut next) = (Vec::new(), Some(first));
+            while let Some(item) = next {
+                match item {
+                    Item::Line(line) => lines.push(line),
+                    Item::Close(written) => {
+                        self.write(&std::mem::take(&mut lines));
+                        let _waits_no_more = written.send(());
+                    }
+                }
+                next = if lines.len() < BATCH_LINES_MAX { self.items.try_recv().ok() } else { None };
+            }
+            self.write(&lines);
+        }
+    }
+
+    fn write(&mut self, lines: &[String]) {
+        let lost = self.metrics.lost.get();
+        if lines.is_empty() && lost == self.noted {
+            return;
+        }
+        let mut text = String::new();
+        if self.is_cut {
+            text.push('\n');
+        }
+        if lost > self.noted {
+            text.push_str(&lost_line(lost - self.noted));
+            text.push('\n');
+        }
+        for line in lines {
+            text.push_str(line);
+            text.push('\n');
+        }
+        let (written, result) = write_whole(&mut self.to, text.as_bytes());
+        self.is_cut = match text.as_bytes()[..written].last() {
+            None => self.is_cut,
+            Some(last) => *last != b'\n',
+        };
+        match result {
+            Ok(()) => {
+                self.noted = lost;
+                self.metrics.lines.inc_by(lines.len() as u64);
+                if std::mem::replace(&mut self.is_failing, false) {
+                    tracing::info!("the audit log is written again");
+                }
+            }
+            Err(error) => {
+                self.metrics.lost.inc_by(lines.len() as u64);
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::warn!(%error, "the audit log cannot be written; its lines are lost");
+                }
+            }
+        }
+    }
+}
+
+/// The line that counts lost ones.
+fn lost_line(count: u64) -> String {
+    serde_json::json!({ "ts": now(), "lost": count }).to_string()
+}
+
+/// The time, as lines have it.
+pub(super) fn now() -> String {
+    let mut text = String::new();
+    // Only fails where the clock has no such year.
+    let _unwritten = SystemTime.format_time(&mut format::Writer::new(&mut text));
+    text
+}
+
+/// How many bytes were written, and whether that is all.
+fn write_whole(to: &mut impl Write, bytes: &[u8]) -> (usize, std::io::Result<()>) {
+    let mut written = 0;
+    while written < bytes.len() {
+        match to.write(&bytes[written..]) {
+            Ok(0) => return (written, Err(ErrorKind::WriteZero.into())),
+            Ok(count) => written += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return (written, Err(error)),
+        }
+    }
+    (written, to.flush())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    /// Takes as many bytes as there is room for.
+    #[derive(Clone, Default)]
+    struct Disk(Arc<Mutex<(usize, Vec<u8>)>>);
+
+    impl Disk {
+        fn with_room(bytes: usize) -> Disk {
+            Disk(Arc::new(Mutex::new((bytes, Vec::new()))))
+        }
+
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().1.clone()).unwrap()
+        }
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let mut disk = self.0.lock().unwrap();
+            let taken = bytes.len().min(disk.0);
+            if taken == 0 {
+                return Err(ErrorKind::StorageFull.into());
+            }
+            disk.0 -= taken;
+            disk.1.extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn lost_in(line: &str) -> u64 {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        line["lost"].as_u64().unwrap()
+    }
+
+    #[test]
+    fn a_full_queue_loses_lines_and_the_log_says_how_many() {
+        let (disk, metrics) = (Disk::with_room(usize::MAX), AuditMetrics::default());
+        let (queue, writer) = new(2, disk.clone(), metrics.clone());
+        for line in ["a", "b", "c", "d", "e"] {
+            queue.push(line.to_owned());
+        }
+        assert_eq!(metrics.lost.get(), 3);
+        drop(queue);
+        writer.run();
+        let text = disk.text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lost_in(lines[0]), &lines[1..]), (3, &["a", "b"][..]));
+        assert_eq!((metrics.lines.get(), metrics.lost.get()), (2, 3));
+    }
+
+    #[test]
+    fn a_full_disk_loses_lines_and_the_next_one_begins_a_line() {
+        let (disk, metrics) = (Disk::with_room(7), AuditMetrics::default());
+        let (queue, mut writer) = new(8, disk.clone(), metrics.clone());
+        writer.write(&["first".to_owned()]);
+        writer.write(&["second".to_owned()]);
+        writer.write(&["third".to_owned()]);
+        assert_eq!((disk.text(), metrics.lost.get()), ("first\ns".to_owned(), 2));
+        disk.0.lock().unwrap().0 = usize::MAX;
+        queue.push("fourth".to_owned());
+        drop(queue);
+        writer.run();
+        let text = disk.text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((&lines[..2], lost_in(lines[2]), lines[3]), (&["first", "s"][..], 2, "fourth"));
+        assert_eq!((metrics.lines.get(), metrics.lost.get()), (2, 2));
+    }
+
+    #[test]
+    fn a_device_that_is_full_stops_nothing() {
+        let target = AuditTarget::File("/dev/full".into());
+        let metrics = AuditMetrics::default();
+        let queue = Queue::start(&target, metrics.clone()).unwrap();
+        queue.push("a".to_owned());
+        queue.push("b".to_owned());
+        drop(queue.items.send(Item::Line("c".to_owned())));
+        let (written, wait) = sync_channel(1);
+        queue.items.send(Item::Close(written)).unwrap();
+        wait.recv().unwrap();
+        assert_eq!((metrics.lines.get(), metrics.lost.get()), (0, 3));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_an_error() {
+        let target = AuditTarget::File("/proc/nothing/audit.log".into());
+        let error = Queue::start(&target, AuditMetrics::default()).unwrap_err();
+        assert_eq!(error.to_string(), "open the audit log /proc/nothing/audit.log");
+    }
+}

@@ -1,0 +1,276 @@
+//! What a request names: keys, leases, members, users and roles. Never a value, a password or a token.
+//!
+//! * A subject is small, whatever the request is: 16 ranges of keys, 256 bytes of each key or name. A subject
+//!   that has less than the request says so.
+//! * The match is exhaustive: a new method does not compile before its subject is written here.
+
+use api::Method;
+use api::authpb::Permission;
+use api::etcdserverpb::alarm_request::AlarmAction;
+use api::etcdserverpb::request_op::Request as Op;
+use api::etcdserverpb::*;
+use api::v3electionpb::{CampaignRequest, LeaderKey, LeaderRequest, ProclaimRequest, ResignRequest};
+use api::v3lockpb::{LockRequest, UnlockRequest};
+use base64::Engine;
+use bytes::Bytes;
+use prost::Message;
+use serde::Serialize;
+use state_machine::command;
+
+/// Ranges that a line has.
+const RANGES_MAX: usize = 16;
+/// Bytes of a key, a range's end or a name that a line has.
+const KEY_BYTES_MAX: usize = 256;
+
+/// What a request names.
+#[derive(Debug, Default, Serialize)]
+pub struct Subject {
+    /// Whether the request may change something.
+    #[serde(skip)]
+    pub is_change: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    keys: Vec<Keys>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease: Option<i64>,
+    /// In hexadecimal, as tools print it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    member: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of_user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of_role: Option<String>,
+    /// The request names more, or names it at greater length.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    truncated: bool,
+}
+
+/// Keys and what is to be done with them, in base64.
+#[derive(Debug, Serialize)]
+struct Keys {
+    access: &'static str,
+    key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    range_end: Option<String>,
+}
+
+const READ: &str = "read";
+const WRITE: &str = "write";
+const DELETE: &str = "delete";
+/// Of a permission that is granted or revoked.
+const PERMISSION: &str = "permission";
+
+impl Subject {
+    /// The subject of an encoded request. One that cannot be decoded names nothing.
+    pub fn of(method: Method, message: Bytes) -> Subject {
+        let mut subject = Subject { is_change: is_change(method), ..Subject::default() };
+        match method.service() {
+            "etcdserverpb.KV" | "etcdserverpb.Watch" => subject.of_keys(method, message),
+            "v3lockpb.Lock" | "v3electionpb.Election" => subject.of_names(method, message),
+            "etcdserverpb.Auth" => subject.of_auth(method, message),
+            _ => subject.of_rest(method, message),
+        }
+        subject
+    }
+
+    /// A watcher, or an observer of an election.
+    pub fn read(key: &[u8], range_end: &[u8]) -> Subject {
+        let mut subject = Subject::default();
+        subject.add(READ, key, range_end);
+        subject
+    }
+
+    /// The renewal of a lease.
+    pub fn renewal(lease: i64) -> Subject {
+        Subject { lease: Some(lease), ..Subject::default() }
+    }
+
+    fn add(&mut self, access: &'static str, key: &[u8], range_end: &[u8]) {
+        if self.keys.len() == RANGES_MAX {
+            self.truncated = true;
+            return;
+        }
+        let key = self.base64(key);
+        let range_end = if range_end.is_empty() { None } else { Some(self.base64(range_end)) };
+        self.keys.push(Keys { access, key, range_end });
+    }
+
+    fn base64(&mut self, bytes: &[u8]) -> String {
+        self.truncated |= bytes.len() > KEY_BYTES_MAX;
+        base64::engine::general_purpose::STANDARD.encode(&bytes[..bytes.len().min(KEY_BYTES_MAX)])
+    }
+
+    fn name(&mut self, name: &str) -> Option<String> {
+        let mut end = name.len().min(KEY_BYTES_MAX);
+        while !name.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.truncated |= end < name.len();
+        Some(name[..end].to_owned())
+    }
+
+    fn of_keys(&mut self, method: Method, message: Bytes) {
+        match method {
+            Method::KvRange | Method::KvRangeStream => {
+                let range = decoded::<RangeRequest>(message);
+                self.add(READ, &range.key, &range.range_end);
+            }
+            Method::KvPut => self.put(&decoded(message)),
+            Method::KvDeleteRange => self.delete(&decoded(message)),
+            Method::KvTxn => {
+                let txn = command::decode_txn(message).unwrap_or_default();
+                self.is_change = false;
+                self.txn(&txn);
+            }
+            // A watcher is described by its stream. Compact names a revision.
+            _ => {}
+        }
+    }
+
+    fn put(&mut self, put: &PutRequest) {
+        self.is_change = true;
+        self.add(WRITE, &put.key, b"");
+        self.lease = self.lease.or((put.lease != 0).then_some(put.lease));
+    }
+
+    fn delete(&mut self, delete: &DeleteRangeRequest) {
+        self.is_change = true;
+        self.add(DELETE, &delete.key, &delete.range_end);
+    }
+
+    /// The operations of both branches, at every depth. The decoder bounds the depth.
+    fn txn(&mut self, txn: &TxnRequest) {
+        for compare in &txn.compare {
+            self.add(READ, &compare.key, &compare.range_end);
+        }
+        for op in txn.success.iter().chain(&txn.failure).filter_map(|op| op.request.as_ref()) {
+            match op {
+                Op::RequestRange(range) => self.add(READ, &range.key, &range.range_end),
+                Op::RequestPut(put) => self.put(put),
+                Op::RequestDeleteRange(delete) => self.delete(delete),
+                Op::RequestTxn(inner) => self.txn(inner),
+            }
+        }
+    }
+
+    fn of_names(&mut self, method: Method, message: Bytes) {
+        match method {
+            Method::Lock => {
+                let LockRequest { name, lease } = decoded(message);
+                self.add(WRITE, &name, b"");
+                self.lease = (lease != 0).then_some(lease);
+            }
+            Method::LockUnlock => self.add(DELETE, &decoded::<UnlockRequest>(message).key, b""),
+            Method::ElectionCampaign => {
+                let CampaignRequest { name, lease, .. } = decoded(message);
+                self.add(WRITE, &name, b"");
+                self.lease = (lease != 0).then_some(lease);
+            }
+            Method::ElectionProclaim => self.leader(WRITE, decoded::<ProclaimRequest>(message).leader),
+            Method::ElectionResign => self.leader(DELETE, decoded::<ResignRequest>(message).leader),
+            Method::ElectionLeader | Method::ElectionObserve => {
+                self.add(READ, &decoded::<LeaderRequest>(message).name, b"");
+            }
+            _ => {}
+        }
+    }
+
+    fn leader(&mut self, access: &'static str, leader: Option<LeaderKey>) {
+        let LeaderKey { key, lease, .. } = leader.unwrap_or_default();
+        self.add(access, &key, b"");
+        self.lease = (lease != 0).then_some(lease);
+    }
+
+    fn of_auth(&mut self, method: Method, message: Bytes) {
+        let (user, role) = match method {
+            Method::Authenticate => (Some(decoded::<AuthenticateRequest>(message).name), None),
+            Method::AuthUserAdd => (Some(decoded::<AuthUserAddRequest>(message).name), None),
+            Method::AuthUserGet => (Some(decoded::<AuthUserGetRequest>(message).name), None),
+            Method::AuthUserDelete => (Some(decoded::<AuthUserDeleteRequest>(message).name), None),
+            Method::AuthUserChangePassword => {
+                (Some(decoded::<AuthUserChangePasswordRequest>(message).name), None)
+            }
+            Method::AuthUserGrantRole => {
+                let AuthUserGrantRoleRequest { user, role } = decoded(message);
+                (Some(user), Some(role))
+            }
+            Method::AuthUserRevokeRole => {
+                let AuthUserRevokeRoleRequest { name, role } = decoded(message);
+                (Some(name), Some(role))
+            }
+            Method::AuthRoleAdd => (None, Some(decoded::<AuthRoleAddRequest>(message).name)),
+            Method::AuthRoleGet => (None, Some(decoded::<AuthRoleGetRequest>(message).role)),
+            Method::AuthRoleDelete => (None, Some(decoded::<AuthRoleDeleteRequest>(message).role)),
+            Method::AuthRoleGrantPermission => {
+                let AuthRoleGrantPermissionRequest { name, perm } = decoded(message);
+                let Permission { key, range_end, .. } = perm.unwrap_or_default();
+                self.add(PERMISSION, &key, &range_end);
+                (None, Some(name))
+            }
+            Method::AuthRoleRevokePermission => {
+                let AuthRoleRevokePermissionRequest { role, key, range_end } = decoded(message);
+                self.add(PERMISSION, &key, &range_end);
+                (None, Some(role))
+            }
+            // These name nothing.
+            _ => (None, None),
+        };
+        self.of_user = user.and_then(|name| self.name(&name));
+        self.of_role = role.and_then(|name| self.name(&name));
+    }
+
+    fn of_rest(&mut self, method: Method, message: Bytes) {
+        let member = |id: u64| Some(format!("{id:x}"));
+        match method {
+            Method::LeaseGrant => self.lease = Some(decoded::<LeaseGrantRequest>(message).id),
+            Method::LeaseRevoke => self.lease = Some(decoded::<LeaseRevokeRequest>(message).id),
+            Method::LeaseTimeToLive => self.lease = Some(decoded::<LeaseTimeToLiveRequest>(message).id),
+            Method::ClusterMemberRemove => self.member = member(decoded::<MemberRemoveRequest>(message).id),
+            Method::ClusterMemberUpdate => self.member = member(decoded::<MemberUpdateRequest>(message).id),
+            Method::ClusterMemberPromote => self.member = member(decoded::<MemberPromoteRequest>(message).id),
+            Method::MaintenanceMoveLeader => {
+                self.member = member(decoded::<MoveLeaderRequest>(message).target_id)
+            }
+            Method::MaintenanceAlarm => {
+                let alarm = decoded::<AlarmRequest>(message);
+                self.is_change = alarm.action != AlarmAction::Get as i32;
+                self.member = member(alarm.member_id);
+            }
+            // These name nothing.
+            _ => {}
+        }
+    }
+}
+
+fn decoded<M: Message + Default>(message: Bytes) -> M {
+    M::decode(message).unwrap_or_default()
+}
+
+/// Whether requests of `method` may change something. Of Txn and Alarm, the request itself says it.
+fn is_change(method: Method) -> bool {
+    use Method::*;
+    match method {
+        KvPut | KvDeleteRange | KvTxn | KvCompact | LeaseGrant | LeaseRevoke | Lock | LockUnlock
+        | ElectionCampaign | ElectionProclaim | ElectionResign => true,
+        ClusterMemberAdd | ClusterMemberRemove | ClusterMemberUpdate | ClusterMemberPromote => true,
+        MaintenanceAlarm | MaintenanceDefragment | MaintenanceMoveLeader | MaintenanceDowngrade => true,
+        AuthEnable
+        | AuthDisable
+        | Authenticate
+        | AuthUserAdd
+        | AuthUserDelete
+        | AuthUserChangePassword
+        | AuthUserGrantRole
+        | AuthUserRevokeRole
+        | AuthRoleAdd
+        | AuthRoleDelete
+        | AuthRoleGrantPermission
+        | AuthRoleRevokePermission => true,
+        KvRange | KvRangeStream | Watch | LeaseKeepAlive | LeaseTimeToLive | LeaseLeases | ElectionLeader
+        | ElectionObserve => false,
+        ClusterMemberList | MaintenanceStatus | MaintenanceHash | MaintenanceHashKV | MaintenanceSnapshot => {
+            false
+        }
+        HealthCheck | HealthList | HealthWatch => false,
+        AuthStatus | AuthUserGet | AuthUserList | AuthRoleGet | AuthRoleList => false,
+    }
+}

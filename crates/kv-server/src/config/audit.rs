@@ -1,0 +1,82 @@
+//! The audit log, as the flags ask for it.
+
+use std::path::PathBuf;
+
+use super::flags::Flags;
+
+/// What is logged, and where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditSettings {
+    pub target: AuditTarget,
+    pub level: AuditLevel,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuditTarget {
+    Stderr,
+    File(PathBuf),
+}
+
+/// Which requests have a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditLevel {
+    /// Those that were refused because of who made them.
+    Refused,
+    /// Those, and those that may change something.
+    Changes,
+    /// All.
+    Requests,
+}
+
+/// Why the flags of the audit log cannot be followed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidAudit {
+    #[error("--audit-log-level needs --audit-log")]
+    NoLog,
+    #[error("--audit-log-level: {0:?} is none of refused, changes and requests")]
+    Level(String),
+}
+
+/// None without `--audit-log`.
+pub(super) fn of(flags: &Flags) -> Result<Option<AuditSettings>, InvalidAudit> {
+    let level = match flags.audit_log_level.as_deref() {
+        None | Some("") | Some("refused") => AuditLevel::Refused,
+        Some("changes") => AuditLevel::Changes,
+        Some("requests") => AuditLevel::Requests,
+        Some(other) => return Err(InvalidAudit::Level(other.to_owned())),
+    };
+    match flags.audit_log.as_deref().filter(|target| !target.is_empty()) {
+        None if level != AuditLevel::Refused => Err(InvalidAudit::NoLog),
+        None => Ok(None),
+        Some("stderr") => Ok(Some(AuditSettings { target: AuditTarget::Stderr, level })),
+        Some(path) => Ok(Some(AuditSettings { target: AuditTarget::File(path.into()), level })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::flags::{Parsed, parse};
+    use super::*;
+
+    #[test]
+    fn the_log_is_off_unless_it_is_asked_for() {
+        let file = |level| Ok(Some(AuditSettings { target: AuditTarget::File("a.log".into()), level }));
+        let stderr = AuditSettings { target: AuditTarget::Stderr, level: AuditLevel::Refused };
+        for (line, wanted) in [
+            ("", Ok(None)),
+            ("--audit-log=", Ok(None)),
+            ("--audit-log stderr", Ok(Some(stderr))),
+            ("--audit-log a.log", file(AuditLevel::Refused)),
+            ("--audit-log a.log --audit-log-level=refused", file(AuditLevel::Refused)),
+            ("--audit-log a.log --audit-log-level=changes", file(AuditLevel::Changes)),
+            ("--audit-log a.log --audit-log-level=requests", file(AuditLevel::Requests)),
+            ("--audit-log-level=changes", Err(InvalidAudit::NoLog)),
+            ("--audit-log a.log --audit-log-level=all", Err(InvalidAudit::Level("all".to_owned()))),
+        ] {
+            let Ok(Parsed::Flags(flags, _)) = parse(line.split_whitespace().map(Into::into), []) else {
+                panic!("{line}")
+            };
+            assert_eq!(of(&flags), wanted, "{line}");
+        }
+    }
+}

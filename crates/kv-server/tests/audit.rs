@@ -1,0 +1,217 @@
+//! The audit log of a real process: what has a line, what a line says, and what it never says.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
+
+mod common;
+
+use api::authpb::Permission;
+use api::etcdserverpb::auth_client::AuthClient;
+use api::etcdserverpb::lease_client::LeaseClient;
+use api::etcdserverpb::watch_client::WatchClient;
+use api::etcdserverpb::watch_request::RequestUnion;
+use api::etcdserverpb::*;
+use api::v3electionpb::LeaderRequest;
+use api::v3electionpb::election_client::ElectionClient;
+use common::{Cluster, Member, get, put};
+use serde_json::Value;
+use tonic::Request;
+use tonic::transport::Channel;
+
+const PASSWORD: &str = "pa55w0rd";
+
+fn by<T>(token: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("token", token.parse().unwrap());
+    request
+}
+
+fn started(flags: &[&str]) -> Cluster {
+    let mut cluster = Cluster::new(1);
+    cluster.members[0].extra.extend(["--bcrypt-cost=4"].iter().chain(flags).map(|flag| (*flag).to_owned()));
+    cluster.start();
+    cluster
+}
+
+/// `alice` has READWRITE of the key `k`, and `root` is root. Returns their tokens.
+async fn enable_auth(channel: &Channel) -> [String; 2] {
+    let mut client = AuthClient::new(channel.clone());
+    for name in ["root", "alice"] {
+        let (name, password) = (name.to_owned(), PASSWORD.to_owned());
+        client.user_add(AuthUserAddRequest { name, password, ..Default::default() }).await.unwrap();
+    }
+    client.role_add(AuthRoleAddRequest { name: "k".to_owned() }).await.unwrap();
+    let perm = Permission { perm_type: 2, key: "k".into(), range_end: Default::default() };
+    let grant = AuthRoleGrantPermissionRequest { name: "k".to_owned(), perm: Some(perm) };
+    client.role_grant_permission(grant).await.unwrap();
+    for (user, role) in [("root", "root"), ("alice", "k")] {
+        let request = AuthUserGrantRoleRequest { user: user.to_owned(), role: role.to_owned() };
+        client.user_grant_role(request).await.unwrap();
+    }
+    client.auth_enable(AuthEnableRequest {}).await.unwrap();
+    let mut tokens = Vec::new();
+    for name in ["root", "alice"] {
+        let request = AuthenticateRequest { name: name.to_owned(), password: PASSWORD.to_owned() };
+        tokens.push(client.authenticate(request).await.unwrap().into_inner().token);
+    }
+    tokens.try_into().unwrap()
+}
+
+/// Calls that are allowed and calls that are refused, on every way into the member.
+async fn use_it(channel: &Channel, alice: &str) {
+    let mut kv = kv_client::KvClient::new(channel.clone());
+    kv.put(by(alice, put("k", "v4lue"))).await.unwrap();
+    kv.range(by(alice, get("k"))).await.unwrap();
+    kv.range(by(alice, get("z"))).await.unwrap_err();
+    kv.put(by("garbage.1", put("k", "v4lue"))).await.unwrap_err();
+    kv.delete_range(DeleteRangeRequest { key: "k".into(), ..Default::default() }).await.unwrap_err();
+    kv.compact(by(alice, CompactionRequest { revision: 1, physical: false })).await.unwrap_err();
+    let mut auth = AuthClient::new(channel.clone());
+    let wrong = AuthenticateRequest { name: "alice".to_owned(), password: "wr0ng".to_owned() };
+    auth.authenticate(wrong).await.unwrap_err();
+    LeaseClient::new(channel.clone()).lease_leases(LeaseLeasesRequest {}).await.unwrap_err();
+    let create = WatchCreateRequest { key: "a".into(), range_end: "b".into(), ..Default::default() };
+    let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+    let creates = tokio_stream::StreamExt::chain(tokio_stream::once(create), tokio_stream::pending());
+    let mut watch = WatchClient::new(channel.clone()).watch(by(alice, creates)).await.unwrap().into_inner();
+    assert!(watch.message().await.unwrap().unwrap().canceled);
+    let observe = LeaderRequest { name: "e".into() };
+    let observed = ElectionClient::new(channel.clone()).observe(by(alice, observe)).await.unwrap();
+    assert!(observed.into_inner().message().await.unwrap().is_none());
+}
+
+/// The lines after the start of a member that has ended, without what differs from run to run.
+fn lines(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| {
+            let mut line: Value =
+                serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            let fields = line.as_object_mut().unwrap();
+            assert!(fields.remove("ts").unwrap().as_str().unwrap().ends_with('Z'));
+            let address = fields.remove("address").unwrap();
+            assert!(address.as_str().unwrap().starts_with("127.0.0.1:"), "{address}");
+            line
+        })
+        .collect()
+}
+
+fn line(method: &str, user: Option<&str>, rest: Value) -> Value {
+    let mut line = serde_json::json!({ "user": user, "method": method, "refused": false, "result": "OK" });
+    let fields = line.as_object_mut().unwrap();
+    fields.extend(rest.as_object().unwrap().clone());
+    line
+}
+
+fn refused(method: &str, user: Option<&str>, (code, text): (&str, &str), mut rest: Value) -> Value {
+    rest["refused"] = true.into();
+    rest["result"] = code.into();
+    rest["error"] = format!("etcdserver: {text}").into();
+    line(method, user, rest)
+}
+
+/// What `use_it` has refused.
+fn refusals() -> Vec<Value> {
+    let (alice, denied) = (Some("alice"), ("PermissionDenied", "permission denied"));
+    let no_name = ("InvalidArgument", "user name is empty");
+    let failed = ("InvalidArgument", "authentication failed, invalid user ID or password");
+    let keys = |access: &str, key: &str| serde_json::json!({ "keys": [{ "access": access, "key": key }] });
+    let ranges = |key: &str, end: &str| serde_json::json!({ "keys": [{ "access": "read", "key": key, "range_end": end }] });
+    let invalid = ("Unauthenticated", "invalid auth token");
+    vec![
+        refused("/etcdserverpb.KV/Range", alice, denied, keys("read", "eg==")),
+        refused("/etcdserverpb.KV/Put", None, invalid, keys("write", "aw==")),
+        refused("/etcdserverpb.KV/DeleteRange", None, no_name, keys("delete", "aw==")),
+        refused("/etcdserverpb.KV/Compact", alice, denied, serde_json::json!({})),
+        refused("/etcdserverpb.Auth/Authenticate", None, failed, serde_json::json!({ "of_user": "alice" })),
+        refused("/etcdserverpb.Lease/LeaseLeases", None, no_name, serde_json::json!({})),
+        refused("/etcdserverpb.Watch/Watch", alice, denied, ranges("YQ==", "Yg==")),
+        refused(
+            "/v3electionpb.Election/Observe",
+            alice,
+            ("Unknown", "permission denied"),
+            ranges("ZS8=", "ZTA="),
+        ),
+    ]
+}
+
+async fn log_of(flags: &[&str]) -> (String, [String; 2]) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let to_file = format!("--audit-log={}", path.display());
+    let mut cluster = started(&[&[to_file.as_str()], flags].concat());
+    let member = &mut cluster.members[0];
+    let channel = member.channel().await;
+    let tokens = enable_auth(&channel).await;
+    use_it(&channel, &tokens[1]).await;
+    drop(channel);
+    let process = member.process.take().unwrap();
+    process.terminate();
+    let (status, said) = process.wait_end();
+    assert!(status.success(), "{said}");
+    (std::fs::read_to_string(&path).unwrap(), tokens)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_request_has_a_line_on_every_way_into_the_member() {
+    let (text, _) = log_of(&[]).await;
+    assert_eq!(lines(&text), refusals());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_have_a_line_by_choice_and_no_line_has_a_secret() {
+    let (text, tokens) = log_of(&["--audit-log-level=changes"]).await;
+    let all = lines(&text);
+    let users = |name: &str| serde_json::json!({ "of_user": name, "revision": 1 });
+    assert_eq!(all[0], line("/etcdserverpb.Auth/UserAdd", None, users("root")));
+    let granted = serde_json::json!({
+        "keys": [{ "access": "permission", "key": "aw==" }], "of_role": "k", "revision": 1,
+    });
+    assert_eq!(all[3], line("/etcdserverpb.Auth/RoleGrantPermission", None, granted));
+    let written = serde_json::json!({ "keys": [{ "access": "write", "key": "aw==" }], "revision": 2 });
+    assert_eq!(all[9], line("/etcdserverpb.KV/Put", Some("alice"), written));
+    // A read that is allowed is no change.
+    assert_eq!(all[10..], refusals());
+    for secret in [PASSWORD, "v4lue", "wr0ng", "garbage", &tokens[0], &tokens[1]] {
+        assert!(!text.contains(secret), "{secret}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_have_a_line_by_choice() {
+    let (text, _) = log_of(&["--audit-log-level=requests"]).await;
+    let read = serde_json::json!({ "keys": [{ "access": "read", "key": "aw==" }], "revision": 2 });
+    let all = lines(&text);
+    assert!(all.contains(&line("/etcdserverpb.KV/Range", Some("alice"), read)), "{text}");
+    assert!(refusals().iter().all(|refusal| all.contains(refusal)), "{text}");
+}
+
+fn metric(member: &Member, name: &str) -> f64 {
+    let text = common::http(member.client_port, "GET /metrics");
+    let line = text.lines().find(|line| line.split(' ').next() == Some(name));
+    line.unwrap_or_else(|| panic!("{name} is missing")).rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_device_stops_no_request_and_losses_are_counted() {
+    let mut cluster = started(&["--audit-log=/dev/full", "--audit-log-level=requests"]);
+    let member = &mut cluster.members[0];
+    for n in 0..20 {
+        member.put(&format!("k{n}"), "1").await;
+    }
+    // The thread writes the lines that wait. It says once that it cannot.
+    member.running().wait_for("the audit log cannot be written");
+    assert_eq!(member.get("k0").await.as_deref(), Some("1"));
+    let lost = metric(member, "kv_server_audit_log_lost_lines_total");
+    let written = metric(member, "kv_server_audit_log_lines_total");
+    assert!(lost >= 1.0 && written == 0.0, "{lost} lost, {written} written");
+    let said = member.running().said();
+    assert_eq!(said.matches("the audit log cannot be written").count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_may_be_the_standard_error() {
+    let mut cluster = started(&["--audit-log=stderr", "--audit-log-level=changes"]);
+    let member = &mut cluster.members[0];
+    member.put("k", "v4lue").await;
+    member.running().wait_for(r#""method":"/etcdserverpb.KV/Put","keys":[{"access":"write","key":"aw=="}]"#);
+    assert!(!member.running().said().contains("v4lue"));
+}
