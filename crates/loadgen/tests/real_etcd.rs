@@ -360,8 +360,9 @@ fn every_workload_of_ycsb_runs_on_its_records() {
 #[ignore = "needs real etcd (interop/build.sh)"]
 fn a_healthy_cluster_passes_verification_through_every_member() {
     let three = Three::start();
-    let named = &three.members[0].0;
-    let line = format!("verify --minutes=0.05 --rate=300 --clients=9 --endpoints={named} --json=-");
+    let named: Vec<_> = three.members.iter().map(|(address, _)| address.as_str()).collect();
+    let named = named.join(",");
+    let line = format!("verify --minutes=0.1 --rate=300 --clients=9 --endpoints={named} --json=-");
     let (status, out, err) = output_of(three.loadgen(&line).output().unwrap());
     assert_eq!(status, Some(0), "{out}{err}");
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -375,7 +376,7 @@ fn a_healthy_cluster_passes_verification_through_every_member() {
     assert!(events >= 3 * writes, "{out}");
     let mut etcdctl = Command::new(bin("etcdctl"));
     let (_, out, _) =
-        output_of(etcdctl.args(["--endpoints", named, "get", "", "--prefix"]).output().unwrap());
+        output_of(etcdctl.args(["--endpoints", &named, "get", "", "--prefix"]).output().unwrap());
     assert_eq!(out, "", "the keys are deleted at the end");
 }
 
