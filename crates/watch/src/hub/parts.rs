@@ -54,6 +54,7 @@ impl Hub {
             stage: Stage::Measure { bytes: 0 },
             event_bytes: 0,
             is_bare: false,
+            is_wanted: false,
             has_begun: false,
             part: None,
             is_done: false,
@@ -94,6 +95,7 @@ impl Hub {
         }
         large.is_bare = is_bare;
         let has_begun = large.has_begun;
+        large.is_wanted = step.is_some();
         let Some(step) = step else {
             match has_begun {
                 true => self.put_part(slot, Part::Broken, Bytes::new(), None),

@@ -124,9 +124,13 @@ impl Hub {
             out.push_back(parcel);
         }
         self.sizes.change(before, stream.outbox.sizes());
-        if bytes < bytes_max && stream.outbox.wanted().is_some() && !stream.is_wanting {
-            stream.is_wanting = true;
-            self.wanting.push_back(id);
+        if bytes < bytes_max
+            && let Some(large) = stream.outbox.wanted()
+        {
+            large.is_wanted = true;
+            if !std::mem::replace(&mut stream.is_wanting, true) {
+                self.wanting.push_back(id);
+            }
         }
         if parcels > 0
             && let Some(stall) = stream.stall.take()

@@ -169,7 +169,8 @@ impl Outbox {
         }
     }
 
-    /// Removes all events and progress notifications, but not a revision of which a part was sent. Returns, for each watch id whose events were removed,
+    /// Removes all events and progress notifications, but not a revision of which a part was sent or
+    /// is waited for. Returns, for each watch id whose events were removed,
     /// the revision of the first one.
     ///
     /// Events before an answer about the same watch id are of a watcher that was canceled since.
@@ -186,7 +187,9 @@ impl Outbox {
                         *first = events.first.min(*first);
                     }
                 }
-                Entry::Large(large) if large.has_begun => self.entries.push_back(Entry::Large(large)),
+                Entry::Large(large) if large.has_begun || large.is_wanted => {
+                    self.entries.push_back(Entry::Large(large))
+                }
                 Entry::Large(large) => {
                     let bytes = large_bytes(&large);
                     self.bytes -= bytes;

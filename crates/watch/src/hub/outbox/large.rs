@@ -24,6 +24,9 @@ pub(in crate::hub) struct Large {
     pub event_bytes: usize,
     /// Whether the pairs before the events are compacted, when the first step was made.
     pub is_bare: bool,
+    /// The stream waits for a part. It is not dropped to make room then: streams that drop each other's would never
+    /// get one.
+    pub is_wanted: bool,
     /// A part was encoded: what follows has to fit to it.
     pub has_begun: bool,
     /// The part that the stream takes next.
