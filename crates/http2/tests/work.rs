@@ -188,6 +188,65 @@ fn a_reset_that_frees_what_was_pending_serves_one_after_the_other() {
     assert_eq!(take_events(&mut connection), []);
 }
 
+/// Three streams: the first has all pending that the connection may hold but a byte, which the second has. The
+/// second and the third wait for more.
+fn waiting_for_room(connection: &mut Connection) -> [StreamId; 3] {
+    let streams = streams_without_window(connection);
+    let &[first, second, third, ..] = &streams[..] else { panic!("three streams") };
+    for (stream, bytes, sent) in [(first, 999, Sent::Whole), (second, 2, Sent::Part), (third, 1, Sent::Part)]
+    {
+        assert_eq!(connection.send_data(stream, &mut vec![0; bytes].into(), End::More), Ok(sent));
+    }
+    [first, second, third]
+}
+
+#[test]
+fn an_owner_that_has_ended_its_answer_takes_no_turn_of_others() {
+    let trailers = HeaderBlock::new([("a", "b")]);
+    for is_notified in [true, false] {
+        let mut connection = open(Limits { connection_unsent_bytes_max: 1000, ..limits() });
+        let [_, second, third] = waiting_for_room(&mut connection);
+        if !is_notified {
+            connection.send_trailers(second, &trailers).unwrap();
+        }
+        process(&mut connection, &update(0, 1));
+        if is_notified {
+            assert_eq!(take_events(&mut connection), [Event::Writable { stream: second }]);
+            // It has a byte pending, which waits for the window.
+            connection.send_trailers(second, &trailers).unwrap();
+        }
+        assert_eq!(take_events(&mut connection), [Event::Writable { stream: third }], "{is_notified}");
+    }
+}
+
+#[test]
+fn an_owner_that_was_notified_of_room_and_waits_for_the_window_passes_the_room_on() {
+    let mut connection = open(Limits { connection_unsent_bytes_max: 1000, ..limits() });
+    let streams = streams_without_window(&mut connection);
+    connection.send_data(streams[0], &mut vec![0; 1000].into(), End::More).unwrap();
+    for stream in &streams[1..3] {
+        assert_eq!(connection.send_data(*stream, &mut vec![0; 1].into(), End::More), Ok(Sent::Part));
+    }
+    process(&mut connection, &update(0, 1));
+    assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[1] }]);
+    assert_eq!(connection.window(streams[1]), Ok(0));
+    assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[2] }]);
+}
+
+#[test]
+fn an_owner_that_was_notified_of_the_window_and_waits_for_room_passes_the_window_on() {
+    let mut connection = open(Limits { connection_unsent_bytes_max: 1000, ..limits() });
+    let streams = streams_without_window(&mut connection);
+    // The first has no window of its own any more, so that what it has pending stays.
+    process(&mut connection, &frame(SETTINGS, 0, 0, &setting(4, 65_535)));
+    connection.send_data(streams[0], &mut vec![0; 1000].into(), End::More).unwrap();
+    assert!(streams[1..3].iter().all(|stream| connection.window(*stream) == Ok(0)));
+    process(&mut connection, &update(0, 9));
+    assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[1] }]);
+    assert_eq!(connection.send_data(streams[1], &mut vec![0; 1].into(), End::More), Ok(Sent::Part));
+    assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[2] }]);
+}
+
 /// Each change of the initial window looks at every stream.
 #[test]
 fn settings_that_change_the_windows_of_many_streams_are_slowed_down() {

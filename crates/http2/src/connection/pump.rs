@@ -12,7 +12,7 @@ use bytes::Buf;
 use super::event::{Event, StreamId};
 use super::state::Connection;
 use crate::frame;
-use crate::stream::{PendingEnd, Stream};
+use crate::stream::{Local, PendingEnd, Stream};
 
 /// Body bytes of one frame: what a peer accepts without announcing more, and a fair share of the socket.
 const FRAME_BYTES: usize = 16 << 10;
@@ -103,11 +103,11 @@ impl Connection {
         if was_notified && stream.wants_window() && !stream.pending.window_queued {
             stream.pending.window_queued = true;
             self.window_wanted.push_front(id);
-            return;
+        } else {
+            self.make_ready(id);
         }
-        self.make_ready(id);
         if was_notified {
-            self.notify_window();
+            self.notify_next();
         }
     }
 
@@ -121,13 +121,11 @@ impl Connection {
         if is_worth_it && was_notified && !stream.pending.room_queued {
             stream.pending.room_queued = true;
             self.room_wanted.push_front(id);
-            return;
-        }
-        if is_worth_it {
+        } else if is_worth_it {
             queue_for_room(stream, &mut self.room_wanted);
         }
         if was_notified {
-            self.notify_room();
+            self.notify_next();
         }
     }
 
@@ -136,9 +134,14 @@ impl Connection {
         if let Some(stream) = self.streams.get(id)
             && mem::take(&mut stream.pending.notified)
         {
-            self.notify_window();
-            self.notify_room();
+            self.notify_next();
         }
+    }
+
+    /// Notifies the next of both queues: one that was notified of the one may come back for the other.
+    fn notify_next(&mut self) {
+        self.notify_window();
+        self.notify_room();
     }
 
     /// Notifies one owner that waits for the connection's window, if there is some.
@@ -169,7 +172,8 @@ impl Connection {
         while let Some(id) = self.room_wanted.pop_front() {
             let Some(stream) = self.streams.get(id) else { continue };
             stream.pending.room_queued = false;
-            if stream.pending.room_wanted {
+            // An owner that has ended its answer does not come back.
+            if stream.pending.room_wanted && stream.local == Local::Answering {
                 stream.pending.room_wanted = false;
                 stream.pending.notified = true;
                 self.events.push_back(Event::Writable { stream: StreamId(id) });

@@ -188,6 +188,8 @@ impl Connection {
         stream.pending.end = PendingEnd::Trailers(trailers.clone());
         self.make_ready(id.0);
         self.pump();
+        // Its owner does not come back, and what is pending may wait for its windows.
+        self.pass_turn(id.0);
         Ok(())
     }
 
