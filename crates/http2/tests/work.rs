@@ -247,6 +247,20 @@ fn an_owner_that_was_notified_of_the_window_and_waits_for_room_passes_the_window
     assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[2] }]);
 }
 
+#[test]
+fn a_connection_knows_whether_owners_wait() {
+    let mut connection = open(Limits { connection_unsent_bytes_max: 1000, ..limits() });
+    let streams = streams_without_window(&mut connection);
+    assert!(!connection.has_waiting_owners());
+    assert_eq!(connection.window(streams[0]), Ok(0));
+    assert!(connection.has_waiting_owners());
+    process(&mut connection, &update(0, 1));
+    assert_eq!(connection.window(streams[0]), Ok(1));
+    assert!(!connection.has_waiting_owners());
+    assert_eq!(connection.send_data(streams[0], &mut vec![0; 2000].into(), End::More), Ok(Sent::Part));
+    assert!(connection.has_waiting_owners());
+}
+
 /// Each change of the initial window looks at every stream.
 #[test]
 fn settings_that_change_the_windows_of_many_streams_are_slowed_down() {

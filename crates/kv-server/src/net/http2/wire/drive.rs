@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::super::account::Account;
 use super::state::{Begun, State, Wire};
 
-/// A connection that was not read for so long gives back memory that it does not need.
+/// A connection that has read and written nothing for so long gives back memory that it does not need.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// A connection that ends takes its last bytes within this time. TLS writes its end to the socket, which the
@@ -45,7 +45,8 @@ pub(in super::super) struct Driven<I> {
     unwritten: usize,
     timer: Pin<Box<Sleep>>,
     is_timer_armed: bool,
-    was_read: bool,
+    /// It has read or written since the timer was armed.
+    was_busy: bool,
     /// Everything was written, and the timer bounds the end.
     is_closing: bool,
     /// Bytes read in this turn of the task.
@@ -71,7 +72,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
             unwritten: 0,
             timer: Box::pin(sleep(IDLE_AFTER)),
             is_timer_armed: true,
-            was_read: true,
+            was_busy: true,
             is_closing: false,
             read_in_turn: 0,
         }
@@ -183,6 +184,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 bytes => state.connection.written(bytes),
             }
+            self.note_busy();
             // There may be room for answers that waited.
             self.wire.hand_out(state);
         }
@@ -206,11 +208,15 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
         };
         let bytes = bytes?;
         self.read_in_turn += bytes;
-        self.was_read = true;
+        self.note_busy();
+        Poll::Ready(Ok(bytes))
+    }
+
+    fn note_busy(&mut self) {
+        self.was_busy = true;
         if !self.is_timer_armed {
             self.arm(Instant::now() + IDLE_AFTER);
         }
-        Poll::Ready(Ok(bytes))
     }
 
     /// Ready to go on at the end of a pause. Otherwise looks whether the connection is idle.
@@ -221,12 +227,15 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
             if let Progress::Paused { .. } = self.progress {
                 return Poll::Ready(Step::GoOn);
             }
-            if std::mem::take(&mut self.was_read) || state.connection.streams() > 0 {
+            let was_busy = std::mem::take(&mut self.was_busy);
+            if !was_busy {
+                state.shrink();
+            }
+            // Streams that are idle as well, such as those of watchers, cost nothing.
+            if was_busy || state.connection.has_waiting_owners() {
                 state.connection.tick(self.now());
                 self.wire.hand_out(state);
                 self.arm(Instant::now() + IDLE_AFTER);
-            } else {
-                state.shrink();
             }
         }
         Poll::Pending
@@ -265,16 +274,20 @@ mod tests {
     /// Bytes of the answer, which the windows of the client allow at once.
     const ANSWER_BYTES: usize = 60_000;
 
-    /// A client that has asked for something and reads nothing, and what its connection holds.
-    async fn client_with_an_answer() -> (DuplexStream, Arc<Account>, super::super::Writer) {
-        let (ours, mut theirs) = duplex(4096);
+    /// What a client sends first.
+    fn hello_and_a_request() -> Vec<u8> {
         let fields = [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "x")];
         let head = HeaderBlock::new(fields);
         let length = u8::try_from(head.bytes().len()).unwrap();
         let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
         let headers = [&[0, 0, length, 1, 5, 0, 0, 0, 1][..], head.bytes()].concat();
-        let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings, &headers].concat();
-        theirs.write_all(&hello).await.unwrap();
+        [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings, &headers].concat()
+    }
+
+    /// A client that has asked for something and reads nothing, and what its connection holds.
+    async fn client_with_an_answer() -> (DuplexStream, Arc<Account>, super::super::Writer) {
+        let (ours, mut theirs) = duplex(4096);
+        theirs.write_all(&hello_and_a_request()).await.unwrap();
         let account = Arc::new(Account::new(Arc::default()));
         let mut writer = counted_stream(ours, Arc::clone(&account)).await;
         writer.send_head(&HeaderBlock::new([(":status", "200")]), End::More).unwrap();
@@ -304,6 +317,43 @@ mod tests {
         sleep(Duration::from_millis(1)).await;
         assert_eq!(account.unsent(), 0);
         assert!(writer.send_data(vec![0; 10].into(), End::More).is_err());
+    }
+
+    /// How often the task of a connection runs within a minute in which its client sends nothing.
+    async fn runs_in_a_minute(connection: &mut Driven<DuplexStream>) -> u32 {
+        let mut runs = 0;
+        let turn = std::future::poll_fn(|context| {
+            runs += 1;
+            connection.poll_turn(true, context)
+        });
+        let turn = tokio::time::timeout(Duration::from_secs(60), turn).await;
+        assert!(turn.is_err(), "nothing happens");
+        runs
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_whose_streams_are_idle_gives_memory_back_and_sleeps() {
+        let (ours, mut client) = duplex(1 << 20);
+        client.write_all(&hello_and_a_request()).await.unwrap();
+        let mut connection = Driven::new(ours, Limits::default(), Arc::new(Account::new(Arc::default())));
+        let Turn::Call(begun) = std::future::poll_fn(|context| connection.poll_turn(true, context)).await
+        else {
+            panic!("a request was sent");
+        };
+        let (_head, _reader, mut writer) = begun.open(connection.wire());
+        writer.send_head(&HeaderBlock::new([(":status", "200")]), End::More).unwrap();
+        let mut answered = 0;
+        // The first time after the request, and then after answers that follow from no read.
+        for _ in 0..2 {
+            writer.send_data(vec![0; 20_000].into(), End::More).unwrap();
+            answered += 20_000;
+            let runs = runs_in_a_minute(&mut connection).await;
+            assert!(runs <= 5, "{runs} runs");
+            let state = connection.wire().state.lock();
+            let memory = state.connection.memory();
+            assert_eq!(state.connection.streams(), 1);
+            assert!(memory.output <= 1024 && memory.input <= 2048, "after {answered} bytes: {memory:?}");
+        }
     }
 
     /// A socket that takes no end.
