@@ -39,6 +39,9 @@ struct Counts {
 
 impl Failures {
     /// What `verify` returns, unless the address has no further failure in this second. None counts as one.
+    ///
+    /// Counted when it has turned out: right tokens that many threads verify at the same time do not use up
+    /// what an address has. So there may be as many more failures as there are threads.
     pub fn verified<T>(
         &self,
         address: Option<IpAddr>,
@@ -46,45 +49,33 @@ impl Failures {
         verify: impl FnOnce() -> Option<T>,
     ) -> Option<T> {
         let address = address.map(network);
-        // Counted before: other threads verify at the same time.
-        if !self.0.lock().add(address, second) {
+        if !self.0.lock().has_left(address, second) {
             return None;
         }
         let verified = verify();
-        if verified.is_some() {
-            self.0.lock().take_back(address, second);
+        if verified.is_none() {
+            self.0.lock().add(address, second);
         }
         verified
     }
 }
 
 impl Counts {
-    /// False if there are enough.
-    fn add(&mut self, address: Option<IpAddr>, second: u64) -> bool {
+    fn has_left(&mut self, address: Option<IpAddr>, second: u64) -> bool {
         if self.second != second {
             *self = Counts { second, ..Counts::default() };
         }
-        let known = self.by_address.get(&address).copied();
-        let is_left = match known {
-            Some(count) => count < OF_ADDRESS_MAX && (count == 0 || self.total < TOTAL_MAX),
+        match self.by_address.get(&address) {
+            Some(count) => *count < OF_ADDRESS_MAX && self.total < TOTAL_MAX,
             None => self.by_address.len() < ADDRESSES_MAX,
-        };
-        if is_left {
-            self.by_address.insert(address, known.unwrap_or_default() + 1);
-            self.total += 1;
         }
-        is_left
     }
 
-    fn take_back(&mut self, address: Option<IpAddr>, second: u64) {
-        if self.second == second
-            && let Some(count) = self.by_address.get_mut(&address)
-        {
-            *count -= 1;
-            self.total -= 1;
-            if *count == 0 {
-                self.by_address.remove(&address);
-            }
+    /// A failure of the second in which it was begun.
+    fn add(&mut self, address: Option<IpAddr>, second: u64) {
+        if self.second == second {
+            *self.by_address.entry(address).or_default() += 1;
+            self.total += 1;
         }
     }
 }
@@ -130,12 +121,38 @@ mod tests {
             assert_eq!(failures.verified(address(1), 1, || Some(())), Some(()));
         }
         assert_eq!(wrong(&failures, address(1), 1), OF_ADDRESS_MAX);
-        // One that was begun in the second before takes nothing back of this one.
-        let late = failures.verified(address(1), 1, || Some(wrong(&failures, address(2), 2)));
+    }
+
+    /// What a number of tokens comes to of which each is verified while those before it are.
+    fn at_the_same_time(failures: &Failures, number: u32, last: Option<()>) -> Option<()> {
+        failures.verified(address(1), 1, || match number {
+            1 => last,
+            _ => at_the_same_time(failures, number - 1, last),
+        })
+    }
+
+    #[test]
+    fn tokens_that_are_verified_at_the_same_time_count_when_they_turn_out_wrong() {
+        let failures = Failures::default();
+        assert_eq!(at_the_same_time(&failures, 10 * OF_ADDRESS_MAX, Some(())), Some(()));
+        assert_eq!(wrong(&failures, address(1), 1), OF_ADDRESS_MAX);
+        let failures = Failures::default();
+        assert_eq!(at_the_same_time(&failures, OF_ADDRESS_MAX, None), None);
+        assert_eq!(wrong(&failures, address(1), 1), 0);
+    }
+
+    #[test]
+    fn a_failure_counts_in_the_second_in_which_it_was_begun() {
+        let failures = Failures::default();
+        let late: Option<()> = failures.verified(address(1), 1, || {
+            assert_eq!(wrong(&failures, address(2), 2), OF_ADDRESS_MAX);
+            None
+        });
         assert_eq!(late, None);
-        let late = failures.verified(address(3), 2, || Some(wrong(&failures, address(3), 3)));
-        assert_eq!(late, Some(OF_ADDRESS_MAX));
-        assert_eq!(wrong(&failures, address(3), 3), 0);
+        assert_eq!(wrong(&failures, address(1), 2), OF_ADDRESS_MAX);
+        assert_eq!(wrong(&failures, address(2), 2), 0);
+        // A clock that was set back begins anew.
+        assert_eq!(wrong(&failures, address(2), 1), OF_ADDRESS_MAX);
     }
 
     #[test]
