@@ -4,6 +4,7 @@
 
 mod common;
 
+use api::Method;
 use api::authpb::Permission;
 use api::etcdserverpb::auth_client::AuthClient;
 use api::etcdserverpb::lease_client::LeaseClient;
@@ -12,12 +13,54 @@ use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::*;
 use api::v3electionpb::LeaderRequest;
 use api::v3electionpb::election_client::ElectionClient;
+use api::v3lockpb::LockRequest;
+use api::v3lockpb::lock_client::LockClient;
+use bytes::Buf;
 use common::{Cluster, Member, get, put};
+use prost::Message;
 use serde_json::Value;
-use tonic::Request;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
+use tonic::{Request, Status};
 
 const PASSWORD: &str = "pa55w0rd";
+
+/// Requests of a method that takes one, as a stream of them.
+struct Alarms;
+
+impl Codec for Alarms {
+    type Encode = AlarmRequest;
+    type Decode = ();
+    type Encoder = Alarms;
+    type Decoder = Alarms;
+
+    fn encoder(&mut self) -> Alarms {
+        Alarms
+    }
+
+    fn decoder(&mut self) -> Alarms {
+        Alarms
+    }
+}
+
+impl Encoder for Alarms {
+    type Item = AlarmRequest;
+    type Error = Status;
+
+    fn encode(&mut self, item: AlarmRequest, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        item.encode(to).map_err(|error| Status::internal(error.to_string()))
+    }
+}
+
+impl Decoder for Alarms {
+    type Item = ();
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
+        from.advance(from.remaining());
+        Ok(Some(()))
+    }
+}
 
 fn by<T>(token: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
@@ -182,6 +225,61 @@ async fn requests_have_a_line_by_choice() {
     let all = lines(&text);
     assert!(all.contains(&line("/etcdserverpb.KV/Range", Some("alice"), read)), "{text}");
     assert!(refusals().iter().all(|refusal| all.contains(refusal)), "{text}");
+}
+
+/// The lines of a member that ends now.
+fn lines_at_the_end(member: &mut Member, path: &std::path::Path) -> Vec<Value> {
+    let process = member.process.take().unwrap();
+    process.terminate();
+    let (status, said) = process.wait_end();
+    assert!(status.success(), "{said}");
+    lines(&std::fs::read_to_string(path).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_after_the_first_hide_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let to_file = format!("--audit-log={}", path.display());
+    let mut cluster = started(&[&to_file, "--audit-log-level=changes"]);
+    let member = &mut cluster.members[0];
+    let mut client = tonic::client::Grpc::new(member.channel().await);
+    client.ready().await.unwrap();
+    let disarm = AlarmRequest { action: 2, member_id: 0xab, ..AlarmRequest::default() };
+    let requests = Request::new(tokio_stream::iter([disarm, AlarmRequest::default()]));
+    let alarm = http::uri::PathAndQuery::from_static(Method::MaintenanceAlarm.path());
+    client.client_streaming(requests, alarm, Alarms).await.unwrap();
+    drop(client);
+    let all = lines_at_the_end(member, &path);
+    let [line] = &all[..] else { panic!("{all:?}") };
+    assert_eq!((&line["member"], &line["result"]), (&"ab".into(), &"OK".into()), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_its_client_resets_names_what_it_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let to_file = format!("--audit-log={}", path.display());
+    let mut cluster = started(&[&to_file, "--audit-log-level=changes"]);
+    let member = &mut cluster.members[0];
+    let channel = member.channel().await;
+    let mut locks = LockClient::new(channel.clone());
+    locks.lock(LockRequest { name: "l".into(), lease: 0 }).await.unwrap();
+    let create = WatchCreateRequest { key: "l/".into(), range_end: "l0".into(), ..Default::default() };
+    let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+    let creates = tokio_stream::StreamExt::chain(tokio_stream::once(create), tokio_stream::pending());
+    let mut keys = WatchClient::new(channel.clone()).watch(creates).await.unwrap().into_inner();
+    assert!(keys.message().await.unwrap().unwrap().created);
+    let waiting =
+        tokio::spawn(async move { locks.lock(LockRequest { name: "l".into(), lease: 0 }).await.map(drop) });
+    assert_eq!(keys.message().await.unwrap().unwrap().events[0].r#type, 0, "the call waits with a key");
+    waiting.abort();
+    assert_eq!(keys.message().await.unwrap().unwrap().events[0].r#type, 1, "its client has reset it");
+    drop((keys, channel));
+    let all = lines_at_the_end(member, &path);
+    let written = serde_json::json!([{ "access": "write", "key": "bA==" }]);
+    let results: Vec<(&Value, &Value)> = all.iter().map(|line| (&line["keys"], &line["result"])).collect();
+    assert_eq!(results, [(&written, &"OK".into()), (&written, &"Canceled".into())]);
 }
 
 fn metric(member: &Member, name: &str) -> f64 {

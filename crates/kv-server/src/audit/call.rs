@@ -10,7 +10,7 @@ use state_machine::Session;
 use tonic::{Code, Status};
 
 use super::queue::{AuditError, Queue, now};
-use super::subject::Subject;
+use super::subject::{Subject, start_of};
 use crate::auth::{Auth, Credential};
 use crate::config::{AuditLevel, AuditSettings};
 use crate::metrics::AuditMetrics;
@@ -112,15 +112,15 @@ impl Call {
         });
         let line = Line {
             ts: now(),
-            user: user.as_deref(),
-            common_name: self.who.certificate.as_ref().map(|session| session.user()),
+            user: user.as_deref().map(start_of),
+            common_name: self.who.certificate.as_ref().map(|session| start_of(session.user())),
             address: self.who.address,
             method: self.method.path(),
             subject: &subject,
             revision: result.ok().flatten(),
             refused: is_refused,
             result: result.map_or_else(|status| code_name(status.code()), |_| code_name(Code::Ok)),
-            error: result.err().map(Status::message),
+            error: result.err().map(|status| start_of(status.message())),
         };
         self.log.queue.push(line.text());
     }

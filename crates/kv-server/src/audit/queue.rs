@@ -6,9 +6,12 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tracing_subscriber::fmt::format;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
@@ -51,9 +54,8 @@ impl Queue {
         let to: Box<dyn Write + Send> = match target {
             AuditTarget::Stderr => Box::new(std::io::stderr()),
             AuditTarget::File(path) => {
-                let opened = File::options().append(true).create(true).open(path);
-                let path = || path.display().to_string();
-                Box::new(opened.map_err(|source| AuditError::Open { path: path(), source })?)
+                let path_text = || path.display().to_string();
+                Box::new(open(path).map_err(|source| AuditError::Open { path: path_text(), source })?)
             }
         };
         let (queue, writer) = new(LINES_MAX, to, metrics);
@@ -78,6 +80,16 @@ impl Queue {
             let _stuck = wait.recv_timeout(CLOSE_WITHIN);
         }
     }
+}
+
+/// Only the owner may read a file that is made here. A pipe that no process reads is an error, not a wait.
+fn open(path: &Path) -> std::io::Result<File> {
+    let mut options = File::options();
+    let at_once = OFlags::NONBLOCK.bits().cast_signed();
+    let file = options.append(true).create(true).mode(0o600).custom_flags(at_once).open(path)?;
+    // Writes to a pipe wait for its reader, and lines in the queue for them.
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 /// The lines in the order in which they came, to `to`.
@@ -187,6 +199,9 @@ fn write_whole(to: &mut impl Write, bytes: &[u8]) -> (usize, std::io::Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{CWD, FileType, Mode};
+    use std::io::Read;
+    use std::os::unix::fs::PermissionsExt;
     use std::sync::{Arc, Mutex};
 
     /// Takes as many bytes as there is room for.
@@ -278,5 +293,28 @@ mod tests {
         let target = AuditTarget::File("/proc/nothing/audit.log".into());
         let error = Queue::start(&target, AuditMetrics::default()).unwrap_err();
         assert_eq!(error.to_string(), "open the audit log /proc/nothing/audit.log");
+    }
+
+    #[test]
+    fn only_the_owner_may_read_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = open(&directory.path().join("audit.log")).unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_pipe_is_an_error_without_a_reader_and_waits_for_the_one_it_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let target = AuditTarget::File(path.clone());
+        assert!(Queue::start(&target, AuditMetrics::default()).is_err());
+        let at_once = OFlags::NONBLOCK.bits().cast_signed();
+        let mut reader = File::options().read(true).custom_flags(at_once).open(&path).unwrap();
+        let to = open(&path).unwrap();
+        assert!(!fcntl_getfl(&to).unwrap().contains(OFlags::NONBLOCK));
+        assert_eq!(write_whole(&mut &to, b"line").0, 4);
+        let mut read = [0; 8];
+        assert_eq!((reader.read(&mut read).unwrap(), &read[..4]), (4, &b"line"[..]));
     }
 }

@@ -100,12 +100,9 @@ impl Subject {
     }
 
     fn name(&mut self, name: &str) -> Option<String> {
-        let mut end = name.len().min(KEY_BYTES_MAX);
-        while !name.is_char_boundary(end) {
-            end -= 1;
-        }
-        self.truncated |= end < name.len();
-        Some(name[..end].to_owned())
+        let start = start_of(name);
+        self.truncated |= start.len() < name.len();
+        Some(start.to_owned())
     }
 
     fn of_keys(&mut self, method: Method, message: Bytes) {
@@ -239,6 +236,15 @@ impl Subject {
             _ => {}
         }
     }
+}
+
+/// As much of a name or a reason as a line has.
+pub(super) fn start_of(text: &str) -> &str {
+    let mut end = text.len().min(KEY_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 fn decoded<M: Message + Default>(message: Bytes) -> M {

@@ -15,30 +15,58 @@ use super::header;
 use crate::audit::Call;
 use crate::net::http2::PREFIX_BYTES;
 
-/// Bytes of a request that are kept for its line: more than `--max-request-bytes` allows by default. What is
-/// longer names nothing.
-const REQUEST_BYTES_MAX: usize = 4 << 20;
+/// The bytes of a request, as far as they came.
+type Seen = Arc<Mutex<BytesMut>>;
 
-/// What has come of a request.
-pub type Seen = Arc<Mutex<BytesMut>>;
-
-/// The same request, and what comes of it.
-pub fn observed(request: Request<Body>) -> (Request<Body>, Seen) {
-    let seen = Seen::default();
-    let keeps = Arc::clone(&seen);
-    (request.map(|body| Body::new(Observed { body, seen: Keeps(keeps) })), seen)
+/// A call without a response yet. One that is dropped was given up by its client: its line names what it asked
+/// for all the same.
+pub struct Unanswered {
+    call: Option<Call>,
+    request: Seen,
 }
 
-/// The same response; the line is made when its status is known. A stream has its line with its first answer.
-pub fn followed(response: Response<Body>, call: Call, request: Seen) -> Response<Body> {
-    let mut message = std::mem::take(&mut *request.lock());
-    message.advance(PREFIX_BYTES.min(message.len()));
-    let call = call.with_request(message.freeze());
-    if let Some(status) = Status::from_header_map(response.headers()) {
-        end(call, &status, None);
-        return response;
+/// The same request, watched. No more than `message_bytes_max` of it are kept: what is longer is refused.
+pub fn observed(request: Request<Body>, call: Call, message_bytes_max: usize) -> (Request<Body>, Unanswered) {
+    let seen = Seen::default();
+    let bytes_max = message_bytes_max.saturating_add(PREFIX_BYTES);
+    let keeps = Keeps { seen: Arc::clone(&seen), bytes_max };
+    let request = request.map(|body| Body::new(Observed { body, seen: keeps }));
+    (request, Unanswered { call: Some(call), request: seen })
+}
+
+impl Unanswered {
+    /// The same response; the line is made when its status is known. A stream has its line with its first
+    /// answer.
+    pub fn followed(mut self, response: Response<Body>) -> Response<Body> {
+        let Some(call) = self.take() else { return response };
+        if let Some(status) = Status::from_header_map(response.headers()) {
+            end(call, &status, None);
+            return response;
+        }
+        response.map(|body| Body::new(Observed { body, seen: Follows { call: Some(call), revision: None } }))
     }
-    response.map(|body| Body::new(Observed { body, seen: Follows { call: Some(call), revision: None } }))
+
+    fn take(&mut self) -> Option<Call> {
+        let call = self.call.take()?;
+        Some(call.with_request(first_message(std::mem::take(&mut *self.request.lock()).freeze())))
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// The message that a method without a stream of requests reads. What follows it is passed over.
+fn first_message(mut framed: Bytes) -> Bytes {
+    if framed.len() < PREFIX_BYTES {
+        return Bytes::new();
+    }
+    let _compressed = framed.get_u8();
+    let length = usize::try_from(framed.get_u32()).unwrap_or(usize::MAX);
+    framed.truncate(length);
+    framed
 }
 
 fn end(call: Call, status: &Status, revision: Option<i64>) {
@@ -52,14 +80,16 @@ trait Sees: Send + Unpin + 'static {
     fn ended(&mut self, error: Option<&Status>);
 }
 
-struct Keeps(Seen);
+struct Keeps {
+    seen: Seen,
+    bytes_max: usize,
+}
 
 impl Sees for Keeps {
     fn data(&mut self, data: &Bytes) {
-        let mut seen = self.0.lock();
-        if seen.len() + data.len() <= REQUEST_BYTES_MAX {
-            seen.extend_from_slice(data);
-        }
+        let mut seen = self.seen.lock();
+        let room = self.bytes_max.saturating_sub(seen.len());
+        seen.extend_from_slice(&data[..data.len().min(room)]);
     }
 
     fn trailers(&mut self, _: &HeaderMap) {}

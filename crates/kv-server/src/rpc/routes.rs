@@ -95,9 +95,9 @@ impl Service<Request<Body>> for Grpc {
         let (member, mut routes) = (Arc::clone(&self.member), self.routes.clone());
         let mut audited = None;
         if let Some(call) = asker.audited(&member, method) {
-            let (observed, request_of) = audited::observed(request);
+            let (observed, unanswered) = audited::observed(request, call, member.limits.message_bytes_max());
             request = observed;
-            audited = Some((call, request_of));
+            audited = Some(unanswered);
         }
         Box::pin(async move {
             let answer = pin!(async {
@@ -114,7 +114,7 @@ impl Service<Request<Body>> for Grpc {
             };
             Ok(match audited {
                 None => response,
-                Some((call, request)) => audited::followed(response, call, request),
+                Some(unanswered) => unanswered.followed(response),
             })
         })
     }
