@@ -34,7 +34,7 @@ pub struct Context {
 impl Context {
     pub(super) fn hello(&self, to: u64) -> api::peer::Hello {
         let Identity { cluster_id, member_id, .. } = *self.identity;
-        let peer_urls = self.roster.own_urls();
+        let peer_urls = self.roster.own_urls().join(",");
         api::peer::Hello { cluster_id, from: member_id, to, encoding: ENCODING, peer_urls }
     }
 

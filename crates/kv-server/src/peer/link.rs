@@ -268,6 +268,21 @@ pub async fn running_cluster(dialer: &Dialer, urls: &[String]) -> Option<Running
     None
 }
 
+/// Whether the member that `hello` is for answers at one of these URLs itself. Its list may be old, and another member
+/// may listen there now.
+pub(super) async fn answers_as(dialer: &Dialer, urls: &[String], hello: Hello) -> bool {
+    for url in urls {
+        let asked = async {
+            let request = ProbeRequest { hello: Some(hello.clone()) };
+            dial(dialer, url).await.ok()?.probe(request).await.ok()
+        };
+        if let Ok(Some(_)) = tokio::time::timeout(ASK_WITHIN, asked).await {
+            return true;
+        }
+    }
+    false
+}
+
 /// The peer that remembers this member from an earlier life, if one does.
 ///
 /// A member that lost its disk does not come back as itself, as in etcd. Peers that cannot be reached are not

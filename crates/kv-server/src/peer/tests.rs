@@ -306,7 +306,7 @@ async fn strangers_are_refused_with_a_reason() {
     let two = member(2, &[(1, 1), (2, port)]);
     serve(vec![(listener, None)], &two.server, &two.stop);
     let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap();
-    let hello = |from| Hello { cluster_id: 7, from, to: 2, encoding: ENCODING, peer_urls: Vec::new() };
+    let hello = |from| Hello { cluster_id: 7, from, to: 2, encoding: ENCODING, peer_urls: String::new() };
     let good = hello(1);
     let cases = [
         (Hello { cluster_id: 8, ..hello(1) }, "cluster ID mismatch: want 7, got 8"),
@@ -366,7 +366,7 @@ async fn a_member_that_the_list_does_not_hold_yet_is_heard_and_answered() {
     let both = [(1, port), (2, port_of_two)];
     let mut one = member(1, &both);
     serve(vec![(listener, None)], &one.server, &one.stop);
-    let mut two = member(2, &both[1..]);
+    let mut two = member(2, &[(2, port_of_two), (3, 1)]);
     serve(vec![(listener_of_two, None)], &two.server, &two.stop);
     one.reach(&mut two, 2, "from a member that was added").await;
     two.reach(&mut one, 1, "and the answer").await;
@@ -396,7 +396,7 @@ async fn a_member_is_answered_at_an_address_that_the_list_does_not_hold_yet() {
 #[tokio::test]
 async fn a_stranger_that_no_list_names_stays_one() {
     let (listener, port) = listener();
-    let two = member(2, &[(2, port)]);
+    let two = member(2, &[(2, port), (3, 1)]);
     serve(vec![(listener, None)], &two.server, &two.stop);
     let (listener_of_nine, port_of_nine) = self::listener();
     // It knows this cluster, but its own list has it elsewhere.
@@ -407,6 +407,56 @@ async fn a_stranger_that_no_list_names_stays_one() {
     assert!(!two.peers.is_introduced(9));
     two.peers.introduce(9, vec!["http://127.0.0.1:1".to_owned()]).await;
     assert!(!two.peers.is_introduced(9), "nothing answers there");
+}
+
+fn url(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
+}
+
+#[tokio::test]
+async fn a_claim_of_an_address_where_another_member_answers_counts_for_nothing() {
+    let (listener, port) = listener();
+    // Number 3 has taken the address over that 9 had, and its list has 9 there still.
+    let three = member(3, &[(2, 1), (3, 1), (9, port)]);
+    serve(vec![(listener, None)], &three.server, &three.stop);
+    let two = member(2, &[(2, 1), (3, 1)]);
+    two.peers.introduce(9, vec![url(port)]).await;
+    assert!(!two.peers.is_introduced(9), "messages to 9 would go to 3");
+    // The same list, given by 9 itself.
+    let (listener, port) = self::listener();
+    let nine = member(9, &[(2, 1), (3, 1), (9, port)]);
+    serve(vec![(listener, None)], &nine.server, &nine.stop);
+    two.peers.introduce(9, vec![url(port)]).await;
+    assert!(two.peers.is_introduced(9));
+}
+
+#[tokio::test]
+async fn an_introduction_that_the_list_overtakes_while_it_is_checked_is_none() {
+    let (listener, port) = listener();
+    let gone = member(66, &[(2, 1), (3, 1), (66, port)]);
+    serve(vec![(listener, None)], &gone.server, &gone.stop);
+    let two = member(2, &[(2, 1), (3, 1)]);
+    two.peers.introduce(66, vec![url(port)]).await;
+    assert!(!two.peers.is_introduced(66), "removed meanwhile");
+    let (listener, port) = self::listener();
+    let list = [(2, 1), (3, 1), (9, port)];
+    let nine = member(9, &list);
+    serve(vec![(listener, None)], &nine.server, &nine.stop);
+    let two = member(2, &list);
+    two.peers.introduce(9, vec![url(port)]).await;
+    assert!(!two.peers.is_introduced(9), "listed there meanwhile");
+    // It was elsewhere for a while, and this list did not hear of that.
+    let (listener, elsewhere) = self::listener();
+    let moved = member(9, &[(2, 1), (3, 1), (9, elsewhere)]);
+    serve(vec![(listener, None)], &moved.server, &moved.stop);
+    two.peers.introduce(9, vec![url(elsewhere)]).await;
+    assert!(two.peers.is_introduced(9));
+    two.peers.introduce(9, vec![url(port)]).await;
+    assert!(!two.peers.is_introduced(9), "back where it is listed");
+    // Alone: whether it was forced to be, it does not say.
+    let two = member(2, &list[..1]);
+    two.peers.introduce(9, vec![url(port)]).await;
+    assert!(!two.peers.is_introduced(9));
 }
 
 #[tokio::test]
@@ -546,7 +596,7 @@ async fn a_batch_of_too_many_messages_ends_its_stream() {
         .await
         .unwrap()
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let hello = Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING, peer_urls: Vec::new() };
+    let hello = Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING, peer_urls: String::new() };
     let first = MessageBatch { hello: Some(hello), ..MessageBatch::default() };
     let batch = |count| MessageBatch { messages: vec![Bytes::new(); count], ..MessageBatch::default() };
     let most = batch(MessageBatch::MESSAGES_MAX);
@@ -571,11 +621,11 @@ async fn a_stranger_sends_no_snapshot() {
     let two = member(2, &[(1, 1), (2, port)]);
     serve(vec![(listener, None)], &two.server, &two.stop);
     let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap();
-    let hello = Some(Hello { cluster_id: 8, from: 1, to: 2, encoding: ENCODING, peer_urls: Vec::new() });
+    let hello = Some(Hello { cluster_id: 8, from: 1, to: 2, encoding: ENCODING, peer_urls: String::new() });
     let part = SnapshotPart { hello, chunk: Bytes::from_static(b"x"), ..SnapshotPart::default() };
     let status = client.snapshot(tokio_stream::once(part)).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
-    let hello = Some(Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING, peer_urls: Vec::new() });
+    let hello = Some(Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING, peer_urls: String::new() });
     for (message, code) in [
         (Bytes::new(), Code::InvalidArgument),
         (snapshot_message(2, ENTRIES, 2), Code::InvalidArgument),

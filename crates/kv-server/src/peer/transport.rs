@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 
 use super::context::Context;
 use super::inbox::Inbox;
-use super::introduction::{Introductions, URLS_MAX, listed, vouches};
-use super::link::{ASK_WITHIN, ActiveSince, Link, Route, dial, running_cluster};
+use super::introduction::{Introductions, claimed, listed, vouches};
+use super::link::{ASK_WITHIN, ActiveSince, Link, Route, answers_as, dial, running_cluster};
 use super::queue::{Pushed, Queue};
 use super::sending::Senders;
 use crate::data_dir::FirstMember;
@@ -156,12 +156,13 @@ impl Peers {
     /// A member of this cluster says where it listens. Unless it answers where it is dialled, or is dialled there, the
     /// claim is checked, and it is dialled there from then on. The hello must name this cluster and this member.
     pub(super) fn check_address(self: &Arc<Self>, hello: &Hello) {
-        let (id, urls) = (hello.from, hello.peer_urls.clone());
-        if self.context.standing(id) == Standing::Removed || id == self.context.identity.member_id {
+        let id = hello.from;
+        if !self.may_introduce(id) {
             return;
         }
+        let Some(urls) = claimed(&hello.peer_urls, &self.context.roster.own_urls()) else { return };
         let is_fine = |lanes: &Lanes| lanes.urls == urls || lanes.active_since.lock().is_some();
-        if urls.is_empty() || urls.len() > URLS_MAX || self.lanes.read().get(&id).is_some_and(is_fine) {
+        if self.lanes.read().get(&id).is_some_and(is_fine) {
             return;
         }
         let Some(Connected { stop, runtime, .. }) = self.connected.get() else { return };
@@ -177,20 +178,46 @@ impl Peers {
         });
     }
 
+    /// A member that is alone in its list hears no one else: it may have been forced to be alone, and what removes the
+    /// others is not applied yet.
+    fn may_introduce(&self, id: u64) -> bool {
+        let Context { roster, identity, .. } = &self.context;
+        id != identity.member_id && !roster.others().is_empty() && roster.standing(id) != Standing::Removed
+    }
+
     pub(super) async fn introduce(&self, id: u64, urls: Vec<String>) {
-        let running = running_cluster(&self.context.dialer, &urls).await;
-        if running.is_some_and(|running| vouches(&running, &self.context.identity, id, &urls)) {
+        let Context { dialer, identity, .. } = &self.context;
+        let running = running_cluster(dialer, &urls).await;
+        if running.is_some_and(|running| vouches(&running, identity, id, &urls))
+            && answers_as(dialer, &urls, self.context.hello(id)).await
+            && self.hold(id, &urls)
+        {
             tracing::info!(
                 peer = format!("{id:x}"),
                 ?urls,
                 "a member is not in the list yet, or not at this address"
             );
-            let listed = listed(&self.context.roster.members(), id);
-            self.introductions.lock().hold(id, urls, listed);
-            self.follow();
         }
         tokio::time::sleep(CLAIM_EVERY).await;
         self.introductions.lock().end(id);
+    }
+
+    /// Whether the claim was news still: the list may have changed while it was checked.
+    fn hold(&self, id: u64, urls: &[String]) -> bool {
+        let is_news = {
+            // First, so that the list is followed after this, or is read here as it will be followed.
+            let mut introductions = self.introductions.lock();
+            let listed = listed(&self.context.roster.members(), id);
+            let is_news = listed != urls && self.may_introduce(id);
+            if is_news {
+                introductions.hold(id, urls.to_vec(), listed);
+            } else {
+                introductions.withdraw(id);
+            }
+            is_news
+        };
+        self.follow();
+        is_news
     }
 
     async fn progress(&self, leader: u64, learner: u64) -> Option<Progress> {

@@ -11,9 +11,11 @@
 //! Invariants:
 //! - An introduced member may send messages and snapshots, and is answered. It counts for nothing: Raft goes by its
 //!   own configuration.
-//! - A member that answers where the list says is not introduced anywhere else, and a removed one nowhere.
-//! - The claim is checked by a call in the other direction: with TLS, the server there must have a valid certificate.
-//!   Without TLS a peer port trusts its network, as etcd's does.
+//! - A member that answers where the list says is not introduced anywhere else, and a removed one nowhere. A member that
+//!   is alone in its list introduces no one.
+//! - The claim is checked by a call in the other direction: the member itself must answer there. If this member is
+//!   reached inside TLS, URLs without TLS are not asked: the server there must have a valid certificate. Without TLS a
+//!   peer port trusts its network, as etcd's does.
 //!
 //! Knows nothing of connections: `transport` dials.
 
@@ -28,7 +30,9 @@ const INTRODUCED_MAX: usize = 16;
 /// Claims checked at once. A claim beyond it is not checked, and comes again with the sender's next attempt.
 const ASKED_MAX: usize = 4;
 /// URLs of one member. One with more is not introduced.
-pub(super) const URLS_MAX: usize = 8;
+const URLS_MAX: usize = 8;
+/// Bytes of them all: eight of the longest names of hosts. A member with more is not introduced.
+const URLS_BYTES_MAX: usize = 4 << 10;
 
 #[derive(Debug)]
 struct Introduced {
@@ -65,6 +69,10 @@ impl Introductions {
         self.held.insert(id, Introduced { urls, listed, number: self.next });
     }
 
+    pub fn withdraw(&mut self, id: u64) {
+        self.held.remove(&id);
+    }
+
     /// Ends the introductions that the list has overtaken.
     pub fn follow(&mut self, members: &[FirstMember], is_removed: impl Fn(u64) -> bool) {
         self.held.retain(|id, introduced| listed(members, *id) == introduced.listed && !is_removed(*id));
@@ -78,6 +86,15 @@ impl Introductions {
     pub fn urls(&self) -> impl Iterator<Item = (u64, Vec<String>)> + '_ {
         self.held.iter().map(|(id, introduced)| (*id, introduced.urls.clone()))
     }
+}
+
+/// The URLs that a hello claims, if they may be asked. `own`: those of this member.
+pub(super) fn claimed(urls: &str, own: &[String]) -> Option<Vec<String>> {
+    let needs_tls = own.iter().any(|url| url.starts_with("https://"));
+    let may_be_asked = |url: &&str| url.starts_with("https://") || (!needs_tls && url.starts_with("http://"));
+    let is_bounded = urls.len() <= URLS_BYTES_MAX && urls.split(',').take(URLS_MAX + 1).count() <= URLS_MAX;
+    let sound = is_bounded && urls.split(',').all(|url| may_be_asked(&url));
+    sound.then(|| urls.split(',').map(str::to_owned).collect())
 }
 
 /// The URLs that a list has for a member; none if it is not in the list.

@@ -77,3 +77,32 @@ fn introductions_and_questions_are_bounded() {
     introductions.end(1);
     assert!(introductions.begin(1));
 }
+
+#[test]
+fn a_claim_is_asked_only_within_its_bounds_and_only_inside_tls_if_this_member_is() {
+    let long = format!("https://{}", "a".repeat(URLS_BYTES_MAX));
+    let many = |count| vec!["https://a"; count].join(",");
+    // The claim, whether this member is reached inside TLS, the number of URLs to ask.
+    let cases = [
+        ("http://a:1".to_owned(), false, Some(1)),
+        ("http://a:1,https://b:1".to_owned(), false, Some(2)),
+        ("https://a:1".to_owned(), true, Some(1)),
+        ("http://a:1".to_owned(), true, None),
+        ("https://a:1,http://b:1".to_owned(), true, None),
+        ("unix:///a".to_owned(), false, None),
+        ("a:1".to_owned(), false, None),
+        (String::new(), false, None),
+        ("http://a:1,".to_owned(), false, None),
+        (many(URLS_MAX), true, Some(URLS_MAX)),
+        (many(URLS_MAX + 1), true, None),
+        (long[..URLS_BYTES_MAX].to_owned(), true, Some(1)),
+        (long[..=URLS_BYTES_MAX].to_owned(), true, None),
+        (",".repeat(1 << 20), false, None),
+    ];
+    for (claim, is_inside, wanted) in cases {
+        let own = urls(if is_inside { "https://own:1" } else { "http://own:1" });
+        let urls = claimed(&claim, &own);
+        assert_eq!(urls.as_ref().map(Vec::len), wanted, "{urls:?}");
+        assert!(urls.is_none_or(|urls| urls.join(",") == claim));
+    }
+}

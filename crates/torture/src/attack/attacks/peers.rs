@@ -102,7 +102,7 @@ async fn stream_of_garbage(ground: Ground) -> io::Result<()> {
         from: roles.from,
         to: roles.to,
         encoding: 1,
-        peer_urls: Vec::new(),
+        peer_urls: String::new(),
     };
     let hello = MessageBatch { hello: Some(hello), ..MessageBatch::default() };
     let feed = async {
