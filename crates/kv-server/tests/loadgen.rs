@@ -1,5 +1,5 @@
 //! What `loadgen` measures for coordination, against three members: nothing fails, and every event, renewal and
-//! transaction is counted.
+//! transaction is counted. And what it verifies while members are killed: nothing contradicts.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
 
@@ -10,8 +10,12 @@ use api::etcdserverpb::RangeRequest;
 use api::etcdserverpb::lease_client::LeaseClient;
 use bytes::Bytes;
 use common::Cluster;
-use loadgen::{Awaits, Isolation, Locker, Measurement, Order, Plan, Stm, Values, Watching, Workload, Writes};
+use loadgen::{
+    Awaits, Isolation, Locker, Measurement, Order, Plan, Stm, Values, VerifySettings, Watching, Workload,
+    Writes,
+};
 use std::sync::Arc;
+use std::time::Duration;
 
 fn plan(cluster: &Cluster, workload: Workload, total: u64) -> Plan {
     let endpoints: Vec<_> = cluster.members.iter().map(|m| format!("127.0.0.1:{}", m.client_port)).collect();
@@ -117,4 +121,38 @@ async fn transactions_of_each_level_and_lock_are_committed() {
         let left = cluster.members[0].kv().await.range(left).await.unwrap().into_inner();
         assert_eq!(left.kvs, [], "{locker:?}: the locks are released");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verification_finds_nothing_while_each_member_is_killed() {
+    let mut cluster = Cluster::started(3);
+    let settings = VerifySettings {
+        endpoints: plan(&cluster, Workload::LeaseKeepAlive(Vec::new().into()), 0).endpoints,
+        prefix: "verify/".to_owned(),
+        duration: Duration::from_secs(4),
+        rate: 300.0,
+        clients: 6,
+        keys: 50,
+        request_timeout: Duration::from_secs(2),
+    };
+    let killing = async move {
+        // From the first write on.
+        let mut reader = cluster.members[0].kv().await;
+        while reader.range(common::get("any")).await.unwrap().into_inner().header.unwrap().revision == 1 {}
+        let kill_each = move || {
+            for member in &mut cluster.members {
+                member.kill();
+                member.launch();
+                member.wait_ready();
+            }
+            cluster
+        };
+        tokio::task::spawn_blocking(kill_each).await.unwrap()
+    };
+    let mut ignored = |_, _: &_| {};
+    let verifying = loadgen::verify(&settings, std::future::pending(), &mut ignored);
+    let (report, cluster) = tokio::join!(verifying, killing);
+    let (report, _cluster) = (report.unwrap(), cluster);
+    assert!(report.is_clean() && report.behind.is_empty(), "{report:?}");
+    assert!(report.checked.writes > 0 && report.checked.linearizable_reads > 0, "{report:?}");
 }

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! As a library: a [`Plan`] describes a run, [`Plan::measure`] executes it, and an [`Observer`] is called for
-//! each acknowledged write. A [`Watching`] in the plan adds watchers. Each folder uses only the
+//! each acknowledged write. A [`Watching`] in the plan adds watchers. [`verify()`] checks what a cluster promises
+//! while it uses it. Each folder uses only the
 //! folders above it in this list.
 
 mod stats; // counters and coarse histograms
@@ -16,8 +17,8 @@ mod workload; // positions become requests
 
 mod client; // endpoints, TLS, connections, calls
 mod run; // schedule, workers, results
-mod server;
-mod verify; // guarantees of a cluster, checked while it is used // CPU, memory and disk use of the servers and of this machine
+mod server; // CPU, memory and disk use of the servers and of this machine
+mod verify; // guarantees of a cluster, checked while it is used
 
 mod output; // figures of one run, and their text
 
@@ -35,6 +36,7 @@ pub use run::schedule::Pace;
 pub use run::watchers::{Awaits, Watching};
 pub use run::worker::Observer;
 pub use run::{Plan, Run};
+pub use verify::{Report as VerifyReport, Settings as VerifySettings, run as verify};
 pub use workload::keys::Order;
 pub use workload::stm::{Isolation, Locker, Stm};
 pub use workload::{Workload, Writes};

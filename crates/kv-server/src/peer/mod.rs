@@ -18,8 +18,8 @@ mod context; // the members, and bounds of messages
 mod inbox; // Raft, as peers reach it
 
 mod backoff; // pauses between dials
-mod link;
-mod queue; // what waits to be sent // keeps one stream open
+mod link; // keeps one stream open
+mod queue; // what waits to be sent
 
 mod leases; // questions about leases to the leader
 
