@@ -202,6 +202,39 @@ async fn a_learner_is_promoted_when_it_is_in_sync() {
 }
 
 #[tokio::test]
+async fn any_member_updates_what_another_one_has_just_added() {
+    let mut cluster = Cluster::new(3);
+    for member in &mut cluster.members {
+        member.extra.push("--strict-reconfig-check=false".to_owned());
+    }
+    cluster.start();
+    let leader = &cluster.members[cluster.leader().await];
+    let others = cluster.members.iter().filter(|member| member.name != leader.name);
+    let mut clients = Vec::new();
+    for other in others {
+        clients.push(cluster_of(other).await);
+    }
+    let mut at_leader = cluster_of(leader).await;
+    let [planned, moved] = testkit::ports(2)[..] else { panic!("two ports") };
+    let [planned, moved] = [planned, moved].map(|port| format!("http://127.0.0.1:{port}"));
+    for round in 0..3 {
+        let request = MemberAddRequest { peer_ur_ls: vec![planned.clone()], is_learner: true };
+        let added = patiently(|| {
+            let (mut client, request) = (at_leader.clone(), request.clone());
+            async move { client.member_add(request).await }
+        });
+        let id = added.await.into_inner().member.unwrap().id;
+        // This member need not have applied the change yet.
+        let update = MemberUpdateRequest { id, peer_ur_ls: vec![moved.clone()] };
+        let client = &mut clients[round % 2];
+        let members = client.member_update(update).await.unwrap().into_inner().members;
+        let updated = members.into_iter().find(|member| member.id == id).unwrap();
+        assert_eq!(updated.peer_ur_ls, std::slice::from_ref(&moved));
+        at_leader.member_remove(MemberRemoveRequest { id }).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_member_is_found_at_its_new_address() {
     let mut cluster = Cluster::started(3);
     // A follower moves: the death of the leader would cost an election.

@@ -138,8 +138,11 @@ impl ClusterMethods for Cluster {
         request: Request<MemberUpdateRequest>,
     ) -> Result<Response<MemberUpdateResponse>, Status> {
         let (asker, MemberUpdateRequest { id, peer_ur_ls }) = self.admit(request)?;
-        self.check_known(id)?;
-        let peer_urls = peer_urls(&peer_ur_ls)?;
+        let peer_urls = match peer_urls(&peer_ur_ls) {
+            Ok(peer_urls) => peer_urls,
+            // Otherwise the change itself finds out: this member may not know yet what another one has added.
+            Err(bad) => return Err(self.check_known(id).err().unwrap_or(bad)),
+        };
         let members = self.change(&asker, Change::Update(MemberUpdate { id, peer_urls })).await?;
         Ok(Response::new(MemberUpdateResponse { header: header::without_revision(&self.0), members }))
     }
