@@ -22,7 +22,7 @@ pub const EXISTING: &str = "--initial-cluster-state=existing";
 const REMOVED: &str = "the member has been permanently removed from the cluster";
 /// Between two looks at the lists.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// For a removed member that nobody answers any more: long enough for its elections.
+/// For a removed member that no other answers any more: long enough for its elections.
 const ALONE_FOR: Duration = Duration::from_millis(1_500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

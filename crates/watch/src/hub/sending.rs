@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::outbox::{Events, Large, Sizes};
+use super::outbox::{Bodies, Events, Large, Outbox, Sizes};
 use super::state::{CLOSED, Hub, Standing, Stream};
 use crate::types::StreamId;
 use crate::wire::{Content, Parcel};
@@ -181,29 +181,22 @@ impl Hub {
         count: usize,
         bytes_max: usize,
     ) -> bool {
-        let watcher = &mut self.watchers[watcher];
-        let (slot, stream) = (watcher.stream, &mut self.streams[watcher.stream]);
-        if stream.generation == CLOSED {
-            return true;
-        }
-        if stream.outbox.bytes() >= bytes_max {
-            return false;
-        }
-        watcher.is_active = true;
-        self.events += count as u64;
-        let before = stream.outbox.sizes();
-        stream.outbox.push_events(watcher.watch_id, events, &mut self.bodies);
-        self.sizes.change(before, stream.outbox.sizes());
-        if stream.stall.is_none() {
-            self.stall(slot);
-        }
-        self.announce(slot);
-        true
+        let watch_id = self.watchers[watcher].watch_id;
+        self.push(watcher, count, bytes_max, |outbox, bodies| outbox.push_events(watch_id, events, bodies))
     }
 
     /// Adds a revision that is sent in parts, if the outbox has room for history. Returns whether it had.
     pub(super) fn push_large(&mut self, watcher: u32, large: Large, count: usize) -> bool {
-        let bytes_max = self.history_bytes_max();
+        self.push(watcher, count, self.history_bytes_max(), |outbox, _| outbox.push_large(large))
+    }
+
+    fn push(
+        &mut self,
+        watcher: u32,
+        count: usize,
+        bytes_max: usize,
+        add: impl FnOnce(&mut Outbox, &mut Bodies),
+    ) -> bool {
         let watcher = &mut self.watchers[watcher];
         let (slot, stream) = (watcher.stream, &mut self.streams[watcher.stream]);
         if stream.generation == CLOSED {
@@ -215,7 +208,7 @@ impl Hub {
         watcher.is_active = true;
         self.events += count as u64;
         let before = stream.outbox.sizes();
-        stream.outbox.push_large(large);
+        add(&mut stream.outbox, &mut self.bodies);
         self.sizes.change(before, stream.outbox.sizes());
         if stream.stall.is_none() {
             self.stall(slot);
