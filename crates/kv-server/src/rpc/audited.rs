@@ -1,17 +1,15 @@
 //! Calls of tonic's services in the audit log, by watching their bodies go past.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, Request, Response};
-use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tonic::Status;
 use tonic::body::Body;
 
 use super::header;
+use super::observed::{FrameObserver, Observed};
 use crate::audit::Call;
 use crate::net::http2::PREFIX_BYTES;
 
@@ -30,7 +28,7 @@ pub fn observed(request: Request<Body>, call: Call, message_bytes_max: usize) ->
     let seen = Seen::default();
     let bytes_max = message_bytes_max.saturating_add(PREFIX_BYTES);
     let keeps = Keeps { seen: Arc::clone(&seen), bytes_max };
-    let request = request.map(|body| Body::new(Observed { body, seen: keeps }));
+    let request = request.map(|body| Body::new(Observed { body, observer: keeps }));
     (request, Unanswered { call: Some(call), request: seen })
 }
 
@@ -43,7 +41,8 @@ impl Unanswered {
             end(call, &status, None);
             return response;
         }
-        response.map(|body| Body::new(Observed { body, seen: Follows { call: Some(call), revision: None } }))
+        response
+            .map(|body| Body::new(Observed { body, observer: Follows { call: Some(call), revision: None } }))
     }
 
     fn take(&mut self) -> Option<Call> {
@@ -73,28 +72,17 @@ fn end(call: Call, status: &Status, revision: Option<i64>) {
     call.end(if status.code() == tonic::Code::Ok { Ok(revision) } else { Err(status) });
 }
 
-/// What sees the frames of a body.
-trait Sees: Send + Unpin + 'static {
-    fn data(&mut self, data: &Bytes);
-    fn trailers(&mut self, trailers: &HeaderMap);
-    fn ended(&mut self, error: Option<&Status>);
-}
-
 struct Keeps {
     seen: Seen,
     bytes_max: usize,
 }
 
-impl Sees for Keeps {
+impl FrameObserver for Keeps {
     fn data(&mut self, data: &Bytes) {
         let mut seen = self.seen.lock();
         let room = self.bytes_max.saturating_sub(seen.len());
         seen.extend_from_slice(&data[..data.len().min(room)]);
     }
-
-    fn trailers(&mut self, _: &HeaderMap) {}
-
-    fn ended(&mut self, _: Option<&Status>) {}
 }
 
 struct Follows {
@@ -103,7 +91,7 @@ struct Follows {
     revision: Option<i64>,
 }
 
-impl Sees for Follows {
+impl FrameObserver for Follows {
     fn data(&mut self, data: &Bytes) {
         if self.revision.is_none() {
             self.revision = header::revision_in(data);
@@ -126,43 +114,5 @@ impl Sees for Follows {
         if let Some(call) = self.call.take() {
             call.end(error.map_or(Ok(self.revision), Err));
         }
-    }
-}
-
-/// A body that passes every frame on.
-struct Observed<S> {
-    body: Body,
-    seen: S,
-}
-
-impl<S: Sees> http_body::Body for Observed<S> {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        match &frame {
-            Some(Ok(frame)) => {
-                if let Some(data) = frame.data_ref() {
-                    self.seen.data(data);
-                } else if let Some(trailers) = frame.trailers_ref() {
-                    self.seen.trailers(trailers);
-                }
-            }
-            Some(Err(status)) => self.seen.ended(Some(status)),
-            None => self.seen.ended(None),
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

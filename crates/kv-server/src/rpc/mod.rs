@@ -27,8 +27,9 @@ mod snapshot; // the store as a file of etcd
 mod maintenance; // status, alarms, hashes, leadership, snapshots
 mod watch; // events of the key space
 
-mod audited;
-mod methods; // what answers each method // calls of tonic's services in the audit log
+mod audited; // calls of tonic's services in the audit log
+mod methods; // what answers each method
+mod observed; // bodies whose frames are seen on their way
 
 mod routes; // calls to tonic's services
 mod streams; // calls with messages both ways

@@ -6,12 +6,11 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use api::{Kind, Method};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
-use http_body::{Frame, SizeHint};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
@@ -19,6 +18,7 @@ use crate::auth::Origin;
 use crate::metrics::{CallInProgress, Metrics, SlowCalls};
 use crate::net::client_port::PerConnection;
 use crate::net::http2::GrpcService;
+use crate::rpc::observed::{FrameObserver, Observed};
 
 /// gRPC services with their calls counted.
 #[derive(Clone)]
@@ -83,78 +83,31 @@ fn code_in(headers: &HeaderMap) -> Option<Code> {
     headers.get(Status::GRPC_STATUS).map(|value| Code::from_bytes(value.as_bytes()))
 }
 
-/// What happens to a body as its frames go past.
-trait FrameObserver: Send + Unpin + 'static {
-    fn data(&mut self, bytes: usize);
-    /// Trailers, an error or the plain end came, in which the call ended with `code`.
-    fn ended(&mut self, code: Code);
-}
-
-/// A request's messages: counted, nothing more.
+/// A request's messages: counted, nothing more. The end of a request is not the end of its call.
 struct Incoming {
     metrics: Arc<Metrics>,
     method: Method,
 }
 
 impl FrameObserver for Incoming {
-    fn data(&mut self, bytes: usize) {
-        self.metrics.calls.received(self.method, bytes);
+    fn data(&mut self, data: &Bytes) {
+        self.metrics.calls.received(self.method, data.len());
     }
-
-    fn ended(&mut self, _code: Code) {} // The end of a request is not the end of its call.
 }
 
 /// A response's messages, and how the call ended.
 impl FrameObserver for CallInProgress {
-    fn data(&mut self, bytes: usize) {
-        CallInProgress::sent(self, bytes);
+    fn data(&mut self, data: &Bytes) {
+        self.sent(data.len());
     }
 
-    fn ended(&mut self, code: Code) {
-        self.end(code);
-    }
-}
-
-/// A body that passes on every frame and lets an observer see it.
-struct Observed<W> {
-    body: Body,
-    observer: W,
-}
-
-impl<W: FrameObserver> Observed<W> {
-    fn see(&mut self, frame: Option<&Result<Frame<Bytes>, Status>>) {
-        match frame {
-            Some(Ok(frame)) => {
-                if let Some(data) = frame.data_ref() {
-                    self.observer.data(data.len());
-                } else if let Some(code) = frame.trailers_ref().and_then(code_in) {
-                    self.observer.ended(code);
-                }
-            }
-            Some(Err(status)) => self.observer.ended(status.code()),
-            None => self.observer.ended(Code::Ok),
+    fn trailers(&mut self, trailers: &HeaderMap) {
+        if let Some(code) = code_in(trailers) {
+            self.end(code);
         }
     }
-}
 
-impl<W: FrameObserver> http_body::Body for Observed<W> {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        self.see(frame.as_ref());
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+    fn ended(&mut self, error: Option<&Status>) {
+        self.end(error.map_or(Code::Ok, Status::code));
     }
 }
