@@ -28,6 +28,8 @@ mod errors; // every gRPC status
 
 mod admission; // fair, bounded use of memory and threads
 
+mod wire; // TCP and Unix sockets
+
 mod tls; // certificates, handshakes
 
 pub mod net; // sockets, the client port, HTTP/2

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Runtime;
 
-use crate::config::{Scheme, Settings, Urls};
+use crate::config::{Settings, Urls};
 use crate::http::{self, Allowed, Gateway, Http};
 use crate::member::{Gauges, LeaseService, Member};
 use crate::metrics::{Exposition, SlowCalls};
@@ -115,9 +115,10 @@ pub fn serve_clients(
 
 fn announce(urls: &Urls, traffic: &str) {
     for url in urls.iter() {
-        let message = match url.scheme() {
-            Scheme::Https | Scheme::Unixs => "serving client traffic securely",
-            Scheme::Http | Scheme::Unix => "serving client traffic insecurely; this is strongly discouraged!",
+        let message = if url.scheme().is_secure() {
+            "serving client traffic securely"
+        } else {
+            "serving client traffic insecurely; this is strongly discouraged!"
         };
         tracing::info!(traffic, address = url.authority(), message);
     }

@@ -182,8 +182,6 @@ pub enum SettingsError {
     Audit(#[from] InvalidAudit),
     #[error("--auth-token: {0}")]
     AuthToken(InvalidAuthOptions),
-    #[error("{0}: only http and https URLs are built yet in kv-server")]
-    Scheme(String),
     #[error(transparent)]
     Tls(#[from] TlsSettingsError),
     #[error(transparent)]
@@ -204,7 +202,7 @@ impl Settings {
         let listen_client_urls = or_default(&flags.listen_client_urls, DEFAULT_CLIENT_URL);
         let listen_peer_urls = or_default(&flags.listen_peer_urls, DEFAULT_PEER_URL);
         let cluster = initial_cluster(flags, &name, &advertise_peer_urls);
-        let dials_https = cluster.contains("=https://");
+        let dials_https = cluster.contains("=https:") || cluster.contains("=unixs:");
         let listen_client_http_urls = flags.listen.listen_client_http_urls.clone().unwrap_or_default();
         let listen_metrics_urls = flags.listen.listen_metrics_urls.clone().unwrap_or_default();
         let listened = Listened {
@@ -265,11 +263,8 @@ impl Settings {
         let clients =
             || self.listen_client_urls.iter().chain(for_http()).chain(self.listen_metrics_urls.iter());
         let bound = || self.listen_peer_urls.iter().chain(clients());
-        let dialled = || self.advertise_client_urls.iter().chain(self.advertise_peer_urls.iter());
-        if let Some(url) = bound().chain(dialled()).find(|url| url.scheme().is_unix()) {
-            return Err(SettingsError::Scheme(url.to_string()));
-        }
-        if let Some(url) = bound().find(|url| url.bind_address().is_none()) {
+        let is_bound = |url: &Url| url.scheme().is_unix() || url.bind_address().is_some();
+        if let Some(url) = bound().find(|url| !is_bound(url)) {
             return Err(SettingsError::Bind(url.to_string()));
         }
         if let Some(url) = for_http().find(|url| self.listen_client_urls.iter().any(|other| other.is_at(url)))
@@ -524,8 +519,8 @@ mod tests {
                 "client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url",
             ),
             (
-                "--listen-peer-urls unix://127.0.0.1:1",
-                "unix://127.0.0.1:1: only http and https URLs are built yet in kv-server",
+                "--listen-client-urls unixs://s --advertise-client-urls unixs://s",
+                "TLS key/cert (--cert-file, --key-file) must be provided for client url unixs://s with HTTPS scheme",
             ),
         ];
         for (line, wanted) in cases {

@@ -127,8 +127,8 @@ impl TlsSettings {
         let protocol = protocol(flags)?;
         let client = PortTls { protocol: protocol.clone(), ..client_port(flags) };
         let peer = PortTls { protocol, ..peer_port(flags) };
-        let is_client_used = listened.of_clients().any(|url| url.scheme() == Scheme::Https);
-        let is_peer_used = dials_https || listened.peer.iter().any(|url| url.scheme() == Scheme::Https);
+        let is_client_used = listened.of_clients().any(|url| url.scheme().is_secure());
+        let is_peer_used = dials_https || listened.peer.iter().any(|url| url.scheme().is_secure());
         let wants_peer = is_peer_used || peer.shown.is_some() || peer.trusted_ca_file.is_some();
         for (urls, port, given) in [(listened.client, &client, "client"), (listened.peer, &peer, "peer")] {
             warn_of_plain(urls, port, given);
@@ -150,7 +150,7 @@ impl TlsSettings {
             }
             port.check()?;
         }
-        let secure = |urls: &Urls| urls.iter().find(|url| url.scheme() == Scheme::Https).cloned();
+        let secure = |urls: &Urls| urls.iter().find(|url| url.scheme().is_secure()).cloned();
         let has_pair = |port: &Option<PortTls>| {
             port.as_ref().is_some_and(|port| port.shown.is_some() || port.is_self_signed)
         };

@@ -5,12 +5,14 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::path::Path;
 
 /// One URL: where to listen, or where others should dial.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Url {
     text: String,
     scheme: Scheme,
+    /// Or the path of a socket.
     host: String,
     port: u16,
 }
@@ -35,15 +37,22 @@ pub enum UrlError {
     HostPort(String),
     #[error("URL must not contain a path: {0}")]
     Path(String),
+    /// etcd listens on a socket without a name then.
+    #[error("URL must contain the path of a socket: {0}")]
+    Socket(String),
 }
 
 impl Url {
     pub fn parse(text: &str) -> Result<Url, UrlError> {
         let text = text.trim();
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
+        // The two slashes may be left out before the absolute path of a socket.
+        let short = || text.split_once(':').filter(|(_, rest)| rest.starts_with('/') && is_unix(text));
+        let split = text.split_once("://").or_else(short);
+        let (scheme, rest) = split.ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
         let scheme = Scheme::parse(scheme).ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
         if scheme.is_unix() {
-            return Ok(Url { text: text.to_owned(), scheme, host: rest.to_owned(), port: 0 });
+            let host = socket_path(rest).ok_or_else(|| UrlError::Socket(text.to_owned()))?;
+            return Ok(Url { text: text.to_owned(), scheme, host, port: 0 });
         }
         let (address, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let (host, port) = split_host_port(address).ok_or_else(|| UrlError::HostPort(text.to_owned()))?;
@@ -65,9 +74,16 @@ impl Url {
         &self.host
     }
 
-    /// `host:port`, brackets around an IPv6 address.
+    /// Where the socket of a `unix` or `unixs` URL is: relative to the working directory, or absolute.
+    pub fn socket_path(&self) -> Option<&Path> {
+        self.scheme.is_unix().then(|| Path::new(&self.host))
+    }
+
+    /// `host:port`, brackets around an IPv6 address; the path of a socket.
     pub fn authority(&self) -> String {
-        if self.host.contains(':') {
+        if self.scheme.is_unix() {
+            self.host.clone()
+        } else if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
         } else {
             format!("{}:{}", self.host, self.port)
@@ -91,6 +107,9 @@ impl Url {
 
     /// The same URL with its host resolved; the text itself where that fails.
     pub fn resolved(&self) -> String {
+        if self.scheme.is_unix() {
+            return self.text.clone();
+        }
         let address =
             self.bind_address().or_else(|| (self.host.as_str(), self.port).to_socket_addrs().ok()?.next());
         match address {
@@ -114,6 +133,11 @@ impl Scheme {
     pub fn is_unix(self) -> bool {
         matches!(self, Scheme::Unix | Scheme::Unixs)
     }
+
+    /// Whether bytes travel inside TLS.
+    pub fn is_secure(self) -> bool {
+        matches!(self, Scheme::Https | Scheme::Unixs)
+    }
 }
 
 impl fmt::Display for Scheme {
@@ -131,6 +155,25 @@ impl fmt::Display for Url {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
     }
+}
+
+fn is_unix(text: &str) -> bool {
+    text.starts_with("unix:") || text.starts_with("unixs:")
+}
+
+/// Host and path of a URL as a path: `%20` is a space, and what stands before an `@` is a user, who is not used.
+fn socket_path(rest: &str) -> Option<String> {
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = host.rsplit_once('@').map_or(host, |(_user, host)| host);
+    let mut bytes = host.as_bytes().to_vec();
+    let mut left = path;
+    while let Some((before, after)) = left.split_once('%') {
+        bytes.extend_from_slice(before.as_bytes());
+        bytes.push(u8::from_str_radix(after.get(..2)?, 16).ok()?);
+        left = &after[2..];
+    }
+    bytes.extend_from_slice(left.as_bytes());
+    String::from_utf8(bytes).ok().filter(|path| !path.is_empty() && !path.contains('\0'))
 }
 
 fn split_host_port(address: &str) -> Option<(String, u16)> {
@@ -209,10 +252,33 @@ mod tests {
             ("http://a:1/x", "URL must not contain a path: http://a:1/x"),
             ("http://a:1/", "URL must not contain a path: http://a:1/"),
             ("http://a:port", "URL address does not have the form \"host:port\": http://a:port"),
+            ("unix://", "URL must contain the path of a socket: unix://"),
+            ("unix:///a%2", "URL must contain the path of a socket: unix:///a%2"),
+            ("unix:a", "URL scheme must be http, https, unix, or unixs: unix:a"),
+            ("http:/a:1", "URL scheme must be http, https, unix, or unixs: http:/a:1"),
         ];
         for (text, wanted) in cases {
             assert_eq!(Urls::parse(text).unwrap_err().to_string(), wanted, "{text:?}");
         }
+    }
+
+    #[test]
+    fn the_path_of_a_socket_is_host_and_path_of_its_url() {
+        for (text, wanted) in [
+            ("unix:///run/kv.sock", "/run/kv.sock"),
+            ("unixs:///run/kv.sock", "/run/kv.sock"),
+            ("unix:/run/kv.sock", "/run/kv.sock"),
+            ("unix://localhost:2379", "localhost:2379"),
+            ("unix://run/kv.sock", "run/kv.sock"),
+            ("unix://user@kv", "kv"),
+            ("unix:///run/a%20b", "/run/a b"),
+        ] {
+            let url = Url::parse(text).unwrap();
+            assert_eq!(url.socket_path(), Some(Path::new(wanted)), "{text}");
+            assert_eq!((url.as_str(), url.authority().as_str()), (text, wanted));
+            assert_eq!(url.resolved(), text);
+        }
+        assert_eq!(Url::parse("http://a:1").unwrap().socket_path(), None);
     }
 
     #[test]

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
@@ -29,6 +28,7 @@ use crate::net::listen::{self, Permits};
 use crate::net::socket::Socket;
 use crate::process::shutdown::Stop;
 use crate::tls::{Acceptor, Port, Stream};
+use crate::wire::Wire;
 
 /// A connection that says nothing holds a file descriptor, so not for long.
 const FIRST_BYTES_WITHIN: Duration = Duration::from_secs(5);
@@ -121,7 +121,7 @@ struct Shared {
 }
 
 async fn accepted<H, T, G>(
-    stream: TcpStream,
+    stream: Wire,
     client: ClientId,
     (tls, traffic): (Option<Acceptor>, Traffic),
     services: Services<H, T, G>,
@@ -131,7 +131,7 @@ async fn accepted<H, T, G>(
     T: StreamMethods + PerConnection + Sync,
     G: GrpcService + PerConnection + Sync,
 {
-    let address = stream.peer_addr().ok();
+    let address = stream.peer_address();
     let (stream, origin) = match tls {
         None => (Stream::Plain(stream), Origin::new(client, address, None)),
         Some(acceptor) => {

@@ -16,11 +16,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::TcpSocket;
 use tokio::sync::Semaphore;
 
 use crate::config::{Url, Urls};
 use crate::process::shutdown::Stop;
+use crate::wire::{Listener, Wire, listen_unix};
 
 /// Connections that the kernel completes before they are accepted: 4096 clients may connect at a start.
 const BACKLOG: u32 = 4096;
@@ -46,12 +47,12 @@ pub enum Sharing {
 
 /// Binds every URL of a list for this process alone. To be called inside the runtime.
 #[cfg(test)]
-pub fn bind(urls: &Urls) -> Result<Vec<TcpListener>, BindError> {
+pub fn bind(urls: &Urls) -> Result<Vec<Listener>, BindError> {
     bind_as(urls, Sharing::Alone)
 }
 
 /// Binds every URL of a list. To be called inside the runtime.
-pub fn bind_as(urls: &Urls, sharing: Sharing) -> Result<Vec<TcpListener>, BindError> {
+pub fn bind_as(urls: &Urls, sharing: Sharing) -> Result<Vec<Listener>, BindError> {
     let bind = |url: &Url| {
         bind_one(url, sharing).map_err(|source| BindError { url: url.clone(), source: explained(source) })
     };
@@ -72,7 +73,10 @@ fn explained(error: io::Error) -> io::Error {
     }
 }
 
-fn bind_one(url: &Url, sharing: Sharing) -> io::Result<TcpListener> {
+fn bind_one(url: &Url, sharing: Sharing) -> io::Result<Listener> {
+    if let Some(path) = url.socket_path() {
+        return listen_unix(path, BACKLOG);
+    }
     let address = url.bind_address().ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidInput, "the host is no address of this machine")
     })?;
@@ -81,7 +85,7 @@ fn bind_one(url: &Url, sharing: Sharing) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.set_reuseport(sharing == Sharing::WithOthers)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    socket.listen(BACKLOG).map(Listener::Tcp)
 }
 
 /// Permits for connections; as many as may be open at one time.
@@ -103,9 +107,9 @@ impl Permits {
 }
 
 /// Accepts until `stop`, and serves each connection in a task of its own.
-pub async fn accept<S, F>(listener: TcpListener, permits: Permits, stop: Stop, serve: S)
+pub async fn accept<S, F>(listener: Listener, permits: Permits, stop: Stop, serve: S)
 where
-    S: Fn(TcpStream) -> F,
+    S: Fn(Wire) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
     let mut pause = PAUSE;
@@ -119,11 +123,8 @@ where
             () = stop.stopped() => return,
         };
         match accepted {
-            Ok((stream, _address)) => {
+            Ok(stream) => {
                 pause = PAUSE;
-                // Small answers must not wait for an acknowledgement; a socket that refuses is already
-                // broken.
-                drop(stream.set_nodelay(true));
                 let serving = serve(stream);
                 tokio::spawn(async move {
                     serving.await;
@@ -151,6 +152,7 @@ fn is_the_peers(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
 
     use super::*;
     use crate::process::log::causes;
@@ -183,7 +185,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let permits = Permits::new(1);
         let (stopper, stop) = shutdown::stop();
-        let echo = |mut stream: TcpStream| async move {
+        let echo = |mut stream: Wire| async move {
             let mut byte = [0];
             while let Ok(1) = stream.read(&mut byte).await {
                 drop(stream.write_all(&byte).await);

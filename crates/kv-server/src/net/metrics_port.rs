@@ -4,13 +4,13 @@
 //! clients there are.
 
 use axum::Router;
-use tokio::net::TcpStream;
 
 use super::http1::{self, Keep};
 use super::listen::{self, Permits};
 use super::socket::Socket;
 use crate::process::shutdown::Stop;
 use crate::tls::{Acceptor, Port, Stream};
+use crate::wire::Wire;
 
 /// Connections open at one time. A kubelet and a scraper need some five. One more waits in the backlog. Each is
 /// closed after one answer, so a place is held for two seconds without a request.
@@ -26,7 +26,7 @@ pub fn serve(ports: Vec<Port>, router: &Router, stop: &Stop) {
     }
 }
 
-async fn accepted(stream: TcpStream, tls: Option<Acceptor>, router: Router, stop: Stop) {
+async fn accepted(stream: Wire, tls: Option<Acceptor>, router: Router, stop: Stop) {
     let stream = match tls {
         None => Some(Stream::Plain(stream)),
         Some(acceptor) => tokio::select! {

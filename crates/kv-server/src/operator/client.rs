@@ -15,7 +15,6 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
 use crate::config::PortTls;
-use crate::process::log::causes;
 use crate::tls::{Dialer, TlsError};
 
 /// For a connection, and for the answer of a member that has nothing to wait for.
@@ -32,14 +31,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// `tls`: files of the connections to `https` endpoints. The system's authorities, if it names none.
+    /// `tls`: files of the connections inside TLS. The system's authorities, if it names none.
     pub fn new(
         endpoints: Vec<String>,
         tls: &PortTls,
         user: Option<(String, String)>,
     ) -> Result<Client, TlsError> {
         // A machine without authorities can still use plain connections.
-        let is_secure = endpoints.iter().any(|url| url.starts_with("https:"));
+        let is_secure = endpoints.iter().any(|url| url.starts_with("https:") || url.starts_with("unixs:"));
         let dialer = if is_secure { Dialer::to_servers(tls, &Handle::current())? } else { Dialer::default() };
         Ok(Client { endpoints, dialer, user, token: None })
     }
@@ -142,11 +141,8 @@ impl Client {
     }
 
     async fn dial(&self, url: &str) -> Result<Channel, String> {
-        let endpoint = Endpoint::from_shared(url.to_owned())
-            .map_err(|error| causes(&error))?
-            .connect_timeout(ANSWER_WITHIN)
-            .timeout(CHANGE_WITHIN);
-        self.dialer.channel(&endpoint).await
+        let limit = |endpoint: Endpoint| endpoint.connect_timeout(ANSWER_WITHIN).timeout(CHANGE_WITHIN);
+        self.dialer.channel_to(url, limit).await
     }
 }
 

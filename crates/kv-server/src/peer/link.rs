@@ -210,15 +210,16 @@ pub(super) async fn dial(dialer: &Dialer, url: &str) -> Result<Client, String> {
 
 /// A connection that has at most `window_bytes` under way.
 pub(super) async fn dial_with(dialer: &Dialer, url: &str, window_bytes: u32) -> Result<Client, String> {
-    let endpoint = Endpoint::from_shared(url.to_owned())
-        .map_err(|error| causes(&error))?
-        .connect_timeout(CONNECT_WITHIN)
-        .initial_stream_window_size(window_bytes)
-        .initial_connection_window_size(window_bytes)
-        .http2_keep_alive_interval(ALIVE_EVERY)
-        .keep_alive_timeout(ALIVE_EVERY)
-        .keep_alive_while_idle(true);
-    let channel = dialer.channel(&endpoint).await?;
+    let limit = |endpoint: Endpoint| {
+        endpoint
+            .connect_timeout(CONNECT_WITHIN)
+            .initial_stream_window_size(window_bytes)
+            .initial_connection_window_size(window_bytes)
+            .http2_keep_alive_interval(ALIVE_EVERY)
+            .keep_alive_timeout(ALIVE_EVERY)
+            .keep_alive_while_idle(true)
+    };
+    let channel = dialer.channel_to(url, limit).await?;
     Ok(PeerClient::new(channel)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
         .max_decoding_message_size(ANSWER_BYTES_MAX))

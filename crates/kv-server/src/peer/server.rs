@@ -23,7 +23,6 @@ use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use raft_node::Position;
-use tokio::net::TcpStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::connections::{Connections, Greeter};
@@ -37,6 +36,7 @@ use crate::net::listen::{self, Permits};
 use crate::process::log::causes;
 use crate::process::shutdown::Stop;
 use crate::tls::{Acceptor, Port, Stream};
+use crate::wire::Wire;
 
 /// Descriptors that the peer port may hold. Above what `connections` admits (96 strangers and 8 connections
 /// for each member), so that it is reached only by clusters of more than 20 members; then a connection waits
@@ -431,7 +431,7 @@ pub fn serve(listeners: Vec<Port>, server: &PeerServer, stop: &Stop) {
 }
 
 async fn connection(
-    (stream, tls): (TcpStream, Option<Acceptor>),
+    (stream, tls): (Wire, Option<Acceptor>),
     connections: Connections,
     server: PeerServer,
     stop: Stop,

@@ -13,7 +13,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use testkit::process::PATIENCE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Code;
 
@@ -28,6 +28,7 @@ use crate::metrics::{From, To};
 use crate::net::listen::bind;
 use crate::process::shutdown::{self, Stop, Stopper};
 use crate::tls::Dialer;
+use crate::wire::Listener;
 
 /// What reached a member's Raft.
 #[derive(Debug, PartialEq, Eq)]
@@ -178,7 +179,7 @@ fn snapshot_message(from: u8, index: u64, term: u8) -> Bytes {
     Bytes::from(vec![1, 7, 4, from, 2, 0, 0, 0, 0, 0, 0, 0, index, term, 2, 1, 2, 0, 0, 0, 0])
 }
 
-fn listener() -> (TcpListener, u16) {
+fn listener() -> (Listener, u16) {
     let port = testkit::port();
     let listener = bind(&Urls::parse(&format!("http://127.0.0.1:{port}")).unwrap()).unwrap().remove(0);
     (listener, port)

@@ -4,11 +4,10 @@
 //! the socket was accepted, and run where the connection is served. The socket stays registered with the
 //! runtime that accepted it, so the stream goes back there without being moved between event loops.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
@@ -19,6 +18,7 @@ use super::handshakes::Handshakes;
 use super::refusals::Refusals;
 use super::setup::Live;
 use super::stream::Stream;
+use crate::wire::Wire;
 
 /// A handshake is two round trips and a turn of a processor. A client that has not finished it by then is as
 /// silent as one that sends no first byte.
@@ -79,8 +79,13 @@ impl Acceptor {
 
     /// The stream inside TLS; None if the handshake failed, took too long, or was given up for newer ones. To
     /// be dropped at any time: the handshake ends with it.
-    pub async fn accept(&self, stream: TcpStream) -> Option<Stream> {
-        let remote = stream.peer_addr().ok()?.ip().to_canonical();
+    pub async fn accept(&self, stream: Wire) -> Option<Stream> {
+        let remote = match stream.peer_address() {
+            Some(address) => address.ip().to_canonical(),
+            // Who connects to a Unix socket is on this machine.
+            None if stream.is_unix() => Ipv4Addr::LOCALHOST.into(),
+            None => return None,
+        };
         // Both begin here, so that a handshake that waits for its thread counts, and ends, as any other.
         let slot = self.handshakes.begin();
         let deadline = Instant::now() + HANDSHAKE_WITHIN;
@@ -106,7 +111,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-async fn handshake(port: Acceptor, stream: TcpStream, remote: IpAddr) -> Result<Stream, String> {
+async fn handshake(port: Acceptor, stream: Wire, remote: IpAddr) -> Result<Stream, String> {
     let (config, checks) = port.live.server().ok_or("there is no certificate to show")?;
     let config = port.protocols.of(config);
     let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|error| error.to_string())?;

@@ -1,6 +1,7 @@
 //! Connections to the peer ports of other members, plain or inside TLS, as their URLs say.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::Uri;
@@ -13,8 +14,26 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::setup::{Live, TlsError};
 use super::stream::Stream;
-use crate::config::PortTls;
+use crate::config::{PortTls, Url};
 use crate::process::log::causes;
+use crate::wire::Wire;
+
+/// What a certificate that is shown on a Unix socket names.
+const SOCKET_HOST: &str = "localhost";
+/// The authority of requests on a Unix socket.
+const SOCKET_ENDPOINT: &str = "http://localhost";
+
+/// Where a `unix` or `unixs` URL leads.
+#[derive(Clone)]
+struct Socket {
+    path: PathBuf,
+    is_secure: bool,
+}
+
+fn socket_of(url: &str) -> Option<Socket> {
+    let url = Url::parse(url).ok()?;
+    Some(Socket { path: url.socket_path()?.to_owned(), is_secure: url.scheme().is_secure() })
+}
 
 /// Opens connections. Cheap to clone.
 #[derive(Clone, Default)]
@@ -34,14 +53,45 @@ impl Dialer {
         Ok(Dialer::new(live, threads.clone()))
     }
 
+    /// A gRPC connection to a URL of any scheme, with the limits that `limit` sets. The error: why there is none.
+    pub async fn channel_to(
+        &self,
+        url: &str,
+        limit: impl FnOnce(Endpoint) -> Endpoint,
+    ) -> Result<Channel, String> {
+        let socket = socket_of(url);
+        let text = if socket.is_some() { SOCKET_ENDPOINT } else { url };
+        let endpoint = Endpoint::from_shared(text.to_owned()).map_err(|error| causes(&error))?;
+        self.open(&limit(endpoint), socket).await
+    }
+
     /// A gRPC connection to an endpoint, with its limits. The error: why there is none.
     pub async fn channel(&self, endpoint: &Endpoint) -> Result<Channel, String> {
+        self.open(endpoint, None).await
+    }
+
+    async fn open(&self, endpoint: &Endpoint, socket: Option<Socket>) -> Result<Channel, String> {
         let dialer = self.clone();
         let connect = tower::service_fn(move |uri| {
-            let dialer = dialer.clone();
-            async move { dialer.connect(uri).await.map(TokioIo::new) }
+            let (dialer, socket) = (dialer.clone(), socket.clone());
+            async move {
+                let connected = match socket {
+                    Some(Socket { path, is_secure }) => dialer.connect_unix(&path, is_secure).await,
+                    None => dialer.connect(uri).await,
+                };
+                connected.map(TokioIo::new)
+            }
         });
         endpoint.connect_with_connector(connect).await.map_err(|error| causes(&error))
+    }
+
+    async fn connect_unix(&self, path: &Path, is_secure: bool) -> io::Result<Stream> {
+        let stream = Wire::connect_unix(path).await?;
+        if is_secure {
+            self.inside_tls(stream, SOCKET_HOST.to_owned()).await
+        } else {
+            Ok(Stream::Plain(stream))
+        }
     }
 
     /// To be bounded in time by the caller, and to be dropped at any time.
@@ -51,9 +101,11 @@ impl Dialer {
         let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
         let stream = TcpStream::connect((host.as_str(), port)).await?;
         stream.set_nodelay(true)?;
-        if !is_secure {
-            return Ok(Stream::Plain(stream));
-        }
+        let stream = Wire::Tcp(stream);
+        if is_secure { self.inside_tls(stream, host).await } else { Ok(Stream::Plain(stream)) }
+    }
+
+    async fn inside_tls(&self, stream: Wire, host: String) -> io::Result<Stream> {
         let Some((live, threads)) = &self.tls else {
             return Err(io::Error::other("an https URL of a peer, and no TLS for peers is configured"));
         };

@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
 use super::acceptor::Acceptor;
 use super::dialer::Dialer;
 use super::setup::{Live, Reload, TlsError, with_self_signed};
-use crate::config::{Scheme, Settings, Urls};
+use crate::config::{Settings, Urls};
 use crate::process::shutdown::Stop;
+use crate::wire::Listener;
 
 /// A socket that others dial, and what it asks of them first.
-pub type Port = (TcpListener, Option<Acceptor>);
+pub type Port = (Listener, Option<Acceptor>);
 
 /// Where handshakes run. Those of clients do not delay those of members.
 #[derive(Clone, Copy, Debug)]
@@ -61,18 +61,18 @@ impl Tls {
     }
 
     /// The listeners of `urls`, in their order, as the client port.
-    pub fn client_ports(&self, listeners: Vec<TcpListener>, urls: &Urls) -> Vec<Port> {
+    pub fn client_ports(&self, listeners: Vec<Listener>, urls: &Urls) -> Vec<Port> {
         with_acceptors(listeners, urls, self.clients.as_ref())
     }
 
     /// The same for listeners on which HTTP/1 alone is spoken.
-    pub fn http1_ports(&self, listeners: Vec<TcpListener>, urls: &Urls) -> Vec<Port> {
+    pub fn http1_ports(&self, listeners: Vec<Listener>, urls: &Urls) -> Vec<Port> {
         let acceptor = self.clients.as_ref().map(Acceptor::for_http1);
         with_acceptors(listeners, urls, acceptor.as_ref())
     }
 
     /// The same for the peer port.
-    pub fn peer_ports(&self, listeners: Vec<TcpListener>, urls: &Urls) -> Vec<Port> {
+    pub fn peer_ports(&self, listeners: Vec<Listener>, urls: &Urls) -> Vec<Port> {
         with_acceptors(listeners, urls, self.peers.as_ref())
     }
 
@@ -84,8 +84,8 @@ impl Tls {
     }
 }
 
-fn with_acceptors(listeners: Vec<TcpListener>, urls: &Urls, acceptor: Option<&Acceptor>) -> Vec<Port> {
-    let is_secure = urls.iter().map(|url| url.scheme() == Scheme::Https);
+fn with_acceptors(listeners: Vec<Listener>, urls: &Urls, acceptor: Option<&Acceptor>) -> Vec<Port> {
+    let is_secure = urls.iter().map(|url| url.scheme().is_secure());
     listeners
         .into_iter()
         .zip(is_secure)

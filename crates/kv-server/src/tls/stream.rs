@@ -5,14 +5,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
 use super::setup::common_name;
+use crate::wire::Wire;
 
 pub enum Stream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Plain(Wire),
+    Tls(Box<TlsStream<Wire>>),
 }
 
 impl Stream {

@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status};
 use self::checks::View;
 use super::guard::{self, Asker};
 use super::header;
-use crate::config::{Scheme, Urls};
+use crate::config::Urls;
 use crate::data_dir::added_member_id;
 use crate::errors;
 use crate::member::Member;
@@ -82,8 +82,7 @@ impl Cluster {
 fn peer_urls(texts: &[String]) -> Result<Vec<String>, Status> {
     let bad = || errors::refused(Error::MemberBadURLs);
     let urls = Urls::collect(texts.iter().map(String::as_str)).map_err(|_| bad())?;
-    let can_be_dialled =
-        urls.iter().all(|url| matches!(url.scheme(), Scheme::Http | Scheme::Https) && !url.host().is_empty());
+    let can_be_dialled = urls.iter().all(|url| !url.host().is_empty());
     if can_be_dialled { Ok(urls.texts()) } else { Err(bad()) }
 }
 

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::error::TlsError;
-use crate::config::{self, PortTls, Urls};
+use crate::config::{self, PortTls, Url, Urls};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -48,7 +48,9 @@ fn is_usable(pair: &config::KeyPair) -> bool {
 }
 
 fn make(pair: &config::KeyPair, directory: &Path, urls: &Urls, years: u64) -> Result<(), TlsError> {
-    let mut hosts: Vec<String> = urls.iter().map(|url| url.host().to_owned()).collect();
+    // What is dialled on a Unix socket is the name of this machine.
+    let name = |url: &Url| if url.scheme().is_unix() { "localhost" } else { url.host() }.to_owned();
+    let mut hosts: Vec<String> = urls.iter().map(name).collect();
     hosts.retain(|host| !host.is_empty());
     hosts.dedup();
     let mut params = CertificateParams::new(hosts)?;
