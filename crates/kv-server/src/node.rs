@@ -41,6 +41,7 @@ use crate::net::listen::{BindError, Permits};
 use crate::peer::{self, Context, LeaseLink, PeerServer, Peers};
 use crate::process::descriptors::{Descriptors, TooFew};
 use crate::process::log::causes;
+use crate::process::notify;
 use crate::process::runtime::{Runtimes, TlsOf};
 use crate::process::shutdown::{self, Stop, Stopper};
 use crate::process::version;
@@ -258,11 +259,13 @@ impl Running {
                     let services = listeners::services(http, &self.leases, &self.settings, &stop);
                     listeners::serve_clients(clients, &self.settings, &services, &permits, &stop);
                     start_auto_compaction(&self.member, self.settings.retention, &stop);
+                    notify::ready();
                     ended.await
                 }
             };
             ended.map_err(NodeError::Signals)?;
         }
+        notify::stopping();
         self.stop(&stopper, &permits).await
     }
 
