@@ -55,7 +55,7 @@ enum Experiment {
         #[arg(long, default_value_t = 1)]
         members: u16,
     },
-    /// Changes the members of a cluster under load, while members are killed and paused.
+    /// Changes the members of a cluster under load, while members are killed, paused and cut off.
     Members {
         /// Changes.
         #[arg(long, default_value_t = 100)]

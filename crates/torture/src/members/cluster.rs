@@ -1,11 +1,13 @@
 //! The processes of a cluster whose members change, by place.
 //!
-//! * Every place has a port for clients and two for peers: a member moves from one to the other.
+//! * Every place has a port for clients and two for peers: a member moves from one to the other. What other
+//!   members dial is a port of the links, which pass it on.
 //! * Every member has a name and a directory that no other one had.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::links::{Links, Way};
 use super::operator;
 use super::plan::{At, FIRST, PLACES};
 use crate::bench::{Bench, Scratch};
@@ -29,6 +31,8 @@ const ALONE_FOR: Duration = Duration::from_millis(1_500);
 pub enum State {
     Up,
     Paused,
+    /// It runs, and hears no other member.
+    CutOff,
     Down,
 }
 
@@ -51,36 +55,44 @@ struct Gone {
 pub struct Cluster {
     pub bench: Bench,
     pub scratch: Scratch,
+    pub links: Links,
     pub members: BTreeMap<At, Member>,
     gone: BTreeMap<At, Gone>,
     births: u64,
 }
 
-pub fn url(port: u16) -> String {
-    format!("http://127.0.0.1:{port}")
+/// The peer URL of a place, as other members are told it.
+pub fn url(place: &Place) -> String {
+    format!("http://127.0.0.1:{}", place.advertised_peer_port)
 }
 
-impl Member {
-    pub fn url(&self) -> String {
-        url(self.place.peer_port)
-    }
+/// Ports of a place: for clients, and for peers on one of its two sides.
+fn ports(bench: &Bench, at: At, side: u16) -> (u16, Way) {
+    let places = u16::try_from(PLACES).expect("there are few places");
+    let slot = 2 * u16::try_from(at).expect("there are few places");
+    let (client_port, _) = bench.ports(slot);
+    let (_, peer_port) = bench.ports(slot + side);
+    let (_, dialled_port) = bench.ports(2 * places + slot + side);
+    (client_port, Way { at, dialled_port, peer_port })
 }
 
 impl Cluster {
     /// The first members, ready.
     pub async fn start(bench: &Bench) -> Result<Cluster> {
         let scratch = bench.directory("members")?;
+        let ways: Vec<Way> = (0..PLACES).flat_map(|at| [0, 1].map(|side| ports(bench, at, side).1)).collect();
+        let links = Links::open(&ways).await?;
         let (members, gone) = (BTreeMap::new(), BTreeMap::new());
-        let mut cluster = Cluster { bench: bench.clone(), scratch, members, gone, births: 0 };
+        let mut cluster = Cluster { bench: bench.clone(), scratch, links, members, gone, births: 0 };
         let mut places: Vec<Place> = (0..FIRST).map(|at| cluster.place(at, None)).collect();
-        let all: Vec<String> =
-            places.iter().map(|place| format!("{}={}", place.name, url(place.peer_port))).collect();
+        let all: Vec<String> = places.iter().map(|place| format!("{}={}", place.name, url(place))).collect();
         for (at, place) in places.iter_mut().enumerate() {
             place.cluster = all.join(",");
             place.flags.retain(|flag| flag != EXISTING);
-            let process = Some(place.start(&[])?);
-            let (place, state) = (place.clone(), State::Up);
-            cluster.members.insert(at, Member { place, id: 0, is_learner: false, process, state });
+            let place = place.clone();
+            let member = Member { place, id: 0, is_learner: false, process: None, state: State::Down };
+            cluster.members.insert(at, member);
+            cluster.launch(at)?;
         }
         for at in 0..FIRST {
             cluster.wait_ready(at)?;
@@ -91,32 +103,24 @@ impl Cluster {
 
     /// Where a new member joins the present ones; `without`: a place whose member is left out of its list.
     pub fn place(&mut self, at: At, without: Option<At>) -> Place {
-        let (client_port, peer_port) = self.ports(at, 0);
+        let (client_port, way) = ports(&self.bench, at, 0);
         let name = format!("m{}", self.births);
         self.births += 1;
         let others = self.members.iter().filter(|(at, _)| Some(**at) != without);
-        let known = others.map(|(_, member)| format!("{}={}", member.place.name, member.url()));
-        let own = format!("{name}={}", url(peer_port));
-        let mut flags = FLAGS.map(str::to_owned).to_vec();
-        flags.push(EXISTING.to_owned());
+        let known = others.map(|(_, member)| format!("{}={}", member.place.name, url(&member.place)));
         let directory = self.scratch.join(&name);
-        Place {
-            name,
-            cluster: known.chain([own]).collect::<Vec<_>>().join(","),
-            flags,
-            ..Place::alone(&self.bench.server, directory, (client_port, peer_port))
-        }
-    }
-
-    /// Ports of a place for clients and, on one of two sides, for peers.
-    fn ports(&self, at: At, side: u16) -> (u16, u16) {
-        let slot = 2 * u16::try_from(at).expect("there are few places");
-        (self.bench.ports(slot).0, self.bench.ports(slot + side).1)
+        let alone = Place::alone(&self.bench.server, directory, (client_port, way.peer_port));
+        let mut place = Place { name, advertised_peer_port: way.dialled_port, ..alone };
+        let own = format!("{}={}", place.name, url(&place));
+        place.cluster = known.chain([own]).collect::<Vec<_>>().join(",");
+        place.flags = FLAGS.map(str::to_owned).to_vec();
+        place.flags.push(EXISTING.to_owned());
+        place
     }
 
     /// Client ports of all places, used or not.
     pub fn client_ports(&self) -> Vec<u16> {
-        (0..PLACES).map(|at| self.ports(at, 0).0).collect()
+        (0..PLACES).map(|at| ports(&self.bench, at, 0).0).collect()
     }
 
     /// Client ports of the voters that run.
@@ -140,15 +144,24 @@ impl Cluster {
         ready.map_err(|failure| Failure::new(format!("start of {}: {failure}", place.name)))
     }
 
-    /// Ends a fault: starts the member again, or lets it run on.
-    pub fn bring_back(&mut self, at: At) -> Result<()> {
+    /// Starts the member in place `at`.
+    pub fn launch(&mut self, at: At) -> Result<()> {
+        let process = self.member(at)?.place.start(&[])?;
+        self.links.name(at, process.id());
         let member = self.member_mut(at)?;
-        match member.state {
+        (member.process, member.state) = (Some(process), State::Up);
+        Ok(())
+    }
+
+    /// Ends a fault: starts the member again, lets it run on, or lets it hear the others.
+    pub fn bring_back(&mut self, at: At) -> Result<()> {
+        match self.member(at)?.state {
             State::Up => return Ok(()),
-            State::Paused => member.process.iter().for_each(Process::resume),
-            State::Down => member.process = Some(member.place.start(&[])?),
+            State::Paused => self.member(at)?.process.iter().for_each(Process::resume),
+            State::CutOff => self.links.mend(at),
+            State::Down => self.launch(at)?,
         }
-        member.state = State::Up;
+        self.member_mut(at)?.state = State::Up;
         self.wait_ready(at)
     }
 
@@ -176,7 +189,7 @@ impl Cluster {
 
     /// Asks for the id of the member in place `at` by its URL.
     async fn find_id(&mut self, at: At) -> Result<()> {
-        let (wanted, deadline) = (self.member(at)?.url(), Instant::now() + PATIENCE);
+        let (wanted, deadline) = (url(&self.member(at)?.place), Instant::now() + PATIENCE);
         loop {
             for port in self.voters_up() {
                 let Ok(list) = operator::list(port).await else { continue };
@@ -195,7 +208,7 @@ impl Cluster {
 
     /// The list that every member must have: id, peer URL, learner or voter.
     fn expected(&self) -> Vec<(u64, Vec<String>, bool)> {
-        let entry = |member: &Member| (member.id, vec![member.url()], member.is_learner);
+        let entry = |member: &Member| (member.id, vec![url(&member.place)], member.is_learner);
         let mut list: Vec<_> = self.members.values().map(entry).collect();
         list.sort_unstable();
         list
@@ -245,15 +258,16 @@ impl Cluster {
     /// Takes a removed member out of the list of this experiment. One that runs must end by itself.
     pub fn drop_removed(&mut self, at: At) -> Result<()> {
         let Some(mut member) = self.members.remove(&at) else { return Ok(()) };
+        self.links.mend(at);
         let known = self.members.values().filter(|other| !other.is_learner);
-        let mut knew: Vec<_> = known.map(|other| (other.id, other.url())).collect();
+        let mut knew: Vec<_> = known.map(|other| (other.id, url(&other.place))).collect();
         match member.state {
             State::Up => {
                 let process = member.process.take();
                 process.map(|process| removed_end(&member.place.name, process)).transpose()?;
             }
             // It may have missed any number of changes.
-            State::Paused | State::Down => knew.clear(),
+            State::Paused | State::CutOff | State::Down => knew.clear(),
         }
         self.gone.insert(at, Gone { place: member.place, knew });
         Ok(())
@@ -263,7 +277,8 @@ impl Cluster {
     pub async fn restart_removed(&mut self, at: At) -> Result<()> {
         let Some(Gone { place, knew }) = self.gone.get(&at) else { return Ok(()) };
         let voters = self.members.values().filter(|member| !member.is_learner && member.state == State::Up);
-        let is_known = voters.map(|member| (member.id, member.url())).any(|voter| knew.contains(&voter));
+        let is_known =
+            voters.map(|member| (member.id, url(&member.place))).any(|voter| knew.contains(&voter));
         let process = place.start(&[])?;
         if is_known {
             return removed_end(&place.name, process);
@@ -284,11 +299,11 @@ impl Cluster {
         }
     }
 
-    /// Restarts the member on its other port for peers, and says where. `announce` makes the change.
-    pub fn other_port(&self, at: At) -> Result<u16> {
+    /// The other side of a member's place: to listen on, and to be dialled at.
+    pub fn other_side(&self, at: At) -> Result<Way> {
         let present = self.member(at)?.place.peer_port;
-        let sides = [self.ports(at, 0).1, self.ports(at, 1).1];
-        Ok(if sides[0] == present { sides[1] } else { sides[0] })
+        let [one, other] = [0, 1].map(|side| ports(&self.bench, at, side).1);
+        Ok(if one.peer_port == present { other } else { one })
     }
 
     /// Leaves the data and what every process said.

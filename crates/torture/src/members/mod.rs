@@ -1,4 +1,4 @@
-//! Members are added, promoted, replaced, moved and removed, while some are killed and paused, all under load.
+//! Members are added, promoted, replaced, moved and removed under load, while some are killed, paused and cut off.
 //!
 //! ```text
 //!   round: load ▶ ten steps (who was away returns ▶ change ∥ fault ▶ equal lists) ▶ all return ▶ end of load ▶ check
@@ -11,6 +11,7 @@
 //!   machine.
 
 mod cluster; // processes by place
+mod links; // what members send each other, and can be cut
 mod operator; // calls that change the membership
 mod plan; // what happens, by the seed
 mod silence; // times without an acknowledged write
@@ -23,6 +24,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use self::cluster::{Cluster, EXISTING, State, url};
+use self::links::Way;
 use self::plan::{At, Change, Fault, FaultKind, Plan, Step};
 use self::silence::{Period, Silence};
 use crate::bench::{Bench, say};
@@ -218,14 +220,14 @@ impl Experiment {
 
     async fn add(&mut self, at: At, is_learner: bool, cut: Option<u64>, step: &Step) -> Result<()> {
         let place = self.cluster.place(at, None);
-        let (ports, peer_url) = (self.asked(step), url(place.peer_port));
+        let (ports, peer_url) = (self.asked(step), url(&place));
         self.with_fault(step, operator::add(&ports, &peer_url, is_learner)).await?;
         self.cluster.adopt(at, place, is_learner).await?;
         self.end_fault(step)?;
         // A joiner asks any member who is in the cluster: one that does not know of it would refuse it.
         self.cluster.settle().await?;
         if let Some(cut) = cut {
-            self.start(at)?;
+            self.cluster.launch(at)?;
             tokio::time::sleep(Duration::from_micros(cut)).await;
             self.cluster.kill(at)?;
             self.report.count("kill of a joiner");
@@ -233,18 +235,11 @@ impl Experiment {
         self.cluster.bring_back(at)
     }
 
-    fn start(&mut self, at: At) -> Result<()> {
-        let member = self.cluster.member_mut(at)?;
-        member.process = Some(member.place.start(&[])?);
-        member.state = State::Up;
-        Ok(())
-    }
-
     /// Runs the operator's command, and starts the new member when the command has added it.
     async fn replace(&mut self, old: At, new: At, step: &Step) -> Result<()> {
         let name = self.cluster.member(old)?.place.name.clone();
         // The command removes a silent member before it adds the new one.
-        let is_silent = self.cluster.member(old)?.state != State::Up;
+        let is_silent = matches!(self.cluster.member(old)?.state, State::Paused | State::Down);
         let place = self.cluster.place(new, is_silent.then_some(old));
         let ports = self.asked(step);
         let command = self.replace_command(&name, &place, &ports)?;
@@ -267,7 +262,7 @@ impl Experiment {
     fn replace_command(&self, old: &str, place: &Place, ports: &[u16]) -> Result<Process> {
         let endpoints: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         let mut command = Command::new(&self.cluster.bench.server);
-        command.args(["member", "replace", old]).arg(format!("{}={}", place.name, url(place.peer_port)));
+        command.args(["member", "replace", old]).arg(format!("{}={}", place.name, url(place)));
         command.arg(format!("--endpoints={}", endpoints.join(",")));
         command.arg(format!("--timeout={}", PATIENCE.as_secs()));
         Process::spawn(&mut command)
@@ -277,12 +272,13 @@ impl Experiment {
     async fn move_member(&mut self, at: At, step: &Step) -> Result<()> {
         self.cluster.kill(at)?;
         let (ports, id) = (self.asked(step), self.cluster.member(at)?.id);
-        let port = self.cluster.other_port(at)?;
-        self.with_fault(step, operator::update(&ports, id, &url(port))).await?;
-        let member = self.cluster.member_mut(at)?;
-        (member.place.peer_port, member.place.advertised_peer_port) = (port, port);
+        let Way { peer_port, dialled_port, .. } = self.cluster.other_side(at)?;
+        let mut moved = self.cluster.member(at)?.place.clone();
+        (moved.peer_port, moved.advertised_peer_port) = (peer_port, dialled_port);
         // The flags of its first start name its first address, and are compared with each other.
-        member.place.flags.push(EXISTING.to_owned());
+        moved.flags.push(EXISTING.to_owned());
+        self.with_fault(step, operator::update(&ports, id, &url(&moved))).await?;
+        self.cluster.member_mut(at)?.place = moved;
         self.end_fault(step)?;
         self.cluster.bring_back(at)
     }
@@ -310,6 +306,7 @@ impl Experiment {
             match fault.kind {
                 FaultKind::Kill => process.begin_kill(),
                 FaultKind::Pause => process.pause(),
+                FaultKind::Cut => self.cluster.links.cut(fault.at),
             }
         }
         if fault.changes == 0 {
@@ -324,12 +321,13 @@ impl Experiment {
         match fault.kind {
             FaultKind::Kill => self.cluster.kill(fault.at)?,
             FaultKind::Pause => self.cluster.member_mut(fault.at)?.state = State::Paused,
+            FaultKind::Cut => self.cluster.member_mut(fault.at)?.state = State::CutOff,
         }
         let is_removed = matches!(step.change, Change::Remove { at, .. } if at == fault.at);
         match (fault.kind, fault.changes, is_removed) {
             // A removed member does not become ready: see `Return`.
             (FaultKind::Kill, _, true) => Ok(()),
-            (FaultKind::Pause, _, true) | (_, 0, false) => self.cluster.bring_back(fault.at),
+            (FaultKind::Pause | FaultKind::Cut, _, true) | (_, 0, false) => self.cluster.bring_back(fault.at),
             (_, _, false) => Ok(()),
         }
     }
@@ -354,6 +352,8 @@ impl Experiment {
                 (FaultKind::Kill, _) => "kill for several changes",
                 (FaultKind::Pause, 0) => "pause",
                 (FaultKind::Pause, _) => "pause for several changes",
+                (FaultKind::Cut, 0) => "cut",
+                (FaultKind::Cut, _) => "cut for several changes",
             };
             self.report.count(kind);
         }

@@ -65,6 +65,8 @@ pub enum Change {
 pub enum FaultKind {
     Kill,
     Pause,
+    /// Cut off from the other members, and not from clients.
+    Cut,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,7 +245,7 @@ impl Plan {
 
     /// A fault that the cluster must stand during this change, if there is one.
     fn fault(&mut self, change: &Change) -> Option<Fault> {
-        let kind = if self.chance.random_bool(0.5) { FaultKind::Kill } else { FaultKind::Pause };
+        let kind = [FaultKind::Kill, FaultKind::Pause, FaultKind::Cut][self.chance.random_range(0..3)];
         let changes = if self.chance.random_bool(0.4) { self.chance.random_range(1..=5) } else { 0 };
         let (delay_ms, lasts_ms) = (self.chance.random_range(0..60), self.chance.random_range(0..2_500));
         let wants_leader = self.chance.random_bool(0.4);

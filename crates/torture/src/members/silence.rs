@@ -10,7 +10,7 @@ pub struct Period {
     pub from: u64,
     pub to: u64,
     pub what: String,
-    /// A member was killed or paused, or came back.
+    /// A member was killed, paused or cut off, or came back.
     pub has_fault: bool,
 }
 
@@ -59,7 +59,7 @@ impl Silence {
                 longest.during.join("; ")
             )
         };
-        [line("", &self.any), line(", no member killed or paused", &self.without_fault)]
+        [line("", &self.any), line(", without a fault", &self.without_fault)]
     }
 }
 

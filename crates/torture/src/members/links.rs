@@ -1,0 +1,225 @@
+//! The connections between members. Each passes through a relay of this program, which can cut a member off.
+//!
+//! ```text
+//!   member ──▶ advertised peer port: relay ──▶ peer port of the member in that place
+//! ```
+//!
+//! * While a member is cut off, no byte passes from it or to it, the end of a connection included. Its
+//!   connections stay open, and new ones are accepted and stay silent. Clients reach it as before.
+//! * Who opened a connection is found in `/proc`. A process that was not named is no member, and is cut off
+//!   from the members that are cut off.
+//!
+//! Knows places and process numbers, and nothing of what passes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::plan::At;
+use crate::failure::{Attempt, Result};
+
+/// What one direction of a connection holds while it is cut.
+const HELD_BYTES_MAX: usize = 64 << 10;
+/// The state `ESTABLISHED` in `/proc/net/tcp`.
+const ESTABLISHED: &str = "01";
+
+pub struct Links {
+    processes: Arc<Mutex<BTreeMap<At, u32>>>,
+    cut: watch::Sender<BTreeSet<At>>,
+    /// Ended with the experiment.
+    _relays: JoinSet<()>,
+}
+
+/// A port that members dial, and the member that it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    pub at: At,
+    pub dialled_port: u16,
+    pub peer_port: u16,
+}
+
+impl Links {
+    /// Listens on all ports that members dial.
+    pub async fn open(ways: &[Way]) -> Result<Links> {
+        let mut bound = Vec::new();
+        for way in ways {
+            let listener = TcpListener::bind(("127.0.0.1", way.dialled_port)).await;
+            bound.push((listener.or_say(&format!("listen on port {}", way.dialled_port))?, *way));
+        }
+        Ok(Links::over(bound))
+    }
+
+    fn over(bound: Vec<(TcpListener, Way)>) -> Links {
+        let processes = Arc::new(Mutex::new(BTreeMap::new()));
+        let cut = watch::Sender::new(BTreeSet::new());
+        let mut relays = JoinSet::new();
+        for (listener, way) in bound {
+            relays.spawn(relay(listener, way, Arc::clone(&processes), cut.subscribe()));
+        }
+        Links { processes, cut, _relays: relays }
+    }
+
+    /// The process of the member in a place.
+    pub fn name(&self, at: At, process: u32) {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner).insert(at, process);
+    }
+
+    /// From now on nothing passes from this member or to it.
+    pub fn cut(&self, at: At) {
+        self.cut.send_if_modified(|cut| cut.insert(at));
+    }
+
+    /// All passes again, what was held first.
+    pub fn mend(&self, at: At) {
+        self.cut.send_if_modified(|cut| cut.remove(&at));
+    }
+}
+
+async fn relay(
+    listener: TcpListener,
+    way: Way,
+    processes: Arc<Mutex<BTreeMap<At, u32>>>,
+    cut: watch::Receiver<BTreeSet<At>>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => {
+                // A connection that is gone already was of no use to its member.
+                let Ok((dialler, address)) = accepted else { continue };
+                let processes = processes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let from = owner(address.port(), way.dialled_port, &processes);
+                connections.spawn(connect(dialler, way, from, cut.clone()));
+            }
+        }
+    }
+}
+
+/// Passes on what comes from either side, until one of them fails or both have ended.
+async fn connect(dialler: TcpStream, way: Way, from: Option<At>, cut: watch::Receiver<BTreeSet<At>>) {
+    let passes =
+        move |cut: &BTreeSet<At>| !cut.contains(&way.at) && !from.is_some_and(|at| cut.contains(&at));
+    let Ok(member) = TcpStream::connect(("127.0.0.1", way.peer_port)).await else { return };
+    let (dialler_in, dialler_out) = dialler.into_split();
+    let (member_in, member_out) = member.into_split();
+    // An error closes both connections, which is all that members would see of it.
+    let _ended = tokio::try_join!(
+        pass(dialler_in, member_out, cut.clone(), passes),
+        pass(member_in, dialler_out, cut, passes),
+    );
+}
+
+async fn pass(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut cut: watch::Receiver<BTreeSet<At>>,
+    passes: impl Fn(&BTreeSet<At>) -> bool,
+) -> std::io::Result<()> {
+    let mut held = vec![0; HELD_BYTES_MAX];
+    loop {
+        let read = from.read(&mut held).await;
+        if cut.wait_for(&passes).await.is_err() {
+            return Ok(());
+        }
+        match read? {
+            0 => return to.shutdown().await,
+            bytes => to.write_all(&held[..bytes]).await?,
+        }
+    }
+}
+
+/// Which of the processes has the connection from one port to another.
+fn owner(from_port: u16, to_port: u16, processes: &BTreeMap<At, u32>) -> Option<At> {
+    let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
+    let socket = format!("socket:[{}]", inode(&table, from_port, to_port)?);
+    let holds = |process: u32| -> bool {
+        let Ok(files) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+        files.flatten().any(|file| std::fs::read_link(file.path()).is_ok_and(|to| to == Path::new(&socket)))
+    };
+    processes.iter().find(|(_, process)| holds(**process)).map(|(at, _)| *at)
+}
+
+/// The inode of a connection, from a table as `/proc/net/tcp` has it.
+fn inode(table: &str, from_port: u16, to_port: u16) -> Option<&str> {
+    let (from, to) = (format!(":{from_port:04X}"), format!(":{to_port:04X}"));
+    table.lines().find_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (local, remote, state) = (fields.next()?, fields.next()?, fields.next()?);
+        let is_it = local.ends_with(&from) && remote.ends_with(&to) && state == ESTABLISHED;
+        // After those: queues, timer, retransmissions, user and timeout.
+        is_it.then(|| fields.nth(5)).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_inode_of_a_connection_is_found() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11 1 0 100 0 0 10 0
+   1: 0100007F:C001 0100007F:0050 06 00000000:00000000 00:00000000 00000000     0        0 12 1 0 20 4 30 10 -1
+   2: 0100007F:C001 0100007F:0050 01 00000000:00000000 00:00000000 00000000     0        0 13 1 0 20 4 30 10 -1
+   3: 0100007F:0050 0100007F:C001 01 00000000:00000000 00:00000000 00000000     0        0 14 1 0 20 4 30 10 -1
+";
+        assert_eq!(inode(table, 0xC001, 0x50), Some("13"));
+        assert_eq!(inode(table, 0x50, 0xC001), Some("14"));
+        assert_eq!(inode(table, 0x50, 0x51), None);
+    }
+
+    async fn listener() -> (TcpListener, u16) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        (listener, port)
+    }
+
+    async fn echoed(stream: &mut TcpStream, byte: u8) -> u8 {
+        let mut echo = [byte];
+        stream.write_all(&echo).await.unwrap();
+        stream.read_exact(&mut echo).await.unwrap();
+        echo[0]
+    }
+
+    /// Members that echo in places 1 and 2, dialled by this process, which is the member in place 0.
+    #[tokio::test]
+    async fn nothing_passes_while_either_end_is_cut_off() {
+        let (member, peer_port) = listener().await;
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = member.accept().await.unwrap();
+                tokio::spawn(async move {
+                    let (mut from, mut to) = stream.split();
+                    tokio::io::copy(&mut from, &mut to).await.unwrap();
+                });
+            }
+        });
+        let ((first, first_port), (second, second_port)) = (listener().await, listener().await);
+        let way = |at, dialled_port| Way { at, dialled_port, peer_port };
+        let links = Links::over(vec![(first, way(1, first_port)), (second, way(2, second_port))]);
+        let mut stranger = TcpStream::connect(("127.0.0.1", second_port)).await.unwrap();
+        assert_eq!(echoed(&mut stranger, 1).await, 1);
+        links.name(0, std::process::id());
+        let mut own = TcpStream::connect(("127.0.0.1", first_port)).await.unwrap();
+        for at in [0, 1] {
+            assert_eq!(echoed(&mut own, 7).await, 7);
+            links.cut(at);
+            own.write_all(&[8]).await.unwrap();
+            // Written later and answered: the relays have had their turns.
+            for _ in 0..10 {
+                assert_eq!(echoed(&mut stranger, 9).await, 9);
+            }
+            let mut echo = [0];
+            assert!(own.try_read(&mut echo).is_err(), "{at} is cut off");
+            links.mend(at);
+            own.read_exact(&mut echo).await.unwrap();
+            assert_eq!(echo, [8]);
+        }
+    }
+}
