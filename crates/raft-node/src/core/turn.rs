@@ -16,6 +16,10 @@ use crate::{Fatal, Limits, Role};
 /// Readies in one turn. More are taken in the next one, after the inbox had its say.
 const READIES_PER_TURN: usize = 8;
 
+/// What other members have forwarded is dropped when no leader has been known for so many election timeouts. One is
+/// elected within three as a rule; the proposers wait for some seven.
+const FORWARDED_KEPT_FOR: u32 = 3;
+
 /// Why a batch was not taken. It was not proposed and may be proposed again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
@@ -207,11 +211,11 @@ impl Core {
         self.term_budget.spend(self.term() - term);
     }
 
-    /// A leader keeps a forwarded batch until the disk is free; any other member passes it on.
+    /// A leader keeps a forwarded batch until the disk is free, or leadership has moved; a member that knows no
+    /// leader keeps it until it does. Any other member passes it on.
     ///
     /// Passing on may go in a circle for a moment, when two members each take the other for the leader. It
-    /// ends with the election, or with the proposers' patience; a member that knows no leader drops the
-    /// batch.
+    /// ends with the election.
     fn receive_proposal(&mut self, from: u64, message: Message) {
         for entry in &message.entries {
             // What every member will have to apply must be sound before it enters the log: unpacked for this,
@@ -221,7 +225,7 @@ impl Core {
                 return self.refuse(from, "a proposal that is no batch of commands", None);
             }
         }
-        if self.role() != Role::Leader {
+        if self.role() != Role::Leader && self.ready_for_proposals().is_ok() {
             return self.step(|raw| raw.step(message));
         }
         let bytes: usize = message.entries.iter().map(|entry| entry.data.len()).sum();
@@ -232,17 +236,29 @@ impl Core {
         self.forwarded.extend(message.entries.into_iter().map(|entry| entry.data));
     }
 
-    /// Batches of followers go into the log in one step, as soon as the disk is free.
+    /// Batches of followers go into the log in one step, as soon as the disk is free. After a move of leadership they
+    /// go to the new leader: their proposers send them once, and would wait for the whole of their timeout.
     fn propose_forwarded(&mut self) {
         if self.forwarded.is_empty() {
             return;
         }
         let batches = std::mem::take(&mut self.forwarded);
-        match self.propose(&batches) {
-            // Without a leader no member can take them; their proposers wait with a timeout, not for this
-            // member.
-            Ok(()) | Err(Refused::NoLeader) => self.forwarded_bytes = 0,
-            Err(Refused::Busy) => self.forwarded = batches,
+        let is_late = self.leaderless_ticks > FORWARDED_KEPT_FOR * self.election_ticks;
+        match self.ready_for_proposals() {
+            Ok(()) if self.role() == Role::Leader => {
+                if self.propose(&batches).is_err() {
+                    self.forwarded = batches;
+                }
+            }
+            // A message each: a batch fits into one for sure.
+            Ok(()) => batches.iter().for_each(|batch| {
+                let _lost = self.propose_entries(&[batch]);
+            }),
+            Err(Refused::NoLeader) if is_late => {}
+            Err(Refused::NoLeader | Refused::Busy) => self.forwarded = batches,
+        }
+        if self.forwarded.is_empty() {
+            self.forwarded_bytes = 0;
         }
         assert_eq!(
             self.forwarded.is_empty(),
