@@ -6,6 +6,8 @@
 //!
 //! * While a member is cut off, no byte passes from it or to it, the end of a connection included. Its
 //!   connections stay open, and new ones are accepted and stay silent. Clients reach it as before.
+//! * What was held for longer than a moment is lost, and its connection closed: a change of the membership that
+//!   arrived long after it was asked for would be made after later ones.
 //! * Who opened a connection is found in `/proc`. A process that was not named is no member, and is cut off
 //!   from the members that are cut off.
 //!
@@ -14,6 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,6 +28,8 @@ use crate::failure::{Attempt, Result};
 
 /// What one direction of a connection holds while it is cut.
 const HELD_BYTES_MAX: usize = 64 << 10;
+/// Held bytes are lost after this time. The operator's calls wait longer for an answer, and are not repeated before.
+const HELD_FOR_MAX: Duration = Duration::from_secs(3);
 /// The state `ESTABLISHED` in `/proc/net/tcp`.
 const ESTABLISHED: &str = "01";
 
@@ -124,8 +129,9 @@ async fn pass(
     let mut held = vec![0; HELD_BYTES_MAX];
     loop {
         let read = from.read(&mut held).await;
-        if cut.wait_for(&passes).await.is_err() {
-            return Ok(());
+        let since = Instant::now();
+        if cut.wait_for(&passes).await.is_err() || since.elapsed() > HELD_FOR_MAX {
+            return Err(std::io::ErrorKind::ConnectionAborted.into());
         }
         match read? {
             0 => return to.shutdown().await,
