@@ -17,6 +17,7 @@
 mod process; // log, threads, signals, file descriptors, versions
 
 mod metrics; // Prometheus metrics
+mod usage; // the largest clients and key prefixes
 
 mod config; // flags, settings, addresses
 mod data_dir; // one member's directory: identity, log, store
@@ -43,6 +44,8 @@ mod peer; // member to member
 mod rpc; // etcd's gRPC methods
 
 mod discovery; // the members of a new cluster
+
+mod status; // one document of all figures
 
 mod http; // health, version, metrics
 mod inspect; // shows a data directory

@@ -22,6 +22,7 @@ use crate::net::listen::{self, BindError, Permits, Sharing};
 use crate::net::{http2, metrics_port};
 use crate::process::shutdown::Stop;
 use crate::rpc::{CountedHot, CountedServices, CountedStreams, Grpc, Hot, Streams};
+use crate::status::Source;
 use crate::tls::{Port, Tls};
 
 /// A listener of clients, and what is spoken on it.
@@ -66,7 +67,8 @@ pub fn http(member: &Arc<Member>, leases: &LeaseService, settings: &Settings) ->
     let gauges = Gauges::new(Arc::clone(member), leases.table().clone());
     let exposition = Arc::new(Exposition::new(&member.metrics, Box::new(gauges)));
     let gateway = settings.enable_grpc_gateway.then(|| Gateway::new(member.limits.message_bytes_max()));
-    Http { member: Arc::clone(member), exposition, gateway }
+    let status = Source::new(Arc::clone(member), leases.table().clone());
+    Http { member: Arc::clone(member), exposition, status, gateway }
 }
 
 /// Serves health and metrics: before the member is ready too, so that a probe finds out that it is not.
@@ -85,7 +87,7 @@ pub fn services(http: Http, leases: &LeaseService, settings: &Settings, stop: &S
     let member = Arc::clone(&http.member);
     let metrics = Arc::clone(&member.metrics);
     let router = http::router(http, &Allowed::parse(&settings.cors));
-    let slow = SlowCalls::new(settings.slow_call);
+    let slow = SlowCalls::new(settings.slow_call, Arc::clone(&metrics));
     let streams = Streams::new(Arc::clone(&member), leases.clone());
     let grpc = Grpc::new(Arc::clone(&member), leases.clone(), stop.clone());
     Services {

@@ -46,6 +46,7 @@ use crate::process::runtime::{Runtimes, TlsOf};
 use crate::process::shutdown::{self, Stop, Stopper};
 use crate::process::version;
 use crate::tls::{Dialer, HandshakeThreads, Port, Tls, TlsError};
+use crate::usage::Usage;
 
 /// Between two attempts to publish this member's name.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
@@ -234,6 +235,7 @@ impl Running {
             reconfiguration: settings.reconfiguration,
             roster,
             reach: peers,
+            usage: Usage::new(settings.metrics_top),
             audit: AuditLog::start(settings.audit.as_ref(), &auth, &metrics.audit)?,
             auth,
         });

@@ -98,3 +98,71 @@ async fn a_slow_call_is_logged_with_the_stage_that_took_the_time() {
         assert!(line.contains("\"msg\":\"request stats\"") && line.contains(stage), "{line}");
     }
 }
+
+/// The JSON at `/ui/status.json`.
+fn figures(port: u16) -> serde_json::Value {
+    let (status, body) = ask(port, "GET /ui/status.json");
+    assert_eq!(status, "200", "{body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+#[tokio::test]
+async fn the_status_page_and_its_figures_are_on_the_metrics_port_alone() {
+    let mut cluster = Cluster::new(1);
+    let port = testkit::port();
+    cluster.members[0].extra = vec![listening("listen-metrics-urls", port), "--metrics-top=5".to_owned()];
+    cluster.start();
+    let member = &cluster.members[0];
+    let page = http(port, "GET /ui/");
+    let (head, _) = page.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    for wanted in
+        ["content-security-policy: default-src 'none'; script-src 'sha256-", "x-frame-options: DENY"]
+    {
+        assert!(head.contains(wanted), "{head}");
+    }
+    assert!(http(port, "GET /ui").contains("\r\nlocation: /ui/\r\n"));
+    assert_eq!(ask(port, "POST /ui/").0, "405");
+    assert_eq!(ask(member.client_port, "GET /ui/status.json").0, "404", "not where clients are");
+
+    let mut kv = member.kv().await;
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let figures = loop {
+        for number in 0..500 {
+            kv.put(common::put(&format!("app/<b>/{number}"), "v")).await.unwrap();
+        }
+        let figures = figures(port);
+        if figures["top"]["prefixes"][0]["name"] == "app/<b>/" {
+            break figures;
+        }
+        assert!(std::time::Instant::now() < deadline, "{figures}");
+    };
+    assert_eq!(figures["top"]["clients"][0]["name"], "127.0.0.1");
+    assert!(figures["top"]["prefixes"][0]["keys"].as_f64().unwrap() > 0.0);
+    assert_eq!((&figures["members"][0]["is_leader"], &figures["role"]), (&true.into(), &"leader".into()));
+    let put =
+        figures["calls"].as_array().unwrap().iter().find(|call| call["method"] == "etcdserverpb.KV/Put");
+    assert!(put.unwrap()["ended"].as_u64().unwrap() >= 500);
+    assert!(
+        figures["space"]["keys"] == 500 && figures["counters"]["puts"].as_u64() >= Some(500),
+        "{figures}"
+    );
+    let metrics = ask(port, "GET /metrics").1;
+    for wanted in [
+        "kv_server_top_prefix_keys_per_second{prefix=\"app/<b>/\"} ",
+        "kv_server_top_client_requests_per_second{client=\"127.0.0.1\"} ",
+        "kv_server_call_seconds_count{grpc_type=\"unary\",grpc_service=\"etcdserverpb.KV\",grpc_method=\"Put\"} ",
+    ] {
+        assert!(metrics.contains(wanted), "{wanted}\n{metrics}");
+    }
+}
+
+#[test]
+fn names_of_keys_and_clients_are_shown_only_if_that_was_asked_for() {
+    let mut cluster = Cluster::new(1);
+    let port = testkit::port();
+    cluster.members[0].extra = vec![listening("listen-metrics-urls", port)];
+    cluster.start();
+    assert!(figures(port)["top"].is_null());
+    assert!(!ask(port, "GET /metrics").1.contains("kv_server_top"));
+}

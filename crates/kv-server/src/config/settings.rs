@@ -43,6 +43,8 @@ const WATCH_PROGRESS_INTERVAL: Duration = Duration::from_secs(10 * 60);
 const WATCH_PROGRESS_INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// etcd's.
 const SLOW_CALL: Duration = Duration::from_millis(300);
+/// Each is six series, and 16 counters of some 150 bytes in each of 12 sketches: 3 MiB in all.
+const METRICS_TOP_MAX: u64 = 100;
 /// What a gRPC message may have around the request inside it.
 const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
 
@@ -80,6 +82,8 @@ pub struct Settings {
     pub connections: Connections,
     pub auth: AuthSettings,
     pub audit: Option<AuditSettings>,
+    /// How many of the largest clients and key prefixes are shown; 0 counts none.
+    pub metrics_top: usize,
     /// Time between two progress notifications of a watch stream, as given.
     pub watch_progress_interval: Option<Duration>,
     /// A unary call that takes longer is logged.
@@ -180,6 +184,8 @@ pub enum SettingsError {
     RequestBytes { given: u64, max: usize },
     #[error(transparent)]
     Audit(#[from] InvalidAudit),
+    #[error("--metrics-top[{0}] is too large, and should be at most {METRICS_TOP_MAX}")]
+    MetricsTop(u64),
     #[error("--auth-token: {0}")]
     AuthToken(InvalidAuthOptions),
     #[error(transparent)]
@@ -240,6 +246,7 @@ impl Settings {
             connections: connections(flags),
             auth: auth::of(flags).map_err(SettingsError::AuthToken)?,
             audit: audit::of(flags)?,
+            metrics_top: metrics_top(flags)?,
             watch_progress_interval: flags.watch_progress_notify_interval.filter(|given| !given.is_zero()),
             slow_call: flags.warning_unary_request_duration.unwrap_or(SLOW_CALL),
             tls,
@@ -361,6 +368,13 @@ fn limits(flags: &Flags, clock: &Clock) -> Result<Limits, SettingsError> {
 
 fn lease_ttl_min(election: Duration) -> i64 {
     i64::try_from((3 * election.as_millis()).div_ceil(2_000)).unwrap_or(i64::MAX)
+}
+
+fn metrics_top(flags: &Flags) -> Result<usize, SettingsError> {
+    match flags.metrics_top.unwrap_or_default() {
+        entries @ 0..=METRICS_TOP_MAX => Ok(usize::try_from(entries).expect("at most 100")),
+        entries => Err(SettingsError::MetricsTop(entries)),
+    }
 }
 
 fn connections(flags: &Flags) -> Connections {

@@ -10,12 +10,14 @@ use http::{HeaderValue, StatusCode};
 use super::gateway::Gateway;
 use crate::member::Member;
 use crate::metrics::Exposition;
+use crate::status::Source;
 
 /// What the handlers share.
 #[derive(Clone)]
 pub struct Http {
     pub member: Arc<Member>,
     pub exposition: Arc<Exposition>,
+    pub status: Source,
     /// `--enable-grpc-gateway`.
     pub gateway: Option<Gateway>,
 }

@@ -7,6 +7,8 @@ mod handler; // what handlers share
 mod checks; // /livez and /readyz
 mod health; // /health
 
+mod ui; // the status page
+
 mod gateway; // /v3/: every method with JSON
 
 mod access; // origins and hosts

@@ -13,6 +13,7 @@ use super::checks::Checks;
 use super::gateway::Gateway;
 use super::handler::{Http, not_found, refuse, response};
 use super::health;
+use super::ui;
 use crate::process::version;
 
 /// Everything on the client port that is not gRPC.
@@ -27,7 +28,12 @@ pub fn router(http: Http, origins: &Allowed) -> Router {
 
 /// Everything on the ports of `--listen-metrics-urls`. They answer no scripts of other origins, as in etcd.
 pub fn metrics_router(http: Http) -> Router {
-    observation().fallback(|| async { not_found() }).with_state(http)
+    let ui = Router::new()
+        .route("/ui", any(ui::to_page))
+        .route("/ui/", any(ui::page))
+        .route("/ui/status.json", any(ui::figures))
+        .layer(middleware::from_fn(only_get));
+    observation().merge(ui).fallback(|| async { not_found() }).with_state(http)
 }
 
 /// Health and metrics.

@@ -47,6 +47,9 @@ impl Collector for Gauges {
         let events = ConstCounter::new(self.member.0.watching.stats().events);
         let (name, help) = ("etcd_debugging_mvcc_events", "Events delivered, once for each watcher");
         events.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        if let Some(usage) = &self.member.0.usage {
+            usage.encode(&mut encoder)?;
+        }
         let member = format!("{:x}", self.member.0.ids.member);
         let labels = [
             ("etcd_server_id", "Id of this member, as a label", "server_id", member.as_str()),
@@ -139,10 +142,6 @@ impl Gauges {
     fn store(&self) -> Vec<Reading> {
         let member = &self.member.0;
         let size = member.store.size();
-        let everything =
-            mvcc::KeyRange::new(bytes::Bytes::from_static(b"\0"), bytes::Bytes::from_static(b"\0"));
-        let options = mvcc::RangeOptions { limit: 0, fetch: mvcc::Fetch::CountOnly };
-        let keys = member.store.range(&everything, 0, &options).map_or(0, |range| range.count);
         vec![
             (
                 "etcd_mvcc_db_total_size_in_bytes",
@@ -161,7 +160,7 @@ impl Gauges {
                 member.limits.quota_bytes,
             ),
             ("etcd_debugging_auth_revision", "Auth revision", signed(member.auth.table.revision())),
-            ("etcd_debugging_mvcc_keys_total", "Live keys", keys),
+            ("etcd_debugging_mvcc_keys_total", "Live keys", member.live_keys()),
             ("etcd_debugging_mvcc_current_revision", "Newest revision", member.store.revision()),
             (
                 "etcd_debugging_mvcc_compact_revision",

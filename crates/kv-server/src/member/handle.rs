@@ -28,6 +28,7 @@ use crate::auth::{Auth, Caller, Credential, Unresolved};
 use crate::config::{Limits, Reconfiguration};
 use crate::errors;
 use crate::metrics::{Metrics, Stage, timed};
+use crate::usage::Usage;
 
 /// A successor that answers at all takes over within a few round trips.
 const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
@@ -54,6 +55,8 @@ pub struct Member {
     pub auth: Arc<Auth>,
     /// With `--audit-log`.
     pub audit: Option<Arc<AuditLog>>,
+    /// With `--metrics-top`.
+    pub usage: Option<Arc<Usage>>,
 }
 
 /// Who answers.
@@ -169,6 +172,13 @@ impl Member {
     /// The cluster's members as applied here, by id.
     pub fn members(&self) -> Result<Vec<MemberEntry>, state_machine::Fatal> {
         state_machine::members(&self.store)
+    }
+
+    /// How many keys there are.
+    pub fn live_keys(&self) -> i64 {
+        let everything = mvcc::KeyRange::new(Bytes::from_static(b"\0"), Bytes::from_static(b"\0"));
+        let options = mvcc::RangeOptions { limit: 0, fetch: mvcc::Fetch::CountOnly };
+        self.store.range(&everything, 0, &options).map_or(0, |range| range.count)
     }
 
     /// True if something of `cost` bytes may still be stored. A request that stores nothing always may.

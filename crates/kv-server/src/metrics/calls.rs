@@ -4,11 +4,13 @@
 //! error would miss that error. Those of locks and elections appear with the first call, as etcd's do.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use api::{CODE_NAMES, Kind, Method};
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
+use serde::{Deserialize, Serialize};
 use tonic::Code;
 
 /// One row of counters per method.
@@ -25,6 +27,74 @@ pub(super) struct Row {
     pub(super) handled: [AtomicU64; CODE_NAMES.len()],
     received: AtomicU64,
     sent: AtomicU64,
+    latency: Latency,
+}
+
+/// Steps of a latency in an octave: a percentile is known to some 10 %.
+const STEPS: u64 = 4;
+/// The first bucket ends at 16 µs, the last one but one at 16 µs * 2^23 = 134 s. The last one has the rest.
+const OCTAVES: u64 = 23;
+const FIRST_US: u64 = 16;
+const LATENCIES: usize = (OCTAVES * STEPS) as usize + 2;
+
+/// How long unary calls took.
+#[derive(Debug)]
+struct Latency {
+    buckets: [AtomicU64; LATENCIES],
+    microseconds: AtomicU64,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Latency { buckets: std::array::from_fn(|_| AtomicU64::new(0)), microseconds: AtomicU64::new(0) }
+    }
+}
+
+/// The bucket of a time in microseconds.
+fn bucket(time: u64) -> usize {
+    if time < FIRST_US {
+        return 0;
+    }
+    let octave = time.ilog2() - FIRST_US.ilog2();
+    let step = (time >> (octave + FIRST_US.ilog2() - STEPS.ilog2())) & (STEPS - 1);
+    let bucket = u64::from(octave) * STEPS + step + 1;
+    usize::try_from(bucket).unwrap_or(usize::MAX).min(LATENCIES - 1)
+}
+
+/// Where a bucket ends, in microseconds. The last one has no end.
+fn bucket_end(bucket: usize) -> u64 {
+    let (octave, step) = (bucket as u64 / STEPS, bucket as u64 % STEPS);
+    (FIRST_US << octave) + (FIRST_US << octave) / STEPS * step
+}
+
+impl Latency {
+    fn count(&self, bucket: usize) -> u64 {
+        self.buckets[bucket].load(Ordering::Relaxed)
+    }
+
+    /// Ends in seconds and counts, an octave each.
+    fn octaves(&self) -> Vec<(f64, u64)> {
+        let mut octaves = vec![(FIRST_US as f64 / 1e6, self.count(0))];
+        for octave in 1..=OCTAVES as usize {
+            let end = octave * STEPS as usize;
+            let count = (end + 1 - STEPS as usize..=end).map(|bucket| self.count(bucket)).sum();
+            octaves.push((bucket_end(end) as f64 / 1e6, count));
+        }
+        octaves.push((f64::MAX, self.count(LATENCIES - 1)));
+        octaves
+    }
+}
+
+/// What is shown of a method beside its metrics. All since the start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CallCounts {
+    /// Such as `etcdserverpb.KV/Put`.
+    pub method: String,
+    pub ended: u64,
+    pub failed: u64,
+    /// Ends of buckets in microseconds and the counts in them, without the empty ones. The bucket without an end
+    /// has the end of the one before.
+    pub latency: Vec<(u64, u64)>,
 }
 
 impl Default for CallMetrics {
@@ -65,6 +135,40 @@ impl CallMetrics {
         add(&self.sent_bytes, bytes);
     }
 
+    /// A unary call has ended after this time, however it ended.
+    pub(crate) fn took(&self, method: Method, time: Duration) {
+        let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let latency = &self.rows[method.number()].latency;
+        latency.buckets[bucket(time)].fetch_add(1, Ordering::Relaxed);
+        latency.microseconds.fetch_add(time, Ordering::Relaxed);
+    }
+
+    /// The methods that were called.
+    pub(crate) fn counts(&self) -> Vec<CallCounts> {
+        let all = Method::ALL.iter().copied().zip(&self.rows);
+        let called = all.filter(|(_, row)| row.started.load(Ordering::Relaxed) > 0);
+        called
+            .map(|(method, row)| {
+                let handled = row.handled.each_ref().map(|count| count.load(Ordering::Relaxed));
+                let ended = handled.iter().sum();
+                let latency =
+                    (0..LATENCIES).map(|at| (bucket_end(at.min(LATENCIES - 2)), row.latency.count(at)));
+                let latency = latency.filter(|(_, count)| *count > 0).collect();
+                CallCounts {
+                    method: method.path()[1..].to_owned(),
+                    ended,
+                    failed: ended - handled[Code::Ok as usize],
+                    latency,
+                }
+            })
+            .collect()
+    }
+
+    /// Bytes of messages from clients and to clients.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.received_bytes.load(Ordering::Relaxed), self.sent_bytes.load(Ordering::Relaxed))
+    }
+
     /// The methods whose series are shown.
     fn shown(&self) -> impl Iterator<Item = (Method, &Row)> {
         let all = Method::ALL.iter().copied().zip(&self.rows);
@@ -96,6 +200,19 @@ impl CallMetrics {
             for (method, row) in self.shown() {
                 let counter = ConstCounter::new(pick(row).load(Ordering::Relaxed));
                 counter.encode(family.encode_family(&labels(method))?)?;
+            }
+        }
+        let (name, help) =
+            ("kv_server_call_seconds", "How long unary calls took, of methods that were called");
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for (method, row) in self.shown() {
+            let octaves = row.latency.octaves();
+            let count = octaves.iter().map(|(_, count)| count).sum();
+            if count > 0 {
+                let sum = row.latency.microseconds.load(Ordering::Relaxed) as f64 / 1e6;
+                let labels = labels(method);
+                let mut metric = family.encode_family(&labels)?;
+                metric.encode_histogram::<NoLabelSet>(sum, count, &octaves, None)?;
             }
         }
         let mut family =
@@ -133,6 +250,32 @@ fn labels_with(method: Method, code: &'static str) -> [(&'static str, &'static s
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_is_in_the_bucket_that_ends_after_it() {
+        let mut last = 0;
+        for at in 0..LATENCIES - 1 {
+            let end = bucket_end(at);
+            assert!(end > last, "{at}");
+            assert_eq!((bucket(last), bucket(end - 1), bucket(end)), (at, at, at + 1), "{end}");
+            last = end;
+        }
+        assert_eq!((last, bucket(u64::MAX)), (134_217_728, LATENCIES - 1));
+    }
+
+    #[test]
+    fn latencies_are_shown_of_methods_that_were_called() {
+        let metrics = CallMetrics::default();
+        for milliseconds in [1, 3, 3, 500_000] {
+            metrics.started(Method::KvPut);
+            metrics.took(Method::KvPut, Duration::from_millis(milliseconds));
+        }
+        let counts = metrics.counts();
+        assert_eq!((counts.len(), counts[0].method.as_str()), (1, "etcdserverpb.KV/Put"));
+        assert_eq!(counts[0].latency, [(1024, 1), (3072, 2), (134_217_728, 1)]);
+        let octaves = metrics.rows[Method::KvPut.number()].latency.octaves();
+        assert_eq!(octaves.iter().map(|(_, count)| count).sum::<u64>(), 4);
+    }
 
     #[test]
     fn locks_and_elections_are_shown_once_they_were_called() {

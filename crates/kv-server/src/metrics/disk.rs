@@ -48,6 +48,16 @@ pub struct CompactionMetrics {
     pub total_milliseconds: Histogram,
 }
 
+impl DiskMetrics {
+    /// What the store gave to the disk, whatever it was for.
+    pub fn store_bytes(&self) -> u64 {
+        let purposes = ["checkpoint", "compaction", "catalogue", "snapshot"];
+        let written =
+            purposes.map(|purpose| self.store_written_bytes.get(&Purpose { purpose }).map(|it| it.get()));
+        written.into_iter().flatten().sum()
+    }
+}
+
 /// Why the store wrote.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Purpose {

@@ -26,9 +26,11 @@ mod exposition; // the text that Prometheus reads
 mod process; // the process, as the operating system counts it
 
 pub(crate) use call_in_progress::CallInProgress;
+pub(crate) use calls::CallCounts;
 pub(crate) use counters::{AuditMetrics, Metrics};
 pub(crate) use disk::Purpose;
 pub(crate) use exposition::Exposition;
 pub(crate) use labels::{From, PeerLink, To};
+pub(crate) use process::{cpu_seconds, resident_bytes};
 pub(crate) use slow_calls::{SlowCalls, Stage, timed};
 pub(crate) use under_way::UnderWay;

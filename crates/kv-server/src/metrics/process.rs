@@ -38,12 +38,18 @@ fn memory() -> Memory {
     Memory { virtual_bytes: next(), resident_bytes: next() }
 }
 
+/// Memory that this process has in fact. None if it cannot be read.
+pub fn resident_bytes() -> Option<u64> {
+    memory().resident_bytes
+}
+
 fn open_files() -> Option<u64> {
     // One of them is the directory being listed.
     std::fs::read_dir("/proc/self/fd").ok().map(|entries| (entries.count() as u64).saturating_sub(1))
 }
 
-fn cpu_seconds() -> f64 {
+/// Processor time of this process.
+pub fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 use api::Method;
 use parking_lot::Mutex;
 
+use super::counters::Metrics;
+
 /// A line is some 300 bytes and one write to stderr.
 const LINES_PER_SECOND_MAX: u32 = 10;
 
@@ -81,6 +83,7 @@ pub struct SlowCalls {
     /// What is longer is reported.
     limit: Duration,
     said: Arc<Mutex<Said>>,
+    metrics: Arc<Metrics>,
 }
 
 #[derive(Debug, Default)]
@@ -92,8 +95,9 @@ struct Said {
 }
 
 impl SlowCalls {
-    pub fn new(limit: Duration) -> SlowCalls {
-        SlowCalls { limit, said: Arc::default() }
+    /// How long calls take is counted in `metrics`.
+    pub fn new(limit: Duration, metrics: Arc<Metrics>) -> SlowCalls {
+        SlowCalls { limit, said: Arc::default(), metrics }
     }
 
     /// The same future; a warning follows if it takes long. `request_bytes` where they are known.
@@ -137,6 +141,7 @@ struct Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         let took = self.began.elapsed();
+        self.slow.metrics.calls.took(self.method, took);
         if took > self.slow.limit {
             let spent = SPENT.try_with(|spent| spent.each_ref().map(Cell::get)).unwrap_or_default();
             self.slow.report(self, took, &spent);
@@ -190,7 +195,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stage_counts_for_the_call_that_is_polled_also_if_it_is_given_up() {
-        let slow = SlowCalls::new(Duration::MAX);
+        let slow = SlowCalls::new(Duration::MAX, Arc::default());
         let read = |stage: Stage| SPENT.try_with(|spent| spent[stage as usize].get()).unwrap();
         slow.watch(Method::KvPut, None, async {
             timed(Stage::Replication, async { std::thread::sleep(Duration::from_millis(2)) }).await;

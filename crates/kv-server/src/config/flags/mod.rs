@@ -150,6 +150,10 @@ pub struct Flags {
     /// What the audit log holds: refused, changes (and refused) or all requests [default: refused].
     #[arg(long)]
     pub audit_log_level: Option<String>,
+    /// How many of the largest clients and key prefixes are shown by name to all who read metrics, at most
+    /// 100 [default: 0].
+    #[arg(long, value_parser = unsigned)]
+    pub metrics_top: Option<u64>,
     /// Seconds after which an unused token ends [default: 300].
     #[arg(long, value_parser = unsigned)]
     pub auth_token_ttl: Option<u64>,

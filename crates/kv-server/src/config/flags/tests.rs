@@ -218,7 +218,7 @@ fn every_flag_of_etcd_behaves_as_listed() {
             assert_eq!(got, behaviour, "{name} by {origin}");
         }
     }
-    let ours = ["audit-log", "audit-log-level", "auth-recheck-watchers", "local-cluster"];
+    let ours = ["audit-log", "audit-log-level", "auth-recheck-watchers", "local-cluster", "metrics-top"];
     for known in Flags::command().get_arguments().filter_map(clap::Arg::get_long) {
         assert!(ours.contains(&known) || rows.iter().any(|row| row[0] == known), "{known} is in no list");
     }

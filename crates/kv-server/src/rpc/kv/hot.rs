@@ -106,6 +106,8 @@ impl HotMethods for Hot {
         let deadline = deadline.map_err(|status| *status)?;
         let audited =
             asker.audited(&self.member, of_hot(method)).map(|call| call.with_request(message.clone()));
+        let usage = self.member.usage.as_ref();
+        let sampled = usage.and_then(|usage| usage.sample(of_hot(method), &message));
         let answering = pin!(self.answer(&asker, method, metadata, message, room));
         let mut answer = deadline::within(deadline, answering).await;
         if let Some(call) = audited {
@@ -114,6 +116,10 @@ impl HotMethods for Hot {
                 Ok(Answer::Long(_)) => Ok(None),
                 Err(status) => Err(status),
             });
+        }
+        if let Some(sample) = sampled {
+            let frame = if let Ok(Answer::Whole(frame)) = &answer { Some(frame) } else { None };
+            sample.end(&self.client(&asker), frame);
         }
         if let Ok(Answer::Long(long)) = &mut answer {
             long.deadline = deadline;
@@ -132,6 +138,13 @@ fn of_hot(method: HotMethod) -> Method {
 }
 
 impl Hot {
+    /// The user of a call; without one, the address that it came from.
+    fn client(&self, asker: &Asker) -> String {
+        let caller = self.member.auth.user_of(&asker.credential);
+        let address = || asker.address.map_or_else(String::new, |address| address.ip().to_string());
+        caller.user().map_or_else(address, str::to_owned)
+    }
+
     async fn answer(
         &self,
         asker: &Asker,

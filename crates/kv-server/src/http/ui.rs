@@ -1,0 +1,82 @@
+//! The status page and its figures, on the ports of `--listen-metrics-urls` alone.
+//!
+//! The page is one file. Its policy allows the script and the style inside it, by their hashes, and requests to
+//! this origin: nothing else is run or fetched.
+
+use std::sync::LazyLock;
+
+use axum::extract::State;
+use axum::response::Response;
+use base64::Engine;
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    X_FRAME_OPTIONS,
+};
+use http::{HeaderValue, StatusCode};
+use sha2::{Digest, Sha256};
+
+use super::handler::{Http, response};
+
+const PAGE: &str = include_str!("ui/page.html");
+
+/// Made once, of the page itself: the hashes cannot differ from it.
+static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+    let (script, style) = (hash_of("script"), hash_of("style"));
+    let policy = format!(
+        "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; connect-src 'self'; \
+         img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    );
+    HeaderValue::try_from(policy).expect("base64 is visible ASCII")
+});
+
+/// Of what is inside the page's only element of this name.
+fn hash_of(element: &str) -> String {
+    let inside = PAGE.split_once(&format!("<{element}>")).map_or("", |(_, rest)| rest);
+    let inside = inside.split_once(&format!("</{element}>")).map_or("", |(inside, _)| inside);
+    base64::engine::general_purpose::STANDARD.encode(Sha256::digest(inside))
+}
+
+fn guarded(mut answer: Response) -> Response {
+    let headers: [(HeaderName, HeaderValue); 5] = [
+        (CONTENT_SECURITY_POLICY, POLICY.clone()),
+        (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+        (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    answer.headers_mut().extend(headers);
+    answer
+}
+
+pub(super) async fn page() -> Response {
+    guarded(response(StatusCode::OK, "text/html; charset=utf-8", PAGE.to_owned()))
+}
+
+/// Relative addresses in the page need the slash.
+pub(super) async fn to_page() -> Response {
+    let mut answer = response(StatusCode::MOVED_PERMANENTLY, "text/plain; charset=utf-8", String::new());
+    answer.headers_mut().insert(LOCATION, HeaderValue::from_static("/ui/"));
+    guarded(answer)
+}
+
+pub(super) async fn figures(State(http): State<Http>) -> Response {
+    let json = String::from_utf8(http.status.json().await.into()).expect("JSON is UTF-8");
+    guarded(response(StatusCode::OK, "application/json", json))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_names_the_only_script_and_style() {
+        for element in ["script", "style"] {
+            assert_eq!(PAGE.matches(&format!("<{element}")).count(), 1, "{element}");
+            assert_ne!(hash_of(element), hash_of("no such element"));
+        }
+        for outside in ["http://", "https://", "src=", "onclick", "innerHTML", " style=", "@import", "url("] {
+            assert!(!PAGE.contains(outside), "{outside}");
+        }
+        assert!(POLICY.to_str().unwrap().starts_with("default-src 'none'; script-src 'sha256-"));
+    }
+}
