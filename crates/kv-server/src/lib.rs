@@ -64,7 +64,7 @@ use config::{Flags, Settings, SettingsError, log_settings};
 use data_dir::{Directory, DirectoryError};
 use local_cluster::LocalClusterError;
 use node::NodeError;
-use process::log::{self, causes};
+use process::log::{self, LogError, causes};
 use process::{descriptors, version};
 
 /// Why the process could not start or go on.
@@ -74,6 +74,8 @@ enum RunError {
     Flags(#[from] FlagError),
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    #[error(transparent)]
+    Log(#[from] LogError),
     #[error(transparent)]
     LocalCluster(#[from] LocalClusterError),
     #[error(transparent)]
@@ -87,6 +89,7 @@ impl RunError {
         match self {
             RunError::Flags(error) => error.exit_code(),
             RunError::Settings(_)
+            | RunError::Log(_)
             | RunError::LocalCluster(_)
             | RunError::Directory(_)
             | RunError::Node(_) => 1,
@@ -111,7 +114,9 @@ pub fn run(
     if arguments.next_if(|first| first == operator::COMMAND).is_some() {
         return operator::run(arguments);
     }
-    match try_run(arguments, environment) {
+    let ended = try_run(arguments, environment);
+    log::flush();
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Plain text and not a log line: it is for the user of the command line.
@@ -140,7 +145,8 @@ fn try_run(
         Some(path) => read_config_file(path)?,
         None => (*flags, notices),
     };
-    log::start(log_settings(&flags)?);
+    let log = log_settings(&flags).map_err(SettingsError::from)?;
+    log::start(&log)?;
     notices.iter().for_each(note);
     // Files that this process creates, those of libraries included, are readable by its user only.
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));

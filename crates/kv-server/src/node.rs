@@ -40,7 +40,7 @@ use crate::metrics::Metrics;
 use crate::net::listen::{BindError, Permits};
 use crate::peer::{self, Context, LeaseLink, PeerServer, Peers};
 use crate::process::descriptors::{Descriptors, TooFew};
-use crate::process::log::causes;
+use crate::process::log::{self, causes};
 use crate::process::notify;
 use crate::process::runtime::{Runtimes, TlsOf};
 use crate::process::shutdown::{self, Stop, Stopper};
@@ -95,6 +95,11 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let descriptors = Descriptors::claim(peer::CONNECTIONS_MAX)?;
     let secure = TlsOf { clients: settings.tls.client.is_some(), peers: settings.tls.peer.is_some() };
     let runtimes = Runtimes::build(secure).map_err(NodeError::Runtime)?;
+    runtimes.clients.spawn(async {
+        if let Err(error) = log::follow_signals().await {
+            tracing::warn!(%error, "signals do not change the log");
+        }
+    });
     let threads = HandshakeThreads { clients: runtimes.tls().handle(), peers: runtimes.peer_tls().handle() };
     let tls = Tls::load(&settings, directory.path(), threads)?;
     let Listeners { clients, metrics: probes, peers: peer_ports } =

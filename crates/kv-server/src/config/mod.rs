@@ -5,6 +5,7 @@ pub(crate) mod url; // addresses as flags give them
 mod audit; // the audit log
 pub(crate) mod auth; // passwords and tokens
 pub(crate) mod flags; // the command line
+mod log; // where log lines go
 mod retention; // what automatic compaction keeps
 pub(crate) mod tls; // certificates and versions
 
@@ -16,7 +17,8 @@ pub(crate) use audit::{AuditLevel, AuditSettings, AuditTarget};
 pub(crate) use auth::{AuthSettings, JwtOptions, TokenKind};
 pub(crate) use discovery::{Discovery, DiscoveryCluster, DiscoverySrv};
 pub(crate) use flags::{ClusterState, Flags};
+pub(crate) use log::log_settings;
 pub(crate) use retention::Retention;
-pub(crate) use settings::{Limits, Reconfiguration, Settings, SettingsError, log_settings};
+pub(crate) use settings::{Limits, Reconfiguration, Settings, SettingsError};
 pub(crate) use tls::{KeyPair, PortTls};
 pub(crate) use url::{Scheme, Url, UrlError, Urls};

@@ -12,10 +12,10 @@ use super::audit::{self, AuditSettings, InvalidAudit};
 use super::auth::{self, AuthSettings, InvalidAuthOptions};
 use super::discovery::{Discovery, DiscoverySettingsError};
 use super::flags::{ClusterState, Flags};
+use super::log::LogSettingsError;
 use super::retention::{Retention, RetentionError};
 use super::tls::{Listened, TlsSettings, TlsSettingsError};
 use super::url::{Url, Urls};
-use crate::process::log::{LogFormat, LogSettings};
 
 pub const DEFAULT_NAME: &str = "default";
 const DEFAULT_CLIENT_URL: &str = "http://localhost:2379";
@@ -173,10 +173,8 @@ pub enum SettingsError {
     ElectionShort { election_ms: u64, heartbeat_ms: u64 },
     #[error("--election-timeout[{0}ms] is too long, and should be set less than 50000ms")]
     ElectionLong(u64),
-    #[error("unrecognized level: \"{0}\"")]
-    LogLevel(String),
-    #[error("unknown log format: {0:?}, supported values json, console")]
-    LogFormat(String),
+    #[error(transparent)]
+    Log(#[from] LogSettingsError),
     #[error(
         "--max-request-bytes[{given}] is too large, and should be at most {max}: \
          a request must fit into one entry of the log"
@@ -386,24 +384,6 @@ fn connections(flags: &Flags) -> Connections {
     }
 }
 
-/// How to log, known before anything else is.
-pub fn log_settings(flags: &Flags) -> Result<LogSettings, SettingsError> {
-    let level = match flags.log_level.as_deref().unwrap_or("info") {
-        "debug" => tracing::Level::DEBUG,
-        "info" => tracing::Level::INFO,
-        "warn" => tracing::Level::WARN,
-        // Nothing is logged above error: a panic or a fatal end is an error that was the last one.
-        "error" | "dpanic" | "panic" | "fatal" => tracing::Level::ERROR,
-        other => return Err(SettingsError::LogLevel(other.to_owned())),
-    };
-    let format = match flags.log_format.as_deref().unwrap_or("json") {
-        "json" => LogFormat::Json,
-        "console" => LogFormat::Console,
-        other => return Err(SettingsError::LogFormat(other.to_owned())),
-    };
-    Ok(LogSettings { level, format })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -464,20 +444,6 @@ mod tests {
         let line =
             format!("--listen-client-http-urls {http} --listen-metrics-urls {metrics} --socket-reuse-port");
         assert_eq!(of(&line), (vec![http.to_owned()], vec![metrics.to_owned()], true));
-    }
-
-    #[test]
-    fn a_log_nobody_can_write_is_refused() {
-        let cases = [
-            ("--log-level loud", "unrecognized level: \"loud\""),
-            ("--log-format xml", "unknown log format: \"xml\", supported values json, console"),
-        ];
-        for (line, wanted) in cases {
-            let Ok(Parsed::Flags(flags, _)) = parse(line.split_whitespace().map(Into::into), []) else {
-                panic!("{line}");
-            };
-            assert_eq!(log_settings(&flags).expect_err(line).to_string(), wanted);
-        }
     }
 
     #[test]

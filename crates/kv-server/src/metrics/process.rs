@@ -10,6 +10,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::process::log;
+
 /// Reads `/proc` when /metrics is read. A figure that cannot be read is left out.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -79,6 +81,13 @@ impl Collector for Process {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
             gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
         }
+        let lost = ConstCounter::new(log::lost_lines());
+        lost.encode(encoder.encode_descriptor(
+            "kv_server_log_lost_lines",
+            "Log lines that an output did not take",
+            None,
+            MetricType::Counter,
+        )?)?;
         let started = ConstGauge::new(self.started);
         let help = "Start of the process since the Unix epoch";
         started.encode(encoder.encode_descriptor(

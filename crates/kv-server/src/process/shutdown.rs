@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use super::log;
+
 /// Tells many tasks, once, that it is time to stop. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Receiver<bool>);
@@ -67,5 +69,6 @@ pub fn die(what: &str) -> ! {
         }
     }
     tracing::error!(error = what, "the member cannot go on");
+    log::flush();
     std::process::exit(1)
 }

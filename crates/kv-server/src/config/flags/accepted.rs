@@ -35,10 +35,6 @@ impl Accepted {
     pub fn verify(&self, value: &str) -> Result<(), String> {
         match self.name {
             "feature-gates" => gates::verify(&gates::parse(value)?),
-            "logger" if value != "zap" => Err(format!("unknown logger option {value:?}")),
-            "log-outputs" if value.contains(',') && value.split(',').any(|output| output == "default") => {
-                Err("multi logoutput for \"default\" is not supported yet".to_owned())
-            }
             _ => Ok(()),
         }
     }
@@ -51,7 +47,6 @@ impl Accepted {
                 let warning = |(gate, _)| (format!("feature-gates {gate}"), gates::meaning(gate));
                 gates.into_iter().map(warning).collect()
             }
-            "log-outputs" if matches!(value, "default" | "stderr") => Vec::new(),
             _ => vec![(self.name.to_owned(), self.reason)],
         }
     }
@@ -79,12 +74,11 @@ const NO_BBOLT: &str =
     "the store is no bbolt file; its checkpoints follow --snapshot-count and what waits in memory";
 const NO_BATCHES: &str = "a compaction yields to requests without pauses of a fixed length";
 const NO_TRACING: &str = "this server exports no OpenTelemetry traces";
-const NO_ROTATION: &str = "log lines go to stderr, where the service manager stores and rotates them";
 const NO_HASH_CHECK: &str =
     "members do not compare hashes by themselves; each block and log frame has a checksum";
 const OWN_DEADLINES: &str = "links between members find a silent peer by pings, within 4 s";
 
-pub const ACCEPTED: [Accepted; 31] = [
+pub const ACCEPTED: [Accepted; 27] = [
     flag("backend-batch-interval", Kind::Duration, NO_BBOLT),
     flag("backend-batch-limit", Kind::Signed, NO_BBOLT),
     flag("backend-bbolt-freelist-type", Kind::Text, NO_BBOLT),
@@ -103,13 +97,9 @@ pub const ACCEPTED: [Accepted; 31] = [
     flag("distributed-tracing-service-name", Kind::Text, NO_TRACING),
     flag("downgrade-check-time", Kind::Duration, "there is no older format to downgrade to"),
     flag("enable-distributed-tracing", Kind::Switch, NO_TRACING),
-    flag("enable-log-rotation", Kind::Switch, NO_ROTATION),
     flag("enable-pprof", Kind::Switch, "this server takes no profiles of itself"),
     flag("feature-gates", Kind::Gates, "no gate changes this server; each has a reason of its own"),
     flag("initial-election-tick-advance", Kind::Switch, "the first election wait is never shortened"),
-    flag("log-outputs", Kind::Text, NO_ROTATION),
-    flag("log-rotation-config-json", Kind::Text, NO_ROTATION),
-    flag("logger", Kind::Text, "there is one logger, with etcd's line formats"),
     flag("max-snapshots", Kind::Unsigned, "the store has one checkpoint, which is updated in place"),
     flag("max-wals", Kind::Unsigned, "log segments are deleted once a checkpoint covers them"),
     flag("memory-mlock", Kind::Switch, "the store maps no file into memory; disable swap instead"),

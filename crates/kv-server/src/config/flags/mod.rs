@@ -22,11 +22,13 @@ mod file; // --config-file
 
 mod discovery; // flags of discovery
 mod listen; // flags of listeners
+mod log; // flags of the log
 mod tls; // flags of TLS
 
 pub use discovery::{DiscoveryFallback, DiscoveryFlags};
 pub use errors::{FlagError, Notice};
 pub use listen::ListenFlags;
+pub use log::LogFlags;
 pub use tls::TlsFlags;
 
 use std::ffi::OsString;
@@ -177,6 +179,8 @@ pub struct Flags {
     pub version: Option<bool>,
     #[command(flatten)]
     pub listen: ListenFlags,
+    #[command(flatten)]
+    pub log: LogFlags,
     #[command(flatten)]
     pub tls: TlsFlags,
     #[command(flatten)]

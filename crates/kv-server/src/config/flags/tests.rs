@@ -44,8 +44,6 @@ fn a_bad_line_is_refused_in_gos_words() {
         ("--pre-vote=x", "invalid value \"x\" for flag -pre-vote: parse error", 2),
         ("--raft-read-timeout x", "invalid value \"x\" for flag -raft-read-timeout: parse error", 2),
         ("--v2-deprecation foo", "invalid value \"foo\" for flag -v2-deprecation: invalid value \"foo\"", 2),
-        ("--logger foo", "unknown logger option \"foo\"", 1),
-        ("--log-outputs default,stderr", "multi logoutput for \"default\" is not supported yet", 1),
         (
             "--feature-gates Foo=true",
             "invalid value \"Foo=true\" for flag -feature-gates: unrecognized feature gate: Foo",
@@ -277,7 +275,6 @@ fn a_bad_file_is_refused_in_etcds_words() {
         ),
         ("initial-cluster-state: foo", "unexpected clusterState \"foo\""),
         ("feature-gates: Foo=true", "unrecognized feature gate: Foo"),
-        ("logger: foo", "unknown logger option \"foo\""),
         (
             "heartbeat-interval: x",
             "error unmarshaling the configuration file: heartbeat-interval: \"x\": parse error",

@@ -1,34 +1,20 @@
-//! The process's own log, on stderr, in the shape that etcd's readers expect.
+//! An event as one line, in JSON or for a terminal.
 //!
 //! ```text
 //!   json     {"level":"info","ts":"2026-01-02T15:04:05.000000Z","caller":"src/node.rs:7","msg":"…","key":"value"}
 //!   console  2026-01-02T15:04:05.000000Z⇥info⇥src/node.rs:7⇥…⇥{"key":"value"}
 //! ```
 //!
-//! One event is one line, written at once. Durations and ids are text, numbers are numbers.
+//! Durations and ids are text, numbers are numbers.
 
 use std::fmt::{self, Write as _};
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::util::SubscriberInitExt;
-
-pub use raft_node::causes;
-
-/// Libraries whose debug lines are about their own insides.
-const CHATTY: [&str; 6] = ["h2", "hyper", "hyper_util", "tonic", "tower", "sled"];
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogSettings {
-    pub level: tracing::Level,
-    pub format: LogFormat,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
@@ -36,25 +22,10 @@ pub enum LogFormat {
     Console,
 }
 
-/// Starts logging. A second call, as tests make it, changes nothing.
-pub fn start(settings: LogSettings) {
-    let quieter = LevelFilter::from_level(settings.level.min(Level::WARN));
-    let targets =
-        Targets::new().with_default(settings.level).with_targets(CHATTY.map(|library| (library, quieter)));
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        // A line that cannot be written is lost. Saying so on stderr, as the library would, panics where
-        // stderr is the trouble.
-        .log_internal_errors(false)
-        .event_format(Line { format: settings.format });
-    let _already_started = tracing_subscriber::registry().with(lines).with(targets).try_init();
-}
+/// Writes events in a format.
+pub struct Format(pub LogFormat);
 
-struct Line {
-    format: LogFormat,
-}
-
-impl<S, N> FormatEvent<S, N> for Line
+impl<S, N> FormatEvent<S, N> for Format
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -68,12 +39,11 @@ where
         let mut fields = Fields::default();
         event.record(&mut fields);
         let metadata = event.metadata();
-        let mut time = String::new();
-        SystemTime.format_time(&mut Writer::new(&mut time))?;
+        let time = now();
         let caller = caller(metadata.file(), metadata.line());
         let level = level_name(*metadata.level());
         let Fields { message, rest } = fields;
-        match self.format {
+        match self.0 {
             LogFormat::Json => {
                 let message = Json(&message);
                 write!(
@@ -92,7 +62,27 @@ where
     }
 }
 
-fn level_name(level: Level) -> &'static str {
+/// The line that counts lost ones, with its line break.
+pub fn of_lost(format: LogFormat, lost: u64) -> String {
+    const MESSAGE: &str = "log lines were lost";
+    let (time, caller) = (now(), caller(Some(file!()), Some(line!())));
+    match format {
+        LogFormat::Json => {
+            format!(r#"{{"level":"warn","ts":"{time}","caller":"{caller}","msg":"{MESSAGE}","lost":{lost}}}"#)
+                + "\n"
+        }
+        LogFormat::Console => format!("{time}\twarn\t{caller}\t{MESSAGE}\t{{\"lost\":{lost}}}\n"),
+    }
+}
+
+fn now() -> String {
+    let mut time = String::new();
+    // Only fails where the clock has no such year.
+    let _unwritten = SystemTime.format_time(&mut Writer::new(&mut time));
+    time
+}
+
+pub fn level_name(level: Level) -> &'static str {
     match level {
         Level::ERROR => "error",
         Level::WARN => "warn",
@@ -168,6 +158,8 @@ mod tests {
     use std::io;
     use std::sync::{Arc, Mutex};
 
+    use tracing_subscriber::layer::SubscriberExt;
+
     use super::*;
 
     #[derive(Clone, Default)]
@@ -187,9 +179,8 @@ mod tests {
     fn logged(format: LogFormat, say: impl FnOnce()) -> String {
         let buffer = Buffer::default();
         let writer = buffer.clone();
-        let lines = tracing_subscriber::fmt::layer()
-            .with_writer(move || writer.clone())
-            .event_format(Line { format });
+        let lines =
+            tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).event_format(Format(format));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), say);
         String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap()
     }
@@ -204,7 +195,7 @@ mod tests {
         assert_eq!((&line["level"], &line["msg"]), (&"warn".into(), &"two\nlines".into()));
         assert_eq!((&line["member-id"], &line["count"]), (&"8e9e".into(), &3.into()));
         assert_eq!(line["quoted"], "a\"b");
-        assert!(line["caller"].as_str().unwrap().starts_with("process/log.rs:"), "{text}");
+        assert!(line["caller"].as_str().unwrap().starts_with("log/line.rs:"), "{text}");
         assert_eq!(line["ts"].as_str().unwrap().len(), "2006-01-02T15:04:05.000000Z".len(), "{text}");
     }
 
@@ -213,5 +204,13 @@ mod tests {
         let text = logged(LogFormat::Console, || tracing::info!(port = 2379, "listening"));
         let parts: Vec<&str> = text.trim_end().split('\t').collect();
         assert_eq!((parts[1], parts[3], parts[4]), ("info", "listening", "{\"port\":2379}"));
+    }
+
+    #[test]
+    fn a_line_of_losses_is_a_line_as_the_others() {
+        let json = of_lost(LogFormat::Json, 7);
+        let line: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&line["level"], &line["lost"]), (&"warn".into(), &7.into()));
+        assert_eq!(of_lost(LogFormat::Console, 7).trim_end().split('\t').count(), 5);
     }
 }

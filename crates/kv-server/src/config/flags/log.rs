@@ -1,0 +1,22 @@
+//! Flags of the log, beside its level and format.
+
+use clap::Args;
+
+use super::values::switch;
+
+/// What was said about the log; `None` where nothing was.
+#[derive(Clone, Debug, Default, Args)]
+pub struct LogFlags {
+    /// zap [default: zap].
+    #[arg(long)]
+    pub logger: Option<String>,
+    /// Where log lines go: default, stderr, stdout, systemd/journal or files [default: default].
+    #[arg(long)]
+    pub log_outputs: Option<String>,
+    /// Move the log file away when it is full, and begin a new one [default: false].
+    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub enable_log_rotation: Option<bool>,
+    /// When: {"maxsize": MB, "maxage": days, "maxbackups": N, "localtime": bool, "compress": bool} [default: 100 MB].
+    #[arg(long)]
+    pub log_rotation_config_json: Option<String>,
+}

@@ -1,0 +1,221 @@
+//! Rotation of a log file: names of backups, and which of them stay.
+//!
+//! ```text
+//!   kv.log ──full──▶ kv-2026-01-02T15-04-05.000.log ──▶ kv-2026-01-02T15-04-05.000.log.gz ──too old, too many──▶ removed
+//! ```
+//!
+//! Names and rules are those of etcd's log rotation. Times in names are UTC.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+/// When a file is full, and what happens to full ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rotation {
+    pub bytes_max: u64,
+    /// Older backups are removed.
+    pub age_max: Option<Duration>,
+    /// How many backups stay; 0: all.
+    pub backups_max: usize,
+    pub compresses: bool,
+    /// Asked for. They have UTC times nonetheless.
+    pub wants_local_times: bool,
+}
+
+/// A free name for what is in the file `path` at `now`.
+pub fn backup(path: &Path, now: SystemTime) -> PathBuf {
+    let (stem, extension) = parts(path);
+    let mut now = now;
+    loop {
+        let backup = path.with_file_name(format!("{stem}-{}{extension}", stamp(now)));
+        if !backup.exists() && !compressed(&backup).exists() {
+            return backup;
+        }
+        now += Duration::from_millis(1);
+    }
+}
+
+/// Backups of `path` with their times, newest first.
+pub fn backups(path: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+    let (stem, extension) = parts(path);
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let bare = name.strip_suffix(".gz").unwrap_or(&name);
+        let between = bare.strip_prefix(&format!("{stem}-")).and_then(|rest| rest.strip_suffix(&extension));
+        if let Some(stamp) = between.filter(|text| is_stamp(text)) {
+            found.push((stamp.to_owned(), entry.path()));
+        }
+    }
+    found.sort_by(|a, b| b.cmp(a));
+    Ok(found)
+}
+
+impl Rotation {
+    /// Removes and compresses backups in a thread, unless one is at it.
+    pub fn tidy_in_background(&self, path: &Path) {
+        static IS_TIDYING: AtomicBool = AtomicBool::new(false);
+        if IS_TIDYING.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (rotation, path) = (self.clone(), path.to_owned());
+        let tidy = move || {
+            if let Err(error) = rotation.tidy(&path, SystemTime::now()) {
+                tracing::warn!(%error, path = %path.display(), "old log files were not removed or compressed");
+            }
+            IS_TIDYING.store(false, Ordering::Release);
+        };
+        if std::thread::Builder::new().name("log-rotation".to_owned()).spawn(tidy).is_err() {
+            IS_TIDYING.store(false, Ordering::Release);
+        }
+    }
+
+    /// Removes backups that are too old or too many, and compresses the others if wanted.
+    pub fn tidy(&self, path: &Path, now: SystemTime) -> io::Result<()> {
+        let oldest = self.age_max.and_then(|age| now.checked_sub(age)).map(stamp);
+        for (at, (stamp, backup)) in backups(path)?.into_iter().enumerate() {
+            let is_too_many = self.backups_max > 0 && at >= self.backups_max;
+            let is_too_old = oldest.as_ref().is_some_and(|oldest| stamp < *oldest);
+            if is_too_many || is_too_old {
+                std::fs::remove_file(&backup)?;
+            } else if self.compresses && backup.extension().is_none_or(|extension| extension != "gz") {
+                compress(&backup)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The compressed file appears whole.
+fn compress(backup: &Path) -> io::Result<()> {
+    let (whole, draft) = (compressed(backup), backup.with_extension("gz.tmp"));
+    let mut from = File::open(backup)?;
+    let to = File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    let mut encoder = GzEncoder::new(to, Compression::default());
+    io::copy(&mut from, &mut encoder)?;
+    encoder.finish()?.sync_all()?;
+    std::fs::rename(&draft, whole)?;
+    std::fs::remove_file(backup)
+}
+
+fn compressed(backup: &Path) -> PathBuf {
+    let mut name = backup.as_os_str().to_owned();
+    name.push(".gz");
+    name.into()
+}
+
+/// The name of a file before and after the place of its time.
+fn parts(path: &Path) -> (String, String) {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    match name.rfind('.') {
+        Some(at) => (name[..at].to_owned(), name[at..].to_owned()),
+        None => (name.into_owned(), String::new()),
+    }
+}
+
+/// As `2006-01-02T15-04-05.000`.
+fn stamp(at: SystemTime) -> String {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (days, of_day) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}-{minute:02}-{second:02}.{:03}", since.subsec_millis())
+}
+
+/// Year, month and day of a number of days since 1970. The year is counted from March, so that the leap day is its
+/// last one.
+fn date(days: u64) -> (u64, u64, u64) {
+    const DAYS_OF_400_YEARS: u64 = 146_097;
+    const DAYS_FROM_MARCH_OF_YEAR_0: u64 = 719_468;
+    let days = days + DAYS_FROM_MARCH_OF_YEAR_0;
+    let (era, day_of_era) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+fn is_stamp(text: &str) -> bool {
+    const PATTERN: &[u8] = b"0000-00-00T00-00-00.000";
+    text.len() == PATTERN.len()
+        && text.bytes().zip(PATTERN).all(|(byte, wanted)| match wanted {
+            b'0' => byte.is_ascii_digit(),
+            wanted => byte == *wanted,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn times_of_names_are_dates() {
+        for (seconds, wanted) in [
+            (0, "1970-01-01T00-00-00.000"),
+            (951_782_400, "2000-02-29T00-00-00.000"),
+            (1_709_251_199, "2024-02-29T23-59-59.000"),
+            (1_767_366_245, "2026-01-02T15-04-05.000"),
+            (4_107_542_400, "2100-03-01T00-00-00.000"),
+        ] {
+            let stamp = stamp(UNIX_EPOCH + Duration::from_secs(seconds));
+            assert_eq!(stamp, wanted);
+            assert!(is_stamp(&stamp));
+        }
+    }
+
+    #[test]
+    fn backups_go_by_age_and_number_and_the_others_are_compressed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kv.log");
+        let now = UNIX_EPOCH + Duration::from_secs(1_767_366_245);
+        let day = Duration::from_secs(86_400);
+        for age in [1, 2, 3, 9] {
+            std::fs::write(backup(&path, now - day * age), format!("{age}")).unwrap();
+        }
+        for other in ["kv.log", "kv-notes.log", "kv-2026-01-02T15-04-05.000.txt"] {
+            std::fs::write(directory.path().join(other), "keep").unwrap();
+        }
+        let rotation = Rotation { age_max: Some(day * 5), compresses: true, ..Rotation::default() };
+        rotation.tidy(&path, now).unwrap();
+        let names = || -> Vec<String> {
+            let found = backups(&path).unwrap();
+            found.iter().map(|(_, path)| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(
+            names(),
+            ["01", "31", "30"]
+                .map(|day| (if day == "01" { "2026-01" } else { "2025-12" }, day))
+                .map(|(month, day)| format!("kv-{month}-{day}T15-04-05.000.log.gz"))
+        );
+        let mut text = String::new();
+        let newest = File::open(&backups(&path).unwrap()[0].1).unwrap();
+        flate2::read::GzDecoder::new(newest).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "1");
+        Rotation { backups_max: 1, ..Rotation::default() }.tidy(&path, now).unwrap();
+        assert_eq!(names(), ["kv-2026-01-01T15-04-05.000.log.gz"]);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 4);
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_not_used_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let first = backup(&path, UNIX_EPOCH);
+        std::fs::write(&first, "").unwrap();
+        assert_eq!(first.file_name().unwrap(), "log-1970-01-01T00-00-00.000");
+        assert_eq!(backup(&path, UNIX_EPOCH).file_name().unwrap(), "log-1970-01-01T00-00-00.001");
+    }
+}

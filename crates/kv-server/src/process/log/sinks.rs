@@ -1,0 +1,274 @@
+//! What lines are written to: standard error and output, files, and systemd's journal.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use tracing::Level;
+
+use super::outlet::{Line, Sink};
+use super::rotation::{self, Rotation};
+
+/// Bytes in one write to an output.
+const WRITE_BYTES: usize = 64 << 10;
+const JOURNAL: &str = "/run/systemd/journal/socket";
+
+/// Standard error or standard output.
+pub struct Standard<W>(pub Whole<W>);
+
+impl<W: Write + Send> Sink for Standard<W> {
+    fn write(&mut self, lines: &[Line]) -> io::Result<()> {
+        let mut lines = lines;
+        while !lines.is_empty() {
+            let (text, rest) = joined(lines, u64::MAX);
+            self.0.write(&text)?;
+            lines = rest;
+        }
+        Ok(())
+    }
+}
+
+/// The first lines as one text, of at most `bytes` if there is more than one, and the others.
+fn joined(lines: &[Line], bytes: u64) -> (String, &[Line]) {
+    let mut text = String::new();
+    let mut count = 0;
+    for line in lines {
+        let length = text.len() + line.text.len();
+        if count > 0 && (length > WRITE_BYTES || length as u64 > bytes) {
+            break;
+        }
+        text.push_str(&line.text);
+        count += 1;
+    }
+    (text, &lines[count..])
+}
+
+/// Writes whole lines: after a line that was cut short by a failing write, the next text begins a line.
+#[derive(Debug)]
+pub struct Whole<W> {
+    to: W,
+    is_cut: bool,
+}
+
+impl<W: Write> Whole<W> {
+    pub fn new(to: W) -> Whole<W> {
+        Whole { to, is_cut: false }
+    }
+
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        if self.is_cut {
+            self.to.write_all(b"\n")?;
+            self.is_cut = false;
+        }
+        let bytes = text.as_bytes();
+        let mut written = 0;
+        while written < bytes.len() {
+            match self.to.write(&bytes[written..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    written += count;
+                    self.is_cut = bytes[written - 1] != b'\n';
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A file that is appended to, and replaced by an empty one when it is full.
+pub struct LogFile {
+    path: PathBuf,
+    /// None after an attempt to open it that failed.
+    open: Option<(Whole<File>, u64)>,
+    rotation: Option<Rotation>,
+}
+
+impl LogFile {
+    pub fn open(path: &Path, rotation: Option<Rotation>) -> io::Result<LogFile> {
+        let open = Some(open(path)?);
+        Ok(LogFile { path: path.to_owned(), open, rotation })
+    }
+
+    /// The open file and its length.
+    fn current(&mut self) -> io::Result<&mut (Whole<File>, u64)> {
+        if self.open.is_none() {
+            self.open = Some(open(&self.path)?);
+        }
+        Ok(self.open.as_mut().expect("it was just opened"))
+    }
+
+    /// Moves the file away. Where that fails, lines go on into it.
+    fn rotate(&mut self, rotation: &Rotation) {
+        let backup = rotation::backup(&self.path, SystemTime::now());
+        if std::fs::rename(&self.path, backup).is_ok() {
+            self.open = None;
+            rotation.tidy_in_background(&self.path);
+        }
+    }
+}
+
+impl Sink for LogFile {
+    fn write(&mut self, lines: &[Line]) -> io::Result<()> {
+        let mut lines = lines;
+        while let Some(first) = lines.first() {
+            let length = self.current()?.1;
+            let rotation = self.rotation.clone();
+            let mut left = u64::MAX;
+            if let Some(rotation) = &rotation {
+                left = rotation.bytes_max.saturating_sub(length);
+                if length > 0 && first.text.len() as u64 > left {
+                    self.rotate(rotation);
+                    left = rotation.bytes_max;
+                }
+            }
+            let (text, rest) = joined(lines, left);
+            let (file, length) = self.current()?;
+            file.write(&text)?;
+            *length += text.len() as u64;
+            lines = rest;
+        }
+        Ok(())
+    }
+
+    fn reopen(&mut self) {
+        // Where the name cannot be opened, lines go on into the file that is open.
+        if let Ok(opened) = open(&self.path) {
+            self.open = Some(opened);
+        }
+    }
+}
+
+/// Only the owner may read a file that is made here. A pipe that no process reads is an error, not a wait.
+fn open(path: &Path) -> io::Result<(Whole<File>, u64)> {
+    let mut options = File::options();
+    let at_once = OFlags::NONBLOCK.bits().cast_signed();
+    let file = options.append(true).create(true).mode(0o600).custom_flags(at_once).open(path)?;
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    let length = file.metadata()?.len();
+    Ok((Whole::new(file), length))
+}
+
+/// systemd's journal, by its own protocol: a datagram for each line.
+pub struct Journal {
+    socket: UnixDatagram,
+}
+
+impl Journal {
+    pub fn open() -> io::Result<Journal> {
+        let socket = UnixDatagram::unbound()?;
+        socket.connect(JOURNAL)?;
+        Ok(Journal { socket })
+    }
+}
+
+impl Sink for Journal {
+    fn write(&mut self, lines: &[Line]) -> io::Result<()> {
+        for line in lines {
+            self.socket.send(&datagram(line))?;
+        }
+        Ok(())
+    }
+}
+
+fn datagram(line: &Line) -> Vec<u8> {
+    let priority = match line.level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        _ => 7,
+    };
+    let text = line.text.trim_end();
+    let mut datagram = format!("PRIORITY={priority}\nSYSLOG_IDENTIFIER=kv-server\nMESSAGE\n").into_bytes();
+    // With its length before it, a text may have line breaks.
+    datagram.extend_from_slice(&(text.len() as u64).to_le_bytes());
+    datagram.extend_from_slice(text.as_bytes());
+    datagram.push(b'\n');
+    datagram
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(texts: &[&str]) -> Vec<Line> {
+        texts.iter().map(|text| Line { level: Level::INFO, text: (*text).into() }).collect()
+    }
+
+    /// Takes as many bytes as there is room for.
+    struct Disk(usize, Vec<u8>);
+
+    impl Write for &mut Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.0);
+            self.0 -= taken;
+            self.1.extend_from_slice(&bytes[..taken]);
+            if taken == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(taken) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_cut_short_ends_before_the_next_one() {
+        let mut disk = Disk(7, Vec::new());
+        let mut standard = Standard(Whole::new(&mut disk));
+        standard.write(&lines(&["first\n", "second\n"])).unwrap_err();
+        standard.0.to.0 = 100;
+        standard.write(&lines(&["third\n"])).unwrap();
+        assert_eq!(disk.1, b"first\ns\nthird\n");
+    }
+
+    #[test]
+    fn a_full_file_is_moved_away_and_the_oldest_backups_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kv.log");
+        std::fs::write(&path, "old\n").unwrap();
+        let rotation = Rotation { bytes_max: 10, backups_max: 2, ..Rotation::default() };
+        let mut file = LogFile::open(&path, Some(rotation.clone())).unwrap();
+        file.write(&lines(&["one\n", "two\n", "three\n", "longer than the file\n", "four\n"])).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "four\n");
+        rotation.tidy(&path, SystemTime::now()).unwrap();
+        let mut backups: Vec<String> = rotation::backups(&path)
+            .unwrap()
+            .into_iter()
+            .map(|(_, path)| std::fs::read_to_string(path).unwrap())
+            .collect();
+        backups.sort();
+        assert_eq!(backups, ["longer than the file\n", "two\nthree\n"]);
+    }
+
+    #[test]
+    fn a_file_that_was_moved_is_opened_again_by_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, moved) = (directory.path().join("kv.log"), directory.path().join("kv.log.1"));
+        let mut file = LogFile::open(&path, None).unwrap();
+        file.write(&lines(&["a\n"])).unwrap();
+        std::fs::rename(&path, &moved).unwrap();
+        file.write(&lines(&["b\n"])).unwrap();
+        file.reopen();
+        file.write(&lines(&["c\n"])).unwrap();
+        assert_eq!(std::fs::read_to_string(moved).unwrap(), "a\nb\n");
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "c\n");
+    }
+
+    #[test]
+    fn a_full_device_is_an_error() {
+        let mut file = LogFile::open(Path::new("/dev/full"), None).unwrap();
+        file.write(&lines(&["a\n"])).unwrap_err();
+    }
+
+    #[test]
+    fn the_journal_gets_the_level_and_the_length_of_a_line() {
+        let line = Line { level: Level::WARN, text: "a\nb\n".into() };
+        let wanted = b"PRIORITY=4\nSYSLOG_IDENTIFIER=kv-server\nMESSAGE\n\x03\0\0\0\0\0\0\0a\nb\n";
+        assert_eq!(datagram(&line), wanted);
+    }
+}
