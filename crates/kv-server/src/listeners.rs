@@ -68,7 +68,7 @@ pub fn http(member: &Arc<Member>, leases: &LeaseService, settings: &Settings) ->
     let exposition = Arc::new(Exposition::new(&member.metrics, Box::new(gauges)));
     let gateway = settings.enable_grpc_gateway.then(|| Gateway::new(member.limits.message_bytes_max()));
     let status = Source::new(Arc::clone(member), leases.table().clone());
-    Http { member: Arc::clone(member), exposition, status, gateway }
+    Http { member: Arc::clone(member), exposition, status, gateway, enable_pprof: settings.enable_pprof }
 }
 
 /// Serves health and metrics: before the member is ready too, so that a probe finds out that it is not.

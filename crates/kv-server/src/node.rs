@@ -206,8 +206,13 @@ impl Running {
         let figures = Arc::clone(&metrics);
         let apply =
             Apply::new(machine, checkpoints.clone(), incoming.clone(), figures, Arc::clone(&anchored));
-        let observer =
-            observer(&checkpoints, &incoming, &metrics, identity.member_id, on_members(&peers, &store));
+        let observer = observer(
+            &checkpoints,
+            &incoming,
+            &metrics,
+            (identity.member_id, settings.slow_apply),
+            on_members(&peers, &store),
+        );
         let config = config(&settings, roster.membership(), identity.member_id, state);
         let (raft, threads) = start_raft(runtimes, config, established, apply, &peers, observer)?;
         let to_notify = raft.clone();
@@ -393,7 +398,7 @@ fn observer(
     checkpoints: &Checkpoints,
     incoming: &Incoming,
     metrics: &Arc<Metrics>,
-    member_id: u64,
+    (member_id, apply_slow): (u64, Duration),
     on_members: Box<dyn Fn() + Send + Sync>,
 ) -> RaftObserver {
     RaftObserver {
@@ -401,6 +406,7 @@ fn observer(
         incoming: incoming.clone(),
         metrics: Arc::clone(metrics),
         member_id,
+        apply_slow,
         on_members,
     }
 }

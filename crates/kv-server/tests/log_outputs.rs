@@ -14,10 +14,11 @@ use common::{Cluster, Member, PATIENCE, http};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::process::Signal;
 
-/// A lone member whose requests are all logged as slow.
+/// A lone member whose requests and log entries are all logged as slow.
 fn member(outputs: &str, extra: &[&str]) -> Cluster {
     let mut cluster = Cluster::new(1);
-    let flags = [&format!("--log-outputs={outputs}")[..], "--warning-unary-request-duration=1ns"];
+    let slow = ["--warning-unary-request-duration=1ns", "--warning-apply-duration=1ns"];
+    let flags = [&format!("--log-outputs={outputs}")[..], slow[0], slow[1]];
     cluster.members[0].extra = flags.iter().chain(extra).map(|flag| (*flag).to_owned()).collect();
     cluster.members[0].launch();
     // The level may hide the line about it. The port is bound at once, and answers when it is served.
@@ -93,7 +94,7 @@ async fn outputs_that_are_stuck_or_full_stop_neither_a_member_nor_other_outputs(
         kv.put(common::put("key", &at.to_string())).await.unwrap();
     }
     assert_eq!(member.get("key").await.as_deref(), Some("399"));
-    member.running().wait_for("/etcdserverpb.KV/Range");
+    member.running().wait_for("apply request took too long");
     assert!(lost_lines(member) >= 400, "those that the full device did not take");
     let process = cluster.members[0].process.take().unwrap();
     process.terminate();

@@ -43,6 +43,7 @@ const WATCH_PROGRESS_INTERVAL: Duration = Duration::from_secs(10 * 60);
 const WATCH_PROGRESS_INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// etcd's.
 const SLOW_CALL: Duration = Duration::from_millis(300);
+const SLOW_APPLY: Duration = Duration::from_millis(100);
 /// Each is six series, and 16 counters of some 150 bytes in each of 12 sketches: 3 MiB in all.
 const METRICS_TOP_MAX: u64 = 100;
 /// What a gRPC message may have around the request inside it.
@@ -88,6 +89,10 @@ pub struct Settings {
     pub watch_progress_interval: Option<Duration>,
     /// A unary call that takes longer is logged.
     pub slow_call: Duration,
+    /// An entry of the log that takes longer to apply is logged.
+    pub slow_apply: Duration,
+    /// Whether profiles are served.
+    pub enable_pprof: bool,
     pub tls: TlsSettings,
     /// History that is kept, unless it is all.
     pub retention: Option<Retention>,
@@ -247,6 +252,8 @@ impl Settings {
             metrics_top: metrics_top(flags)?,
             watch_progress_interval: flags.watch_progress_notify_interval.filter(|given| !given.is_zero()),
             slow_call: flags.warning_unary_request_duration.unwrap_or(SLOW_CALL),
+            slow_apply: flags.log.warning_apply_duration.unwrap_or(SLOW_APPLY),
+            enable_pprof: flags.log.enable_pprof.unwrap_or(false),
             tls,
             retention: Retention::parse(
                 flags.auto_compaction_mode.as_deref(),

@@ -20,6 +20,8 @@ pub struct Http {
     pub status: Source,
     /// `--enable-grpc-gateway`.
     pub gateway: Option<Gateway>,
+    /// Whether `/debug/pprof/` is served.
+    pub enable_pprof: bool,
 }
 
 pub(super) fn not_found() -> Response {

@@ -11,6 +11,8 @@ mod ui; // the status page
 
 mod gateway; // /v3/: every method with JSON
 
+mod debug; // /debug/vars and profiles
+
 mod access; // origins and hosts
 
 mod router; // paths and their handlers

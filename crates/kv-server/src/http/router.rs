@@ -10,6 +10,7 @@ use http::{HeaderValue, Method, StatusCode};
 
 use super::access::{Allowed, across_origins, known_host};
 use super::checks::Checks;
+use super::debug;
 use super::gateway::Gateway;
 use super::handler::{Http, not_found, refuse, response};
 use super::health;
@@ -21,6 +22,7 @@ pub fn router(http: Http, origins: &Allowed) -> Router {
     let version = Router::new().route("/version", any(version_answer)).layer(middleware::from_fn(only_get));
     observation()
         .merge(version)
+        .merge(debug::routes(http.enable_pprof))
         .fallback(fallback)
         .layer(middleware::from_fn_with_state(origins.clone(), across_origins))
         .with_state(http)

@@ -149,12 +149,11 @@ pub struct RaftObserver {
     pub incoming: Incoming,
     pub metrics: Arc<Metrics>,
     pub member_id: u64,
+    /// An entry that takes longer to apply is logged and counted.
+    pub apply_slow: Duration,
     /// Called when the machine's list of members may be another one.
     pub on_members: Box<dyn Fn() + Send + Sync>,
 }
-
-/// An entry that takes longer than this is worth a look; etcd's figure.
-const APPLY_SLOW: Duration = Duration::from_millis(100);
 
 impl Observer for RaftObserver {
     fn leader_changed(&self, leader: Option<u64>) {
@@ -186,9 +185,9 @@ impl Observer for RaftObserver {
     }
 
     fn entry_applied(&self, commands: usize, took: Duration) {
-        if took > APPLY_SLOW {
+        if took > self.apply_slow {
             self.metrics.raft.entries_slow.inc();
-            tracing::warn!(commands, took = ?took, expected_duration = ?APPLY_SLOW, "apply request took too long");
+            tracing::warn!(commands, took = ?took, expected_duration = ?self.apply_slow, "apply request took too long");
         }
     }
 

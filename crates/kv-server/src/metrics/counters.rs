@@ -171,7 +171,11 @@ impl Metrics {
             ("etcd_server_proposals_failed", "Proposals that were not applied", &raft.proposals_failed),
             ("etcd_server_read_indexes_failed", "Read points that were not found", &raft.read_indexes_failed),
             ("etcd_server_heartbeat_send_failures", "Heartbeats sent late", &raft.heartbeats_late),
-            ("etcd_server_slow_apply", "Entries that took longer than 100 ms to apply", &raft.entries_slow),
+            (
+                "etcd_server_slow_apply",
+                "Entries that took longer than --warning-apply-duration to apply",
+                &raft.entries_slow,
+            ),
         ];
         for (name, help, counter) in counters {
             registry.register(name, help, counter.clone());

@@ -78,7 +78,7 @@ const NO_HASH_CHECK: &str =
     "members do not compare hashes by themselves; each block and log frame has a checksum";
 const OWN_DEADLINES: &str = "links between members find a silent peer by pings, within 4 s";
 
-pub const ACCEPTED: [Accepted; 27] = [
+pub const ACCEPTED: [Accepted; 25] = [
     flag("backend-batch-interval", Kind::Duration, NO_BBOLT),
     flag("backend-batch-limit", Kind::Signed, NO_BBOLT),
     flag("backend-bbolt-freelist-type", Kind::Text, NO_BBOLT),
@@ -97,7 +97,6 @@ pub const ACCEPTED: [Accepted; 27] = [
     flag("distributed-tracing-service-name", Kind::Text, NO_TRACING),
     flag("downgrade-check-time", Kind::Duration, "there is no older format to downgrade to"),
     flag("enable-distributed-tracing", Kind::Switch, NO_TRACING),
-    flag("enable-pprof", Kind::Switch, "this server takes no profiles of itself"),
     flag("feature-gates", Kind::Gates, "no gate changes this server; each has a reason of its own"),
     flag("initial-election-tick-advance", Kind::Switch, "the first election wait is never shortened"),
     flag("max-snapshots", Kind::Unsigned, "the store has one checkpoint, which is updated in place"),
@@ -113,5 +112,4 @@ pub const ACCEPTED: [Accepted; 27] = [
         Kind::OneOf(&["", "not-yet", "write-only", "write-only-drop-data", "gone"]),
         "there is no store of etcd's API version 2",
     ),
-    flag("warning-apply-duration", Kind::Duration, "slow applies are shown by metrics, not by log lines"),
 ];

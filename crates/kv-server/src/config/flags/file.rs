@@ -7,17 +7,21 @@
 //!
 //! Knows neither which flags exist nor what they take.
 
+use std::io::Read;
+
 use serde_json::{Map, Value};
 
 use super::accepted::{Accepted, Kind};
+use super::errors::FlagError;
 
 /// Flags of this server that are lengths of time.
-const DURATIONS: [&str; 9] = [
+const DURATIONS: [&str; 10] = [
     "grpc-keepalive-min-time",
     "grpc-keepalive-interval",
     "grpc-keepalive-timeout",
     "watch-progress-notify-interval",
     "warning-unary-request-duration",
+    "warning-apply-duration",
     "discovery-dial-timeout",
     "discovery-request-timeout",
     "discovery-keepalive-time",
@@ -53,6 +57,26 @@ const PEER_KEYS: [(&str, &str); 10] = [
 ];
 const SOCKET_KEYS: [(&str, &str); 2] =
     [("reuse-port", "socket-reuse-port"), ("reuse-address", "socket-reuse-address")];
+
+/// All flags with long values take some kilobytes. What is larger is another file, or has no end, such as a
+/// device.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// The text of a configuration file.
+pub fn read(path: &str) -> Result<String, FlagError> {
+    let mut text = String::new();
+    let opened = std::fs::File::open(path);
+    let read = opened.and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));
+    let length = read.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => FlagError::Refused(format!("open {path}: no such file or directory")),
+        _ => FlagError::Refused(format!("open {path}: {error}")),
+    })?;
+    if length as u64 > BYTES_MAX {
+        let reason = format!("open {path}: a configuration file has at most {BYTES_MAX} bytes");
+        return Err(FlagError::Refused(reason));
+    }
+    Ok(text)
+}
 
 /// Flags and their values, in the order of the file's keys; an error says what cannot be read.
 pub fn assignments(text: &str) -> Result<Vec<(String, String)>, String> {

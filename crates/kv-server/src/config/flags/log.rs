@@ -1,10 +1,12 @@
-//! Flags of the log, beside its level and format.
+//! Flags of the log, beside its level and format, and of profiles.
+
+use std::time::Duration;
 
 use clap::Args;
 
-use super::values::switch;
+use super::values::{duration, switch};
 
-/// What was said about the log; `None` where nothing was.
+/// What was said about the log and profiles; `None` where nothing was.
 #[derive(Clone, Debug, Default, Args)]
 pub struct LogFlags {
     /// zap [default: zap].
@@ -19,4 +21,10 @@ pub struct LogFlags {
     /// When: {"maxsize": MB, "maxage": days, "maxbackups": N, "localtime": bool, "compress": bool} [default: 100 MB].
     #[arg(long)]
     pub log_rotation_config_json: Option<String>,
+    /// Time after which the apply of a log entry is logged as slow [default: 100ms].
+    #[arg(long, value_parser = duration)]
+    pub warning_apply_duration: Option<Duration>,
+    /// Serve CPU profiles under /debug/pprof/ on client URLs [default: false].
+    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub enable_pprof: Option<bool>,
 }

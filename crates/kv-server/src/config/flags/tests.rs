@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use super::*;
 
 fn read(line: &str, environment: &[(&str, &str)]) -> Result<Parsed, FlagError> {
@@ -192,28 +194,68 @@ fn help_lists_every_flag() {
     }
 }
 
+fn reasons(notices: &[Notice]) -> Vec<&'static str> {
+    let reason = |notice: &Notice| match notice {
+        Notice::NoEffect { reason, .. } => Some(*reason),
+        _ => None,
+    };
+    notices.iter().filter_map(reason).collect()
+}
+
+/// What `docs/etcd-compat.md` must say of a flag: why it has no effect, or that it has one.
+fn page_status(name: &str, reasons: &[&str]) -> Option<String> {
+    match name {
+        "feature-gates" => Some(Accepted::find(name).unwrap().reason.to_owned()),
+        _ => reasons.first().map(|reason| (*reason).to_owned()),
+    }
+}
+
+/// Flags of the tables of the page, each with the reason of its warning if it has one.
+fn statuses_on_the_page() -> HashMap<&'static str, Option<String>> {
+    let rows = include_str!("../../../../../docs/etcd-compat.md").lines();
+    rows.filter_map(|row| {
+        let (name, rest) = row.strip_prefix("| `--")?.split_once("` | ")?;
+        let (_default, status) = rest.split_once("| ")?;
+        let (status, _shown_by) = status.rsplit_once(" | ")?;
+        Some((name, status.strip_prefix("accepted with a warning: ").map(str::to_owned)))
+    })
+    .collect()
+}
+
 /// What each flag of etcd 3.7.1 does here, as `tests/flags.txt` lists it: name, behaviour, and a value.
 #[test]
 fn every_flag_of_etcd_behaves_as_listed() {
     let rows: Vec<Vec<&str>> =
         include_str!("tests/flags.txt").lines().map(|row| row.split_whitespace().collect()).collect();
     assert_eq!(rows.len(), 113);
+    let page = statuses_on_the_page();
+    assert_eq!(page.len(), 113);
     for row in &rows {
-        let [name, behaviour, value] = row[..] else { panic!("{row:?}") };
+        let [name, behaviour, value] = &row[..] else { panic!("{row:?}") };
+        let (name, behaviour) = (*name, *behaviour);
         let line = format!("--{name}={value}");
         let variable = format!("ETCD_{}", name.to_uppercase().replace('-', "_"));
         let by_flag = read(&line, &[]);
+        // What a file does not take, or ignores.
+        let by_file = match name {
+            "version" | "config-file" | "discovery-fallback" => by_flag.clone(),
+            name => parse_file(&format!("{name}: '{value}'"))
+                .map(|(flags, notices)| Parsed::Flags(Box::new(flags), notices)),
+        };
         // ETCD_VERSION asks for no version.
         let by_variable = if name == "version" { by_flag.clone() } else { read("", &[(&variable, value)]) };
-        for (read, origin) in [(by_flag, "flag"), (by_variable, "variable")] {
-            let got = match read {
-                Ok(Parsed::Flags(_, notices)) => {
-                    let has_warning = notices.iter().any(|notice| matches!(notice, Notice::NoEffect { .. }));
-                    if has_warning { "warned" } else { "honoured" }
-                }
+        for (read, origin) in [(by_flag, "flag"), (by_variable, "variable"), (by_file, "file")] {
+            let (flags, notices) = match read {
+                Ok(Parsed::Flags(flags, notices)) => (flags, notices),
                 other => panic!("{row:?} by {origin}: {other:?}"),
             };
+            let reasons = reasons(&notices);
+            let got = if reasons.is_empty() { "honoured" } else { "warned" };
             assert_eq!(got, behaviour, "{name} by {origin}");
+            assert!(reasons.len() <= 1, "{name} by {origin} is warned about more than once");
+            let is_alone = format!("{flags:?}") == format!("{:?}", flags_of(&[]).unwrap());
+            assert_eq!(is_alone, got == "warned", "{name} by {origin}");
+            assert_eq!(page.get(name), Some(&page_status(name, &reasons)), "{name} on the page");
         }
     }
     let ours = ["audit-log", "audit-log-level", "auth-recheck-watchers", "local-cluster", "metrics-top"];

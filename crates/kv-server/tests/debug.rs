@@ -1,0 +1,77 @@
+//! `/debug/vars` and profiles.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use common::{Cluster, PATIENCE, http};
+
+/// Status and body of a GET.
+fn get(port: u16, path: &str) -> (u16, Vec<u8>) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap();
+    let head = String::from_utf8(answer[..end].to_vec()).unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), answer[end + 4..].to_vec())
+}
+
+#[tokio::test]
+async fn variables_and_profiles_are_served_where_they_are_asked_for() {
+    let mut cluster = Cluster::new(1);
+    let metrics = testkit::port();
+    cluster.members[0].extra = vec![
+        "--enable-pprof".to_owned(),
+        "--discovery-password=s3cret".to_owned(),
+        format!("--listen-metrics-urls=http://127.0.0.1:{metrics}"),
+    ];
+    cluster.start();
+    let member = &cluster.members[0];
+    let port = member.client_port;
+    let (status, body) = get(port, "/debug/vars");
+    let vars: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    let raft = &vars["raft.status"];
+    assert_eq!((status, &raft["raftState"]), (200, &"StateLeader".into()));
+    assert_eq!((&raft["id"], raft["progress"].as_object().unwrap().len()), (&raft["lead"], 1));
+    assert!(vars["memstats"]["Sys"].as_u64() > Some(0) && vars["file_descriptor_limit"].as_u64() > Some(0));
+    assert!(vars["cmdline"][0].as_str().unwrap().contains("kv-server"));
+    assert!(!String::from_utf8(body).unwrap().contains("s3cret"));
+
+    // Two at a time are one too many.
+    let profile = std::thread::spawn(move || get(port, "/debug/pprof/profile?seconds=2"));
+    member.running().wait_for("taking a CPU profile");
+    let (status, body) = get(port, "/debug/pprof/profile?seconds=1");
+    assert!(status == 500 && String::from_utf8(body).unwrap().contains("already in use"));
+    // Something to sample, and a member that goes on.
+    for at in 0..50 {
+        member.put("key", &at.to_string()).await;
+    }
+    let (status, body) = profile.join().unwrap();
+    assert_eq!((status, &body[..2]), (200, &b"\x1f\x8b"[..]), "gzip");
+    for (path, wanted, text) in [
+        ("/debug/pprof/", 200, "profile?seconds=30"),
+        ("/debug/pprof/heap", 501, "mimalloc"),
+        ("/debug/pprof/goroutine", 501, "Go"),
+        ("/debug/pprof/profile?seconds=999", 400, "at most 300 seconds"),
+    ] {
+        let (status, body) = get(port, path);
+        assert_eq!(status, wanted, "{path}");
+        assert!(String::from_utf8(body).unwrap().contains(text), "{path}");
+    }
+    for path in ["/debug/vars", "/debug/pprof/"] {
+        assert_eq!(get(metrics, path).0, 404, "{path} on the metrics port");
+    }
+}
+
+#[test]
+fn there_are_no_profiles_unless_they_were_asked_for() {
+    let cluster = Cluster::started(1);
+    for path in ["/debug/pprof/", "/debug/pprof/profile"] {
+        assert!(http(cluster.members[0].client_port, &format!("GET {path}")).starts_with("HTTP/1.1 404"));
+    }
+}
