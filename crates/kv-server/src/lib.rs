@@ -33,6 +33,8 @@ mod wire; // TCP and Unix sockets
 
 mod tls; // certificates, handshakes
 
+mod check_config; // what a set of flags will do
+
 pub mod net; // sockets, the client port, HTTP/2
 
 mod auth; // tokens, callers, passwords
@@ -56,11 +58,11 @@ mod node; // one member from start to end
 mod operator; // changes of a running cluster, as its client
 
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use config::flags::{self, FlagError, Notice, Parsed};
-use config::{Flags, Settings, SettingsError, log_settings};
+use config::{Flags, Settings, SettingsError, log_settings, read_file};
 use data_dir::{Directory, DirectoryError};
 use local_cluster::LocalClusterError;
 use node::NodeError;
@@ -111,6 +113,9 @@ pub fn run(
         descriptors::raise();
         return etcd_file::run(arguments);
     }
+    if arguments.next_if(|first| first == check_config::COMMAND).is_some() {
+        return check_config::run(arguments, environment.into_iter());
+    }
     if arguments.next_if(|first| first == operator::COMMAND).is_some() {
         return operator::run(arguments);
     }
@@ -158,23 +163,9 @@ fn try_run(
     Ok(node::run(settings, directory)?)
 }
 
-/// All flags with long values take some kilobytes. What is larger is another file, or has no end, such as a
-/// device.
-const CONFIG_FILE_BYTES_MAX: u64 = 1 << 20;
-
 /// The flags of a file, instead of those of the command line.
 fn read_config_file(path: &str) -> Result<(Flags, Vec<Notice>), FlagError> {
-    let mut text = String::new();
-    let opened = std::fs::File::open(path);
-    let read = opened.and_then(|file| file.take(CONFIG_FILE_BYTES_MAX + 1).read_to_string(&mut text));
-    let length = read.map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => FlagError::Refused(format!("open {path}: no such file or directory")),
-        _ => FlagError::Refused(format!("open {path}: {error}")),
-    })?;
-    if length as u64 > CONFIG_FILE_BYTES_MAX {
-        let reason = format!("open {path}: a configuration file has at most {CONFIG_FILE_BYTES_MAX} bytes");
-        return Err(FlagError::Refused(reason));
-    }
+    let text = read_file(path)?;
     let (flags, mut notices) = flags::parse_file(&text)?;
     notices.insert(0, Notice::UsedFile { path: path.to_owned() });
     Ok((flags, notices))

@@ -16,7 +16,7 @@ pub(crate) mod settings; // what one member runs with
 pub(crate) use audit::{AuditLevel, AuditSettings, AuditTarget};
 pub(crate) use auth::{AuthSettings, JwtOptions, TokenKind};
 pub(crate) use discovery::{Discovery, DiscoveryCluster, DiscoverySrv};
-pub(crate) use flags::{ClusterState, Flags};
+pub(crate) use flags::{ClusterState, Flags, read_file};
 pub(crate) use log::log_settings;
 pub(crate) use retention::Retention;
 pub(crate) use settings::{Limits, Reconfiguration, Settings, SettingsError};

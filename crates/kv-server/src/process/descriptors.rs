@@ -80,6 +80,11 @@ impl Descriptors {
     }
 }
 
+/// Open files that this process may have at most.
+pub fn limit_max() -> u64 {
+    getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
+}
+
 /// As many open files as the system allows this process. Where that fails, the soft limit stays.
 pub fn raise() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);

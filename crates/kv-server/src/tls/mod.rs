@@ -28,6 +28,6 @@ mod ports; // both ports of a member
 
 pub(crate) use acceptor::Acceptor;
 pub(crate) use dialer::Dialer;
-pub(crate) use ports::{HandshakeThreads, Port, Tls};
+pub(crate) use ports::{HandshakeThreads, Port, Tls, check_files};
 pub(crate) use setup::TlsError;
 pub(crate) use stream::Stream;

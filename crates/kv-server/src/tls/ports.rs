@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use super::acceptor::Acceptor;
 use super::dialer::Dialer;
 use super::setup::{Live, Reload, TlsError, with_self_signed};
-use crate::config::{Settings, Urls};
+use crate::config::{PortTls, Settings, Urls};
 use crate::process::shutdown::Stop;
 use crate::wire::Listener;
 
@@ -82,6 +82,18 @@ impl Tls {
             threads.spawn(reload.run(stop.clone()));
         }
     }
+}
+
+/// Reads the files that a start would read, and makes none.
+pub fn check_files(settings: &Settings) -> Result<(), TlsError> {
+    let given = |port: &Option<PortTls>| port.clone().filter(|port| !port.is_self_signed);
+    if let Some(port) = given(&settings.tls.client) {
+        Live::clients(port)?;
+    }
+    if let Some(port) = given(&settings.tls.peer) {
+        Live::peers(port)?;
+    }
+    Ok(())
 }
 
 fn with_acceptors(listeners: Vec<Listener>, urls: &Urls, acceptor: Option<&Acceptor>) -> Vec<Port> {

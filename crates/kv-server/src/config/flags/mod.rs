@@ -27,10 +27,12 @@ mod tls; // flags of TLS
 
 pub use discovery::{DiscoveryFallback, DiscoveryFlags};
 pub use errors::{FlagError, Notice};
+pub use file::read as read_file;
 pub use listen::ListenFlags;
 pub use log::LogFlags;
 pub use tls::TlsFlags;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -247,6 +249,62 @@ pub fn parse_file(text: &str) -> Result<(Flags, Vec<Notice>), FlagError> {
         FlagError::in_file(&name, &value, &reason)
     })?;
     Ok((flags, notices))
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Default,
+    Flag,
+    Variable,
+    File,
+}
+
+/// One flag as it counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effective {
+    pub name: String,
+    pub value: String,
+    pub source: Source,
+}
+
+/// Every flag with its value, by name: of `file` if there is one, else of arguments and environment. Flags that have no
+/// effect are left out where nothing was said about them.
+pub fn effective(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    file: Option<&str>,
+) -> Result<Vec<Effective>, FlagError> {
+    let mut all: BTreeMap<String, (String, Source)> = Flags::command()
+        .get_arguments()
+        .filter_map(|argument| {
+            let help = argument.get_help()?.to_string();
+            let default =
+                help.rsplit_once("[default: ").map_or("", |(_, rest)| rest.trim_end_matches(['.', ']']));
+            Some((argument.get_long()?.to_owned(), (default.to_owned(), Source::Default)))
+        })
+        .collect();
+    let mut notices = Vec::new();
+    let mut put = |name: String, value: Option<String>, source| {
+        all.insert(name, (value.unwrap_or_else(|| "true".to_owned()), source));
+    };
+    match file {
+        Some(text) => {
+            for (name, value) in file::assignments(text).map_err(FlagError::Refused)? {
+                put(name, Some(value), Source::File);
+            }
+        }
+        None => {
+            let mut given = read_arguments(arguments, &mut notices)?.unwrap_or_default();
+            let said = given.len();
+            read_environment(environment, &mut given, &mut notices)?;
+            for (at, Assignment { name, value, .. }) in given.into_iter().enumerate() {
+                put(name, value, if at < said { Source::Flag } else { Source::Variable });
+            }
+        }
+    }
+    let row = |(name, (value, source))| Effective { name, value, source };
+    Ok(all.into_iter().map(row).collect())
 }
 
 fn flags_of(given: &[Assignment]) -> Result<Flags, clap::Error> {

@@ -1,0 +1,70 @@
+//! What is printed: for people, or as JSON.
+
+use serde_json::json;
+
+use crate::config::flags::{Effective, Source};
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub settings: Vec<Effective>,
+    /// Flags, each with why it has no effect.
+    pub without_effect: Vec<(String, String)>,
+    pub risks: Vec<String>,
+    /// Why no member would start.
+    pub error: Option<String>,
+}
+
+/// Flags whose values are not shown.
+const SECRETS: [&str; 1] = ["discovery-password"];
+
+impl Report {
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let mut section = |title: &str, lines: Vec<String>| {
+            if !lines.is_empty() {
+                text.push_str(&format!("{title}:\n{}\n", lines.concat()));
+            }
+        };
+        let of = |is_given: bool| {
+            let rows = self.settings.iter().filter(move |row| (row.source != Source::Default) == is_given);
+            rows.map(|row| format!("  --{}={} ({})\n", row.name, value(row), source(row))).collect()
+        };
+        section("given", of(true));
+        section("defaults", of(false));
+        let without = self.without_effect.iter().map(|(flag, reason)| format!("  --{flag}: {reason}\n"));
+        section("accepted without effect", without.collect());
+        section("risks", self.risks.iter().map(|risk| format!("  {risk}\n")).collect());
+        text.push_str(&match &self.error {
+            Some(error) => format!("a member would not start: {error}\n"),
+            None => "a member would start with these settings\n".to_owned(),
+        });
+        text
+    }
+
+    pub fn json(&self) -> String {
+        let setting =
+            |row: &Effective| json!({ "flag": row.name, "value": value(row), "source": source(row) });
+        let without = |(flag, reason): &(String, String)| json!({ "flag": flag, "reason": reason });
+        let report = json!({
+            "settings": self.settings.iter().map(setting).collect::<Vec<_>>(),
+            "without_effect": self.without_effect.iter().map(without).collect::<Vec<_>>(),
+            "risks": self.risks,
+            "error": self.error,
+        });
+        format!("{report:#}\n")
+    }
+}
+
+fn value(row: &Effective) -> &str {
+    if SECRETS.contains(&row.name.as_str()) && !row.value.is_empty() { "***" } else { &row.value }
+}
+
+fn source(row: &Effective) -> &'static str {
+    match row.source {
+        Source::Default => "default",
+        Source::Flag => "flag",
+        Source::Variable => "environment",
+        Source::File => "file",
+    }
+}

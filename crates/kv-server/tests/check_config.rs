@@ -1,0 +1,117 @@
+//! `kv-server check-config`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::net::TcpListener;
+use std::process::Command;
+
+use serde_json::Value;
+
+struct Checked {
+    code: i32,
+    report: Value,
+}
+
+fn checked(flags: &[&str], environment: &[(&str, &str)]) -> Checked {
+    let mut command = Command::new(common::SERVER);
+    command.args(["check-config", "-w", "json"]).args(flags).env_clear();
+    let output = command.envs(environment.iter().copied()).output().unwrap();
+    let report = serde_json::from_slice(&output.stdout).unwrap();
+    Checked { code: output.status.code().unwrap(), report }
+}
+
+impl Checked {
+    fn setting(&self, flag: &str) -> (&str, &str) {
+        let settings = self.report["settings"].as_array().unwrap();
+        let found = settings.iter().find(|setting| setting["flag"] == flag).unwrap();
+        (found["value"].as_str().unwrap(), found["source"].as_str().unwrap())
+    }
+
+    fn has_risk(&self, text: &str) -> bool {
+        let risks = self.report["risks"].as_array().unwrap();
+        risks.iter().any(|risk| risk.as_str().unwrap().contains(text))
+    }
+}
+
+#[test]
+fn values_have_a_source_and_what_has_no_effect_a_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let data_dir = format!("--data-dir={}", data.display());
+    // A port in use is no fault of the flags.
+    let held = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", held.local_addr().unwrap());
+    let listen = format!("--listen-client-urls={url}");
+    let advertise = format!("--advertise-client-urls={url}");
+    let flags = [&data_dir[..], &listen, &advertise, "--max-wals=7", "--discovery-password=s3cret"];
+    let checked = checked(&flags, &[("ETCD_NAME", "n"), ("ETCD_BOGUS", "1")]);
+    assert_eq!(checked.code, 0, "{}", checked.report);
+    assert_eq!(checked.setting("name"), ("n", "environment"));
+    assert_eq!(checked.setting("listen-client-urls"), (&url[..], "flag"));
+    assert_eq!(checked.setting("heartbeat-interval"), ("100", "default"));
+    assert_eq!(checked.setting("discovery-password"), ("***", "flag"));
+    assert_eq!(checked.report["without_effect"][0]["flag"], "max-wals");
+    assert!(checked.has_risk("ETCD_BOGUS") && checked.has_risk("--auto-compaction-retention"));
+    assert!(!data.exists(), "it changed something");
+}
+
+#[test]
+fn a_file_counts_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("kv.yml");
+    std::fs::write(&file, "name: f\nauto-compaction-retention: '1'\n").unwrap();
+    let checked = checked(&["--name=n", &format!("--config-file={}", file.display())], &[]);
+    assert_eq!((checked.code, checked.setting("name")), (0, ("f", "file")));
+    assert!(!checked.has_risk("--auto-compaction-retention"));
+}
+
+#[test]
+fn risks_are_named() {
+    let two = "a=http://10.0.0.1:2380,b=http://10.0.0.2:2380";
+    let cases: [(&[&str], &str); 11] = [
+        (
+            &["--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=http://10.0.0.1:2379"],
+            "clients talk without TLS at http://0.0.0.0:2379",
+        ),
+        (&["--listen-peer-urls=http://0.0.0.0:2380"], "members talk without TLS"),
+        (
+            &["--name=a", "--initial-cluster", two, "--initial-advertise-peer-urls=http://10.0.0.1:2380"],
+            "2 members bear the loss of 0, as 1 members do",
+        ),
+        (&["--name=a", "--initial-cluster", two], "--initial-cluster-token is the default"),
+        (&["--name=a", "--initial-cluster", two], "http://localhost:2379 is advertised"),
+        (&["--advertise-client-urls=http://0.0.0.0:2379"], "no address that others can dial"),
+        (&["--election-timeout=600"], "less than 10 times"),
+        (&["--quota-backend-bytes=9000000000000000"], "may not fit the disk"),
+        (&["--quota-backend-bytes=-1"], "may fill the disk"),
+        (&["--data-dir=/dev/shm/kv"], "in memory: a reboot loses all data"),
+        (&["--data-dir=/tmp/a", "--wal-dir=/tmp/b"], "on one file system"),
+    ];
+    for (flags, wanted) in cases {
+        let checked = checked(flags, &[]);
+        assert!(checked.code == 0 && checked.has_risk(wanted), "{wanted}: {}", checked.report);
+    }
+}
+
+#[test]
+fn flags_that_no_member_starts_with_are_refused_with_the_reason_of_a_start() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("member")).unwrap();
+    let of_etcd = format!("--data-dir={}", directory.path().display());
+    let tls = ["--listen-client-urls=https://127.0.0.1:1", "--advertise-client-urls=https://127.0.0.1:1"];
+    let cases: [(&[&str], &str); 6] = [
+        (&["--bogus"], "flag provided but not defined: -bogus"),
+        (&["--heartbeat-interval=0"], "--heartbeat-interval must be >0"),
+        (&["--config-file=/nonexistent"], "open /nonexistent: no such file or directory"),
+        (&[&of_etcd], "is a data directory of etcd"),
+        (&["--logger=foo"], "unknown logger option"),
+        (&[tls[0], tls[1], "--cert-file=/nonexistent/c", "--key-file=/nonexistent/k"], "/nonexistent/"),
+    ];
+    for (flags, wanted) in cases {
+        let checked = checked(flags, &[]);
+        let error = checked.report["error"].as_str().unwrap_or_default();
+        assert!(checked.code == 1 && error.contains(wanted), "{wanted}: {}", checked.report);
+    }
+}
