@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use pprof::Report;
+use pprof::{Report, Symbol};
 use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
@@ -103,7 +103,7 @@ pub(super) fn compressed(
     for (frames, count) in &report.data {
         let count = i64::try_from(*count).unwrap_or(i64::MAX);
         let label = Label { key: thread, text: tables.text(&frames.thread_name) };
-        let location_id = frames.frames.iter().map(|frame| tables.location(frame)).collect();
+        let location_id = sampled(&frames.frames).iter().map(|frame| tables.location(frame)).collect();
         samples.push(Sample { location_id, value: vec![count, count * period], label: vec![label] });
     }
     let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
@@ -121,6 +121,13 @@ pub(super) fn compressed(
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(&profile.encode_to_vec())?;
     encoder.finish()
+}
+
+/// A stack without the frames of the sampling itself, which are the innermost.
+fn sampled(frames: &[Vec<Symbol>]) -> &[Vec<Symbol>] {
+    let is_sampling = |symbol: &Symbol| symbol.name().contains("pprof::");
+    let last = frames.iter().rposition(|frame| frame.iter().any(is_sampling));
+    &frames[last.map_or(0, |last| last + 1)..]
 }
 
 /// What samples refer to, each once. Numbers of locations and functions begin at 1.
@@ -170,7 +177,7 @@ impl Tables {
     }
 
     /// One frame: the functions that were inlined into each other, the innermost first.
-    fn location(&mut self, symbols: &[pprof::Symbol]) -> u64 {
+    fn location(&mut self, symbols: &[Symbol]) -> u64 {
         let mut lines = Vec::with_capacity(symbols.len());
         for symbol in symbols {
             let function = self.function(&symbol.name(), &symbol.sys_name(), &symbol.filename());
@@ -191,7 +198,7 @@ mod tests {
     use std::io::Read;
 
     use flate2::read::GzDecoder;
-    use pprof::{Frames, Symbol};
+    use pprof::Frames;
 
     use super::*;
 
@@ -207,7 +214,11 @@ mod tests {
     #[test]
     fn samples_name_their_functions_and_threads() {
         let frames = Frames {
-            frames: vec![vec![symbol("inlined", 1), symbol("inner", 2)], vec![symbol("outer", 3)]],
+            frames: vec![
+                vec![symbol("trace", 9), symbol("pprof::backtrace::Trace::trace", 9)],
+                vec![symbol("inlined", 1), symbol("inner", 2)],
+                vec![symbol("outer", 3)],
+            ],
             thread_name: "serve".to_owned(),
             thread_id: 1,
             sample_timestamp: UNIX_EPOCH,
