@@ -219,6 +219,26 @@ async fn changes_have_a_line_by_choice_and_no_line_has_a_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_authenticate_that_fails_without_its_callers_fault_is_no_refusal() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let to_file = format!("--audit-log={}", path.display());
+    let mut cluster = started(&[&to_file, "--audit-log-level=changes"]);
+    let member = &mut cluster.members[0];
+    let mut client = AuthClient::new(member.channel().await);
+    let request = AuthenticateRequest { name: "alice".to_owned(), password: PASSWORD.to_owned() };
+    client.authenticate(request).await.unwrap_err();
+    drop(client);
+    let all = lines_at_the_end(member, &path);
+    let failed = serde_json::json!({
+        "of_user": "alice",
+        "result": "FailedPrecondition",
+        "error": "etcdserver: authentication is not enabled",
+    });
+    assert_eq!(all, [line("/etcdserverpb.Auth/Authenticate", None, failed)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn requests_have_a_line_by_choice() {
     let (text, _) = log_of(&["--audit-log-level=requests"]).await;
     let read = serde_json::json!({ "keys": [{ "access": "read", "key": "aw==" }], "revision": 2 });

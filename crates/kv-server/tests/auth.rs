@@ -394,7 +394,9 @@ async fn tokens_and_changes_count_on_every_member_and_no_secret_is_written() {
     for member in &guarded.cluster.members {
         assert_eq!(read(member, "token", &again, "b").await, Ok(()));
     }
-    let secrets = [PASSWORD, "n3w-s3cret", &token, &root, &again];
+    // Without their index: an entry of the log has one of its own.
+    let [token, root, again] = [&token, &root, &again].map(|token| token.split_once('.').unwrap().0);
+    let secrets = [PASSWORD, "n3w-s3cret", token, root, again];
     for member in &guarded.cluster.members {
         let mut written = vec![(member.name.clone(), member.running().said().into_bytes())];
         for (path, _) in common::modes(&member.data_dir) {

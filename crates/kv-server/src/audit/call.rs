@@ -13,6 +13,7 @@ use super::queue::{AuditError, Queue, now};
 use super::subject::{Subject, start_of};
 use crate::auth::{Auth, Credential};
 use crate::config::{AuditLevel, AuditSettings};
+use crate::errors;
 use crate::metrics::AuditMetrics;
 
 /// Where lines go, and which calls have one.
@@ -134,8 +135,8 @@ impl Call {
             Error::AuthOldRevision,
             Error::AuthFailed,
         ];
-        self.method == Method::Authenticate
-            || REFUSALS.iter().any(|error| status.message() == error.message())
+        REFUSALS.iter().any(|error| status.message() == error.message())
+            || (self.method == Method::Authenticate && status.message() == errors::no_password_user().message())
             // A certificate or a signed token may name a user who is not there.
             || (status.message() == Error::UserNotFound.message() && !self.is_root)
     }

@@ -33,4 +33,6 @@ pub(crate) use origin::Origin;
 pub(crate) use passwords::{Applicant, COST_MAX, Decisive, HashError, is_affordable};
 pub(crate) use sessions::{Auth, Credential, Tokens, Unresolved};
 pub(crate) use start::{AuthError, start};
-pub(crate) use token::prefix as token_prefix;
+pub(crate) mod simple_token {
+    pub(crate) use super::token::{digest, letters, with_letters};
+}

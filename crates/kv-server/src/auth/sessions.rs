@@ -188,7 +188,7 @@ impl Auth {
                 Some(_) => drop(kept.simple.remove(token)),
                 None => {}
             }
-            let session = self.table.session(token)?;
+            let session = self.table.session(&token::name(token)?)?;
             kept.simple.insert(token.into(), Arc::clone(&session));
             Some(session)
         })

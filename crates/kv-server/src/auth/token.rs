@@ -1,15 +1,37 @@
 //! The text of a simple token: random letters, a dot, the index of the log entry that issued it.
+//!
+//! Only the client has the letters. The log and the members' tables have their SHA-256, so that who reads a log
+//! learns no token.
 
 use rand::RngExt;
+use sha2::{Digest, Sha256};
 
 /// Letters: 24 of 52, which are 136 random bits. etcd has 16.
 const LETTERS: usize = 24;
 const ALPHABET: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 /// The letters of a new token.
-pub fn prefix() -> String {
+pub fn letters() -> String {
     let mut random = rand::rng();
     (0..LETTERS).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())])).collect()
+}
+
+/// What the log has in place of the letters: 64 hexadecimal digits.
+pub fn digest(letters: &str) -> String {
+    Sha256::digest(letters).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The name under which members keep a token. None for what cannot be one of ours: a digest that was read in a
+/// log is none.
+pub fn name(token: &str) -> Option<String> {
+    let (letters, index) = token.split_once('.')?;
+    (letters.len() == LETTERS).then(|| format!("{}.{index}", digest(letters)))
+}
+
+/// The token that members keep as `name`.
+pub fn with_letters(name: &str, letters: &str) -> String {
+    let index = name.split_once('.').map_or("", |(_, index)| index);
+    format!("{letters}.{index}")
 }
 
 /// The entry that a token says it was issued by.
@@ -23,12 +45,25 @@ mod tests {
 
     #[test]
     fn a_token_has_letters_and_an_index() {
-        let (one, other) = (prefix(), prefix());
+        let (one, other) = (letters(), letters());
         assert!(one != other && one.len() == 24 && one.chars().all(|letter| letter.is_ascii_alphabetic()));
         for (token, index) in
             [("abc.25", Some(25)), ("abc", None), ("abc.", None), ("abc.x", None), ("abc.1.2", None)]
         {
             assert_eq!(index_of(token), index, "{token}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_found_from_its_token_and_is_no_token() {
+        let letters = letters();
+        let kept = format!("{}.7", digest(&letters));
+        let token = with_letters(&kept, &letters);
+        assert_eq!(token, format!("{letters}.7"));
+        assert_eq!(name(&token).as_ref(), Some(&kept));
+        assert!(!kept.contains(&letters));
+        for other in [kept.as_str(), "abc.7", letters.as_str(), ""] {
+            assert_eq!(name(other), None, "{other}");
         }
     }
 }

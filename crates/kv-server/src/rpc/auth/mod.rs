@@ -22,7 +22,7 @@ use tonic::{Request, Status};
 
 use super::guard::{self, Asker};
 use super::header;
-use crate::auth::{Applicant, Caller, Decisive, HashError, SignError, Tokens, token_prefix};
+use crate::auth::{Applicant, Caller, Decisive, HashError, SignError, Tokens, simple_token};
 use crate::errors;
 use crate::member::{Member, ProposeError};
 
@@ -138,12 +138,14 @@ impl Auth {
         if let Some(issued) = self.sign(state, name)? {
             return Ok(issued);
         }
-        let issue =
-            IssueToken { user: name.to_owned(), prefix: token_prefix(), auth_revision: state.revision };
+        let letters = simple_token::letters();
+        let prefix = simple_token::digest(&letters);
+        let issue = IssueToken { user: name.to_owned(), prefix, auth_revision: state.revision };
         let kind = Kind::Auth(AuthChange { kind: Some(Change::IssueToken(issue)) });
         match self.member.propose(&Caller::MEMBER, kind).await? {
             Response::Authenticate(mut response) => {
                 header::fill(&self.member, &mut response.header);
+                response.token = simple_token::with_letters(&response.token, &letters);
                 Ok(Ok(response))
             }
             other => unreachable!("a token was answered with {other:?}"),
