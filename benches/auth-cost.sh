@@ -129,13 +129,17 @@ row_passwords() {
             post enable '{}'
             generate "${healthy[@]}"
             note "$system, put alone: p99, ms" "$(percentile "$dir/out" 99)"
+            # The load has its token before the guessing begins.
             local guessing=()
+            generate "${healthy[@]}" &
+            local load=$!
+            sleep 2
             for ((number = 0; number < 100; number++)); do
                 curl -s -o /dev/null --max-time 60 --rate 36000/h -d '{"name":"u","password":"wrong"}' \
                     "http://$(client 0)/v3/auth/authenticate?[1-600]" &
                 guessing+=($!)
             done
-            generate "${healthy[@]}"
+            wait $load
             note "$system, put beside wrong passwords: p99, ms" "$(percentile "$dir/out" 99)"
             kill "${guessing[@]}" 2>/dev/null || true
             wait "${guessing[@]}" 2>/dev/null || true
@@ -147,7 +151,9 @@ row_passwords() {
 # Prints its own table.
 row_gateway() {
     "${first[@]}" "$bin/loadgen" compare v2.2-rc --rows http-read-256-64-leader,http-write-256-64-leader --members 1 --rounds "$rounds" \
-        --a "kv-server=$bin/kv-server" --b "etcd=$etcd" --data-dir "$dir" --json "$dir/gateway.json" --markdown -
+        --scale "$(awk -v n="$requests" 'BEGIN {print n / 50000}')" --a "kv-server=$bin/kv-server" --b "etcd=$etcd" --data-dir "$dir" \
+        --json "$dir/gateway.json" --markdown "$dir/gateway.md" >&2
+    cat "$dir/gateway.md"
 }
 
 for row in $rows; do "row_$row"; done
