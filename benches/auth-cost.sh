@@ -92,12 +92,13 @@ row_users() {
     local round
     generate "${puts[@]}" "${heavy[@]}"
     for ((round = 1; round <= rounds; round++)); do
+        # Each load stands beside its counterpart, and each comes first as often as the other.
         cost 'put, without auth' "${puts[@]}" "${heavy[@]}"
-        cost 'range, without auth' range foo "${heavy[@]}"
         post enable '{}'
         cost 'put, with auth' "${puts[@]}" "${heavy[@]}" --user u:s3cret
         cost 'range, with auth' range foo "${heavy[@]}" --user u:s3cret
         post disable '{}' "$(token)"
+        cost 'range, without auth' range foo "${heavy[@]}"
     done
     down
 }

@@ -14,6 +14,8 @@ use state_machine::validate::StreamRefusal;
 use state_machine::{Failure, Fatal};
 use tonic::{Code, Status};
 
+use crate::retry;
+
 /// A refusal with a name.
 pub fn refused(error: Error) -> Status {
     error.into()
@@ -31,7 +33,13 @@ pub fn incomplete_too_long() -> Status {
 
 /// A request that would exceed what requests may hold in memory.
 pub fn too_many_request_bytes() -> Status {
-    Status::resource_exhausted("kv-server: too many bytes of requests under way")
+    later(Status::resource_exhausted("kv-server: too many bytes of requests under way"))
+}
+
+/// With the time after which clients that follow gRPC's retry policy come back.
+fn later(mut refusal: Status) -> Status {
+    refusal.metadata_mut().insert("grpc-retry-pushback-ms", retry::delay_ms().into());
+    refusal
 }
 
 /// A command that was not replicated.
@@ -199,7 +207,9 @@ pub fn malformed_timeout(reason: &str) -> Status {
 
 /// Too many reads wait already, or one waited too long.
 pub fn reads_exhausted() -> Status {
-    Status::resource_exhausted("etcdserver: too many large reads are under way or waiting; try again later")
+    later(Status::resource_exhausted(
+        "etcdserver: too many large reads are under way or waiting; try again later",
+    ))
 }
 
 /// A snapshot whose client takes it too slowly: no compaction frees space while it lasts.
@@ -222,14 +232,14 @@ pub fn unknown_alarm_action() -> Status {
     Status::invalid_argument("etcdserver: unknown alarm action")
 }
 
+/// A downgrade action that is not defined, in etcd's words.
+pub fn unknown_downgrade_action() -> Status {
+    Status::unknown("etcdserver: unknown method")
+}
+
 /// A health check of a service that is none.
 pub fn unknown_health_service() -> Status {
     Status::not_found("unknown service")
-}
-
-/// A method of etcd's API that this server does not have yet.
-pub fn not_built(service: &str, method: &str) -> Status {
-    Status::unimplemented(format!("{service}/{method} is not built yet in kv-server"))
 }
 
 pub fn unknown_service(service: &str) -> Status {

@@ -29,11 +29,9 @@ pub fn open_fitting_store(
     let reader = established.log.reader();
     let term = |index| reader.term(LogIndex(index)).map(|term| term.0);
     let log = LogSpan { start: recovery.start.index.0, last: recovery.last.index.0, term: &term };
-    // The log knows of members that came later, or are gone.
-    let logged = recovery.state.as_deref().and_then(|state| raft_node::inspect::read_state(state).ok());
-    let members = logged.map_or(identity.members.len(), |state| state.voters.len() + state.learners.len());
     let others = match company {
-        Company::AsKnown => members.saturating_sub(1),
+        // The log knows of members that came later, or are gone.
+        Company::AsKnown => others_in_log(established).unwrap_or(identity.members.len().saturating_sub(1)),
         Company::Alone | Company::Forced => 0,
     };
     let opened = open_store::open(directory, log, others)?;
@@ -42,15 +40,24 @@ pub fn open_fitting_store(
     Ok(OpenedStore { state, ..opened })
 }
 
+/// How many other members Raft had when it last wrote its state.
+fn others_in_log(established: &Established) -> Option<usize> {
+    let Established { identity, recovery, .. } = established;
+    let state = raft_node::inspect::read_state(recovery.state.as_deref()?).ok()?;
+    let members = state.voters.iter().chain(&state.learners);
+    Some(members.filter(|id| **id != identity.member_id).count())
+}
+
 /// The members as the store has them. A member without a store asks the others, and falls back on what it was
 /// told at its birth.
 pub fn roster(
     runtimes: &Runtimes,
     dialer: &Dialer,
-    identity: &Identity,
+    established: &Established,
     (store, state): (&Store, StoreState),
     company: Company,
 ) -> Result<Roster, state_machine::Fatal> {
+    let identity = &established.identity;
     let others = identity.members.iter().filter(|member| member.id != identity.member_id);
     let urls: Vec<String> = others.flat_map(|member| member.peer_urls.iter().cloned()).collect();
     let mut known = match state {
@@ -66,8 +73,14 @@ pub fn roster(
         known.retain(|member| member.id == identity.member_id);
         known.iter_mut().for_each(|own| own.is_learner = false);
     }
+    // A member that began alone was told of no one that it could ask.
+    let lacks_others = state == StoreState::Lost
+        && company == Company::AsKnown
+        && others_in_log(established).is_some_and(|others| others > 0);
     let store = store.clone();
-    Ok(Roster::new(identity.member_id, known, Box::new(move |id| state_machine::is_removed(&store, id))))
+    let roster =
+        Roster::new(identity.member_id, known, Box::new(move |id| state_machine::is_removed(&store, id)));
+    Ok(if lacks_others { roster.lacking_others() } else { roster })
 }
 
 /// Brings the transport to the members that the machine has.

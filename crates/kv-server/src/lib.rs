@@ -25,6 +25,8 @@ mod local_cluster; // the same command in N terminals
 
 mod etcd_file; // etcd's database file, out and in
 
+mod retry; // when the refused come back
+
 mod errors; // every gRPC status
 
 mod admission; // fair, bounded use of memory and threads
@@ -56,6 +58,13 @@ mod listeners; // what is served where
 mod node; // one member from start to end
 
 mod operator; // changes of a running cluster, as its client
+
+mod archive; // every revision of a cluster, to go back to
+mod live_import; // a data directory from a running cluster
+
+mod top; // figures of a running cluster, in a terminal
+
+mod command_line; // completion scripts, manual pages
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -111,13 +120,33 @@ pub fn run(
     }
     if arguments.next_if(|first| etcd_file::COMMANDS.iter().any(|command| first == command)).is_some() {
         descriptors::raise();
-        return etcd_file::run(arguments);
+        let arguments: Vec<OsString> = arguments.collect();
+        return if live_import::is_wanted(&arguments) {
+            live_import::run(arguments.into_iter())
+        } else if archive::is_wanted(&arguments) {
+            archive::run_restore(arguments.into_iter())
+        } else {
+            etcd_file::run(arguments.into_iter())
+        };
+    }
+    if arguments.next_if(|first| first == archive::COMMAND).is_some() {
+        descriptors::raise();
+        return archive::run(arguments);
     }
     if arguments.next_if(|first| first == check_config::COMMAND).is_some() {
         return check_config::run(arguments, environment.into_iter());
     }
     if arguments.next_if(|first| first == operator::COMMAND).is_some() {
         return operator::run(arguments);
+    }
+    if arguments.next_if(|first| first == top::COMMAND).is_some() {
+        return top::run(arguments);
+    }
+    if arguments.next_if(|first| first == command_line::COMPLETION).is_some() {
+        return command_line::run_completion(arguments);
+    }
+    if arguments.next_if(|first| first == command_line::MAN).is_some() {
+        return command_line::run_man(arguments);
     }
     let ended = try_run(arguments, environment);
     log::flush();
@@ -139,6 +168,7 @@ fn try_run(
         Parsed::Flags(flags, notices) => (flags, notices),
         Parsed::Help(text) => {
             say(&text);
+            say(&command_line::list());
             return Ok(());
         }
     };

@@ -76,7 +76,9 @@ pub fn serve_probes(ports: Vec<Port>, settings: &Settings, http: &Http, stop: &S
     for url in settings.listen_metrics_urls.iter() {
         tracing::info!(address = %url, "serving metrics");
     }
-    metrics_port::serve(ports, &http::metrics_router(http.clone()), stop);
+    let secure = http::metrics_router(http.clone());
+    let plain = http::for_probes_of(secure.clone(), &Allowed::parse(&settings.host_whitelist));
+    metrics_port::serve(ports, &metrics_port::Routers { plain, secure }, stop);
 }
 
 /// What a client can talk to.
@@ -91,6 +93,7 @@ pub fn services(http: Http, leases: &LeaseService, settings: &Settings, stop: &S
     let streams = Streams::new(Arc::clone(&member), leases.clone());
     let grpc = Grpc::new(Arc::clone(&member), leases.clone(), stop.clone());
     Services {
+        memory: Arc::clone(&member.admission.memory),
         hot: CountedHot::new(Hot::new(member), Arc::clone(&metrics), slow.clone()),
         streams: CountedStreams::new(streams, Arc::clone(&metrics)),
         grpc: CountedServices::new(grpc, metrics, slow),

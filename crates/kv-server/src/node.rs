@@ -19,7 +19,7 @@ use raft_node::{Started, StoreState, Threads};
 use state_machine::command::Kind;
 use state_machine::{Outcome, StateMachine};
 
-use crate::admission::Admission;
+use crate::admission::{MemoryLimit, follow_memory};
 use crate::audit::{AuditError, AuditLog};
 use crate::auth::{self, AuthError, Caller};
 use crate::config::Settings;
@@ -34,11 +34,13 @@ use crate::listeners::{self, ClientPort, Listeners};
 use crate::member::StoreThread;
 use crate::member::{Anchored, LeaderLeases, LeaseService, run_lease_clock, start_auto_compaction};
 use crate::member::{Apply, Checkpoints, RaftObserver};
+use crate::member::{Differs, Fence, Hasher, compare_at_start, start_corruption_checks};
 use crate::member::{Ids, LeaderLoss, Member, WatchThread};
 use crate::member::{Incoming, StagingDirectory};
 use crate::metrics::Metrics;
 use crate::net::listen::{BindError, Permits};
 use crate::peer::{self, Context, LeaseLink, PeerServer, Peers};
+use crate::process::core_file;
 use crate::process::descriptors::{Descriptors, TooFew};
 use crate::process::log::{self, causes};
 use crate::process::notify;
@@ -80,6 +82,10 @@ pub enum NodeError {
     Auth(#[from] AuthError),
     #[error(transparent)]
     Audit(#[from] AuditError),
+    #[error("hash the store")]
+    Hash(#[source] mvcc::Error),
+    #[error(transparent)]
+    Differs(#[from] Differs),
     #[error("start Raft")]
     Raft(#[from] raft_node::StartError),
     #[error("wait for signals")]
@@ -92,6 +98,7 @@ pub enum NodeError {
 
 /// Runs a member until a signal stops it.
 pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
+    core_file::forbid();
     let descriptors = Descriptors::claim(peer::CONNECTIONS_MAX)?;
     let secure = TlsOf { clients: settings.tls.client.is_some(), peers: settings.tls.peer.is_some() };
     let runtimes = Runtimes::build(secure).map_err(NodeError::Runtime)?;
@@ -110,6 +117,9 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let ask =
         |identity: &Identity| runtimes.peers().block_on(peer::bootstrapped_elsewhere(&dialer, identity));
     let metrics = Arc::new(Metrics::default());
+    if settings.metrics_extensive {
+        metrics.calls.be_extensive();
+    }
     let fs = TimedFs::new(Arc::clone(&metrics));
     let running = |urls: &[String]| runtimes.peers().block_on(peer::running_cluster(&dialer, urls));
     let mut established = bootstrap::establish(&settings, &directory, fs.clone(), ask, running)?;
@@ -117,6 +127,9 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let opened = open_fitting_store(&directory, &established, company)?;
     if company == Company::Forced {
         established = bootstrap::force_alone(established, opened.state, &directory, fs)?;
+    }
+    if settings.corruption.at_start {
+        compare_with_others(&runtimes, &dialer, &established.identity, &opened.store)?;
     }
     let peering = Peering { ports: peer_ports, connections_max: descriptors.peers, dialer };
     let running =
@@ -128,6 +141,26 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     lived?;
     drop(directory);
     tracing::info!("closed kv-server");
+    Ok(())
+}
+
+/// Compares the hash of this member's store with those of the others, before it takes part. A new store has
+/// nothing to compare.
+fn compare_with_others(
+    runtimes: &Runtimes,
+    dialer: &Dialer,
+    identity: &Identity,
+    store: &Store,
+) -> Result<(), NodeError> {
+    if store.applied().index == 0 {
+        return Ok(());
+    }
+    tracing::info!("starting initial corruption check");
+    let own = store.hash_kv(0).map_err(NodeError::Hash)?;
+    let members = state_machine::members(store)?;
+    let asked = peer::hashes_at_start(dialer, identity, &members, own.hash_revision);
+    compare_at_start(identity.member_id, own, &runtimes.peers().block_on(asked))?;
+    tracing::info!("initial corruption checking passed; no corruption");
     Ok(())
 }
 
@@ -194,7 +227,7 @@ impl Running {
             .map_err(NodeError::WatchThread)?;
         let checkpoints = store_thread.checkpoints();
         let (ports, dialer) = ((peering.ports, peering.connections_max), peering.dialer);
-        let roster = Arc::new(roster(runtimes, &dialer, &identity, (&store, state), company)?);
+        let roster = Arc::new(roster(runtimes, &dialer, &established, (&store, state), company)?);
         let (known, figures) = (Arc::clone(&roster), Arc::clone(&metrics));
         let context = Context { identity: Arc::clone(&identity), roster: known, metrics: figures, dialer };
         let peers = Arc::new(Peers::new(context, checkpoints.clone()));
@@ -204,16 +237,15 @@ impl Running {
         let lease_table = machine.leases().clone();
         let auth_table = machine.auth().clone();
         let figures = Arc::clone(&metrics);
-        let apply =
-            Apply::new(machine, checkpoints.clone(), incoming.clone(), figures, Arc::clone(&anchored));
-        let observer = observer(
-            &checkpoints,
-            &incoming,
-            &metrics,
-            (identity.member_id, settings.slow_apply),
-            on_members(&peers, &store),
-        );
+        let fence = Arc::new(Fence::default());
+        let fenced = (identity.member_id, Arc::clone(&fence));
+        let place = (checkpoints.clone(), incoming.clone());
+        let apply = Apply::new(machine, place, figures, Arc::clone(&anchored), fenced);
+        let named = (identity.member_id, settings.slow_apply);
+        let observer = observer(&checkpoints, &incoming, &metrics, named, on_members(&peers, &store));
         let config = config(&settings, roster.membership(), identity.member_id, state);
+        let memory = Arc::new(MemoryLimit::new(settings.memory_limit));
+        let hasher = Hasher::new(store.clone(), settings.request_timeout(), Arc::clone(&memory));
         let (raft, threads) = start_raft(runtimes, config, established, apply, &peers, observer)?;
         let to_notify = raft.clone();
         checkpoints.on_checkpoint(move |applied| {
@@ -224,10 +256,12 @@ impl Running {
             Arc::new(LeaderLeases::new(raft.clone(), lease_table, identity.member_id, anchored));
         {
             let _inside = runtimes.peers().enter();
-            let served = (incoming, Arc::clone(&leader_leases));
+            let served = (incoming, Arc::clone(&leader_leases), hasher.clone());
             start_peers(&peers, &raft, &store, served, ports, &stop);
         }
         let inside = runtimes.clients.enter();
+        let admission = Arc::clone(&hasher.admission);
+        follow_memory(&memory, move || admission.look_again());
         let leases = start_leases(leader_leases, peers.context(), settings.request_timeout(), &stop);
         let leader_loss = LeaderLoss::observe(raft.clone(), settings.clock.election);
         let auth = auth::start(auth_table, &settings.auth, &stop)?;
@@ -239,7 +273,9 @@ impl Running {
             limits: settings.limits,
             metrics: Arc::clone(&metrics),
             checkpoints,
-            admission: Admission::new(settings.request_timeout()),
+            admission: Arc::clone(&hasher.admission),
+            hasher,
+            fence,
             watching: watch_thread.watching(),
             leader_loss,
             reconfiguration: settings.reconfiguration,
@@ -271,6 +307,7 @@ impl Running {
                     let services = listeners::services(http, &self.leases, &self.settings, &stop);
                     listeners::serve_clients(clients, &self.settings, &services, &permits, &stop);
                     start_auto_compaction(&self.member, self.settings.retention, &stop);
+                    start_corruption_checks(&self.member, self.settings.corruption, &stop);
                     notify::ready();
                     ended.await
                 }
@@ -386,6 +423,8 @@ fn config(settings: &Settings, membership: Membership, id: u64, store: StoreStat
         catch_up_entries: settings.snapshot_catch_up_entries,
         store,
         empty_log: EmptyLog::Unconfirmed,
+        removed_by: state_machine::removed_by,
+        keeps_voters: state_machine::keeps_voters,
         limits: raft_node::Limits {
             command_bytes_max: defaults.command_bytes_max.max(settings.limits.request_bytes_max),
             request_timeout: settings.request_timeout(),
@@ -429,7 +468,7 @@ fn start_peers(
     peers: &Arc<Peers>,
     raft: &Handle<Outcome>,
     store: &Store,
-    (incoming, leases): (Incoming, Arc<LeaderLeases>),
+    (incoming, leases, hasher): (Incoming, Arc<LeaderLeases>, Hasher),
     (ports, connections_max): (Vec<Port>, u32),
     stop: &Stop,
 ) {
@@ -438,7 +477,9 @@ fn start_peers(
     tokio::spawn(peer::confirm(Arc::clone(peers), Arc::clone(&inbox), stop.clone()));
     let store = store.clone();
     let members = move || known_members(&store);
-    let server = PeerServer::new(Arc::clone(peers), inbox, incoming, Arc::new(members)).with_leases(leases);
+    let server = PeerServer::new(Arc::clone(peers), inbox, incoming, Arc::new(members))
+        .with_leases(leases)
+        .with_hasher(hasher);
     peer::serve(ports, &server.with_connections_max(connections_max), stop);
 }
 

@@ -7,7 +7,7 @@
 //! Knows nothing of what is spoken on a socket.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -22,6 +22,16 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream};
 pub enum Wire {
     Tcp(TcpStream),
     Unix(UnixStream),
+}
+
+impl Wire {
+    /// The address of the other side; none of a Unix socket.
+    pub fn source(&self) -> Option<IpAddr> {
+        match self {
+            Wire::Tcp(stream) => Some(stream.peer_addr().ok()?.ip()),
+            Wire::Unix(_) => None,
+        }
+    }
 }
 
 /// A socket that others dial.

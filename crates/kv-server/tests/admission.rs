@@ -62,7 +62,7 @@ async fn fill(member: &Member, keys: usize, value_bytes: usize) {
 }
 
 #[track_caller]
-fn only_refused_for_memory(outcomes: &[Result<usize, Status>]) {
+fn only_refused_for_memory<T>(outcomes: &[Result<T, Status>]) {
     for outcome in outcomes {
         match outcome {
             Ok(_) => {}
@@ -109,6 +109,56 @@ async fn ask_for_everything(keys: usize, clients: usize) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_held_whole_have_one_budget() {
     assert!(ask_for_everything(40, 24).await >= 12, "each fits, so they wait for each other");
+}
+
+/// With a limit on memory, those who ask for much wait or are refused, and small calls go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_keeps_to_its_memory_limit() {
+    const LIMIT_MIB: u64 = 256;
+    const CLIENTS: usize = 24;
+    let mut cluster = Cluster::new(1);
+    cluster.members[0].extra = vec![format!("--memory-limit={LIMIT_MIB}MiB")];
+    cluster.start();
+    let member = &cluster.members[0];
+    fill(member, 20, 1 << 20).await;
+    let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut asking = Vec::new();
+    for number in 0..CLIENTS {
+        let channel = member.endpoint().connect().await.expect("a ready member can be dialled");
+        let mut kv = KvClient::new(channel).max_decoding_message_size(usize::MAX);
+        let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
+        asking.push(tokio::spawn(async move {
+            let mut refused = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                let outcome = match number % 4 {
+                    0 => kv.range(everything()).await.map(drop),
+                    1 => kv.txn(in_txn()).await.map(drop),
+                    2 => kv.put(put(&format!("own{number}"), &"v".repeat(1 << 20))).await.map(drop),
+                    _ => kv.range(sorted()).await.map(drop),
+                };
+                match outcome {
+                    Ok(()) => drop(answered.fetch_add(1, Ordering::Relaxed)),
+                    Err(status) => refused.push(status),
+                }
+            }
+            refused
+        }));
+    }
+    let mut small = member.kv().await;
+    while answered.load(Ordering::Relaxed) < 2 * CLIENTS as u64 {
+        small.put(put("small", "value")).await.expect("small calls go on");
+        assert!(memory(member, "VmRSS") <= LIMIT_MIB, "{} MiB", memory(member, "VmRSS"));
+    }
+    stop.store(true, Ordering::Relaxed);
+    for refused in join_all(asking).await.into_iter().map(|client| client.expect("no panic")) {
+        for status in refused {
+            assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+            assert!(status.metadata().contains_key("grpc-retry-pushback-ms"), "{status:?}");
+        }
+    }
+    let peak = memory(member, "VmHWM");
+    eprintln!("at most {peak} MiB");
+    assert!(peak <= LIMIT_MIB, "{peak} MiB");
 }
 
 /// Here no answer with values fits, and every one of them is refused.
@@ -229,4 +279,25 @@ async fn large_puts_leave_room_for_small_ones() {
         latencies.len()
     );
     assert_eq!((refused, small_refused), (0, 0), "large and small puts that were refused");
+}
+
+/// The request of a stream is kept until its client has taken the last chunk.
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_that_nobody_reads_keep_a_bounded_part_of_their_requests() {
+    const STREAMS: usize = 100;
+    let cluster = lone();
+    let member = &cluster.members[0];
+    fill(member, 1, 200 << 10).await;
+    let before = memory(member, "VmRSS");
+    let windows = member.endpoint().initial_stream_window_size(65_535).initial_connection_window_size(65_535);
+    let mut kv = KvClient::new(windows.connect().await.expect("a ready member can be dialled"));
+    let range_end = [b"z".to_vec(), vec![b'z'; 1 << 20]].concat();
+    let mut streams = Vec::new();
+    for _ in 0..STREAMS {
+        let request = RangeRequest { key: "a".into(), range_end: range_end.clone().into(), ..get("") };
+        streams.push(kv.range_stream(request).await);
+    }
+    let grown = memory(member, "VmRSS").saturating_sub(before);
+    only_refused_for_memory(&streams);
+    assert!(grown <= 60, "{STREAMS} streams hold {grown} MiB");
 }

@@ -99,6 +99,15 @@ async fn enable_auth(channel: &Channel) -> [String; 2] {
     tokens.try_into().unwrap()
 }
 
+/// A transaction that names a key that `alice` may not delete after more ranges of her own than a line has.
+fn hidden() -> TxnRequest {
+    let op = |request| RequestOp { request: Some(request) };
+    let delete = DeleteRangeRequest { key: "x".into(), range_end: "y".into(), ..Default::default() };
+    let own = (0..20).map(|_| op(request_op::Request::RequestRange(get("k"))));
+    let success = own.chain([op(request_op::Request::RequestDeleteRange(delete))]).collect();
+    TxnRequest { success, ..Default::default() }
+}
+
 /// Calls that are allowed and calls that are refused, on every way into the member.
 async fn use_it(channel: &Channel, alice: &str) {
     let mut kv = kv_client::KvClient::new(channel.clone());
@@ -108,6 +117,7 @@ async fn use_it(channel: &Channel, alice: &str) {
     kv.put(by("garbage.1", put("k", "v4lue"))).await.unwrap_err();
     kv.delete_range(DeleteRangeRequest { key: "k".into(), ..Default::default() }).await.unwrap_err();
     kv.compact(by(alice, CompactionRequest { revision: 1, physical: false })).await.unwrap_err();
+    kv.txn(by(alice, hidden())).await.unwrap_err();
     let mut auth = AuthClient::new(channel.clone());
     let wrong = AuthenticateRequest { name: "alice".to_owned(), password: "wr0ng".to_owned() };
     auth.authenticate(wrong).await.unwrap_err();
@@ -159,11 +169,18 @@ fn refusals() -> Vec<Value> {
     let keys = |access: &str, key: &str| serde_json::json!({ "keys": [{ "access": access, "key": key }] });
     let ranges = |key: &str, end: &str| serde_json::json!({ "keys": [{ "access": "read", "key": key, "range_end": end }] });
     let invalid = ("Unauthenticated", "invalid auth token");
+    let z = serde_json::json!({ "access": "read", "key": "eg==" });
+    let txn = serde_json::json!({
+        "keys": vec![serde_json::json!({ "access": "read", "key": "aw==" }); 16],
+        "denied": { "access": "delete", "key": "eA==", "range_end": "eQ==" },
+        "truncated": true,
+    });
     vec![
-        refused("/etcdserverpb.KV/Range", alice, denied, keys("read", "eg==")),
+        refused("/etcdserverpb.KV/Range", alice, denied, serde_json::json!({ "keys": [z], "denied": z })),
         refused("/etcdserverpb.KV/Put", None, invalid, keys("write", "aw==")),
         refused("/etcdserverpb.KV/DeleteRange", None, no_name, keys("delete", "aw==")),
         refused("/etcdserverpb.KV/Compact", alice, denied, serde_json::json!({})),
+        refused("/etcdserverpb.KV/Txn", alice, denied, txn),
         refused("/etcdserverpb.Auth/Authenticate", None, failed, serde_json::json!({ "of_user": "alice" })),
         refused("/etcdserverpb.Lease/LeaseLeases", None, no_name, serde_json::json!({})),
         refused("/etcdserverpb.Watch/Watch", alice, denied, ranges("YQ==", "Yg==")),
@@ -257,7 +274,7 @@ fn lines_at_the_end(member: &mut Member, path: &std::path::Path) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_after_the_first_hide_nothing() {
+async fn messages_after_the_first_and_long_ones_hide_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("audit.log");
     let to_file = format!("--audit-log={}", path.display());
@@ -270,8 +287,14 @@ async fn messages_after_the_first_hide_nothing() {
     let alarm = http::uri::PathAndQuery::from_static(Method::MaintenanceAlarm.path());
     client.client_streaming(requests, alarm, Alarms).await.unwrap();
     drop(client);
+    // Of a request that is long, what it names is kept in its place.
+    let name = vec![b'n'; 100 << 10];
+    let request = LockRequest { name: name.clone().into(), lease: 0 };
+    LockClient::new(member.channel().await).lock(request).await.unwrap();
     let all = lines_at_the_end(member, &path);
-    let [line] = &all[..] else { panic!("{all:?}") };
+    let [line, long] = &all[..] else { panic!("{all:?}") };
+    let start = "bm5u".repeat(85) + "bg=="; // 256 bytes of it.
+    assert_eq!((&long["keys"][0]["key"], &long["truncated"]), (&start.into(), &true.into()), "{long}");
     assert_eq!((&line["member"], &line["result"]), (&"ab".into(), &"OK".into()), "{line}");
 }
 

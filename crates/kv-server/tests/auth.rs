@@ -398,6 +398,10 @@ async fn tokens_and_changes_count_on_every_member_and_no_secret_is_written() {
     let [token, root, again] = [&token, &root, &again].map(|token| token.split_once('.').unwrap().0);
     let secrets = [PASSWORD, "n3w-s3cret", token, root, again];
     for member in &guarded.cluster.members {
+        // Nor is an image of the memory, which has what requests had.
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", member.running().pid())).unwrap();
+        let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+        assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
         let mut written = vec![(member.name.clone(), member.running().said().into_bytes())];
         for (path, _) in common::modes(&member.data_dir) {
             if path.is_file() {
@@ -450,6 +454,23 @@ async fn who_may_not_write_takes_no_room_and_raises_no_alarm() {
         assert_eq!(answer.unwrap_err().message(), refusal, "{who}: {method:?}");
         assert_eq!(alarms().await, raised, "{who}: {method:?}");
     }
+}
+
+/// A thousand requests may wait for a hash. They are not to hold names of 2 MiB meanwhile.
+#[tokio::test]
+async fn a_name_that_no_user_can_have_does_not_wait_for_a_hash() {
+    let mut cluster = Cluster::new(1);
+    // A hash takes longer than this test.
+    cluster.members[0].extra = vec!["--bcrypt-cost=24".to_owned()];
+    cluster.start();
+    let mut users = users(&cluster.members[0]).await;
+    let (name, password) = ("n".repeat(247), "p".to_owned());
+    let add = AuthUserAddRequest { name: name.clone(), password: password.clone(), ..Default::default() };
+    let refused = users.user_add(add).await.unwrap_err();
+    assert_eq!(refused.message(), "etcdserver: request is too large");
+    let change = AuthUserChangePasswordRequest { name, password, ..Default::default() };
+    let refused = users.user_change_password(change).await.unwrap_err();
+    assert_eq!(refused.message(), "etcdserver: user name not found");
 }
 
 #[tokio::test]

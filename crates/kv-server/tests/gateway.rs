@@ -7,6 +7,7 @@
 //!   LINES 2 /v3/watch {…}              a stream, until so many lines have come
 //!   HEAD /v3/kv/put {…}                code and headers of the answer to a POST
 //!   GET /v3/kv/put                     another method
+//!   SOCKET 2 /v3/watch {…} {…}         messages on a websocket, until so many have come back
 //!   WITH Grpc-Timeout: 1S              a header for the next request
 
 mod common;
@@ -15,9 +16,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use common::{PATIENCE, Process, READY, SERVER};
 use serde_json::Value;
+use tokio_tungstenite::tungstenite::Error;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocket};
 
 /// Fields whose values differ between two clusters with the same data, and between two systems.
 const LEFT_OUT: [&str; 12] = [
@@ -33,6 +37,14 @@ const LEFT_OUT: [&str; 12] = [
     "peerURLs",
     "clientURLs",
     "hash",
+];
+
+/// What a client sends that asks for a websocket.
+const UPGRADE: [&str; 4] = [
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
 ];
 
 struct Member {
@@ -89,6 +101,11 @@ impl Member {
                 let (path, body) = (words.next().expect("a path"), words.next().unwrap_or_default());
                 self.lines(count, path, body)
             }
+            "SOCKET" => {
+                let mut words = rest.split(' ');
+                let count = words.next().and_then(|word| word.parse().ok()).expect("a number of messages");
+                self.messages(count, words.next().expect("a path"), words)
+            }
             _ => panic!("unknown command {word}"),
         }
     }
@@ -96,9 +113,11 @@ impl Member {
     fn send(&mut self, method: &str, path: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a member that serves");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let is_kept = self.headers.iter().any(|header| header.starts_with("Connection:"));
+        let close = if is_kept { "" } else { "Connection: close\r\n" };
         let headers: String = self.headers.drain(..).map(|header| format!("{header}\r\n")).collect();
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\n{close}{headers}Content-Length: {}\r\n\r\n{body}",
             self.host,
             body.len()
         );
@@ -112,6 +131,38 @@ impl Member {
         answer
     }
 
+    /// The first `count` messages that come back on a websocket, or all of them if it is closed before.
+    fn messages<'a>(&mut self, count: usize, path: &str, sent: impl Iterator<Item = &'a str>) -> String {
+        let mut socket = self.websocket(path);
+        sent.for_each(|message| socket.send(message.to_owned().into()).expect("a member that reads"));
+        let texts = std::iter::from_fn(|| {
+            loop {
+                match socket.read() {
+                    Ok(message) if message.is_text() => return message.into_text().ok(),
+                    Ok(message) if message.is_close() => return None,
+                    Ok(_) => {}
+                    // etcd breaks a websocket off where a call has ended.
+                    Err(Error::Protocol(_) | Error::ConnectionClosed) => return None,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        texts.take(count).map(|text| normalised(&text)).collect::<Vec<_>>().join("\n")
+    }
+
+    fn websocket(&mut self, path: &str) -> WebSocket<TcpStream> {
+        self.headers.extend(UPGRADE.map(str::to_owned));
+        let mut stream = self.send("GET", path, "");
+        let head = head_of(&mut stream);
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        WebSocket::from_raw_socket(stream, Role::Client, None)
+    }
+
+    /// The head of the answer to a GET.
+    fn refusal(&mut self, path: &str) -> String {
+        head_of(&mut self.send("GET", path, ""))
+    }
+
     /// The first `count` lines of a stream, which is left then.
     fn lines(&mut self, count: usize, path: &str, body: &str) -> String {
         let answer = BufReader::new(self.send("POST", path, body));
@@ -120,6 +171,16 @@ impl Member {
             lines.filter(|line| line.starts_with('{')).take(count).map(|line| normalised(&line)).collect();
         lines.join("\n")
     }
+}
+
+fn head_of(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("an answer in time");
+        head.extend(byte);
+    }
+    String::from_utf8(head).expect("a head is text")
 }
 
 /// Code, the headers that matter if they are wanted, and body.
@@ -237,6 +298,43 @@ fn a_watch_delivers_events_as_they_happen_and_ends_with_its_client() {
     while common::http(member.port, "GET /metrics").contains("etcd_debugging_mvcc_watcher_total 1") {
         assert!(begun.elapsed() < PATIENCE, "the watcher is still there");
         std::thread::yield_now();
+    }
+}
+
+/// etcd's waits for the end of the body, which a websocket does not have.
+#[test]
+fn a_websocket_has_the_answer_of_a_call_with_one_request_and_ends() {
+    let mut member = Member::started(&["--cors=http://known:80"]);
+    let mut socket = member.websocket("/v3/kv/put");
+    socket.send(r#"{"key":"YQ==","value":"YQ=="}"#.into()).expect("a member that reads");
+    assert!(socket.read().expect("an answer").to_text().expect("text").contains(r#""revision":"2""#));
+    assert!(socket.read().expect("the end").is_close());
+    // A message that is too large ends the websocket and nothing else.
+    let mut socket = member.websocket("/v3/watch");
+    // The member may end it before all of the message is written.
+    drop(socket.send("x".repeat(2 << 20).into()));
+    assert!(socket.read().map_or(true, |message| message.is_close()));
+    member.headers = vec!["Origin: http://other".to_owned()];
+    member.headers.extend(UPGRADE.map(str::to_owned));
+    assert!(member.refusal("/v3/watch").starts_with("HTTP/1.1 403 "));
+    member.headers = UPGRADE[..3].iter().map(|header| (*header).to_owned()).collect();
+    assert!(member.refusal("/v3/watch").starts_with("HTTP/1.1 400 "), "without a key");
+}
+
+#[test]
+fn websockets_are_bounded_and_a_place_is_free_when_one_is_closed() {
+    let mut member = Member::started(&[]);
+    let mut open: Vec<_> = (0..128).map(|_| member.websocket("/v3/watch")).collect();
+    member.headers.extend(UPGRADE.map(str::to_owned));
+    assert!(member.refusal("/v3/watch").starts_with("HTTP/1.1 429 "));
+    drop(open.pop());
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        member.headers.extend(UPGRADE.map(str::to_owned));
+        match member.refusal("/v3/watch") {
+            head if head.starts_with("HTTP/1.1 101 ") => break,
+            head => assert!(Instant::now() < deadline, "{head}"),
+        }
     }
 }
 

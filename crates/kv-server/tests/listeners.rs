@@ -166,3 +166,37 @@ fn names_of_keys_and_clients_are_shown_only_if_that_was_asked_for() {
     assert!(figures(port)["top"].is_null());
     assert!(!ask(port, "GET /metrics").1.contains("kv_server_top"));
 }
+
+/// Status of a request that names `host`.
+fn status_for(port: u16, host: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn the_metrics_port_answers_no_page_whose_name_was_made_to_point_at_it() {
+    let mut cluster = Cluster::new(1);
+    let port = testkit::port();
+    cluster.members[0].extra =
+        vec![listening("listen-metrics-urls", port), "--host-whitelist=a.example".to_owned()];
+    cluster.start();
+    for (host, status) in [
+        ("a.example:2381", "200"),
+        ("localhost:2381", "200"),
+        ("127.0.0.1:2381", "200"),
+        ("[::1]:2381", "200"),
+        ("10.1.2.3", "200"),
+        ("page.example:2381", "421"),
+        ("127.0.0.1.page.example", "421"),
+    ] {
+        for path in ["/metrics", "/ui/status.json", "/health", "/nothing"] {
+            let found = status_for(port, host, path);
+            let wanted = if (path, status) == ("/nothing", "200") { "404" } else { status };
+            assert_eq!(found, wanted, "{host} {path}");
+        }
+    }
+}

@@ -7,6 +7,7 @@ mod common;
 use std::time::Duration;
 
 use api::etcdserverpb::LeaseGrantRequest;
+use api::etcdserverpb::RangeRequest;
 use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_request::RequestUnion;
@@ -16,7 +17,9 @@ use api::v3electionpb::election_client::ElectionClient;
 use api::v3electionpb::{CampaignRequest, LeaderRequest};
 use api::v3lockpb::lock_client::LockClient;
 use api::v3lockpb::{LockRequest, LockResponse, UnlockRequest};
+use bytes::Bytes;
 use common::{Cluster, Member, PATIENCE};
+use prost::Message;
 use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
@@ -184,4 +187,67 @@ async fn a_lock_that_may_not_watch_fails_and_leaves_no_key() {
     assert_eq!(member.get(&format!("{NAME}/2")).await, None);
     unlock(channel(member).await, &owner.key).await;
     lock(channel(member).await, NAME, 2).await.unwrap();
+}
+
+fn resident_mib(member: &Member) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", member.running().pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+}
+
+/// A message with a field of a mebibyte that the server does not know, as gRPC frames it.
+fn bloated(message: &impl Message) -> Bytes {
+    const UNKNOWN: u32 = 1 << 20;
+    let mut bytes = message.encode_to_vec();
+    prost::encoding::bytes::encode(99, &vec![7; UNKNOWN as usize], &mut bytes);
+    [&[0][..], &u32::try_from(bytes.len()).unwrap().to_be_bytes(), &bytes].concat().into()
+}
+
+async fn keys_below(member: &Member, start: &'static str, end: &'static str) -> i64 {
+    let (key, range_end) = (start.into(), end.into());
+    let range = RangeRequest { key, range_end, count_only: true, ..RangeRequest::default() };
+    member.kv().await.range(range).await.unwrap().into_inner().count
+}
+
+/// What such a call keeps is counted by the length of its name.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_waits_keeps_nothing_of_its_request_but_the_name() {
+    const CALLS: i64 = 100;
+    let directory = tempfile::tempdir().unwrap();
+    let to_file = format!("--audit-log={}", directory.path().join("audit.log").display());
+    for flags in [vec![], vec![to_file, "--audit-log-level=changes".to_owned()]] {
+        let mut cluster = Cluster::new(1);
+        cluster.members[0].extra = flags.clone();
+        cluster.start();
+        let member = &cluster.members[0];
+        lease(member, 1).await;
+        lock(channel(member).await, "l", 1).await.unwrap();
+        let before = resident_mib(member);
+        let mut calls = Vec::new();
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", member.client_port)).await.unwrap();
+        let (mut requests, connection) = h2::client::handshake(stream).await.unwrap();
+        tokio::spawn(async move { drop(connection.await) });
+        for call in 0..CALLS {
+            let (path, message) = match call % 2 {
+                0 => ("v3lockpb.Lock/Lock", bloated(&LockRequest { name: "l".into(), lease: 0 })),
+                _ => {
+                    let request = CampaignRequest { name: "l".into(), lease: 0, value: "v".into() };
+                    ("v3electionpb.Election/Campaign", bloated(&request))
+                }
+            };
+            let head = http::Request::post(format!("http://member/{path}"));
+            let head = head.header("content-type", "application/grpc").body(()).unwrap();
+            requests = requests.ready().await.unwrap();
+            let (answer, mut body) = requests.send_request(head, false).unwrap();
+            body.send_data(message, true).unwrap();
+            calls.push(answer);
+            // Its key is there: it waits.
+            let deadline = std::time::Instant::now() + PATIENCE;
+            while keys_below(member, "l/", "l0").await < call + 2 {
+                assert!(std::time::Instant::now() < deadline, "call {call} has no key");
+            }
+        }
+        let grown = resident_mib(member).saturating_sub(before);
+        assert!(grown <= 50, "{CALLS} calls that wait hold {grown} MiB, with {flags:?}");
+    }
 }

@@ -8,8 +8,8 @@ use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{
-    AlarmRequest, CompactionRequest, DefragmentRequest, DowngradeRequest, MemberAddRequest,
-    MemberListRequest, MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
+    AlarmRequest, CompactionRequest, DefragmentRequest, MemberAddRequest, MemberListRequest,
+    MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
 };
 use api::health::HealthCheckRequest;
 use api::health::health_client::HealthClient;
@@ -65,13 +65,6 @@ fn with_metadata<T>(message: T, name: &'static str, value: &[u8]) -> Request<T> 
     let value = http::HeaderValue::from_bytes(value).expect("no control characters");
     request.metadata_mut().as_mut().insert(name, value);
     request
-}
-
-#[tokio::test]
-async fn what_is_not_built_says_its_name() {
-    let lone = Lone::started(&[]).await;
-    let answer = lone.maintenance().downgrade(DowngradeRequest::default()).await;
-    refused(answer, Code::Unimplemented, "etcdserverpb.Maintenance/Downgrade is not built yet in kv-server");
 }
 
 #[tokio::test]
@@ -307,4 +300,37 @@ async fn leadership_moves_only_from_the_leader_and_to_a_member() {
     let answer = ask(leader, target_id).await.unwrap().into_inner();
     assert_eq!(answer.header, None);
     assert_eq!(cluster.leader().await, follower);
+}
+
+/// The histograms of calls that etcd has with `--metrics=extensive`, of unary calls and of streams.
+#[tokio::test(flavor = "multi_thread")]
+async fn extensive_metrics_time_the_calls_of_every_method() {
+    let series = |of: &Cluster| {
+        let text = common::http(of.members[0].client_port, "GET /metrics");
+        let handling = text.lines().filter(|line| line.starts_with("grpc_server_handling_seconds"));
+        handling.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let started = |flag: &str| {
+        let mut cluster = Cluster::new(1);
+        cluster.members[0].extra = vec![flag.to_owned()];
+        cluster.start();
+        cluster
+    };
+    let timed = started("--metrics=extensive");
+    timed.members[0].put("key", "value").await;
+    let all = series(&timed);
+    let of = |name: &str, grpc_type: &str, grpc_service: &str, grpc_method: &str| {
+        let labels = [grpc_type, grpc_service, grpc_method].map(|value| format!("=\"{value}\""));
+        let is_meant =
+            |line: &&String| line.starts_with(name) && labels.iter().all(|label| line.contains(label));
+        all.iter()
+            .filter(is_meant)
+            .map(|line| line.rsplit(' ').next().unwrap_or_default())
+            .collect::<Vec<_>>()
+    };
+    let name = "grpc_server_handling_seconds";
+    assert_eq!(of(&format!("{name}_bucket"), "unary", "etcdserverpb.KV", "Put").len(), 12);
+    assert_eq!(of(&format!("{name}_count"), "unary", "etcdserverpb.KV", "Put"), ["1"]);
+    assert_eq!(of(&format!("{name}_count"), "bidi_stream", "etcdserverpb.Watch", "Watch"), ["0"]);
+    assert!(series(&started("--metrics=basic")).is_empty());
 }

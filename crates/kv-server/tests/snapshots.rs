@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use api::etcdserverpb::PutRequest;
+use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::{MemberAddRequest, PutRequest};
 use common::{Cluster, Member, PATIENCE, READY};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -163,6 +164,35 @@ async fn a_store_that_was_removed_behind_a_trimmed_log_comes_from_the_leader_und
     std::fs::remove_dir_all(member.data_dir.join("store")).unwrap();
     member.launch();
     member.wait_ready();
+    cluster.assert_equal(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "writes 80 MiB; half a minute"]
+async fn a_founder_that_lost_its_store_hears_members_that_were_added_later() {
+    let mut cluster = eager(1);
+    let joiner = cluster.joiner(&[0]);
+    let url = format!("http://127.0.0.1:{}", cluster.members[joiner].peer_port);
+    let request = MemberAddRequest { peer_ur_ls: vec![url], is_learner: false };
+    ClusterClient::new(cluster.members[0].channel().await).member_add(request).await.unwrap();
+    cluster.members[joiner].extra.extend(EAGER.map(str::to_owned));
+    cluster.members[joiner].launch();
+    cluster.members[joiner].wait_ready();
+    fill(&cluster.members[0], 1, SEGMENT_AND_MORE).await;
+    let first_segment = cluster.members[0].data_dir.join("wal/0000000000000001.wal");
+    let began = Instant::now();
+    while first_segment.exists() {
+        assert!(began.elapsed() < PATIENCE, "the log was not trimmed");
+        cluster.members[0].put("more", "1").await;
+    }
+    // Its identity names itself alone, and the joiner leads only with its vote.
+    let founder = &mut cluster.members[0];
+    founder.kill();
+    std::fs::remove_dir_all(founder.data_dir.join("store")).unwrap();
+    founder.launch();
+    founder.wait_ready();
+    assert!(said(founder, "the store is lost"), "{}", founder.running().said());
+    assert!(said(founder, "installed a snapshot"), "{}", founder.running().said());
     cluster.assert_equal(0).await;
 }
 

@@ -39,6 +39,7 @@ mod backend; // where the catalogue and block files are stored
 mod cursor; // varints and fixed-width numbers in bytes
 
 mod block; // records, blocks and block files
+mod digest; // what entries changed, in one number
 mod index; // keys and their histories
 mod store; // the state, its lock, the reader and the writer
 
@@ -59,6 +60,7 @@ pub use backend::{
 #[doc(hidden)]
 pub use block::codec::fuzzed_block;
 pub use changes::{Change, Changes, Follower, RevisionPart};
+pub use digest::SpanDigest;
 pub use error::{Error, Result};
 pub use maintainer::Maintainer;
 pub use meter::Meter;

@@ -47,6 +47,11 @@ pub struct Config {
     pub store: StoreState,
     /// What a log without Raft state means.
     pub empty_log: EmptyLog,
+    /// The member that a command removes, if it is a change that removes one. A leader hands over before it removes
+    /// itself.
+    pub removed_by: fn(&[u8]) -> Option<u64>,
+    /// Whether a command that changes the membership leaves the voters as they are, applied or refused.
+    pub keeps_voters: fn(&[u8], &[u64]) -> bool,
     pub limits: Limits,
 }
 

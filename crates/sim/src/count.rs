@@ -57,6 +57,7 @@ counts! {
     Sweeps => "reached: compactions finished on a disk",
     LeasesExpired => "reached: leases expired",
     Hashes => "reached: state hashes compared",
+    Digests => "reached: digests of entries compared",
     SnapshotsSent => "reached: snapshot streams begun",
     SnapshotsCut => "reached: snapshot streams cut",
     Installs => "reached: snapshots installed",
@@ -74,7 +75,10 @@ counts! {
     RenewalsRefused => "answered: renewals of leases that are gone",
     RemainingTimes => "answered: remaining times of leases",
     KeysOfLeases => "answered: keys of leases",
-    Refusals => "answered: refusals",
+    ChangesOfUsers => "answered: changes of users, and tokens",
+    AccessRefused => "answered: refusals of who asks",
+    ReadsRefused => "answered: refusals of who reads",
+    Refusals => "answered: other refusals",
     Reads => "answered: linearizable reads",
     OldReads => "answered: reads of old revisions",
     SerializableReads => "answered: serializable reads",
@@ -93,7 +97,7 @@ counts! {
     Joins => "changed: members that joined",
     ToldAnew => "changed: members that joined by a newer list than they began with",
     MembersStopped => "changed: removed members that stopped",
-    Vouched => "changed: members heard because another one vouched for them",
+    Vouched => "changed: members heard that the receiver's list did not have",
     Unanswered => "unanswered requests",
 }
 

@@ -60,7 +60,7 @@ impl Alarms {
             Kind::LeaseGrant(_) => (true, true),
             Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) => (true, false),
             Kind::Alarm(_) | Kind::PublishMember(_) | Kind::LeaseRenew(_) | Kind::Auth(_) => (false, false),
-            Kind::MemberChange(_) => (false, false),
+            Kind::MemberChange(_) | Kind::SetDowngrade(_) => (false, false),
         };
         if self.corrupt && changes_keys {
             return Err(Error::Corrupt);
@@ -88,6 +88,10 @@ impl Alarms {
             }
             Ok(AlarmAction::Deactivate) | Err(_) => Vec::new(),
         }
+    }
+
+    pub fn is_corrupt(&self, member: u64) -> bool {
+        self.corrupt && self.active.contains(&(AlarmType::Corrupt as i32, member))
     }
 
     fn of_kind(&self, kind: i32) -> Vec<AlarmMember> {

@@ -48,7 +48,7 @@ fn of_kind(kind: &Kind, values_are_near: bool) -> Option<usize> {
         Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) => None,
         // Rare, and not only keys.
         Kind::Compact(_) | Kind::Alarm(_) | Kind::PublishMember(_) | Kind::Auth(_) => None,
-        Kind::MemberChange(_) => None,
+        Kind::MemberChange(_) | Kind::SetDowngrade(_) => None,
     }
 }
 

@@ -16,6 +16,7 @@
     any(
         feature = "mutant-local-compaction",
         feature = "mutant-local-refusal",
+        feature = "mutant-flipped-value",
         feature = "mutant-revoke-in-two-revisions",
         feature = "mutant-deposed-leader-renews",
         feature = "mutant-expiry-without-grace",
@@ -39,6 +40,7 @@ mod outcome; // results of commands
 
 mod alarms; // conditions that stop writes
 mod auth; // users, roles and permissions
+mod downgrade; // one that was enabled
 mod lease; // leases of keys
 mod lease_leader; // what the leader decides about leases, without a clock
 mod members; // members of the cluster
@@ -55,19 +57,24 @@ mod tests;
 
 pub use alarms::{active as active_alarms, active_in as active_alarms_in};
 pub use auth::{
-    Access, AuthState, AuthTable, Grants, Need, ROOT, Session, TOKENS_MAX, TOKENS_OF_USER_MAX, UserGrants,
-    auth_in, auth_items, of_delete_range as needs_of_delete_range, of_lease_keys as needs_of_lease_keys,
-    of_put as needs_of_put, of_range as needs_of_range, of_txn as needs_of_txn,
+    Access, AuthState, AuthTable, Grants, Need, ROOT, Session, TOKENS_MAX, TOKENS_OF_USER_MAX,
+    USER_NAME_BYTES_MAX, UserGrants, auth_in, auth_items, of_delete_range as needs_of_delete_range,
+    of_lease_keys as needs_of_lease_keys, of_put as needs_of_put, of_range as needs_of_range,
+    of_txn as needs_of_txn,
 };
 pub use brief::is_brief;
+pub use downgrade::target as downgrade_target;
 pub use failure::{Failure, Fatal};
 pub use kv::{LargeRange, RangeStream, keys_read, range, read_txn, validate};
-pub use lease::{Lease, LeaseTable, RENEWAL_GRACE_MS, TTL_MAX, items as lease_items, list as leases};
+pub use lease::{
+    Lease, LeaseTable, RENEWAL_GRACE_MS, TTL_MAX, items as lease_items, list as leases,
+    replace as replace_leases,
+};
 pub use lease_leader::{
     Anchor, LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, Renewed, TurnWork, Turns,
     remaining,
 };
 pub use machine::StateMachine;
-pub use member_change::is_removed;
+pub use member_change::{is_removed, keeps_voters, removed_by};
 pub use members::{Genesis, items as member_items, list as members, list_in as members_in};
 pub use outcome::{Answer, Outcome, Response};

@@ -20,6 +20,7 @@ use mvcc::{Applied, Pressure, Store, Writer};
 use crate::alarms::Alarms;
 use crate::auth::{Auth, AuthTable, Changed};
 use crate::command::{self, AuthChange, DecodeError, Kind, LeaseExpire, LeaseRenew};
+use crate::downgrade;
 use crate::failure::{Failure, Fatal};
 use crate::kv::{txn, validate, write};
 use crate::lease::{self, LeaseTable, Leases};
@@ -85,6 +86,11 @@ impl StateMachine {
     /// The leases, for any thread.
     pub fn leases(&self) -> &LeaseTable {
         self.leases.table()
+    }
+
+    /// Whether an active alarm CORRUPT names `member`. Costs nothing while there is none.
+    pub fn is_corrupt(&self, member: u64) -> bool {
+        self.alarms.is_corrupt(member)
     }
 
     /// Users, roles and tokens, for any thread.
@@ -170,6 +176,10 @@ impl StateMachine {
             Kind::LeaseRevoke(request) => self.lease_revoke(request.id).map(Response::LeaseRevoke),
             Kind::LeaseExpire(request) => self.lease_expire(at.term, &request).map(Response::LeaseExpire),
             Kind::LeaseRenew(request) => self.lease_renew(at.term, &request).map(|()| Response::LeaseRenew),
+            Kind::SetDowngrade(request) => {
+                let set = downgrade::set(&mut self.writer, &request);
+                set.map(|()| Response::SetDowngrade).map_err(Failure::from)
+            }
             Kind::Auth(request) => self.change_auth(at.index, request),
         };
         match response {

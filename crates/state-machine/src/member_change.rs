@@ -9,7 +9,7 @@
 //! Whether enough members run to make a change wise is judged by the proposer.
 
 use api::Error;
-use api::command::{MemberAdd, MemberChange, member_change::Change};
+use api::command::{Command, MemberAdd, MemberChange, command::Kind, member_change::Change};
 use api::etcdserverpb::Member;
 use mvcc::{ITEM_BYTES_MAX, Store, Writer};
 use prost::Message;
@@ -23,6 +23,30 @@ const REMOVED_PREFIX: &[u8] = b"member-removed/";
 /// Whether the member was removed.
 pub fn is_removed(store: &Store, id: u64) -> bool {
     store.item(&removed_item(id)).is_some()
+}
+
+/// The member that a command removes, if it is such a command. Apply may refuse it.
+pub fn removed_by(command: &[u8]) -> Option<u64> {
+    match Command::decode(command).ok()?.kind? {
+        Kind::MemberChange(MemberChange { change: Some(Change::Remove(id)) }) => Some(id),
+        _ => None,
+    }
+}
+
+/// Whether a change leaves these voters as they are, applied or refused. False of what is no change.
+pub fn keeps_voters(command: &[u8], voters: &[u64]) -> bool {
+    let Ok(Command { kind: Some(Kind::MemberChange(MemberChange { change: Some(change) })), .. }) =
+        Command::decode(command)
+    else {
+        return false;
+    };
+    match change {
+        Change::Add(add) => voters.contains(&add.id) != add.is_learner,
+        Change::Promote(id) => voters.contains(&id),
+        Change::Remove(id) => !voters.contains(&id),
+        Change::Update(_) => true,
+        Change::Retain(id) => voters == [id],
+    }
 }
 
 fn removed_item(id: u64) -> Vec<u8> {

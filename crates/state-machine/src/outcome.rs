@@ -27,6 +27,7 @@ pub enum Response {
     /// How many of the leases were revoked.
     LeaseExpire(usize),
     LeaseRenew,
+    SetDowngrade,
     /// A change of users or roles.
     Auth(Option<ResponseHeader>),
     Authenticate(AuthenticateResponse),

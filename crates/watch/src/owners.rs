@@ -15,6 +15,7 @@ struct Usage {
     streams: usize,
     watchers: usize,
     key_bytes: usize,
+    answers: usize,
 }
 
 /// Clients with open streams, by number.
@@ -50,6 +51,17 @@ impl Owners {
 
     pub fn remove_key(&mut self, owner: u64, bytes: usize) {
         self.get(owner).key_bytes -= bytes;
+    }
+
+    /// Replaces a part of the answers that wait for a client.
+    pub fn change_answers(&mut self, owner: u64, before: usize, after: usize) {
+        let usage = self.get(owner);
+        usage.answers = usage.answers + after - before;
+    }
+
+    /// Answers that wait for a client.
+    pub fn answers(&self, owner: u64) -> usize {
+        self.0.get(&owner).map_or(0, |usage| usage.answers)
     }
 
     /// Why a client may not have another watcher with a key of so many bytes, if it may not. `watchers` and

@@ -8,6 +8,7 @@
 //!   watch S KEY [..END] [from=3 id=7 prev noput nodelete fragment notify]
 //!   cancel S ID | refuse S REASON | progress S | close S | accepts S
 //!   review S KEY [..END]     cancels the watchers of a stream that begin outside the range
+//!   a name of a stream may be CLIENT.STREAM: streams of one client share what it may use of the limits
 //!   turn [N]       one turn or N; without a number until nothing is left to do
 //!   read S [N]     takes parcels of N bytes, or all, and shows the responses
 //!   periodic SECONDS | stats | ready | limits outbox=700 bodies=1500 step=300 revisions=3 watchers=4 fragment=100
@@ -62,6 +63,7 @@ fn value(text: &str) -> Vec<u8> {
 fn range(text: &str) -> KeyRange {
     match text.split_once("..") {
         Some((start, "")) => KeyRange::new(bytes(start), Bytes::from_static(b"\0")),
+        Some((start, end)) if end.contains('*') => KeyRange::new(bytes(start), value(end).into()),
         Some((start, end)) => KeyRange::new(bytes(start), bytes(end)),
         None => KeyRange::one(bytes(text)),
     }
@@ -111,7 +113,13 @@ impl Script {
 
     fn client(&mut self, name: &str) -> &mut Client {
         let (hub, fragment_bytes) = (&mut self.hub, self.fragment_bytes);
-        self.clients.entry(name.to_owned()).or_insert_with(|| Client::open(hub, fragment_bytes))
+        self.clients.entry(name.to_owned()).or_insert_with(|| match name.split_once('.') {
+            Some((client, _)) => {
+                let owner = client.bytes().map(u64::from).sum();
+                Client::of(hub.open_of(owner, Duration::ZERO), fragment_bytes)
+            }
+            None => Client::open(hub, fragment_bytes),
+        })
     }
 
     fn command(&mut self, line: &str) -> String {
@@ -183,6 +191,8 @@ impl Script {
                 "outbox" => self.limits.outbox_bytes = number,
                 "bodies" => self.limits.bodies_bytes = number,
                 "answers" => self.limits.answers_max = number,
+                "always" => self.limits.answers_always = number,
+                "total" => self.limits.answers_total_max = number,
                 "watchers" => self.limits.watchers_max = number,
                 "keys" => self.limits.key_bytes_max = number,
                 "matches" => self.limits.matches_max = number,

@@ -1,7 +1,8 @@
 // Package process runs a real server, etcd or ours, for as long as a test or a recording needs it.
 //
 //   - Loopback only, ports that no other test takes, a data directory of its own.
-//   - Started means: it has said that it is ready to serve client requests.
+//   - Started means: it has said that it is ready to serve client requests, and its cluster has a version. Until then
+//     etcd refuses every downgrade, with another error than later.
 //
 // Both servers take the same flags; nothing here knows which one it is.
 package process
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -130,13 +132,34 @@ func (m *Member) Start() error {
 	}(m.exited)
 	select {
 	case <-ready:
-		return nil
+		return m.awaitVersion()
 	case <-m.exited:
 		return fmt.Errorf("%s exited before it was ready:\n%s", m.Name, m.LogTail())
 	case <-time.After(readyTimeout):
 		m.Kill()
 		return fmt.Errorf("%s not ready after %v:\n%s", m.Name, readyTimeout, m.LogTail())
 	}
+}
+
+// awaitVersion returns when the cluster has a version.
+func (m *Member) awaitVersion() error {
+	deadline := time.Now().Add(readyTimeout)
+	for time.Now().Before(deadline) {
+		if answer, err := http.Get(m.ClientURL + "/version"); err == nil {
+			text, err := io.ReadAll(answer.Body)
+			_ = answer.Body.Close()
+			if err == nil && answer.StatusCode == http.StatusOK && !strings.Contains(string(text), "not_decided") {
+				return nil
+			}
+		}
+		select {
+		case <-m.exited:
+			return fmt.Errorf("%s exited before its cluster had a version:\n%s", m.Name, m.LogTail())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	m.Kill()
+	return fmt.Errorf("the cluster of %s has no version after %v:\n%s", m.Name, readyTimeout, m.LogTail())
 }
 
 // watchLog copies the output to the log file and closes ready at the first ready line.
@@ -179,6 +202,27 @@ func (m *Member) end(signal syscall.Signal) {
 		<-m.exited
 	}
 	m.cmd = nil
+}
+
+// Usage is the processor time of the running process so far, and its resident memory in bytes.
+func (m *Member) Usage() (cpu time.Duration, resident int64, err error) {
+	if m.cmd == nil {
+		return 0, 0, fmt.Errorf("%s is not running", m.Name)
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.cmd.Process.Pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	// The name of the program, in parentheses, may have spaces. User and system time are fields 14 and 15, in
+	// ticks of 10 ms on every Linux; resident pages are field 24.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	var numbers [3]int64
+	for i, field := range []int{14, 15, 24} {
+		if numbers[i], err = strconv.ParseInt(fields[field-3], 10, 64); err != nil {
+			return 0, 0, err
+		}
+	}
+	return time.Duration(numbers[0]+numbers[1]) * 10 * time.Millisecond, numbers[2] * int64(os.Getpagesize()), nil
 }
 
 // LogTail returns the last lines that the member wrote.

@@ -171,6 +171,11 @@ impl Connection {
         self.streams.len()
     }
 
+    /// Body bytes that wait for a window or for the output buffer.
+    pub fn unsent(&self) -> usize {
+        self.unsent
+    }
+
     /// The client's preface and first SETTINGS have come, and no connection error.
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Open

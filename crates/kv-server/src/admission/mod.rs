@@ -1,5 +1,7 @@
 //! Admission: what clients may make this process hold and do at one time.
 
+mod memory; // what --memory-limit leaves
+
 mod gate; // passes of a weight, shared between clients
 mod shares; // what each client may hold
 
@@ -8,5 +10,7 @@ mod reads; // the gates of a member, for reads and large commands
 #[cfg(test)]
 pub(crate) use gate::{Bounds, Gate};
 pub use gate::{ClientId, Pass};
+pub(crate) use memory::follow as follow_memory;
+pub use memory::{MemoryLimit, SMALL_GRANT_BYTES};
 pub(crate) use reads::{Admission, Answered, Caller, PAIR_BYTES, SMALL_BYTES, Small, blocking, charged};
 pub use shares::{Share, Shares};

@@ -32,6 +32,8 @@ use state_machine::Failure;
 use tonic::Status;
 
 use super::gate::{Bounds, ClientId, Gate, Pass};
+use super::memory::MemoryLimit;
+use super::shares::{Share, Shares};
 use crate::errors;
 use crate::metrics::{Stage, timed};
 
@@ -89,9 +91,16 @@ const COMMAND_BYTES: u64 = 12 << 20;
 /// Large commands that wait to be proposed, in bytes; they are in memory already.
 const COMMAND_BYTES_WAITING_MAX: u64 = 64 << 20;
 
+/// Keys in the requests of streamed ranges, each of which is kept until its client has taken the last chunk.
+const STREAM_KEY_BYTES: usize = 32 << 20;
+/// What each connection may always have of it.
+const STREAM_KEY_BYTES_ALWAYS: usize = 64 << 10;
+
 /// The gates of one member.
 #[derive(Debug)]
 pub struct Admission {
+    pub memory: Arc<MemoryLimit>,
+    stream_keys: Arc<Shares>,
     pub answers: Arc<Gate>,
     pub places: Arc<Gate>,
     pub windows: Arc<Gate>,
@@ -103,7 +112,7 @@ pub struct Admission {
 
 impl Admission {
     /// `command_wait_max` is the time that a large command may wait to be proposed.
-    pub fn new(command_wait_max: Duration) -> Self {
+    pub fn new(command_wait_max: Duration, memory: Arc<MemoryLimit>) -> Self {
         // What is held by clients that do not read has a reserve. The rest is given back by this member
         // alone.
         let alike = |capacity| Bounds {
@@ -116,8 +125,9 @@ impl Admission {
         };
         let with_reserve = |capacity, reserve, light_max| Bounds { reserve, light_max, ..alike(capacity) };
         Admission {
-            answers: Gate::new(with_reserve(ANSWER_BYTES, ANSWER_RESERVE, ANSWER_LIGHT_MAX)),
-            places: Gate::new(with_reserve(PLACE_BYTES, PLACE_RESERVE, PLACE_LIGHT_MAX)),
+            stream_keys: Shares::new(STREAM_KEY_BYTES, STREAM_KEY_BYTES_ALWAYS),
+            answers: Gate::of_memory(with_reserve(ANSWER_BYTES, ANSWER_RESERVE, ANSWER_LIGHT_MAX), &memory),
+            places: Gate::of_memory(with_reserve(PLACE_BYTES, PLACE_RESERVE, PLACE_LIGHT_MAX), &memory),
             windows: Gate::new(Bounds {
                 waiting_max: usize::MAX, // Streams are bounded, and so are the places that each holds.
                 wait_max: WINDOW_WAIT_MAX,
@@ -132,7 +142,14 @@ impl Admission {
                 wait_max: command_wait_max,
                 ..alike(COMMAND_BYTES)
             }),
+            memory,
         }
+    }
+
+    /// Serves those who wait for memory.
+    pub fn look_again(&self) {
+        self.answers.look_again();
+        self.places.look_again();
     }
 
     /// Room for a command of this length among the proposals. A small one needs none. A large one waits for
@@ -144,6 +161,21 @@ impl Admission {
         let entering = timed(Stage::Admission, self.commands.enter(client, bytes as u64));
         let pass = Box::pin(entering).await;
         pass.map(Some).map_err(|_| errors::refused(api::Error::TooManyRequests))
+    }
+
+    /// Room for the keys of a streamed range, until its last chunk was taken.
+    pub fn stream_keys(&self, client: ClientId, bytes: usize) -> Result<Share, Status> {
+        self.stream_keys.take(client, bytes).ok_or_else(errors::reads_exhausted)
+    }
+
+    /// Bytes for a window of a large range that should have `wanted`: fewer if little memory is left, but `least`.
+    /// Three windows and what else is granted between two samples fit into what is left.
+    pub fn window(&self, wanted: usize, least: usize) -> usize {
+        let left =
+            self.memory.left().map_or(usize::MAX, |left| usize::try_from(left / 8).unwrap_or(usize::MAX));
+        let bytes = wanted.min(left.max(least));
+        self.memory.grant(bytes as u64);
+        bytes
     }
 
     /// Does `read` on a blocking thread, with as much memory as it needs; `estimate` saves attempts. The

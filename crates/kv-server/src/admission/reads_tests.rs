@@ -14,7 +14,7 @@ const CLIENT: ClientId = ClientId(1);
 const LARGEST: u64 = ANSWER_BYTES - ANSWER_RESERVE;
 
 fn admission() -> Admission {
-    Admission::new(Duration::from_secs(7))
+    Admission::new(Duration::from_secs(7), Arc::default())
 }
 
 /// Holds `steps` MiB, one after the other.

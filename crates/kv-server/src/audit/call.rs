@@ -43,6 +43,8 @@ pub struct Call {
     is_root: bool,
     method: Method,
     request: Bytes,
+    /// What the request names, if that is known already.
+    subject: Option<Subject>,
     has_ended: bool,
 }
 
@@ -67,7 +69,8 @@ impl AuditLog {
     pub fn begin(self: &Arc<Self>, who: Who, method: Method) -> Call {
         let caller = self.auth.user_of(&who.credential);
         let (user, is_root) = (caller.user().map(str::to_owned), caller.is_root());
-        Call { log: Arc::clone(self), who, user, is_root, method, request: Bytes::new(), has_ended: false }
+        let (log, request) = (Arc::clone(self), Bytes::new());
+        Call { log, who, user, is_root, method, request, subject: None, has_ended: false }
     }
 }
 
@@ -82,23 +85,33 @@ impl Call {
         self
     }
 
+    /// The same of a request that is not kept.
+    pub fn with_subject(mut self, subject: Subject) -> Call {
+        self.subject = Some(subject);
+        self
+    }
+
     /// The call has ended, with the revision of its answer or with a refusal.
     pub fn end(mut self, result: Result<Option<i64>, &Status>) {
-        self.finish(result, None);
+        self.finish(result);
     }
 
     /// As `end`, of a request that is not an encoded one.
-    pub fn end_of(mut self, subject: Subject, result: Result<Option<i64>, &Status>) {
-        self.finish(result, Some(subject));
+    pub fn end_of(self, subject: Subject, result: Result<Option<i64>, &Status>) {
+        self.with_subject(subject).end(result);
     }
 
-    fn finish(&mut self, result: Result<Option<i64>, &Status>, subject: Option<Subject>) {
+    fn finish(&mut self, result: Result<Option<i64>, &Status>) {
         self.has_ended = true;
         let is_refused = result.is_err_and(|status| self.is_refusal(status));
         if !is_refused && self.log.level == AuditLevel::Refused {
             return;
         }
-        let subject = subject.unwrap_or_else(|| Subject::of(self.method, std::mem::take(&mut self.request)));
+        let subject = self.subject.take().unwrap_or_else(|| {
+            let caller = is_refused.then(|| self.log.auth.user_of(&self.who.credential));
+            let refused_user = caller.filter(|caller| caller.user().is_some());
+            Subject::of(self.method, std::mem::take(&mut self.request), refused_user)
+        });
         let is_logged = match self.log.level {
             AuditLevel::Refused => is_refused,
             AuditLevel::Changes => is_refused || subject.is_change,
@@ -145,7 +158,7 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.finish(Err(&Status::cancelled("the call was given up by its client")), None);
+            self.finish(Err(&Status::cancelled("the call was given up by its client")));
         }
     }
 }
@@ -187,7 +200,7 @@ mod tests {
     use prost::Message;
 
     fn line(method: Method, request: &impl Message, result: Result<Option<i64>, &Status>) -> String {
-        let subject = Subject::of(method, request.encode_to_vec().into());
+        let subject = Subject::of(method, request.encode_to_vec().into(), None);
         let line = Line {
             ts: "T".to_owned(),
             user: Some("alice\"\n"),
@@ -261,12 +274,12 @@ mod tests {
         let write = RequestOp { request: Some(Op::RequestPut(PutRequest::default())) };
         let of = |op: RequestOp| {
             let txn = TxnRequest { failure: vec![op], ..TxnRequest::default() };
-            Subject::of(Method::KvTxn, txn.encode_to_vec().into()).is_change
+            Subject::of(Method::KvTxn, txn.encode_to_vec().into(), None).is_change
         };
         assert!(!of(read) && of(write));
         let alarm = |action| {
             let request = AlarmRequest { action, ..AlarmRequest::default() };
-            Subject::of(Method::MaintenanceAlarm, request.encode_to_vec().into()).is_change
+            Subject::of(Method::MaintenanceAlarm, request.encode_to_vec().into(), None).is_change
         };
         assert!(!alarm(0) && alarm(1) && alarm(2));
     }

@@ -2,12 +2,13 @@
 //!
 //! * The thread writes all lines that wait at once, 256 at most.
 //! * A write that fails loses its lines. The thread goes on with the next ones.
+//! * A file that was moved away is left, and made again by its name before the next write: logrotate needs no signal.
 //! * A line that was cut short by a failing write ends before the next one begins.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
@@ -55,7 +56,8 @@ impl Queue {
             AuditTarget::Stderr => Box::new(std::io::stderr()),
             AuditTarget::File(path) => {
                 let path_text = || path.display().to_string();
-                Box::new(open(path).map_err(|source| AuditError::Open { path: path_text(), source })?)
+                let target = Named::open(path.clone());
+                Box::new(target.map_err(|source| AuditError::Open { path: path_text(), source })?)
             }
         };
         let (queue, writer) = new(LINES_MAX, to, metrics);
@@ -79,6 +81,43 @@ impl Queue {
         if self.items.try_send(Item::Close(written)).is_ok() {
             let _stuck = wait.recv_timeout(CLOSE_WITHIN);
         }
+    }
+}
+
+/// A file, by its name.
+struct Named {
+    path: PathBuf,
+    file: File,
+}
+
+impl Named {
+    fn open(path: PathBuf) -> std::io::Result<Named> {
+        let file = open(&path)?;
+        Ok(Named { path, file })
+    }
+
+    /// Whether the name stands for another file than the open one, or for none.
+    fn is_moved(&self) -> std::io::Result<bool> {
+        let id = |of: Metadata| (of.dev(), of.ino());
+        let open = self.file.metadata()?;
+        match std::fs::metadata(&self.path) {
+            Ok(named) => Ok(id(named) != id(open)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Write for Named {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.is_moved()? {
+            self.file = open(&self.path)?;
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.flush()
     }
 }
 
@@ -293,6 +332,22 @@ mod tests {
         let target = AuditTarget::File("/proc/nothing/audit.log".into());
         let error = Queue::start(&target, AuditMetrics::default()).unwrap_err();
         assert_eq!(error.to_string(), "open the audit log /proc/nothing/audit.log");
+    }
+
+    #[test]
+    fn a_file_that_is_moved_away_is_made_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, moved] = ["audit.log", "audit.log.1"].map(|name| directory.path().join(name));
+        let mut file = Named::open(path.clone()).unwrap();
+        write_whole(&mut file, b"one\n").1.unwrap();
+        std::fs::rename(&path, &moved).unwrap();
+        write_whole(&mut file, b"two\n").1.unwrap();
+        // Another program's, which is appended to.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "new\n").unwrap();
+        write_whole(&mut file, b"three\n").1.unwrap();
+        let text = |path| std::fs::read_to_string(path).unwrap();
+        assert_eq!((text(&moved), text(&path)), ("one\n".to_owned(), "new\nthree\n".to_owned()));
     }
 
     #[test]

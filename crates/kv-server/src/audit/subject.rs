@@ -2,6 +2,7 @@
 //!
 //! * A subject is small, whatever the request is: 16 ranges of keys, 256 bytes of each key or name. A subject
 //!   that has less than the request says so.
+//! * Of a refused request it names the first range that the caller may not use, wherever the request has it.
 //! * The match is exhaustive: a new method does not compile before its subject is written here.
 
 use api::Method;
@@ -13,9 +14,12 @@ use api::v3electionpb::{CampaignRequest, LeaderKey, LeaderRequest, ProclaimReque
 use api::v3lockpb::{LockRequest, UnlockRequest};
 use base64::Engine;
 use bytes::Bytes;
+use mvcc::KeyRange;
 use prost::Message;
 use serde::Serialize;
-use state_machine::command;
+use state_machine::{Access, command};
+
+use crate::auth::Caller;
 
 /// Ranges that a line has.
 const RANGES_MAX: usize = 16;
@@ -30,6 +34,12 @@ pub struct Subject {
     pub is_change: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     keys: Vec<Keys>,
+    /// What the caller may not do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    denied: Option<Keys>,
+    /// To find `denied`.
+    #[serde(skip)]
+    refused_user: Option<Caller>,
     #[serde(skip_serializing_if = "Option::is_none")]
     lease: Option<i64>,
     /// In hexadecimal, as tools print it.
@@ -61,8 +71,10 @@ const PERMISSION: &str = "permission";
 
 impl Subject {
     /// The subject of an encoded request. One that cannot be decoded names nothing.
-    pub fn of(method: Method, message: Bytes) -> Subject {
-        let mut subject = Subject { is_change: is_change(method), ..Subject::default() };
+    ///
+    /// `refused_user`: the user whom the request was refused to.
+    pub fn of(method: Method, message: Bytes, refused_user: Option<Caller>) -> Subject {
+        let mut subject = Subject { is_change: is_change(method), refused_user, ..Subject::default() };
         match method.service() {
             "etcdserverpb.KV" | "etcdserverpb.Watch" => subject.of_keys(method, message),
             "v3lockpb.Lock" | "v3electionpb.Election" => subject.of_names(method, message),
@@ -85,13 +97,30 @@ impl Subject {
     }
 
     fn add(&mut self, access: &'static str, key: &[u8], range_end: &[u8]) {
+        self.deny(access, key, range_end);
         if self.keys.len() == RANGES_MAX {
             self.truncated = true;
             return;
         }
+        let keys = self.keys(access, key, range_end);
+        self.keys.push(keys);
+    }
+
+    /// Notes the first range that the caller may not use so.
+    fn deny(&mut self, access: &'static str, key: &[u8], range_end: &[u8]) {
+        let Some(caller) = self.refused_user.as_ref().filter(|_| self.denied.is_none()) else { return };
+        let copy = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
+        let keys = KeyRange::new(copy(key), copy(range_end));
+        let needed = if access == READ { Access::Read } else { Access::Write };
+        if !caller.may_use(needed, &keys) {
+            self.denied = Some(self.keys(access, key, range_end));
+        }
+    }
+
+    fn keys(&mut self, access: &'static str, key: &[u8], range_end: &[u8]) -> Keys {
         let key = self.base64(key);
         let range_end = if range_end.is_empty() { None } else { Some(self.base64(range_end)) };
-        self.keys.push(Keys { access, key, range_end });
+        Keys { access, key, range_end }
     }
 
     fn base64(&mut self, bytes: &[u8]) -> String {
@@ -126,12 +155,18 @@ impl Subject {
     fn put(&mut self, put: &PutRequest) {
         self.is_change = true;
         self.add(WRITE, &put.key, b"");
+        if put.prev_kv {
+            self.deny(READ, &put.key, b"");
+        }
         self.lease = self.lease.or((put.lease != 0).then_some(put.lease));
     }
 
     fn delete(&mut self, delete: &DeleteRangeRequest) {
         self.is_change = true;
         self.add(DELETE, &delete.key, &delete.range_end);
+        if delete.prev_kv {
+            self.deny(READ, &delete.key, &delete.range_end);
+        }
     }
 
     /// The operations of both branches, at every depth. The decoder bounds the depth.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use api::Error;
 use mvcc::Store;
-use state_machine::command::Caller as CommandCaller;
 use state_machine::{Access, Need, Session, UserGrants};
 
 /// Who asks.
@@ -25,13 +24,11 @@ impl Caller {
     /// This member itself.
     pub const MEMBER: Caller = Caller::Unchecked;
 
-    /// As it goes into the log.
-    pub fn for_command(&self) -> Option<CommandCaller> {
+    /// As it goes into the log: user and auth revision.
+    pub fn for_command(&self) -> Option<(&str, u64)> {
         match self {
             Caller::Unchecked | Caller::Unnamed => None,
-            Caller::User { session, revision, .. } => {
-                Some(CommandCaller { user: session.user().to_owned(), auth_revision: *revision })
-            }
+            Caller::User { session, revision, .. } => Some((session.user(), *revision)),
         }
     }
 
@@ -89,15 +86,18 @@ impl Caller {
         }
     }
 
-    /// Whether a range may be read, whatever the auth revision of the caller is.
-    pub fn may_read_range(&self, keys: &mvcc::KeyRange) -> bool {
+    /// Whether a range may be used so, whatever the auth revision of the caller is.
+    pub fn may_use(&self, access: Access, keys: &mvcc::KeyRange) -> bool {
         match self {
             Caller::Unchecked => true,
             Caller::Unnamed => false,
-            Caller::User { grants, .. } => {
-                grants.grants().is_some_and(|grants| grants.permits(Access::Read, keys))
-            }
+            Caller::User { grants, .. } => grants.grants().is_some_and(|grants| grants.permits(access, keys)),
         }
+    }
+
+    /// Whether a range may be read, whatever the auth revision of the caller is.
+    pub fn may_read_range(&self, keys: &mvcc::KeyRange) -> bool {
+        self.may_use(Access::Read, keys)
     }
 
     /// Whether each of these keys may be read.

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::{Arg, Command};
+
 use super::report::Report;
 use super::risks;
 use crate::config::flags::{self, Effective, FlagError, Notice, Parsed};
@@ -18,6 +20,20 @@ const HELP: &str = "Says what a set of flags will do, what has no effect, and wh
     Usage: kv-server check-config [-w json] [FLAGS OF KV-SERVER]\n\n\
     Reads the same flags, environment and --config-file as a start. Changes nothing, binds nothing.\n\
     Exit status: 0 if a member would start with them, 1 if not.\n";
+
+/// The command line, for completion scripts and manual pages.
+pub fn described() -> Command {
+    let format = Arg::new("write-out").short('w').long("write-out").value_parser(["json"]);
+    let flags = Arg::new("flags").num_args(0..).value_name("FLAGS OF KV-SERVER");
+    Command::new(COMMAND)
+        .about("Says what a set of flags will do, what has no effect, and what is risky about it.")
+        .after_long_help(
+            "Reads the same flags, environment and --config-file as a start. Changes nothing, binds nothing.\n\n\
+             Exit status: 0 if a member would start with them, 1 if not.",
+        )
+        .arg(format.help("Print JSON"))
+        .arg(flags.help("The flags that a member would be started with"))
+}
 
 /// The whole of the command; `arguments` are those after its name.
 pub fn run(

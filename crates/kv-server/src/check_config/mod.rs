@@ -8,4 +8,4 @@ mod risks; // what is risky about settings
 
 mod command; // the command line
 
-pub(crate) use command::{COMMAND, run};
+pub(crate) use command::{COMMAND, described, run};

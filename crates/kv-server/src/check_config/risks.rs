@@ -194,6 +194,15 @@ fn limits(settings: &Settings, log: &LogSettings, risks: &mut Vec<String>) {
             settings.limits.request_bytes_max
         ));
     }
+    if let Some(limit) = settings.memory_limit
+        && u64::try_from(settings.limits.quota_bytes).unwrap_or(u64::MAX) > limit / 2
+    {
+        risks.push(format!(
+            "--memory-limit[{limit}] is less than twice --quota-backend-bytes[{}]: keys and their histories may \
+             leave too little for large requests",
+            settings.limits.quota_bytes
+        ));
+    }
     if let Some(LogOutput::File(path)) =
         log.outputs.iter().find(|output| matches!(output, LogOutput::File(_)))
         && log.rotation.is_none()

@@ -4,6 +4,7 @@ pub(crate) mod url; // addresses as flags give them
 
 mod audit; // the audit log
 pub(crate) mod auth; // passwords and tokens
+mod corruption; // when hashes are compared
 pub(crate) mod flags; // the command line
 mod log; // where log lines go
 mod retention; // what automatic compaction keeps
@@ -15,8 +16,9 @@ pub(crate) mod settings; // what one member runs with
 
 pub(crate) use audit::{AuditLevel, AuditSettings, AuditTarget};
 pub(crate) use auth::{AuthSettings, JwtOptions, TokenKind};
+pub(crate) use corruption::CorruptionChecks;
 pub(crate) use discovery::{Discovery, DiscoveryCluster, DiscoverySrv};
-pub(crate) use flags::{ClusterState, Flags, read_file};
+pub(crate) use flags::{ClusterState, Flags, read_file, shown};
 pub(crate) use log::log_settings;
 pub(crate) use retention::Retention;
 pub(crate) use settings::{Limits, Reconfiguration, Settings, SettingsError};

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::audit::{self, AuditSettings, InvalidAudit};
 use super::auth::{self, AuthSettings, InvalidAuthOptions};
+use super::corruption::{self, CorruptionChecks, InvalidInterval};
 use super::discovery::{Discovery, DiscoverySettingsError};
 use super::flags::{ClusterState, Flags};
 use super::log::LogSettingsError;
@@ -46,6 +47,8 @@ const SLOW_CALL: Duration = Duration::from_millis(300);
 const SLOW_APPLY: Duration = Duration::from_millis(100);
 /// Each is six series, and 16 counters of some 150 bytes in each of 12 sketches: 3 MiB in all.
 const METRICS_TOP_MAX: u64 = 100;
+/// An empty member takes some 40 MiB; an eighth of the limit is not given to requests.
+const MEMORY_LIMIT_MIN: u64 = 128 << 20;
 /// What a gRPC message may have around the request inside it.
 const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
 
@@ -85,6 +88,9 @@ pub struct Settings {
     pub audit: Option<AuditSettings>,
     /// How many of the largest clients and key prefixes are shown; 0 counts none.
     pub metrics_top: usize,
+    /// Bytes of memory above which large requests wait or are refused.
+    pub memory_limit: Option<u64>,
+    pub corruption: CorruptionChecks,
     /// Time between two progress notifications of a watch stream, as given.
     pub watch_progress_interval: Option<Duration>,
     /// A unary call that takes longer is logged.
@@ -93,6 +99,8 @@ pub struct Settings {
     pub slow_apply: Duration,
     /// Whether profiles are served.
     pub enable_pprof: bool,
+    /// Whether the calls of each method are timed in etcd's buckets.
+    pub metrics_extensive: bool,
     pub tls: TlsSettings,
     /// History that is kept, unless it is all.
     pub retention: Option<Retention>,
@@ -189,6 +197,10 @@ pub enum SettingsError {
     Audit(#[from] InvalidAudit),
     #[error("--metrics-top[{0}] is too large, and should be at most {METRICS_TOP_MAX}")]
     MetricsTop(u64),
+    #[error("--memory-limit[{0}] is too small, and should be at least {MEMORY_LIMIT_MIN}")]
+    MemoryLimit(u64),
+    #[error(transparent)]
+    Corruption(#[from] InvalidInterval),
     #[error("--auth-token: {0}")]
     AuthToken(InvalidAuthOptions),
     #[error(transparent)]
@@ -250,10 +262,14 @@ impl Settings {
             auth: auth::of(flags).map_err(SettingsError::AuthToken)?,
             audit: audit::of(flags)?,
             metrics_top: metrics_top(flags)?,
+            memory_limit: memory_limit(flags)?,
+            corruption: corruption::of(flags)?,
             watch_progress_interval: flags.watch_progress_notify_interval.filter(|given| !given.is_zero()),
             slow_call: flags.warning_unary_request_duration.unwrap_or(SLOW_CALL),
             slow_apply: flags.log.warning_apply_duration.unwrap_or(SLOW_APPLY),
             enable_pprof: flags.log.enable_pprof.unwrap_or(false),
+            // etcd takes every other value for basic.
+            metrics_extensive: flags.log.metrics.as_deref() == Some("extensive"),
             tls,
             retention: Retention::parse(
                 flags.auto_compaction_mode.as_deref(),
@@ -382,6 +398,13 @@ fn metrics_top(flags: &Flags) -> Result<usize, SettingsError> {
     }
 }
 
+fn memory_limit(flags: &Flags) -> Result<Option<u64>, SettingsError> {
+    match flags.memory_limit.filter(|bytes| *bytes != 0) {
+        Some(bytes) if bytes < MEMORY_LIMIT_MIN => Err(SettingsError::MemoryLimit(bytes)),
+        limit => Ok(limit),
+    }
+}
+
 fn connections(flags: &Flags) -> Connections {
     Connections {
         streams_max: flags.max_concurrent_streams.unwrap_or(STREAMS_MAX),
@@ -411,6 +434,27 @@ mod tests {
         assert_eq!(settings.limits.quota_bytes, 2_147_483_648);
         assert_eq!(settings.limits.message_bytes_max(), 1_572_864 + 524_288);
         assert_eq!(settings.request_timeout(), Duration::from_secs(7));
+    }
+
+    #[test]
+    fn hashes_are_compared_as_etcds_flags_say() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        for (line, wanted) in [
+            ("", (false, None, None)),
+            ("--corrupt-check-time=0s --compact-hash-check-time=5s", (false, None, None)),
+            (
+                "--corrupt-check-time=2s --feature-gates=CompactHashCheck=true",
+                (false, seconds(2), seconds(60)),
+            ),
+            ("--feature-gates=AllAlpha=true --compact-hash-check-time=5s", (true, None, seconds(5))),
+            ("--feature-gates=AllAlpha=true,InitialCorruptCheck=false", (false, None, seconds(60))),
+            ("--feature-gates=InitialCorruptCheck=true,AllAlpha=false", (true, None, None)),
+        ] {
+            let checks = settings(line).unwrap().corruption;
+            assert_eq!((checks.at_start, checks.interval, checks.compaction_interval), wanted, "{line}");
+        }
+        let refused = settings("--compact-hash-check-time=0s").unwrap_err().to_string();
+        assert_eq!(refused, "--compact-hash-check-time must be >0 (set to 0s)");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //!   NAME.kv-server/          0700
 //!     LOCK                   held with flock while the process runs
 //!     identity.json          cluster and member; written once
+//!     live-import.json       how far `import --live` has come; without an identity, the directory is not finished
 //!     wal/                   the log, unless --wal-dir says elsewhere
 //!     store/                 checkpoints of the key space
 //!     store.incoming/        a store that the leader sends, until it takes the place of the other
@@ -69,6 +70,15 @@ impl Directory {
 
     pub fn identity_path(&self) -> PathBuf {
         self.path.join("identity.json")
+    }
+
+    pub fn live_import_path(&self) -> PathBuf {
+        Directory::live_import_in(&self.path)
+    }
+
+    /// Where `import --live` records how far the data directory `path` is.
+    pub fn live_import_in(path: &Path) -> PathBuf {
+        path.join("live-import.json")
     }
 
     pub fn wal_dir(&self) -> &Path {

@@ -21,7 +21,7 @@ use super::read::{self, IMPORTED_AT, Imported, ReadError, Revisions};
 use super::trailer::{self, Trailer};
 use crate::config::Settings;
 use crate::data_dir::bootstrap::{self, BootstrapError};
-use crate::data_dir::{Directory, DirectoryError};
+use crate::data_dir::{Directory, DirectoryError, Identity};
 use crate::known_members::genesis;
 
 /// Why there is no data directory.
@@ -64,23 +64,56 @@ pub fn import(
 ) -> Result<Imported, ImportError> {
     // Flags and file are checked before anything is made.
     let identity = bootstrap::first_identity(settings)?;
-    let (file, database_bytes) = open(path, hash_check)?;
-    let read_error = |source| ImportError::Read { path: path.to_owned(), source };
-    let database = Database::open(file, database_bytes).map_err(|error| read_error(error.into()))?;
-    for dir in [Some(settings.data_dir.as_path()), settings.wal_dir.as_deref()].into_iter().flatten() {
-        check_empty(dir)?;
-    }
+    let file = CheckedFile::open(path, hash_check)?;
+    check_empty(settings)?;
     let directory = Directory::open(&settings.data_dir, settings.wal_dir.as_deref())?;
-    let store_dir = directory.store_dir();
-    let backend = SledBackend::open(&store_dir).map_err(|error| read_error(error.into()))?;
-    let imported =
-        read::import(&database, Box::new(backend), revisions, &genesis(&identity)).map_err(read_error)?;
+    let imported = file.into_store(&directory.store_dir(), revisions, &identity)?;
     // The start checks the same, but a damaged file is better refused here.
-    let backend = SledBackend::open(&store_dir).map_err(ImportError::Opened)?;
+    let backend = SledBackend::open(&directory.store_dir()).map_err(ImportError::Opened)?;
     drop(mvcc::open(Box::new(backend), Options::default()).map_err(ImportError::Opened)?);
-    let position = raft_node::Position { index: IMPORTED_AT.index, term: IMPORTED_AT.term };
-    bootstrap::establish_after(position, &identity, &directory)?;
+    bootstrap::establish_after(imported_at(), &identity, &directory)?;
     Ok(imported)
+}
+
+/// Where the log of an imported store begins.
+pub fn imported_at() -> raft_node::Position {
+    raft_node::Position { index: IMPORTED_AT.index, term: IMPORTED_AT.term }
+}
+
+/// A file that is whole, and a database.
+pub struct CheckedFile {
+    path: PathBuf,
+    database: Database<File>,
+}
+
+impl CheckedFile {
+    /// Reads the file once, to compare its checksum.
+    pub fn open(path: &Path, hash_check: HashCheck) -> Result<CheckedFile, ImportError> {
+        let (file, database_bytes) = open(path, hash_check)?;
+        let read_error =
+            |source: bbolt::Error| ImportError::Read { path: path.into(), source: source.into() };
+        let database = Database::open(file, database_bytes).map_err(read_error)?;
+        Ok(CheckedFile { path: path.to_owned(), database })
+    }
+
+    /// The newest revision. Reads all keys.
+    pub fn revision(&self) -> Result<i64, ImportError> {
+        let read_error = |source| ImportError::Read { path: self.path.clone(), source };
+        read::newest_revision(&self.database).map_err(read_error)
+    }
+
+    /// Fills the store in `store_dir`, which is empty or does not exist. Whether the changes fit together is
+    /// found when the store is opened.
+    pub fn into_store(
+        self,
+        store_dir: &Path,
+        revisions: Revisions,
+        identity: &Identity,
+    ) -> Result<Imported, ImportError> {
+        let read_error = |source| ImportError::Read { path: self.path.clone(), source };
+        let backend = SledBackend::open(store_dir).map_err(|error| read_error(error.into()))?;
+        read::import(&self.database, Box::new(backend), revisions, &genesis(identity)).map_err(read_error)
+    }
 }
 
 /// The file, and the bytes of it that are the database.
@@ -101,15 +134,19 @@ fn open(path: &Path, hash_check: HashCheck) -> Result<(File, u64), ImportError> 
     }
 }
 
-/// Refuses a directory with files in it.
-fn check_empty(dir: &Path) -> Result<(), ImportError> {
-    let failed = |source| ImportError::File { attempt: "look at", path: dir.to_owned(), source };
-    match std::fs::read_dir(dir) {
-        Ok(mut entries) => match entries.next() {
-            Some(_) => Err(ImportError::NotEmpty(dir.to_owned())),
-            None => Ok(()),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(failed(error)),
+/// Refuses settings whose directories have files in them.
+pub fn check_empty(settings: &Settings) -> Result<(), ImportError> {
+    for dir in [Some(settings.data_dir.as_path()), settings.wal_dir.as_deref()].into_iter().flatten() {
+        let failed = |source| ImportError::File { attempt: "look at", path: dir.to_owned(), source };
+        match std::fs::read_dir(dir) {
+            Ok(entries) => {
+                if entries.count() > 0 {
+                    return Err(ImportError::NotEmpty(dir.to_owned()));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
     }
+    Ok(())
 }

@@ -16,10 +16,16 @@ mod export; // a history becomes a file
 
 mod trailer; // the checksum at the end of a saved file
 
-mod import;
-mod read; // a file becomes a store // a store becomes a data directory
+mod read; // a file becomes a store
+
+mod import; // a store becomes a data directory
+
+mod member_flags; // of which member
 
 mod command; // the command line
 
-pub(crate) use command::{COMMANDS, run};
+pub(crate) use command::{COMMANDS, described, run};
 pub(crate) use export::{ExportError, SnapshotFile};
+pub(crate) use import::{CheckedFile, HashCheck, ImportError, check_empty, imported_at};
+pub(crate) use member_flags::{MemberFlags, MemberFlagsError};
+pub(crate) use read::{IMPORTED_AT, Revisions};

@@ -87,6 +87,18 @@ pub fn import<S: Source>(
     Ok(Imported { revision, compact_revision, changes, leases })
 }
 
+/// The newest revision of a file. Reads all keys.
+pub fn newest_revision<S: Source>(database: &Database<S>) -> Result<i64, ReadError> {
+    let file = File { database, buckets: database.buckets()? };
+    let mut newest = file.compact_revision()?.max(1);
+    let mut cursor = file.cursor("key")?.ok_or(ReadError::NoBucket("key"))?;
+    while let Some((key, _)) = cursor.next_pair()? {
+        let (revision, _) = record::read_change_key(key).ok_or_else(|| bad("key", key, "not a revision"))?;
+        newest = newest.max(revision.main);
+    }
+    Ok(newest)
+}
+
 /// A file and its buckets.
 struct File<'d, S> {
     database: &'d Database<S>,

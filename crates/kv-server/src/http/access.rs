@@ -7,6 +7,7 @@
 //! by either: browsers cannot send it.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -18,6 +19,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
+use super::gateway::is_upgrade;
 use super::handler::refuse;
 
 /// Values that are let in.
@@ -54,6 +56,10 @@ pub(super) async fn across_origins(State(origins): State<Allowed>, request: Requ
     };
     let mut response = match *request.method() {
         Method::OPTIONS => Response::new(Body::empty()),
+        // Browsers ask for no permission before a websocket, so that this is the place to refuse one.
+        _ if origin.is_none() && request.headers().contains_key(ORIGIN) && is_upgrade(request.headers()) => {
+            refuse(StatusCode::FORBIDDEN, "Forbidden")
+        }
         _ => next.run(request).await,
     };
     let Some(origin) = origin else { return response };
@@ -74,6 +80,23 @@ pub(super) async fn known_host(State(hosts): State<Allowed>, request: Request, n
     if hosts.has(host) {
         return next.run(request).await;
     }
+    unknown_host(host)
+}
+
+/// The same where probes come from: an address, or `localhost`, is known.
+pub(super) async fn known_host_or_address(
+    State(hosts): State<Allowed>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let host = host(request.headers());
+    if hosts.has(host) || host == "localhost" || host.parse::<IpAddr>().is_ok() {
+        return next.run(request).await;
+    }
+    unknown_host(host)
+}
+
+fn unknown_host(host: &str) -> Response {
     refuse(
         StatusCode::MISDIRECTED_REQUEST,
         &format!(

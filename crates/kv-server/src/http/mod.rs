@@ -20,4 +20,4 @@ mod router; // paths and their handlers
 pub(crate) use access::Allowed;
 pub(crate) use gateway::Gateway;
 pub(crate) use handler::Http;
-pub(crate) use router::{for_hosts, metrics_router, router};
+pub(crate) use router::{for_hosts, for_probes_of, metrics_router, router};

@@ -8,7 +8,7 @@ use axum::routing::any;
 use http::header::ALLOW;
 use http::{HeaderValue, Method, StatusCode};
 
-use super::access::{Allowed, across_origins, known_host};
+use super::access::{Allowed, across_origins, known_host, known_host_or_address};
 use super::checks::Checks;
 use super::debug;
 use super::gateway::Gateway;
@@ -55,6 +55,17 @@ pub fn for_hosts(router: Router, hosts: &Allowed) -> Router {
     match hosts {
         Allowed::Any => router,
         Allowed::Only(_) => router.layer(middleware::from_fn_with_state(hosts.clone(), known_host)),
+    }
+}
+
+/// `router`, for requests to `hosts`, to addresses and to `localhost` only. A probe names the address that it dials,
+/// and no name of a page can be made an address.
+pub fn for_probes_of(router: Router, hosts: &Allowed) -> Router {
+    match hosts {
+        Allowed::Any => router,
+        Allowed::Only(_) => {
+            router.layer(middleware::from_fn_with_state(hosts.clone(), known_host_or_address))
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::{CommandFactory, Parser, ValueEnum};
 
 use super::error::InspectError;
 use super::report::Report;
@@ -44,6 +44,11 @@ enum What {
     Snapshot,
     /// The present store.
     Store,
+}
+
+/// The command line, for completion scripts and manual pages.
+pub fn described() -> clap::Command {
+    Arguments::command()
 }
 
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 if all is well, 1 if damage

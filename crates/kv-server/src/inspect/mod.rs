@@ -23,4 +23,4 @@ mod wal; // the log
 
 mod command; // the command line
 
-pub(crate) use command::{COMMAND, run};
+pub(crate) use command::{COMMAND, described, run};

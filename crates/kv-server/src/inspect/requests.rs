@@ -48,6 +48,9 @@ fn of_kind(kind: Kind) -> Value {
         Kind::Auth(request) => Words::of("auth")
             .word("change", request.kind.map_or_else(String::new, |change| format!("{change:?}")))
             .value(),
+        Kind::SetDowngrade(request) => {
+            Words::of("set_downgrade").word("target_version", request.target_version).value()
+        }
         Kind::MemberChange(request) => member_change(request.change),
     }
 }

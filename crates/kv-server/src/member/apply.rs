@@ -13,6 +13,7 @@ use state_machine::{Outcome, StateMachine};
 use std::sync::Arc;
 
 use super::checkpointer::Checkpoints;
+use super::fence::Fence;
 use super::lease_clock::Anchored;
 use super::received_snapshot::Incoming;
 use crate::metrics::Metrics;
@@ -33,18 +34,21 @@ pub struct Apply {
     /// The lease clock, which the last entries may have moved.
     anchored: Arc<Anchored>,
     lease_clock: i64,
+    /// This member, and its fence.
+    fence: (u64, Arc<Fence>),
 }
 
 impl Apply {
     pub fn new(
         machine: StateMachine,
-        checkpoints: Checkpoints,
-        incoming: Incoming,
+        (checkpoints, incoming): (Checkpoints, Incoming),
         metrics: Arc<Metrics>,
         anchored: Arc<Anchored>,
+        fence: (u64, Arc<Fence>),
     ) -> Apply {
+        fence.1.set(machine.is_corrupt(fence.0));
         let (compacted, lease_clock) = (machine.store().compact_revision(), machine.lease_clock());
-        Apply { machine, checkpoints, incoming, metrics, compacted, anchored, lease_clock }
+        Apply { machine, checkpoints, incoming, metrics, compacted, anchored, lease_clock, fence }
     }
 
     /// Notes when a new lease clock was applied.
@@ -113,6 +117,7 @@ impl raft_node::StateMachine for Apply {
             self.checkpoints.compaction_began();
         }
         self.note_lease_clock();
+        self.fence.1.set(self.machine.is_corrupt(self.fence.0));
         self.checkpoints.entry_ended(pressure, at.index)
     }
 
@@ -132,6 +137,7 @@ impl raft_node::StateMachine for Apply {
         self.machine.installed().map_err(|error| Fatal::new(causes(&error)))?;
         self.compacted = self.machine.store().compact_revision();
         self.note_lease_clock();
+        self.fence.1.set(self.machine.is_corrupt(self.fence.0));
         Ok(())
     }
 }

@@ -129,14 +129,20 @@ impl Gauges {
             [&admission.answers, &admission.places, &admission.commands].map(|gate| gate.gauges());
         let [turns, hashes] = [&admission.turns, &admission.hashes].map(|gate| gate.gauges());
         let reads_waiting = answers.1 + places.1 + turns.1 + hashes.1;
-        vec![
+        let mut figures = vec![
             ("kv_server_answer_bytes", "Memory admitted for answers held whole", signed(answers.0)),
             ("kv_server_large_range_bytes", "Memory admitted for large ranges", signed(places.0)),
             ("kv_server_large_command_bytes", "Large commands proposed and unanswered", signed(commands.0)),
             ("kv_server_large_commands_waiting", "Large commands in line", signed(commands.1 as u64)),
             ("kv_server_reads_running", "Reads on blocking threads", signed(turns.0 + hashes.0)),
             ("kv_server_reads_waiting", "Reads in line", signed(reads_waiting as u64)),
-        ]
+        ];
+        if let Some(bytes) = admission.memory.left() {
+            figures.push(("kv_server_memory_left_bytes", "What --memory-limit leaves", signed(bytes)));
+            let refused = signed(admission.memory.refused());
+            figures.push(("kv_server_memory_short", "Requests that waited or failed for memory", refused));
+        }
+        figures
     }
 
     fn store(&self) -> Vec<Reading> {

@@ -19,6 +19,8 @@ use state_machine::{Outcome, Response};
 use bytes::Bytes;
 
 use super::checkpointer::Checkpoints;
+use super::fence::Fence;
+use super::hasher::Hasher;
 use super::leader_loss::LeaderLoss;
 use super::roster::{Reach, Roster};
 use super::watching::Watching;
@@ -43,7 +45,11 @@ pub struct Member {
     /// The store's thread: how far physical compaction is, and what can be asked of it.
     pub checkpoints: Checkpoints,
     /// What reads and large commands may hold.
-    pub admission: Admission,
+    pub admission: Arc<Admission>,
+    /// Up while the state of this member is known to be corrupt.
+    pub fence: Arc<Fence>,
+    /// Hashes of this member, for comparison with others.
+    pub hasher: Hasher,
     /// The watch hub.
     pub watching: Watching,
     /// For streams that ask for a leader.
@@ -192,11 +198,17 @@ impl Member {
     /// Tells the whole cluster that this member is full: no member stores anything until the alarm is
     /// cleared.
     pub async fn raise_no_space(&self) -> Result<(), ProposeError> {
-        let request = AlarmRequest {
-            action: AlarmAction::Activate as i32,
-            member_id: self.ids.member,
-            alarm: AlarmType::Nospace as i32,
-        };
+        self.raise(self.ids.member, AlarmType::Nospace).await
+    }
+
+    /// Tells the whole cluster that the state of a member is corrupt: no member changes keys and leases until the
+    /// alarm is cleared. Member 0 stands for the cluster.
+    pub async fn raise_corrupt(&self, member: u64) -> Result<(), ProposeError> {
+        self.raise(member, AlarmType::Corrupt).await
+    }
+
+    async fn raise(&self, member_id: u64, alarm: AlarmType) -> Result<(), ProposeError> {
+        let request = AlarmRequest { action: AlarmAction::Activate as i32, member_id, alarm: alarm as i32 };
         self.propose(&Caller::MEMBER, Kind::Alarm(request)).await.map(drop)
     }
 }

@@ -9,19 +9,27 @@ mod watching; // the thread of the watch hub // for streams that ask for a leade
 
 mod roster; // the members, for those who talk to them
 
+mod fence; // keeps a corrupt member from serving
+mod hasher; // hashes of its history
+
 mod handle; // this member, as the services see it
 
 mod lease_clock; // time for leases, on the leader
 
 mod auto_compaction; // compactions without a client
 
+mod corruption; // hashes that are compared between members
+
 mod gauges; // its metrics that are read when asked for
 
 pub(crate) use apply::{Apply, RaftObserver};
 pub(crate) use auto_compaction::start as start_auto_compaction;
 pub(crate) use checkpointer::{Checkpoints, StoreThread};
+pub(crate) use corruption::{Differs, compare_at_start, start as start_corruption_checks};
+pub(crate) use fence::Fence;
 pub(crate) use gauges::Gauges;
 pub(crate) use handle::{Ids, Member, ProposeError};
+pub(crate) use hasher::Hasher;
 pub(crate) use leader_loss::LeaderLoss;
 pub(crate) use lease_clock::{
     Anchored, Answers, LeaderLeases, LeaderLink, LeaseError, LeaseQuestion, LeaseService, Renewed,
@@ -30,5 +38,5 @@ pub(crate) use lease_clock::{
 #[cfg(test)]
 pub(crate) use received_snapshot::Place;
 pub(crate) use received_snapshot::{Incoming, ReceiveError, StagingDirectory};
-pub(crate) use roster::{Asked, Reach, Roster, Standing, entries};
+pub(crate) use roster::{Asked, AskedDigest, AskedHash, Reach, Roster, Standing, entries};
 pub(crate) use watching::{WatchRequest, WatchStopped, WatchStream, WatchThread};

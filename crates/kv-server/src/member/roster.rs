@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use api::etcdserverpb::Member as MemberEntry;
+use mvcc::{KvHash, SpanDigest};
 use parking_lot::RwLock;
 use raft_node::{Membership, Progress};
 use tokio::sync::watch;
@@ -38,12 +39,22 @@ pub fn entries(members: Vec<MemberEntry>) -> Vec<FirstMember> {
 /// The future of a question to the leader.
 pub type Asked<'a> = Pin<Box<dyn Future<Output = Option<Progress>> + Send + 'a>>;
 
+/// The future of a question for a hash. The error says why there is none.
+pub type AskedHash<'a> = Pin<Box<dyn Future<Output = Result<KvHash, String>> + Send + 'a>>;
+
+/// The future of a question for a digest. The error says why there is none.
+pub type AskedDigest<'a> = Pin<Box<dyn Future<Output = Result<SpanDigest, String>> + Send + 'a>>;
+
 /// What is known of the ways to other members.
 pub trait Reach: Send + Sync {
     /// Since when the member has answered without a break.
     fn active_since(&self, member: u64) -> Option<Instant>;
     /// What the leader says of a learner's log. None if it cannot be asked, or does not lead.
     fn ask_progress(&self, leader: u64, learner: u64) -> Asked<'_>;
+    /// A member's digest of what the entries above `after` and up to `to` changed.
+    fn ask_digest(&self, member: u64, after: u64, to: u64) -> AskedDigest<'_>;
+    /// A member's hash of its history up to a revision.
+    fn ask_hash(&self, member: u64, at: i64) -> AskedHash<'_>;
 }
 
 /// Whether a member was removed.
@@ -54,6 +65,7 @@ pub struct Roster {
     members: RwLock<Arc<Vec<FirstMember>>>,
     was_removed: WasRemoved,
     is_learner: AtomicBool,
+    lacks_others: AtomicBool,
     removal: watch::Sender<bool>,
 }
 
@@ -64,14 +76,27 @@ impl Roster {
             members: RwLock::default(),
             was_removed,
             is_learner: AtomicBool::new(false),
+            lacks_others: AtomicBool::new(false),
             removal: watch::channel(false).0,
         };
         roster.replace(members);
         roster
     }
 
+    /// The newer list was lost with the store, and the log has other members.
+    pub fn lacking_others(self) -> Roster {
+        self.lacks_others.store(true, Ordering::Relaxed);
+        self
+    }
+
+    /// Whether there are other members that this list may lack, until the list is replaced.
+    pub fn lacks_others(&self) -> bool {
+        self.lacks_others.load(Ordering::Relaxed)
+    }
+
     /// The members from now on.
     pub fn replace(&self, members: Vec<FirstMember>) {
+        self.lacks_others.store(false, Ordering::Relaxed);
         let is_learner = members.iter().any(|member| member.id == self.own && member.is_learner);
         self.is_learner.store(is_learner, Ordering::Relaxed);
         *self.members.write() = Arc::new(members);

@@ -1,6 +1,7 @@
 //! One call under way. A call whose client goes away before its end counts as `Canceled`.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use api::Method;
 use tonic::Code;
@@ -11,13 +12,16 @@ use super::counters::Metrics;
 pub struct CallInProgress {
     metrics: Arc<Metrics>,
     method: Method,
+    /// If calls are timed.
+    began: Option<Instant>,
     ended: bool,
 }
 
 impl CallInProgress {
     pub fn begin(metrics: &Arc<Metrics>, method: Method) -> CallInProgress {
         metrics.calls.started(method);
-        CallInProgress { metrics: Arc::clone(metrics), method, ended: false }
+        let began = metrics.calls.is_extensive().then(Instant::now);
+        CallInProgress { metrics: Arc::clone(metrics), method, began, ended: false }
     }
 
     /// One message of `bytes` went out.
@@ -28,6 +32,9 @@ impl CallInProgress {
     pub fn end(&mut self, code: Code) {
         if !std::mem::replace(&mut self.ended, true) {
             self.metrics.calls.handled(self.method, code);
+            if let Some(began) = self.began {
+                self.metrics.calls.handled_within(self.method, began.elapsed());
+            }
         }
     }
 }

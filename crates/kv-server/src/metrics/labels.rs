@@ -1,8 +1,9 @@
-//! Labels of members.
+//! Labels of members. Their values are ids of listed members in hexadecimal, or `unknown`: series are never dropped,
+//! so a stranger may not choose them.
 
 use prometheus_client::encoding::EncodeLabelSet;
 
-/// Labels of a metric about both ends of a link. Ids in hexadecimal.
+/// Labels of a metric about both ends of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 #[allow(non_snake_case, reason = "label names are etcd's")]
 pub struct PeerLink {
@@ -16,22 +17,8 @@ pub struct To {
     pub To: String,
 }
 
-impl To {
-    /// To the member with this id.
-    pub fn member(id: u64) -> To {
-        To { To: format!("{id:x}") }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 #[allow(non_snake_case, reason = "label names are etcd's")]
 pub struct From {
     pub From: String,
-}
-
-impl From {
-    /// From the member with this id.
-    pub fn member(id: u64) -> From {
-        From { From: format!("{id:x}") }
-    }
 }

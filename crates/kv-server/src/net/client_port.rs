@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
-use crate::admission::ClientId;
+use crate::admission::{ClientId, MemoryLimit};
 use crate::auth::Origin;
 use crate::net::by_content_type::ByContentType;
 use crate::net::http1::{self, Keep};
@@ -51,6 +51,8 @@ pub struct Services<H, T, G> {
     /// Inside TLS.
     pub https: axum::Router,
     pub limits: http2::Limits,
+    /// What all connections together take stays under it.
+    pub memory: Arc<MemoryLimit>,
 }
 
 /// Services that know which connection a call came on, to share what is scarce between connections.
@@ -81,7 +83,7 @@ pub fn serve<H, T, G>(
     G: GrpcService + PerConnection + Sync,
 {
     let shared = Shared {
-        totals: Arc::default(),
+        totals: Arc::new(http2::Totals::under(Arc::clone(&services.memory))),
         http1: Arc::new(Semaphore::new(HTTP1_CONNECTIONS_MAX)),
         gateway: Arc::new(Semaphore::new(GATEWAY_CONNECTIONS_MAX)),
         stop: stop.clone(),
@@ -107,6 +109,7 @@ impl<H: PerConnection, T: PerConnection, G: PerConnection> Services<H, T, G> {
             http: self.http.clone(),
             https: self.https.clone(),
             limits: self.limits,
+            memory: Arc::clone(&self.memory),
         }
     }
 }

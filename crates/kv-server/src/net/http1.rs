@@ -33,7 +33,7 @@ const ONLY_HEAD_WITHIN: Duration = Duration::from_secs(2);
 
 /// Serves requests until the client closes the connection, or until the request that runs at `stop` is
 /// answered.
-pub async fn serve<S>(socket: Socket, service: S, keep: Keep, stop: &Stop)
+pub async fn serve<S>(mut socket: Socket, service: S, keep: Keep, stop: &Stop)
 where
     S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
@@ -43,18 +43,25 @@ where
         Keep::ForMore => (HEAD_WITHIN, true),
         Keep::ForOne => (ONLY_HEAD_WITHIN, false),
     };
+    let closed = socket.closed();
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_within)
         .keep_alive(keep_alive)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(socket), service);
-    let mut connection = std::pin::pin!(connection);
+        .serve_connection(TokioIo::new(socket), service)
+        .with_upgrades();
+    let mut connection = Box::pin(connection);
     // An error here is the client's: it closed the connection, or its request was malformed and has been
     // refused.
     tokio::select! {
-        _ = connection.as_mut() => return,
-        () = stop.stopped() => connection.as_mut().graceful_shutdown(),
+        _ = connection.as_mut() => {}
+        () = stop.stopped() => {
+            connection.as_mut().graceful_shutdown();
+            drop(connection.as_mut().await);
+        }
     }
-    drop(connection.await);
+    drop(connection);
+    // A websocket has taken the socket over, and counts as the connection until it is closed.
+    closed.await;
 }

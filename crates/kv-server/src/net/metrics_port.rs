@@ -16,10 +16,17 @@ use crate::wire::Wire;
 /// closed after one answer, so a place is held for two seconds without a request.
 pub const CONNECTIONS_MAX: u32 = 32;
 
+/// What is answered outside of TLS, where the Host header is checked, and inside.
+pub struct Routers {
+    pub plain: Router,
+    pub secure: Router,
+}
+
 /// Serves every listener until `stop`.
-pub fn serve(ports: Vec<Port>, router: &Router, stop: &Stop) {
+pub fn serve(ports: Vec<Port>, routers: &Routers, stop: &Stop) {
     let permits = Permits::new(CONNECTIONS_MAX);
     for (listener, tls) in ports {
+        let router = if tls.is_some() { &routers.secure } else { &routers.plain };
         let (router, until) = (router.clone(), stop.clone());
         let serving = move |stream| accepted(stream, tls.clone(), router.clone(), until.clone());
         tokio::spawn(listen::accept(listener, permits.clone(), stop.clone(), serving));

@@ -3,12 +3,14 @@
 //!
 //! Knows nothing of what is spoken on it.
 
+use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 
 use crate::tls::Stream;
@@ -29,11 +31,20 @@ pub struct Socket {
     handed: usize,
     /// Runs while the client takes nothing.
     deadline: Option<Pin<Box<Sleep>>>,
+    /// Dropped with the socket.
+    open: Option<oneshot::Sender<Infallible>>,
 }
 
 impl Socket {
     pub fn new(stream: Stream) -> Socket {
-        Socket { stream, first: [0; FIRST_BYTES], read: 0, handed: 0, deadline: None }
+        Socket { stream, first: [0; FIRST_BYTES], read: 0, handed: 0, deadline: None, open: None }
+    }
+
+    /// Completes when the socket has been dropped, whoever owned it last.
+    pub fn closed(&mut self) -> impl Future<Output = ()> + use<> {
+        let (open, closed) = oneshot::channel();
+        self.open = Some(open);
+        async move { drop(closed.await) }
     }
 
     /// Reads until it is known whether the client begins with `word`. What was read is read again by the

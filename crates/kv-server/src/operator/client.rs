@@ -22,6 +22,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// For a change of the members: a leader may have to be elected first.
 const CHANGE_WITHIN: Duration = Duration::from_secs(20);
 
+/// In the error of a cluster that does not check users.
+const NOT_ENABLED: &str = "authentication is not enabled";
+
 /// How the members are reached.
 pub struct Client {
     endpoints: Vec<String>,
@@ -94,8 +97,24 @@ impl Client {
         }
     }
 
+    /// The token of the user, if there is one and users are checked. Known once a connection was made.
+    pub fn token(&self) -> Option<&MetadataValue<Ascii>> {
+        self.token.as_ref()
+    }
+
+    /// The endpoint that was reached last, or that is tried first.
+    pub fn endpoint(&self) -> &str {
+        self.endpoints.first().map_or("", String::as_str)
+    }
+
+    /// Begins with another endpoint the next time, and with another token.
+    pub fn turn_away(&mut self) {
+        self.endpoints.rotate_left(1);
+        self.token = None;
+    }
+
     /// A connection to the first endpoint that takes one and has a leader, with a token if there is a user.
-    async fn reached(&mut self) -> Result<Channel, Status> {
+    pub async fn reached(&mut self) -> Result<Channel, Status> {
         let mut reasons = Vec::new();
         for at in 0..self.endpoints.len() {
             let channel = match self.dial(&self.endpoints[at]).await {
@@ -114,6 +133,8 @@ impl Client {
                     return Ok(channel);
                 }
                 Ok(_) => reasons.push(format!("{}: no leader", self.endpoints[at])),
+                // Another member would say the same of the user.
+                Err(status) if is_of_user(&status) => return Err(status),
                 Err(status) => reasons.push(format!("{}: {}", self.endpoints[at], status.message())),
             }
         }
@@ -125,7 +146,12 @@ impl Client {
         let request = AuthenticateRequest { name: name.clone(), password: password.clone() };
         let mut request = Request::new(request);
         request.set_timeout(ANSWER_WITHIN);
-        let token = AuthClient::new(channel).authenticate(request).await?.into_inner().token;
+        let token = match AuthClient::new(channel).authenticate(request).await {
+            Ok(response) => response.into_inner().token,
+            // Users are not checked: as etcdctl, go on without a token.
+            Err(status) if status.message().contains(NOT_ENABLED) => return Ok(()),
+            Err(status) => return Err(status),
+        };
         let token = token.parse().map_err(|_| Status::internal("the token is no header value"))?;
         self.token = Some(token);
         Ok(())
@@ -141,9 +167,15 @@ impl Client {
     }
 
     async fn dial(&self, url: &str) -> Result<Channel, String> {
-        let limit = |endpoint: Endpoint| endpoint.connect_timeout(ANSWER_WITHIN).timeout(CHANGE_WITHIN);
+        // Each request has a deadline of its own; streams have none.
+        let limit = |endpoint: Endpoint| endpoint.connect_timeout(ANSWER_WITHIN);
         self.dialer.channel_to(url, limit).await
     }
+}
+
+/// Whether a call was refused because of its user, as etcd refuses it.
+fn is_of_user(status: &Status) -> bool {
+    matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied)
 }
 
 /// Whether a call may succeed later: nothing was wrong with the request.

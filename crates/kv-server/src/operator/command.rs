@@ -2,19 +2,18 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use api::etcdserverpb::Member;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tonic::Status;
 
 use super::client::{Client, may_pass};
+use super::flags::{ClientFlags, ClientFlagsError};
 use super::plan::{self, Refusal, Replacement, Step};
-use crate::config::{KeyPair, PortTls, UrlError, Urls};
+use crate::config::{UrlError, Urls};
 use crate::process::log::causes;
-use crate::tls::TlsError;
 
 /// The first argument that leads here.
 pub const COMMAND: &str = "member";
@@ -48,18 +47,8 @@ struct Replace {
     /// Client URLs of the cluster.
     #[arg(long, env = "ETCDCTL_ENDPOINTS", value_delimiter = ',', default_value = "127.0.0.1:2379")]
     endpoints: Vec<String>,
-    /// Authorities of the servers' certificates [default: the system's].
-    #[arg(long, env = "ETCDCTL_CACERT")]
-    cacert: Option<PathBuf>,
-    /// Certificate shown to the servers.
-    #[arg(long, env = "ETCDCTL_CERT", requires = "key")]
-    cert: Option<PathBuf>,
-    /// Key of that certificate.
-    #[arg(long, env = "ETCDCTL_KEY", requires = "cert")]
-    key: Option<PathBuf>,
-    /// NAME:PASSWORD of a user with the role root, if the cluster has users.
-    #[arg(long, env = "ETCDCTL_USER", hide_env_values = true)]
-    user: Option<String>,
+    #[command(flatten)]
+    access: ClientFlags,
     /// Go on though the old member is gone: an earlier run has removed it.
     #[arg(long)]
     removed: bool,
@@ -75,18 +64,21 @@ enum ReplaceError {
     New(String),
     #[error("the URL of the new member")]
     Url(#[source] UrlError),
-    #[error("--user={0:?} is not NAME:PASSWORD")]
-    User(String),
     #[error("start the client")]
     Runtime(#[source] io::Error),
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Client(#[from] ClientFlagsError),
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error("{0}")]
     Call(String),
     #[error("no progress within {seconds} s: {reason}. Run again to go on")]
     Stuck { seconds: u64, reason: String },
+}
+
+/// The command line, for completion scripts and manual pages.
+pub fn described() -> clap::Command {
+    Arguments::command()
 }
 
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 when the new member is in the
@@ -113,7 +105,7 @@ fn try_run(arguments: &Replace) -> Result<(), ReplaceError> {
     let wanted = wanted(arguments)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     runtime.map_err(ReplaceError::Runtime)?.block_on(async {
-        let client = Client::new(endpoints(arguments), &tls(arguments), user(arguments)?)?;
+        let client = arguments.access.client(&arguments.endpoints)?;
         Replacing { client, wanted, patience: Duration::from_secs(arguments.timeout) }.run().await
     })
 }
@@ -130,32 +122,6 @@ fn wanted(arguments: &Replace) -> Result<Replacement, ReplaceError> {
         new_urls,
         is_old_removed: arguments.removed,
     })
-}
-
-/// As etcdctl: an endpoint without a scheme is reached by TLS if there are files for it.
-fn endpoints(arguments: &Replace) -> Vec<String> {
-    let is_secure = arguments.cacert.is_some() || arguments.cert.is_some();
-    let scheme = if is_secure { "https" } else { "http" };
-    let with_scheme = |endpoint: &String| match endpoint.contains("://") {
-        true => endpoint.clone(),
-        false => format!("{scheme}://{endpoint}"),
-    };
-    arguments.endpoints.iter().map(with_scheme).collect()
-}
-
-fn tls(arguments: &Replace) -> PortTls {
-    let own = arguments.cert.clone().zip(arguments.key.clone());
-    PortTls {
-        own: own.map(|(certificate, key)| KeyPair { certificate, key }),
-        trusted_ca_file: arguments.cacert.clone(),
-        ..PortTls::default()
-    }
-}
-
-fn user(arguments: &Replace) -> Result<Option<(String, String)>, ReplaceError> {
-    let Some(user) = &arguments.user else { return Ok(None) };
-    let (name, password) = user.split_once(':').ok_or_else(|| ReplaceError::User(user.clone()))?;
-    Ok(Some((name.to_owned(), password.to_owned())))
 }
 
 struct Replacing {

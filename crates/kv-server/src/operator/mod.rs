@@ -15,7 +15,11 @@
 mod plan; // the next step, from the list of members
 
 mod client; // calls of a cluster
+mod flags; // how it is reached
 
 mod command; // the command line
 
-pub(crate) use command::{COMMAND, run};
+pub(crate) use client::Client;
+pub(crate) use flags::{ClientFlags, ClientFlagsError, ClientTlsFlags};
+
+pub(crate) use command::{COMMAND, described, run};

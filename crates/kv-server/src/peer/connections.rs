@@ -16,6 +16,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,6 +66,7 @@ pub(super) struct Connection {
     all: Connections,
     number: u64,
     shared: Arc<Shared>,
+    source: Option<IpAddr>,
 }
 
 /// Passes an accepted hello to the connection that it came from.
@@ -73,6 +75,7 @@ pub(super) struct Greeter {
     all: Connections,
     number: u64,
     shared: Arc<Shared>,
+    source: Option<IpAddr>,
 }
 
 impl Connections {
@@ -84,7 +87,7 @@ impl Connections {
     }
 
     /// Counts a new stranger and closes the oldest one if there are too many.
-    pub(super) fn open(&self) -> Connection {
+    pub(super) fn open(&self, source: Option<IpAddr>) -> Connection {
         let shared = Arc::new(Shared::default());
         let mut open = self.0.lock();
         let number = open.next_number;
@@ -92,7 +95,7 @@ impl Connections {
         open.strangers.insert(number, Arc::clone(&shared));
         let strangers_max = open.strangers_max;
         displace_oldest(&mut open.strangers, strangers_max);
-        Connection { all: self.clone(), number, shared }
+        Connection { all: self.clone(), number, shared, source }
     }
 }
 
@@ -106,8 +109,8 @@ fn displace_oldest(connections: &mut BTreeMap<u64, Arc<Shared>>, count_max: usiz
 
 impl Connection {
     pub(super) fn greeter(&self) -> Greeter {
-        let Connection { all, number, shared } = self;
-        Greeter { all: all.clone(), number: *number, shared: Arc::clone(shared) }
+        let Connection { all, number, shared, source } = self;
+        Greeter { all: all.clone(), number: *number, shared: Arc::clone(shared), source: *source }
     }
 
     /// The socket as HTTP/2 may read it.
@@ -143,6 +146,11 @@ impl Drop for Connection {
 }
 
 impl Greeter {
+    /// The address that the connection comes from; none of a Unix socket.
+    pub(super) fn source(&self) -> Option<IpAddr> {
+        self.source
+    }
+
     /// The connection belongs to `member` from now on. The first hello of a connection decides.
     pub(super) fn greeted(&self, member: u64) {
         let mut open = self.all.0.lock();

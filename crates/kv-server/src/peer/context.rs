@@ -38,6 +38,14 @@ impl Context {
         api::peer::Hello { cluster_id, from: member_id, to, encoding: ENCODING, peer_urls }
     }
 
+    /// A member's value in labels of metrics.
+    pub(super) fn label(&self, id: u64) -> String {
+        match self.roster.standing(id) {
+            Standing::Member => format!("{id:x}"),
+            Standing::Removed | Standing::Unknown => "unknown".to_owned(),
+        }
+    }
+
     /// What is known of the sender `id`. This member does not send to itself.
     pub(super) fn standing(&self, id: u64) -> Standing {
         if id == self.identity.member_id { Standing::Unknown } else { self.roster.standing(id) }

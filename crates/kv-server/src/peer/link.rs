@@ -114,13 +114,16 @@ impl Link {
 
     /// Opens a stream and feeds it until it breaks.
     async fn carry(&mut self, url: String) -> Broken {
-        let mut client = match dial(&self.context.dialer, &url).await {
+        let dialer = &self.context.dialer;
+        let dialed =
+            if self.is_listed() { dial(dialer, &url).await } else { dial(&dialer.to_claimed(), &url).await };
+        let mut client = match dialed {
             Ok(client) => client,
             Err(error) => return Broken::Unreachable(error),
         };
         let active = self.context.metrics.peers.active.get_or_create(&self.labels()).clone();
         let hello = self.context.hello(self.route.to);
-        let to = To::member(self.route.to);
+        let to = To { To: self.context.label(self.route.to) };
         let sent = self.context.metrics.peers.sent_bytes.get_or_create(&to).clone();
         let batches = Batches { queue: Arc::clone(&self.queue), hello: Some(hello), sent };
         let mut prober = client.clone();
@@ -148,7 +151,7 @@ impl Link {
         if self.route.lane != Lane::Urgent {
             return std::future::pending().await;
         }
-        let to = To::member(self.route.to);
+        let to = To { To: self.context.label(self.route.to) };
         let seconds = self.context.metrics.peers.round_trip_seconds.get_or_create(&to).clone();
         loop {
             let began = Instant::now();
@@ -167,19 +170,27 @@ impl Link {
         }
     }
 
+    /// Whether the list has the peer at these URLs. Otherwise it was introduced, and without TLS any server may be
+    /// there: it cannot end this member, and writes no lines into the log.
+    fn is_listed(&self) -> bool {
+        let members = self.context.roster.members();
+        members.iter().any(|member| member.id == self.route.to && member.peer_urls == self.route.urls)
+    }
+
     /// Whether the peer says that this member was removed. It is noted, and the member stops.
     fn says_removed(&self, status: &Status) -> bool {
         let is_removed = status.code() == Code::FailedPrecondition && status.message() == REMOVED;
-        if is_removed {
+        let is_heeded = is_removed && self.is_listed();
+        if is_heeded {
             self.context.roster.note_removed();
         }
-        is_removed
+        is_heeded
     }
 
     /// Says what is wrong, once per change.
     fn note(&mut self, broken: &Broken) {
         let (Broken::Unreachable(reason) | Broken::Lost(reason)) = broken;
-        if self.route.lane == Lane::Urgent && self.said.as_ref() != Some(reason) {
+        if self.route.lane == Lane::Urgent && self.said.as_ref() != Some(reason) && self.is_listed() {
             let peer = format!("{:x}", self.route.to);
             tracing::warn!(peer, error = reason, "peer became inactive (message send to peer failed)");
             self.said = Some(reason.clone());
@@ -188,7 +199,7 @@ impl Link {
 
     fn give_up_what_waits(&self) {
         let lost = self.queue.clear() as u64;
-        let to = To::member(self.route.to);
+        let to = To { To: self.context.label(self.route.to) };
         self.context.metrics.peers.send_failures.get_or_create(&to).inc_by(lost.max(1));
         self.inbox.report_unreachable(self.route.to);
     }
@@ -196,7 +207,7 @@ impl Link {
     fn labels(&self) -> PeerLink {
         PeerLink {
             Local: format!("{:x}", self.context.identity.member_id),
-            Remote: format!("{:x}", self.route.to),
+            Remote: self.context.label(self.route.to),
         }
     }
 }
@@ -275,9 +286,11 @@ pub(super) async fn answers_as(dialer: &Dialer, urls: &[String], hello: Hello) -
     for url in urls {
         let asked = async {
             let request = ProbeRequest { hello: Some(hello.clone()) };
-            dial(dialer, url).await.ok()?.probe(request).await.ok()
+            Some(dial(dialer, url).await.ok()?.probe(request).await.ok()?.into_inner())
         };
-        if let Ok(Some(_)) = tokio::time::timeout(ASK_WITHIN, asked).await {
+        if let Ok(Some(answer)) = tokio::time::timeout(ASK_WITHIN, asked).await
+            && (answer.cluster_id, answer.member_id) == (hello.cluster_id, hello.to)
+        {
             return true;
         }
     }

@@ -21,7 +21,7 @@ mod backoff; // pauses between dials
 mod link; // keeps one stream open
 mod queue; // what waits to be sent
 
-mod leases; // questions about leases to the leader
+mod questions; // what members ask each other
 
 mod introduction; // members that the list does not hold yet
 
@@ -35,8 +35,9 @@ mod server; // what the peer port answers
 pub(crate) use confirming::confirm;
 pub(crate) use context::Context;
 pub(crate) use inbox::Inbox;
-pub(crate) use leases::LeaseLink;
 pub(crate) use link::{bootstrapped_elsewhere, running_cluster};
+pub(crate) use questions::hashes::at_start as hashes_at_start;
+pub(crate) use questions::leases::LeaseLink;
 pub(crate) use server::{CONNECTIONS_MAX, PeerServer, serve};
 pub(crate) use transport::Peers;
 

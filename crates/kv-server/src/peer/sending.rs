@@ -117,7 +117,7 @@ impl Senders {
 impl SnapshotSend {
     /// The stream's thread, from its turn to the report.
     fn run(self, inbox: &dyn Inbox, replaced: &Stop, stop: &Stop) {
-        let (to, labels) = (self.to, To::member(self.to));
+        let (to, labels) = (self.to, To { To: self.context.label(self.to) });
         let metrics = Arc::clone(&self.context.metrics);
         let _under_way = UnderWay::new(&metrics.snapshots.sending.get_or_create(&labels).clone());
         let began = Instant::now();

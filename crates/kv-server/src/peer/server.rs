@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use api::peer::peer_server::{Peer, PeerServer as Generated};
 use api::peer::{
-    Hello, InquireRequest, InquireResponse, LeaseAnswers, LeaseQuestions, MembersRequest, MembersResponse,
+    ChangesDigestRequest, ChangesDigestResponse, Hello, HistoryHashRequest, HistoryHashResponse,
+    InquireRequest, InquireResponse, LeaseAnswers, LeaseQuestions, MembersRequest, MembersResponse,
     MessageBatch, MessagesEnd, PeerMember, ProbeRequest, ProbeResponse, ProgressRequest, ProgressResponse,
     SnapshotEnd, SnapshotPart,
 };
@@ -28,9 +29,9 @@ use tonic::{Request, Response, Status, Streaming};
 use super::connections::{Connections, Greeter};
 use super::context::{ENCODING, MESSAGE_BYTES_MAX, REMOVED, REMOVED_SAYS_A_LEARNER, WINDOW_BYTES};
 use super::inbox::Inbox;
-use super::leases;
+use super::questions::{hashes, leases};
 use super::transport::Peers;
-use crate::member::{Incoming, LeaderLeases, ReceiveError, Standing, answer_here};
+use crate::member::{Hasher, Incoming, LeaderLeases, ReceiveError, Standing, answer_here};
 use crate::metrics::{From, UnderWay};
 use crate::net::listen::{self, Permits};
 use crate::process::log::causes;
@@ -67,6 +68,7 @@ pub struct PeerServer {
     members: Members,
     /// The leases of this member, once they are served.
     leases: Option<Arc<LeaderLeases>>,
+    hasher: Option<Hasher>,
     refused: Arc<Mutex<Refusals>>,
     /// The connection that the requests of this clone come from. None before there is one.
     greeter: Option<Greeter>,
@@ -144,6 +146,7 @@ impl PeerServer {
             incoming,
             members,
             leases: None,
+            hasher: None,
             refused: Arc::default(),
             greeter: None,
             connections_max: CONNECTIONS_MAX,
@@ -153,6 +156,11 @@ impl PeerServer {
     /// Answers questions about leases.
     pub fn with_leases(self, leases: Arc<LeaderLeases>) -> PeerServer {
         PeerServer { leases: Some(leases), ..self }
+    }
+
+    /// Answers questions for hashes.
+    pub fn with_hasher(self, hasher: Hasher) -> PeerServer {
+        PeerServer { hasher: Some(hasher), ..self }
     }
 
     /// Descriptors that the peer port may hold, if fewer than [`CONNECTIONS_MAX`].
@@ -191,7 +199,7 @@ impl PeerServer {
         } else if hello.encoding != ENCODING {
             format!("message encoding {} is not {ENCODING}", hello.encoding)
         } else {
-            self.peers.check_address(&hello);
+            self.peers.check_address(&hello, self.greeter.as_ref().and_then(Greeter::source));
             if standing(hello.from) == Standing::Member {
                 self.refused.lock().said.remove(&hello.from);
                 if let Some(greeter) = &self.greeter {
@@ -286,7 +294,7 @@ impl Peer for PeerServer {
         let first = batches.message().await?.unwrap_or_default();
         let from = self.greet_sender(first.hello)?;
         self.peers.heard(from);
-        let labels = From::member(from);
+        let labels = From { From: self.peers.context().label(from) };
         let metrics = &self.peers.context().metrics.peers;
         let received = metrics.received_bytes.get_or_create(&labels).clone();
         let failures = metrics.receive_failures.get_or_create(&labels).clone();
@@ -317,7 +325,7 @@ impl Peer for PeerServer {
         let own = self.peers.context().identity.member_id;
         let named = raft_node::snapshot_position(from, own, &first.message)
             .ok_or_else(|| Status::invalid_argument("the stream of a store begins with its message"))?;
-        let labels = From::member(from);
+        let labels = From { From: self.peers.context().label(from) };
         let metrics = &self.peers.context().metrics.snapshots;
         let began = Instant::now();
         let _under_way = UnderWay::new(&metrics.receiving.get_or_create(&labels).clone());
@@ -326,7 +334,7 @@ impl Peer for PeerServer {
         let received = self.receive(&mut parts, first.chunk).await;
         let fitting = received.and_then(|at| self.check_fits(named, at).map(|()| at));
         let at = fitting.inspect_err(|status| {
-            tracing::warn!(from = labels.From, error = status.message(), "a snapshot was not received");
+            self.note_refusal(from, &format!("a snapshot was not received: {}", status.message()));
         })?;
         attempt.has_succeeded = true;
         metrics.received.get_or_create(&labels).inc();
@@ -358,6 +366,26 @@ impl Peer for PeerServer {
         let question = leases::question(request)?;
         let leader = self.leases.as_ref().ok_or_else(|| Status::unavailable("leases are not served"))?;
         leases::answers(answer_here(leader, question).await).map(Response::new)
+    }
+
+    async fn history_hash(
+        &self,
+        request: Request<HistoryHashRequest>,
+    ) -> Result<Response<HistoryHashResponse>, Status> {
+        let request = request.into_inner();
+        self.greet_member(request.hello)?;
+        let hasher = self.hasher.as_ref().ok_or_else(|| Status::unavailable("hashes are not served"))?;
+        hashes::answer(hasher, request.revision).await.map(Response::new)
+    }
+
+    async fn changes_digest(
+        &self,
+        request: Request<ChangesDigestRequest>,
+    ) -> Result<Response<ChangesDigestResponse>, Status> {
+        let mut request = request.into_inner();
+        self.greet_member(request.hello.take())?;
+        let hasher = self.hasher.as_ref().ok_or_else(|| Status::unavailable("digests are not served"))?;
+        Ok(Response::new(hashes::digest(hasher, &request)))
     }
 
     async fn progress(
@@ -436,7 +464,7 @@ async fn connection(
     server: PeerServer,
     stop: Stop,
 ) {
-    let open = connections.open();
+    let open = connections.open(stream.source());
     let stream = match tls {
         None => Stream::Plain(stream),
         Some(acceptor) => {

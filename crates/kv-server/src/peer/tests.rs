@@ -105,11 +105,16 @@ fn member(id: u64, ports: &[(u64, u16)]) -> TestMember {
             peer_urls: vec![format!("http://127.0.0.1:{port}")],
             is_learner: false,
         })
-        .collect();
+        .collect::<Vec<_>>();
+    let roster = Roster::new(id, members.clone(), Box::new(|id| id == 66));
+    member_with(id, members, roster)
+}
+
+fn member_with(id: u64, members: Vec<FirstMember>, roster: Roster) -> TestMember {
     let name = format!("m{id}");
     let identity =
         Identity { format: FORMAT, cluster_id: 7, member_id: id, name, members, joined: false, forced: None };
-    let roster = Arc::new(Roster::new(id, identity.members.clone(), Box::new(|id| id == 66)));
+    let roster = Arc::new(roster);
     let context =
         Context { identity: Arc::new(identity), roster, metrics: Arc::default(), dialer: Dialer::default() };
     let (store_thread, incoming) = store();
@@ -446,18 +451,128 @@ async fn an_introduction_that_the_list_overtakes_while_it_is_checked_is_none() {
     let two = member(2, &list);
     two.peers.introduce(9, vec![url(port)]).await;
     assert!(!two.peers.is_introduced(9), "listed there meanwhile");
-    // It was elsewhere for a while, and this list did not hear of that.
-    let (listener, elsewhere) = self::listener();
+    // It is elsewhere for a while, does not answer where it is listed, and this list does not hear of that.
+    let ((listener, port), (other, elsewhere)) = (self::listener(), self::listener());
+    let list = [(2, 1), (3, 1), (9, port)];
+    let two = member(2, &list);
     let moved = member(9, &[(2, 1), (3, 1), (9, elsewhere)]);
-    serve(vec![(listener, None)], &moved.server, &moved.stop);
+    serve(vec![(other, None)], &moved.server, &moved.stop);
     two.peers.introduce(9, vec![url(elsewhere)]).await;
     assert!(two.peers.is_introduced(9));
+    let nine = member(9, &list);
+    serve(vec![(listener, None)], &nine.server, &nine.stop);
     two.peers.introduce(9, vec![url(port)]).await;
     assert!(!two.peers.is_introduced(9), "back where it is listed");
-    // Alone: whether it was forced to be, it does not say.
-    let two = member(2, &list[..1]);
-    two.peers.introduce(9, vec![url(port)]).await;
+}
+
+#[tokio::test]
+async fn a_member_alone_in_its_list_is_introduced_to_others_only_when_its_log_has_them() {
+    let (listener, port) = listener();
+    let nine = member(9, &[(2, 1), (9, port)]);
+    serve(vec![(listener, None)], &nine.server, &nine.stop);
+    let alone = FirstMember { id: 2, name: "m2".to_owned(), peer_urls: vec![url(1)], is_learner: false };
+    for (lacks_others, is_introduced) in [(false, false), (true, true)] {
+        let mut roster = Roster::new(2, vec![alone.clone()], Box::new(|_| false));
+        if lacks_others {
+            roster = roster.lacking_others();
+        }
+        let two = member_with(2, vec![alone.clone()], roster);
+        two.peers.introduce(9, vec![url(port)]).await;
+        assert_eq!(two.peers.is_introduced(9), is_introduced, "lacks others: {lacks_others}");
+        // The list that it receives decides.
+        two.peers.set_members(vec![alone.clone()]);
+        assert!(!two.peers.context().roster.lacks_others());
+    }
+}
+
+/// A port that accepts and says nothing, as long as the listener is kept.
+fn silent_port() -> (std::net::TcpListener, u16) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+/// Claims addresses that never answer, from an address of its own, until it is dropped.
+async fn claim_silent_addresses(port: u16, silent: u16, have_places: Arc<tokio::sync::Notify>) {
+    let from = Some(std::net::IpAddr::from([127, 0, 0, 2]));
+    let endpoint = tonic::transport::Endpoint::from_shared(url(port)).unwrap().local_address(from);
+    let mut client = PeerClient::new(endpoint.connect().await.unwrap());
+    for (number, id) in (0x100..).flat_map(|id| [1, 3, id]).enumerate() {
+        if number == 12 {
+            have_places.notify_one();
+        }
+        let peer_urls = vec![format!("{}/{number}", url(silent)); 8].join(",");
+        let hello = Hello { cluster_id: 7, from: id, to: 2, encoding: ENCODING, peer_urls };
+        drop(client.probe(ProbeRequest { hello: Some(hello) }).await);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn claims_that_come_from_silent_hosts_delay_no_member_that_has_moved() {
+    let ((listener, port), (listener_of_two, port_of_two)) = (listener(), listener());
+    let mut two = member(2, &[(1, 1), (2, port_of_two), (3, 1)]);
+    serve(vec![(listener_of_two, None)], &two.server, &two.stop);
+    let ((_silent, silent_port), have_places) = (silent_port(), Arc::new(tokio::sync::Notify::new()));
+    let liar = tokio::spawn(claim_silent_addresses(port_of_two, silent_port, Arc::clone(&have_places)));
+    have_places.notified().await;
+    let mut one = member(1, &[(1, port), (2, port_of_two)]);
+    serve(vec![(listener, None)], &one.server, &one.stop);
+    one.reach(&mut two, 2, "from a member that has moved").await;
+    two.reach(&mut one, 1, "and the answer").await;
+    assert!(!liar.is_finished());
+    liar.abort();
+    // Ids of strangers are no labels.
+    let mut text = String::new();
+    let mut registry = prometheus_client::registry::Registry::default();
+    registry.register("sent", "", two.peers.context().metrics.peers.send_failures.clone());
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    assert!(text.contains("To=\"1\"") && !text.contains("To=\"10"), "{text}");
+}
+
+#[tokio::test]
+async fn a_member_that_answers_where_it_is_listed_is_dialled_nowhere_else() {
+    let ((listener, port), (elsewhere, port_elsewhere)) = (listener(), listener());
+    let nine = member(9, &[(2, 1), (3, 1), (9, port)]);
+    serve(vec![(listener, None)], &nine.server, &nine.stop);
+    // A server that says of itself what the true member would say.
+    let liar = member(9, &[(2, 1), (3, 1), (9, port_elsewhere)]);
+    serve(vec![(elsewhere, None)], &liar.server, &liar.stop);
+    let two = member(2, &[(2, 1), (3, 1), (9, port)]);
+    two.peers.introduce(9, vec![url(port_elsewhere)]).await;
     assert!(!two.peers.is_introduced(9));
+    nine.stopper.stop();
+    let moved = async {
+        while !two.peers.is_introduced(9) {
+            two.peers.introduce(9, vec![url(port_elsewhere)]).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, moved).await.expect("nothing answers at the old address any more");
+}
+
+#[tokio::test]
+async fn a_label_of_a_member_that_the_list_does_not_hold_is_unknown() {
+    let ((listener, port), (listener_of_two, port_of_two)) = (listener(), listener());
+    let one = member(1, &[(1, port), (2, port_of_two)]);
+    serve(vec![(listener, None)], &one.server, &one.stop);
+    let mut two = member(2, &[(2, port_of_two), (3, 1)]);
+    serve(vec![(listener_of_two, None)], &two.server, &two.stop);
+    one.reach(&mut two, 2, "from a member that was added").await;
+    let received = &two.peers.context().metrics.peers.received_bytes;
+    assert_eq!(received.get_or_create(&From { From: "1".into() }).get(), 0);
+    assert!(received.get_or_create(&From { From: "unknown".into() }).get() > 0);
+}
+
+#[tokio::test]
+async fn a_stranger_that_was_introduced_cannot_end_this_member() {
+    let (listener, port) = listener();
+    // It says that 66 was removed.
+    let nine = member(9, &[(2, 1), (3, 1), (9, port)]);
+    serve(vec![(listener, None)], &nine.server, &nine.stop);
+    let two = member(66, &[(66, 1), (3, 1)]);
+    assert!(two.peers.hold(9, &[url(port)]));
+    let ended = two.peers.context().roster.removed();
+    tokio::time::timeout(Duration::from_secs(2), ended).await.expect_err("ended by a stranger");
 }
 
 #[tokio::test]
@@ -480,6 +595,18 @@ async fn garbage_on_the_peer_port_ends_its_own_connection_only() {
         assert!(!answer.starts_with(b"HTTP/1.1 200"));
     }
     one.reach(&mut two, 2, "still here").await;
+}
+
+#[tokio::test]
+async fn requests_of_clients_are_refused_on_the_peer_port() {
+    let (listener, port) = listener();
+    let two = member(2, &[(1, 1), (2, port)]);
+    serve(vec![(listener, None)], &two.server, &two.stop);
+    let channel = tonic::transport::Endpoint::from_shared(url(port)).unwrap().connect().await.unwrap();
+    let mut kv = api::etcdserverpb::kv_client::KvClient::new(channel);
+    let put = api::etcdserverpb::PutRequest { key: "k".into(), ..Default::default() };
+    let refused = kv.put(put).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented, "{refused}");
 }
 
 /// Opens connections that send `bytes` and then nothing.

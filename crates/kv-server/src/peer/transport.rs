@@ -1,10 +1,11 @@
 //! The face that Raft sees: a queue per peer and lane.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use api::peer::{Hello, ProgressRequest, ProgressResponse};
+use api::peer::{ChangesDigestRequest, Hello, ProgressRequest, ProgressResponse};
 use bytes::Bytes;
 use mvcc::Applied;
 use parking_lot::{Mutex, RwLock};
@@ -14,12 +15,13 @@ use tokio::sync::Notify;
 
 use super::context::Context;
 use super::inbox::Inbox;
-use super::introduction::{Introductions, claimed, listed, vouches};
+use super::introduction::{Introductions, Ticket, claimed, listed, vouches};
 use super::link::{ASK_WITHIN, ActiveSince, Link, Route, answers_as, dial, running_cluster};
+use super::questions::hashes;
 use super::queue::{Pushed, Queue};
 use super::sending::Senders;
 use crate::data_dir::FirstMember;
-use crate::member::{Asked, Checkpoints, Reach, Standing};
+use crate::member::{Asked, AskedDigest, AskedHash, Checkpoints, Reach, Standing};
 use crate::metrics::To;
 use crate::process::shutdown::{self, Stop, Stopper};
 
@@ -155,7 +157,8 @@ impl Peers {
 
     /// A member of this cluster says where it listens. Unless it answers where it is dialled, or is dialled there, the
     /// claim is checked, and it is dialled there from then on. The hello must name this cluster and this member.
-    pub(super) fn check_address(self: &Arc<Self>, hello: &Hello) {
+    /// `source`: where the hello comes from.
+    pub(super) fn check_address(self: &Arc<Self>, hello: &Hello, source: Option<IpAddr>) {
         let id = hello.from;
         if !self.may_introduce(id) {
             return;
@@ -166,44 +169,68 @@ impl Peers {
             return;
         }
         let Some(Connected { stop, runtime, .. }) = self.connected.get() else { return };
-        if !self.introductions.lock().begin(id) {
-            return;
-        }
+        let begun = self.introductions.lock().begin(id, &urls, source);
+        let Some(Ticket { number, displaced }) = begun else { return };
         let (peers, stop) = (Arc::clone(self), stop.clone());
         runtime.spawn(async move {
+            let checked = async {
+                peers.introduce(id, urls).await;
+                tokio::time::sleep(CLAIM_EVERY).await;
+            };
             tokio::select! {
-                () = peers.introduce(id, urls) => {}
+                () = checked => {}
+                () = displaced.notified() => {}
                 () = stop.stopped() => {}
             }
+            peers.introductions.lock().end(number);
         });
     }
 
     /// A member that is alone in its list hears no one else: it may have been forced to be alone, and what removes the
-    /// others is not applied yet.
+    /// others is not applied yet. One that began alone and lost its store has others in its log.
     fn may_introduce(&self, id: u64) -> bool {
         let Context { roster, identity, .. } = &self.context;
-        id != identity.member_id && !roster.others().is_empty() && roster.standing(id) != Standing::Removed
+        let is_alone = roster.others().is_empty() && !roster.lacks_others();
+        id != identity.member_id && !is_alone && roster.standing(id) != Standing::Removed
     }
 
     pub(super) async fn introduce(&self, id: u64, urls: Vec<String>) {
-        let Context { dialer, identity, .. } = &self.context;
-        let running = running_cluster(dialer, &urls).await;
-        if running.is_some_and(|running| vouches(&running, identity, id, &urls))
-            && answers_as(dialer, &urls, self.context.hello(id)).await
-            && self.hold(id, &urls)
+        let Context { dialer, identity, roster, .. } = &self.context;
+        let hello = self.context.hello(id);
+        let claimed = dialer.to_claimed();
+        let running = running_cluster(&claimed, &urls).await;
+        if !running.is_some_and(|running| vouches(&running, identity, id, &urls))
+            || !answers_as(&claimed, &urls, hello.clone()).await
         {
-            tracing::info!(
-                peer = format!("{id:x}"),
-                ?urls,
-                "a member is not in the list yet, or not at this address"
+            return;
+        }
+        let before = self.lanes.read().get(&id).map(|lanes| lanes.urls.clone()).unwrap_or_default();
+        let moves = !before.is_empty() && listed(&roster.members(), id) != urls;
+        // Without TLS any server could have answered above. One that answers where the member was is as good.
+        let stays = moves && answers_as(dialer, &before, hello).await;
+        if !stays && self.hold(id, &urls) {
+            self.note_introduced(id, &before, &urls);
+        }
+    }
+
+    fn note_introduced(&self, id: u64, before: &[String], urls: &[String]) {
+        let Some(unlogged) = self.introductions.lock().pace.next(Instant::now()) else { return };
+        let peer = format!("{id:x}");
+        if before.is_empty() {
+            tracing::info!(peer, ?urls, unlogged, "a member is not in the list yet");
+        } else {
+            tracing::warn!(
+                peer,
+                from = ?before,
+                to = ?urls,
+                unlogged,
+                "a member that does not answer at its address answers at one that the list does not have"
             );
         }
-        tokio::time::sleep(CLAIM_EVERY).await;
-        self.introductions.lock().end(id);
     }
 
     /// Whether the claim was news still: the list may have changed while it was checked.
-    fn hold(&self, id: u64, urls: &[String]) -> bool {
+    pub(super) fn hold(&self, id: u64, urls: &[String]) -> bool {
         let is_news = {
             // First, so that the list is followed after this, or is read here as it will be followed.
             let mut introductions = self.introductions.lock();
@@ -255,6 +282,18 @@ impl Reach for Peers {
     fn ask_progress(&self, leader: u64, learner: u64) -> Asked<'_> {
         Box::pin(self.progress(leader, learner))
     }
+
+    fn ask_digest(&self, member: u64, after: u64, to: u64) -> AskedDigest<'_> {
+        let urls = self.lanes.read().get(&member).map(|lanes| lanes.urls.clone()).unwrap_or_default();
+        let request = ChangesDigestRequest { hello: Some(self.context.hello(member)), after, to };
+        Box::pin(async move { hashes::ask_digest(&self.context.dialer, &urls, request).await })
+    }
+
+    fn ask_hash(&self, member: u64, at: i64) -> AskedHash<'_> {
+        let urls = self.lanes.read().get(&member).map(|lanes| lanes.urls.clone()).unwrap_or_default();
+        let hello = self.context.hello(member);
+        Box::pin(async move { hashes::ask(&self.context.dialer, &urls, hello, at).await })
+    }
 }
 
 impl Transport for Peers {
@@ -266,7 +305,7 @@ impl Transport for Peers {
             Lane::Bulk => &lanes.bulk,
         };
         if queue.push(message) == Pushed::Full {
-            self.context.metrics.peers.send_failures.get_or_create(&To::member(to)).inc();
+            self.context.metrics.peers.send_failures.get_or_create(&To { To: self.context.label(to) }).inc();
             if let Some(connected) = self.connected.get() {
                 connected.inbox.report_unreachable(to);
             }

@@ -7,6 +7,7 @@ pub(crate) mod version; // the program's version and etcd's
 
 pub(crate) mod notify; // messages to systemd
 
+pub(crate) mod core_file; // none
 pub(crate) mod descriptors; // how many files and connections
 pub(crate) mod runtime; // the threads that serve sockets
 pub(crate) mod shutdown; // the end, on a signal or after a fatal error

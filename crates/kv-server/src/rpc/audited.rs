@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::Method;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, Request, Response};
 use parking_lot::Mutex;
@@ -10,11 +11,21 @@ use tonic::body::Body;
 
 use super::header;
 use super::observed::{FrameObserver, Observed};
-use crate::audit::Call;
+use crate::audit::{Call, Subject};
 use crate::net::http2::PREFIX_BYTES;
 
-/// The bytes of a request, as far as they came.
-type Seen = Arc<Mutex<BytesMut>>;
+/// Bytes of a request that are kept until its call ends: a call may wait for hours. A longer request is replaced by
+/// what it names.
+const KEPT_BYTES_MAX: usize = 4 << 10;
+
+/// A request, as far as it came.
+enum Asked {
+    /// With its prefix.
+    Bytes(BytesMut),
+    Subject(Subject),
+}
+
+type Seen = Arc<Mutex<Asked>>;
 
 /// A call without a response yet. One that is dropped was given up by its client: its line names what it asked
 /// for all the same.
@@ -25,9 +36,9 @@ pub struct Unanswered {
 
 /// The same request, watched. No more than `message_bytes_max` of it are kept: what is longer is refused.
 pub fn observed(request: Request<Body>, call: Call, message_bytes_max: usize) -> (Request<Body>, Unanswered) {
-    let seen = Seen::default();
+    let seen = Arc::new(Mutex::new(Asked::nothing()));
     let bytes_max = message_bytes_max.saturating_add(PREFIX_BYTES);
-    let keeps = Keeps { seen: Arc::clone(&seen), bytes_max };
+    let keeps = Keeps { seen: Arc::clone(&seen), method: call.method(), bytes_max };
     let request = request.map(|body| Body::new(Observed { body, observer: keeps }));
     (request, Unanswered { call: Some(call), request: seen })
 }
@@ -47,13 +58,29 @@ impl Unanswered {
 
     fn take(&mut self) -> Option<Call> {
         let call = self.call.take()?;
-        Some(call.with_request(first_message(std::mem::take(&mut *self.request.lock()).freeze())))
+        Some(match std::mem::replace(&mut *self.request.lock(), Asked::nothing()) {
+            Asked::Bytes(framed) => call.with_request(first_message(framed.freeze())),
+            Asked::Subject(subject) => call.with_subject(subject),
+        })
     }
 }
 
 impl Drop for Unanswered {
     fn drop(&mut self) {
         drop(self.take());
+    }
+}
+
+impl Asked {
+    fn nothing() -> Asked {
+        Asked::Bytes(BytesMut::new())
+    }
+
+    /// Whether bytes that begin with a message have all of it.
+    fn is_whole(framed: &[u8]) -> bool {
+        let Some((mut prefix, rest)) = framed.split_at_checked(PREFIX_BYTES) else { return false };
+        prefix.advance(1);
+        rest.len() >= usize::try_from(prefix.get_u32()).unwrap_or(usize::MAX)
     }
 }
 
@@ -74,14 +101,24 @@ fn end(call: Call, status: &Status, revision: Option<i64>) {
 
 struct Keeps {
     seen: Seen,
+    method: Method,
     bytes_max: usize,
 }
 
 impl FrameObserver for Keeps {
     fn data(&mut self, data: &Bytes) {
         let mut seen = self.seen.lock();
-        let room = self.bytes_max.saturating_sub(seen.len());
-        seen.extend_from_slice(&data[..data.len().min(room)]);
+        let Asked::Bytes(framed) = &mut *seen else { return };
+        if Asked::is_whole(framed) {
+            return;
+        }
+        let room = self.bytes_max.saturating_sub(framed.len());
+        framed.extend_from_slice(&data[..data.len().min(room)]);
+        if framed.len() > KEPT_BYTES_MAX && Asked::is_whole(framed) {
+            let message = first_message(std::mem::take(framed).freeze());
+            // The services' methods name one range at most, so that a refusal needs no search for it.
+            *seen = Asked::Subject(Subject::of(self.method, message, None));
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use state_machine::Session;
 use tonic::{Request, Status};
 
 use super::metadata::Known;
-use super::methods::Access;
+use super::methods::{Access, needs_intact_state};
 use crate::admission::ClientId;
 use crate::audit::{Call, Who};
 use crate::auth::{Caller, Credential, Origin};
@@ -94,6 +94,11 @@ pub async fn authorize(member: &Member, asker: &Asker, access: Access) -> Result
         Access::User => asker.caller(member).await?.check_named().map_err(errors::refused),
         Access::Root => asker.caller(member).await?.check_root().map_err(errors::refused),
     }
+}
+
+/// Refuses what a member with a corrupt state must not answer.
+pub fn check_intact(member: &Member, method: Method) -> Result<(), Error> {
+    if member.fence.is_up() && needs_intact_state(method) { Err(Error::Corrupt) } else { Ok(()) }
 }
 
 /// Whether the client wants no answer from a member without a leader.

@@ -93,6 +93,43 @@ pub enum Access {
     Keys,
 }
 
+/// Whether a member whose state is corrupt refuses `method`: what reads or changes keys and leases, and copies of
+/// the store. What operators need to look at a member and to replace it stays.
+pub fn needs_intact_state(method: Method) -> bool {
+    use Method::*;
+    match method {
+        KvPut | KvRange | KvTxn | KvDeleteRange | KvRangeStream | KvCompact | Watch => true,
+        Lock | LockUnlock => true,
+        ElectionCampaign | ElectionProclaim | ElectionLeader | ElectionObserve | ElectionResign => true,
+        LeaseGrant | LeaseRevoke | LeaseKeepAlive | LeaseTimeToLive | LeaseLeases => true,
+        MaintenanceSnapshot => true,
+        ClusterMemberList | ClusterMemberAdd | ClusterMemberRemove | ClusterMemberUpdate
+        | ClusterMemberPromote => false,
+        MaintenanceStatus
+        | MaintenanceAlarm
+        | MaintenanceDefragment
+        | MaintenanceHash
+        | MaintenanceHashKV
+        | MaintenanceMoveLeader
+        | MaintenanceDowngrade => false,
+        HealthCheck | HealthList | HealthWatch => false,
+        AuthStatus | Authenticate | AuthEnable | AuthDisable => false,
+        AuthUserAdd
+        | AuthUserGet
+        | AuthUserList
+        | AuthUserDelete
+        | AuthUserChangePassword
+        | AuthUserGrantRole
+        | AuthUserRevokeRole => false,
+        AuthRoleAdd
+        | AuthRoleGet
+        | AuthRoleList
+        | AuthRoleDelete
+        | AuthRoleGrantPermission
+        | AuthRoleRevokePermission => false,
+    }
+}
+
 /// Who may call `method`. There is no default: a method without a rule does not compile.
 pub fn access(method: Method) -> Access {
     use Method::*;

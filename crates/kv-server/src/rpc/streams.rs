@@ -97,6 +97,7 @@ impl StreamMethods for Streams {
             tokio::select! {
                 biased;
                 () = lost => Err(errors::refused(Error::NoLeader)),
+                () = self.member.fence.raised() => Err(errors::refused(Error::Corrupt)),
                 status = self.method(call.method, call.access, &asker, (requests, replies)) => Ok(status),
             }
         });

@@ -10,4 +10,5 @@ mod document; // its fields
 
 mod source; // made from a member, and kept for a second
 
+pub(crate) use document::Document;
 pub(crate) use source::Source;

@@ -116,12 +116,15 @@ impl Shared {
 
     async fn members(&self, status: &Status) -> Vec<MemberStatus> {
         let mut members = Vec::new();
+        // The roster does not learn the names that members publish when they start.
+        let published = self.member.members().unwrap_or_default();
+        let published = |id| published.iter().find(|one| one.id == id && !one.name.is_empty());
         for one in self.member.roster.members().iter().take(LISTED_MAX) {
             let is_self = one.id == self.member.ids.member;
             let linked = if is_self { None } else { self.member.reach.active_since(one.id) };
             members.push(MemberStatus {
                 id: hex(one.id),
-                name: one.name.chars().take(NAME_MAX).collect(),
+                name: published(one.id).map_or(&one.name, |it| &it.name).chars().take(NAME_MAX).collect(),
                 is_self,
                 is_leader: status.leader == Some(one.id),
                 is_learner: one.is_learner,

@@ -8,10 +8,12 @@ use http::Uri;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
+use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsConnector, TlsStream};
 use tonic::transport::{Channel, Endpoint};
 
+use super::resolver::{Origin, Resolver};
 use super::setup::{Live, TlsError};
 use super::stream::Stream;
 use crate::config::{PortTls, Url};
@@ -35,16 +37,37 @@ fn socket_of(url: &str) -> Option<Socket> {
     Some(Socket { path: url.socket_path()?.to_owned(), is_secure: url.scheme().is_secure() })
 }
 
+/// What is spoken inside TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Protocol {
+    #[default]
+    Http2,
+    Http1,
+}
+
 /// Opens connections. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Dialer {
     /// The configuration, and the threads of handshakes.
     tls: Option<(Arc<Live>, Handle)>,
+    resolver: Resolver,
+    origin: Origin,
+    protocol: Protocol,
 }
 
 impl Dialer {
     pub fn new(live: Arc<Live>, threads: Handle) -> Dialer {
-        Dialer { tls: Some((live, threads)) }
+        Dialer { tls: Some((live, threads)), ..Dialer::default() }
+    }
+
+    /// To hosts that a stranger named: they do not delay lookups of other names.
+    pub fn to_claimed(&self) -> Dialer {
+        Dialer { origin: Origin::Claimed, ..self.clone() }
+    }
+
+    /// To ports that speak HTTP/1 alone, such as those of `--listen-metrics-urls`.
+    pub fn to_http1(&self) -> Dialer {
+        Dialer { protocol: Protocol::Http1, ..self.clone() }
     }
 
     /// To servers of another cluster, whose certificates are judged as `port` says. Files are read once.
@@ -99,7 +122,8 @@ impl Dialer {
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
         let is_secure = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
-        let stream = TcpStream::connect((host.as_str(), port)).await?;
+        let addresses = self.resolver.find(&host, port, self.origin).await?;
+        let stream = TcpStream::connect(&addresses[..]).await?;
         stream.set_nodelay(true)?;
         let stream = Wire::Tcp(stream);
         if is_secure { self.inside_tls(stream, host).await } else { Ok(Stream::Plain(stream)) }
@@ -110,6 +134,14 @@ impl Dialer {
             return Err(io::Error::other("an https URL of a peer, and no TLS for peers is configured"));
         };
         let config = live.client().ok_or_else(|| io::Error::other("no TLS for peers is configured"))?;
+        let config = match self.protocol {
+            Protocol::Http2 => config,
+            Protocol::Http1 => {
+                let mut config = ClientConfig::clone(&config);
+                config.alpn_protocols = vec![b"http/1.1".to_vec()];
+                Arc::new(config)
+            }
+        };
         let name = ServerName::try_from(host).map_err(io::Error::other)?;
         let handshake = threads.spawn(async move { TlsConnector::from(config).connect(name, stream).await });
         let stream = handshake.await.map_err(io::Error::other)?;

@@ -23,6 +23,7 @@ mod stream; // a connection, plain or inside TLS
 
 mod acceptor;
 mod dialer;
+mod resolver; // addresses of names
 
 mod ports; // both ports of a member
 

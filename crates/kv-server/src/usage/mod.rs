@@ -19,4 +19,4 @@ mod request; // what a request names
 mod exposition;
 mod tally; // windows, samples, rows // as metrics
 
-pub(crate) use tally::{Rows, Usage};
+pub(crate) use tally::{Rows, Top, Usage};

@@ -115,20 +115,6 @@ const EXCEPTIONS: &[Exception] = &[
         why: CALLER_FIRST,
     },
     Exception {
-        call: r#"Downgrade action:VALIDATE version:"3.6.0""#,
-        credentials: &["root"],
-        etcd: "OK",
-        ours: NOT_BUILT,
-        why: "the method is not there yet",
-    },
-    Exception {
-        call: "Downgrade action:CANCEL",
-        credentials: &["root"],
-        etcd: "OK",
-        ours: NOT_BUILT,
-        why: "the method is not there yet",
-    },
-    Exception {
         call: r#"UserGet name:"""#,
         credentials: &["none"],
         etcd: "FailedPrecondition: etcdserver: user name not found",
@@ -140,7 +126,6 @@ const EXCEPTIONS: &[Exception] = &[
 const DENIED: &str = "PermissionDenied: etcdserver: permission denied";
 const NO_NAME: &str = "InvalidArgument: etcdserver: user name is empty";
 const BAD_URLS: &str = "InvalidArgument: etcdserver: given member URLs are invalid";
-const NOT_BUILT: &str = "Unimplemented: etcdserverpb.Maintenance/Downgrade is not built yet in kv-server";
 
 const NO_KEYS: &str = "a range without keys is permitted where its first key is; in etcd that depends on how \
                        permissions were cut into ranges";

@@ -8,6 +8,8 @@ use testkit::Process;
 /// Names the binary to run in place of this project's.
 const OVERRIDE: &str = "KV_CONFORMANCE_SERVER";
 const READY: &str = "ready to serve client requests";
+/// etcd is ready before its cluster has a version, and until then refuses every downgrade.
+const HAS_VERSION: &str = "set initial cluster version";
 
 pub struct Server {
     client_port: u16,
@@ -38,6 +40,9 @@ impl Server {
                 .args(flags),
         );
         process.wait_for(READY);
+        if overridden() {
+            process.wait_for(HAS_VERSION);
+        }
         Self { client_port, _process: process, _data: data }
     }
 

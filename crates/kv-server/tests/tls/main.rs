@@ -352,6 +352,10 @@ fn the_metrics_port_has_the_tls_of_the_client_port() {
         Caller::new(&authority, Some(&mine), BOTH).health(ports[0])
     });
     becomes(&Refused, "no certificate", || Caller::new(&authority, None, BOTH).health(ports[0]));
+    let top = |authority: &Authority, shown| tools::top(ports[0], &files, authority, shown);
+    assert_eq!(top(&authority, Some(&mine)), Served);
+    assert_eq!(top(&authority, None), Refused, "top without a certificate");
+    assert_eq!(top(&Authority::new("b"), Some(&mine)), Refused, "top that does not trust the member");
     assert!(common::http(ports[1], "GET /health").starts_with("HTTP/1.1 200"));
 }
 

@@ -19,6 +19,7 @@ use super::durable::StoredItem;
 use super::index_builder::IndexBuilder;
 use crate::backend::Backend;
 use crate::block::{Block, BlockFiles, BlockTable, Content, OpenBlock};
+use crate::digest::ChangeDigest;
 use crate::error::{Error, Result};
 use crate::index::{Index, LeasedKeys};
 use crate::store::State;
@@ -70,6 +71,7 @@ pub(crate) fn load(backend: &mut dyn Backend, options: &Options, generation: u64
         unpersisted_bytes: 0,
         bytes_since_checkpoint: 0,
         stored_bytes: files.allocated(),
+        digest: ChangeDigest::default(),
         generation,
     };
     Ok(RecoveredStore { is_new, files, marks, items, state })

@@ -71,6 +71,11 @@ impl LeasedKeys {
         first.filter(|(of, _)| *of == lease).map(|(_, key)| Bytes::copy_from_slice(key))
     }
 
+    /// The first lease from `from` on that has a key.
+    pub fn lease_from(&self, from: i64) -> Option<i64> {
+        self.by_lease.range((from, Arc::from(&b""[..]))..).next().map(|(lease, _)| *lease)
+    }
+
     /// Keys of `lease` greater than `after`, in key order, at most `keys_max`.
     pub fn keys_of(&self, lease: i64, after: &[u8], keys_max: usize) -> Vec<Bytes> {
         let after = (lease, Arc::from(after));
@@ -91,6 +96,9 @@ mod tests {
             leased.attach(key.as_bytes(), lease);
         }
         leased.detach(b"d");
+        for (from, first) in [(i64::MIN, Some(-1)), (-1, Some(-1)), (0, Some(7)), (8, Some(8)), (9, None)] {
+            assert_eq!(leased.lease_from(from), first, "{from}");
+        }
         for (lease, after, keys_max, expected) in [
             (7, "", 9, vec!["b"]),
             (8, "", 9, vec!["a"]),

@@ -15,6 +15,7 @@ use super::lock::{LockPurpose, LockStats};
 use super::range_read::{Counting, RangeQuery, RangeRead, find_one, load, missing_record, pair_bytes};
 use super::shared::Shared;
 use super::state::{KEYS_PER_HOLD, Source, resolve_revision};
+use crate::digest::SpanDigest;
 use crate::error::{Error, Result};
 use crate::meter::Meter;
 use crate::range::KeyRange;
@@ -99,6 +100,23 @@ impl Store {
         hash::hash_kv(&self.shared, at, meter)
     }
 
+    /// The hashes of the last compactions that this process finished, at most 10. `hash_kv` returns them for their
+    /// revisions.
+    pub fn compaction_hashes(&self) -> Vec<KvHash> {
+        self.shared.hashes.lock().iter().copied().collect()
+    }
+
+    /// The digest of what the entries above `after` and up to `to` changed: equal on members that applied them
+    /// alike.
+    pub fn span_digest(&self, after: u64, to: u64) -> SpanDigest {
+        self.shared.state.read(LockPurpose::Lookup).digest.span(after, to)
+    }
+
+    /// The first and the last log index between which digests are known; none before the first entry.
+    pub fn digests_kept(&self) -> Option<(u64, u64)> {
+        self.shared.state.read(LockPurpose::Lookup).digest.kept()
+    }
+
     /// Space that the store takes on disk and in memory.
     pub fn size(&self) -> Size {
         self.shared.state.published().size()
@@ -167,6 +185,11 @@ impl Store {
     /// The first key of a lease from `from` on, in key order.
     pub fn first_key_of_lease(&self, lease: i64, from: &[u8]) -> Option<Bytes> {
         self.shared.state.read(LockPurpose::Lookup).leased.first_of(lease, from)
+    }
+
+    /// The first lease from `from` on to which a live key is attached.
+    pub fn attached_lease_from(&self, from: i64) -> Option<i64> {
+        self.shared.state.read(LockPurpose::Lookup).leased.lease_from(from)
     }
 
     /// Live keys that have a lease.

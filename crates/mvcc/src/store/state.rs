@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use super::items::Items;
 use crate::block::{Block, BlockTable, Body, Decoded, OpenBlock, Record};
+use crate::digest::ChangeDigest;
 use crate::error::{Error, Result};
 use crate::index::{Index, LeasedKeys};
 use crate::range::KeyRange;
@@ -71,6 +72,8 @@ pub(crate) struct State {
     pub bytes_since_checkpoint: usize,
     /// Bytes of block files, after the maintainer's last change.
     pub stored_bytes: u64,
+    /// Of what entries changed since this state was opened or installed.
+    pub digest: ChangeDigest,
     /// Number of stores that were installed since this one was opened.
     pub generation: u64,
 }
@@ -221,6 +224,7 @@ impl State {
         assert_eq!(record.revision.main, self.revision + 1, "changes belong to the request in progress");
         // No checkpoint from the first change to the end of the entry.
         self.is_inside_entry = true;
+        self.digest.add_record(record);
         self.open.append(record, self.block_bytes);
         if self.open.raw_bytes() >= self.block_bytes {
             self.seal();

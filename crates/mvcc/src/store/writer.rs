@@ -74,6 +74,7 @@ impl Writer {
         }
         state.compact_revision_before = Some(state.compact_revision);
         state.compact_revision = revision;
+        state.digest.add_compaction(revision);
         state.is_inside_entry = true;
         Ok(())
     }
@@ -81,6 +82,13 @@ impl Writer {
     /// Sets or removes an item. Key and value together take at most `ITEM_BYTES_MAX`, the key
     /// `ITEM_KEY_BYTES_MAX`.
     pub fn set_item(&mut self, key: &[u8], value: Option<&[u8]>) {
+        self.set_layout_item(key, value);
+        self.store.shared.state.write(LockPurpose::EndEntry).digest.add_item(key, value);
+    }
+
+    /// As `set_item`, of an item whose bytes depend on how its owner arranges what it stores, and so on restarts. The
+    /// digest of the entry leaves it out.
+    pub fn set_layout_item(&mut self, key: &[u8], value: Option<&[u8]>) {
         assert!(key.len() <= ITEM_KEY_BYTES_MAX, "an item's key beyond its limit");
         assert!(key.len() + value.map_or(0, <[u8]>::len) <= ITEM_BYTES_MAX, "an item beyond its limit");
         let (key, value) = (Bytes::copy_from_slice(key), value.map(Bytes::copy_from_slice));
@@ -103,6 +111,7 @@ impl Writer {
         assert!(applied >= state.applied, "entries are applied in order");
         assert!(state.revision >= state.compact_revision, "nothing beyond the newest is compacted");
         state.applied = applied;
+        state.digest.end_entry(applied.index);
         state.is_inside_entry = false;
         if state.is_checkpoint_due(shared.options.checkpoint_due_bytes) {
             state.take_checkpoint();

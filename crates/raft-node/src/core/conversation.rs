@@ -63,6 +63,8 @@ impl Stage {
             catch_up_entries: 1,
             store: if kind & 1 == 0 { StoreState::Whole } else { StoreState::Lost },
             empty_log: if kind & 2 == 0 { EmptyLog::New } else { EmptyLog::Unconfirmed },
+            removed_by: |_| None,
+            keeps_voters: |_, _| false,
             membership: None,
         };
         let options = Options { segment_bytes: 8 << 10, salt: [7; 16] };

@@ -105,6 +105,10 @@ pub struct Setup {
     /// The membership that the machine holds, if it holds one: then it is the truth for what the machine has
     /// applied. None: the members are those that the log was begun with, for ever.
     pub membership: Option<Membership>,
+    /// See [`crate::Config::removed_by`].
+    pub removed_by: fn(&[u8]) -> Option<u64>,
+    /// See [`crate::Config::keeps_voters`].
+    pub keeps_voters: fn(&[u8], &[u64]) -> bool,
 }
 
 #[cfg(test)]
@@ -122,6 +126,8 @@ impl Setup {
             store: StoreState::Whole,
             empty_log: EmptyLog::New,
             membership: None,
+            removed_by: |_| None,
+            keeps_voters: |_, _| false,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! | state | messages of peers | votes and candidacies |
 //! |---|---|---|
 //! | unconfirmed | dropped as if lost | none |
-//! | catching up | handled, except requests for votes and orders to campaign | none |
+//! | catching up | handled, except requests for votes and orders to campaign | none, but for the other one of two members |
 //! | neither | handled | as usual |
 //!
 //! Nothing of an unconfirmed member is durable: after a restart its log is empty again, and it asks again.
@@ -96,12 +96,22 @@ impl Core {
         tracing::info!(?confirmation, "the other members confirmed this one");
     }
 
+    /// Whether the only other voter asks for the vote. It holds all that was committed, and leads only with this vote.
+    fn is_asked_by_the_other_of_two(&self, message: &Message) -> bool {
+        let voters = self.raw.raft.prs().conf().voters();
+        message.msg_type != MessageType::MsgTimeoutNow
+            && voters.ids().len() == 2
+            && voters.contains(self.raw.raft.id)
+            && voters.contains(message.from)
+    }
+
     /// Whether a held member drops the message. A snapshot among them is released.
     pub(super) fn holds_back(&mut self, message: &Message) -> bool {
         use MessageType::{MsgRequestPreVote, MsgRequestVote, MsgTimeoutNow};
         let asks_for_election =
             matches!(message.msg_type, MsgRequestVote | MsgRequestPreVote | MsgTimeoutNow);
-        let drops = self.is_unconfirmed || (asks_for_election && self.is_held());
+        let is_withheld = || self.is_held() && !self.is_asked_by_the_other_of_two(message);
+        let drops = self.is_unconfirmed || (asks_for_election && is_withheld());
         if let Some(snapshot) = message.snapshot.as_ref().filter(|_| drops) {
             self.ignore_snapshot(position(snapshot));
         }

@@ -18,10 +18,12 @@
 //! - a majority of the other members answered, none of them held itself. Each leader that this member had
 //!   voted for, and each entry committed with its acknowledgement, is known to one of them. The highest term
 //!   of the answers is the first in which this member takes part, and it does not vote in that term.
-//! - with an odd number of members, the leader of that term is among them. Its log holds every entry that was
+//! - with three members or more, the leader of that term is among them. Its log holds every entry that was
 //!   committed with this member's acknowledgement, so votes wait until the log here reaches the end of the
-//!   leader's. With an even number each majority that this member belongs to meets each other such majority
-//!   in a further member.
+//!   leader's. An even number is no exception: a candidate that does not know the newest change of the members counts
+//!   by another number, and its majority may share only this member with that of a committed entry.
+//! - of two members the other one answered, and there may be no leader without this one's vote. The other one holds
+//!   what was committed, so it gets that vote at once; no one else does before the log here reaches its end.
 //! - or no answer has any term, and a majority of all members, this one included, have empty logs: a first
 //!   start.
 //!
@@ -55,7 +57,7 @@ pub enum Confirmation {
     /// It has never taken part.
     New,
     /// It may have taken part in terms up to `until.term`. It votes in later terms, once its log reaches
-    /// `until.index` or holds an entry of a later term.
+    /// `until.index` or holds an entry of a later term; the other one of two members has its vote before.
     CatchUp { until: Position },
 }
 
@@ -113,11 +115,8 @@ impl Inquiry {
             return None;
         }
         let term = voting().map(|answer| answer.term).max()?;
-        let index = if self.members.is_multiple_of(2) {
-            0
-        } else {
-            voting().find(|answer| answer.is_leader && answer.term == term)?.last_index
-        };
+        let has_all = |answer: &&PeerState| self.members == 2 || (answer.is_leader && answer.term == term);
+        let index = voting().find(has_all)?.last_index;
         Some(Confirmation::CatchUp { until: Position { index, term } })
     }
 }
@@ -167,9 +166,10 @@ mod tests {
             (3, &[leader(2, 5), empty(false)], catch_up(2, 5), "a confirmed member with an empty log"),
             (5, &[leader(2, 5), follower(2, 5)], None, "two of four others"),
             (5, &[leader(2, 5), follower(2, 5), follower(1, 1)], catch_up(2, 5), "three of four others"),
-            (2, &[follower(7, 5)], catch_up(7, 0), "the other of two"),
-            (4, &[follower(7, 5), follower(6, 9)], catch_up(7, 0), "two of three others"),
-            (4, &[follower(7, 5)], None, "one of three others"),
+            (2, &[follower(7, 5)], catch_up(7, 5), "the other of two"),
+            (4, &[leader(7, 5), follower(6, 9)], catch_up(7, 5), "two of three others"),
+            (4, &[follower(7, 5), follower(7, 9), follower(6, 9)], None, "no leader of four"),
+            (4, &[leader(7, 5)], None, "one of three others"),
         ];
         for (members, answers, wanted, name) in cases {
             let voters: Vec<u64> = (1..=*members).collect();
@@ -208,7 +208,7 @@ mod tests {
         inquiry.note(2, by(&[], follower(7, 5)));
         assert_eq!(inquiry.confirmation(), None, "it holds a change that it has not applied");
         inquiry.note(2, by(&[2, 1], follower(7, 5)));
-        assert_eq!((inquiry.confirmation(), inquiry.mismatches()), (catch_up(7, 0), 0));
+        assert_eq!((inquiry.confirmation(), inquiry.mismatches()), (catch_up(7, 5), 0));
         // Of three, the leader must be one of those that count.
         let mut inquiry = Inquiry::new(1, &[1, 2, 3]);
         inquiry.note(2, by(&[1, 2, 3], follower(7, 5)));

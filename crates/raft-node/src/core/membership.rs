@@ -14,6 +14,10 @@
 //! * Until a change is reported as applied, nothing at or behind its index is.
 //! * A member does not stand for election while a change is committed that raft-rs does not count by yet. The core
 //!   looks for one itself: raft-rs looks only as far as one read of the log reaches.
+//! * A member without its store applies no change. It stands if each committed change leaves the voters that it was
+//!   told of, applied or refused: then those are still the voters.
+//! * A leader hands over before it removes itself: the new one makes the change, and what clients wrote meanwhile is
+//!   forwarded to it. Without a successor within an election timeout it removes itself.
 //! * A leader that is no voter any more hands over, and steps down in any case. It serves no reads.
 
 use bytes::Bytes;
@@ -22,8 +26,8 @@ use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, E
 use raft::eraftpb::{Message, MessageType};
 
 use super::Core;
-use crate::wire::change_payload;
-use crate::{Fatal, Membership, Progress, Role};
+use crate::wire::{Batch, change_batch, change_payload};
+use crate::{Fatal, Membership, Progress, Role, StoreState};
 
 /// Changes that wait on a leader. More are dropped, and their proposers time out: an operator makes one at a time.
 const CHANGES_WAITING_MAX: usize = 16;
@@ -89,16 +93,38 @@ impl Core {
         false
     }
 
-    /// The next change, as an entry of its own. What waits on a member that no longer leads is dropped: its
-    /// proposers time out.
-    pub(super) fn propose_change(&mut self) {
-        if self.changes.is_empty() {
+    /// Whether the next change waits for another member to lead, since it removes this one. One offer is made.
+    fn offers_office(&mut self) -> bool {
+        let Some(batch) = self.changes.front() else { return false };
+        let commands = Batch::parse(batch).and_then(|batch| batch.commands());
+        let removed = commands.ok().and_then(|commands| (self.removed_by)(&commands.iter().next()?));
+        if removed != Some(self.raw.raft.id) || self.has_offered_office {
+            return false;
+        }
+        let Some(heir) = self.most_caught_up() else { return false };
+        self.has_offered_office = true;
+        self.raw.transfer_leader(heir);
+        true
+    }
+
+    /// The changes of a member that no longer leads. Those that it handed over for go to the new leader; others are
+    /// dropped: their proposers time out.
+    pub(super) fn release_changes(&mut self) {
+        if self.role() == Role::Leader {
             return;
         }
-        if self.role() != Role::Leader {
-            return self.changes.clear();
+        let changes = std::mem::take(&mut self.changes);
+        if std::mem::take(&mut self.has_offered_office) {
+            changes.into_iter().for_each(|change| self.keep_forwarded(change));
         }
-        if !self.may_change() || !self.voters_have_committed() {
+    }
+
+    /// The next change, as an entry of its own.
+    pub(super) fn propose_change(&mut self) {
+        if self.changes.is_empty() || self.role() != Role::Leader {
+            return;
+        }
+        if !self.may_change() || !self.voters_have_committed() || self.offers_office() {
             return;
         }
         let Some(batch) = self.changes.front() else { return };
@@ -116,6 +142,7 @@ impl Core {
         // Refused while too much is uncommitted: it goes on waiting.
         if self.raw.step(message).is_ok() {
             self.changes.pop_front();
+            self.has_offered_office = false;
         }
     }
 
@@ -196,19 +223,36 @@ impl Core {
             return true;
         }
         let commit = self.commit();
+        self.forget_examined_by_others();
         self.examined = self.examined.max(self.handed);
         if self.examined < commit {
             let why = GetEntriesContext::empty(false);
             // A failure of the disk is kept by the log store, and ends the event.
             let part = self.raw.raft.raft_log.slice(self.examined + 1, commit + 1, None, why);
             for entry in part.unwrap_or_default() {
-                if entry.entry_type != EntryType::EntryNormal {
+                if entry.entry_type != EntryType::EntryNormal && !self.is_without_effect(&entry) {
                     self.newest_change = entry.index;
                 }
                 self.examined = entry.index;
             }
         }
         self.examined < commit || self.newest_change > self.handed
+    }
+
+    /// A member with its store counts by what it has applied, and looks at all changes again.
+    fn forget_examined_by_others(&mut self) {
+        let is_without_a_store = self.snapshots.store == StoreState::Lost;
+        if self.examined_without_a_store != is_without_a_store {
+            self.examined_without_a_store = is_without_a_store;
+            (self.examined, self.newest_change) = (self.handed, 0);
+        }
+    }
+
+    /// Whether a change leaves the voters that a member without its store was told of.
+    fn is_without_effect(&self, entry: &Entry) -> bool {
+        let command = || Batch::parse(&change_batch(&entry.data).ok()?).ok()?.commands().ok()?.iter().next();
+        self.examined_without_a_store
+            && command().is_some_and(|command| (self.keeps_voters)(&command, self.voters()))
     }
 
     /// The voters by which raft-rs counts. None while the log may hold a change, committed or not, that it does not

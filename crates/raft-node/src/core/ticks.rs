@@ -18,7 +18,7 @@
 //! * Counted in ticks of a job's own waiting: a busy disk that finishes one job after another is no stalled
 //!   disk.
 
-use raft::{INVALID_ID, StateRole};
+use raft::{CAMPAIGN_PRE_ELECTION, INVALID_ID, StateRole};
 
 /// A member whose store is lost stands for election when it has known no leader for this many election
 /// timeouts. A member that has its state is elected within three; if none was, the entries that this one
@@ -50,7 +50,11 @@ impl Core {
                 self.end_office_of_a_stranger();
             }
             Role::Follower | Role::Candidate if self.may_tick() => {
-                self.raw.tick();
+                if self.waits_for_a_store() {
+                    self.tick_without_a_store();
+                } else {
+                    self.raw.tick();
+                }
             }
             Role::Follower | Role::Candidate => self.tick_quietly(),
         }
@@ -67,6 +71,17 @@ impl Core {
         let election = self.election_ticks as usize;
         let is_ahead = silent >= election / 2 && self.change_is_ahead();
         silent < election || !is_ahead
+    }
+
+    /// raft-rs does not stand while its log has a committed change that was not applied, and a member without its store
+    /// applies none. That those of this log may be passed over is for `may_tick` to say.
+    fn tick_without_a_store(&mut self) {
+        let raft = &mut self.raw.raft;
+        raft.election_elapsed += 1;
+        if raft.pass_election_timeout() && raft.promotable() {
+            raft.election_elapsed = 0;
+            raft.campaign(CAMPAIGN_PRE_ELECTION);
+        }
     }
 
     /// Whether this member stands although its store is lost: the others seem to lack what only its log has.

@@ -120,6 +120,7 @@ impl Core {
     pub fn turn(&mut self) -> Result<Effects, Fatal> {
         let mut effects = Effects::default();
         effects.send.extend(encode_all(std::mem::take(&mut self.answers)));
+        self.release_changes();
         self.propose_forwarded();
         self.propose_change();
         self.hand_out_installs(&mut effects);
@@ -228,12 +229,16 @@ impl Core {
         if self.role() != Role::Leader && self.ready_for_proposals().is_ok() {
             return self.step(|raw| raw.step(message));
         }
-        let bytes: usize = message.entries.iter().map(|entry| entry.data.len()).sum();
-        if self.forwarded_bytes + bytes > Limits::UNCOMMITTED_BYTES_MAX as usize {
-            return self.refuse(from, "a proposal, while too many wait", None);
+        message.entries.into_iter().for_each(|entry| self.keep_forwarded(entry.data));
+    }
+
+    /// Keeps a batch until it can be proposed, or passed on.
+    pub(super) fn keep_forwarded(&mut self, batch: Bytes) {
+        if self.forwarded_bytes + batch.len() > Limits::UNCOMMITTED_BYTES_MAX as usize {
+            return tracing::debug!("a forwarded proposal is dropped: too many wait");
         }
-        self.forwarded_bytes += bytes;
-        self.forwarded.extend(message.entries.into_iter().map(|entry| entry.data));
+        self.forwarded_bytes += batch.len();
+        self.forwarded.push(batch);
     }
 
     /// Batches of followers go into the log in one step, as soon as the disk is free. After a move of leadership they

@@ -214,6 +214,8 @@ fn node_setup(config: &Config) -> NodeSetup {
             store: config.store,
             empty_log: config.empty_log,
             membership: config.membership.clone(),
+            removed_by: config.removed_by,
+            keeps_voters: config.keeps_voters,
         },
         boot_nonce: config.boot_nonce,
         batch_bytes_max: limits.batch_bytes_max,

@@ -161,6 +161,8 @@ impl Cluster {
                 store,
                 empty_log: self.empty_log,
                 membership: None,
+                removed_by: |_| None,
+                keeps_voters: |_, _| false,
             },
             boot_nonce: 100 * id + boots,
             batch_bytes_max: self.batch_bytes_max,

@@ -189,6 +189,8 @@ pub fn config(id: u64, count: u64) -> Config {
         catch_up_entries: 5_000,
         store: StoreState::Whole,
         empty_log: EmptyLog::New,
+        removed_by: |_| None,
+        keeps_voters: |_, _| false,
         limits: Limits { request_timeout: Duration::from_secs(10), ..Limits::default() },
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use state_machine::{LedTerm, Outcome, Remaining, RenewalBatch};
+use state_machine::{LedTerm, Outcome, Remaining, RenewalBatch, Renewed};
 
 use crate::requests::{LeaseQuestion, RequestId};
 
@@ -64,7 +64,7 @@ pub(crate) enum Then {
     /// The last of them is done.
     LateRecorded {
         question: u64,
-        ttls: Vec<i64>,
+        answers: Renewed,
     },
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 use mvcc::{Applied, Backend, Maintainer, Options, Pressure, Staged, Store};
 use raft_node::{Answer, Fatal, Membership, Position, ReceiveSlot, causes};
-use state_machine::{Genesis, LeaseTable, Outcome};
+use state_machine::{AuthTable, Genesis, LeaseTable, Outcome};
 
 use crate::oracle::Truth;
 use crate::panics::lock;
@@ -64,6 +64,10 @@ impl Machine {
 impl Machine {
     pub fn leases(&self) -> &LeaseTable {
         self.machine.leases()
+    }
+
+    pub fn users(&self) -> &AuthTable {
+        self.machine.auth()
     }
 
     /// Compares a command that was applied with what the others made of it.
@@ -133,7 +137,7 @@ impl raft_node::StateMachine for Machine {
         self.pressure = self.machine.end_entry(applied(at)).map_err(|error| Fatal::new(error.to_string()))?;
         let commands = std::mem::take(&mut self.commands);
         let (store, leases) = (self.machine.store(), self.machine.leases());
-        self.truth.get().entry(at, commands, store, leases).map_err(Fatal::new)
+        self.truth.get().entry(at, commands, store, leases, self.machine.auth()).map_err(Fatal::new)
     }
 
     fn is_brief(&self, command: &Bytes) -> bool {
@@ -151,6 +155,8 @@ impl raft_node::StateMachine for Machine {
         drop(vault);
         self.machine.installed().map_err(|error| Fatal::new(error.to_string()))?;
         (self.pressure, self.installs) = (Pressure::Calm, self.installs + 1);
-        self.truth.get().state(at.index, self.machine.store()).map_err(Fatal::new)
+        let mut truth = self.truth.get();
+        truth.check_users(at.index, &self.machine.auth().state()).map_err(Fatal::new)?;
+        truth.state(at.index, self.machine.store()).map_err(Fatal::new)
     }
 }

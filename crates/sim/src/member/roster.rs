@@ -1,5 +1,5 @@
-//! Whom a member talks to: the members that it knows, and those that another member vouched for. The first as
-//! `member/roster` of the process has it.
+//! Whom a member talks to: the members that it knows, and those that have introduced themselves, as `member/roster` and
+//! `peer/introduction` of the process have it.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use raft_node::Membership;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Member,
-    /// Not on the list here; a member that is on it has this one on its own.
+    /// Not on the list here; its own list has both.
     Vouched,
     Removed,
     Unknown,
@@ -18,19 +18,22 @@ pub(crate) enum Standing {
 
 pub(crate) struct Roster {
     members: Membership,
+    /// The newer list was lost with the store, and the log has other members.
+    lacks_others: bool,
     vouched: BTreeSet<u64>,
     /// Ids that are being asked for.
     asked: BTreeSet<u64>,
 }
 
 impl Roster {
-    pub fn new(members: Membership) -> Roster {
-        Roster { members, vouched: BTreeSet::new(), asked: BTreeSet::new() }
+    pub fn new(members: Membership, lacks_others: bool) -> Roster {
+        Roster { members, lacks_others, vouched: BTreeSet::new(), asked: BTreeSet::new() }
     }
 
     /// The members from now on.
     pub fn replace(&mut self, members: Membership) {
         self.members = members;
+        self.lacks_others = false;
         let Roster { members, vouched, .. } = self;
         vouched.retain(|id| !is_in(members, *id));
     }
@@ -51,12 +54,14 @@ impl Roster {
         }
     }
 
-    /// Whether to ask the members for this id now: one question at a time.
-    pub fn must_ask(&mut self, id: u64) -> bool {
-        self.asked.insert(id)
+    /// Whether to ask for this id now: one question at a time, and none by a member that is alone.
+    pub fn must_ask(&mut self, own: u64, id: u64) -> bool {
+        let mut listed = self.members.voters.iter().chain(&self.members.learners);
+        let is_alone = !self.lacks_others && listed.all(|member| *member == own);
+        !is_alone && self.asked.insert(id)
     }
 
-    /// The members were asked for this id.
+    /// It was asked whether this id is a member.
     pub fn answered(&mut self, id: u64, is_member: bool) {
         self.asked.remove(&id);
         if is_member {

@@ -62,6 +62,8 @@ impl Site {
         truth.get().state(store.applied().index, &store)?;
         let table = machine.leases().clone();
         let applier = Applier::new(machine);
+        let lacks_others =
+            state == StoreState::Lost && self.others_in_log(&found).is_some_and(|others| others > 0);
         let members = match state {
             StoreState::Whole => membership_in(&store).map_err(|fatal| self.fatal(&fatal))?,
             StoreState::Lost => running.unwrap_or_else(|| self.birth().clone()),
@@ -86,7 +88,7 @@ impl Site {
             inquiry,
             watching,
             leasing,
-            roster: Roster::new(members),
+            roster: Roster::new(members, lacks_others),
         });
         Ok(counts)
     }
@@ -148,12 +150,8 @@ impl Site {
         let (machine, store, vault) = self.open_store(truth)?;
         let applied = position(store.applied());
         let received = self.store_disk.staged().map(position);
-        let logged = found.state.as_deref().and_then(|state| raft_node::inspect::read_state(state).ok());
-        let members = logged.map_or_else(
-            || self.birth().voters.len() + self.birth().learners.len(),
-            |state| state.voters.len() + state.learners.len(),
-        );
-        let others = members.saturating_sub(1);
+        let told = || (self.birth().voters.len() + self.birth().learners.len()).saturating_sub(1);
+        let others = self.others_in_log(found).unwrap_or_else(told);
         let begins_elsewhere = matches!(self.origin, Origin::Joined(_)) && applied.index == 0;
         match choose_store(log, StoreFound::Whole(applied), received, others) {
             StoreChoice::Present => {
@@ -180,6 +178,12 @@ impl Site {
                 Err(format!("member {id}: log from {start} on, store up to {applied:?}: {choice:?}").into())
             }
         }
+    }
+
+    /// How many other members Raft had when it last wrote its state.
+    fn others_in_log(&self, found: &Found<SimFs>) -> Option<usize> {
+        let state = raft_node::inspect::read_state(found.state.as_deref()?).ok()?;
+        Some(state.voters.iter().chain(&state.learners).filter(|id| **id != self.id).count())
     }
 
     /// The members that its identity names.
@@ -227,6 +231,8 @@ impl Site {
                 store,
                 empty_log: EmptyLog::Unconfirmed,
                 membership: Some(members.clone()),
+                removed_by: state_machine::removed_by,
+                keeps_voters: state_machine::keeps_voters,
             },
             boot_nonce: mix(self.id << 32 | self.boots),
             batch_bytes_max: 16 << 10,

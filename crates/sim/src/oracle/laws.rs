@@ -2,11 +2,12 @@
 //!
 //! * One leader per term (election safety); a leader holds every entry that any member applied (leader completeness).
 //! * Two logs that agree on an entry agree on all before it (log matching).
-//! * All members that applied an index applied the same commands and came to the same revision and the same state hash, and that
-//!   is what the oracle comes to (state machine safety).
+//! * All members that applied an index applied the same commands and came to the same revision, the same digest of
+//!   the changes and the same state hash, and that is what the oracle comes to (state machine safety).
 //! * A command is committed once: clients give each a number that only the oracle reads.
 //! * What was acknowledged is synced on a quorum (durability), and was answered as the oracle answers.
 //! * All members have the leases of the oracle at the same index, in memory and in their stores.
+//! * All members have the users, roles and permissions of the oracle at the same index, in memory and in their stores.
 //! * All members have the same list of members at the same index, and their Raft counts by it.
 //! * A leader is a voter, elected by a majority of the voters; what it commits is synced on a majority of them.
 //! * Terms, commit index, applied index and revisions never go back on a running member.
@@ -16,14 +17,15 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use mvcc::Store;
+use mvcc::{SpanDigest, Store};
 use raft_node::{Gauges, Membership, Position, Role};
-use state_machine::LeaseTable;
 use state_machine::command::{self, Kind};
+use state_machine::{AuthState, AuthTable, LeaseTable};
 
 use super::lease_times::LeaseTimes;
 use super::leases::lease_digest;
 use super::model::{Model, Summary};
+use super::users::UserModel;
 use crate::chance::fold;
 
 /// A law that was broken, in words.
@@ -57,6 +59,8 @@ struct Entry {
     /// Revision and compact revision at its end.
     after: (i64, i64),
     hash: Option<u32>,
+    /// Of what the entry changed.
+    digest: Option<u64>,
     /// Digest of the leases, and the lease clock, at its end.
     leases: (u64, i64),
 }
@@ -70,9 +74,12 @@ pub(crate) struct Truth {
     places: BTreeMap<u64, (u64, usize)>,
     /// The members from each index on at which they changed, the first ones from index 0 on.
     memberships: BTreeMap<u64, Membership>,
+    /// The users from each index on at which they changed.
+    users: BTreeMap<u64, UserModel>,
     pub model: Model,
     pub times: LeaseTimes,
     pub hashes: u64,
+    pub digests: u64,
     pub compactions: u64,
 }
 
@@ -122,11 +129,14 @@ impl Truth {
                 "a command was committed twice: as command {before} of entry {index}, and as {ordinal} of {at:?}"
             ));
         }
-        let kind = command::decode(bytes).map_err(|error| error.to_string())?;
+        let (kind, caller) = command::decode_with_caller(bytes).map_err(|error| error.to_string())?;
         let compacted = self.model.compact_revision;
-        let answer = self.model.apply(&kind, at.term)?;
+        let answer = self.model.apply(&kind, caller.as_ref(), at)?;
         if let Kind::MemberChange(_) = kind {
             self.memberships.insert(at.index, self.model.members.membership());
+        }
+        if let Kind::Auth(_) = kind {
+            self.users.insert(at.index, self.model.users.clone());
         }
         let changes = self.model.leases.take_changes();
         changes.into_iter().try_for_each(|change| self.times.changed(change))?;
@@ -146,6 +156,7 @@ impl Truth {
         commands: usize,
         store: &Store,
         leases: &LeaseTable,
+        users: &AuthTable,
     ) -> Result<(), String> {
         let after = (store.revision(), store.compact_revision());
         let foretold = self.model.leases.digests();
@@ -164,10 +175,43 @@ impl Truth {
         if (lease_digest(found), leases.clock()) != entry.leases {
             return Err(format!("after entry {at:?} a member has the leases {:?}", leases.scan(None, 10)));
         }
+        if let SpanDigest::Known(digest) = store.span_digest(at.index - 1, at.index) {
+            self.digest(at.index, digest)?;
+        }
+        if self.users.contains_key(&at.index) || at.index.is_multiple_of(HASH_EVERY) {
+            self.check_users(at.index, &users.state())?;
+        }
         if at.index.is_multiple_of(HASH_EVERY) {
             return self.state(at.index, store);
         }
         if self.memberships.contains_key(&at.index) { self.members(at.index, store) } else { Ok(()) }
+    }
+
+    /// A member's digest of what the entry at `index` changed.
+    fn digest(&mut self, index: u64, digest: u64) -> Result<(), String> {
+        self.digests += 1;
+        match self.entries[index as usize - 1].digest.replace(digest) {
+            Some(known) if known != digest => Err(format!(
+                "entry {index} has the digest {digest:016x} on one member, {known:016x} on another"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The users after the entry at `index`, if any command had changed them by then.
+    pub fn users_at(&self, index: u64) -> Option<&UserModel> {
+        self.users.range(..=index).next_back().map(|(_, users)| users)
+    }
+
+    /// Users, roles and permissions of a member or a store that stands at `index`.
+    pub fn check_users(&self, index: u64, found: &AuthState) -> Result<(), String> {
+        let found = UserModel::found(found);
+        let none = UserModel::default();
+        let wanted = self.users_at(index).unwrap_or(&none);
+        if found == *wanted {
+            return Ok(());
+        }
+        Err(format!("at entry {index} a member has the users {found:?}, not {wanted:?}"))
     }
 
     /// The list of members in a store that stands at `index`.
@@ -199,6 +243,8 @@ impl Truth {
             return Err(format!("a store at entry {index} is at {after:?}, not at {:?}", entry.after));
         }
         self.members(index, store)?;
+        let found = state_machine::auth_in(&store.items(b"auth-")).map_err(|error| error.to_string())?;
+        self.check_users(index, &found)?;
         let entry = &mut self.entries[index as usize - 1];
         let found = state_machine::leases(store.items(b"lease/")).map_err(|error| error.to_string())?;
         if lease_digest(found.iter().map(|(id, it)| (*id, it.ttl, it.deadline))) != entry.leases.0 {

@@ -10,14 +10,18 @@ use std::collections::BTreeMap;
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::response_op::Response as Op;
-use api::etcdserverpb::{Compare, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
+use api::etcdserverpb::{
+    Compare, PutRequest, RangeRequest, RangeResponse, RequestOp, ResponseOp, TxnRequest,
+};
 use bytes::Bytes;
-use state_machine::command::Kind;
+use raft_node::Position;
+use state_machine::command::{Caller, Kind};
 use state_machine::{Outcome, Response};
 
 use super::leases::LeaseModel;
 use super::members::MemberModel;
 use super::refusal::Refusal;
+use super::users::UserModel;
 use crate::chance::{fold, fold_number};
 
 /// An answer in numbers: its kind, its revision, and what distinguishes it from others of its kind.
@@ -33,6 +37,7 @@ const REVOKE: i64 = 7;
 const EXPIRE: i64 = 8;
 const RENEW: i64 = 9;
 const MEMBERS: i64 = 10;
+const AUTH: i64 = 11;
 
 #[derive(Clone, Debug)]
 struct Version {
@@ -75,19 +80,25 @@ pub(crate) struct Model {
     keys: BTreeMap<Bytes, Vec<Version>>,
     pub leases: LeaseModel,
     pub members: MemberModel,
+    pub users: UserModel,
 }
 
 impl Default for Model {
     fn default() -> Self {
         let (changes, keys, leases) = (Vec::new(), BTreeMap::new(), LeaseModel::default());
-        let members = MemberModel::default();
-        Model { revision: 1, compact_revision: -1, changes, keys, leases, members }
+        let (members, users) = (MemberModel::default(), UserModel::default());
+        Model { revision: 1, compact_revision: -1, changes, keys, leases, members, users }
     }
 }
 
 impl Model {
-    /// Carries out a command of an entry of `term` and foretells its answer.
-    pub fn apply(&mut self, kind: &Kind, term: u64) -> Result<Summary, String> {
+    /// Carries out a command of the entry at `at` and foretells its answer.
+    pub fn apply(&mut self, kind: &Kind, caller: Option<&Caller>, at: Position) -> Result<Summary, String> {
+        let keys_of = |lease| self.keys_of_lease(lease, self.revision);
+        if let Some(refusal) = self.users.refusal(kind, caller, keys_of) {
+            return Ok(refused(refusal));
+        }
+        let term = at.term;
         match kind {
             Kind::Put(put) if !self.has_lease(put.lease) => Ok(refused(Refusal::LeaseNotFound)),
             Kind::Put(put) => {
@@ -137,7 +148,14 @@ impl Model {
                 let listed = [MEMBERS].into_iter().chain(self.members.summary());
                 Ok(if is_taken { listed.collect() } else { vec![REFUSED, 0, 0] })
             }
-            Kind::Alarm(_) | Kind::PublishMember(_) | Kind::Auth(_) => {
+            Kind::Auth(change) => {
+                let change = change.kind.as_ref().ok_or("a change of nothing was applied")?;
+                Ok(match self.users.apply(change, at.index) {
+                    Ok(token) => vec![AUTH, self.revision, digest_of_token(&token.unwrap_or_default())],
+                    Err(refusal) => refused(refusal),
+                })
+            }
+            Kind::Alarm(_) | Kind::PublishMember(_) | Kind::SetDowngrade(_) => {
                 Err("a command that no client sent was applied".into())
             }
         }
@@ -260,33 +278,47 @@ impl Model {
         if let Some(refusal) = ops.iter().find_map(|op| self.refusal(op)) {
             return Ok(refused(refusal));
         }
-        let main = self.revision + 1;
         let mut summary = vec![TXN, 0, i64::from(succeeded)];
         let mut changed = false;
+        self.operations(ops, &mut changed, &mut summary)?;
+        self.revision += i64::from(changed);
+        summary[1] = self.revision;
+        Ok(summary)
+    }
+
+    /// Carries out operations of a transaction, in order. A transaction among them compares nothing.
+    fn operations(
+        &mut self,
+        ops: &[RequestOp],
+        changed: &mut bool,
+        summary: &mut Summary,
+    ) -> Result<(), String> {
+        let main = self.revision + 1;
         for op in ops {
             match &op.request {
                 Some(Request::RequestPut(put)) => {
                     self.put(put, main);
-                    changed = true;
+                    *changed = true;
                 }
                 Some(Request::RequestDeleteRange(delete)) => {
                     let count = self.delete(&delete.key, &delete.range_end, main);
-                    changed |= count > 0;
+                    *changed |= count > 0;
                     summary.push(count);
                 }
                 Some(Request::RequestRange(range)) => {
-                    let visible = self.revision + i64::from(changed);
+                    let visible = self.revision + i64::from(*changed);
                     let (count, digest) = self
                         .range(range, visible, self.compact_revision)
                         .map_err(|refusal| format!("a range that was checked is {refusal:?}"))?;
                     summary.extend([count, digest as i64]);
                 }
+                Some(Request::RequestTxn(inner)) if inner.compare.is_empty() => {
+                    self.operations(&inner.success, changed, summary)?;
+                }
                 Some(Request::RequestTxn(_)) | None => return Err("an operation that no client sent".into()),
             }
         }
-        self.revision += i64::from(changed);
-        summary[1] = self.revision;
-        Ok(summary)
+        Ok(())
     }
 
     /// Why an operation of a transaction refuses all of it.
@@ -296,6 +328,7 @@ impl Model {
                 self.range(range, self.revision, self.compact_revision).err()
             }
             Some(Request::RequestPut(put)) => (!self.has_lease(put.lease)).then_some(Refusal::LeaseNotFound),
+            Some(Request::RequestTxn(inner)) => inner.success.iter().find_map(|op| self.refusal(op)),
             _ => None,
         }
     }
@@ -351,16 +384,7 @@ pub(crate) fn summary_of(outcome: &Outcome) -> Summary {
         Ok(Response::Compact(compact)) => vec![COMPACT, revision(&compact.header)],
         Ok(Response::Txn(txn)) => {
             let mut summary = vec![TXN, revision(&txn.header), i64::from(txn.succeeded)];
-            for op in &txn.responses {
-                match &op.response {
-                    Some(Op::ResponseDeleteRange(delete)) => summary.push(delete.deleted),
-                    Some(Op::ResponseRange(range)) => {
-                        let (count, digest) = digest_of(range);
-                        summary.extend([count, digest as i64]);
-                    }
-                    Some(Op::ResponsePut(_) | Op::ResponseTxn(_)) | None => {}
-                }
-            }
+            summarise(&txn.responses, &mut summary);
             summary
         }
         Ok(Response::LeaseGrant(grant)) => vec![GRANT, revision(&grant.header), grant.id, grant.ttl],
@@ -371,16 +395,37 @@ pub(crate) fn summary_of(outcome: &Outcome) -> Summary {
             let listed = members.iter().flat_map(|member| [member.id as i64, i64::from(member.is_learner)]);
             [MEMBERS].into_iter().chain(listed).collect()
         }
-        Ok(Response::Alarm(_) | Response::PublishMember) => vec![0],
-        Ok(Response::Auth(_) | Response::Authenticate(_)) => vec![0],
-        Err(api::Error::Compacted) => refused(Refusal::Compacted),
-        Err(api::Error::FutureRev) => refused(Refusal::Future),
-        Err(api::Error::LeaseNotFound) => refused(Refusal::LeaseNotFound),
-        Err(api::Error::LeaseExist) => refused(Refusal::LeaseExists),
-        Err(api::Error::LeaseTTLTooLarge) => refused(Refusal::TtlTooLarge),
-        Err(api::Error::LeaderChanged) => refused(Refusal::LeaderChanged),
-        Err(_) => vec![REFUSED, 0, 0],
+        Ok(Response::Alarm(_) | Response::PublishMember | Response::SetDowngrade) => vec![0],
+        Ok(Response::Auth(header)) => vec![AUTH, revision(header), digest_of_token("")],
+        Ok(Response::Authenticate(issued)) => {
+            vec![AUTH, revision(&issued.header), digest_of_token(&issued.token)]
+        }
+        Err(error) => vec![REFUSED, 0, Refusal::of(error).map_or(0, |refusal| refusal as i64)],
     }
+}
+
+fn summarise(answers: &[ResponseOp], summary: &mut Summary) {
+    for answer in answers {
+        match &answer.response {
+            Some(Op::ResponseDeleteRange(delete)) => summary.push(delete.deleted),
+            Some(Op::ResponseRange(range)) => {
+                let (count, digest) = digest_of(range);
+                summary.extend([count, digest as i64]);
+            }
+            Some(Op::ResponseTxn(inner)) => summarise(&inner.responses, summary),
+            Some(Op::ResponsePut(_)) | None => {}
+        }
+    }
+}
+
+/// A digest of a token; that of no token is another one.
+fn digest_of_token(token: &str) -> i64 {
+    fold(AUTH as u64, token.as_bytes()) as i64
+}
+
+/// Whether the answer refuses who asks.
+pub(crate) fn is_of_access(outcome: &Outcome) -> bool {
+    outcome.as_ref().is_err_and(|error| Refusal::of(error).is_some_and(Refusal::is_of_access))
 }
 
 /// The revision that an answer names; none for a refusal.
@@ -406,10 +451,14 @@ mod tests {
         PutRequest { key: key.into(), value: value.into(), ..PutRequest::default() }
     }
 
+    fn apply(model: &mut Model, kind: &Kind, term: u64) -> Result<Summary, String> {
+        model.apply(kind, None, Position { index: 1, term })
+    }
+
     fn model() -> Model {
         let mut model = Model::default();
         for (key, value) in [("a", "1"), ("b", "2"), ("a", "3")] {
-            model.apply(&Kind::Put(put(key, value)), 1).expect("a client's command");
+            apply(&mut model, &Kind::Put(put(key, value)), 1).expect("a client's command");
         }
         model
     }
@@ -424,18 +473,18 @@ mod tests {
     fn history_is_kept_and_what_is_compacted_is_refused() {
         let mut model = model();
         let delete = DeleteRangeRequest { key: "a".into(), range_end: "z".into(), prev_kv: false };
-        assert_eq!(model.apply(&Kind::DeleteRange(delete.clone()), 1), Ok(vec![DELETE, 5, 2]));
+        assert_eq!(apply(&mut model, &Kind::DeleteRange(delete.clone()), 1), Ok(vec![DELETE, 5, 2]));
         assert_eq!(
-            model.apply(&Kind::DeleteRange(delete), 1),
+            apply(&mut model, &Kind::DeleteRange(delete), 1),
             Ok(vec![DELETE, 5, 0]),
             "nothing is no revision"
         );
         let counts = [1, 2, 3, 4, 5, 6].map(|at| count(&model, "a", "z", at));
         assert_eq!(counts, [Ok(0), Ok(1), Ok(2), Ok(2), Ok(0), Err(Refusal::Future)]);
         let compact = |revision| Kind::Compact(CompactionRequest { revision, physical: false });
-        assert_eq!(model.apply(&compact(3), 1), Ok(vec![COMPACT, 5]));
-        assert_eq!(model.apply(&compact(3), 1), Ok(refused(Refusal::Compacted)));
-        assert_eq!(model.apply(&compact(6), 1), Ok(refused(Refusal::Future)));
+        assert_eq!(apply(&mut model, &compact(3), 1), Ok(vec![COMPACT, 5]));
+        assert_eq!(apply(&mut model, &compact(3), 1), Ok(refused(Refusal::Compacted)));
+        assert_eq!(apply(&mut model, &compact(6), 1), Ok(refused(Refusal::Future)));
         assert_eq!([2, 3].map(|at| count(&model, "a", "z", at)), [Err(Refusal::Compacted), Ok(2)]);
     }
 
@@ -453,10 +502,10 @@ mod tests {
         let success = vec![op(Request::RequestPut(put("c", "4"))), op(Request::RequestRange(range.clone()))];
         let txn =
             TxnRequest { compare: vec![compare], success, failure: vec![op(Request::RequestRange(range))] };
-        let first = model.apply(&Kind::Txn(txn.clone()), 1).expect("a client's command");
+        let first = apply(&mut model, &Kind::Txn(txn.clone()), 1).expect("a client's command");
         assert_eq!(first[..4], [TXN, 5, 1, 3]);
-        model.apply(&Kind::Put(put("a", "5")), 1).expect("a client's command");
-        let second = model.apply(&Kind::Txn(txn), 1).expect("a client's command");
+        apply(&mut model, &Kind::Put(put("a", "5")), 1).expect("a client's command");
+        let second = apply(&mut model, &Kind::Txn(txn), 1).expect("a client's command");
         assert_eq!(second[..4], [TXN, 6, 0, 3], "the other branch changes nothing");
     }
 
@@ -464,20 +513,20 @@ mod tests {
     fn the_keys_of_a_lease_go_at_one_revision() {
         let mut model = model();
         let grant = |id| Kind::LeaseGrant(LeaseGrantRequest { id, ttl: 5 });
-        assert_eq!(model.apply(&grant(7), 1), Ok(vec![GRANT, 4, 7, 5]));
+        assert_eq!(apply(&mut model, &grant(7), 1), Ok(vec![GRANT, 4, 7, 5]));
         let leased = |key, lease| Kind::Put(PutRequest { lease, ..put(key, "x") });
-        assert_eq!(model.apply(&leased("a", 8), 1), Ok(refused(Refusal::LeaseNotFound)));
+        assert_eq!(apply(&mut model, &leased("a", 8), 1), Ok(refused(Refusal::LeaseNotFound)));
         for key in ["a", "b", "c"] {
-            model.apply(&leased(key, 7), 1).expect("a client's command");
+            apply(&mut model, &leased(key, 7), 1).expect("a client's command");
         }
-        model.apply(&leased("b", 0), 1).expect("a client's command");
+        apply(&mut model, &leased("b", 0), 1).expect("a client's command");
         assert_eq!(model.keys_of_lease(7, model.revision), ["a", "c"]);
         assert_eq!(model.keys_of_lease(7, model.revision - 1), ["a", "b", "c"]);
         let stale = Kind::LeaseRenew(LeaseRenew { term: 1, now: 5, ids: vec![7] });
-        assert_eq!(model.apply(&stale, 2), Ok(refused(Refusal::LeaderChanged)));
+        assert_eq!(apply(&mut model, &stale, 2), Ok(refused(Refusal::LeaderChanged)));
         let revoke = Kind::LeaseRevoke(LeaseRevokeRequest { id: 7 });
-        assert_eq!(model.apply(&revoke, 1), Ok(vec![REVOKE, 9]));
+        assert_eq!(apply(&mut model, &revoke, 1), Ok(vec![REVOKE, 9]));
         assert_eq!(model.changes(9, 9).len(), 2);
-        assert_eq!(model.apply(&revoke, 1), Ok(refused(Refusal::LeaseNotFound)));
+        assert_eq!(apply(&mut model, &revoke, 1), Ok(refused(Refusal::LeaseNotFound)));
     }
 }

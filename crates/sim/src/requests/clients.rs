@@ -10,14 +10,15 @@ use std::collections::BTreeMap;
 use api::etcdserverpb::RangeRequest;
 use bytes::Bytes;
 use mvcc::Store;
-use state_machine::{Failure, Outcome, Remaining, command};
+use state_machine::{Failure, Outcome, ROOT, Remaining, command};
 
+use super::access::Access;
 use super::ask::{Ask, LeaseQuestion};
 use super::draw::Draw;
 use crate::chance::{Chance, fold};
 use crate::count::{Count, Report};
 use crate::oracle::{Breach, Truth};
-use crate::oracle::{Refusal, digest_of, is_change, revision_of, summary_of};
+use crate::oracle::{Refusal, digest_of, is_change, is_of_access, revision_of, summary_of};
 use crate::plan::Temper;
 
 /// Names one request for ever.
@@ -37,14 +38,16 @@ struct Request {
     kind: Kinds,
     /// The newest revision that any client had been told of when this was asked.
     floor: i64,
+    /// Of a client that is not root.
+    user: Option<&'static str>,
 }
 
 /// What a member is handed.
 pub(crate) enum Handed {
     Propose(Bytes),
     Read,
-    /// To be read at once.
-    Serializable(RangeRequest),
+    /// To be read at once: what, and by which user.
+    Serializable(RangeRequest, Option<&'static str>),
     /// For the leader.
     Lease(LeaseQuestion),
 }
@@ -54,8 +57,16 @@ pub(crate) enum Handed {
 pub(crate) struct Asker {
     pub client: u64,
     pub member: u64,
-    /// Asks for leases only.
-    pub leases: bool,
+    pub trade: Trade,
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trade {
+    Keys,
+    Leases,
+    /// Keys as a user, and changes of users.
+    Users,
 }
 
 /// Ids of leases that are remembered.
@@ -76,13 +87,20 @@ impl Clients {
         &mut self,
         asker: Asker,
         asked: u64,
-        temper: &Temper,
-        chance: &mut Chance,
+        access: &Access,
+        (temper, chance): (&Temper, &mut Chance),
     ) -> (RequestId, Handed) {
         self.next += 1;
         let id = self.next;
         let draw = Draw { temper, chance, id, newest: self.newest_told };
-        let ask = if asker.leases { draw.ask_of_leases(&self.granted) } else { draw.ask() };
+        let (user, ask) = match asker.trade {
+            Trade::Keys => (None, draw.ask()),
+            Trade::Leases => (None, draw.ask_of_leases(&self.granted)),
+            Trade::Users => {
+                let (user, ask) = draw.ask_as_user(access.table.revision());
+                (Some(user), ask)
+            }
+        };
         let (kind, handed) = match ask {
             Ask::Write(kind) => {
                 let count = match kind {
@@ -93,18 +111,20 @@ impl Clients {
                         Count::Grants
                     }
                     command::Kind::LeaseRevoke(_) => Count::Revokes,
+                    command::Kind::Auth(_) => Count::ChangesOfUsers,
                     _ => Count::Txns,
                 };
-                let bytes = numbered(command::encode(kind), id);
+                let caller = access.caller(user.unwrap_or(ROOT));
+                let bytes = numbered(command::encode_for(kind, caller), id);
                 (Kinds::Write { digest: fold(0, &bytes), count }, Handed::Propose(bytes))
             }
             Ask::Read(range) => (Kinds::Read(range), Handed::Read),
-            Ask::Serializable(range) => return (id, Handed::Serializable(range)),
+            Ask::Serializable(range) => return (id, Handed::Serializable(range, user)),
             Ask::Lease(question) => (Kinds::Lease(question.clone()), Handed::Lease(question)),
             Ask::KeysOfLease(lease) => (Kinds::KeysOfLease(lease), Handed::Read),
         };
         let Asker { client, member, .. } = asker;
-        self.open.insert(id, Request { client, member, asked, kind, floor: self.newest_told });
+        self.open.insert(id, Request { client, member, asked, kind, floor: self.newest_told, user });
         (id, handed)
     }
 
@@ -136,7 +156,8 @@ impl Clients {
         let summary = summary_of(outcome);
         truth.answers(index, digest, &summary)?;
         let Some(revision) = revision_of(&summary) else {
-            report.add(Count::Refusals, 1);
+            let count = if is_of_access(outcome) { Count::AccessRefused } else { Count::Refusals };
+            report.add(count, 1);
             return Ok(request.client);
         };
         if revision < request.floor || (is_change(&summary) && revision == request.floor) {
@@ -153,7 +174,7 @@ impl Clients {
     pub fn may_read(
         &mut self,
         id: RequestId,
-        store: &Store,
+        (store, access): (&Store, &Access),
         truth: &Truth,
         report: &mut Report,
     ) -> Result<u64, Breach> {
@@ -161,7 +182,11 @@ impl Clients {
         let (revision, count) = match &request.kind {
             Kinds::Read(range) => {
                 let count = if range.revision == 0 { Count::Reads } else { Count::OldReads };
-                (check_range(range, store, truth)?, count)
+                let Some(revision) = read(range, request.user, (store, access), truth)? else {
+                    report.add(Count::ReadsRefused, 1);
+                    return Ok(request.client);
+                };
+                (revision, count)
             }
             Kinds::KeysOfLease(lease) => (check_keys_of_lease(*lease, store, truth)?, Count::KeysOfLeases),
             Kinds::Write { .. } | Kinds::Lease(_) => return Err("a write was answered as a read".into()),
@@ -232,8 +257,22 @@ pub(crate) fn numbered(command: Bytes, id: RequestId) -> Bytes {
     bytes.into()
 }
 
+/// Reads a range for a user, or for root, and holds it against the oracle at the store's revision, which is returned.
+/// None: the user may not read it.
+pub(crate) fn read(
+    range: &RangeRequest,
+    user: Option<&str>,
+    (store, access): (&Store, &Access),
+    truth: &Truth,
+) -> Result<Option<i64>, Breach> {
+    match user {
+        Some(user) if !access.may_read(user, range, store, truth)? => Ok(None),
+        Some(_) | None => check_range(range, store, truth).map(Some),
+    }
+}
+
 /// Reads a range and holds it against the oracle at the store's revision, which is returned.
-pub(crate) fn check_range(range: &RangeRequest, store: &Store, truth: &Truth) -> Result<i64, Breach> {
+fn check_range(range: &RangeRequest, store: &Store, truth: &Truth) -> Result<i64, Breach> {
     let (revision, compacted) = (store.revision(), store.compact_revision());
     let found = match state_machine::range(store, range, &()) {
         Ok(response) => {

@@ -64,7 +64,7 @@ impl Draw<'_> {
         }
     }
 
-    fn range(&mut self) -> RangeRequest {
+    pub(super) fn range(&mut self) -> RangeRequest {
         let (key, range_end) = self.keys();
         RangeRequest { key, range_end, revision: self.revision(), ..RangeRequest::default() }
     }

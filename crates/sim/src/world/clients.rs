@@ -1,11 +1,11 @@
 //! Requests of clients: when they are asked, and of which member.
 
 use super::happening::Happening;
-use super::state::World;
+use super::state::{LEASE_CLIENTS, World};
 use crate::count::Count;
 use crate::member::{End, Trouble, is_task};
 use crate::plan::{Flaw, MILLISECOND, SECOND};
-use crate::requests::{Asker, Handed, RequestId, check_range, is_change};
+use crate::requests::{Access, Asker, Handed, RequestId, Trade, is_change, read};
 
 /// Before the end clients stop, and all members must catch up.
 const QUIET: u64 = 6 * SECOND;
@@ -36,9 +36,13 @@ impl World {
             self.rest(client);
             return Ok(());
         }
-        let asker = Asker { client, member, leases: client >= self.plan.clients };
-        let chance = if asker.leases { &mut self.chances.leases } else { &mut self.chances.clients };
-        let (request, handed) = self.clients.ask(asker, self.now, &self.temper, chance);
+        let (asker, access) = (Asker { client, member, trade: self.trade(client) }, self.access(member));
+        let chance = match asker.trade {
+            Trade::Keys => &mut self.chances.clients,
+            Trade::Leases => &mut self.chances.leases,
+            Trade::Users => &mut self.chances.users,
+        };
+        let (request, handed) = self.clients.ask(asker, self.now, &access, (&self.temper, chance));
         if let (Handed::Read, Flaw::ReadsAskNobody) = (&handed, self.plan.flaw) {
             return self.read(member, request);
         }
@@ -50,15 +54,31 @@ impl World {
                 self.ask_leader(member, request, question);
                 return Ok(());
             }
-            Handed::Serializable(range) => {
+            Handed::Serializable(range, user) => {
                 let store = up.store.clone();
-                check_range(&range, &store, &self.truth.get())?;
-                self.report.add(Count::SerializableReads, 1);
+                let found = read(&range, user, (&store, &access), &self.truth.get())?;
+                let count = if found.is_some() { Count::SerializableReads } else { Count::ReadsRefused };
+                self.report.add(count, 1);
                 self.rest(client);
                 return Ok(());
             }
         }
         self.turn(member)
+    }
+
+    /// What a client asks for: keys, then leases, then as users, by their numbers.
+    fn trade(&self, client: u64) -> Trade {
+        match client.checked_sub(self.plan.clients) {
+            None => Trade::Keys,
+            Some(0..LEASE_CLIENTS) => Trade::Leases,
+            Some(_) => Trade::Users,
+        }
+    }
+
+    /// What a running member knows of users.
+    pub fn access(&self, member: u64) -> Access {
+        let up = self.see(member).up.as_ref().expect("only a running member is asked");
+        Access { table: up.applier.machine().users().clone(), applied: up.applier.applied().index }
     }
 
     pub fn rest(&mut self, client: u64) {

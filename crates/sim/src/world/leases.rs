@@ -6,7 +6,9 @@
 
 use raft_node::Role;
 use state_machine::command::{self, Kind, LeaseExpire, LeaseRenew};
-use state_machine::{LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, Response, remaining};
+use state_machine::{
+    LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, Renewed, Response, remaining,
+};
 
 use super::happening::{Happening, Phase};
 use super::state::World;
@@ -182,8 +184,9 @@ impl World {
                     }
                 }
             }
-            Then::LateRecorded { question, ttls } => {
-                self.reply(question, is_done.then(|| ttls.into_iter().map(renewed).collect()));
+            Then::LateRecorded { question, answers } => {
+                let answers = is_done.then(|| self.answers_after_late(question, answers)).flatten();
+                self.reply(question, answers);
             }
         }
         Ok(())
@@ -289,8 +292,8 @@ impl World {
             (Some(batch), _) => {
                 let answers = batch.answers(&table);
                 if !answers.late.is_empty() {
-                    let record = LeaseRenew { term: led.term, now: judged_at, ids: answers.late };
-                    let then = Then::LateRecorded { question: number, ttls: answers.ttls };
+                    let record = LeaseRenew { term: led.term, now: judged_at, ids: answers.late.clone() };
+                    let then = Then::LateRecorded { question: number, answers };
                     self.propose_for(leader, Kind::LeaseRenew(record), then);
                     return;
                 }
@@ -300,6 +303,13 @@ impl World {
             (None, LeaseQuestion::Renew(_)) => unreachable!("renewals are a batch"),
         };
         self.reply(number, Some(answers));
+    }
+
+    fn answers_after_late(&mut self, number: u64, answers: Renewed) -> Option<Vec<Remaining>> {
+        let question = self.lease_tasks.question(number)?;
+        let (leader, batch) = (question.leader, question.batch.clone()?);
+        let table = self.leasing(leader).table.clone();
+        Some(batch.answers_after_late(&table, answers).into_iter().map(renewed).collect())
     }
 
     /// The leader's answer leaves for the member that asked.

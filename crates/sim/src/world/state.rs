@@ -19,7 +19,11 @@ use crate::requests::{Changes, Clients, WatchClient};
 /// Fewer than clients that write: each has several watchers.
 const WATCH_CLIENTS: u64 = 3;
 /// Clients that ask for leases only. Their numbers follow those of the other clients.
-const LEASE_CLIENTS: u64 = 2;
+pub(super) const LEASE_CLIENTS: u64 = 2;
+/// Clients that ask as users and change users, in the seeds that have them. Their numbers follow those.
+const USER_CLIENTS: u64 = 2;
+/// How many seeds of a thousand have them: where permissions are checked, the others are refused more.
+const USER_SEEDS: u64 = 400;
 
 /// Random numbers for what is always going on; each fault has its own stream, see [`Bent`].
 pub(super) struct Chances {
@@ -30,6 +34,7 @@ pub(super) struct Chances {
     pub inquiries: Chance,
     pub watches: Chance,
     pub leases: Chance,
+    pub users: Chance,
     pub changes: Chance,
 }
 
@@ -102,6 +107,7 @@ impl World {
                 inquiries: stream("inquiries"),
                 watches: stream("watches"),
                 leases: stream("leases"),
+                users: stream("users"),
                 changes: stream("changes"),
             },
             vices: vices(plan.seed),
@@ -129,7 +135,8 @@ impl World {
         world.changes.begin(founders);
         world.report.stories = 1;
         world.report.simulated_seconds = world.end / SECOND;
-        for client in 0..plan.clients + LEASE_CLIENTS {
+        let user_clients = if stream("has users").per_mille(USER_SEEDS) { USER_CLIENTS } else { 0 };
+        for client in 0..plan.clients + LEASE_CLIENTS + user_clients {
             world.after(client * MILLISECOND, Happening::Client { client, member: 0 });
         }
         for client in 0..WATCH_CLIENTS {

@@ -78,6 +78,7 @@ impl World {
         let end = (last, truth.model.revision, truth.model.compact_revision);
         self.report.trace = fold(self.report.trace, format!("{end:?}").as_bytes());
         self.report.add(Count::Hashes, truth.hashes);
+        self.report.add(Count::Digests, truth.digests);
         self.report.add(Count::Compactions, truth.compactions);
         debug_assert_eq!(
             self.report.get(Count::Elections) as usize,

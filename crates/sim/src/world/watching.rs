@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::happening::{Happening, Phase};
 use super::state::World;
 use crate::count::Count;
-use crate::member::{Trouble, Watching};
+use crate::member::{Trouble, Watching, is_in};
 use crate::oracle::{Breach, View};
 use crate::plan::{MILLISECOND, SECOND};
 
@@ -60,9 +60,14 @@ impl World {
         self.after(wait, Happening::Watch { client });
         let connection = self.watches[client as usize].connection;
         let Some((member, _)) = connection.filter(|(member, boot)| !self.is_away(*member, *boot)) else {
-            self.connect_watch(client);
+            self.connect_watch(client, is_quiet);
             return Ok(());
         };
+        if is_quiet && !self.is_member(member) {
+            self.watching(member).close(client);
+            self.connect_watch(client, is_quiet);
+            return Ok(());
+        }
         if self.pause_left(member).is_some() {
             return Ok(());
         }
@@ -86,9 +91,16 @@ impl World {
         self.see(member).up.as_ref().map_or(1, |up| up.store.revision())
     }
 
-    fn connect_watch(&mut self, client: u64) {
+    /// Whether the newest list has it. A removed member that none of the others reaches runs on without a leader;
+    /// clients that ask for one leave it.
+    fn is_member(&self, id: u64) -> bool {
+        is_in(&self.truth.get().model.members.membership(), id)
+    }
+
+    fn connect_watch(&mut self, client: u64, is_quiet: bool) {
         self.watches[client as usize].disconnected();
-        let present = self.ids();
+        let mut present = self.ids();
+        present.retain(|id| !is_quiet || self.is_member(*id));
         let member = *self.chances.watches.pick(&present);
         if self.see(member).up.is_none() || self.pause_left(member).is_some() {
             return;

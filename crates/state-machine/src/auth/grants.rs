@@ -84,6 +84,21 @@ impl Grants {
     }
 }
 
+/// The first eight bytes, and zeros if there are fewer.
+fn leading(bytes: &[u8]) -> u64 {
+    let mut first = [0; 8];
+    let length = bytes.len().min(8);
+    first[..length].copy_from_slice(&bytes[..length]);
+    u64::from_be_bytes(first)
+}
+
+/// What the starts of all spans begin with. They are in order, so the first and the last one tell.
+fn common_prefix(spans: &[Span]) -> Bytes {
+    let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return Bytes::new() };
+    let common = first.start.iter().zip(&last.start).take_while(|(one, other)| one == other).count();
+    first.start.slice(..common)
+}
+
 /// The keys of one permission: from `start` to below `end`, or to the end of the key space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Span {
@@ -118,8 +133,17 @@ fn after(key: &[u8]) -> Bytes {
 }
 
 /// Spans in order; neither overlapping nor adjacent.
+///
+/// A search compares numbers in one array: eight bytes of each start, after the bytes that all starts begin with. With
+/// 1000 spans the starts themselves are a thousand places in memory, and a search would wait for ten of them.
 #[derive(Debug, Default)]
-struct Intervals(Vec<Span>);
+struct Intervals {
+    spans: Vec<Span>,
+    /// What all starts begin with.
+    common: Bytes,
+    /// The next eight bytes of each start, as a big-endian number; zeros after its end.
+    leading: Vec<u64>,
+}
 
 impl Intervals {
     fn of(mut spans: Vec<Span>) -> Intervals {
@@ -136,14 +160,26 @@ impl Intervals {
                 Some(_) | None => merged.push(span),
             }
         }
-        Intervals(merged)
+        let common = common_prefix(&merged);
+        let leading = merged.iter().map(|span| leading(&span.start[common.len()..])).collect();
+        Intervals { spans: merged, common, leading }
     }
 
     /// The span that a key is in.
     fn of_key(&self, key: &[u8]) -> Option<&Span> {
-        let following = self.0.partition_point(|span| span.start.as_ref() <= key);
-        let span = following.checked_sub(1).and_then(|at| self.0.get(at))?;
+        let span = self.following(key).checked_sub(1).and_then(|at| self.spans.get(at))?;
         span.end.as_ref().is_none_or(|end| key < end.as_ref()).then_some(span)
+    }
+
+    /// Number of spans that start at a key or before it.
+    fn following(&self, key: &[u8]) -> usize {
+        let Some(rest) = key.strip_prefix(self.common.as_ref()) else {
+            return if key < self.common.as_ref() { 0 } else { self.spans.len() };
+        };
+        let leading = leading(rest);
+        let before = self.leading.partition_point(|other| *other < leading);
+        let alike = self.leading[before..].partition_point(|other| *other == leading);
+        before + self.spans[before..before + alike].partition_point(|span| span.start.as_ref() <= key)
     }
 
     /// Whether each key of the range is in one of the spans. A range that no key can be in counts as its start.
@@ -215,43 +251,66 @@ mod tests {
         assert!(![Access::Read, Access::Write].iter().any(|access| grants.permits(*access, &keys("b", ""))));
     }
 
-    /// Keys of up to three letters.
-    fn key() -> impl Strategy<Value = String> {
-        "[a-c]{1,3}"
+    /// Short keys, and such that differ after more than eight bytes. Bytes at the ends of the alphabet matter: a key
+    /// is followed by itself and a zero, and the search compares eight bytes that are filled up with zeros.
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        let byte = || prop::sample::select(vec![0, 1, b'a', b'b', 0xfe, 0xff]);
+        let after = |start: &'static [u8]| {
+            prop::collection::vec(byte(), 1..4).prop_map(move |rest| [start, &rest].concat())
+        };
+        prop_oneof![
+            after(b""),
+            after(b"bbbbbbbbb"),
+            after(b"bbbbbb"),
+            after(b"\xff\xff\xff\xff\xff\xff"),
+            after(&[0; 8])
+        ]
     }
 
-    fn end() -> impl Strategy<Value = String> {
-        prop_oneof![Just(String::new()), Just("\0".to_owned()), key()]
+    fn end() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![Just(Vec::new()), Just(vec![0]), key()]
+    }
+
+    fn range(key: &[u8], end: &[u8]) -> KeyRange {
+        KeyRange::new(key.to_vec().into(), end.to_vec().into())
     }
 
     proptest! {
         /// The model: each key of the range, and a key between any two of them, is in one of the permissions.
         #[test]
         fn coverage_is_that_of_each_key(
-            granted in prop::collection::vec((key(), end()), 0..5), asked in (key(), end())
+            granted in prop::collection::vec((key(), end()), 0..8), asked in (key(), end())
         ) {
-            let permissions: Vec<_> = granted.iter().map(|(key, end)| permission(0, key, end)).collect();
+            let permission = |(key, end): &(Vec<u8>, Vec<u8>)| {
+                Permission { perm_type: 0, key: key.clone().into(), range_end: end.clone().into() }
+            };
+            let permissions: Vec<_> = granted.iter().map(permission).collect();
             let grants = Grants::of(permissions.iter());
-            let range = keys(&asked.0, &asked.1);
+            let asked_range = range(&asked.0, &asked.1);
             // Each border and what is next to it decides.
             let borders = granted.iter().chain([&asked]).flat_map(|(key, end)| [key.clone(), end.clone()]);
-            let points = borders.flat_map(|key| [key.clone(), format!("{key}\0"), format!("{key}a"), format!("{key}zz")]);
-            let inside = |range: &KeyRange, point: &str| {
-                let point = point.as_bytes();
+            let next: [&[u8]; 4] = [b"", b"\0", b"a", b"\xff\xff\xff\xff"];
+            let points: Vec<_> = borders.flat_map(|key| next.map(|next| [&key[..], next].concat())).collect();
+            let inside = |range: &KeyRange, point: &[u8]| {
                 range.start().as_ref() <= point && match range.end_bound() {
                     Bound::Included(last) => point <= last,
                     Bound::Excluded(end) => point < end,
                     Bound::Unbounded => true,
                 }
             };
-            let is_covered = |point: &str| granted.iter().any(|(key, end)| inside(&keys(key, end), point));
-            let wanted = if range.is_empty() {
+            let is_covered = |point: &[u8]| granted.iter().any(|(key, end)| inside(&range(key, end), point));
+            for point in &points {
+                let one = KeyRange::one(point.clone().into());
+                prop_assert_eq!(grants.permits(Access::Read, &one), is_covered(point), "{:?}", point);
+            }
+            let wanted = if asked_range.is_empty() {
                 is_covered(&asked.0)
             } else {
-                points.chain(["zzzz".to_owned()]).filter(|point| inside(&range, point)).all(|point| is_covered(&point))
+                let last = vec![0xff; 32];
+                points.iter().chain([&last]).filter(|point| inside(&asked_range, point)).all(|point| is_covered(point))
             };
             // An empty range above its end is judged by its start alone.
-            prop_assert_eq!(grants.permits(Access::Read, &range), wanted);
+            prop_assert_eq!(grants.permits(Access::Read, &asked_range), wanted);
         }
     }
 }

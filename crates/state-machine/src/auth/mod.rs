@@ -37,7 +37,7 @@ use self::change::Voided;
 pub use self::grants::Grants;
 pub(crate) use self::needs::of_command;
 pub use self::needs::{Access, Need, of_delete_range, of_lease_keys, of_put, of_range, of_txn};
-pub use self::state::{AuthState, ROOT, items as auth_items, read_in as auth_in};
+pub use self::state::{AuthState, ROOT, USER_NAME_BYTES_MAX, items as auth_items, read_in as auth_in};
 pub use self::table::{AuthTable, Session, TOKENS_MAX, TOKENS_OF_USER_MAX, UserGrants};
 use crate::command::{AuthChange, Caller, Kind};
 use crate::failure::Fatal;
@@ -96,7 +96,7 @@ impl Auth {
             Kind::Alarm(request) if request.action == AlarmAction::Get as i32 => named(caller).map(drop),
             Kind::Alarm(_) => self.authorize_root(caller),
             Kind::Auth(change) if change::is_open(change) => Ok(()),
-            Kind::Auth(_) | Kind::MemberChange(_) => self.authorize_root(caller),
+            Kind::Auth(_) | Kind::MemberChange(_) | Kind::SetDowngrade(_) => self.authorize_root(caller),
             // Commands of members.
             Kind::PublishMember(_) | Kind::LeaseExpire(_) | Kind::LeaseRenew(_) => Ok(()),
         }

@@ -27,6 +27,9 @@ const REVISION: &[u8] = b"auth-revision";
 const USER: &[u8] = b"auth-user/";
 const ROLE: &[u8] = b"auth-role/";
 
+/// Bytes that the name of a user may have.
+pub const USER_NAME_BYTES_MAX: usize = ITEM_KEY_BYTES_MAX - USER.len();
+
 /// Users, roles, and whether permissions are checked. A copy shares the maps until one of them changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuthState {

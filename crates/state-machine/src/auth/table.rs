@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwapOption;
 use parking_lot::{Mutex, RwLock};
 
 use super::grants::Grants;
@@ -224,13 +225,13 @@ pub struct Session {
     used: AtomicU64,
     is_void: AtomicBool,
     /// As of the last request.
-    pub(super) grants: Mutex<Option<Arc<UserGrants>>>,
+    pub(super) grants: ArcSwapOption<UserGrants>,
 }
 
 impl Session {
     fn new(user: String, number: u64) -> Session {
         let (used, is_void) = (AtomicU64::new(0), AtomicBool::new(false));
-        Session { user, number, used, is_void, grants: Mutex::new(None) }
+        Session { user, number, used, is_void, grants: ArcSwapOption::empty() }
     }
 
     /// Of a user without a token that this member keeps.
@@ -259,18 +260,23 @@ impl Session {
         self.is_void.load(Ordering::Acquire)
     }
 
-    /// The grants of the user at the newest auth revision.
+    /// The grants of the user at the newest auth revision. No lock and no allocation unless that has moved.
     pub fn grants(&self, table: &AuthTable) -> Arc<UserGrants> {
-        let mut known = self.grants.lock();
-        match &*known {
-            Some(grants) if grants.revision() == table.revision() => Arc::clone(grants),
-            Some(_) | None => Arc::clone(known.insert(table.grants_of(&self.user))),
+        match self.grants.load_full() {
+            Some(grants) if grants.revision() == table.revision() => grants,
+            Some(_) | None => {
+                let grants = table.grants_of(&self.user);
+                self.grants.store(Some(Arc::clone(&grants)));
+                grants
+            }
         }
     }
 
     /// So that tokens which are not used keep no grants of the past alive.
     fn forget_grants_before(&self, revision: u64) {
-        self.grants.lock().take_if(|grants| grants.revision() < revision);
+        if self.grants.load().as_ref().is_some_and(|grants| grants.revision() < revision) {
+            self.grants.store(None);
+        }
     }
 }
 

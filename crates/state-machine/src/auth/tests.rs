@@ -83,8 +83,7 @@ impl World {
     /// As a user, with the present auth revision.
     fn as_user(&mut self, user: &str, kind: Kind) -> Outcome {
         let auth_revision = self.asked.auth().revision();
-        let caller = Caller { user: user.to_owned(), auth_revision };
-        self.apply_unvalidated(&encode_for(kind, Some(caller)))
+        self.apply_unvalidated(&encode_for(kind, Some((user, auth_revision))))
     }
 
     fn change(&mut self, change: Change) -> Result<(), Error> {
@@ -378,8 +377,8 @@ fn permissions_count_from_the_next_command_on() {
 #[test]
 fn commands_of_an_older_auth_revision_are_refused() {
     let mut world = guarded();
-    let caller = Caller { user: "u".to_owned(), auth_revision: world.asked.auth().revision() };
-    let put = encode_for(put("b", 0, false), Some(caller));
+    let auth_revision = world.asked.auth().revision();
+    let put = encode_for(put("b", 0, false), Some(("u", auth_revision)));
     world.apply_unvalidated(&put).unwrap();
     world.all([forbid("r", "b", "d")]);
     assert_eq!(world.apply_unvalidated(&put), Err(Error::AuthOldRevision), "any change counts");
@@ -472,7 +471,7 @@ fn a_user_has_a_bounded_number_of_tokens_which_share_their_grants() {
     world.all([permit("u", 0, "later still", "")]);
     table.sweep(1, 10);
     drop(before);
-    assert!(first.grants.lock().is_none() && second.grants.lock().is_none());
+    assert!(first.grants.load().is_none() && second.grants.load().is_none());
     // Without the user there is nothing to share and nothing to keep.
     world.all([delete_user("u")]);
     assert!(first.is_void() && table.tokens() == 1);

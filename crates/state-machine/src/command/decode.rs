@@ -54,11 +54,13 @@ impl From<prost::DecodeError> for DecodeError {
 
 /// The field of the caller, which is none of the oneof.
 const CALLER: u32 = 13;
+/// The last field that this version knows.
+const LAST: u32 = 14;
 
 /// The command in an entry, and its caller. Their byte fields are slices of `bytes`.
 pub(super) fn command(bytes: Bytes) -> Result<(Kind, Option<Caller>), DecodeError> {
     let mut caller: Option<Caller> = None;
-    let field = last_field(bytes, CALLER, |tag, part| {
+    let field = last_field(bytes, LAST, |tag, part| {
         if tag == CALLER {
             caller.get_or_insert_default().merge(part)?;
             return Ok(None);
@@ -79,6 +81,7 @@ pub(super) fn command(bytes: Bytes) -> Result<(Kind, Option<Caller>), DecodeErro
         10 => Kind::LeaseRenew(field.message()?),
         11 => Kind::MemberChange(field.message()?),
         12 => Kind::Auth(field.message()?),
+        14 => Kind::SetDowngrade(field.message()?),
         _ => return Err(DecodeError::UnknownKind),
     };
     Ok((kind, caller))

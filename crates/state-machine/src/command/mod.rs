@@ -10,26 +10,52 @@
 
 use bytes::Bytes;
 use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 use api::command::Command;
 pub use api::command::command::Kind;
 pub use api::command::member_change::Change;
 pub use api::command::{AuthChange, Caller, LeaseExpire, LeaseRenew, MemberAdd, MemberChange};
-pub use api::command::{MemberUpdate, PublishMember};
+pub use api::command::{MemberUpdate, PublishMember, SetDowngrade};
 use api::etcdserverpb::TxnRequest;
 
 mod decode;
 
 pub use self::decode::{DecodeError, TXN_LEVELS_MAX};
 
+/// Fields of `Command` and `Caller` in `proto/command.proto`.
+const CALLER: u32 = 13;
+const CALLER_USER: u32 = 1;
+const CALLER_AUTH_REVISION: u32 = 2;
+/// A caller without the name: three keys and three numbers.
+const CALLER_BYTES: usize = 33;
+
 /// The bytes to propose. Their length is what `--max-request-bytes` limits.
 pub fn encode(kind: Kind) -> Bytes {
     encode_for(kind, None)
 }
 
-/// As `encode`, for a user. Without one the bytes are those of `encode`.
-pub fn encode_for(kind: Kind, caller: Option<Caller>) -> Bytes {
-    Bytes::from(Command { kind: Some(kind), caller }.encode_to_vec())
+/// As `encode`, for a user: its name and the auth revision at which it was looked at. Without one the bytes are those
+/// of `encode`. The name is not copied but into the bytes.
+pub fn encode_for(kind: Kind, caller: Option<(&str, u64)>) -> Bytes {
+    let command = Command { kind: Some(kind), caller: None };
+    let Some((user, auth_revision)) = caller else { return Bytes::from(command.encode_to_vec()) };
+    let mut bytes = Vec::with_capacity(command.encoded_len() + user.len() + CALLER_BYTES);
+    command.encode_raw(&mut bytes);
+    let revision_bytes = if auth_revision == 0 { 0 } else { 1 + encoded_len_varint(auth_revision) };
+    let user_bytes = if user.is_empty() { 0 } else { 1 + encoded_len_varint(user.len() as u64) + user.len() };
+    encode_key(CALLER, WireType::LengthDelimited, &mut bytes);
+    encode_varint((user_bytes + revision_bytes) as u64, &mut bytes);
+    if !user.is_empty() {
+        encode_key(CALLER_USER, WireType::LengthDelimited, &mut bytes);
+        encode_varint(user.len() as u64, &mut bytes);
+        bytes.extend_from_slice(user.as_bytes());
+    }
+    if auth_revision != 0 {
+        encode_key(CALLER_AUTH_REVISION, WireType::Varint, &mut bytes);
+        encode_varint(auth_revision, &mut bytes);
+    }
+    Bytes::from(bytes)
 }
 
 /// The command in an entry. Its byte fields are slices of `command`.
@@ -69,10 +95,19 @@ mod tests {
     #[test]
     fn a_caller_follows_the_command() {
         let caller = Caller { user: "u".to_owned(), auth_revision: 7 };
-        let bytes = encode_for(put("k", "vv"), Some(caller.clone()));
+        let bytes = encode_for(put("k", "vv"), Some(("u", 7)));
         assert_eq!(&bytes[..], b"\x0a\x07\x0a\x01k\x12\x02vv\x6a\x05\x0a\x01u\x10\x07");
         assert_eq!(decode_with_caller(&bytes).unwrap(), (put("k", "vv"), Some(caller)));
         assert_eq!(decode_with_caller(&encode(put("k", "vv"))).unwrap(), (put("k", "vv"), None));
+        for (user, auth_revision) in [("", 0), ("", 5), ("long".repeat(99).as_str(), u64::MAX), ("u", 0)] {
+            let caller = Some(Caller { user: user.to_owned(), auth_revision });
+            let wanted = Command { kind: Some(put("k", "vv")), caller }.encode_to_vec();
+            assert_eq!(
+                encode_for(put("k", "vv"), Some((user, auth_revision))),
+                wanted,
+                "{user} {auth_revision}"
+            );
+        }
     }
 
     #[test]

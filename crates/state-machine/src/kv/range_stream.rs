@@ -12,6 +12,7 @@
 //! * Nothing is locked between chunks. If a compaction overtakes the stream, it ends with `Compacted`.
 
 use api::etcdserverpb::{RangeRequest, RangeResponse};
+use bytes::Bytes;
 use mvcc::{Meter, Store};
 use prost::Message;
 
@@ -42,6 +43,9 @@ impl RangeStream {
     /// `chunk_bytes_target`.
     pub fn new(store: Store, mut request: RangeRequest, chunk_bytes_target: usize) -> Self {
         assert!(validate::range_stream(&request).is_ok(), "a stream can neither sort nor filter");
+        // They are slices of the whole message, which may be long, and the stream that of a slow client.
+        request.key = Bytes::copy_from_slice(&request.key);
+        request.range_end = Bytes::copy_from_slice(&request.range_end);
         let keys_left = match request.limit {
             0 => Some(i64::MAX),
             limit if limit < 0 => None,

@@ -121,7 +121,7 @@ impl Journal {
     /// Writes the open segment.
     pub fn flush(&mut self, writer: &mut Writer) {
         if std::mem::take(&mut self.is_dirty) {
-            writer.set_item(&name(self.open.0), Some(&self.open.1));
+            writer.set_layout_item(&name(self.open.0), Some(&self.open.1));
         }
     }
 
@@ -147,7 +147,7 @@ impl Journal {
             self.flush(writer);
             self.to_clean = to_clean; // What cleaning writes asks for no more cleaning.
             self.entries -= count;
-            writer.set_item(&name(number), None);
+            writer.set_layout_item(&name(number), None);
         }
     }
 }
@@ -174,6 +174,17 @@ pub fn items(leases: impl IntoIterator<Item = (i64, i64)>) -> impl Iterator<Item
         number += 1;
         Some((name(number - 1), segment))
     })
+}
+
+/// Replaces all leases of a store by these, given by id and TTL. As after `items`, no lease has a deadline.
+pub fn replace(writer: &mut Writer, leases: impl IntoIterator<Item = (i64, i64)>) {
+    let old = writer.store().items(PREFIX);
+    for (item, _) in old {
+        writer.set_item(&item, None);
+    }
+    for (item, value) in items(leases) {
+        writer.set_item(&item, Some(&value));
+    }
 }
 
 /// Writes the clock.

@@ -25,7 +25,7 @@ use api::Error;
 use mvcc::{KeyRange, Previous, Writer};
 
 use self::journal::Journal;
-pub use self::journal::{items, list};
+pub use self::journal::{items, list, replace};
 pub use self::table::{Lease, LeaseTable, RENEWAL_GRACE_MS};
 use crate::command::{LeaseExpire, LeaseRenew};
 use crate::failure::Fatal;

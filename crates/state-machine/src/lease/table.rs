@@ -125,7 +125,7 @@ impl LeaseTable {
         self.0.read().clock
     }
 
-    pub(super) fn set(&self, id: i64, lease: Lease) {
+    pub(crate) fn set(&self, id: i64, lease: Lease) {
         let mut contents = self.0.write();
         let is_new = contents.leases.insert(id, lease).is_none();
         contents.totals.0 += u64::from(is_new);
@@ -138,7 +138,7 @@ impl LeaseTable {
         };
     }
 
-    pub(super) fn remove(&self, id: i64) {
+    pub(crate) fn remove(&self, id: i64) {
         let mut contents = self.0.write();
         let removed = contents.leases.remove(&id);
         assert!(removed.is_some(), "a lease is removed once");

@@ -59,19 +59,21 @@ fn judge(lease: Option<Lease>, now: i64, began: i64) -> Renewal {
 /// The caller records [`RenewalBatch::to_record`] and confirms its leadership if [`RenewalBatch::must_confirm`]. When
 /// both are done it waits a bounded time until [`RenewalBatch::expired`] are revoked, takes the answers, and records
 /// those that came late before it sends the answers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RenewalBatch {
     ids: Vec<i64>,
     /// For each id.
     judged: Vec<Renewal>,
+    /// The lease clock at which they were judged.
+    now: i64,
 }
 
 /// The answers to a batch.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Renewed {
     /// The TTL of each lease, or 0 if there is no such lease.
     pub ttls: Vec<i64>,
-    /// Leases that were granted, or became visible here, after the batch was judged: to be recorded.
+    /// Leases that were granted, renewed, or became visible here, after the batch was judged: to be recorded.
     pub late: Vec<i64>,
 }
 
@@ -79,7 +81,7 @@ impl RenewalBatch {
     /// Renewals of `ids` that arrived before the lease clock of the term was `now`.
     pub fn new(table: &LeaseTable, ids: Vec<i64>, led: LedTerm, now: i64) -> RenewalBatch {
         let judged = look_up(table, &ids).into_iter().map(|lease| judge(lease, now, led.began())).collect();
-        RenewalBatch { ids, judged }
+        RenewalBatch { ids, judged, now }
     }
 
     /// Leases that have their full TTL from the time of this batch on.
@@ -114,10 +116,21 @@ impl RenewalBatch {
                     renewed.late.push(*id);
                     lease.ttl
                 }
+                // A renewal that came in time was recorded meanwhile.
+                (Renewal::Expired, Some(lease)) if !lease.is_expired(self.now) => {
+                    renewed.late.push(*id);
+                    lease.ttl
+                }
                 (Renewal::Expired, Some(_)) | (_, None) => 0,
             });
         }
         renewed
+    }
+
+    /// The answers once those that came late are recorded: a lease may have been revoked before its record.
+    pub fn answers_after_late(&self, table: &LeaseTable, renewed: Renewed) -> Vec<i64> {
+        let leases = look_up(table, &self.ids);
+        renewed.ttls.into_iter().zip(leases).map(|(ttl, lease)| lease.map_or(0, |_| ttl)).collect()
     }
 }
 
@@ -157,9 +170,35 @@ mod tests {
             (vec![Renewal::Unknown], true),
             (vec![Renewal::Expired], true),
         ] {
-            let batch = RenewalBatch { ids: (1..).take(judged.len()).collect(), judged };
+            let batch = RenewalBatch { ids: (1..).take(judged.len()).collect(), judged, now: 0 };
             assert_eq!(batch.must_confirm(), must_confirm, "{batch:?}");
         }
+    }
+
+    #[test]
+    fn a_lease_that_was_renewed_while_its_end_was_waited_for_has_its_time() {
+        for (deadline, answers) in [
+            (3_000, Renewed { ttls: vec![0], late: vec![] }),
+            (6_000, Renewed { ttls: vec![3], late: vec![7] }),
+        ] {
+            let table = LeaseTable::default();
+            table.set(7, Lease { ttl: 3, deadline: Some(deadline) });
+            let batch = RenewalBatch { ids: vec![7], judged: vec![Renewal::Expired], now: 4_000 };
+            assert_eq!(batch.answers(&table), answers, "{deadline}");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_is_revoked_before_its_late_record_is_gone() {
+        let table = LeaseTable::default();
+        table.set(7, Lease { ttl: 3, deadline: Some(6_000) });
+        let batch =
+            RenewalBatch { ids: vec![7, 8], judged: vec![Renewal::Expired, Renewal::Unknown], now: 4_000 };
+        let renewed = batch.answers(&table);
+        assert_eq!(renewed, Renewed { ttls: vec![3, 0], late: vec![7] });
+        assert_eq!(batch.answers_after_late(&table, renewed.clone()), [3, 0]);
+        table.remove(7);
+        assert_eq!(batch.answers_after_late(&table, renewed), [0, 0]);
     }
 
     #[test]

@@ -89,6 +89,7 @@ impl World {
             | Kind::Alarm(_)
             | Kind::PublishMember(_)
             | Kind::Auth(_)
+            | Kind::SetDowngrade(_)
             | Kind::MemberChange(_) => {}
             Kind::LeaseGrant(_) | Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) | Kind::LeaseRenew(_) => {}
         }
@@ -172,6 +173,7 @@ fn show(response: &Response) -> String {
         Response::LeaseRevoke(revoke) => format!("revoked {}", show_header(&revoke.header)),
         Response::LeaseExpire(count) => format!("expired {count}"),
         Response::LeaseRenew => "renewed".to_owned(),
+        Response::SetDowngrade => "downgrade set".to_owned(),
         Response::Auth(header) => format!("auth {}", show_header(header)),
         Response::Authenticate(response) => format!("token {}", show_header(&response.header)),
         Response::Members(members) => format!("{} members", members.len()),

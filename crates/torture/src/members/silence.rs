@@ -14,6 +14,9 @@ pub struct Period {
     pub has_fault: bool,
 }
 
+/// A time without a fault after which it is said at once: two election timeouts.
+const LONG: u64 = 2_000_000_000;
+
 /// The longest one, and what was done during it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Longest {
@@ -30,18 +33,28 @@ pub struct Silence {
 
 impl Silence {
     /// Takes in a round of load: from when to when, when writes were acknowledged, and what was done.
-    pub fn add(&mut self, (from, to): (u64, u64), mut answered: Vec<u64>, periods: &[Period]) {
+    ///
+    /// Returns a line for each time of two seconds or more without a fault.
+    pub fn add(&mut self, (from, to): (u64, u64), mut answered: Vec<u64>, periods: &[Period]) -> Vec<String> {
+        let mut long = Vec::new();
         answered.retain(|at| (from..to).contains(at));
         answered.extend([from, to]);
         answered.sort_unstable();
         for pair in answered.windows(2) {
             let lasted = pair[1] - pair[0];
-            if lasted <= self.any.lasted && lasted <= self.without_fault.lasted {
+            if lasted <= self.any.lasted && lasted <= self.without_fault.lasted && lasted < LONG {
                 continue;
             }
             let during = periods.iter().filter(|period| period.from < pair[1] && pair[0] < period.to);
             let has_fault = during.clone().any(|period| period.has_fault);
             let longest = Longest { lasted, during: during.map(|period| period.what.clone()).collect() };
+            if lasted >= LONG && !has_fault {
+                let (from, to) = (Duration::from_nanos(pair[0]), Duration::from_nanos(pair[1]));
+                long.push(format!(
+                    "no write acknowledged from {from:.3?} to {to:.3?}: {}",
+                    longest.during.join("; ")
+                ));
+            }
             if lasted > self.without_fault.lasted && !has_fault {
                 self.without_fault = longest.clone();
             }
@@ -49,6 +62,7 @@ impl Silence {
                 self.any = longest;
             }
         }
+        long
     }
 
     pub fn lines(&self) -> [String; 2] {

@@ -92,8 +92,8 @@ impl Hub {
             }
         }
         let is_done = stream.notify_from.is_none();
-        self.sizes.change(before, stream.outbox.sizes());
-        if !stream.outbox.is_empty() {
+        self.note_sizes(slot, before);
+        if !self.streams[slot].outbox.is_empty() {
             self.announce(slot);
         }
         is_done

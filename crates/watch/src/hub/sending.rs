@@ -1,6 +1,7 @@
 //! Into outboxes and out of them.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
 use super::outbox::{Bodies, Events, Large, Outbox, Sizes};
@@ -13,6 +14,9 @@ use crate::wire::{Content, Parcel};
 const JITTER_MAX: u32 = 102;
 /// What history may always fill of an outbox: what is handed to a stream ahead of its reading, four times.
 const HISTORY_BYTES_MIN: usize = 64 << 10;
+
+/// Bytes of events, the stall that is the oldest, and all stalls with their streams.
+type Client = (usize, Reverse<u64>, VecDeque<(u64, u32)>);
 
 impl Hub {
     /// Opens a stream of a client of its own.
@@ -56,7 +60,7 @@ impl Hub {
         let Some(slot) = self.slot(stream) else { return };
         let before = self.streams[slot].outbox.sizes();
         self.streams[slot].outbox.clear(&mut self.bodies);
-        self.sizes.change(before, Sizes::default());
+        self.note_sizes(slot, before);
         let closed = &mut self.streams[slot];
         closed.generation = CLOSED;
         self.timers.remove(&(closed.due, slot));
@@ -106,10 +110,14 @@ impl Hub {
 
     /// Whether the stream has room for answers. Otherwise the owner reads no request of the stream until it
     /// has taken parcels.
+    ///
+    /// A client leaves as much of the room that all clients share as it has.
     pub fn accepts(&self, stream: StreamId) -> bool {
-        let is_full = self.sizes.answers >= self.limits.answers_total_max;
+        let Some(slot) = self.slot(stream) else { return true };
+        let Stream { outbox, owner, .. } = &self.streams[slot];
+        let is_full = self.sizes.answers + self.owners.answers(*owner) >= self.limits.answers_total_max;
         let max = if is_full { self.limits.answers_always } else { self.limits.answers_max };
-        self.slot(stream).is_none_or(|slot| self.streams[slot].outbox.sizes().answers < max)
+        outbox.sizes().answers < max
     }
 
     /// Moves parcels to `out`, and stops after the first one that reaches `bytes_max`. Returns how many.
@@ -123,7 +131,8 @@ impl Hub {
             parcels += 1;
             out.push_back(parcel);
         }
-        self.sizes.change(before, stream.outbox.sizes());
+        self.note_sizes(slot, before);
+        let stream = &mut self.streams[slot];
         if bytes < bytes_max
             && let Some(large) = stream.outbox.wanted()
         {
@@ -157,7 +166,7 @@ impl Hub {
         let outbox = &mut self.streams[stream].outbox;
         let before = outbox.sizes();
         outbox.push_answer(revision, content);
-        self.sizes.change(before, outbox.sizes());
+        self.note_sizes(stream, before);
         self.announce(stream);
     }
 
@@ -209,8 +218,8 @@ impl Hub {
         self.events += count as u64;
         let before = stream.outbox.sizes();
         add(&mut stream.outbox, &mut self.bodies);
-        self.sizes.change(before, stream.outbox.sizes());
-        if stream.stall.is_none() {
+        self.note_sizes(slot, before);
+        if self.streams[slot].stall.is_none() {
             self.stall(slot);
         }
         self.announce(slot);
@@ -237,15 +246,54 @@ impl Hub {
         self.bodies.bytes() + self.sizes.entry_bytes
     }
 
-    /// Takes the events of the longest stalled streams back, until all events are within their limit. The last
-    /// stream keeps its events: one response may be larger than the limit, and must reach its reader.
+    /// Takes events of streams back, if all events exceed their limit: until an eighth of it is free again, so that
+    /// the clients are not compared for each event. The client with most events loses those of the stream that it
+    /// has not read for the longest time. So a client with many stalled streams costs the others nothing.
+    ///
+    /// The last stream keeps its events: one response may be larger than the limit, and must reach its reader.
     /// `in_use` are bytes that the caller holds.
     pub(super) fn evict(&mut self, in_use: usize) {
-        while self.event_bytes() > self.limits.bodies_bytes + in_use && self.stalls.len() > 1 {
-            let Some((_, slot)) = self.stalls.pop_first() else { return };
+        if self.event_bytes() <= self.limits.bodies_bytes + in_use || self.stalls.len() <= 1 {
+            return;
+        }
+        let bytes_max = self.limits.bodies_bytes - self.limits.bodies_bytes / 8 + in_use;
+        let mut clients = self.stalls_by_client();
+        while self.event_bytes() > bytes_max
+            && self.stalls.len() > 1
+            && let Some((bytes, Reverse(stall), mut streams)) = clients.pop()
+        {
+            self.stalls.remove(&stall);
+            let (_, slot) = streams.pop_front().expect("a client with a stalled stream");
+            let evicted = self.streams[slot].outbox.bytes();
             self.streams[slot].stall = None;
             self.evictions += 1;
             self.take_back(slot);
+            if let Some((next, _)) = streams.front() {
+                clients.push((bytes - evicted, Reverse(*next), streams));
+            }
+        }
+    }
+
+    /// The clients with events in outboxes, by their bytes: how many, the stream that was read longest ago, and all
+    /// streams in that order.
+    fn stalls_by_client(&self) -> BinaryHeap<Client> {
+        let mut clients: HashMap<u64, (usize, VecDeque<(u64, u32)>)> = HashMap::new();
+        for (stall, slot) in &self.stalls {
+            let Stream { outbox, owner, .. } = &self.streams[*slot];
+            let (bytes, streams) = clients.entry(*owner).or_default();
+            *bytes += outbox.bytes();
+            streams.push_back((*stall, *slot));
+        }
+        clients.into_values().map(|(bytes, streams)| (bytes, Reverse(streams[0].0), streams)).collect()
+    }
+
+    /// Takes over what has changed in an outbox, into the sums of all and of its client.
+    pub(super) fn note_sizes(&mut self, slot: u32, before: Sizes) {
+        let Stream { outbox, owner, .. } = &self.streams[slot];
+        let after = outbox.sizes();
+        self.sizes.change(before, after);
+        if before.answers != after.answers {
+            self.owners.change_answers(*owner, before.answers, after.answers);
         }
     }
 
@@ -254,7 +302,7 @@ impl Hub {
         let outbox = &mut self.streams[slot].outbox;
         let before = outbox.sizes();
         let removed = outbox.remove_events(&mut self.bodies);
-        self.sizes.change(before, outbox.sizes());
+        self.note_sizes(slot, before);
         for (watch_id, first) in removed {
             let Some(watcher) = self.streams[slot].watchers.get(&watch_id).copied() else { continue };
             let next = match self.watchers[watcher].state {

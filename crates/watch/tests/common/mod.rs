@@ -102,7 +102,10 @@ pub struct Client {
 
 impl Client {
     pub fn open(hub: &mut Hub, fragment_bytes: usize) -> Self {
-        let stream = hub.open(Duration::ZERO);
+        Client::of(hub.open(Duration::ZERO), fragment_bytes)
+    }
+
+    pub fn of(stream: StreamId, fragment_bytes: usize) -> Self {
         Client { stream, encoder: Encoder::new(CLUSTER, MEMBER, fragment_bytes), begun: Vec::new() }
     }
 

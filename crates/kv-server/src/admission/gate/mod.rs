@@ -20,6 +20,8 @@
 //!   bounds. When all clients together reach a bound, the newest waiter of the client that waits for most is
 //!   refused. That may be the new caller.
 //! * A caller that goes away leaves its line at once.
+//! * Weights may be bytes of memory. Then a pass is also granted by the [`MemoryLimit`]. While that grants
+//!   nothing, a client that holds or waits for something already is refused.
 //!
 //! Entering without waiting costs one uncontended lock.
 
@@ -34,6 +36,7 @@ use tokio::time::{Instant, timeout_at};
 mod bounds; // what a gate allows, and to whom
 mod waiting; // who waits, and who is refused
 
+use super::memory::MemoryLimit;
 pub use bounds::{Bounds, ClientId};
 use waiting::Waiting;
 
@@ -51,6 +54,8 @@ pub struct Refused;
 /// See the module's head.
 pub struct Gate {
     bounds: Bounds,
+    /// Grants weights that are bytes.
+    memory: Option<Arc<MemoryLimit>>,
     state: Mutex<State>,
 }
 
@@ -100,7 +105,13 @@ impl Gate {
     pub fn new(bounds: Bounds) -> Arc<Gate> {
         assert!(bounds.reserve < bounds.capacity, "a reserve is part of the capacity");
         assert!(bounds.light_max <= bounds.weight_max(), "a light pass is no heavier than a heavy one");
-        Arc::new(Gate { bounds, state: Mutex::default() })
+        Arc::new(Gate { bounds, memory: None, state: Mutex::default() })
+    }
+
+    /// Of weights that are bytes, under a limit.
+    pub fn of_memory(bounds: Bounds, limit: &Arc<MemoryLimit>) -> Arc<Gate> {
+        let memory = limit.is_on().then(|| Arc::clone(limit));
+        Arc::new(Gate { memory, ..Arc::into_inner(Gate::new(bounds)).expect("nobody else has it") })
     }
 
     /// The weight of the heaviest pass.
@@ -119,11 +130,16 @@ impl Gate {
         let weight = weight.clamp(1, self.bounds.weight_max());
         let (_in_line, mut pass) = {
             let mut state = self.state.lock();
-            if state.passes_now(&self.bounds, client, weight) {
+            let may_pass = state.passes_now(&self.bounds, client, weight);
+            if may_pass && self.grants(weight) {
                 state.used.add(&self.bounds, client, weight);
                 return Ok(Pass { gate: Arc::clone(self), client, weight });
             }
-            if !state.waiting.make_room(&self.bounds, client, weight) {
+            let is_short = self.is_short();
+            if may_pass || is_short {
+                self.note_refused();
+            }
+            if (is_short && state.has(client)) || !state.waiting.make_room(&self.bounds, client, weight) {
                 return Err(Refused);
             }
             let (to, pass) = oneshot::channel();
@@ -144,6 +160,28 @@ impl Gate {
                 Err(_) => self.end_late_drain(),
             }
         }
+    }
+
+    fn grants(&self, weight: u64) -> bool {
+        self.memory.as_ref().is_none_or(|memory| memory.grant(weight))
+    }
+
+    fn note_refused(&self) {
+        if let Some(memory) = &self.memory {
+            memory.note_refused();
+        }
+    }
+
+    fn is_short(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.is_short())
+    }
+
+    /// Serves those who wait for memory, if there is some now.
+    pub fn look_again(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        let gone = self.admit(&mut state);
+        drop(state);
+        drop(gone);
     }
 
     /// Gives passes to those who are next. What is returned was given to callers that have gone; it must be
@@ -173,6 +211,10 @@ impl Gate {
             if !state.used.fits_share(&self.bounds, client, weight) {
                 place += 1; // Its own passes make room for it; no other client has to wait for that.
             } else if state.fits_capacity(&self.bounds, weight) {
+                if !self.grants(weight) {
+                    is_blocked = true; // What other passes give back of the gate does not help.
+                    break;
+                }
                 gone.extend(self.serve(state, weight, place));
             } else {
                 is_blocked = true;
@@ -193,7 +235,7 @@ impl Gate {
         while let Some((client, weight)) = state.waiting.light.first_at(place) {
             if !state.used.fits_share(&self.bounds, client, weight) {
                 place += 1;
-            } else if state.fits_capacity(&self.bounds, weight) {
+            } else if state.fits_capacity(&self.bounds, weight) && self.grants(weight) {
                 gone.extend(self.serve(state, weight, place));
             } else {
                 is_blocked = true;
@@ -222,6 +264,11 @@ impl Gate {
 }
 
 impl State {
+    /// Whether the client holds or waits for something.
+    fn has(&self, client: ClientId) -> bool {
+        self.used.by_client.contains_key(&client) || self.waiting.has(client)
+    }
+
     /// Whether there is nothing to admit, and nothing to forget.
     fn is_calm(&self) -> bool {
         let is_blocked = self.waiting.light.is_blocked || self.waiting.heavy.is_blocked;
@@ -350,7 +397,9 @@ impl Pass {
         let mut state = self.gate.state.lock();
         let (bounds, weight) = (&self.gate.bounds, self.weight + more);
         state.used.remove(bounds, self.client, self.weight);
-        let fits = state.used.fits_share(bounds, self.client, weight) && state.fits_capacity(bounds, weight);
+        let fits = state.used.fits_share(bounds, self.client, weight)
+            && state.fits_capacity(bounds, weight)
+            && self.gate.grants(more);
         if fits {
             self.weight = weight;
         }

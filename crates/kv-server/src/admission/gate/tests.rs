@@ -300,3 +300,30 @@ async fn one_client_cannot_use_up_what_may_wait() {
     assert!(matches!(poll(&mut enter(&gate, FIRST, 1)), Poll::Ready(Err(Refused))), "three quarters");
     waits(&mut enter(&gate, SECOND, 1));
 }
+
+#[tokio::test]
+async fn what_memory_does_not_allow_waits_and_a_client_that_has_something_is_refused() {
+    const MIB: u64 = 1 << 20;
+    let limit = Arc::new(MemoryLimit::new(Some(160 * MIB)));
+    limit.note(100 * MIB);
+    let gate = Gate::of_memory(
+        Bounds { capacity: 1 << 30, light_max: 1 << 30, waiting_weight_max: 1 << 40, ..bounds() },
+        &limit,
+    );
+    let mut held = passed(&mut enter(&gate, FIRST, 36 * MIB));
+    assert!(limit.is_short() && !held.try_grow(8 * MIB) && held.try_grow(MIB));
+    assert!(matches!(poll(&mut enter(&gate, FIRST, 4 * MIB)), Poll::Ready(Err(Refused))), "it has some");
+    let mut other = enter(&gate, SECOND, 8 * MIB);
+    waits(&mut other);
+    assert!(matches!(poll(&mut enter(&gate, SECOND, MIB)), Poll::Ready(Err(Refused))), "it waits already");
+    limit.note(136 * MIB);
+    gate.look_again();
+    waits(&mut other);
+    drop(held);
+    waits(&mut other); // What was freed is seen with a sample.
+    limit.note(110 * MIB);
+    limit.note(110 * MIB);
+    gate.look_again();
+    drop(passed(&mut other));
+    assert_eq!(limit.refused(), 3);
+}

@@ -60,6 +60,11 @@ impl<P> Waiting<P> {
         self.all.number
     }
 
+    /// Whether the client waits for something.
+    pub fn has(&self, client: ClientId) -> bool {
+        self.by_client.contains_key(&client)
+    }
+
     fn lane(&mut self, is_light: bool) -> &mut Lane<P> {
         if is_light { &mut self.light } else { &mut self.heavy }
     }

@@ -44,11 +44,16 @@ impl Accepted {
         match self.name {
             "feature-gates" => {
                 let gates = gates::parse(value).unwrap_or_default();
-                let warning = |(gate, _)| (format!("feature-gates {gate}"), gates::meaning(gate));
-                gates.into_iter().map(warning).collect()
+                let warning = |(gate, _)| Some((format!("feature-gates {gate}"), gates::no_effect(gate)?));
+                gates.into_iter().filter_map(warning).collect()
             }
             _ => vec![(self.name.to_owned(), self.reason)],
         }
+    }
+
+    /// Whether a part of the value has an effect.
+    pub fn has_effect(&self) -> bool {
+        self.kind == Kind::Gates
     }
 
     /// Whether the value can be read.
@@ -74,11 +79,9 @@ const NO_BBOLT: &str =
     "the store is no bbolt file; its checkpoints follow --snapshot-count and what waits in memory";
 const NO_BATCHES: &str = "a compaction yields to requests without pauses of a fixed length";
 const NO_TRACING: &str = "this server exports no OpenTelemetry traces";
-const NO_HASH_CHECK: &str =
-    "members do not compare hashes by themselves; each block and log frame has a checksum";
 const OWN_DEADLINES: &str = "links between members find a silent peer by pings, within 4 s";
 
-pub const ACCEPTED: [Accepted; 25] = [
+pub const ACCEPTED: [Accepted; 22] = [
     flag("backend-batch-interval", Kind::Duration, NO_BBOLT),
     flag("backend-batch-limit", Kind::Signed, NO_BBOLT),
     flag("backend-bbolt-freelist-type", Kind::Text, NO_BBOLT),
@@ -87,22 +90,23 @@ pub const ACCEPTED: [Accepted; 25] = [
         Kind::Unsigned,
         "space is reused without defragmentation at a start",
     ),
-    flag("compact-hash-check-time", Kind::Duration, NO_HASH_CHECK),
     flag("compaction-batch-limit", Kind::Signed, NO_BATCHES),
     flag("compaction-sleep-interval", Kind::Duration, NO_BATCHES),
-    flag("corrupt-check-time", Kind::Duration, NO_HASH_CHECK),
     flag("distributed-tracing-address", Kind::Text, NO_TRACING),
     flag("distributed-tracing-instance-id", Kind::Text, NO_TRACING),
     flag("distributed-tracing-sampling-rate", Kind::Signed, NO_TRACING),
     flag("distributed-tracing-service-name", Kind::Text, NO_TRACING),
     flag("downgrade-check-time", Kind::Duration, "there is no older format to downgrade to"),
     flag("enable-distributed-tracing", Kind::Switch, NO_TRACING),
-    flag("feature-gates", Kind::Gates, "no gate changes this server; each has a reason of its own"),
+    flag(
+        "feature-gates",
+        Kind::Gates,
+        "two gates have an effect; of each other one the warning names the reason",
+    ),
     flag("initial-election-tick-advance", Kind::Switch, "the first election wait is never shortened"),
     flag("max-snapshots", Kind::Unsigned, "the store has one checkpoint, which is updated in place"),
     flag("max-wals", Kind::Unsigned, "log segments are deleted once a checkpoint covers them"),
     flag("memory-mlock", Kind::Switch, "the store maps no file into memory; disable swap instead"),
-    flag("metrics", Kind::Text, "both values serve the same metrics"),
     flag("pre-vote", Kind::Switch, "pre-vote is always on"),
     flag("raft-read-timeout", Kind::Duration, OWN_DEADLINES),
     flag("raft-write-timeout", Kind::Duration, OWN_DEADLINES),

@@ -73,3 +73,16 @@ fn fallback(text: &str) -> Result<DiscoveryFallback, &'static str> {
         _ => Err("invalid value"),
     }
 }
+
+/// In place of a password.
+const HIDDEN: &str = "***";
+
+/// The value of a flag as it may be shown and logged: without the password that is in it. `name` is without dashes.
+pub fn shown(name: &str, value: &str) -> String {
+    match (name, value.split_once(':')) {
+        ("discovery-password", _) => HIDDEN.to_owned(),
+        // etcd's help names this form.
+        ("discovery-user", Some((user, _))) => format!("{user}:{HIDDEN}"),
+        _ => value.to_owned(),
+    }
+}

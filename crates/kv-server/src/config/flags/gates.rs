@@ -1,15 +1,15 @@
-//! `--feature-gates`: etcd's gates by name. None changes this server.
+//! `--feature-gates`: etcd's gates by name. The two that compare hashes of members have an effect.
 
-/// Gates, each with what it means here.
+/// Gates that have an effect here. In etcd they are alpha: `AllAlpha` sets those that are not named.
+const HONOURED: [&str; 2] = ["CompactHashCheck", "InitialCorruptCheck"];
+
+/// Gates, each with the reason why it has no effect here, or with what it does.
 pub const GATES: [(&str, &str); 11] = [
-    ("AllAlpha", "no gate changes this server"),
-    ("AllBeta", "no gate changes this server"),
-    ("CompactHashCheck", "members do not compare hashes by themselves"),
+    ("AllAlpha", "of the gates that it sets, only the comparisons of hashes have an effect"),
+    ("AllBeta", "no gate that it sets has an effect"),
+    ("CompactHashCheck", "the leader compares the hashes of compactions"),
     ("FastLeaseKeepAlive", "keepalives never wait for applies"),
-    (
-        "InitialCorruptCheck",
-        "a member checks its own checksums at a start; it compares no hashes with others",
-    ),
+    ("InitialCorruptCheck", "a member compares its hash with others at a start"),
     ("LeaseCheckpoint", "remaining TTLs always survive a change of leader"),
     ("LeaseCheckpointPersist", "remaining TTLs always survive a restart"),
     ("PriorityRequest", "requests have no priorities"),
@@ -37,9 +37,18 @@ pub fn parse(text: &str) -> Result<Vec<(&'static str, bool)>, String> {
     Ok(gates)
 }
 
-/// What each gate means here.
-pub fn meaning(name: &str) -> &'static str {
-    GATES.iter().find(|(known, _)| *known == name).map_or("", |(_, meaning)| meaning)
+/// Why a gate has no effect here; `None` if it has one.
+pub fn no_effect(name: &str) -> Option<&'static str> {
+    let found = GATES.iter().find(|(known, _)| *known == name && !HONOURED.contains(known));
+    found.map(|(_, reason)| *reason)
+}
+
+/// Whether one of the honoured gates is on in `text`, which was parsed before.
+pub fn is_gate_on(text: &str, name: &str) -> bool {
+    assert!(HONOURED.contains(&name), "a gate without effect is not asked for");
+    let gates = parse(text).unwrap_or_default();
+    let value = |wanted: &str| gates.iter().find(|(name, _)| *name == wanted).map(|(_, is_on)| *is_on);
+    value(name).or_else(|| value("AllAlpha")).unwrap_or(false)
 }
 
 /// A gate that is on without the one it needs, in etcd's words.

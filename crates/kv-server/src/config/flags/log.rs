@@ -27,4 +27,7 @@ pub struct LogFlags {
     /// Serve CPU profiles under /debug/pprof/ on client URLs [default: false].
     #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub enable_pprof: Option<bool>,
+    /// basic, or extensive: with histograms of how long the calls of each method took [default: basic].
+    #[arg(long)]
+    pub metrics: Option<String>,
 }

@@ -25,9 +25,10 @@ mod listen; // flags of listeners
 mod log; // flags of the log
 mod tls; // flags of TLS
 
-pub use discovery::{DiscoveryFallback, DiscoveryFlags};
+pub use discovery::{DiscoveryFallback, DiscoveryFlags, shown};
 pub use errors::{FlagError, Notice};
 pub use file::read as read_file;
+pub use gates::is_gate_on;
 pub use listen::ListenFlags;
 pub use log::LogFlags;
 pub use tls::TlsFlags;
@@ -42,7 +43,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use crate::config::url::Urls;
 use accepted::{Accepted, Kind};
 pub(super) use values::duration;
-use values::{origins, signed, switch, unsigned, unsigned_32};
+use values::{bytes, origins, signed, switch, unsigned, unsigned_32};
 
 /// What was said on the command line and in the environment; `None` where nothing was.
 #[derive(Clone, Debug, Parser)]
@@ -130,6 +131,15 @@ pub struct Flags {
     /// Time between two progress notifications of a watch stream; 0 means 10 minutes [default: 0s].
     #[arg(long, value_parser = duration)]
     pub watch_progress_notify_interval: Option<Duration>,
+    /// Time between two comparisons of the members' hashes; 0 compares never [default: 0s].
+    #[arg(long, value_parser = duration)]
+    pub corrupt_check_time: Option<Duration>,
+    /// Time between two comparisons of the hashes of compactions, with the gate CompactHashCheck [default: 1m0s].
+    #[arg(long, value_parser = duration)]
+    pub compact_hash_check_time: Option<Duration>,
+    /// Gates of etcd as NAME=true,...; CompactHashCheck and InitialCorruptCheck have an effect.
+    #[arg(long)]
+    pub feature_gates: Option<String>,
     /// Time after which a unary call is logged as slow [default: 300ms].
     #[arg(long, value_parser = duration)]
     pub warning_unary_request_duration: Option<Duration>,
@@ -158,6 +168,10 @@ pub struct Flags {
     /// 100 [default: 0].
     #[arg(long, value_parser = unsigned)]
     pub metrics_top: Option<u64>,
+    /// Memory, as 512MiB, 2GB or a number of bytes, above which large requests wait or are refused; 0: none
+    /// [default: 0].
+    #[arg(long, value_parser = bytes)]
+    pub memory_limit: Option<u64>,
     /// Seconds after which an unused token ends [default: 300].
     #[arg(long, value_parser = unsigned)]
     pub auth_token_ttl: Option<u64>,
@@ -308,7 +322,7 @@ pub fn effective(
 }
 
 fn flags_of(given: &[Assignment]) -> Result<Flags, clap::Error> {
-    let line = given.iter().filter(|assignment| assignment.accepted.is_none());
+    let line = given.iter().filter(|assignment| assignment.accepted.is_none_or(Accepted::has_effect));
     let line = line.map(|assignment| match &assignment.value {
         Some(value) => format!("--{}={value}", assignment.name),
         None => format!("--{}", assignment.name),
@@ -321,7 +335,7 @@ fn flags_of(given: &[Assignment]) -> Result<Flags, clap::Error> {
 struct Assignment {
     name: String,
     value: Option<String>,
-    /// It goes no further: it has no effect.
+    /// Without effect, or with a part that has none.
     accepted: Option<&'static Accepted>,
 }
 
@@ -407,13 +421,14 @@ impl FlagKind {
 }
 
 fn flag_kind(name: &str) -> Result<FlagKind, FlagError> {
+    // First: a part of it may have an effect, and then it is one of `Flags` as well.
+    if let Some(accepted) = Accepted::find(name) {
+        return Ok(FlagKind::Accepted(accepted));
+    }
     if let Some(argument) = Flags::command().get_arguments().find(|known| known.get_long() == Some(name)) {
         // Only switches say how many values they take: none, or one.
         let is_switch = argument.get_num_args().is_some();
         return Ok(if is_switch { FlagKind::Switch } else { FlagKind::Value });
-    }
-    if let Some(accepted) = Accepted::find(name) {
-        return Ok(FlagKind::Accepted(accepted));
     }
     if tables::IGNORED.contains(&name) {
         return Ok(FlagKind::Ignored);
@@ -454,7 +469,7 @@ fn read_environment(
                 if let Some(Err(reason)) = accepted.map(|accepted| accepted.check(&value)) {
                     return Err(FlagError::Variable { variable, value, reason });
                 }
-                notices.push(Notice::UsedVariable { name: variable, value: value.clone() });
+                notices.push(Notice::UsedVariable { name: variable, value: shown(&name, &value) });
                 given.push(Assignment { name, value: Some(value), accepted });
             }
             Ok(FlagKind::Ignored) => notices.push(Notice::IgnoredFlag { name }),

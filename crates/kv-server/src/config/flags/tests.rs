@@ -152,7 +152,13 @@ fn a_bad_environment_is_refused() {
 
 #[test]
 fn what_is_not_understood_but_harmless_is_noticed() {
-    let environment = [("ETCD_BOGUS", "1"), ("ETCD_VERSION", "3"), ("ETCD_NAME", "n")];
+    let environment = [
+        ("ETCD_BOGUS", "1"),
+        ("ETCD_VERSION", "3"),
+        ("ETCD_NAME", "n"),
+        ("ETCD_DISCOVERY_USER", "u:s3cret"),
+        ("ETCD_DISCOVERY_PASSWORD", "s3cret"),
+    ];
     let Ok(Parsed::Flags(flags, notices)) = read("--snapshot=true", &environment) else {
         panic!("refused");
     };
@@ -161,6 +167,8 @@ fn what_is_not_understood_but_harmless_is_noticed() {
         Notice::IgnoredFlag { name: "snapshot".to_owned() },
         Notice::UnknownVariable { name: "ETCD_BOGUS".to_owned() },
         Notice::UsedVariable { name: "ETCD_NAME".to_owned(), value: "n".to_owned() },
+        Notice::UsedVariable { name: "ETCD_DISCOVERY_USER".to_owned(), value: "u:***".to_owned() },
+        Notice::UsedVariable { name: "ETCD_DISCOVERY_PASSWORD".to_owned(), value: "***".to_owned() },
     ];
     assert_eq!(notices, wanted);
 }
@@ -200,14 +208,6 @@ fn reasons(notices: &[Notice]) -> Vec<&'static str> {
         _ => None,
     };
     notices.iter().filter_map(reason).collect()
-}
-
-/// What `docs/etcd-compat.md` must say of a flag: why it has no effect, or that it has one.
-fn page_status(name: &str, reasons: &[&str]) -> Option<String> {
-    match name {
-        "feature-gates" => Some(Accepted::find(name).unwrap().reason.to_owned()),
-        _ => reasons.first().map(|reason| (*reason).to_owned()),
-    }
 }
 
 /// Flags of the tables of the page, each with the reason of its warning if it has one.
@@ -255,10 +255,18 @@ fn every_flag_of_etcd_behaves_as_listed() {
             assert!(reasons.len() <= 1, "{name} by {origin} is warned about more than once");
             let is_alone = format!("{flags:?}") == format!("{:?}", flags_of(&[]).unwrap());
             assert_eq!(is_alone, got == "warned", "{name} by {origin}");
-            assert_eq!(page.get(name), Some(&page_status(name, &reasons)), "{name} on the page");
+            let status = reasons.first().map(|reason| (*reason).to_owned());
+            assert_eq!(page.get(name), Some(&status), "{name} on the page");
         }
     }
-    let ours = ["audit-log", "audit-log-level", "auth-recheck-watchers", "local-cluster", "metrics-top"];
+    let ours = [
+        "audit-log",
+        "audit-log-level",
+        "auth-recheck-watchers",
+        "local-cluster",
+        "memory-limit",
+        "metrics-top",
+    ];
     for known in Flags::command().get_arguments().filter_map(clap::Arg::get_long) {
         assert!(ours.contains(&known) || rows.iter().any(|row| row[0] == known), "{known} is in no list");
     }
@@ -266,7 +274,7 @@ fn every_flag_of_etcd_behaves_as_listed() {
 
 #[test]
 fn a_flag_without_effect_is_warned_about_once() {
-    let line = "--max-wals 3 --max-wals=5 --feature-gates InitialCorruptCheck=true,LeaseCheckpoint=false";
+    let line = "--max-wals 3 --max-wals=5 --feature-gates InitialCorruptCheck=true,AllBeta=true,LeaseCheckpoint=false";
     let Ok(Parsed::Flags(_, notices)) = read(line, &[("ETCD_LOG_OUTPUTS", "stderr")]) else {
         panic!("refused");
     };
@@ -277,7 +285,7 @@ fn a_flag_without_effect_is_warned_about_once() {
             _ => None,
         })
         .collect();
-    assert_eq!(names, ["max-wals", "feature-gates InitialCorruptCheck", "feature-gates LeaseCheckpoint"]);
+    assert_eq!(names, ["max-wals", "feature-gates AllBeta", "feature-gates LeaseCheckpoint"]);
 }
 
 #[test]

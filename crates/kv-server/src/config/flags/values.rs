@@ -46,6 +46,23 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
     if text.is_empty() { Err(WRONG) } else { Duration::try_from_secs_f64(seconds).map_err(|_| WRONG) }
 }
 
+/// An amount of memory: `512MiB`, `2GB`, `1048576`.
+pub fn bytes(text: &str) -> Result<u64, &'static str> {
+    const UNITS: [(&str, u64); 8] = [
+        ("", 1),
+        ("B", 1),
+        ("KB", 1000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+    ];
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or("parse error")?;
+    unsigned(number)?.checked_mul(*factor).ok_or("value out of range")
+}
+
 /// A list of origins, each a URL without a path, or `*`.
 pub fn origins(text: &str) -> Result<String, UrlError> {
     for origin in text.split(',').filter(|origin| *origin != "*") {

@@ -19,7 +19,7 @@ mod force; // --force-new-cluster
 mod join; // a running cluster
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use wal::{LogIndex, Position, RealFs, Recovery, Term, Wal};
 
@@ -33,6 +33,7 @@ use crate::data_dir::directory::Directory;
 use crate::data_dir::identity::{FORMAT, FirstMember, Identity, IdentityError};
 use crate::data_dir::ids;
 use crate::data_dir::timed_fs::TimedFs;
+use crate::process::log::causes;
 
 /// A member that may start: who it is, and its opened log.
 #[derive(Debug)]
@@ -64,11 +65,6 @@ pub enum BootstrapError {
     #[error("data directory {} belongs to member \"{found}\", not to \"{wanted}\"", path.display())]
     OtherMember { path: PathBuf, found: String, wanted: String },
     #[error(
-        "data directory {} belongs to cluster {found:x}, not to cluster {wanted:x} of --initial-cluster",
-        path.display()
-    )]
-    OtherCluster { path: PathBuf, found: u64, wanted: u64 },
-    #[error(
         "the log of member {member:x} is missing from {}: without it the member could vote twice; \
          restore the log, or remove the data directory and let the cluster take in a new member",
         path.display()
@@ -81,6 +77,12 @@ pub enum BootstrapError {
     BornBefore { member: u64, peer: u64 },
     #[error("{} holds data but no identity.json: it is not known whose", .0.display())]
     IdentityLost(PathBuf),
+    #[error(
+        "the import into {} is not finished: run `kv-server import --live` again with the same flags, or remove \
+         the directory",
+        .0.display()
+    )]
+    ImportUnfinished(PathBuf),
     #[error("the log in {} belongs to another member", .0.display())]
     OtherLog(PathBuf),
     #[error("make this member the only one")]
@@ -118,7 +120,7 @@ pub fn establish(
     let options = log_options();
     let log_exists = Wal::exists(&fs, directory.wal_dir())?;
     if let Some(identity) = Identity::read(&directory.identity_path())? {
-        check_belongs(&identity, settings, directory)?;
+        check_belongs(&identity, settings, directory.path())?;
         if !log_exists {
             let path = directory.wal_dir().to_owned();
             return Err(BootstrapError::LogLost { member: identity.member_id, path });
@@ -126,6 +128,9 @@ pub fn establish(
         let (log, recovery) = Wal::open(fs, directory.wal_dir(), options)?;
         check_log(&identity, &recovery, directory)?;
         return Ok(Established { identity, log, recovery });
+    }
+    if directory.live_import_path().exists() {
+        return Err(BootstrapError::ImportUnfinished(directory.path().to_owned()));
     }
     let joins = settings.initial.state == ClusterState::Existing;
     let identity = if joins { joined_identity(settings, running)? } else { first_identity(settings)? };
@@ -165,14 +170,11 @@ pub fn establish_after(
     Ok(identity.write(&directory.identity_path())?)
 }
 
-/// A restart needs no `--initial-…` flags, but those that are given must not name another member.
-fn check_belongs(
-    identity: &Identity,
-    settings: &Settings,
-    directory: &Directory,
-) -> Result<(), BootstrapError> {
+/// A restart needs no `--initial-…` flags. A name that is given must be the member's. What is said of the cluster is
+/// ignored, as in etcd: members may have been added, removed or moved since.
+fn check_belongs(identity: &Identity, settings: &Settings, path: &Path) -> Result<(), BootstrapError> {
     if let Some(wanted) = settings.name_given.as_ref().filter(|name| **name != identity.name) {
-        let (path, found) = (directory.path().to_owned(), identity.name.clone());
+        let (path, found) = (path.to_owned(), identity.name.clone());
         return Err(BootstrapError::OtherMember { path, found, wanted: wanted.clone() });
     }
     // Who forces a new cluster may name the one that it becomes.
@@ -182,11 +184,17 @@ fn check_belongs(
     if !settings.initial.cluster_given || settings.initial.state == ClusterState::Existing {
         return Ok(());
     }
-    let wanted = first_identity(settings)?.cluster_id;
-    if wanted != identity.cluster_id {
-        let (path, found) = (directory.path().to_owned(), identity.cluster_id);
-        return Err(BootstrapError::OtherCluster { path, found, wanted });
-    }
+    let error = match first_identity(settings) {
+        Ok(described) if described.cluster_id == identity.cluster_id => return Ok(()),
+        Ok(described) => format!("it describes cluster {:x}", described.cluster_id),
+        Err(error) => causes(&error),
+    };
+    tracing::warn!(
+        directory = %path.display(),
+        cluster = format!("{:x}", identity.cluster_id),
+        error,
+        "--initial-cluster is ignored: the data directory belongs to a cluster"
+    );
     Ok(())
 }
 

@@ -1,6 +1,5 @@
 use super::*;
 use crate::config::flags::{Parsed, parse};
-use crate::process::log::causes;
 
 fn settings(line: &str) -> Settings {
     match parse(line.split_whitespace().map(Into::into), []) {
@@ -62,4 +61,28 @@ fn own_urls_may_be_spelled_differently_if_they_mean_the_same() {
     let line =
         "--name x --initial-cluster x=http://localhost:1 --initial-advertise-peer-urls http://127.0.0.1:1";
     first_identity(&settings(line)).unwrap();
+}
+
+#[test]
+fn a_restart_ignores_what_the_flags_say_of_the_cluster_but_not_another_name() {
+    let own = "--initial-advertise-peer-urls http://127.0.0.1:1";
+    let identity =
+        first_identity(&settings(&format!("--name x --initial-cluster x=http://127.0.0.1:1 {own}")));
+    let identity = identity.unwrap();
+    let cases = [
+        (
+            "--name x --initial-cluster x=http://127.0.0.1:1 --initial-advertise-peer-urls http://127.0.0.1:2",
+            true,
+        ),
+        ("--name x --initial-cluster x=http://127.0.0.1:1,y=http://127.0.0.1:2", true),
+        ("--name x --initial-cluster y=http://127.0.0.1:2", true),
+        ("--name x --initial-cluster nonsense", true),
+        ("--name x", true),
+        ("", true),
+        ("--name y", false),
+    ];
+    for (line, wanted) in cases {
+        let checked = check_belongs(&identity, &settings(line), Path::new("data"));
+        assert_eq!(checked.is_ok(), wanted, "{line}: {checked:?}");
+    }
 }

@@ -8,10 +8,8 @@ use rustix::process::{Resource, getrlimit};
 use serde_json::{Map, Value, json};
 
 use super::super::handler::{Http, response};
+use crate::config::shown;
 use crate::metrics::resident_bytes;
-
-/// Flags whose values are passwords.
-const SECRETS: [&str; 1] = ["discovery-password"];
 
 /// Arguments of the process. Passwords are left out.
 pub(super) fn command_line() -> Vec<String> {
@@ -19,18 +17,24 @@ pub(super) fn command_line() -> Vec<String> {
 }
 
 fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
-    let mut hides_next = false;
-    let hide = |word: String| {
-        let hides = std::mem::take(&mut hides_next);
-        let name = word.trim_start_matches('-');
-        match SECRETS.iter().find(|secret| name.starts_with(**secret)) {
-            Some(secret) if word.starts_with('-') && !hides => {
-                hides_next = !name.contains('=');
-                if hides_next { word } else { format!("--{secret}=***") }
+    // The flag whose value the next word may be.
+    let mut flag: Option<String> = None;
+    let hide = |word: String| match (flag.take(), word.strip_prefix('-')) {
+        (Some(flag), _) if shown(&flag, &word) != word => shown(&flag, &word),
+        (_, Some(name)) => {
+            let name = name.trim_start_matches('-');
+            match name.split_once('=') {
+                Some((name, value)) if shown(name, value) != value => {
+                    format!("--{name}={}", shown(name, value))
+                }
+                Some(_) => word,
+                None => {
+                    flag = Some(name.to_owned());
+                    word
+                }
             }
-            _ if hides => "***".to_owned(),
-            _ => word,
         }
+        _ => word,
     };
     words.map(hide).collect()
 }
@@ -80,10 +84,17 @@ mod tests {
 
     #[test]
     fn passwords_are_left_out() {
-        let words = ["kv-server", "--discovery-password", "a b", "--name", "x", "-discovery-password=c", "y"];
-        let shown = without_secrets(words.iter().map(ToString::to_string));
-        let wanted =
-            ["kv-server", "--discovery-password", "***", "--name", "x", "--discovery-password=***", "y"];
-        assert_eq!(shown, wanted);
+        for (words, wanted) in [
+            ("--discovery-password a --name x", "--discovery-password *** --name x"),
+            ("-discovery-password=c y", "--discovery-password=*** y"),
+            ("--discovery-password --name", "--discovery-password ***"),
+            ("--discovery-user u:c", "--discovery-user u:***"),
+            ("--discovery-user=u:c:c --enable-pprof", "--discovery-user=u:*** --enable-pprof"),
+            ("--discovery-user u", "--discovery-user u"),
+            ("--name discovery-password --enable-pprof", "--name discovery-password --enable-pprof"),
+        ] {
+            let shown = without_secrets(words.split(' ').map(str::to_owned));
+            assert_eq!(shown.join(" "), wanted);
+        }
     }
 }

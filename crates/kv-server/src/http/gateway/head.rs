@@ -3,13 +3,23 @@
 //! `Authorization` is passed on, and `Grpc-Metadata-X` as `x`. `Grpc-Timeout` is the deadline. Nothing else
 //! is known to a service.
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, TE};
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderName, TE, UPGRADE};
 use http::{HeaderMap, HeaderValue, Request};
 
 use crate::rpc::deadline;
 
 const METADATA_PREFIX: &str = "grpc-metadata-";
 const TIMEOUT: &str = "grpc-timeout";
+
+/// Whether a request asks for a websocket.
+pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
+    has_word(headers, &CONNECTION, "upgrade") && has_word(headers, &UPGRADE, "websocket")
+}
+
+fn has_word(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case(wanted))
+}
 
 /// The head of a call to `path`, or why there is none.
 pub(super) fn head(path: &str, headers: &HeaderMap) -> Result<Request<()>, String> {

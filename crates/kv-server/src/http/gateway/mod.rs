@@ -27,6 +27,9 @@ mod write; // bytes to the client
 mod stream; // many answers
 mod unary; // one answer
 
+mod turns; // clients that send without end
+mod websocket; // calls of browsers
+
 use std::sync::Arc;
 
 use api::{JsonForm, Kind};
@@ -34,20 +37,32 @@ use axum::extract::Request;
 use axum::response::Response;
 use http::Method;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::Code;
+use tonic::{Code, Status};
 
+use crate::admission::blocking;
 use crate::net::inner::Inner;
 use budget::Budget;
 use refusal::refused;
 
+pub(crate) use head::is_upgrade;
+
 /// Calls open at one time, streams included. One more is refused. Each may have 64 KiB of answers unread.
 const CALLS_MAX: usize = 2048;
+/// Websockets open at one time. Each may hold a message that is not complete.
+const WEBSOCKETS_MAX: usize = 128;
+
+/// JSON of more bytes is read and written where it delays no other task: 3 MB of empty objects take 200 ms.
+const AT_ONCE_BYTES_MAX: usize = 64 << 10;
+/// Such conversions at one time. 3 MB of empty objects take 300 MB while they are read.
+const CONVERSIONS_MAX: usize = 2;
 
 /// What the calls of the gateway share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Gateway {
     budget: Arc<Budget>,
     calls: Arc<Semaphore>,
+    websockets: Arc<Semaphore>,
+    conversions: Arc<Semaphore>,
     message_bytes_max: usize,
 }
 
@@ -66,7 +81,27 @@ impl Gateway {
     /// Requests may have `message_bytes_max` bytes when they are encoded.
     pub fn new(message_bytes_max: usize) -> Gateway {
         let calls = Arc::new(Semaphore::new(CALLS_MAX));
-        Gateway { budget: Arc::default(), calls, message_bytes_max }
+        let websockets = Arc::new(Semaphore::new(WEBSOCKETS_MAX));
+        let conversions = Arc::new(Semaphore::new(CONVERSIONS_MAX));
+        Gateway { budget: Arc::default(), calls, websockets, conversions, message_bytes_max }
+    }
+
+    /// What `convert` makes of a message of `bytes`.
+    async fn converted<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        convert: impl FnOnce() -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
+        if bytes <= AT_ONCE_BYTES_MAX {
+            return convert();
+        }
+        // Never closed. The turn is given back when the work is done, also when its caller has gone.
+        let turn = Arc::clone(&self.conversions).acquire_owned().await.ok();
+        let work = move || {
+            let _turn = turn;
+            convert()
+        };
+        blocking(work).await?
     }
 
     /// Whether a path is one of the gateway's.
@@ -76,6 +111,10 @@ impl Gateway {
 
     /// Answers a request on a path of the gateway's.
     pub async fn answer(self, request: Request) -> Response {
+        if is_upgrade(request.headers()) { self.websocket(request) } else { self.call(request).await }
+    }
+
+    async fn call(self, request: Request) -> Response {
         let Some(method) = paths::method(request.uri().path()) else {
             return refused(Code::NotFound, "Not Found");
         };
@@ -99,5 +138,23 @@ impl Gateway {
             Kind::ServerStream => call.server_stream(request).await,
             Kind::ClientStream | Kind::BidiStream => call.stream(request).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_long_message_is_converted_where_it_delays_no_other_task() {
+        let (gateway, here) = (Gateway::new(1), std::thread::current().id());
+        for (bytes, is_here) in [(AT_ONCE_BYTES_MAX, true), (AT_ONCE_BYTES_MAX + 1, false)] {
+            let thread = gateway.converted(bytes, || Ok(std::thread::current().id())).await.unwrap();
+            assert_eq!(thread == here, is_here, "{bytes}");
+        }
+        assert_eq!(gateway.conversions.available_permits(), CONVERSIONS_MAX);
+        let _all = gateway.conversions.acquire_many(CONVERSIONS_MAX as u32).await.unwrap();
+        let waits = gateway.converted(AT_ONCE_BYTES_MAX + 1, || Ok(()));
+        assert!(futures_util::FutureExt::now_or_never(waits).is_none(), "a bounded number at one time");
     }
 }

@@ -14,7 +14,6 @@ use tonic::{Code, Status};
 
 use super::answers::{Answers, Message, lost};
 use super::head::head;
-use super::unary::unreadable;
 use super::values::Values;
 use super::write::{Slow, Writer};
 use super::{Call, refusal, write};
@@ -60,14 +59,13 @@ impl Call {
         let (writer, lines) = write::pieces();
         tokio::spawn(async move {
             let _forwarding = forwarding;
-            tokio::select! {
+            let copied = tokio::select! {
                 biased;
-                () = writer.gone() => {}
-                copied = self.copy(first, answers, &writer) => {
-                    if copied.is_err() {
-                        writer.break_off();
-                    }
-                }
+                () = writer.gone() => Err(Slow),
+                copied = self.copy(first, answers, &writer) => copied,
+            };
+            if copied.is_ok() {
+                writer.end();
             }
         });
         write::answer(lines)
@@ -77,7 +75,11 @@ impl Call {
     async fn copy(&self, first: Message, mut answers: Answers, writer: &Writer) -> Result<(), Slow> {
         let mut next: Result<Message, Status> = Ok(first);
         loop {
-            match next.and_then(|message| Ok((self.line(message.bytes)?, message.held))) {
+            let line = match next {
+                Ok(Message { bytes, held }) => self.line(bytes).await.map(|line| (line, held)),
+                Err(status) => Err(status),
+            };
+            match line {
                 Ok((line, _held)) => writer.write(line).await?,
                 Err(status) if status.code() == Code::Ok => return Ok(()),
                 Err(status) => return writer.write(refusal::last_line(&status).into()).await,
@@ -86,15 +88,15 @@ impl Call {
         }
     }
 
-    fn line(&self, message: Bytes) -> Result<Bytes, Status> {
-        let json = self.form.response(message).map_err(|error| unreadable(&error))?;
+    async fn line(&self, message: Bytes) -> Result<Bytes, Status> {
+        let json = self.json(message).await?;
         Ok([&b"{\"result\":"[..], &json, b"}\n"].concat().into())
     }
 }
 
 async fn forward(call: Call, mut values: Values, mut requests: SendStream<Bytes>) {
     while let Ok(Some(value)) = values.next(&call.gateway.budget).await {
-        let Ok(message) = call.message(&value) else { break };
+        let Ok(message) = call.message(value).await else { break };
         if inner::send(&mut requests, message, false).await.is_err() {
             return;
         }

@@ -35,7 +35,7 @@ impl Call {
             Err(status) => return Err(status),
             Ok(_) => return Err(Status::internal("a unary call had two answers")),
         }
-        let json = self.form.response(bytes).map_err(|error| unreadable(&error))?;
+        let json = self.json(bytes).await?;
         Ok(write::whole(json, held))
     }
 
@@ -54,7 +54,7 @@ impl Call {
     async fn one_message(&self, body: Body) -> Result<Bytes, Status> {
         let mut values = Values::due(body, self.json_bytes_max());
         let value = values.next(&self.gateway.budget).await?;
-        self.message(value.as_deref().unwrap_or(b"{}"))
+        self.message(value.unwrap_or_else(|| Bytes::from_static(b"{}"))).await
     }
 
     pub(super) fn values(&self, body: Body) -> Values {
@@ -65,9 +65,18 @@ impl Call {
         self.gateway.message_bytes_max.saturating_mul(JSON_FACTOR)
     }
 
+    /// The JSON of an answer.
+    pub(super) async fn json(&self, answer: Bytes) -> Result<Vec<u8>, Status> {
+        let (form, bytes) = (self.form, answer.len());
+        let convert = move || form.response(answer).map_err(|error| unreadable(&error));
+        self.gateway.converted(bytes, convert).await
+    }
+
     /// The message that a JSON object stands for, with its prefix.
-    pub(super) fn message(&self, json: &[u8]) -> Result<Bytes, Status> {
-        let message = self.form.request(json).map_err(|error| malformed(&error))?;
+    pub(super) async fn message(&self, json: Bytes) -> Result<Bytes, Status> {
+        let (form, json_bytes) = (self.form, json.len());
+        let convert = move || form.request(&json).map_err(|error| malformed(&error));
+        let message = self.gateway.converted(json_bytes, convert).await?;
         let length = u32::try_from(message.len()).map_err(|_| Status::resource_exhausted("4 GiB"))?;
         let mut prefixed = BytesMut::with_capacity(PREFIX_BYTES + message.len());
         prefixed.put_u8(0);
@@ -86,6 +95,6 @@ fn malformed(error: &JsonError) -> Status {
 }
 
 /// An answer that our own services made, and that is not what the descriptors say.
-pub(super) fn unreadable(error: &JsonError) -> Status {
+fn unreadable(error: &JsonError) -> Status {
     Status::internal(format!("an answer without a JSON form: {error}"))
 }

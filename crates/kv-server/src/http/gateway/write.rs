@@ -1,15 +1,17 @@
 //! Bytes to the client: at once if they are few, else in pieces and in time.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use futures_util::stream;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
-use tokio_stream::wrappers::ReceiverStream;
 
 use super::budget::{FREE_BYTES, Held};
 
@@ -20,14 +22,22 @@ const BEGUN_WITHIN: Duration = Duration::from_secs(60);
 /// Bytes that wait in the connection at one time.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The writing end of a body whose length is not known. Dropped, it ends the body; what a client has then is
-/// complete.
-pub(super) struct Writer(mpsc::Sender<Result<Bytes, Slow>>);
+/// The writing end of a body whose length is not known. Dropped before [`Writer::end`], it breaks the body off: the
+/// client sees that what it has is not all.
+pub(super) struct Writer {
+    pieces: mpsc::Sender<Bytes>,
+    has_ended: Arc<AtomicBool>,
+}
 
 /// The client took nothing for too long, or is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client does not read")]
 pub(super) struct Slow;
+
+/// A body ends before its end.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer was broken off")]
+struct BrokenOff;
 
 /// A response in JSON.
 pub(super) fn json(code: StatusCode, body: Body) -> Response {
@@ -54,8 +64,8 @@ pub(super) fn whole(bytes: Vec<u8>, held: Held) -> Response {
     let mut response = answer(body);
     response.headers_mut().insert(CONTENT_LENGTH, bytes.len().into());
     tokio::spawn(async move {
-        if let Err(Slow) = writer.write(bytes.into()).await {
-            writer.break_off();
+        if writer.write(bytes.into()).await.is_ok() {
+            writer.end();
         }
         drop(held);
     });
@@ -64,8 +74,17 @@ pub(super) fn whole(bytes: Vec<u8>, held: Held) -> Response {
 
 /// A body that is written piece by piece.
 pub(super) fn pieces() -> (Writer, Body) {
-    let (sender, receiver) = mpsc::channel(1);
-    (Writer(sender), Body::from_stream(ReceiverStream::new(receiver)))
+    let (pieces, receiver) = mpsc::channel(1);
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let body = stream::unfold((Some(receiver), Arc::clone(&has_ended)), async |(receiver, has_ended)| {
+        let mut receiver: mpsc::Receiver<Bytes> = receiver?;
+        match receiver.recv().await {
+            Some(piece) => Some((Ok(piece), (Some(receiver), has_ended))),
+            None if has_ended.load(Ordering::Acquire) => None,
+            None => Some((Err(BrokenOff), (None, has_ended))),
+        }
+    });
+    (Writer { pieces, has_ended }, Body::from_stream(body))
 }
 
 impl Writer {
@@ -75,7 +94,7 @@ impl Writer {
         let deadline = Instant::now() + BEGUN_WITHIN + pace;
         while !bytes.is_empty() {
             let piece = bytes.split_to(PIECE_BYTES.min(bytes.len()));
-            match timeout_at(deadline, self.0.send(Ok(piece))).await {
+            match timeout_at(deadline, self.pieces.send(piece)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) | Err(_) => return Err(Slow),
             }
@@ -85,12 +104,35 @@ impl Writer {
 
     /// Returns when the client is gone.
     pub async fn gone(&self) {
-        self.0.closed().await;
+        self.pieces.closed().await;
     }
 
-    /// Ends the body so that the client sees that it is not complete. Waits for nothing: the connection ends
-    /// when the piece before is taken, or by its own deadline.
-    pub fn break_off(&self) {
-        drop(self.0.try_send(Err(Slow)));
+    /// Ends the body: all was written.
+    pub fn end(self) {
+        self.has_ended.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    /// A client that reads nothing until its answer was broken off, and then all of it.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_sees_that_an_answer_was_broken_off() {
+        let (writer, body) = pieces();
+        assert_eq!(writer.write(Bytes::from(vec![7; 2 * PIECE_BYTES])).await, Err(Slow));
+        drop(writer);
+        assert!(body.collect().await.is_err(), "half of the answer ends as a whole one does");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_was_written_ends() {
+        let (writer, body) = pieces();
+        writer.write(Bytes::from_static(b"all")).await.unwrap();
+        writer.end();
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "all");
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use api::etcdserverpb::CompactionRequest;
 use state_machine::ROOT;
-use state_machine::command::{self, Caller, Kind};
+use state_machine::command::{self, Kind};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::handle::{Member, ProposeError};
@@ -53,8 +53,7 @@ async fn run(member: Arc<Member>, retention: Retention, stop: Stop) {
 async fn compact(member: &Member, revision: i64) -> Result<(), ProposeError> {
     let request = CompactionRequest { revision, physical: false };
     let permissions = &member.auth.table;
-    let root = || Caller { user: ROOT.to_owned(), auth_revision: permissions.revision() };
-    let caller = permissions.is_enabled().then(root);
+    let caller = permissions.is_enabled().then(|| (ROOT, permissions.revision()));
     match member.propose_encoded(command::encode_for(Kind::Compact(request), caller)).await {
         Ok(_) | Err(ProposeError::Refused(api::Error::Compacted)) => Ok(()),
         Err(error) => Err(error),

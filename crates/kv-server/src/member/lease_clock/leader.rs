@@ -90,10 +90,11 @@ impl LeaderLeases {
             drop(timeout(REVOKED_WITHIN, self.until_gone(expired)).await);
         }
         let renewed = batch.answers(&self.table);
-        if !renewed.late.is_empty() {
-            self.record(led.term, now, renewed.late).await?;
+        if renewed.late.is_empty() {
+            return Ok(renewed.ttls);
         }
-        Ok(renewed.ttls)
+        self.record(led.term, now, renewed.late.clone()).await?;
+        Ok(batch.answers_after_late(&self.table, renewed))
     }
 
     /// How long leases still have.

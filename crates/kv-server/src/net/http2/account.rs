@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use tonic::Status;
 
 use super::meter::Seen;
+use crate::admission::{MemoryLimit, SMALL_GRANT_BYTES};
 use crate::errors;
 
 /// Bodies of one connection: 32 requests of etcd's default maximum, 1.5 MiB.
@@ -28,6 +29,8 @@ const BODY_BYTES_TOTAL: usize = 128 << 20;
 const UNSENT_BYTES_MAX: usize = 16 << 20;
 /// And of the process. Past it a connection is stopped from [`UNSENT_BYTES_SHARE`] on.
 const UNSENT_BYTES_TOTAL: usize = 128 << 20;
+/// What a connection may hold while little of `--memory-limit` is left.
+const UNSENT_BYTES_IF_SHORT: usize = 16 << 10;
 /// An honest client takes this in a moment.
 const UNSENT_BYTES_SHARE: usize = 256 << 10;
 /// Requests of streams that have arrived and were not read, in the process. A connection leaves at least as
@@ -44,9 +47,16 @@ const COUNTED_BYTES_MIN: usize = 1 << 10;
 /// Bytes held for all connections.
 #[derive(Debug, Default)]
 pub struct Totals {
+    memory: Arc<MemoryLimit>,
     bodies: AtomicUsize,
     unread: AtomicUsize,
     unsent: AtomicUsize,
+}
+
+impl Totals {
+    pub fn under(memory: Arc<MemoryLimit>) -> Totals {
+        Totals { memory, ..Totals::default() }
+    }
 }
 
 /// Bytes held for one connection, and its calls outside of its own task.
@@ -61,6 +71,8 @@ pub struct Account {
     /// A call waits for `room`, or the connection to accept one.
     has_waiting: AtomicBool,
     room: Notify,
+    /// Calls that wait for `room`.
+    waiting: AtomicUsize,
     pub(super) seen: Arc<Seen>,
 }
 
@@ -75,6 +87,7 @@ impl Account {
             sent_in_turn: AtomicUsize::new(0),
             has_waiting: AtomicBool::new(false),
             room: Notify::new(),
+            waiting: AtomicUsize::new(0),
             seen: Arc::default(),
         }
     }
@@ -89,12 +102,15 @@ impl Account {
         let unsent = self.unsent.load(Relaxed);
         unsent > UNSENT_BYTES_MAX
             || (unsent > UNSENT_BYTES_SHARE && self.totals.unsent.load(Relaxed) > UNSENT_BYTES_TOTAL)
+            || (unsent > UNSENT_BYTES_IF_SHORT && self.totals.memory.is_short())
     }
 
     /// Returns when the client has taken enough for another call to begin.
     pub(super) async fn room(&self) {
         loop {
             let room = self.room.notified();
+            // Before it looks: room that is made meanwhile is for this call.
+            let _waiting = WaitingCall::new(&self.waiting);
             self.note_waiting();
             if !self.is_full() {
                 return;
@@ -112,12 +128,18 @@ impl Account {
         self.has_waiting.load(SeqCst)
     }
 
-    /// Lets calls begin that wait for `room`, if there is some.
+    /// Lets calls begin that wait for `room`, if there is some: as many as it serves if their answers have
+    /// [`UNSENT_BYTES_SHARE`]. The others are looked at with the next event, when those have answered.
     pub(super) fn look_again(&self) {
-        if self.has_waiting() && !self.is_full() {
-            self.has_waiting.store(false, SeqCst);
-            self.room.notify_waiters();
+        if !self.has_waiting() || self.is_full() {
+            return;
         }
+        let free = UNSENT_BYTES_MAX.saturating_sub(self.unsent.load(Relaxed));
+        let served = (free / UNSENT_BYTES_SHARE).max(1).min(self.waiting.load(SeqCst));
+        if self.waiting.load(SeqCst) <= served {
+            self.has_waiting.store(false, SeqCst);
+        }
+        (0..served).for_each(|_| self.room.notify_one());
     }
 
     /// Bytes of answers that were not written yet.
@@ -155,6 +177,22 @@ impl Account {
 
     pub(super) fn relayed(&self) -> usize {
         self.relayed.load(Relaxed)
+    }
+}
+
+/// A call that waits, while it does.
+struct WaitingCall<'a>(&'a AtomicUsize);
+
+impl<'a> WaitingCall<'a> {
+    fn new(waiting: &'a AtomicUsize) -> WaitingCall<'a> {
+        waiting.fetch_add(1, SeqCst);
+        WaitingCall(waiting)
+    }
+}
+
+impl Drop for WaitingCall<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
     }
 }
 
@@ -209,6 +247,12 @@ impl Body {
         let ours = self.account.bodies.fetch_add(bytes, Relaxed) + bytes;
         let total = self.account.totals.bodies.fetch_add(bytes, Relaxed) + bytes;
         if ours > BODY_BYTES_MAX || total + ours > BODY_BYTES_TOTAL {
+            return Err(errors::too_many_request_bytes());
+        }
+        // The first bytes of many small requests are left to what is kept above the line.
+        let memory = &self.account.totals.memory;
+        if !memory.grant(bytes as u64) || (self.bytes as u64 > SMALL_GRANT_BYTES && memory.is_short()) {
+            memory.note_refused();
             return Err(errors::too_many_request_bytes());
         }
         Ok(())
@@ -318,6 +362,9 @@ impl Drop for Relayed {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Waker};
+
     use super::*;
 
     #[test]
@@ -336,5 +383,31 @@ mod tests {
         assert!(last.set(1 << 20, 0).is_err() && last.set(16 << 10, 0).is_ok(), "a little is always given");
         drop((held, last));
         assert_eq!(totals.unread.load(Relaxed), 0);
+    }
+
+    /// Polls all, and returns how many still wait.
+    fn poll_all<F: Future<Output = ()>>(calls: &mut Vec<Pin<Box<F>>>) -> usize {
+        let mut context = Context::from_waker(Waker::noop());
+        calls.retain_mut(|call| call.as_mut().poll(&mut context).is_pending());
+        calls.len()
+    }
+
+    #[test]
+    fn as_many_calls_go_on_as_what_was_taken_serves_and_all_in_the_end() {
+        const CALLS: usize = 1000;
+        let account = Account::new(Arc::default());
+        account.change_unsent(0, UNSENT_BYTES_MAX + 1);
+        let mut calls: Vec<_> = (0..CALLS).map(|_| Box::pin(account.room())).collect();
+        assert_eq!(poll_all(&mut calls), CALLS);
+        account.change_unsent(UNSENT_BYTES_MAX + 1, UNSENT_BYTES_MAX - (1 << 20));
+        assert_eq!(poll_all(&mut calls), CALLS - 4, "a mebibyte serves four");
+        assert!(account.has_waiting());
+        account.change_unsent(UNSENT_BYTES_MAX - (1 << 20), 0);
+        assert_eq!(poll_all(&mut calls), CALLS - 4 - 64);
+        while account.has_waiting() {
+            account.look_again();
+            poll_all(&mut calls);
+        }
+        assert!(calls.is_empty());
     }
 }

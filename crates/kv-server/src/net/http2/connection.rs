@@ -11,14 +11,14 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout_at};
 
 use super::account::{Account, Totals};
 use super::meter::Metered;
 use super::methods::HotMethods;
 use super::open::{self, OpenCall};
 use super::relay::{self, GrpcService};
-use super::shared::{LAST_ANSWER_WITHIN, Limits, Shared};
+use super::shared::{LAST_ANSWER_WITHIN, LAST_BYTES_WITHIN, Limits, Shared};
 use super::streaming::{self, StreamMethods};
 use super::unary;
 use super::wire::{Begun, Driven, RequestHead, Turn, Wire};
@@ -189,7 +189,8 @@ struct Drain {
 }
 
 impl Drain {
-    /// Returns when the member has stopped, the client had its time, and no call is open. To be polled before
+    /// Returns when the member has stopped, the client had its time, no call is open, and the client has taken the
+    /// answers or is too slow for [`LAST_BYTES_WITHIN`]. To be polled after the connection, and before
     /// the output is looked at for the last time.
     async fn ended(&mut self, stop: &mut watch::Receiver<bool>, wire: &Wire, is_idle: bool) {
         let ends_at = match self.ends_at {
@@ -207,8 +208,11 @@ impl Drain {
             wire.end_drain();
         }
         if !is_idle {
-            std::future::pending().await
+            return std::future::pending().await;
         }
+        // The connection, which writes, is polled before this.
+        let written = poll_fn(|_context| if wire.is_written() { Poll::Ready(()) } else { Poll::Pending });
+        drop(timeout_at(ends_at + LAST_BYTES_WITHIN, written).await);
     }
 }
 

@@ -7,7 +7,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::{Ping, PingPong, SendStream};
 use http::{HeaderMap, Request, Response};
 use http_body::Body as _;
-use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 use tonic::body::Body;
@@ -336,5 +336,32 @@ async fn a_stop_does_not_wait_for_requests_that_do_not_end_or_come_later() {
         serving.await.unwrap();
         let lasted = stopped.elapsed();
         assert!(lasted <= Duration::from_secs(4), "{path}: {lasted:?}");
+    }
+}
+
+/// The client takes its answer, which the windows allow at once, when the time for new requests is over.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_given_before_a_stop_is_written() {
+    for (pause, is_whole) in [(3, true), (30, false)] {
+        let (ours, mut client) = duplex(1 << 12);
+        let (stops, stop) = watch::channel(false);
+        let (done, mut seen) = mpsc::unbounded_channel();
+        let hot = Scripted { signal: Arc::new(Semaphore::new(0)), done };
+        let serving = tokio::spawn(serve_until(stop, ours, hot, Arc::default()));
+        // Windows of 16 MiB, of streams and of the connection.
+        let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0];
+        let window = [0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff];
+        let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings, &window].concat();
+        let end = [0, 0, 5, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0];
+        client.write_all(&[&hello[..], &opening(1, "/large"), &end].concat()).await.unwrap();
+        assert_eq!(seen.recv().await, Some("large"));
+        stops.send(true).unwrap();
+        let stopped = Instant::now();
+        tokio::time::sleep(Duration::from_secs(pause)).await;
+        let mut taken = Vec::new();
+        client.read_to_end(&mut taken).await.unwrap();
+        serving.await.unwrap();
+        assert_eq!(taken.len() > LARGE_BYTES, is_whole, "{} bytes after {pause} s", taken.len());
+        assert!(stopped.elapsed() <= Duration::from_secs(pause + 1), "{:?}", stopped.elapsed());
     }
 }

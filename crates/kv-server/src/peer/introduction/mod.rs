@@ -15,20 +15,29 @@
 //!   is alone in its list introduces no one.
 //! - The claim is checked by a call in the other direction: the member itself must answer there. If this member is
 //!   reached inside TLS, URLs without TLS are not asked: the server there must have a valid certificate. Without TLS a
-//!   peer port trusts its network, as etcd's does.
+//!   peer port trusts its network, as etcd's does: ids are public, and a member has no secret.
+//! - A listed member is not dialled anywhere else while it answers where it is dialled. Each move is logged.
+//! - Checks have few places, which one address cannot keep from the others; see `places`.
 //!
 //! Knows nothing of connections: `transport` dials.
 
-use std::collections::{HashMap, HashSet};
+mod pace; // of lines of the log
+mod places; // claims that are being checked
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Instant;
 
 use crate::data_dir::bootstrap::RunningCluster;
 use crate::data_dir::{FirstMember, Identity};
 
+pub(super) use pace::Pace;
+use places::Places;
+pub(super) use places::Ticket;
+
 /// Members held. A cluster has seldom more than seven, so more are strangers' work. The oldest is dropped, and is asked
 /// again with its next hello.
 const INTRODUCED_MAX: usize = 16;
-/// Claims checked at once. A claim beyond it is not checked, and comes again with the sender's next attempt.
-const ASKED_MAX: usize = 4;
 /// URLs of one member. One with more is not introduced.
 const URLS_MAX: usize = 8;
 /// Bytes of them all: eight of the longest names of hosts. A member with more is not introduced.
@@ -45,18 +54,21 @@ struct Introduced {
 #[derive(Debug, Default)]
 pub(super) struct Introductions {
     held: HashMap<u64, Introduced>,
-    asked: HashSet<u64>,
+    places: Places,
+    /// Of lines about introductions.
+    pub pace: Pace,
     next: u64,
 }
 
 impl Introductions {
-    /// Whether the claim of this member may be checked now. To be followed by [`Introductions::end`].
-    pub fn begin(&mut self, id: u64) -> bool {
-        self.asked.len() < ASKED_MAX && self.asked.insert(id)
+    /// A place to check a claim, if there is one. `source`: the address that it comes from; none of a Unix socket. To
+    /// be followed by [`Introductions::end`].
+    pub fn begin(&mut self, id: u64, urls: &[String], source: Option<IpAddr>) -> Option<Ticket> {
+        self.places.begin(id, urls, source, Instant::now())
     }
 
-    pub fn end(&mut self, id: u64) {
-        self.asked.remove(&id);
+    pub fn end(&mut self, number: u64) {
+        self.places.end(number);
     }
 
     /// Takes a member in, which the list has at `listed`.

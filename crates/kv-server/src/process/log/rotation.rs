@@ -86,12 +86,20 @@ impl Rotation {
             let is_too_many = self.backups_max > 0 && at >= self.backups_max;
             let is_too_old = oldest.as_ref().is_some_and(|oldest| stamp < *oldest);
             if is_too_many || is_too_old {
-                std::fs::remove_file(&backup)?;
+                or_gone(std::fs::remove_file(&backup))?;
             } else if self.compresses && backup.extension().is_none_or(|extension| extension != "gz") {
-                compress(&backup)?;
+                or_gone(compress(&backup))?;
             }
         }
         Ok(())
+    }
+}
+
+/// A backup that another process or thread has removed meanwhile is no error.
+fn or_gone(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
     }
 }
 
@@ -207,6 +215,24 @@ mod tests {
         Rotation { backups_max: 1, ..Rotation::default() }.tidy(&path, now).unwrap();
         assert_eq!(names(), ["kv-2026-01-01T15-04-05.000.log.gz"]);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 4);
+    }
+
+    #[test]
+    fn backups_that_others_remove_meanwhile_are_no_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kv.log");
+        let rotation = Rotation { backups_max: 1, ..Rotation::default() };
+        for _ in 0..20 {
+            for second in 0..50 {
+                std::fs::write(backup(&path, UNIX_EPOCH + Duration::from_secs(second)), "").unwrap();
+            }
+            std::thread::scope(|threads| {
+                let tidy = || rotation.tidy(&path, UNIX_EPOCH).unwrap();
+                threads.spawn(tidy);
+                threads.spawn(tidy);
+            });
+            assert_eq!(backups(&path).unwrap().len(), 1);
+        }
     }
 
     #[test]

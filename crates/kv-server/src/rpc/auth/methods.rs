@@ -7,7 +7,7 @@ use api::etcdserverpb::auth_server::Auth as AuthMethods;
 use api::etcdserverpb::*;
 use base64::Engine;
 use bytes::Bytes;
-use state_machine::AuthState;
+use state_machine::{AuthState, USER_NAME_BYTES_MAX};
 use tonic::{Request, Response as Reply, Status};
 
 use super::{Auth, permissions};
@@ -61,6 +61,10 @@ impl AuthMethods for Auth {
         request: Request<AuthUserAddRequest>,
     ) -> Result<Reply<AuthUserAddResponse>, Status> {
         let (asker, AuthUserAddRequest { name, password, options, .. }) = self.admit(request)?;
+        // What could not be stored does not wait for its hash: a thousand such names may be long.
+        if name.len() > USER_NAME_BYTES_MAX {
+            return Err(errors::refused(Error::RequestTooLarge));
+        }
         let password_hash = match &options {
             Some(options) if options.no_password => Bytes::new(),
             Some(_) | None => self.hash(&asker, password).await?,
@@ -107,8 +111,14 @@ impl AuthMethods for Auth {
     ) -> Result<Reply<AuthUserChangePasswordResponse>, Status> {
         let (asker, request) = self.admit(request)?;
         let AuthUserChangePasswordRequest { name, password, hashed_password } = request;
+        if name.len() > USER_NAME_BYTES_MAX {
+            return Err(errors::refused(Error::UserNotFound));
+        }
         let password_hash = match password.is_empty() {
-            false => self.hash(&asker, password).await?,
+            false => {
+                drop(hashed_password); // It may be long, and the hash may have to wait.
+                self.hash(&asker, password).await?
+            }
             true => {
                 let decoded = base64::engine::general_purpose::STANDARD.decode(hashed_password);
                 let hash = decoded.map_err(|_| errors::malformed_hash())?;

@@ -2,7 +2,6 @@
 //!
 //! * This member judges whether a change is wise (`checks`). The state machine judges whether it is possible.
 //! * Which learner is in sync, only the leader knows; another member asks it.
-//! * A leader that is to remove itself hands leadership over first.
 
 mod checks; // whether a change would stop the cluster
 
@@ -122,14 +121,8 @@ impl ClusterMethods for Cluster {
         let (asker, request) = self.admit(request)?;
         let id = request.id;
         self.judge(|view| checks::may_remove(view, id))?;
-        let member = &self.0;
-        let leads = member.status().leader == Some(id) && id == member.ids.member;
-        if leads && !member.roster.others().is_empty() {
-            // Without a successor the leader removes itself and leaves office with the change.
-            member.hand_over().await;
-        }
         let members = self.change(&asker, Change::Remove(id)).await?;
-        Ok(Response::new(MemberRemoveResponse { header: header::without_revision(member), members }))
+        Ok(Response::new(MemberRemoveResponse { header: header::without_revision(&self.0), members }))
     }
 
     async fn member_update(

@@ -46,7 +46,9 @@ async fn campaign(
     mut attendance: Attendance,
     request: CampaignRequest,
 ) -> Result<CampaignResponse, Status> {
-    let CampaignRequest { name, lease, value } = request;
+    let CampaignRequest { mut name, lease, value } = request;
+    // A slice of the whole message, which may be long: the call waits without it.
+    name = Bytes::copy_from_slice(&name);
     let lease = inner.lease(lease).await?;
     let prefix = Prefix::of(&name);
     let key = prefix.key(lease);
@@ -61,9 +63,10 @@ async fn campaign(
     let has_other_value = !response.succeeded && found(&response, 0).is_some_and(|kv| kv.value != value);
     let leader = LeaderKey { name, key: key.clone(), rev: created, lease };
     let proclaimed = match has_other_value {
-        true => proclaim(&inner, &leader, lease, value).await.map(drop),
+        true => proclaim(&inner, &leader, lease, value.clone()).await.map(drop),
         false => Ok(()),
     };
+    drop(value);
     let leads = match proclaimed {
         Ok(()) => attendance.during(until_first(&inner, &prefix, created)).await,
         Err(status) => Err(status),

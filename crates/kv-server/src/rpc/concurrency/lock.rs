@@ -38,10 +38,9 @@ impl Lock {
 async fn lock(
     inner: Inner,
     mut attendance: Attendance,
-    request: LockRequest,
+    (prefix, lease): (Prefix, i64),
 ) -> Result<LockResponse, Status> {
-    let lease = inner.lease(request.lease).await?;
-    let prefix = Prefix::of(&request.name);
+    let lease = inner.lease(lease).await?;
     let key = prefix.key(lease);
     let owner = keys::op(Op::RequestRange(prefix.first_created()));
     let response = inner
@@ -83,9 +82,12 @@ impl LockMethods for Lock {
     async fn lock(&self, request: Request<LockRequest>) -> Result<Reply<LockResponse>, Status> {
         let (inner, request) = self.admit(request)?;
         let place = self.waiting.enter(inner.client(), &request.name)?;
+        // The name is a slice of the whole message, which may be long: the call waits without it.
+        let wanted = (Prefix::of(&request.name), request.lease);
+        drop(request);
         let locking = attended(self.waiting.stop.clone(), async move |attendance| {
             let _place = place;
-            lock(inner, attendance, request).await
+            lock(inner, attendance, wanted).await
         });
         locking.await.map(Reply::new)
     }

@@ -89,6 +89,7 @@ impl HotMethods for Hot {
                 guard::check_known(&self.member, &known)
             }
         };
+        let metadata = metadata.and_then(|()| guard::check_intact(&self.member, of_hot(method)));
         let asker = Asker::new(&self.member, &self.origin, headers, &known);
         Some(HotCall { method, deadline, metadata, asker })
     }

@@ -203,6 +203,10 @@ impl LongAnswer for LargeAnswer {
 impl LargeAnswer {
     async fn find(&mut self) -> Result<u64, Status> {
         let (store, request) = (self.member.store.clone(), std::mem::take(&mut self.request));
+        if self.member.admission.memory.is_short() {
+            self.member.admission.memory.note_refused();
+            return Err(errors::reads_exhausted());
+        }
         let places = self.member.admission.places.enter(self.client, self.keys * FOUND_BYTES).await;
         let mut places = places.map_err(|_| errors::reads_exhausted())?;
         // The turn ends here: the client has not said yet that it takes anything.
@@ -227,7 +231,7 @@ impl LargeAnswer {
             return Ok(Part { pieces: [bytes].into(), turn: None });
         }
         let start = position - begun.before.len() as u64;
-        let bytes_max = self.window.bytes_max_from(start);
+        let bytes_max = self.member.admission.window(self.window.bytes_max_from(start), WINDOW_BYTES_MIN);
         let (pieces, turn) = self.in_turn(move |_| begun.range.window(start, bytes_max)).await?;
         let part = Part { pieces, turn: Some(turn) };
         self.window = Window { start, end: start + part.len() as u64, bytes_max };

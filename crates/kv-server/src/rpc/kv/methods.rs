@@ -34,7 +34,7 @@ use tonic::{Request, Response as Reply, Status};
 
 use super::answers;
 use super::large::LargeAnswer;
-use crate::admission::{Answered, ClientId, PAIR_BYTES, SMALL_BYTES, Small};
+use crate::admission::{Answered, ClientId, PAIR_BYTES, SMALL_BYTES, Share, Small};
 use crate::auth::Caller;
 use crate::errors;
 use crate::member::Member;
@@ -407,14 +407,14 @@ pub async fn check_quota(member: &Member, cost: u64) -> Result<(), Status> {
 /// admitted from before it is read until the next one is asked for, which is when the client has taken it.
 fn chunks(
     member: Arc<Member>,
-    client: ClientId,
+    (client, share): (ClientId, Share),
     caller: Caller,
     chunks: RangeStream,
 ) -> impl Stream<Item = Result<RangeStreamResponse, Status>> {
     // The caller is looked at before the first chunk leaves, and not again.
-    let begin = (member, client, Arc::new(Mutex::new(chunks)), Some(caller), None);
+    let begin = (member, (client, share), Arc::new(Mutex::new(chunks)), Some(caller), None);
     stream::unfold(Some(begin), async |state| {
-        let (member, client, chunks, mut caller, sent) = state?;
+        let (member, (client, share), chunks, mut caller, sent) = state?;
         drop(sent);
         // A chunk approaches the request limit, and takes that twice while it is read and encoded.
         let estimate = 2 * member.limits.request_bytes_max as u64;
@@ -432,7 +432,7 @@ fn chunks(
                     header::fill(&member, &mut chunk.header);
                 }
                 let chunk = RangeStreamResponse { range_response: Some(chunk) };
-                Some((Ok(chunk), Some((member, client, chunks, None, Some(pass)))))
+                Some((Ok(chunk), Some((member, (client, share), chunks, None, Some(pass)))))
             }
             Err(status) => Some((Err(status), None)),
         }
@@ -471,8 +471,10 @@ impl KvMethods for Kv {
         }
         let caller = asker.caller(&self.0).await?;
         needs_of_range(&request, &mut |need| caller.check(&self.0.store, need)).map_err(errors::refused)?;
+        let bytes = request.key.len() + request.range_end.len();
+        let share = self.0.admission.stream_keys(asker.client, bytes)?;
         let stream = RangeStream::new(self.0.store.clone(), request, self.0.limits.request_bytes_max);
-        Ok(Reply::new(Box::pin(chunks(Arc::clone(&self.0), asker.client, caller, stream))))
+        Ok(Reply::new(Box::pin(chunks(Arc::clone(&self.0), (asker.client, share), caller, stream))))
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Reply<PutResponse>, Status> {

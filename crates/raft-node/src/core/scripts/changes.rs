@@ -11,6 +11,17 @@ pub(super) fn batch(word: &str, sequence: u64) -> Bytes {
     BatchBuilder::change(BatchId { proposer: 1, nonce: 1, sequence }, word.as_bytes())
 }
 
+/// The member that a command removes.
+pub(super) fn removed_by(command: &[u8]) -> Option<u64> {
+    std::str::from_utf8(command.strip_prefix(b"-")?).ok()?.parse().ok()
+}
+
+/// Whether a command leaves the voters as they are.
+pub(super) fn keeps_voters(command: &[u8], voters: &[u64]) -> bool {
+    let (verb, id) = (command[0], std::str::from_utf8(&command[1..]).unwrap().parse::<u64>());
+    id.is_ok_and(|id| voters.contains(&id) == (verb == b'+'))
+}
+
 /// The membership after the command of `batch`. False if the machine refuses it.
 pub(super) fn apply(membership: &mut Membership, batch: &Bytes) -> bool {
     let command = Batch::parse(batch).unwrap().commands().unwrap().iter().next().unwrap();

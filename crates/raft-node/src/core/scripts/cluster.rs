@@ -124,8 +124,8 @@ impl Cluster {
             ["machine", member, action] => self.machine(id(member), action),
             ["read", member, name] => self.read(id(member), name),
             ["checkpoint", member] => {
-                let at = self.member(id(member)).applied;
                 let kept = self.member(id(member));
+                let at = kept.applied;
                 (kept.durable, kept.durable_membership) = (at, kept.membership.clone());
                 self.event(id(member), Event::Checkpointed { at });
             }
@@ -134,10 +134,7 @@ impl Cluster {
             ["transfer", from, to] => self.event(id(from), Event::TransferLeader { to: id(to) }),
             ["restart", member, how @ ..] => self.restart(id(member), how.first().copied()),
             ["inquire", member, peers @ ..] => self.inquire(id(member), &ids(peers)),
-            ["forge", of, message @ ..] => {
-                let (from, to) = link(of);
-                self.event(to, Event::Message { from, bytes: forged::bytes(from, to, message) });
-            }
+            ["forge", of, message @ ..] => self.forge(link(of), message),
             ["status"] => self.voters.clone().into_iter().for_each(|member| self.status(member)),
             ["status", members @ ..] => ids(members).into_iter().for_each(|member| self.status(member)),
             ["log", member] => self.log(id(member)),
@@ -149,6 +146,10 @@ impl Cluster {
             }
             other => panic!("no such command: {other:?}"),
         }
+    }
+
+    fn forge(&mut self, (from, to): (u64, u64), message: &[&str]) {
+        self.event(to, Event::Message { from, bytes: forged::bytes(from, to, message) });
     }
 
     pub fn printed(&mut self) -> String {
@@ -165,19 +166,19 @@ impl Cluster {
 
     fn begin(&mut self, options: &[&str]) {
         *self = Cluster::default();
-        let mut setup = Setup { timeout_ticks: 15..16, ..Setup::of_tests() };
+        let keeps_voters = changes::keeps_voters;
+        let mut setup = Setup { timeout_ticks: 15..16, keeps_voters, ..Setup::of_tests() };
         for option in options {
             match option.split_once('=').unwrap_or((option, "")) {
                 ("unconfirmed", _) => setup.empty_log = EmptyLog::Unconfirmed,
                 ("changing", _) => setup.membership = Some(Membership::default()),
+                ("hands-over", _) => setup.removed_by = changes::removed_by,
                 ("apply", bytes) => setup.apply_bytes_max = bytes.parse().expect("a number"),
                 ("catch-up", entries) => setup.catch_up_entries = entries.parse().expect("a number"),
                 (voter, _) => self.voters.push(id(voter)),
             }
         }
-        if let Some(membership) = &mut setup.membership {
-            membership.voters.clone_from(&self.voters);
-        }
+        setup.membership.iter_mut().for_each(|list| list.voters.clone_from(&self.voters));
         self.setup = Some(setup);
         for voter in self.voters.clone() {
             self.create(voter);

@@ -36,12 +36,20 @@ pub(crate) struct Core {
     pub(in crate::core) lost_leader: Option<u64>,
     /// Changes of the membership that wait for the one before them.
     pub(in crate::core) changes: VecDeque<Bytes>,
+    /// The member that a command removes.
+    pub(in crate::core) removed_by: fn(&[u8]) -> Option<u64>,
+    /// Whether a change leaves the voters as they are.
+    pub(in crate::core) keeps_voters: fn(&[u8], &[u64]) -> bool,
+    /// Leadership was offered to another voter, since the first of the changes removes this leader.
+    pub(in crate::core) has_offered_office: bool,
     /// Indexes of changes that were handed out and are not yet applied.
     pub(in crate::core) changing: VecDeque<u64>,
     /// Committed entries up to here were looked at for changes of the membership.
     pub(in crate::core) examined: u64,
     /// The newest change that was found there.
     pub(in crate::core) newest_change: u64,
+    /// They were looked at by the voters that a member without its store was told of.
+    pub(in crate::core) examined_without_a_store: bool,
     /// A checkpoint whose changes of the membership are not yet reported as applied.
     pub(in crate::core) checkpoint_due: Option<Position>,
     /// Members that were removed since the start, one for each removal that was applied.
@@ -109,9 +117,13 @@ impl Core {
             forwarded_bytes: 0,
             lost_leader: None,
             changes: VecDeque::new(),
+            removed_by: setup.removed_by,
+            keeps_voters: setup.keeps_voters,
+            has_offered_office: false,
             changing: VecDeque::new(),
             examined: applied,
             newest_change: 0,
+            examined_without_a_store: false,
             checkpoint_due: None,
             former: BTreeSet::new(),
             committed_before: 0,

@@ -31,6 +31,8 @@ fn no_two_voters_draw_their_election_timeouts_from_the_same_ticks() {
         catch_up_entries: 0,
         store: StoreState::Whole,
         empty_log: EmptyLog::New,
+        removed_by: |_| None,
+        keeps_voters: |_, _| false,
         limits: crate::Limits::default(),
     };
     for (voters, ticks) in [(&[7, 3, 5][..], 10), (&[1], 10), (&[1, 2, 3, 4, 5], 10), (&[1, 2, 3], 50_000)] {

@@ -6,7 +6,7 @@
 
 use raft_node::{Event, Membership, Position};
 use state_machine::command::{self, Change, Kind, MemberAdd, MemberChange, MemberUpdate};
-use state_machine::{Outcome, Response};
+use state_machine::{Outcome, ROOT, Response};
 
 use super::super::state::World;
 use crate::chance::{Chance, fold};
@@ -81,7 +81,8 @@ impl World {
         self.tell(|| format!("member {member} proposes {change:?}"));
         let request = CHANGES + self.changes.proposed.len() as u64;
         let kind = Kind::MemberChange(MemberChange { change: Some(change.clone()) });
-        let command = numbered(command::encode(kind), request);
+        let caller = self.access(member).caller(ROOT);
+        let command = numbered(command::encode_for(kind, caller), request);
         let digest = fold(0, &command);
         self.changes.proposed.insert(request, Proposed { member, digest, change, is_over: false });
         let up = self.site(member).up.as_mut().expect("a running member proposes");
@@ -97,12 +98,11 @@ impl World {
         let is_started = |id: &&u64| !self.see(**id).is_fresh && !removed.contains(id);
         let started = |voters: &[u64]| voters.iter().filter(is_started).count();
         let quorum = |count: usize| (count + unstarted) / 2 + 1;
+        // Only the second of all voters may be one that the others cannot do without.
+        let is_second = members.voters.len() + unstarted == 1;
+        let to_add = if is_second { 1 } else { quorum(members.voters.len() + 1) };
         match chance.within(0, 10) {
-            0..3 if may_add
-                && started(&members.voters) >= quorum(members.voters.len() + 1).min(members.voters.len()) =>
-            {
-                Some(self.add(false))
-            }
+            0..3 if may_add && started(&members.voters) >= to_add => Some(self.add(false)),
             3..5 if may_add => Some(self.add(true)),
             5..7 => {
                 let in_sync = members.learners.iter().copied().filter(|id| self.is_in_sync(*id));

@@ -1,6 +1,5 @@
-//! Whom a member hears, as the peer port of the process decides it, with one exception: a sender that is not on the
-//! receiver's list is heard once a member that is on it lists the sender. The peer port refuses such a sender until a
-//! member leads that the receiver knows, so stories with that rule would end without progress.
+//! Whom a member hears, as the peer port of the process decides it: a sender that is not on the receiver's list is
+//! heard once its own list has both. A removed one is not. Addresses are not part of a story.
 
 use super::super::happening::Happening;
 use super::super::state::World;
@@ -24,8 +23,8 @@ impl World {
         self.see(to).up.is_some() && self.standing(to, from) == Standing::Member
     }
 
-    /// Whether the member `to` takes messages of `from`. A removed one is told so. For one that it does not know, it
-    /// asks the members that it knows.
+    /// Whether the member `to` takes messages of `from`. A removed one is told so. One that it does not know is asked
+    /// who is in the cluster.
     pub(in crate::world) fn greets(&mut self, from: u64, to: u64) -> bool {
         match self.standing(to, from) {
             Standing::Member | Standing::Vouched => return true,
@@ -34,7 +33,7 @@ impl World {
             Standing::Unknown => {
                 let boot = self.see(to).boots;
                 let up = self.site(to).up.as_mut().expect("it runs");
-                if up.roster.must_ask(from) {
+                if up.roster.must_ask(to, from) {
                     let delay = self.chances.changes.within(MILLISECOND, SECOND);
                     self.after(delay, Happening::Vouch { to, boot, peer: from });
                 }
@@ -43,17 +42,16 @@ impl World {
         false
     }
 
-    /// The members that `to` knows have answered whether `peer` is one.
+    /// `peer` has answered who is in the cluster, and by that whether both are.
     pub(in crate::world) fn vouch(&mut self, to: u64, boot: u64, peer: u64) {
         if self.is_away(to, boot) {
             return;
         }
-        let up = self.see(to).up.as_ref().expect("it runs");
-        let known = up.roster.members();
-        let others = known.voters.iter().chain(&known.learners).filter(|id| **id != to);
-        let reached = others.filter(|id| self.both_ways(to, **id) && self.pause_left(**id).is_none());
-        let mut lists = reached.filter_map(|id| membership_in(&self.see(*id).up.as_ref()?.store).ok());
-        let is_member = lists.any(|members| is_in(&members, peer));
+        let list = || {
+            let is_reached = self.both_ways(to, peer) && self.pause_left(peer).is_none();
+            membership_in(&self.see(peer).up.as_ref().filter(|_| is_reached)?.store).ok()
+        };
+        let is_member = list().is_some_and(|members| is_in(&members, peer) && is_in(&members, to));
         if is_member {
             self.count(Count::Vouched);
         }

@@ -153,6 +153,12 @@ impl Wire {
         self.changed(&mut state);
     }
 
+    /// Whether the socket has taken all answers that were given.
+    pub(in super::super) fn is_written(&self) -> bool {
+        let connection = &self.state.lock().connection;
+        connection.output().is_empty() && connection.unsent() == 0
+    }
+
     /// As [`Wire::shut_down`], without waiting for the client any longer: what it opens later is ignored.
     pub(in super::super) fn end_drain(&self) {
         let mut state = self.state.lock();

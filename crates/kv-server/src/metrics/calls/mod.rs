@@ -3,6 +3,9 @@
 //! A method has all its series from the start, as etcd's have: a rate over a series that appears with its first
 //! error would miss that error. Those of locks and elections appear with the first call, as etcd's do.
 
+mod handling; // etcd's histograms of all calls
+
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -13,12 +16,16 @@ use prometheus_client::metrics::counter::ConstCounter;
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 
+use handling::Handling;
+
 /// One row of counters per method.
 #[derive(Debug)]
 pub struct CallMetrics {
     pub(super) rows: Vec<Row>,
     received_bytes: AtomicU64,
     sent_bytes: AtomicU64,
+    /// With `--metrics=extensive`.
+    handling: OnceLock<Handling>,
 }
 
 #[derive(Debug, Default)]
@@ -100,7 +107,8 @@ pub(crate) struct CallCounts {
 impl Default for CallMetrics {
     fn default() -> Self {
         let rows = Method::ALL.iter().map(|_| Row::default()).collect();
-        CallMetrics { rows, received_bytes: AtomicU64::new(0), sent_bytes: AtomicU64::new(0) }
+        let (received_bytes, sent_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        CallMetrics { rows, received_bytes, sent_bytes, handling: OnceLock::new() }
     }
 }
 
@@ -109,6 +117,22 @@ fn add(counter: &AtomicU64, count: usize) {
 }
 
 impl CallMetrics {
+    /// From now on, all calls are timed.
+    pub(crate) fn be_extensive(&self) {
+        self.handling.get_or_init(Handling::default);
+    }
+
+    pub(super) fn is_extensive(&self) -> bool {
+        self.handling.get().is_some()
+    }
+
+    /// A call has ended after this time, however it ended.
+    pub(super) fn handled_within(&self, method: Method, time: Duration) {
+        if let Some(handling) = self.handling.get() {
+            handling.add(method, time);
+        }
+    }
+
     pub(crate) fn started(&self, method: Method) {
         add(&self.rows[method.number()].started, 1);
     }
@@ -213,6 +237,17 @@ impl CallMetrics {
                 let labels = labels(method);
                 let mut metric = family.encode_family(&labels)?;
                 metric.encode_histogram::<NoLabelSet>(sum, count, &octaves, None)?;
+            }
+        }
+        if let Some(handling) = self.handling.get() {
+            let (name, help) = ("grpc_server_handling_seconds", "How long calls took");
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+            for (method, _) in self.shown() {
+                let (sum, buckets) = handling.of(method);
+                let count = buckets.iter().map(|(_, count)| count).sum();
+                let labels = labels(method);
+                let mut metric = family.encode_family(&labels)?;
+                metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
             }
         }
         let mut family =

@@ -10,9 +10,9 @@ use state_machine::Remaining;
 use tokio::sync::Mutex;
 use tonic::{Code, Status};
 
-use super::context::Context;
-use super::link::{Client, dial};
 use crate::member::{Answers, LeaderLink, LeaseError, LeaseQuestion};
+use crate::peer::context::Context;
+use crate::peer::link::{Client, dial};
 
 /// Ids in one question. An answer takes at most 22 bytes for each.
 const IDS_MAX: usize = 2_048;
@@ -101,7 +101,7 @@ impl LeaderLink for LeaseLink {
 }
 
 /// What a peer asks, if it is within bounds.
-pub(super) fn question(request: LeaseQuestions) -> Result<LeaseQuestion, Status> {
+pub(in crate::peer) fn question(request: LeaseQuestions) -> Result<LeaseQuestion, Status> {
     let LeaseQuestions { hello: _, renew, remaining } = request;
     if renew.len() + remaining.len() > IDS_MAX {
         return Err(Status::invalid_argument("too many leases in one question"));
@@ -114,7 +114,7 @@ pub(super) fn question(request: LeaseQuestions) -> Result<LeaseQuestion, Status>
 }
 
 /// The leader's answer to a peer.
-pub(super) fn answers(answered: Result<Vec<Remaining>, LeaseError>) -> Result<LeaseAnswers, Status> {
+pub(in crate::peer) fn answers(answered: Result<Vec<Remaining>, LeaseError>) -> Result<LeaseAnswers, Status> {
     let answer = |it: Remaining| LeaseAnswer { ttl: it.ttl, granted_ttl: it.granted_ttl };
     match answered {
         Ok(answers) => Ok(LeaseAnswers { answers: answers.into_iter().map(answer).collect() }),

@@ -1,4 +1,6 @@
-//! Maintenance: status, alarms, hashes, leadership, snapshots. Downgrade is not built yet.
+//! Maintenance: status, alarms, hashes, leadership, snapshots, downgrades.
+
+mod downgrade;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,9 +11,8 @@ use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::maintenance_server::Maintenance as MaintenanceMethods;
 use api::etcdserverpb::{
     AlarmMember, AlarmRequest, AlarmResponse, AlarmType, DefragmentRequest, DefragmentResponse,
-    DowngradeInfo, DowngradeRequest, DowngradeResponse, HashKvRequest, HashKvResponse, HashRequest,
-    HashResponse, MoveLeaderRequest, MoveLeaderResponse, SnapshotRequest, SnapshotResponse, StatusRequest,
-    StatusResponse,
+    DowngradeRequest, DowngradeResponse, HashKvRequest, HashKvResponse, HashRequest, HashResponse,
+    MoveLeaderRequest, MoveLeaderResponse, SnapshotRequest, SnapshotResponse, StatusRequest, StatusResponse,
 };
 use futures_util::stream::Stream;
 use mvcc::{KvHash, Meter};
@@ -19,16 +20,14 @@ use state_machine::command::Kind;
 use state_machine::{Failure, Response};
 use tonic::{Request, Response as Reply, Status};
 
-use super::guard::{self, Asker};
-use super::metadata::Known;
-use super::{header, snapshot};
 use crate::admission::ClientId;
 use crate::errors;
 use crate::member::Member;
 use crate::metrics::UnderWay;
 use crate::process::version;
-
-const SERVICE: &str = "etcdserverpb.Maintenance";
+use crate::rpc::guard::{self, Asker};
+use crate::rpc::metadata::Known;
+use crate::rpc::{header, snapshot};
 
 /// Active alarms beyond which clients add none. etcd takes any member id and any kind, and so any number of
 /// them. Each is an item that every member keeps in memory and in its catalogue. Seven members have 14 alarms
@@ -57,7 +56,7 @@ fn status(member: &Member) -> Result<StatusResponse, Status> {
         is_learner: member.roster.is_learner(),
         storage_version: version::CLUSTER.to_owned(),
         db_size_quota: member.limits.quota_bytes,
-        downgrade_info: Some(DowngradeInfo::default()),
+        downgrade_info: Some(downgrade::shown(member)?),
     })
 }
 
@@ -218,8 +217,12 @@ impl MaintenanceMethods for Maintenance {
         Ok(Reply::new(Box::pin(snapshot::stream(Arc::clone(&self.0), client).await?)))
     }
 
-    async fn downgrade(&self, _: Request<DowngradeRequest>) -> Result<Reply<DowngradeResponse>, Status> {
-        Err(errors::not_built(SERVICE, "Downgrade"))
+    async fn downgrade(
+        &self,
+        request: Request<DowngradeRequest>,
+    ) -> Result<Reply<DowngradeResponse>, Status> {
+        let (asker, request) = self.admit(request)?;
+        downgrade::execute(&self.0, &asker, &request).await.map(Reply::new)
     }
 }
 

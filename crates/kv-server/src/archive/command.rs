@@ -1,0 +1,141 @@
+//! The command line of `archive`.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{CommandFactory, Parser};
+use tokio::sync::watch;
+
+use super::follow::{Archiver, FollowError, Options};
+use super::metrics::{self, Metrics};
+use super::place::{Place, PlaceError};
+use crate::live_import::say;
+use crate::operator::{ClientFlags, ClientFlagsError};
+use crate::process::log::causes;
+use crate::process::shutdown;
+
+/// The first argument that leads here.
+pub const COMMAND: &str = "archive";
+/// Exit status after a second signal, as of a program that SIGINT has ended.
+const SIGNALLED_TWICE: i32 = 130;
+
+/// What was asked for.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kv-server archive",
+    about = "Keeps every revision of a cluster of etcd 3.5 to 3.7 or kv-server, from now on, in a directory or \
+             a bucket. `kv-server restore --from DIR --revision N` makes a data directory of one of them. SIGINT or SIGTERM \
+             ends it; run again, it goes on where it was."
+)]
+struct Arguments {
+    /// Client URLs of the cluster.
+    #[arg(long, value_delimiter = ',', required = true)]
+    endpoints: Vec<String>,
+    #[command(flatten)]
+    access: ClientFlags,
+    /// Directory of the archive, which is made if it does not exist, or s3://BUCKET/PREFIX. The endpoint, region and
+    /// credentials of a bucket are those of AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and so on.
+    #[arg(long, value_name = "DIR|s3://…")]
+    to: String,
+    /// Time between two snapshots of the whole cluster. A restore reads one, and all events after it.
+    #[arg(long, default_value = "1h", value_parser = humantime::parse_duration)]
+    base_every: Duration,
+    /// Events are written so often: what may be lost with the cluster.
+    #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
+    segment_every: Duration,
+    /// Or as soon as there are so many bytes of them.
+    #[arg(long, default_value_t = 16 << 20, value_parser = clap::value_parser!(u32).range(1 << 16..1 << 30))]
+    segment_bytes: u32,
+    /// Remove what only states need that are older than this [default: keep all].
+    #[arg(long, value_parser = humantime::parse_duration)]
+    keep: Option<Duration>,
+    /// Serve metrics at http://ADDRESS/metrics.
+    #[arg(long, value_name = "ADDRESS")]
+    listen_metrics: Option<SocketAddr>,
+}
+
+/// Why the archiver ended.
+#[derive(Debug, thiserror::Error)]
+enum ArchiveError {
+    #[error(transparent)]
+    Client(#[from] ClientFlagsError),
+    #[error("start the client")]
+    Runtime(#[source] io::Error),
+    #[error("listen for metrics at {0}")]
+    Metrics(SocketAddr, #[source] io::Error),
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error(transparent)]
+    Follow(#[from] FollowError),
+}
+
+/// The command line, for completion scripts and manual pages.
+pub fn described() -> clap::Command {
+    Arguments::command()
+}
+
+/// The whole of the command; `arguments` are those after its name. Exit status: 0 after a signal, if all that was
+/// received is archived, 1 if the archive cannot go on, 2 for a command line that makes no sense.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let named = std::iter::once(OsString::from("kv-server archive")).chain(arguments);
+    let arguments = match Arguments::try_parse_from(named) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _unwritten = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match try_run(&arguments) {
+        Ok(revision) => {
+            say(&format!("archived up to revision {revision}"));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            let _unwritten = writeln!(io::stderr(), "kv-server archive: {}", causes(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_run(arguments: &Arguments) -> Result<i64, ArchiveError> {
+    rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(ArchiveError::Runtime)?;
+    let place = Place::take(&arguments.to, runtime.handle())?;
+    runtime.block_on(async {
+        let client = arguments.access.client(&arguments.endpoints)?;
+        let figures = Metrics::new();
+        if let Some(address) = arguments.listen_metrics {
+            let served = metrics::serve(figures.clone(), address).await;
+            let bound = served.map_err(|error| ArchiveError::Metrics(address, error))?;
+            say(&format!("metrics at http://{bound}/metrics"));
+        }
+        let options = Options {
+            base_every: arguments.base_every,
+            segment_every: arguments.segment_every,
+            segment_bytes: arguments.segment_bytes as usize,
+            keep: arguments.keep,
+        };
+        let signalled = signals();
+        let archiver =
+            tokio::task::block_in_place(|| Archiver::open(client, place, options, signalled, figures))?;
+        Ok(archiver.run().await?)
+    })
+}
+
+/// True after the first signal. The second one ends the process: what is archived is whole.
+fn signals() -> watch::Receiver<bool> {
+    let (sender, receiver) = watch::channel(false);
+    tokio::spawn(async move {
+        if shutdown::signalled().await.is_ok() {
+            sender.send_replace(true);
+        }
+        if shutdown::signalled().await.is_ok() {
+            std::process::exit(SIGNALLED_TWICE);
+        }
+    });
+    receiver
+}

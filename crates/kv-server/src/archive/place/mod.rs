@@ -1,0 +1,112 @@
+//! Where the objects of an archive lie: a local directory, or a bucket that speaks S3's protocol.
+//!
+//! An object appears whole and durable, or not at all. Names have one level of directories. Calls block.
+
+mod error; // why a place cannot be used
+
+mod bucket; // objects in a bucket
+mod local; // objects as files
+
+use std::path::{Path, PathBuf};
+
+use tokio::runtime::Handle;
+
+use bucket::Bucket;
+pub use error::PlaceError;
+use local::Local;
+
+/// A directory or a bucket, as a flag names it.
+#[derive(Debug)]
+pub enum Place {
+    Local(Local),
+    Bucket(Bucket),
+}
+
+/// Whether a flag names a bucket.
+pub fn is_bucket(address: &str) -> bool {
+    address.starts_with(bucket::SCHEME)
+}
+
+impl Place {
+    /// To read from. `runtime`: drives the connections to a bucket.
+    pub fn at(address: &str, runtime: &Handle) -> Result<Place, PlaceError> {
+        match is_bucket(address) {
+            true => Ok(Place::Bucket(Bucket::open(address, runtime)?)),
+            false => Ok(Place::Local(Local::at(Path::new(address)))),
+        }
+    }
+
+    /// To write to.
+    pub fn take(address: &str, runtime: &Handle) -> Result<Place, PlaceError> {
+        match is_bucket(address) {
+            true => Place::at(address, runtime),
+            false => Ok(Place::Local(Local::take(Path::new(address))?)),
+        }
+    }
+
+    /// Where a file may be made that becomes an object by [`Place::adopt`].
+    pub fn draft(&self, name: &str) -> PathBuf {
+        match self {
+            Place::Local(local) => local.draft(name),
+            Place::Bucket(bucket) => bucket.draft(name),
+        }
+    }
+
+    /// A draft becomes a new object.
+    pub fn adopt(&self, draft: &Path, name: &str) -> Result<(), PlaceError> {
+        match self {
+            Place::Local(local) => local.adopt(draft, name),
+            Place::Bucket(bucket) => bucket.adopt(draft, name),
+        }
+    }
+
+    /// Makes a new object. One of that name is an error.
+    pub fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), PlaceError> {
+        match self {
+            Place::Local(local) => local.put(name, &bytes),
+            Place::Bucket(bucket) => bucket.put(name, bytes),
+        }
+    }
+
+    /// Makes an object, in place of one of that name.
+    pub fn replace(&self, name: &str, bytes: Vec<u8>) -> Result<(), PlaceError> {
+        match self {
+            Place::Local(local) => local.replace(name, &bytes),
+            Place::Bucket(bucket) => bucket.replace(name, bytes),
+        }
+    }
+
+    /// Names of the objects in a directory of the place, without it, in order.
+    pub fn list(&self, directory: &str) -> Result<Vec<String>, PlaceError> {
+        match self {
+            Place::Local(local) => local.list(directory),
+            Place::Bucket(bucket) => bucket.list(directory),
+        }
+    }
+
+    /// The whole object; None if there is none.
+    pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, PlaceError> {
+        match self {
+            Place::Local(local) => local.get(name),
+            Place::Bucket(bucket) => bucket.get(name),
+        }
+    }
+
+    /// A file with the object. That of a bucket is fetched into `scratch`, and is to be removed by the caller.
+    pub fn file(&self, name: &str, scratch: &Path) -> Result<PathBuf, PlaceError> {
+        match self {
+            Place::Local(local) => Ok(local.file(name)),
+            Place::Bucket(bucket) => {
+                bucket.fetch(name, scratch)?;
+                Ok(scratch.to_owned())
+            }
+        }
+    }
+
+    pub fn remove(&self, name: &str) -> Result<(), PlaceError> {
+        match self {
+            Place::Local(local) => local.remove(name),
+            Place::Bucket(bucket) => bucket.remove(name),
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Calls over a websocket: each message is a piece of the body, each line of the answer one text message.
+//!
+//! * As the proxy in front of etcd's gateway does it. The request counts as POST. A browser can set no headers, so
+//!   the token comes in the list of protocols, `Bearer, TOKEN`, or in the cookie `token`; other headers are left out.
+//! * The call ends when the client closes the websocket, and the websocket when the call has ended.
+//! * At most [`super::WEBSOCKETS_MAX`] are open, and a message has at most [`MESSAGE_BYTES_MAX`]. An answer is passed on in
+//!   the pieces in which it comes, as fragments of one message.
+//! * A client of which nothing was heard between two pings is gone, and so is one that takes nothing. Both are looked
+//!   for from the beginning of the call: its answer may not begin before the client says more.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::{SinkExt, StreamExt, TryStreamExt};
+use http::header::{
+    AUTHORIZATION, CONNECTION, COOKIE, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use sha1::{Digest, Sha1};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Interval, interval_at, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tonic::Code;
+
+use super::Gateway;
+use super::refusal::refused;
+use super::turns::{TURN_BYTES, Turns};
+
+/// Bytes of one message: with all websockets in use 128 MiB.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Bytes that wait for a client.
+const WRITE_BYTES_MAX: usize = 256 << 10;
+/// Between two pings.
+const PING_EVERY: Duration = Duration::from_secs(30);
+/// Time for a client to take a frame.
+const TAKEN_WITHIN: Duration = Duration::from_secs(60);
+/// Time for a client to close a websocket on which the call has ended.
+const CLOSED_WITHIN: Duration = Duration::from_secs(5);
+/// RFC 6455, 1.3.
+const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+const BEARER: &str = "Bearer";
+
+/// Messages of one client that are taken before other tasks have their turn: a ping is answered at once, by a write.
+const TURN_MESSAGES: usize = 64;
+
+type Socket = WebSocketStream<Turns<TokioIo<Upgraded>>>;
+
+impl Gateway {
+    /// Answers with the switch to a websocket, on which the call is made.
+    pub(super) fn websocket(self, mut request: Request) -> Response {
+        let headers = request.headers();
+        let key = headers.get(SEC_WEBSOCKET_KEY).cloned();
+        let is_version = headers.get(SEC_WEBSOCKET_VERSION).is_some_and(|version| version == "13");
+        let (Some(key), true, &Method::GET, Version::HTTP_11) =
+            (key, is_version, request.method(), request.version())
+        else {
+            return bad_handshake();
+        };
+        let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else { return bad_handshake() };
+        let Ok(place) = Arc::clone(&self.websockets).try_acquire_owned() else {
+            return refused(Code::ResourceExhausted, "etcdserver: too many requests");
+        };
+        let protocol = request.headers().get(SEC_WEBSOCKET_PROTOCOL).cloned();
+        let call = call(request);
+        tokio::spawn(async move {
+            let _place = place;
+            // An error is the client's, which is gone.
+            let Ok(upgraded) = upgrade.await else { return };
+            let config = WebSocketConfig::default()
+                .read_buffer_size(TURN_BYTES)
+                .max_message_size(Some(MESSAGE_BYTES_MAX))
+                .max_frame_size(Some(MESSAGE_BYTES_MAX))
+                .max_write_buffer_size(WRITE_BYTES_MAX);
+            let socket =
+                Socket::from_raw_socket(Turns::new(TokioIo::new(upgraded)), Role::Server, Some(config)).await;
+            serve(socket, self, call).await;
+        });
+        switched(&key, protocol.as_ref())
+    }
+}
+
+fn bad_handshake() -> Response {
+    let mut response = Response::new(Body::from("Bad Request\n"));
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    response.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+    response
+}
+
+fn switched(key: &HeaderValue, protocol: Option<&HeaderValue>) -> Response {
+    let accepted = Sha1::new().chain_update(key).chain_update(ACCEPT_SUFFIX).finalize();
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    if let Ok(accepted) = HeaderValue::try_from(STANDARD.encode(accepted)) {
+        headers.insert(SEC_WEBSOCKET_ACCEPT, accepted);
+    }
+    if protocol.is_some_and(|list| list.as_bytes().starts_with(BEARER.as_bytes())) {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(BEARER));
+    }
+    response
+}
+
+/// The call that the request stands for, without a body: its path, its connection and its token.
+fn call(request: Request) -> Request {
+    let (mut parts, _) = request.into_parts();
+    let token = token(&parts.headers);
+    (parts.method, parts.headers) = (Method::POST, HeaderMap::new());
+    if let Some(token) = token.and_then(|token| HeaderValue::try_from(format!("{BEARER} {token}")).ok()) {
+        parts.headers.insert(AUTHORIZATION, token);
+    }
+    Request::from_parts(parts, Body::empty())
+}
+
+/// That of the cookie goes before that of the protocols.
+fn token(headers: &HeaderMap) -> Option<String> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let mut cookies = text(COOKIE).into_iter().flat_map(|list| list.split(';'));
+    let cookie = cookies.find_map(|cookie| cookie.trim().strip_prefix("token="));
+    let protocol = || text(SEC_WEBSOCKET_PROTOCOL)?.split_once("Bearer,").map(|(_, token)| token.trim());
+    cookie.or_else(protocol).map(str::to_owned)
+}
+
+async fn serve(socket: Socket, gateway: Gateway, call: Request) {
+    let (mut sink, source) = socket.split();
+    let (requests, body) = mpsc::channel(1);
+    let body = Body::from_stream(ReceiverStream::new(body).map(Ok::<Bytes, Infallible>));
+    let heard = AtomicBool::new(true);
+    let mut client = Client::new(&mut sink, &heard);
+    let answer = async {
+        // An error is the client's: it does not read, or is gone.
+        drop(client.answer(gateway.call(call.map(|_| body))).await);
+        drop(timeout(CLOSED_WITHIN, client.sink.close()).await);
+    };
+    let mut receiving = pin!(receive(source, requests, &heard));
+    tokio::select! {
+        // What the client has sent meanwhile is read, or the kernel would drop what it has not read yet.
+        () = answer => drop(timeout(CLOSED_WITHIN, receiving).await),
+        () = &mut receiving => {}
+    }
+}
+
+/// Passes messages on as lines of the body, until the client closes the websocket.
+async fn receive(
+    mut source: impl StreamExt<Item = Result<Message, Error>> + Unpin,
+    requests: mpsc::Sender<Bytes>,
+    heard: &AtomicBool,
+) {
+    let mut taken = 0_usize;
+    while let Some(Ok(message)) = source.next().await {
+        taken += 1;
+        if taken.is_multiple_of(TURN_MESSAGES) {
+            tokio::task::yield_now().await;
+        }
+        heard.store(true, Ordering::Relaxed);
+        let payload = match message {
+            Message::Text(text) => Bytes::from(text),
+            Message::Binary(bytes) => bytes,
+            Message::Close(_) => return,
+            Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => continue,
+        };
+        let mut line = BytesMut::with_capacity(payload.len() + 1);
+        line.put(payload);
+        line.put_u8(b'\n');
+        // Fails when the call takes no further requests; its answer may still be on its way.
+        drop(requests.send(line.freeze()).await);
+    }
+}
+
+/// A client that waits for an answer.
+struct Client<'a, S> {
+    sink: &'a mut S,
+    pings: Interval,
+    /// Whether something came from it since the last ping.
+    heard: &'a AtomicBool,
+}
+
+impl<'a, S: SinkExt<Message, Error = Error> + Unpin> Client<'a, S> {
+    fn new(sink: &'a mut S, heard: &'a AtomicBool) -> Self {
+        Client { sink, pings: interval_at(Instant::now() + PING_EVERY, PING_EVERY), heard }
+    }
+
+    /// Passes the lines of an answer on. An error if the client is gone or the answer breaks off.
+    async fn answer(&mut self, answer: impl Future<Output = Response>) -> Result<(), Error> {
+        let mut pieces = self.during(answer).await?.into_body().into_data_stream();
+        let mut line = Line::default();
+        // A body that breaks off breaks the websocket off.
+        while let Some(mut piece) =
+            self.during(pieces.try_next()).await?.map_err(|_| Error::ConnectionClosed)?
+        {
+            while !piece.is_empty() {
+                let end = piece.iter().position(|byte| *byte == b'\n');
+                let part = piece.split_to(end.unwrap_or(piece.len()));
+                if end.is_some() {
+                    drop(piece.split_to(1));
+                }
+                if let Some(frame) = line.frame(part, end.is_some()) {
+                    self.send(Message::Frame(frame)).await?;
+                }
+            }
+        }
+        match line.frame(Bytes::new(), true) {
+            Some(frame) => self.send(Message::Frame(frame)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Waits, and pings meanwhile. An error if the client is gone.
+    async fn during<T>(&mut self, waiting: impl Future<Output = T>) -> Result<T, Error> {
+        let mut waiting = pin!(waiting);
+        loop {
+            tokio::select! {
+                done = &mut waiting => return Ok(done),
+                _ = self.pings.tick() => {
+                    if !self.heard.swap(false, Ordering::Relaxed) {
+                        return Err(Error::ConnectionClosed);
+                    }
+                    self.send(Message::Ping(Bytes::new())).await?;
+                }
+            }
+        }
+    }
+
+    async fn send(&mut self, message: Message) -> Result<(), Error> {
+        timeout(TAKEN_WITHIN, self.sink.send(message)).await.map_err(|_| Error::ConnectionClosed)?
+    }
+}
+
+/// A line of an answer, on its way as fragments of a message.
+#[derive(Default)]
+struct Line {
+    has_begun: bool,
+}
+
+impl Line {
+    /// The fragment of a part of the line, the last one or not. None of an empty line.
+    fn frame(&mut self, part: Bytes, is_last: bool) -> Option<Frame> {
+        if part.is_empty() && !(self.has_begun && is_last) {
+            return None;
+        }
+        let kind = if self.has_begun { Data::Continue } else { Data::Text };
+        self.has_begun = !is_last;
+        Some(Frame::message(part, OpCode::Data(kind), is_last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_comes_in_a_cookie_or_in_the_protocols() {
+        for (protocol, cookie, wanted) in [
+            ("", "", None),
+            ("Bearer, a.1", "", Some("a.1")),
+            ("Bearer,a.1", "", Some("a.1")),
+            ("Bearer", "", None),
+            ("v1, Bearer, a.1", "", Some("a.1")),
+            ("Bearer, a.1", "x=y; token=b.2", Some("b.2")),
+            ("", "tokens=b.2", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+            headers.insert(COOKIE, HeaderValue::from_static(cookie));
+            assert_eq!(token(&headers).as_deref(), wanted, "{protocol} {cookie}");
+        }
+    }
+
+    /// Texts of messages, with `+` between their fragments.
+    async fn messages(pieces: &[&'static str]) -> Vec<String> {
+        let pieces = pieces.iter().map(|piece| Ok::<_, Infallible>(Bytes::from_static(piece.as_bytes())));
+        let body = Body::from_stream(tokio_stream::iter(pieces.collect::<Vec<_>>()));
+        let sent = std::cell::RefCell::new(vec![String::new()]);
+        let sink = futures_util::sink::unfold((), async |(), message| {
+            let mut sent = sent.borrow_mut();
+            if let Message::Frame(frame) = message {
+                let last = sent.last_mut().unwrap();
+                *last += std::str::from_utf8(frame.payload()).unwrap();
+                if frame.header().is_final {
+                    sent.push(String::new());
+                } else {
+                    *last += "+";
+                }
+            }
+            Ok::<_, Error>(())
+        });
+        let (mut sink, heard) = (pin!(sink), AtomicBool::new(true));
+        let answer = std::future::ready(Response::new(body));
+        Client::new(&mut sink, &heard).answer(answer).await.unwrap();
+        sent.into_inner()
+    }
+
+    #[tokio::test]
+    async fn a_client_that_sends_without_end_gives_way_to_others() {
+        use futures_util::FutureExt;
+        for message in [Message::Ping(Bytes::new()), Message::Pong(Bytes::new()), Message::Text("}".into())] {
+            let taken = std::cell::Cell::new(0);
+            let messages = (0..100_000).map(|_| {
+                taken.set(taken.get() + 1);
+                Ok(message.clone())
+            });
+            let (requests, taken_no_more) = mpsc::channel(1);
+            drop(taken_no_more);
+            let heard = AtomicBool::new(false);
+            let mut receiving = pin!(receive(futures_util::stream::iter(messages), requests, &heard));
+            assert!((&mut receiving).now_or_never().is_none(), "all at once");
+            assert!(taken.get() <= TURN_MESSAGES, "{} at once", taken.get());
+            receiving.await;
+            assert_eq!(taken.get(), 100_000);
+        }
+    }
+
+    /// A client that takes `frames` frames and then none. It says nothing, or something all the time.
+    async fn is_given_up(frames: usize, answer: impl Future<Output = Response>, says: bool) -> Duration {
+        let sink = futures_util::sink::unfold(frames, async |left, _| match left {
+            0 => std::future::pending().await,
+            left => Ok::<_, Error>(left - 1),
+        });
+        let (mut sink, heard, began) = (pin!(sink), AtomicBool::new(true), Instant::now());
+        let talks = async {
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                heard.store(says, Ordering::Relaxed);
+            }
+        };
+        let mut client = Client::new(&mut sink, &heard);
+        tokio::select! {
+            answered = client.answer(answer) => assert!(answered.is_err()),
+            () = talks => {}
+            () = tokio::time::sleep(Duration::from_secs(3600)) => panic!("its place is held for ever"),
+        }
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_is_gone_is_noticed_whatever_the_call_waits_for() {
+        // The answer of a watch begins with the first request.
+        let given_up = is_given_up(usize::MAX, std::future::pending(), false).await;
+        assert!(given_up <= 2 * PING_EVERY, "no answer yet: {given_up:?}");
+        let silence =
+            || Response::new(Body::from_stream(tokio_stream::pending::<Result<Bytes, Infallible>>()));
+        let given_up = is_given_up(usize::MAX, async { silence() }, false).await;
+        assert!(given_up <= 2 * PING_EVERY, "an answer that waits: {given_up:?}");
+        let line = || Ok::<_, Infallible>(Bytes::from_static(b"{}\n"));
+        let lines = || Response::new(Body::from_stream(tokio_stream::iter([line(), line(), line()])));
+        for frames in [0, 1, 2] {
+            let given_up = is_given_up(frames, async { lines() }, true).await;
+            assert!(given_up <= TAKEN_WITHIN + Duration::from_secs(1), "{frames} frames: {given_up:?}");
+        }
+        let given_up = is_given_up(0, async { silence() }, true).await;
+        assert!(given_up <= PING_EVERY + TAKEN_WITHIN + Duration::from_secs(1), "a ping: {given_up:?}");
+    }
+
+    #[tokio::test]
+    async fn each_line_is_a_message_wherever_the_body_is_cut() {
+        for (pieces, wanted) in [
+            (&[][..], &[""][..]),
+            (&["{}"], &["{}+", ""]),
+            (&["{}\n"], &["{}", ""]),
+            (&["{}\n\n{1}\n"], &["{}", "{1}", ""]),
+            (&["{", "2}\n{", "3", "}", "\n"], &["{+2}", "{+3+}+", ""]),
+        ] {
+            assert_eq!(messages(pieces).await, wanted, "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn the_key_is_answered_as_in_the_rfc() {
+        let response = switched(&HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="), None);
+        assert_eq!(response.headers()[SEC_WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+}

@@ -1,0 +1,64 @@
+//! The digest of what entries changed, compared between all members without a pause.
+//!
+//! ```text
+//!   every 5 s, on the leader: span of entries since the last round ─▶ digests of all others ─▶ majority
+//!     ─▶ alarm CORRUPT of each member that differs ─▶ that member is fenced
+//! ```
+//!
+//! * A comparison costs one small question per member. The digest is kept up to date by apply (`mvcc::SpanDigest`).
+//! * A member that has not applied the span's last entry is asked again, for a second at most.
+//! * A leader that differs hands leadership over.
+
+use std::time::Duration;
+
+use mvcc::SpanDigest;
+use tokio::time::sleep;
+
+use super::verdict::{self, Verdict};
+use crate::member::handle::Member;
+
+/// Time between two rounds. A difference is found within two of them.
+pub(super) const ROUND: Duration = Duration::from_secs(5);
+/// How often a member that lags is asked again in a round, and the pause before that.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Compares the entries since the last round. `checked` is where that ended, and is moved on.
+///
+/// Returns the members that differ from a majority; member 0 if no majority agrees.
+pub(super) async fn differing(member: &Member, checked: &mut u64) -> Vec<u64> {
+    let Some((first, to)) = member.store.digests_kept() else { return Vec::new() };
+    let after = if member.store.span_digest(*checked, to) == SpanDigest::NotKept { first } else { *checked };
+    let SpanDigest::Known(own) = member.store.span_digest(after, to) else { return Vec::new() };
+    if after == to {
+        return Vec::new();
+    }
+    let mut peers = Vec::new();
+    for other in member.roster.others() {
+        peers.push((other.id, digest_of(member, other.id, (after, to)).await));
+    }
+    *checked = to;
+    match verdict::by_majority(member.ids.member, own, &peers) {
+        Verdict::Agreed | Verdict::Incomplete => Vec::new(),
+        Verdict::Corrupt(members) => {
+            let members_hex: Vec<String> = members.iter().map(|id| format!("{id:x}")).collect();
+            tracing::error!(after, to, members = ?members_hex, "members changed different things in the same entries");
+            members
+        }
+    }
+}
+
+async fn digest_of(member: &Member, other: u64, (after, to): (u64, u64)) -> Option<u64> {
+    for _ in 0..TRIES {
+        match member.reach.ask_digest(other, after, to).await {
+            Ok(SpanDigest::Known(digest)) => return Some(digest),
+            Ok(SpanDigest::NotYet) => sleep(PAUSE).await,
+            Ok(SpanDigest::NotKept) => return None,
+            Err(error) => {
+                tracing::debug!(peer = format!("{other:x}"), error, "no digest of a peer");
+                return None;
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,157 @@
+//! Comparison of members' states: hashes of the history as etcd compares them, at intervals by the leader and at a
+//! start, and digests of the newest changes all the time.
+//!
+//! ```text
+//!   leader ─▶ hash here ─▶ hashes of all others at the same revision ─▶ verdict ─▶ alarm CORRUPT of a member
+//! ```
+//!
+//! * Only the leader compares at intervals, and one comparison ends before the next one begins.
+//! * A member that does not answer is left out. Nothing waits for a comparison.
+//! * A hash takes a turn of the gate that clients' hashes take, on a blocking thread.
+
+mod changes; // what entries changed, all the time
+mod start; // before a member takes part
+mod verdict; // who is corrupt
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mvcc::KvHash;
+use tokio::time::sleep;
+
+use super::handle::{Member, ProposeError};
+use crate::config::CorruptionChecks;
+use crate::process::log::causes;
+use crate::process::shutdown::Stop;
+use verdict::{PeerHash, Verdict};
+
+pub(crate) use start::{Differs, compare as compare_at_start};
+
+/// Starts the comparison of changes, and the checks at intervals that are on. They end with `stop`.
+pub(crate) fn start(member: &Arc<Member>, checks: CorruptionChecks, stop: &Stop) {
+    tokio::spawn(until(stop.clone(), changes_at_intervals(Arc::clone(member))));
+    if let Some(interval) = checks.interval {
+        tokio::spawn(until(stop.clone(), newest_at_intervals(Arc::clone(member), interval)));
+    }
+    if let Some(interval) = checks.compaction_interval {
+        tokio::spawn(until(stop.clone(), compactions_at_intervals(Arc::clone(member), interval)));
+    }
+}
+
+async fn until(stop: Stop, checks: impl Future<Output = Infallible>) {
+    tokio::select! {
+        never = checks => match never {},
+        () = stop.stopped() => {}
+    }
+}
+
+async fn changes_at_intervals(member: Arc<Member>) -> Infallible {
+    let mut checked = 0;
+    loop {
+        sleep(changes::ROUND).await;
+        if !leads(&member) || member.roster.others().is_empty() {
+            continue;
+        }
+        raise_all(&member, &changes::differing(&member, &mut checked).await).await;
+    }
+}
+
+async fn newest_at_intervals(member: Arc<Member>, interval: Duration) -> Infallible {
+    loop {
+        sleep(interval).await;
+        newest(&member).await;
+    }
+}
+
+async fn compactions_at_intervals(member: Arc<Member>, interval: Duration) -> Infallible {
+    let mut checked = 0;
+    loop {
+        sleep(interval).await;
+        compactions(&member, &mut checked).await;
+    }
+}
+
+fn leads(member: &Member) -> bool {
+    member.status().leader == Some(member.ids.member)
+}
+
+/// Compares the newest state.
+async fn newest(member: &Member) {
+    if !leads(member) {
+        return;
+    }
+    match corrupt_now(member).await {
+        Ok(corrupt) => raise_all(member, &corrupt).await,
+        Err(error) => tracing::warn!(error, "failed peer corruption check"),
+    }
+}
+
+async fn corrupt_now(member: &Member) -> Result<Vec<u64>, String> {
+    let own = async || member.hasher.hash(0).await.map_err(|status| causes(&status));
+    let before = own().await?;
+    let peers = hashes_of_others(member, before.hash_revision).await;
+    member.read_point().await.map_err(|error| causes(&error))?;
+    let after = own().await?;
+    Ok(verdict::of_newest(member.ids.member, before, after, &peers))
+}
+
+/// Compares hashes of compactions, the newest first, down to the newest one that was compared already.
+async fn compactions(member: &Member, checked: &mut i64) {
+    if !leads(member) {
+        return;
+    }
+    let mut hashes = member.store.compaction_hashes();
+    hashes.retain(|hash| hash.hash_revision > *checked);
+    hashes.sort_by_key(|hash| std::cmp::Reverse(hash.hash_revision));
+    for own in hashes {
+        let peers = hashes_of_others(member, own.hash_revision).await;
+        if peers.is_empty() {
+            continue;
+        }
+        match verdict::of_compaction(member.ids.member, own, &peers) {
+            Verdict::Incomplete => {}
+            Verdict::Agreed => {
+                *checked = own.hash_revision;
+                tracing::info!(revision = own.hash_revision, "successfully checked hash on whole cluster");
+                return;
+            }
+            Verdict::Corrupt(members) => return raise_all(member, &members).await,
+        }
+    }
+}
+
+/// The hashes of all other members at a revision, one after the other.
+async fn hashes_of_others(member: &Member, at: i64) -> Vec<PeerHash> {
+    let mut hashes = Vec::new();
+    for other in member.roster.others() {
+        let asked = member.reach.ask_hash(other.id, at).await;
+        let hash: Option<KvHash> = asked
+            .inspect_err(|error| {
+                let peer = format!("{:x}", other.id);
+                tracing::warn!(peer, revision = at, error, "failed hash kv request");
+            })
+            .ok();
+        hashes.push(PeerHash { member: other.id, hash });
+    }
+    hashes
+}
+
+/// Reports corrupt members to the cluster. A leader that is one of them hands leadership over.
+async fn raise_all(member: &Member, corrupt: &[u64]) {
+    for id in corrupt {
+        raise(member, *id).await;
+    }
+    if corrupt.contains(&member.ids.member) {
+        member.hand_over().await;
+    }
+}
+
+/// Reports a corrupt member to the cluster; 0 if it is not known which one it is.
+async fn raise(member: &Member, corrupt: u64) {
+    tracing::error!(member = format!("{corrupt:x}"), "hashes of members differ: alarm CORRUPT");
+    let raised: Result<(), ProposeError> = member.raise_corrupt(corrupt).await;
+    if let Err(error) = raised {
+        tracing::warn!(error = causes(&error), "the alarm was not raised; the next check tries again");
+    }
+}

@@ -1,0 +1,39 @@
+//! Hashes of this member's history, for comparison with other members.
+//!
+//! A hash reads the whole history. It takes a turn of the gate that hashes of clients take, and ends when its
+//! caller goes away.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mvcc::{KvHash, Meter, Store};
+use state_machine::Failure;
+use tonic::Status;
+
+use crate::admission::{Admission, ClientId, MemoryLimit};
+
+/// Connections of clients count from 1, so members share a number of their own.
+const MEMBERS: ClientId = ClientId(u64::MAX);
+
+/// Computes hashes of this member.
+#[derive(Clone)]
+pub struct Hasher {
+    pub store: Store,
+    pub admission: Arc<Admission>,
+}
+
+impl Hasher {
+    /// `command_wait_max` and `memory` are bounds of the member's admission.
+    pub fn new(store: Store, command_wait_max: Duration, memory: Arc<MemoryLimit>) -> Hasher {
+        Hasher { store, admission: Arc::new(Admission::new(command_wait_max, memory)) }
+    }
+
+    /// The hash of the history up to `at`; 0 means the newest.
+    ///
+    /// Errors: etcd's for a compacted or a future revision; no place in time; a store that cannot be read.
+    pub async fn hash(&self, at: i64) -> Result<KvHash, Status> {
+        let store = self.store.clone();
+        let hash = move |meter: &dyn Meter| store.hash_kv_metered(at, meter).map_err(Failure::from);
+        self.admission.within(&self.admission.hashes, MEMBERS, hash).await
+    }
+}

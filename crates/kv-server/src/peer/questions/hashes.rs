@@ -1,0 +1,111 @@
+//! Hashes of other members, for comparison.
+//!
+//! A hash ends when the asking member goes away or no longer waits.
+
+use std::time::Duration;
+
+use api::etcdserverpb::Member;
+use api::peer::changes_digest_response::Answer;
+use api::peer::{
+    ChangesDigestRequest, ChangesDigestResponse, Hello, HistoryHashRequest, HistoryHashResponse,
+};
+use mvcc::{KvHash, SpanDigest};
+use tonic::Status;
+
+use crate::data_dir::Identity;
+use crate::member::Hasher;
+use crate::peer::context::ENCODING;
+use crate::peer::link::dial;
+use crate::process::log::causes;
+use crate::tls::Dialer;
+
+/// Time for one hash: gigabytes of history, read from a disk, and others that run before it.
+const HASH_WITHIN: Duration = Duration::from_secs(120);
+
+/// Time for a digest, which is in memory.
+const DIGEST_WITHIN: Duration = Duration::from_secs(2);
+
+/// The hash of each member, or why there is none.
+pub type Answers = Vec<(u64, Result<KvHash, String>)>;
+
+/// The answer to a member.
+pub(in crate::peer) async fn answer(hasher: &Hasher, at: i64) -> Result<HistoryHashResponse, Status> {
+    let KvHash { hash, compact_revision, hash_revision, revision } = hasher.hash(at).await?;
+    Ok(HistoryHashResponse { hash, compact_revision, hash_revision, revision })
+}
+
+/// The hashes of all other members of a list, before this one has started.
+pub async fn at_start(dialer: &Dialer, identity: &Identity, members: &[Member], at: i64) -> Answers {
+    let mut answers = Vec::new();
+    for other in members.iter().filter(|member| member.id != identity.member_id) {
+        let own = members.iter().find(|member| member.id == identity.member_id);
+        let hello = Hello {
+            cluster_id: identity.cluster_id,
+            from: identity.member_id,
+            to: other.id,
+            encoding: ENCODING,
+            peer_urls: own.map(|own| own.peer_ur_ls.join(",")).unwrap_or_default(),
+        };
+        answers.push((other.id, ask(dialer, &other.peer_ur_ls, hello, at).await));
+    }
+    answers
+}
+
+/// Asks a member that listens at `urls`. The error says why there is no hash.
+pub async fn ask(dialer: &Dialer, urls: &[String], hello: Hello, at: i64) -> Result<KvHash, String> {
+    let mut reason = "no peer URL".to_owned();
+    for url in urls {
+        let asked = async {
+            let request = HistoryHashRequest { hello: Some(hello.clone()), revision: at };
+            let answered = dial(dialer, url).await?.history_hash(request).await;
+            answered.map_err(|status| causes(&status))
+        };
+        match tokio::time::timeout(HASH_WITHIN, asked).await {
+            Ok(Ok(answer)) => {
+                let HistoryHashResponse { hash, compact_revision, hash_revision, revision } =
+                    answer.into_inner();
+                return Ok(KvHash { hash, compact_revision, hash_revision, revision });
+            }
+            Ok(Err(error)) => reason = error,
+            Err(_) => reason = format!("no answer within {HASH_WITHIN:?}"),
+        }
+    }
+    Err(reason)
+}
+
+/// The answer to a member.
+pub(in crate::peer) fn digest(hasher: &Hasher, request: &ChangesDigestRequest) -> ChangesDigestResponse {
+    let answer = match hasher.store.span_digest(request.after, request.to) {
+        SpanDigest::Known(digest) => Some(Answer::Digest(digest)),
+        SpanDigest::NotYet => Some(Answer::IsBehind(true)),
+        SpanDigest::NotKept => None,
+    };
+    ChangesDigestResponse { answer }
+}
+
+/// Asks a member that listens at `urls` for the digest of a span of entries.
+pub async fn ask_digest(
+    dialer: &Dialer,
+    urls: &[String],
+    request: ChangesDigestRequest,
+) -> Result<SpanDigest, String> {
+    let mut reason = "no peer URL".to_owned();
+    for url in urls {
+        let asked = async {
+            let answered = dial(dialer, url).await?.changes_digest(request.clone()).await;
+            answered.map_err(|status| causes(&status))
+        };
+        match tokio::time::timeout(DIGEST_WITHIN, asked).await {
+            Ok(Ok(answer)) => {
+                return Ok(match answer.into_inner().answer {
+                    Some(Answer::Digest(digest)) => SpanDigest::Known(digest),
+                    Some(Answer::IsBehind(_)) => SpanDigest::NotYet,
+                    None => SpanDigest::NotKept,
+                });
+            }
+            Ok(Err(error)) => reason = error,
+            Err(_) => reason = format!("no answer within {DIGEST_WITHIN:?}"),
+        }
+    }
+    Err(reason)
+}

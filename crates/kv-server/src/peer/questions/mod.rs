@@ -1,0 +1,4 @@
+//! What members ask each other besides Raft.
+
+pub(super) mod hashes; // hashes of the history
+pub(super) mod leases; // leases, to the leader

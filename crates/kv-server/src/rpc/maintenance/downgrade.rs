@@ -1,0 +1,130 @@
+//! Downgrade: the checks and the bookkeeping of etcd.
+//!
+//! An enabled downgrade is recorded and shown by Status. It changes nothing else here: there is no older format
+//! of the store, and no older version of a member that could join.
+
+use api::Error;
+use api::command::SetDowngrade;
+use api::etcdserverpb::downgrade_request::DowngradeAction;
+use api::etcdserverpb::{DowngradeInfo, DowngradeRequest, DowngradeResponse};
+use state_machine::command::Kind;
+use state_machine::{Fatal, downgrade_target};
+use tonic::Status;
+
+use crate::errors;
+use crate::member::Member;
+use crate::process::version;
+use crate::rpc::guard::Asker;
+use crate::rpc::header;
+
+/// A version without its patch level, which does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Version {
+    major: i64,
+    minor: i64,
+}
+
+/// One minor version below the cluster's: the only one that a downgrade may go to.
+const TARGET: Version = Version { major: version::CLUSTER_MAJOR, minor: version::CLUSTER_MINOR - 1 };
+
+/// Executes a request.
+pub(super) async fn execute(
+    member: &Member,
+    asker: &Asker,
+    request: &DowngradeRequest,
+) -> Result<DowngradeResponse, Status> {
+    match DowngradeAction::try_from(request.action) {
+        Ok(DowngradeAction::Validate) => validate(member, &request.version).await.map(drop)?,
+        Ok(DowngradeAction::Enable) => {
+            let Version { major, minor } = validate(member, &request.version).await?;
+            record(member, asker, format!("{major}.{minor}.0")).await?;
+        }
+        Ok(DowngradeAction::Cancel) => {
+            member.read_point().await.map_err(errors::read_point)?;
+            // etcd logs a cancel of nothing and reports success.
+            match current(member)? {
+                Some(_) => record(member, asker, String::new()).await?,
+                None => tracing::warn!(error = %Error::NoInflightDowngrade, "failed to cancel downgrade"),
+            }
+        }
+        Err(_) => return Err(errors::unknown_downgrade_action()),
+    }
+    Ok(DowngradeResponse { header: header::newest(member), version: version::CLUSTER_SHORT.to_owned() })
+}
+
+/// What Status shows.
+pub(super) fn shown(member: &Member) -> Result<DowngradeInfo, Status> {
+    Ok(match current(member)? {
+        Some(target_version) => DowngradeInfo { enabled: true, target_version },
+        None => DowngradeInfo::default(),
+    })
+}
+
+/// The version to go to, if a downgrade to it may begin.
+async fn validate(member: &Member, version: &str) -> Result<Version, Status> {
+    let target = parse(version).ok_or_else(|| errors::refused(Error::WrongDowngradeVersionFormat))?;
+    member.read_point().await.map_err(errors::read_point)?;
+    if target != TARGET {
+        return Err(errors::refused(Error::InvalidDowngradeTargetVersion));
+    }
+    match current(member)? {
+        Some(_) => Err(errors::refused(Error::DowngradeInProcess)),
+        None => Ok(target),
+    }
+}
+
+fn current(member: &Member) -> Result<Option<String>, Status> {
+    downgrade_target(&member.store).map_err(|fatal: Fatal| errors::record(fatal))
+}
+
+async fn record(member: &Member, asker: &Asker, target_version: String) -> Result<(), Status> {
+    let caller = asker.caller(member).await?;
+    member.propose(&caller, Kind::SetDowngrade(SetDowngrade { target_version })).await?;
+    Ok(())
+}
+
+/// A semantic version, or its major and minor version alone, as etcd's library reads it.
+fn parse(text: &str) -> Option<Version> {
+    semantic(text).or_else(|| semantic(&format!("{text}.0")))
+}
+
+fn semantic(text: &str) -> Option<Version> {
+    let (text, metadata) = text.split_once('+').unwrap_or((text, ""));
+    let (text, pre_release) = text.split_once('-').unwrap_or((text, ""));
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'-';
+    if !pre_release.bytes().chain(metadata.bytes()).all(is_valid) {
+        return None;
+    }
+    let mut numbers = text.splitn(3, '.').map(|number| number.parse::<i64>().ok());
+    let version = Version { major: numbers.next()??, minor: numbers.next()?? };
+    numbers.next()?.map(|_patch| version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read_as_by_etcd() {
+        let is = |major, minor| Some(Version { major, minor });
+        for (text, expected) in [
+            ("3.6", is(3, 6)),
+            ("3.6.9", is(3, 6)),
+            ("03.06", is(3, 6)),
+            ("3.6.0-rc.1+a-b", is(3, 6)),
+            ("3.6.0-+", is(3, 6)),
+            ("3.9223372036854775807", is(3, i64::MAX)),
+            ("3.9223372036854775808", None),
+            ("3.6-rc.1", None),
+            ("3.6.0-!", None),
+            ("3.6.0.1", None),
+            ("3.6.", None),
+            ("+3.6", None),
+            ("3", None),
+            ("", None),
+        ] {
+            assert_eq!(parse(text), expected, "{text}");
+        }
+        assert_eq!(format!("{}.{}", TARGET.major, TARGET.minor + 1), version::CLUSTER_SHORT);
+    }
+}

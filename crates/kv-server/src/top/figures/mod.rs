@@ -1,0 +1,15 @@
+//! What the members say, safe to be shown: documents within limits, rates, sums.
+
+mod clean; // texts of servers
+
+mod fetch; // the document of one endpoint
+
+mod endpoint; // its last two documents, and rates between them
+
+mod cluster; // all endpoints together
+
+pub use cluster::{Cluster, Headline, Named, Scope, TopNames, Unasked};
+pub use endpoint::{Calls, Endpoint};
+#[cfg(test)]
+pub use fetch::document_of;
+pub use fetch::{AddressError, Source};

@@ -1,0 +1,20 @@
+//! From figures and the user's choices to a picture. No sockets, no terminal, no clock.
+
+mod format; // numbers as text
+mod table; // rows and columns
+
+mod views; // tables of figures
+
+mod state; // view, order, filter, keys
+
+mod screen; // the picture
+
+mod plain; // a picture as text
+
+pub use plain::text;
+pub use screen::{HEIGHT_MIN, Theme, WIDTH_MIN, draw, draw_all};
+pub use state::{Next, State};
+pub use views::View;
+
+#[cfg(test)]
+mod tests; // whole screens

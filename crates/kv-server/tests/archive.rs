@@ -1,0 +1,304 @@
+//! `kv-server archive` and `restore` as processes: every revision comes back, gaps and damage are named.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::lease_client::LeaseClient;
+use api::etcdserverpb::request_op::Request as Op;
+use api::etcdserverpb::{
+    CompactionRequest, DeleteRangeRequest, LeaseGrantRequest, LeaseTimeToLiveRequest, PutRequest, RequestOp,
+    TxnRequest,
+};
+use common::{Cluster, Member, PATIENCE, Process, SERVER, put, start};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use tonic::transport::Channel;
+
+fn archiver(member: &Member, to: &Path, flags: &[&str]) -> Process {
+    let endpoints = format!("--endpoints=127.0.0.1:{}", member.client_port);
+    let to = format!("--to={}", to.display());
+    start(&[&["archive", &endpoints, &to, "--segment-every=50ms"], flags].concat())
+}
+
+/// Waits until the archive has the revision. Returns up to when it has all, in milliseconds since 1970.
+async fn wait_for(archive: &Path, revision: i64) -> i64 {
+    let began = Instant::now();
+    loop {
+        let head = std::fs::read(archive.join("head.json")).unwrap_or_default();
+        let head: serde_json::Value = serde_json::from_slice(&head).unwrap_or_default();
+        if head["revision"].as_i64().is_some_and(|reached| reached >= revision) {
+            return head["time_ms"].as_i64().unwrap();
+        }
+        assert!(began.elapsed() < PATIENCE, "not archived: revision {revision}, {head}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn restore(archive: &Path, member: &Member, flags: &[&str]) -> (bool, String) {
+    let flags = [
+        vec![
+            "restore".to_owned(),
+            format!("--from={}", archive.display()),
+            format!("--data-dir={}", member.data_dir.display()),
+            format!("--name={}", member.name),
+            format!("--initial-cluster={}", member.initial_cluster),
+            format!("--initial-advertise-peer-urls=http://127.0.0.1:{}", member.peer_port),
+        ],
+        flags.iter().map(|flag| (*flag).to_owned()).collect(),
+    ]
+    .concat();
+    let output = Command::new(SERVER).args(flags).env_clear().output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+fn objects(archive: &Path, directory: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(archive.join(directory)).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+/// Puts, deletes and transactions. Returns the newest revision.
+async fn write(kv: &mut KvClient<Channel>, random: &mut SmallRng, changes: usize) -> i64 {
+    let mut revision = 0;
+    for _ in 0..changes {
+        let key = |random: &mut SmallRng| format!("k{}", random.random_range(0..20));
+        let header = match random.random_range(0..4) {
+            0 => {
+                let delete = DeleteRangeRequest {
+                    key: key(random).into(),
+                    range_end: "k5".into(),
+                    ..DeleteRangeRequest::default()
+                };
+                kv.delete_range(delete).await.unwrap().into_inner().header
+            }
+            1 => {
+                let (first, second) = (format!("k{}", random.random_range(0..10)), key(random) + "x");
+                let op = |key: &str| RequestOp { request: Some(Op::RequestPut(put(key, "txn"))) };
+                let txn = TxnRequest { success: vec![op(&first), op(&second)], ..TxnRequest::default() };
+                kv.txn(txn).await.unwrap().into_inner().header
+            }
+            _ => kv.put(put(&key(random), "value")).await.unwrap().into_inner().header,
+        };
+        revision = header.unwrap().revision;
+    }
+    revision
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_revision_comes_back_also_when_archiver_and_member_were_killed() {
+    let mut cluster = Cluster::started(1);
+    let directory = tempfile::tempdir().unwrap();
+    let archive = directory.path().join("archive");
+    let mut random = SmallRng::seed_from_u64(1);
+    let mut seen = Vec::new();
+    for round in 0..4 {
+        let member = &mut cluster.members[0];
+        if round == 2 {
+            member.kill();
+            member.launch();
+            member.wait_ready();
+        }
+        let member = &cluster.members[0];
+        let mut kv = member.kv().await;
+        // In the last round bases are made one after another.
+        let flags: &[&str] = if round == 3 { &["--base-every=0s"] } else { &[] };
+        let archiver = archiver(member, &archive, flags);
+        archiver.wait_for("archiving");
+        let revision = write(&mut kv, &mut random, 60).await;
+        seen.push((revision, member.hash_kv(revision).await));
+        let last = write(&mut kv, &mut random, 20).await;
+        seen.push((last, member.hash_kv(last).await));
+        wait_for(&archive, last).await;
+        match round {
+            0 => {
+                archiver.terminate();
+                let (status, said) = archiver.wait_end();
+                assert!(
+                    status.success() && said.contains(&format!("archived up to revision {last}")),
+                    "{said}"
+                );
+            }
+            _ => archiver.kill(),
+        }
+        // Without an archiver.
+        let revision = write(&mut kv, &mut random, 10).await;
+        seen.push((revision, member.hash_kv(revision).await));
+    }
+    let archiver = archiver(&cluster.members[0], &archive, &[]);
+    wait_for(&archive, seen.last().unwrap().0).await;
+    archiver.kill();
+    assert!(objects(&archive, "base").len() > 1, "the last round makes bases");
+    for (revision, hash) in seen {
+        let mut restored = Cluster::new(1);
+        let member = &mut restored.members[0];
+        let (is_made, said) = restore(&archive, member, &[&format!("--revision={revision}")]);
+        assert!(is_made && said.contains(&format!("revision {revision}, from the base at")), "{said}");
+        member.launch();
+        member.wait_ready();
+        assert_eq!(member.hash_kv(revision).await, hash, "revision {revision}");
+        assert_eq!(member.put("new", "1").await, revision + 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_gives_what_was_received_by_then_and_leases_keep_their_ttl() {
+    let cluster = Cluster::started(1);
+    let directory = tempfile::tempdir().unwrap();
+    let archive = directory.path().join("archive");
+    let member = &cluster.members[0];
+    let channel = member.channel().await;
+    let (mut kv, mut leases) = (KvClient::new(channel.clone()), LeaseClient::new(channel));
+    let grant = |id, ttl| LeaseGrantRequest { id, ttl };
+    leases.lease_grant(grant(7, 900)).await.unwrap();
+    leases.lease_grant(grant(8, 900)).await.unwrap();
+    let attached = |key: &str, lease| PutRequest { lease, ..put(key, "1") };
+    kv.put(attached("a", 7)).await.unwrap();
+    let archiver = archiver(member, &archive, &["--listen-metrics=127.0.0.1:0"]);
+    archiver.wait_for("archiving");
+    leases.lease_grant(grant(9, 800)).await.unwrap();
+    kv.put(attached("b", 9)).await.unwrap();
+    kv.put(attached("a", 0)).await.unwrap();
+    let last = kv.put(put("c", "1")).await.unwrap().into_inner().header.unwrap().revision;
+    let then = wait_for(&archive, last).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let later = member.put("d", "1").await;
+    wait_for(&archive, later).await;
+
+    let said = archiver.said();
+    let address = said.lines().find_map(|line| line.strip_prefix("metrics at http://127.0.0.1:")).unwrap();
+    let port = address.trim_end_matches("/metrics").parse().unwrap();
+    let figures = common::http(port, "GET /metrics");
+    assert!(figures.contains(&format!("kv_archive_revision {later}\n")), "{figures}");
+    assert!(figures.contains("kv_archive_bases_total 1\n"), "{figures}");
+
+    let mut restored = Cluster::new(1);
+    let member = &mut restored.members[0];
+    let at = |ms: i64| {
+        let since = Duration::from_millis(ms.cast_unsigned());
+        format!("--time={}", humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + since))
+    };
+    for (flag, wanted) in [
+        (at(then + 86_400_000), "the archive goes up to"),
+        (at(1000), "the archive has nothing of 1970-01-01T00:00:01"),
+        ("--revision=1".to_owned(), "which has 2 to"),
+        (format!("--revision={}", later + 1), "is not in the archive"),
+    ] {
+        let (is_made, said) = restore(&archive, member, &[&flag]);
+        assert!(!is_made && said.contains(wanted), "{flag}: {said}");
+    }
+    let (is_made, said) = restore(&archive, member, &[&at(then)]);
+    assert!(
+        is_made && said.contains(&format!("revision {last}")) && said.contains("with 1 leases"),
+        "{said}"
+    );
+    member.launch();
+    member.wait_ready();
+    assert_eq!((member.get("c").await.as_deref(), member.get("d").await), (Some("1"), None));
+    let mut leases = LeaseClient::new(member.channel().await);
+    let mut ttls = Vec::new();
+    for id in [7, 8, 9] {
+        let request = LeaseTimeToLiveRequest { id, keys: true };
+        let answer = leases.lease_time_to_live(request).await.unwrap().into_inner();
+        ttls.push((answer.granted_ttl, answer.keys.len()));
+    }
+    // Leases without keys are not restored.
+    assert_eq!(ttls, [(0, 0), (0, 0), (800, 1)]);
+    archiver.kill();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_base_that_is_ahead_of_the_segments_makes_no_gap_when_the_archiver_is_killed() {
+    let cluster = Cluster::started(1);
+    let directory = tempfile::tempdir().unwrap();
+    let archive = directory.path().join("archive");
+    let member = &cluster.members[0];
+    let endpoints = format!("--endpoints=127.0.0.1:{}", member.client_port);
+    let to = format!("--to={}", archive.display());
+    let first = start(&["archive", &endpoints, &to, "--segment-every=1h", "--base-every=0s"]);
+    first.wait_for("archiving");
+    let mut last = 0;
+    for value in ["1", "2", "3", "4"] {
+        last = member.put("a", value).await;
+    }
+    first.wait_for(&format!("base at revision {last}"));
+    first.kill();
+    let second = archiver(member, &archive, &[]);
+    let after = member.put("a", "5").await;
+    wait_for(&archive, after).await;
+    second.kill();
+    for (revision, value) in [(last - 2, "2"), (after, "5")] {
+        let mut restored = Cluster::new(1);
+        let target = &mut restored.members[0];
+        let (is_made, said) = restore(&archive, target, &[&format!("--revision={revision}")]);
+        assert!(is_made, "{said}");
+        target.launch();
+        target.wait_ready();
+        assert_eq!(target.get("a").await.as_deref(), Some(value), "revision {revision}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gaps_damage_and_other_clusters_are_named() {
+    let cluster = Cluster::started(1);
+    let directory = tempfile::tempdir().unwrap();
+    let archive = directory.path().join("archive");
+    let member = &cluster.members[0];
+    let first = archiver(member, &archive, &[]);
+    first.wait_for("archiving");
+    let before = member.put("a", "1").await;
+    wait_for(&archive, before).await;
+    let second = archiver(member, &archive, &[]);
+    let (status, said) = second.wait_end();
+    assert!(!status.success() && said.contains("another archiver writes to"), "{said}");
+    first.kill();
+    // What is compacted while there is no archiver is lost.
+    let mut revision = 0;
+    for value in ["2", "3", "4"] {
+        revision = member.put("a", value).await;
+    }
+    let compaction = CompactionRequest { revision, physical: true };
+    member.kv().await.compact(compaction).await.unwrap();
+    let third = archiver(member, &archive, &[]);
+    third.wait_for("no longer has the revisions after");
+    third.wait_for(&format!("base at revision {revision}"));
+    let after = member.put("a", "5").await;
+    wait_for(&archive, after).await;
+    third.kill();
+    let mut restored = Cluster::new(1);
+    let target = &mut restored.members[0];
+    let (is_made, said) = restore(&archive, target, &[&format!("--revision={}", before + 1)]);
+    let ranges = format!("which has 1 to {before}, {revision} to {after}");
+    assert!(!is_made && said.contains(&ranges), "{said}");
+    // The archive belongs to one cluster.
+    let other = Cluster::started(1);
+    let refused = archiver(&other.members[0], &archive, &[]);
+    let (status, said) = refused.wait_end();
+    assert!(!status.success() && said.contains("and the archive is of cluster"), "{said}");
+    // One byte of each kind of object.
+    for (object, revision) in
+        [(objects(&archive, "log")[0].clone(), before), (objects(&archive, "base")[1].clone(), after)]
+    {
+        let whole = std::fs::read(&object).unwrap();
+        let mut bytes = whole.clone();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&object, bytes).unwrap();
+        let (is_made, said) = restore(&archive, target, &[&format!("--revision={revision}")]);
+        let name = object.file_name().unwrap().to_str().unwrap();
+        assert!(!is_made && said.contains(name) && said.contains("does not have the SHA-256"), "{said}");
+        std::fs::write(&object, whole).unwrap();
+        let _unmade = std::fs::remove_dir_all(&target.data_dir);
+    }
+    let (is_made, said) = restore(&archive, &Cluster::new(3).members[0], &[]);
+    assert!(!is_made && said.contains("give --revision or --time"), "{said}");
+    let (is_made, said) = restore(&archive, target, &[]);
+    assert!(is_made && said.contains(&format!("revision {after}")), "{said}");
+}

@@ -1,0 +1,243 @@
+//! The status page in a real browser, of a cluster under load: figures are shown, names are text, nothing is
+//! refused by its policy, no overflow on a phone, no finding of axe-core.
+//!
+//! Needs Chromium; built with the feature `chromium` only (see `.ci/run report`). `AXE` is the path of axe-core's
+//! script; without it that check is left out, and the test says so. `UPDATE_SCREENSHOTS=1` writes the images
+//! of docs/images.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::print_stdout, reason = "a check that is left out is named")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Cluster, PATIENCE, http};
+use serde_json::Value;
+
+/// A key that would run, if it were taken for HTML.
+const HOSTILE: &str = "<img src=x onerror=console.log(1)>/<script>console.log(2)</script>/";
+const SIZES: [(&str, u32, u32); 2] = [("desktop", 1000, 1080), ("phone", 500, 1700)];
+const SCHEMES: [(&str, u8); 2] = [("light", 1), ("dark", 0)];
+const IMAGE_BYTES_MAX: usize = 150 << 10;
+
+/// Three members with names that are markup, and clients that use the first one until the end.
+struct Loaded {
+    _cluster: Cluster,
+    port: u16,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Loaded {
+    async fn started() -> Loaded {
+        let mut cluster = Cluster::new(3);
+        let port = testkit::port();
+        cluster.members[0].extra =
+            vec![format!("--listen-metrics-urls=http://127.0.0.1:{port}"), "--metrics-top=8".to_owned()];
+        cluster.start();
+        let is_over = Arc::new(AtomicBool::new(false));
+        for client in 0..4 {
+            let (mut kv, is_over) = (cluster.members[0].kv().await, Arc::clone(&is_over));
+            tokio::spawn(async move {
+                for number in (0u64..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                    let prefix = ["/registry/pods/", "/registry/leases/", "app/web/", HOSTILE][client];
+                    let key = format!("{prefix}{}", number % 500);
+                    // Unanswered while there is an election, for instance.
+                    let _put = kv.put(common::put(&key, &"v".repeat(100))).await;
+                    let _got = kv.range(common::get(&key)).await;
+                }
+            });
+        }
+        let loaded = Loaded { _cluster: cluster, port, is_over };
+        let deadline = Instant::now() + PATIENCE;
+        while !http(port, "GET /ui/status.json").contains("onerror") {
+            assert!(Instant::now() < deadline, "the keys are not among the largest prefixes");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        loaded
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Stands between the browser and the member. `/hold` is answered when the browser has asked for `/done`: the page
+/// is loaded only then, and the browser takes its picture.
+fn between(port: u16, script: String) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = listener.local_addr().unwrap().port();
+    let axe =
+        std::env::var("AXE").map(|path| std::fs::read(path).expect("AXE is a file")).unwrap_or_default();
+    let is_done = Arc::new(AtomicBool::new(false));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (stream, script, axe) = (stream.unwrap(), script.clone(), axe.clone());
+            let is_done = Arc::clone(&is_done);
+            std::thread::spawn(move || answer(stream, port, &script, &axe, &is_done));
+        }
+    });
+    own
+}
+
+fn answer(mut stream: TcpStream, port: u16, script: &str, axe: &[u8], is_done: &AtomicBool) {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let path = head.split(' ').nth(1).unwrap_or_default();
+    let body = |path: &str| {
+        let answer = http(port, &format!("GET {path}"));
+        answer.split_once("\r\n\r\n").map(|(_, body)| body.as_bytes().to_vec()).unwrap_or_default()
+    };
+    let (kind, body) = match path {
+        "/ui/" => {
+            let page = String::from_utf8(body("/ui/")).unwrap();
+            let probe = "<img alt=\"\" hidden src=\"/hold\"><pre id=\"probe\" hidden></pre>";
+            let scripts = format!("{probe}<script src=\"/axe.js\"></script><script>{script}</script></body>");
+            ("text/html; charset=utf-8", page.replace("</body>", &scripts).into_bytes())
+        }
+        "/axe.js" => ("text/javascript", axe.to_vec()),
+        "/done" => {
+            is_done.store(true, Ordering::Release);
+            ("text/plain", Vec::new())
+        }
+        "/hold" => {
+            let deadline = Instant::now() + PATIENCE;
+            while !is_done.load(Ordering::Acquire) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            ("text/plain", Vec::new())
+        }
+        path => ("application/json", body(path)),
+    };
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    // The browser may have gone.
+    let _unsent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
+}
+
+fn chromium(profile: &Path, (width, height): (u32, u32), scheme: u8) -> Command {
+    let program = std::env::var_os("CHROMIUM").unwrap_or_else(|| "chromium".into());
+    let mut command = Command::new(program);
+    // Inside a container there is neither a sandbox to be had nor a large /dev/shm.
+    let fixed = "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars --no-first-run \
+                 --disable-background-networking --enable-logging=stderr --log-level=0 --timeout=60000";
+    command.args(fixed.split_whitespace());
+    command.arg(format!("--user-data-dir={}", profile.display()));
+    command.arg(format!("--window-size={width},{height}"));
+    command.arg(format!("--blink-settings=preferredColorScheme={scheme}"));
+    command
+}
+
+struct Seen {
+    dom: String,
+    console: Vec<String>,
+}
+
+fn browse(size: (u32, u32), scheme: u8, address: &str) -> Seen {
+    let profile = tempfile::tempdir().unwrap();
+    let output = chromium(profile.path(), size, scheme).args(["--dump-dom", address]).output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{log}");
+    let console = log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
+    Seen { dom: String::from_utf8(output.stdout).unwrap(), console }
+}
+
+/// Waits for rates, which need two looks, and then does what `then` says.
+fn when_shown(then: &str) -> String {
+    format!(
+        "const wait = setInterval(async () => {{
+           const shown = [...document.querySelectorAll('#calls tr')].some((row) => / (µs|ms|s)$/.test(row.cells[row.cells.length - 1].textContent));
+           const twice = [...document.querySelectorAll('#rates svg path')].some((path) => path.getAttribute('d').includes('L'));
+           if (!shown || !twice) return;
+           clearInterval(wait);
+           {then}
+           fetch('/done');
+         }}, 50);"
+    )
+}
+
+const PROBE: &str = "
+  const wide = [...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll') && !e.closest('svg'));
+  const axes = window.axe ? await axe.run() : null;
+  document.getElementById('probe').textContent = JSON.stringify({
+    width: document.documentElement.scrollWidth, window: innerWidth, wide: wide.map((e) => e.tagName),
+    images: document.querySelectorAll('main img').length, scripts: document.querySelectorAll('main script').length,
+    members: document.querySelectorAll('#members tr').length, health: document.getElementById('health').textContent,
+    clients: document.querySelector('#clients th').textContent, prefixes: document.getElementById('prefixes').textContent,
+    passes: axes && axes.passes.length,
+    violations: axes && axes.violations.map((v) => v.id + ': ' + v.nodes.map((n) => n.html).join(' ')) });";
+
+fn probed(port: u16, size: (u32, u32), scheme: u8) -> Value {
+    let between = between(port, when_shown(PROBE));
+    let seen = browse(size, scheme, &format!("http://127.0.0.1:{between}/ui/"));
+    let begin =
+        seen.dom.find("<pre id=\"probe\" hidden=\"\">").unwrap() + "<pre id=\"probe\" hidden=\"\">".len();
+    let text = &seen.dom[begin..begin + seen.dom[begin..].find("</pre>").unwrap()];
+    let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text} {:?}", seen.console))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_shows_a_cluster_under_load() {
+    let loaded = Loaded::started().await;
+    for (name, width, height) in SIZES {
+        for (scheme_name, scheme) in SCHEMES {
+            let probe = probed(loaded.port, (width, height), scheme);
+            let what = format!("{name}, {scheme_name}: {probe}");
+            assert!(probe["width"].as_u64() <= probe["window"].as_u64(), "{what}");
+            assert_eq!((&probe["wide"], &probe["members"]), (&Value::Array(vec![]), &3.into()), "{what}");
+            assert_eq!((&probe["images"], &probe["scripts"]), (&0.into(), &0.into()), "{what}");
+            assert!(probe["health"].as_str().unwrap().starts_with("Leader: m"), "{what}");
+            assert_eq!(probe["clients"], "127.0.0.1", "{what}");
+            assert!(probe["prefixes"].as_str().unwrap().contains("<img src=x onerror"), "{what}");
+            if std::env::var_os("AXE").is_some() {
+                assert!(probe["passes"].as_u64() > Some(10), "{what}");
+                assert_eq!(probe["violations"], Value::Array(vec![]), "{what}");
+            } else {
+                println!("axe-core was not run: AXE names no file");
+            }
+        }
+    }
+    // Straight from the member, with its policy. A violation is a line on the console.
+    let seen = browse((1280, 1500), 1, &format!("http://127.0.0.1:{}/ui/", loaded.port));
+    assert_eq!(seen.console, Vec::<String>::new());
+    screenshots(loaded.port);
+}
+
+/// Into docs/images if they are asked for, else into the target directory.
+fn screenshots(port: u16) {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/images");
+    let is_update = std::env::var_os("UPDATE_SCREENSHOTS").is_some();
+    let folder = PathBuf::from(if is_update { docs } else { env!("CARGO_TARGET_TMPDIR") });
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, width, height) in SIZES {
+        for (scheme_name, scheme) in SCHEMES {
+            let between = between(port, when_shown(""));
+            let profile = tempfile::tempdir().unwrap();
+            let shot = folder.join(format!("status-{name}-{scheme_name}.png"));
+            let output = chromium(profile.path(), (width, height), scheme)
+                .arg(format!("--screenshot={}", shot.display()))
+                .arg(format!("http://127.0.0.1:{between}/ui/"))
+                .output();
+            assert!(output.unwrap().status.success());
+            let png = std::fs::read(&shot).unwrap();
+            // The header of a PNG holds its width at byte 16.
+            assert_eq!(png[16..20], width.to_be_bytes());
+            assert!((20_000..IMAGE_BYTES_MAX).contains(&png.len()), "{name}: {} bytes", png.len());
+        }
+    }
+}
