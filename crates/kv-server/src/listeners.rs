@@ -24,6 +24,7 @@ use crate::process::shutdown::Stop;
 use crate::rpc::{CountedHot, CountedServices, CountedStreams, Grpc, Hot, Streams};
 use crate::status::Source;
 use crate::tls::{Port, Tls};
+use crate::wire::SocketFile;
 
 /// A listener of clients, and what is spoken on it.
 pub type ClientPort = (Port, Traffic);
@@ -33,6 +34,8 @@ pub struct Listeners {
     pub clients: Vec<ClientPort>,
     pub metrics: Vec<Port>,
     pub peers: Vec<Port>,
+    /// Of the Unix sockets among them; to be kept until the member has ended.
+    pub files: Vec<SocketFile>,
 }
 
 impl Listeners {
@@ -44,9 +47,10 @@ impl Listeners {
         peers: &Runtime,
     ) -> Result<Listeners, BindError> {
         let sharing = if settings.shares_ports { Sharing::WithOthers } else { Sharing::Alone };
-        let bind = |runtime: &Runtime, urls: &Urls| {
+        let mut files = Vec::new();
+        let mut bind = |runtime: &Runtime, urls: &Urls| {
             let _inside = runtime.enter();
-            listen::bind_as(urls, sharing)
+            listen::bind_as(urls, sharing, &mut files)
         };
         let (grpc, http) = (&settings.listen_client_urls, &settings.listen_client_http_urls);
         let (metrics, members) = (&settings.listen_metrics_urls, &settings.listen_peer_urls);
@@ -54,11 +58,10 @@ impl Listeners {
         let with = |traffic| move |port: Port| (port, traffic);
         let grpc = tls.client_ports(bind(clients, grpc)?, grpc).into_iter().map(with(traffic));
         let http = tls.http1_ports(bind(clients, http)?, http).into_iter().map(with(Traffic::Http));
-        Ok(Listeners {
-            clients: grpc.chain(http).collect(),
-            metrics: tls.http1_ports(bind(clients, metrics)?, metrics),
-            peers: tls.peer_ports(bind(peers, members)?, members),
-        })
+        let clients_ports = grpc.chain(http).collect();
+        let metrics = tls.http1_ports(bind(clients, metrics)?, metrics);
+        let peers = tls.peer_ports(bind(peers, members)?, members);
+        Ok(Listeners { clients: clients_ports, metrics, peers, files })
     }
 }
 

@@ -109,7 +109,7 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     });
     let threads = HandshakeThreads { clients: runtimes.tls().handle(), peers: runtimes.peer_tls().handle() };
     let tls = Tls::load(&settings, directory.path(), threads)?;
-    let Listeners { clients, metrics: probes, peers: peer_ports } =
+    let Listeners { clients, metrics: probes, peers: peer_ports, files: socket_files } =
         Listeners::bind(&settings, &tls, &runtimes.clients, runtimes.peers())?;
     announce(&settings, &directory);
     let settings = discovery::complete(settings, &directory, runtimes.peers(), runtimes.tls().handle())?;
@@ -139,7 +139,7 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let lived = runtimes.clients.block_on(running.live((clients, probes), descriptors.clients));
     runtimes.abandon();
     lived?;
-    drop(directory);
+    drop((socket_files, directory));
     tracing::info!("closed kv-server");
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Sockets of both kinds: TCP, and Unix sockets of this machine.
 //!
-//! A Unix socket is a file. It is removed when its listener is dropped. A process that was killed leaves it, so
+//! A Unix socket is a file. It is removed when its [`SocketFile`] is dropped: by the thread that ends the member, as
+//! a task that accepts may not run again before the process is gone. A process that was killed leaves it, so
 //! a file that no process listens on is replaced at the next start. A file that another process listens on, and
 //! a file that is no socket, are left alone.
 //!
@@ -38,7 +39,7 @@ impl Wire {
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener, SocketFile),
+    Unix(UnixListener),
 }
 
 impl Listener {
@@ -51,7 +52,7 @@ impl Listener {
                 drop(stream.set_nodelay(true));
                 Ok(Wire::Tcp(stream))
             }
-            Listener::Unix(listener, _removed_when_dropped) => Ok(Wire::Unix(listener.accept().await?.0)),
+            Listener::Unix(listener) => Ok(Wire::Unix(listener.accept().await?.0)),
         }
     }
 
@@ -60,12 +61,12 @@ impl Listener {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Listener::Tcp(listener) => listener.local_addr(),
-            Listener::Unix(..) => Err(io::ErrorKind::Unsupported.into()),
+            Listener::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }
 
-/// The file of a socket, as this process made it.
+/// The file of a socket, as this process made it. Removed when this is dropped.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -88,12 +89,12 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Listens on a Unix socket at `path`. To be called inside the runtime.
-pub fn listen_unix(path: &Path, backlog: u32) -> io::Result<Listener> {
+pub fn listen_unix(path: &Path, backlog: u32) -> io::Result<(Listener, SocketFile)> {
     remove_stale(path)?;
     let socket = UnixSocket::new_stream()?;
     socket.bind(path)?;
     let file = SocketFile { path: path.to_owned(), id: identity(path)? };
-    Ok(Listener::Unix(socket.listen(backlog)?, file))
+    Ok((Listener::Unix(socket.listen(backlog)?), file))
 }
 
 /// Removes a socket that no process listens on.
@@ -195,11 +196,11 @@ mod tests {
     async fn a_socket_file_is_replaced_only_when_no_process_listens_on_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
-        let listener = listen_unix(&path, 8).unwrap();
+        let (listener, file) = listen_unix(&path, 8).unwrap();
         assert_eq!(listen_unix(&path, 8).err().unwrap().kind(), io::ErrorKind::AddrInUse);
         let _stream = Wire::connect_unix(&path).await.unwrap();
         assert!(listener.accept().await.unwrap().is_unix());
-        drop(listener);
+        drop(file);
         assert!(!path.exists());
         // As a process leaves it that was killed.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
@@ -210,13 +211,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_leaves_the_file_of_another_one() {
+    async fn the_file_of_another_listener_is_left() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
-        let listener = listen_unix(&path, 8).unwrap();
+        let first = listen_unix(&path, 8).unwrap();
         std::fs::remove_file(&path).unwrap();
         let other = listen_unix(&path, 8).unwrap();
-        drop(listener);
+        drop(first);
         assert!(path.exists());
         drop(other);
         assert!(!path.exists());

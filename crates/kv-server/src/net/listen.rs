@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 
 use crate::config::{Url, Urls};
 use crate::process::shutdown::Stop;
-use crate::wire::{Listener, Wire, listen_unix};
+use crate::wire::{Listener, SocketFile, Wire, listen_unix};
 
 /// Connections that the kernel completes before they are accepted: 4096 clients may connect at a start.
 const BACKLOG: u32 = 4096;
@@ -48,13 +48,19 @@ pub enum Sharing {
 /// Binds every URL of a list for this process alone. To be called inside the runtime.
 #[cfg(test)]
 pub fn bind(urls: &Urls) -> Result<Vec<Listener>, BindError> {
-    bind_as(urls, Sharing::Alone)
+    bind_as(urls, Sharing::Alone, &mut Vec::new())
 }
 
-/// Binds every URL of a list. To be called inside the runtime.
-pub fn bind_as(urls: &Urls, sharing: Sharing) -> Result<Vec<Listener>, BindError> {
+/// Binds every URL of a list. The files of Unix sockets go to `files`, which the caller keeps for as long as the
+/// sockets are to be found. To be called inside the runtime.
+pub fn bind_as(
+    urls: &Urls,
+    sharing: Sharing,
+    files: &mut Vec<SocketFile>,
+) -> Result<Vec<Listener>, BindError> {
     let bind = |url: &Url| {
-        bind_one(url, sharing).map_err(|source| BindError { url: url.clone(), source: explained(source) })
+        bind_one(url, sharing, &mut *files)
+            .map_err(|source| BindError { url: url.clone(), source: explained(source) })
     };
     urls.iter().map(bind).collect()
 }
@@ -73,9 +79,11 @@ fn explained(error: io::Error) -> io::Error {
     }
 }
 
-fn bind_one(url: &Url, sharing: Sharing) -> io::Result<Listener> {
+fn bind_one(url: &Url, sharing: Sharing, files: &mut Vec<SocketFile>) -> io::Result<Listener> {
     if let Some(path) = url.socket_path() {
-        return listen_unix(path, BACKLOG);
+        let (listener, file) = listen_unix(path, BACKLOG)?;
+        files.push(file);
+        return Ok(listener);
     }
     let address = url.bind_address().ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidInput, "the host is no address of this machine")
@@ -173,10 +181,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_may_be_shared_by_those_who_ask_for_it() {
-        let held = bind_as(&urls(0), Sharing::WithOthers).unwrap();
+        let bind = |port, sharing| bind_as(&urls(port), sharing, &mut Vec::new());
+        let held = bind(0, Sharing::WithOthers).unwrap();
         let port = held[0].local_addr().unwrap().port();
-        bind_as(&urls(port), Sharing::WithOthers).unwrap();
-        bind_as(&urls(port), Sharing::Alone).unwrap_err();
+        bind(port, Sharing::WithOthers).unwrap();
+        bind(port, Sharing::Alone).unwrap_err();
     }
 
     #[tokio::test]
