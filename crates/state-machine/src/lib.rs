@@ -71,8 +71,8 @@ pub use lease::{
     replace as replace_leases,
 };
 pub use lease_leader::{
-    Anchor, LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, Renewed, TurnWork, Turns,
-    remaining,
+    Anchor, Chosen, LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, Renewed, TurnWork,
+    Turns, remaining,
 };
 pub use machine::StateMachine;
 pub use member_change::{is_removed, keeps_voters, removed_by};

@@ -172,7 +172,7 @@ impl StateMachine {
             },
             // Only the entry of a change says that the change before it is applied.
             Kind::MemberChange(_) => Err(api::Error::NotCapable.into()),
-            Kind::LeaseGrant(request) => self.lease_grant(&request).map(Response::LeaseGrant),
+            Kind::LeaseGrant(request) => self.lease_grant(at.index, &request).map(Response::LeaseGrant),
             Kind::LeaseRevoke(request) => self.lease_revoke(request.id).map(Response::LeaseRevoke),
             Kind::LeaseExpire(request) => self.lease_expire(at.term, &request).map(Response::LeaseExpire),
             Kind::LeaseRenew(request) => self.lease_renew(at.term, &request).map(|()| Response::LeaseRenew),
@@ -226,8 +226,12 @@ impl StateMachine {
         Ok(CompactionResponse { header: self.header() })
     }
 
-    fn lease_grant(&mut self, request: &LeaseGrantRequest) -> Result<LeaseGrantResponse, Failure> {
-        let ttl = self.leases.grant(&mut self.writer, request.id, request.ttl)?;
+    fn lease_grant(
+        &mut self,
+        index: u64,
+        request: &LeaseGrantRequest,
+    ) -> Result<LeaseGrantResponse, Failure> {
+        let ttl = self.leases.grant(&mut self.writer, index, request.id, request.ttl)?;
         Ok(LeaseGrantResponse { header: self.header(), id: request.id, ttl, error: String::new() })
     }
 

@@ -78,8 +78,6 @@ pub(crate) struct Question {
     pub question: LeaseQuestion,
     pub led: Option<LedTerm>,
     pub batch: Option<RenewalBatch>,
-    /// The lease clock when the batch was judged.
-    pub judged_at: i64,
     /// Commands and read points that it waits for.
     pub waiting: u32,
     /// Until when it waits for expired leases to be revoked.

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use state_machine::command::LeaseRenew;
+
 use super::refusal::Refusal;
 use crate::chance::fold_number;
 
@@ -34,6 +36,8 @@ struct Lease {
     deadline: Option<i64>,
     /// Its first deadline.
     first: Option<i64>,
+    /// Index of the entry that granted it.
+    granted: u64,
 }
 
 #[derive(Debug, Default)]
@@ -54,7 +58,7 @@ impl LeaseModel {
     }
 
     /// Grants a lease and returns its TTL.
-    pub fn grant(&mut self, id: i64, ttl: i64) -> Result<i64, Refusal> {
+    pub fn grant(&mut self, index: u64, id: i64, ttl: i64) -> Result<i64, Refusal> {
         match id {
             0 => return Err(Refusal::LeaseNotFound),
             _ if ttl > TTL_MAX => return Err(Refusal::TtlTooLarge),
@@ -62,7 +66,7 @@ impl LeaseModel {
             _ => {}
         }
         let ttl = ttl.max(1);
-        self.leases.insert(id, Lease { ttl, deadline: None, first: None });
+        self.leases.insert(id, Lease { ttl, deadline: None, first: None, granted: index });
         self.changes.push(LeaseChange::Granted { id, ttl });
         Ok(ttl)
     }
@@ -74,10 +78,14 @@ impl LeaseModel {
     }
 
     /// The leader of the entry's term records that these leases begin anew.
-    pub fn renew(&mut self, now: i64, ids: &[i64]) {
-        self.clock = self.clock.max(now);
-        for id in ids {
+    pub fn renew(&mut self, renew: &LeaseRenew) {
+        self.clock = self.clock.max(renew.now);
+        for id in &renew.ids {
             let Some(lease) = self.leases.get_mut(id) else { continue };
+            // Another lease with the same id, which the leader had not seen.
+            if lease.deadline.is_none() && renew.granted.is_some_and(|granted| granted < lease.granted) {
+                continue;
+            }
             let deadline = self.clock + lease.ttl * 1000;
             let first = *lease.first.get_or_insert(deadline);
             if lease.deadline.is_some_and(|before| deadline > before) {

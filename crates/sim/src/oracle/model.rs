@@ -120,7 +120,7 @@ impl Model {
                 self.compact_revision = compact.revision;
                 Ok(vec![COMPACT, self.revision])
             }
-            Kind::LeaseGrant(grant) => Ok(match self.leases.grant(grant.id, grant.ttl) {
+            Kind::LeaseGrant(grant) => Ok(match self.leases.grant(at.index, grant.id, grant.ttl) {
                 Ok(ttl) => vec![GRANT, self.revision, grant.id, ttl],
                 Err(refusal) => refused(refusal),
             }),
@@ -139,7 +139,7 @@ impl Model {
             }
             Kind::LeaseRenew(renew) if renew.term != term => Ok(refused(Refusal::LeaderChanged)),
             Kind::LeaseRenew(renew) => {
-                self.leases.renew(renew.now, &renew.ids);
+                self.leases.renew(renew);
                 Ok(vec![RENEW, 0])
             }
             Kind::MemberChange(change) => {
@@ -522,7 +522,7 @@ mod tests {
         apply(&mut model, &leased("b", 0), 1).expect("a client's command");
         assert_eq!(model.keys_of_lease(7, model.revision), ["a", "c"]);
         assert_eq!(model.keys_of_lease(7, model.revision - 1), ["a", "b", "c"]);
-        let stale = Kind::LeaseRenew(LeaseRenew { term: 1, now: 5, ids: vec![7] });
+        let stale = Kind::LeaseRenew(LeaseRenew { term: 1, now: 5, ids: vec![7], granted: None });
         assert_eq!(apply(&mut model, &stale, 2), Ok(refused(Refusal::LeaderChanged)));
         let revoke = Kind::LeaseRevoke(LeaseRevokeRequest { id: 7 });
         assert_eq!(apply(&mut model, &revoke, 1), Ok(vec![REVOKE, 9]));

@@ -5,7 +5,7 @@
 //! member may have crashed, stood still or lost its leadership.
 
 use raft_node::Role;
-use state_machine::command::{self, Kind, LeaseExpire, LeaseRenew};
+use state_machine::command::{self, Kind, LeaseExpire};
 use state_machine::{
     LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, Renewed, Response, remaining,
 };
@@ -108,9 +108,8 @@ impl World {
             let leasing = self.leasing(id);
             let (clock, table) = (leasing.clock_at(led, now), leasing.table.clone());
             let work = leasing.turns().turn(clock, &table);
-            if let Some(ids) = work.record {
-                let record = Kind::LeaseRenew(LeaseRenew { term, now: clock, ids });
-                self.propose_for(id, record, Then::Recorded { term });
+            if let Some(chosen) = work.record {
+                self.propose_for(id, chosen.record(term, clock), Then::Recorded { term });
             }
             for ids in work.expired.chunks(LEASES_PER_COMMAND).map(<[i64]>::to_vec) {
                 let expire = Kind::LeaseExpire(LeaseExpire { term, now: clock, ids: ids.clone() });
@@ -228,7 +227,6 @@ impl World {
             question,
             led: None,
             batch: None,
-            judged_at: 0,
             waiting: 0,
             look_until: None,
         };
@@ -257,15 +255,14 @@ impl World {
         let must_confirm = batch.as_ref().is_none_or(RenewalBatch::must_confirm);
         let waiting = u32::from(must_confirm) + u32::from(!to_record.is_empty());
         let Some(question) = self.lease_tasks.question(number) else { return };
-        (question.led, question.batch, question.judged_at) = (Some(led), batch, clock);
+        (question.led, question.batch) = (Some(led), batch);
         question.waiting = waiting;
         if waiting == 0 {
             self.finish_question(number);
             return;
         }
         if !to_record.is_empty() {
-            let record = LeaseRenew { term: led.term, now: clock, ids: to_record };
-            self.propose_for(leader, Kind::LeaseRenew(record), Then::Answer { question: number });
+            self.propose_for(leader, to_record.record(led.term, clock), Then::Answer { question: number });
         }
         if must_confirm {
             self.ask_for(leader, Then::Answer { question: number });
@@ -276,7 +273,7 @@ impl World {
     fn finish_question(&mut self, number: u64) {
         let now = self.now;
         let Some(question) = self.lease_tasks.question(number) else { return };
-        let (leader, judged_at) = (question.leader, question.judged_at);
+        let leader = question.leader;
         let until = *question.look_until.get_or_insert(now + REVOKED_WITHIN);
         let Some(led) = question.led else { return };
         let expired = question.batch.as_ref().map(RenewalBatch::expired).unwrap_or_default();
@@ -292,9 +289,8 @@ impl World {
             (Some(batch), _) => {
                 let answers = batch.answers(&table);
                 if !answers.late.is_empty() {
-                    let record = LeaseRenew { term: led.term, now: judged_at, ids: answers.late.clone() };
-                    let then = Then::LateRecorded { question: number, answers };
-                    self.propose_for(leader, Kind::LeaseRenew(record), then);
+                    let record = answers.late.clone().record(led.term, clock);
+                    self.propose_for(leader, record, Then::LateRecorded { question: number, answers });
                     return;
                 }
                 answers.ttls.into_iter().map(renewed).collect()

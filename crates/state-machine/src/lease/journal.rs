@@ -1,7 +1,7 @@
 //! Leases in the store: a journal of their changes, in segments.
 //!
 //! ```text
-//!   oldest segment │ … │ open segment ◀── append: id, TTL, deadline     (no TTL: the lease is gone)
+//!   oldest segment │ … │ open segment ◀── append: id, TTL, deadline or grant     (no TTL: the lease is gone)
 //!         └──clean: entries that are still current are appended again
 //! ```
 //!
@@ -28,6 +28,9 @@ use crate::failure::Fatal;
 const PREFIX: &[u8] = b"lease/";
 /// The item of the clock: eight bytes, big endian.
 const CLOCK: &[u8] = b"lease-clock";
+
+/// Behind a TTL stands a deadline plus one, or 0 for none, or this and the index of the grant. No deadline is 0.
+const GRANTED: u64 = 1;
 
 /// Bytes from which a segment is closed. Each command copies the open segment once, and sled keeps a value of
 /// up to 4096 bytes in one part.
@@ -169,7 +172,7 @@ pub fn items(leases: impl IntoIterator<Item = (i64, i64)>) -> impl Iterator<Item
         while segment.len() < SEGMENT_BYTES
             && let Some((id, ttl)) = leases.next()
         {
-            put(&mut segment, id, Some(Lease { ttl, deadline: None }));
+            put(&mut segment, id, Some(Lease { ttl, deadline: None, granted: 0 }));
         }
         number += 1;
         Some((name(number - 1), segment))
@@ -197,7 +200,14 @@ fn put(segment: &mut Vec<u8>, id: i64, lease: Option<Lease>) {
     segment.extend_from_slice(&id.to_be_bytes());
     encode_varint(lease.map_or(0, |lease| lease.ttl as u64), segment);
     if let Some(lease) = lease {
-        encode_varint(lease.deadline.map_or(0, |deadline| deadline as u64 + 1), segment);
+        match (lease.deadline, lease.granted) {
+            (Some(deadline), _) => encode_varint(deadline as u64 + 1, segment),
+            (None, 0) => encode_varint(0, segment),
+            (None, granted) => {
+                encode_varint(GRANTED, segment);
+                encode_varint(granted, segment);
+            }
+        }
     }
 }
 
@@ -215,8 +225,13 @@ fn parse(segment: &Bytes) -> Option<Vec<(i64, Option<Lease>)>> {
         let lease = match ttl {
             0 => None,
             ttl => {
-                let deadline = decode_varint(&mut rest).ok()?.checked_sub(1);
-                Some(Lease { ttl, deadline: deadline.map(i64::try_from).transpose().ok()? })
+                let (mut deadline, mut granted) = (None, 0);
+                match decode_varint(&mut rest).ok()? {
+                    0 => {}
+                    GRANTED => granted = decode_varint(&mut rest).ok()?,
+                    after => deadline = Some(i64::try_from(after - 1).ok()?),
+                }
+                Some(Lease { ttl, deadline, granted })
             }
         };
         entries.push((i64::from_be_bytes(*id), lease));

@@ -33,7 +33,7 @@ impl Subject {
 }
 
 fn renew(now: i64, ids: Vec<i64>) -> crate::command::LeaseRenew {
-    crate::command::LeaseRenew { term: 1, now, ids }
+    crate::command::LeaseRenew { term: 1, now, ids, granted: None }
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn superseded_entries_are_cleaned_and_each_lease_stays_as_it_is() {
     let mut subject = Subject::new();
     let Subject { writer, leases } = &mut subject;
     for id in 1..=3000 {
-        leases.grant(writer, id, 60 + id % 7).unwrap();
+        leases.grant(writer, 1, id, 60 + id % 7).unwrap();
     }
     for round in 0..40 {
         let ids = (1..=3000).filter(|id| id % 3 == round % 3).collect();
@@ -61,7 +61,7 @@ fn a_revoked_lease_does_not_come_back_from_an_older_entry() {
     let mut subject = Subject::new();
     let Subject { writer, leases } = &mut subject;
     for id in 1..=2000 {
-        leases.grant(writer, id, 60).unwrap();
+        leases.grant(writer, 1, id, 60).unwrap();
         leases.renew(writer, 1, &renew(id, vec![id])).unwrap();
     }
     for id in 1..=2000 {
@@ -92,7 +92,7 @@ fn leases_count_as_memory() {
     let before = subject.writer.store().size().memory;
     let Subject { writer, leases } = &mut subject;
     for id in 1..=10_000 {
-        leases.grant(writer, id, 3600).unwrap();
+        leases.grant(writer, 1, id, 3600).unwrap();
     }
     writer.end_entry(Applied { index: 1, term: 1 }).unwrap();
     let each = (subject.writer.store().size().memory - before) / 10_000;
@@ -105,7 +105,8 @@ fn leases_of_another_store_become_segments() {
         let leases = (0..count).map(|number| (number * 7 + 1, number + 1));
         let items: Vec<_> = items(leases.clone()).map(|(key, value)| (key.into(), value.into())).collect();
         assert!(items.is_sorted() && items.iter().all(|(_, value): &(Bytes, Bytes)| value.len() < 4100));
-        let wanted: Vec<_> = leases.map(|(id, ttl)| (id, Lease { ttl, deadline: None })).collect();
+        let wanted: Vec<_> =
+            leases.map(|(id, ttl)| (id, Lease { ttl, deadline: None, granted: 0 })).collect();
         assert_eq!(list(items).unwrap(), wanted);
     }
 }

@@ -12,7 +12,8 @@
 //!   neither records nor expires anything.
 //! * A lease expires [`RENEWAL_GRACE_MS`] after its deadline at the earliest: the leader may answer a renewal
 //!   without recording it if it recorded one in the same term a little less than that time ago.
-//! * A lease without a deadline does not expire. The leader records one soon after the grant.
+//! * A lease without a deadline does not expire. The leader records one soon after the grant. A record that was proposed
+//!   before the grant was seen does not count: it was for an earlier lease with the same id.
 //! * The keys of a lease are those that `mvcc` has indexed: live keys whose newest put attached it. They are
 //!   deleted in byte order at one revision.
 //!
@@ -83,8 +84,8 @@ impl Leases {
         self.table.get(id).ok_or(Error::LeaseNotFound)
     }
 
-    /// Adds a lease, and returns its TTL.
-    pub fn grant(&mut self, writer: &mut Writer, id: i64, ttl: i64) -> Result<i64, Error> {
+    /// Adds a lease by the entry at `index`, and returns its TTL.
+    pub fn grant(&mut self, writer: &mut Writer, index: u64, id: i64, ttl: i64) -> Result<i64, Error> {
         if id == 0 {
             return Err(Error::LeaseNotFound);
         }
@@ -94,21 +95,22 @@ impl Leases {
         if self.table.get(id).is_some() {
             return Err(Error::LeaseExist);
         }
-        let lease = Lease { ttl: ttl.max(1), deadline: None };
+        let lease = Lease { ttl: ttl.max(1), deadline: None, granted: index };
         self.table.set(id, lease);
         self.journal.append(writer, id, Some(lease));
         self.finish(writer);
         Ok(lease.ttl)
     }
 
-    /// Records that each lease that exists has its full TTL from `now` on, and the clock.
+    /// Records that each lease that exists has its full TTL from `now` on, and the clock. A lease that was granted after
+    /// those were chosen is left alone: the record's clock may be older than the grant.
     pub fn renew(&mut self, writer: &mut Writer, term: u64, request: &LeaseRenew) -> Result<(), Error> {
         check_term(term, request.term)?;
         let now = self.advance(writer, request.now)?;
         for id in &request.ids {
-            let Some(lease) = self.table.get(*id) else { continue };
+            let Some(lease) = self.table.get(*id).filter(|lease| is_chosen(lease, request)) else { continue };
             let deadline = lease.deadline.unwrap_or(0).max(now + lease.ttl * 1000);
-            let lease = Lease { deadline: Some(deadline), ..lease };
+            let lease = Lease { deadline: Some(deadline), granted: 0, ..lease };
             self.table.set(*id, lease);
             self.journal.append(writer, *id, Some(lease));
         }
@@ -174,6 +176,12 @@ pub(crate) fn delete_keys(writer: &mut Writer, id: i64) -> Result<(), mvcc::Erro
             assert_eq!(deleted.count, 1, "an indexed key is live");
         }
     }
+}
+
+/// Whether a lease is the one that the leader chose, and not a later one with the same id.
+fn is_chosen(lease: &Lease, request: &LeaseRenew) -> bool {
+    request.granted.is_none_or(|granted| lease.granted <= granted)
+        || cfg!(feature = "mutant-record-of-a-later-grant")
 }
 
 /// A command of the leader of `proposed`, in an entry of term `term`.

@@ -32,7 +32,7 @@ impl Subject {
     }
 
     fn renew(&mut self, ids: &[i64], now: i64) {
-        self.apply(Kind::LeaseRenew(LeaseRenew { term: 1, now, ids: ids.to_vec() }));
+        self.apply(Kind::LeaseRenew(LeaseRenew { term: 1, now, ids: ids.to_vec(), granted: None }));
     }
 
     fn revoke(&mut self, id: i64) {

@@ -8,6 +8,7 @@
 //! - A lease whose time is over is not renewed, whether or not it is revoked in time.
 
 use super::anchor::LedTerm;
+use super::chosen::Chosen;
 use crate::lease::{Lease, LeaseTable};
 
 /// Ids that are looked up under one hold of the table's lock.
@@ -39,7 +40,7 @@ enum Renewal {
     /// There is no such lease, as far as this member has applied.
     Unknown,
     /// A recorded renewal covers it.
-    Covered(i64),
+    Covered,
     Record,
     /// Its time is over; it is answered when it is revoked.
     Expired,
@@ -49,7 +50,7 @@ fn judge(lease: Option<Lease>, now: i64, began: i64) -> Renewal {
     match lease {
         None => Renewal::Unknown,
         Some(lease) if lease.is_expired(now) => Renewal::Expired,
-        Some(lease) if lease.is_renewed_at(now, began) => Renewal::Covered(lease.ttl),
+        Some(lease) if lease.is_renewed_at(now, began) => Renewal::Covered,
         Some(_) => Renewal::Record,
     }
 }
@@ -64,6 +65,7 @@ pub struct RenewalBatch {
     ids: Vec<i64>,
     /// For each id.
     judged: Vec<Renewal>,
+    to_record: Chosen,
     /// The lease clock at which they were judged.
     now: i64,
 }
@@ -74,19 +76,23 @@ pub struct Renewed {
     /// The TTL of each lease, or 0 if there is no such lease.
     pub ttls: Vec<i64>,
     /// Leases that were granted, renewed, or became visible here, after the batch was judged: to be recorded.
-    pub late: Vec<i64>,
+    pub late: Chosen,
 }
 
 impl RenewalBatch {
     /// Renewals of `ids` that arrived before the lease clock of the term was `now`.
     pub fn new(table: &LeaseTable, ids: Vec<i64>, led: LedTerm, now: i64) -> RenewalBatch {
-        let judged = look_up(table, &ids).into_iter().map(|lease| judge(lease, now, led.began())).collect();
-        RenewalBatch { ids, judged, now }
+        let mut judged = Vec::new();
+        let to_record = Chosen::find(table, |table| {
+            judged = look_up(table, &ids).into_iter().map(|lease| judge(lease, now, led.began())).collect();
+            ids_that_are(Renewal::Record, &ids, &judged)
+        });
+        RenewalBatch { ids, judged, to_record, now }
     }
 
     /// Leases that have their full TTL from the time of this batch on.
-    pub fn to_record(&self) -> Vec<i64> {
-        self.ids_that_are(Renewal::Record)
+    pub fn to_record(&self) -> Chosen {
+        self.to_record.clone()
     }
 
     /// Whether the answers need a confirmation of the leadership besides the record.
@@ -97,34 +103,33 @@ impl RenewalBatch {
 
     /// Leases whose time is over.
     pub fn expired(&self) -> Vec<i64> {
-        self.ids_that_are(Renewal::Expired)
+        ids_that_are(Renewal::Expired, &self.ids, &self.judged)
     }
 
-    fn ids_that_are(&self, wanted: Renewal) -> Vec<i64> {
-        let judged = self.ids.iter().zip(&self.judged);
-        judged.filter(|(_, judged)| **judged == wanted).map(|(id, _)| *id).collect()
-    }
-
-    /// The answers as of now: unknown ids may have been applied since, and a recorded one may have been revoked.
+    /// The answers as of now: unknown ids may have been applied since, and a recorded one may have been revoked, or be
+    /// another lease with the same id, which has its full TTL from its grant on.
     pub fn answers(&self, table: &LeaseTable) -> Renewed {
-        let mut renewed = Renewed::default();
-        for ((id, judged), lease) in self.ids.iter().zip(&self.judged).zip(look_up(table, &self.ids)) {
-            renewed.ttls.push(match (judged, lease) {
-                (Renewal::Covered(ttl), Some(_)) => *ttl,
-                (Renewal::Record, Some(lease)) => lease.ttl,
-                (Renewal::Unknown, Some(lease)) => {
-                    renewed.late.push(*id);
-                    lease.ttl
-                }
-                // A renewal that came in time was recorded meanwhile.
-                (Renewal::Expired, Some(lease)) if !lease.is_expired(self.now) => {
-                    renewed.late.push(*id);
-                    lease.ttl
-                }
-                (Renewal::Expired, Some(_)) | (_, None) => 0,
-            });
-        }
-        renewed
+        let mut ttls = Vec::new();
+        let late = Chosen::find(table, |table| {
+            let mut late = Vec::new();
+            for ((id, judged), lease) in self.ids.iter().zip(&self.judged).zip(look_up(table, &self.ids)) {
+                ttls.push(match (judged, lease) {
+                    (Renewal::Covered | Renewal::Record, Some(lease)) => lease.ttl,
+                    (Renewal::Unknown, Some(lease)) => {
+                        late.push(*id);
+                        lease.ttl
+                    }
+                    // A renewal that came in time was recorded meanwhile.
+                    (Renewal::Expired, Some(lease)) if !lease.is_expired(self.now) => {
+                        late.push(*id);
+                        lease.ttl
+                    }
+                    (Renewal::Expired, Some(_)) | (_, None) => 0,
+                });
+            }
+            late
+        });
+        Renewed { ttls, late }
     }
 
     /// The answers once those that came late are recorded: a lease may have been revoked before its record.
@@ -132,6 +137,11 @@ impl RenewalBatch {
         let leases = look_up(table, &self.ids);
         renewed.ttls.into_iter().zip(leases).map(|(ttl, lease)| lease.map_or(0, |_| ttl)).collect()
     }
+}
+
+fn ids_that_are(wanted: Renewal, ids: &[i64], judged: &[Renewal]) -> Vec<i64> {
+    let judged = ids.iter().zip(judged);
+    judged.filter(|(_, judged)| **judged == wanted).map(|(id, _)| *id).collect()
 }
 
 fn look_up(table: &LeaseTable, ids: &[i64]) -> Vec<Option<Lease>> {
@@ -142,15 +152,19 @@ fn look_up(table: &LeaseTable, ids: &[i64]) -> Vec<Option<Lease>> {
 mod tests {
     use super::*;
 
+    fn batch(ids: Vec<i64>, judged: Vec<Renewal>, now: i64) -> RenewalBatch {
+        RenewalBatch { ids, judged, to_record: Chosen::default(), now }
+    }
+
     #[test]
     fn a_renewal_is_recorded_unless_a_recorded_one_covers_it() {
-        let lease = |deadline| Some(Lease { ttl: 10, deadline });
+        let lease = |deadline| Some(Lease { ttl: 10, deadline, granted: 0 });
         for (lease, now, began, expected) in [
             (None, 5_000, 0, Renewal::Unknown),
             (lease(None), 5_000, 0, Renewal::Record),
             // Recorded at 5000.
-            (lease(Some(15_000)), 5_000, 5_000, Renewal::Covered(10)),
-            (lease(Some(15_000)), 5_490, 5_000, Renewal::Covered(10)),
+            (lease(Some(15_000)), 5_000, 5_000, Renewal::Covered),
+            (lease(Some(15_000)), 5_490, 5_000, Renewal::Covered),
             (lease(Some(15_000)), 5_491, 5_000, Renewal::Record),
             (lease(Some(15_000)), 15_499, 5_000, Renewal::Record),
             (lease(Some(15_000)), 15_500, 5_000, Renewal::Expired),
@@ -166,11 +180,11 @@ mod tests {
     fn a_batch_is_confirmed_unless_all_of_it_is_recorded() {
         for (judged, must_confirm) in [
             (vec![Renewal::Record], false),
-            (vec![Renewal::Record, Renewal::Covered(10)], true),
+            (vec![Renewal::Record, Renewal::Covered], true),
             (vec![Renewal::Unknown], true),
             (vec![Renewal::Expired], true),
         ] {
-            let batch = RenewalBatch { ids: (1..).take(judged.len()).collect(), judged, now: 0 };
+            let batch = batch((1..).take(judged.len()).collect(), judged, 0);
             assert_eq!(batch.must_confirm(), must_confirm, "{batch:?}");
         }
     }
@@ -178,12 +192,12 @@ mod tests {
     #[test]
     fn a_lease_that_was_renewed_while_its_end_was_waited_for_has_its_time() {
         for (deadline, answers) in [
-            (3_000, Renewed { ttls: vec![0], late: vec![] }),
-            (6_000, Renewed { ttls: vec![3], late: vec![7] }),
+            (3_000, Renewed { ttls: vec![0], late: Chosen::default() }),
+            (6_000, Renewed { ttls: vec![3], late: Chosen::of(&[7]) }),
         ] {
             let table = LeaseTable::default();
-            table.set(7, Lease { ttl: 3, deadline: Some(deadline) });
-            let batch = RenewalBatch { ids: vec![7], judged: vec![Renewal::Expired], now: 4_000 };
+            table.set(7, Lease { ttl: 3, deadline: Some(deadline), granted: 0 });
+            let batch = batch(vec![7], vec![Renewal::Expired], 4_000);
             assert_eq!(batch.answers(&table), answers, "{deadline}");
         }
     }
@@ -191,11 +205,10 @@ mod tests {
     #[test]
     fn a_lease_that_is_revoked_before_its_late_record_is_gone() {
         let table = LeaseTable::default();
-        table.set(7, Lease { ttl: 3, deadline: Some(6_000) });
-        let batch =
-            RenewalBatch { ids: vec![7, 8], judged: vec![Renewal::Expired, Renewal::Unknown], now: 4_000 };
+        table.set(7, Lease { ttl: 3, deadline: Some(6_000), granted: 0 });
+        let batch = batch(vec![7, 8], vec![Renewal::Expired, Renewal::Unknown], 4_000);
         let renewed = batch.answers(&table);
-        assert_eq!(renewed, Renewed { ttls: vec![3, 0], late: vec![7] });
+        assert_eq!(renewed, Renewed { ttls: vec![3, 0], late: Chosen::of(&[7]) });
         assert_eq!(batch.answers_after_late(&table, renewed.clone()), [3, 0]);
         table.remove(7);
         assert_eq!(batch.answers_after_late(&table, renewed), [0, 0]);
@@ -204,9 +217,9 @@ mod tests {
     #[test]
     fn what_is_answered_from_memory_is_covered_until_the_promised_end() {
         for (ttl, recorded) in [(2, 0), (10, 5_000), (3600, 77)] {
-            let lease = Lease { ttl, deadline: Some(recorded + ttl * 1000) };
+            let lease = Lease { ttl, deadline: Some(recorded + ttl * 1000), granted: 0 };
             for now in recorded..recorded + 600 {
-                if judge(Some(lease), now, recorded) == Renewal::Covered(ttl) {
+                if judge(Some(lease), now, recorded) == Renewal::Covered {
                     let last_alive = now + ttl * 1000 - 1;
                     assert!(
                         !lease.is_expired(last_alive),
@@ -219,7 +232,7 @@ mod tests {
 
     #[test]
     fn remaining_seconds_are_cut() {
-        let lease = |deadline| Some(Lease { ttl: 10, deadline });
+        let lease = |deadline| Some(Lease { ttl: 10, deadline, granted: 0 });
         for (lease, now, ttl, granted_ttl) in [
             (None, 0, -1, 0),
             (lease(None), 5_000, 9, 10),

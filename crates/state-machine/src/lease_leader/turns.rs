@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::chosen::Chosen;
 use super::expiry::ExpiryQueue;
 use crate::lease::LeaseTable;
 
@@ -35,7 +36,7 @@ pub struct Turns {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TurnWork {
     /// Record the clock, and these leases. The caller reports the end with [`Turns::recorded`].
-    pub record: Option<Vec<i64>>,
+    pub record: Option<Chosen>,
     /// Expire these, [`LEASES_PER_COMMAND`] at a time. The caller reports the end of each command.
     pub expired: Vec<i64>,
     /// Whether another turn should follow at once.
@@ -58,17 +59,17 @@ impl Turns {
     }
 
     /// Leases that were granted since, or none of them if only the clock is due.
-    fn record(&mut self, now: i64, table: &LeaseTable) -> Option<Vec<i64>> {
+    fn record(&mut self, now: i64, table: &LeaseTable) -> Option<Chosen> {
         if self.is_recording {
             return None;
         }
-        let ids = table.unrecorded(RECORDED_MAX);
+        let chosen = Chosen::find(table, |table| table.unrecorded(RECORDED_MAX));
         let is_clock_due = now >= self.recorded_at.saturating_add(CLOCK_EVERY_MS) && !table.is_empty();
-        if ids.is_empty() && !is_clock_due {
+        if chosen.is_empty() && !is_clock_due {
             return None;
         }
         (self.is_recording, self.recorded_at) = (true, now);
-        Some(ids)
+        Some(chosen)
     }
 
     /// The record has succeeded or failed: leases without a deadline are handed out again.

@@ -206,7 +206,7 @@ fn lease_step(world: &mut World, model: &mut Model, action: &LeaseAction) {
             assert_eq!(revoked.is_ok(), model.revoke(id), "{action:?}");
         }
         LeaseAction::Renew(now, ids) => {
-            let renew = LeaseRenew { term: world.at.term, now: now * 1000, ids: ids.clone() };
+            let renew = LeaseRenew { term: world.at.term, now: now * 1000, ids: ids.clone(), granted: None };
             assert_eq!(world.apply(Kind::LeaseRenew(renew)), Ok(Response::LeaseRenew));
             model.renew(now * 1000, &ids);
         }
@@ -220,7 +220,7 @@ fn lease_step(world: &mut World, model: &mut Model, action: &LeaseAction) {
             );
         }
         LeaseAction::RenewLate(now, ids) => {
-            let renew = LeaseRenew { term: world.at.term + 1, now: now * 1000, ids };
+            let renew = LeaseRenew { term: world.at.term + 1, now: now * 1000, ids, granted: None };
             assert_eq!(world.apply(Kind::LeaseRenew(renew)), Err(api::Error::LeaderChanged));
         }
     }

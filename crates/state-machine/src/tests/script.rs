@@ -92,12 +92,16 @@ impl Reader {
             }
             "revoke" => Step::Command(Kind::LeaseRevoke(LeaseRevokeRequest { id: number(&self.next()) })),
             "renew" => {
-                let (term, now, ids) = self.leader();
-                Step::Command(Kind::LeaseRenew(LeaseRenew { term, now, ids }))
+                let (term, now, mut ids) = self.leader();
+                let granted = ids.iter().find(|(name, _)| name == "granted");
+                let granted = granted.map(|(_, index)| number(index) as u64);
+                ids.retain(|(name, _)| name != "granted");
+                let ids = numbers(&ids);
+                Step::Command(Kind::LeaseRenew(LeaseRenew { term, now, ids, granted }))
             }
             "expire" => {
                 let (term, now, ids) = self.leader();
-                Step::Command(Kind::LeaseExpire(LeaseExpire { term, now, ids }))
+                Step::Command(Kind::LeaseExpire(LeaseExpire { term, now, ids: numbers(&ids) }))
             }
             "leases" => Step::Leases,
             "compact" => {
@@ -114,10 +118,9 @@ impl Reader {
         }
     }
 
-    /// Term, clock and ids of a command of the leader.
-    fn leader(&mut self) -> (u64, i64, Vec<i64>) {
-        let (term, now) = (number(&self.next()) as u64, number(&self.next()));
-        (term, now, self.options().iter().map(|(id, _)| number(id)).collect())
+    /// Term, clock and options of a command of the leader; the options are ids, but for `granted=INDEX`.
+    fn leader(&mut self) -> (u64, i64, Vec<(String, String)>) {
+        (number(&self.next()) as u64, number(&self.next()), self.options())
     }
 
     fn range(&mut self) -> RangeRequest {
@@ -194,6 +197,10 @@ impl Reader {
         assert!(self.take("}"), "a branch ends with }}");
         ops
     }
+}
+
+fn numbers(ids: &[(String, String)]) -> Vec<i64> {
+    ids.iter().map(|(id, _)| number(id)).collect()
 }
 
 fn op(step: Step) -> RequestOp {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use raft_node::Handle;
-use state_machine::command::{self, Kind, LeaseExpire, LeaseRenew};
-use state_machine::{LeaseTable, LedTerm, Outcome, Remaining, RenewalBatch, Response, remaining};
+use state_machine::command::{self, Kind, LeaseExpire};
+use state_machine::{Chosen, LeaseTable, LedTerm, Outcome, Remaining, RenewalBatch, Response, remaining};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -79,7 +79,7 @@ impl LeaderLeases {
             async {
                 match to_record.is_empty() {
                     true => Ok(()),
-                    false => self.record(led.term, now, to_record).await,
+                    false => self.record(led, to_record).await,
                 }
             },
             async { if batch.must_confirm() { self.confirm(led.term).await } else { Ok(()) } },
@@ -93,7 +93,7 @@ impl LeaderLeases {
         if renewed.late.is_empty() {
             return Ok(renewed.ttls);
         }
-        self.record(led.term, now, renewed.late.clone()).await?;
+        self.record(led, renewed.late.clone()).await?;
         Ok(batch.answers_after_late(&self.table, renewed))
     }
 
@@ -110,9 +110,9 @@ impl LeaderLeases {
         if self.led_term() == Some(term) { Ok(()) } else { Err(LeaseError::NotLeader) }
     }
 
-    /// Records that leases have their full TTL from `now` on.
-    pub async fn record(&self, term: u64, now: i64, ids: Vec<i64>) -> Result<(), LeaseError> {
-        let command = command::encode(Kind::LeaseRenew(LeaseRenew { term, now, ids }));
+    /// Records that leases, which were just found, have their full TTL from now on.
+    pub async fn record(&self, led: LedTerm, chosen: Chosen) -> Result<(), LeaseError> {
+        let command = command::encode(chosen.record(led.term, led.clock_at(boot_time())));
         match self.propose(command).await? {
             Response::LeaseRenew => Ok(()),
             other => unreachable!("a renewal was answered with {other:?}"),

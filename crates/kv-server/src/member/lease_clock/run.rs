@@ -68,9 +68,9 @@ impl Term {
             }
             let now = self.led.clock_at(boot_time());
             let work = self.turns.turn(now, &leases.table);
-            if let Some(ids) = work.record {
-                let (leases, term) = (Arc::clone(leases), self.led.term);
-                self.commands.spawn(async move { Done::Recorded(leases.record(term, now, ids).await) });
+            if let Some(chosen) = work.record {
+                let (leases, led) = (Arc::clone(leases), self.led);
+                self.commands.spawn(async move { Done::Recorded(leases.record(led, chosen).await) });
             }
             for ids in work.expired.chunks(LEASES_PER_COMMAND) {
                 while self.commands.len() >= COMMANDS_MAX {
