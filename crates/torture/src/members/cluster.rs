@@ -45,6 +45,12 @@ pub struct Member {
     pub state: State,
 }
 
+impl Member {
+    pub fn is_voter_up(&self) -> bool {
+        self.state == State::Up && !self.is_learner
+    }
+}
+
 /// A directory of a removed member.
 struct Gone {
     place: Place,
@@ -125,7 +131,7 @@ impl Cluster {
 
     /// Client ports of the voters that run.
     pub fn voters_up(&self) -> Vec<u16> {
-        let up = self.members.values().filter(|member| member.state == State::Up && !member.is_learner);
+        let up = self.members.values().filter(|member| member.is_voter_up());
         up.map(|member| member.place.client_port).collect()
     }
 
@@ -218,7 +224,7 @@ impl Cluster {
     pub async fn settle(&self) -> Result<()> {
         let (expected, deadline) = (self.expected(), Instant::now() + PATIENCE);
         for (at, member) in &self.members {
-            if member.is_learner || member.state != State::Up {
+            if !member.is_voter_up() {
                 continue;
             }
             loop {
@@ -276,7 +282,7 @@ impl Cluster {
     /// Starts a removed member's directory. It must end by itself if a voter that it knew is still there.
     pub async fn restart_removed(&mut self, at: At) -> Result<()> {
         let Some(Gone { place, knew }) = self.gone.get(&at) else { return Ok(()) };
-        let voters = self.members.values().filter(|member| !member.is_learner && member.state == State::Up);
+        let voters = self.members.values().filter(|member| member.is_voter_up());
         let is_known =
             voters.map(|member| (member.id, url(&member.place))).any(|voter| knew.contains(&voter));
         let process = place.start(&[])?;
