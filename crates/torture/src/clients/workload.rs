@@ -4,7 +4,7 @@
 //!   k/…    many keys, overwritten           big/…   few keys, values of up to 256 KiB: checkpoints and new segments
 //!   gone/… put and deleted                  t/…     several keys in one txn
 //!   probe/…  one put after another to each member, whether the last one was answered or not, where that is wanted
-//!   one client compacts now and then, so that history is dropped while others write
+//!   each client compacts now and then, so that history is dropped while others write
 //! ```
 //!
 //! * Each value is sent once in the whole experiment and begins with who sent it.
@@ -34,6 +34,8 @@ const BIG_BYTES: std::ops::Range<usize> = 40 << 10..256 << 10;
 const GONE_KEYS: u32 = 40;
 const TXN_KEYS: u32 = 60;
 const PROBE_KEYS: u64 = 50;
+/// Writes of all clients between two compactions, about.
+const COMPACTION_EVERY: u64 = 64;
 /// A compaction leaves so much history behind the newest revision.
 const HISTORY: i64 = 150;
 
@@ -204,7 +206,7 @@ impl Author {
             }
             if failed {
                 connection = None;
-            } else if self.number == 0 && self.sent.is_multiple_of(64) {
+            } else if self.sent.is_multiple_of(COMPACTION_EVERY * self.workload.clients) {
                 // It may fail: no client relies on it.
                 let _refused = client.compact(self.newest.load(Ordering::Relaxed) - HISTORY).await;
             }

@@ -450,6 +450,7 @@ fn period_kind(step: &Step) -> &'static str {
         Some((FaultKind::Pause, false)) => "pause",
         Some((FaultKind::Pause, true)) => "pause of the leader",
         Some((FaultKind::Cut(..), false)) => "cut",
+        Some((FaultKind::Cut(Ways::To, _), true)) => "cut of what the leader hears",
         Some((FaultKind::Cut(..), true)) => "cut of the leader",
     }
 }
