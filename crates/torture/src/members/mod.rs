@@ -209,7 +209,8 @@ impl Experiment {
             }
             Change::Replace { old, new } => self.replace(old, new, step).await,
             Change::MoveLeader { at } => {
-                let (ports, id) = (self.asked(step), self.cluster.member(at)?.id);
+                // Also the member that the fault strikes: it may lead, and lead on when a short fault is over.
+                let (ports, id) = (self.cluster.voters_up(), self.cluster.member(at)?.id);
                 self.with_fault(step, operator::lead(&ports, id)).await?;
                 self.end_fault(step)
             }
