@@ -12,7 +12,7 @@ use super::operator;
 use super::plan::{At, FIRST, PLACES};
 use crate::bench::{Bench, Scratch};
 use crate::failure::{Attempt, Failure, Result};
-use crate::member::{PATIENCE, Place, Process};
+use crate::member::{End, PATIENCE, Place, Process};
 
 /// Small logs, so that members that were away need a snapshot. etcd's check of a member's health before a change would
 /// refuse what the plan allows.
@@ -173,14 +173,31 @@ impl Cluster {
 
     /// Kills the member, and waits for its end.
     pub fn kill(&mut self, at: At) -> Result<()> {
+        let name = self.member(at)?.place.name.clone();
+        match self.end(at)? {
+            Some(End { status, said }) if status.code().is_some() => {
+                Err(Failure::new(format!("{name} ended, {status}: {said}")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Kills a member that was removed meanwhile. It may have ended by itself before.
+    pub fn kill_removed(&mut self, at: At) -> Result<()> {
+        let name = self.member(at)?.place.name.clone();
+        match self.end(at)? {
+            Some(End { status, said }) if status.code().is_some() && !said.contains(REMOVED) => {
+                Err(Failure::new(format!("{name} was removed and ended, {status}: {said}")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn end(&mut self, at: At) -> Result<Option<End>> {
         let member = self.member_mut(at)?;
         member.state = State::Down;
-        let Some(process) = member.process.take() else { return Ok(()) };
-        let end = tokio::task::block_in_place(|| process.kill())?;
-        match end.status.code() {
-            None => Ok(()),
-            Some(code) => Err(Failure::new(format!("{} ended with {code}: {}", member.place.name, end.said))),
-        }
+        let process = member.process.take();
+        process.map(|process| tokio::task::block_in_place(|| process.kill())).transpose()
     }
 
     /// Takes a member that was added into the list of this experiment.

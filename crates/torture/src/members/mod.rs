@@ -333,12 +333,13 @@ impl Experiment {
     fn end_fault(&mut self, step: &Step) -> Result<()> {
         let Some(fault) = &step.fault else { return Ok(()) };
         for struck in fault.group() {
+            let is_removed = matches!(step.change, Change::Remove { at, .. } if at == struck);
             match fault.kind {
+                FaultKind::Kill if is_removed => self.cluster.kill_removed(struck)?,
                 FaultKind::Kill => self.cluster.kill(struck)?,
                 FaultKind::Pause => self.cluster.member_mut(struck)?.state = State::Paused,
                 FaultKind::Cut(..) => self.cluster.member_mut(struck)?.state = State::CutOff,
             }
-            let is_removed = matches!(step.change, Change::Remove { at, .. } if at == struck);
             match (fault.kind, fault.changes, is_removed) {
                 // A removed member does not become ready: see `Return`.
                 (FaultKind::Kill, _, true) => {}
