@@ -147,6 +147,7 @@ fn workload(place: &Place, seed: u64, log: &Path) -> Workload {
         big: 0.05,
         ports: vec![place.client_port],
         after_failure: AfterFailure::End,
+        probes_every: None,
         position: Arc::new(move || std::fs::metadata(&log).map_or(0, |facts| facts.len())),
     }
 }

@@ -79,6 +79,7 @@ async fn live(place: &Place, seed: u64) -> Result<()> {
         big: 0.005,
         ports: vec![place.client_port],
         after_failure: AfterFailure::End,
+        probes_every: None,
         position: std::sync::Arc::new(|| 0),
     };
     let running = workload.start();

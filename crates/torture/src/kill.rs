@@ -199,6 +199,7 @@ impl Story {
             big: 0.03,
             ports: self.places.iter().map(|place| place.client_port).collect(),
             after_failure: if self.places.len() > 1 { AfterFailure::Next } else { AfterFailure::End },
+            probes_every: None,
             position: Arc::new(move || u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)),
         };
         workload.start()

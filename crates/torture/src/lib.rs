@@ -3,7 +3,7 @@
 //! ```text
 //!   power-loss   a recorded member; each disk that a power cut could have left is started on
 //!   kill         kill -9, start-up included, of one member or three
-//!   members      the members of a cluster change, while others are killed and paused
+//!   members      the members of a cluster change, while others are killed, paused and cut off
 //!   flip         one byte of a data directory at a time
 //!   fail         each operation on a file fails once: EIO, ENOSPC; and a disk that is full
 //!   attack       floods, hoards, malformed and maximal requests, while healthy clients measure

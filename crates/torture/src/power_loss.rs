@@ -142,6 +142,7 @@ async fn record(bench: &Bench, scratch: &Scratch, seed: u64) -> Result<Recording
             big,
             ports: vec![place.client_port],
             after_failure: AfterFailure::End,
+            probes_every: None,
             position: Arc::new(move || std::fs::metadata(&measured).map_or(0, |facts| facts.len())),
         };
         let interference = match life {

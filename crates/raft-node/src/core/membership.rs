@@ -19,6 +19,7 @@
 //! * A leader hands over before it removes itself: the new one makes the change, and what clients wrote meanwhile is
 //!   forwarded to it. Without a successor within an election timeout it removes itself.
 //! * A leader that is no voter any more hands over, and steps down in any case. It serves no reads.
+//! * A voter that a change leaves alone stands when it has applied that: it has no other to hear of.
 
 use bytes::Bytes;
 use raft::GetEntriesContext;
@@ -213,7 +214,16 @@ impl Core {
             Role::Candidate if !self.is_voter() => self.step_down(),
             Role::Leader | Role::Candidate | Role::Follower => {}
         }
+        self.is_left_alone = self.role() != Role::Leader && self.voters() == [self.raw.raft.id];
         Ok(())
+    }
+
+    /// Something was applied. The removal of its leader may have left this voter alone.
+    pub(super) fn campaign_if_left_alone(&mut self) {
+        if self.is_left_alone && self.may_campaign() {
+            self.is_left_alone = false;
+            self.step(|raw| raw.campaign());
+        }
     }
 
     /// Whether a change may be committed that raft-rs does not count by yet. One part of the log is read per call:

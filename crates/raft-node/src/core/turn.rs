@@ -43,7 +43,10 @@ impl Core {
                 self.receive(from, bytes);
             }
             Event::Durable(durable) => self.durable(durable.number),
-            Event::Applied { index } => self.applied(index),
+            Event::Applied { index } => {
+                self.applied(index);
+                self.campaign_if_left_alone();
+            }
             Event::Unreachable { peer } => {
                 if self.leader() == Some(peer) {
                     self.lost_leader = Some(peer);

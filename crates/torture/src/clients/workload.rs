@@ -3,7 +3,8 @@
 //! ```text
 //!   k/…    many keys, overwritten           big/…   few keys, values of up to 256 KiB: checkpoints and new segments
 //!   gone/… put and deleted                  t/…     several keys in one txn
-//!   one client compacts now and then, so that history is dropped while others write
+//!   probe/…  one put after another to each member, whether the last one was answered or not, where that is wanted
+//!   each client compacts now and then, so that history is dropped while others write
 //! ```
 //!
 //! * Each value is sent once in the whole experiment and begins with who sent it.
@@ -16,6 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use tokio::task::JoinSet;
 
 use super::claim::{Answer, Claim, Effect};
 use super::client::Client;
@@ -31,6 +33,9 @@ const BIG_KEYS: u32 = 6;
 const BIG_BYTES: std::ops::Range<usize> = 40 << 10..256 << 10;
 const GONE_KEYS: u32 = 40;
 const TXN_KEYS: u32 = 60;
+const PROBE_KEYS: u64 = 50;
+/// Writes of all clients between two compactions, about.
+const COMPACTION_EVERY: u64 = 64;
 /// A compaction leaves so much history behind the newest revision.
 const HISTORY: i64 = 150;
 
@@ -47,6 +52,8 @@ pub struct Workload {
     pub ports: Vec<u16>,
     /// What a client whose call failed does.
     pub after_failure: AfterFailure,
+    /// How often each member gets a put that waits for no earlier one. None: never.
+    pub probes_every: Option<Duration>,
     pub position: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
@@ -75,7 +82,24 @@ impl Workload {
             let (workload, stop, newest) = (self.clone(), Arc::clone(&stop), Arc::clone(&newest));
             tokio::spawn(Author::new(workload, number, newest).write(stop))
         });
-        Running { clients: clients.collect(), stop }
+        let mut clients: Vec<_> = clients.collect();
+        for (number, port) in self.ports.iter().enumerate() {
+            let Some(every) = self.probes_every else { break };
+            let (probes, stop) = (Probes { workload: self.clone(), number, port: *port }, Arc::clone(&stop));
+            clients.push(tokio::spawn(probes.write(every, stop)));
+        }
+        Running { clients, stop }
+    }
+
+    /// None: it was refused, and is not made.
+    async fn ask(&self, client: &mut Client, effect: Effect) -> Option<Claim> {
+        let asked_at = (self.position)();
+        let answer = match client.make(&effect).await {
+            Ok(revision) => Some(Answer { at: (self.position)(), revision }),
+            Err(failure) if failure.to_string().contains(LEARNER) => return None,
+            Err(_) => None,
+        };
+        Some(Claim { effect, asked_at, answer })
     }
 }
 
@@ -91,6 +115,49 @@ impl Running {
             claims.extend(client.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())));
         }
         claims
+    }
+}
+
+/// Puts to one member at a steady pace. A client that waits for a request that was lost says nothing about the
+/// cluster; these go on.
+struct Probes {
+    workload: Workload,
+    number: usize,
+    port: u16,
+}
+
+impl Probes {
+    async fn write(self, every: Duration, stop: Arc<AtomicBool>) -> Vec<Claim> {
+        let (mut claims, mut asked) = (Vec::new(), JoinSet::new());
+        let mut connection: Option<Client> = None;
+        for sent in 0_u64.. {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            tokio::time::sleep(every).await;
+            while let Some(Ok(claim)) = asked.try_join_next() {
+                let claim: Option<Claim> = claim;
+                if claim.as_ref().is_none_or(|claim| claim.answer.is_none()) {
+                    connection = None;
+                }
+                claims.extend(claim);
+            }
+            if connection.is_none() {
+                connection = Client::connect(self.port, CALL_TIMEOUT).await.ok();
+            }
+            if let Some(mut client) = connection.clone() {
+                let (workload, effect) = (self.workload.clone(), self.effect(sent));
+                asked.spawn(async move { workload.ask(&mut client, effect).await });
+            }
+        }
+        claims.extend(asked.join_all().await.into_iter().flatten());
+        claims
+    }
+
+    fn effect(&self, sent: u64) -> Effect {
+        let (Workload { seed, life, .. }, number) = (&self.workload, self.number);
+        let value = Bytes::from(format!("{seed:x}.{life}.probe{number}.{sent};"));
+        Effect::Put { key: Bytes::from(format!("probe/{}", sent % PROBE_KEYS)), value }
     }
 }
 
@@ -139,7 +206,7 @@ impl Author {
             }
             if failed {
                 connection = None;
-            } else if self.number == 0 && self.sent.is_multiple_of(64) {
+            } else if self.sent.is_multiple_of(COMPACTION_EVERY * self.workload.clients) {
                 // It may fail: no client relies on it.
                 let _refused = client.compact(self.newest.load(Ordering::Relaxed) - HISTORY).await;
             }
@@ -150,16 +217,11 @@ impl Author {
     /// None: it was refused, and is not made.
     async fn ask(&mut self, client: &mut Client) -> Option<Claim> {
         let effect = self.effect();
-        let asked_at = (self.workload.position)();
-        let answer = match client.make(&effect).await {
-            Ok(revision) => {
-                self.newest.fetch_max(revision, Ordering::Relaxed);
-                Some(Answer { at: (self.workload.position)(), revision })
-            }
-            Err(failure) if failure.to_string().contains(LEARNER) => return None,
-            Err(_) => None,
-        };
-        Some(Claim { effect, asked_at, answer })
+        let claim = self.workload.ask(client, effect).await?;
+        if let Some(answer) = claim.answer {
+            self.newest.fetch_max(answer.revision, Ordering::Relaxed);
+        }
+        Some(claim)
     }
 
     fn effect(&mut self) -> Effect {

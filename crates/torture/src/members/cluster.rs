@@ -12,7 +12,7 @@ use super::operator;
 use super::plan::{At, FIRST, PLACES};
 use crate::bench::{Bench, Scratch};
 use crate::failure::{Attempt, Failure, Result};
-use crate::member::{PATIENCE, Place, Process};
+use crate::member::{End, PATIENCE, Place, Process};
 
 /// Small logs, so that members that were away need a snapshot. etcd's check of a member's health before a change would
 /// refuse what the plan allows.
@@ -43,6 +43,12 @@ pub struct Member {
     pub is_learner: bool,
     pub process: Option<Process>,
     pub state: State,
+}
+
+impl Member {
+    pub fn is_voter_up(&self) -> bool {
+        self.state == State::Up && !self.is_learner
+    }
 }
 
 /// A directory of a removed member.
@@ -125,7 +131,7 @@ impl Cluster {
 
     /// Client ports of the voters that run.
     pub fn voters_up(&self) -> Vec<u16> {
-        let up = self.members.values().filter(|member| member.state == State::Up && !member.is_learner);
+        let up = self.members.values().filter(|member| member.is_voter_up());
         up.map(|member| member.place.client_port).collect()
     }
 
@@ -167,14 +173,31 @@ impl Cluster {
 
     /// Kills the member, and waits for its end.
     pub fn kill(&mut self, at: At) -> Result<()> {
+        let name = self.member(at)?.place.name.clone();
+        match self.end(at)? {
+            Some(End { status, said }) if status.code().is_some() => {
+                Err(Failure::new(format!("{name} ended, {status}: {said}")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Kills a member that was removed meanwhile. It may have ended by itself before.
+    pub fn kill_removed(&mut self, at: At) -> Result<()> {
+        let name = self.member(at)?.place.name.clone();
+        match self.end(at)? {
+            Some(End { status, said }) if status.code().is_some() && !said.contains(REMOVED) => {
+                Err(Failure::new(format!("{name} was removed and ended, {status}: {said}")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn end(&mut self, at: At) -> Result<Option<End>> {
         let member = self.member_mut(at)?;
         member.state = State::Down;
-        let Some(process) = member.process.take() else { return Ok(()) };
-        let end = tokio::task::block_in_place(|| process.kill())?;
-        match end.status.code() {
-            None => Ok(()),
-            Some(code) => Err(Failure::new(format!("{} ended with {code}: {}", member.place.name, end.said))),
-        }
+        let process = member.process.take();
+        process.map(|process| tokio::task::block_in_place(|| process.kill())).transpose()
     }
 
     /// Takes a member that was added into the list of this experiment.
@@ -218,7 +241,7 @@ impl Cluster {
     pub async fn settle(&self) -> Result<()> {
         let (expected, deadline) = (self.expected(), Instant::now() + PATIENCE);
         for (at, member) in &self.members {
-            if member.is_learner || member.state != State::Up {
+            if !member.is_voter_up() {
                 continue;
             }
             loop {
@@ -276,7 +299,7 @@ impl Cluster {
     /// Starts a removed member's directory. It must end by itself if a voter that it knew is still there.
     pub async fn restart_removed(&mut self, at: At) -> Result<()> {
         let Some(Gone { place, knew }) = self.gone.get(&at) else { return Ok(()) };
-        let voters = self.members.values().filter(|member| !member.is_learner && member.state == State::Up);
+        let voters = self.members.values().filter(|member| member.is_voter_up());
         let is_known =
             voters.map(|member| (member.id, url(&member.place))).any(|voter| knew.contains(&voter));
         let process = place.start(&[])?;

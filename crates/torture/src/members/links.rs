@@ -1,11 +1,15 @@
-//! The connections between members. Each passes through a relay of this program, which can cut a member off.
+//! The connections between members. Each passes through a relay of this program, which can cut members off.
 //!
 //! ```text
 //!   member ──▶ advertised peer port: relay ──▶ peer port of the member in that place
 //! ```
 //!
-//! * While a member is cut off, no byte passes from it or to it, the end of a connection included. Its
-//!   connections stay open, and new ones are accepted and stay silent. Clients reach it as before.
+//! * Members are cut off in groups. Nothing is cut between members of one group, and clients reach all members
+//!   as before.
+//! * Silent: no byte passes the ways that are cut, the end of a connection included. Connections stay open, and
+//!   new ones are accepted. One way alone holds questions and passes answers, or the reverse.
+//! * Closed: connections are closed at once, also new ones. One way alone closes those that the group opened, or
+//!   those that the others opened to it: each member sends its own messages on connections that it opened.
 //! * What was held for longer than a moment is lost, and its connection closed: a change of the membership that
 //!   arrived long after it was asked for would be made after later ones.
 //! * Who opened a connection is found in `/proc`. A process that was not named is no member, and is cut off
@@ -13,7 +17,7 @@
 //!
 //! Knows places and process numbers, and nothing of what passes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::plan::At;
+use super::plan::{At, Manner, Ways};
 use crate::failure::{Attempt, Result};
 
 /// What one direction of a connection holds while it is cut.
@@ -35,9 +39,46 @@ const ESTABLISHED: &str = "01";
 
 pub struct Links {
     processes: Arc<Mutex<BTreeMap<At, u32>>>,
-    cut: watch::Sender<BTreeSet<At>>,
+    cuts: watch::Sender<Cuts>,
     /// Ended with the experiment.
     _relays: JoinSet<()>,
+}
+
+/// The members that are cut off.
+#[derive(Clone, Debug, Default)]
+struct Cuts {
+    by_place: BTreeMap<At, Cut>,
+    /// Cuts so far.
+    count: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cut {
+    /// The same for all that are cut off together.
+    number: u64,
+    ways: Ways,
+    manner: Manner,
+}
+
+impl Cuts {
+    fn add(&mut self, group: impl Iterator<Item = At>, ways: Ways, manner: Manner) {
+        self.count += 1;
+        let cut = Cut { number: self.count, ways, manner };
+        self.by_place.extend(group.map(|at| (at, cut)));
+    }
+
+    /// Whether nothing passes from one member to another because of a cut of this manner. None: no member.
+    fn stop(&self, from: Option<At>, to: Option<At>, manner: Manner) -> bool {
+        let cut = |at: Option<At>| at.and_then(|at| self.by_place.get(&at));
+        let (from, to) = (cut(from), cut(to));
+        if from.is_some() && from.map(|cut| cut.number) == to.map(|cut| cut.number) {
+            return false;
+        }
+        let counts = |cut: Option<&Cut>, way| {
+            cut.is_some_and(|cut| cut.manner == manner && (cut.ways == Ways::Both || cut.ways == way))
+        };
+        counts(from, Ways::From) || counts(to, Ways::To)
+    }
 }
 
 /// A port that members dial, and the member that it belongs to.
@@ -61,12 +102,12 @@ impl Links {
 
     fn over(bound: Vec<(TcpListener, Way)>) -> Links {
         let processes = Arc::new(Mutex::new(BTreeMap::new()));
-        let cut = watch::Sender::new(BTreeSet::new());
+        let cuts = watch::Sender::new(Cuts::default());
         let mut relays = JoinSet::new();
         for (listener, way) in bound {
-            relays.spawn(relay(listener, way, Arc::clone(&processes), cut.subscribe()));
+            relays.spawn(relay(listener, way, Arc::clone(&processes), cuts.subscribe()));
         }
-        Links { processes, cut, _relays: relays }
+        Links { processes, cuts, _relays: relays }
     }
 
     /// The process of the member in a place.
@@ -74,14 +115,14 @@ impl Links {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner).insert(at, process);
     }
 
-    /// From now on nothing passes from this member or to it.
-    pub fn cut(&self, at: At) {
-        self.cut.send_if_modified(|cut| cut.insert(at));
+    /// From now on nothing passes these ways between the group and all others.
+    pub fn cut(&self, group: impl Iterator<Item = At>, ways: Ways, manner: Manner) {
+        self.cuts.send_modify(|cuts| cuts.add(group, ways, manner));
     }
 
-    /// All passes again, what was held first.
+    /// All passes again from this member and to it, what was held first.
     pub fn mend(&self, at: At) {
-        self.cut.send_if_modified(|cut| cut.remove(&at));
+        self.cuts.send_if_modified(|cuts| cuts.by_place.remove(&at).is_some());
     }
 }
 
@@ -89,7 +130,7 @@ async fn relay(
     listener: TcpListener,
     way: Way,
     processes: Arc<Mutex<BTreeMap<At, u32>>>,
-    cut: watch::Receiver<BTreeSet<At>>,
+    cuts: watch::Receiver<Cuts>,
 ) {
     let mut connections = JoinSet::new();
     loop {
@@ -100,37 +141,48 @@ async fn relay(
                 let Ok((dialler, address)) = accepted else { continue };
                 let processes = processes.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let from = owner(address.port(), way.dialled_port, &processes);
-                connections.spawn(connect(dialler, way, from, cut.clone()));
+                connections.spawn(connect(dialler, way, from, cuts.clone()));
             }
         }
     }
 }
 
-/// Passes on what comes from either side, until one of them fails or both have ended.
-async fn connect(dialler: TcpStream, way: Way, from: Option<At>, cut: watch::Receiver<BTreeSet<At>>) {
-    let passes =
-        move |cut: &BTreeSet<At>| !cut.contains(&way.at) && !from.is_some_and(|at| cut.contains(&at));
+/// Passes on what comes from either side, until one of them fails, both have ended, or a cut closes it.
+async fn connect(dialler: TcpStream, way: Way, from: Option<At>, mut cuts: watch::Receiver<Cuts>) {
+    let to = Some(way.at);
+    let passed = relay_connection(dialler, way, from, cuts.clone());
+    // An error is the end of the experiment.
+    let closed = async { cuts.wait_for(|cuts| cuts.stop(from, to, Manner::Closed)).await.map(drop) };
+    tokio::select! {
+        biased;
+        _ = closed => {}
+        () = passed => {}
+    }
+}
+
+async fn relay_connection(dialler: TcpStream, way: Way, from: Option<At>, cuts: watch::Receiver<Cuts>) {
+    let to = Some(way.at);
     let Ok(member) = TcpStream::connect(("127.0.0.1", way.peer_port)).await else { return };
     let (dialler_in, dialler_out) = dialler.into_split();
     let (member_in, member_out) = member.into_split();
     // An error closes both connections, which is all that members would see of it.
     let _ended = tokio::try_join!(
-        pass(dialler_in, member_out, cut.clone(), passes),
-        pass(member_in, dialler_out, cut, passes),
+        pass(dialler_in, member_out, cuts.clone(), |cuts| !cuts.stop(from, to, Manner::Silent)),
+        pass(member_in, dialler_out, cuts, |cuts| !cuts.stop(to, from, Manner::Silent)),
     );
 }
 
 async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    mut cut: watch::Receiver<BTreeSet<At>>,
-    passes: impl Fn(&BTreeSet<At>) -> bool,
+    mut cuts: watch::Receiver<Cuts>,
+    passes: impl Fn(&Cuts) -> bool,
 ) -> std::io::Result<()> {
     let mut held = vec![0; HELD_BYTES_MAX];
     loop {
         let read = from.read(&mut held).await;
         let since = Instant::now();
-        if cut.wait_for(&passes).await.is_err() || since.elapsed() > HELD_FOR_MAX {
+        if cuts.wait_for(&passes).await.is_err() || since.elapsed() > HELD_FOR_MAX {
             return Err(std::io::ErrorKind::ConnectionAborted.into());
         }
         match read? {
@@ -193,9 +245,30 @@ mod tests {
         echo[0]
     }
 
-    /// Members that echo in places 1 and 2, dialled by this process, which is the member in place 0.
-    #[tokio::test]
-    async fn nothing_passes_while_either_end_is_cut_off() {
+    #[test]
+    fn a_cut_stops_its_ways_between_its_group_and_all_others() {
+        let stops = |ways, manner| {
+            let mut cuts = Cuts::default();
+            cuts.add([1, 2].into_iter(), ways, manner);
+            cuts.add(std::iter::once(3), Ways::Both, Manner::Silent);
+            let pairs = [(1, 2), (1, 0), (0, 1), (1, 9), (9, 1), (0, 9)];
+            let member = |at| (at != 9).then_some(at);
+            pairs.map(|(from, to)| cuts.stop(member(from), member(to), manner))
+        };
+        assert_eq!(stops(Ways::Both, Manner::Silent), [false, true, true, true, true, false]);
+        assert_eq!(stops(Ways::From, Manner::Closed), [false, true, false, true, false, false]);
+        assert_eq!(stops(Ways::To, Manner::Closed), [false, false, true, false, true, false]);
+
+        let mut cuts = Cuts::default();
+        cuts.add(std::iter::once(1), Ways::Both, Manner::Silent);
+        cuts.add(std::iter::once(2), Ways::From, Manner::Closed);
+        let both = [(Some(1), Some(2)), (Some(2), Some(1))];
+        assert_eq!(both.map(|(from, to)| cuts.stop(from, to, Manner::Silent)), [true, true], "two cuts");
+        assert_eq!(both.map(|(from, to)| cuts.stop(from, to, Manner::Closed)), [false, true], "two cuts");
+    }
+
+    /// A member that echoes in places 1 and 2, dialled by this process. Returns what it is dialled at there.
+    async fn echo() -> (Links, [u16; 2]) {
         let (member, peer_port) = listener().await;
         tokio::spawn(async move {
             loop {
@@ -209,23 +282,51 @@ mod tests {
         let ((first, first_port), (second, second_port)) = (listener().await, listener().await);
         let way = |at, dialled_port| Way { at, dialled_port, peer_port };
         let links = Links::over(vec![(first, way(1, first_port)), (second, way(2, second_port))]);
+        (links, [first_port, second_port])
+    }
+
+    /// This process is the member in place 0.
+    #[tokio::test]
+    async fn nothing_passes_while_either_end_is_cut_off() {
+        let (links, [first_port, second_port]) = echo().await;
         let mut stranger = TcpStream::connect(("127.0.0.1", second_port)).await.unwrap();
         assert_eq!(echoed(&mut stranger, 1).await, 1);
         links.name(0, std::process::id());
         let mut own = TcpStream::connect(("127.0.0.1", first_port)).await.unwrap();
-        for at in [0, 1] {
+        for (at, ways) in [(0, Ways::Both), (1, Ways::Both), (0, Ways::From), (0, Ways::To), (1, Ways::To)] {
             assert_eq!(echoed(&mut own, 7).await, 7);
-            links.cut(at);
+            links.cut(std::iter::once(at), ways, Manner::Silent);
             own.write_all(&[8]).await.unwrap();
             // Written later and answered: the relays have had their turns.
             for _ in 0..10 {
                 assert_eq!(echoed(&mut stranger, 9).await, 9);
             }
             let mut echo = [0];
-            assert!(own.try_read(&mut echo).is_err(), "{at} is cut off");
+            assert!(own.try_read(&mut echo).is_err(), "{at} is cut off, {ways:?}");
             links.mend(at);
             own.read_exact(&mut echo).await.unwrap();
             assert_eq!(echo, [8]);
         }
+        links.cut([0, 1].into_iter(), Ways::Both, Manner::Silent);
+        assert_eq!(echoed(&mut own, 7).await, 7, "cut off together");
+    }
+
+    #[tokio::test]
+    async fn connections_end_where_a_cut_closes_them() {
+        let (links, [first_port, _]) = echo().await;
+        links.name(0, std::process::id());
+        for (at, ways) in [(0, Ways::Both), (1, Ways::Both), (0, Ways::From), (1, Ways::To)] {
+            let mut own = TcpStream::connect(("127.0.0.1", first_port)).await.unwrap();
+            assert_eq!(echoed(&mut own, 7).await, 7);
+            links.cut(std::iter::once(at), ways, Manner::Closed);
+            let mut next = TcpStream::connect(("127.0.0.1", first_port)).await.unwrap();
+            for stream in [&mut own, &mut next] {
+                assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0, "{at} is cut off, {ways:?}");
+            }
+            links.mend(at);
+        }
+        links.cut(std::iter::once(1), Ways::From, Manner::Closed);
+        let mut own = TcpStream::connect(("127.0.0.1", first_port)).await.unwrap();
+        assert_eq!(echoed(&mut own, 7).await, 7, "opened from the other side");
     }
 }

@@ -4,11 +4,12 @@
 //!   round: load ▶ ten steps (who was away returns ▶ change ∥ fault ▶ equal lists) ▶ all return ▶ end of load ▶ check
 //! ```
 //!
-//! * The plan keeps a majority of the voters running, so every change and every start must succeed.
+//! * The plan keeps a majority of the voters running and connected, so every change and every start must succeed.
+//! * A cut that does not last for several changes is mended after its time, whether the change is made or not.
 //! * After each step all voters that run have the same list of members, the one that the steps led to.
 //! * After each round all that was ever acknowledged is there, and all members have the same history.
-//! * The longest time without an acknowledged write is measured and reported. It is no verdict: it depends on the
-//!   machine.
+//! * The longest time without an acknowledged write is measured for each step and reported. It is no verdict: it
+//!   depends on the machine.
 
 mod cluster; // processes by place
 mod links; // what members send each other, and can be cut
@@ -25,7 +26,7 @@ use rand::{RngExt, SeedableRng};
 
 use self::cluster::{Cluster, EXISTING, State, url};
 use self::links::Way;
-use self::plan::{At, Change, Fault, FaultKind, Plan, Step};
+use self::plan::{At, Change, Fault, FaultKind, Manner, Plan, Step, Ways};
 use self::silence::{Period, Silence};
 use crate::bench::{Bench, say};
 use crate::clients::client::Client;
@@ -39,6 +40,8 @@ use crate::report::Report;
 const ROUND: u64 = 10;
 /// Two for each place, used or not.
 const CLIENTS: u64 = 2 * plan::PLACES as u64;
+/// Between two puts of the probes to one member: what the times without an acknowledged write are exact to.
+const PROBES_EVERY: Duration = Duration::from_millis(200);
 /// Between two looks at a learner that catches up, and at a command that runs.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -111,7 +114,9 @@ impl Experiment {
             made = self.step(&step).await;
             let what = format!("change {}, {:?}, {:?}", self.changes, step.change, step.fault);
             let has_fault = step.fault.is_some() || !step.returning.is_empty();
-            periods.push(Period { from, to: self.now(), what, has_fault });
+            let fault = step.fault.as_ref().filter(|fault| fault.changes == 0);
+            let lasts = fault.map_or(0, |fault| fault.lasts_ms * 1_000_000);
+            periods.push(Period { from, to: self.now(), what, kind: period_kind(&step), has_fault, lasts });
             if let Err(failure) = made {
                 made = Err(Failure::new(format!("{step:?}: {failure}")));
                 break;
@@ -148,6 +153,7 @@ impl Experiment {
             // In an unused place nothing listens, and its clients wait for a member.
             ports: self.cluster.client_ports(),
             after_failure: AfterFailure::Again,
+            probes_every: Some(PROBES_EVERY),
             position: Arc::new(move || u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)),
         };
         workload.start()
@@ -165,9 +171,12 @@ impl Experiment {
         for at in &step.returning {
             self.cluster.bring_back(*at)?;
         }
-        self.cluster.settle().await?;
-        let leader = match (step.change, step.fault) {
-            (Change::Remove { at, leads: true }, _) | (_, Some(Fault { at, leads: true, .. })) => Some(at),
+        if step.is_settled {
+            self.cluster.settle().await?;
+        }
+        let leader = match (step.change, &step.fault) {
+            (Change::Remove { at, leads: true }, _) => Some(at),
+            (_, Some(Fault { at, leads: true, .. })) => Some(*at),
             _ => None,
         };
         if let Some(at) = leader {
@@ -200,7 +209,8 @@ impl Experiment {
             }
             Change::Replace { old, new } => self.replace(old, new, step).await,
             Change::MoveLeader { at } => {
-                let (ports, id) = (self.asked(step), self.cluster.member(at)?.id);
+                // Also the member that the fault strikes: it may lead, and lead on when a short fault is over.
+                let (ports, id) = (self.cluster.voters_up(), self.cluster.member(at)?.id);
                 self.with_fault(step, operator::lead(&ports, id)).await?;
                 self.end_fault(step)
             }
@@ -283,13 +293,15 @@ impl Experiment {
         self.cluster.bring_back(at)
     }
 
-    /// Client ports of the members that are asked for a change: not the one that the fault strikes. A member that is
-    /// paused with a request in its socket would make the change when it runs on, long after the next ones.
+    /// Client ports of the members that are asked for a change: not those that the fault strikes. A member that is
+    /// paused with a request in its socket would make the change when it runs on, long after the next ones. Nor
+    /// those that return and lag: they may take themselves for the leader.
     fn asked(&self, step: &Step) -> Vec<u16> {
-        let mut ports = self.cluster.voters_up();
-        let struck = step.fault.and_then(|fault| self.cluster.members.get(&fault.at));
-        ports.retain(|port| struck.is_none_or(|member| member.place.client_port != *port));
-        ports
+        let is_struck = |at: At| step.fault.as_ref().is_some_and(|fault| fault.strikes(at));
+        let lags = |at: At| !step.is_settled && step.returning.contains(&at);
+        let voters = self.cluster.members.iter().filter(|(_, member)| member.is_voter_up());
+        let asked = voters.filter(|(at, _)| !is_struck(**at) && !lags(**at));
+        asked.map(|(_, member)| member.place.client_port).collect()
     }
 
     /// Makes the call while the fault strikes.
@@ -299,37 +311,45 @@ impl Experiment {
     }
 
     async fn strike(&self, step: &Step) -> Result<()> {
-        let Some(fault) = step.fault else { return Ok(()) };
-        let member = self.cluster.member(fault.at)?;
+        let Some(fault) = &step.fault else { return Ok(()) };
+        let (process, links) = (&self.cluster.member(fault.at)?.process, &self.cluster.links);
         tokio::time::sleep(Duration::from_millis(fault.delay_ms)).await;
-        if let Some(process) = &member.process {
-            match fault.kind {
-                FaultKind::Kill => process.begin_kill(),
-                FaultKind::Pause => process.pause(),
-                FaultKind::Cut => self.cluster.links.cut(fault.at),
-            }
+        match fault.kind {
+            FaultKind::Kill => process.iter().for_each(Process::begin_kill),
+            FaultKind::Pause => process.iter().for_each(Process::pause),
+            FaultKind::Cut(ways, manner) => links.cut(fault.group(), ways, manner),
         }
         if fault.changes == 0 {
             tokio::time::sleep(Duration::from_millis(fault.lasts_ms)).await;
+            // Ended or not, the change does not end this.
+            if matches!(fault.kind, FaultKind::Cut(..)) {
+                fault.group().for_each(|at| links.mend(at));
+            }
         }
         Ok(())
     }
 
     /// Ends the fault of this step, unless it lasts for longer.
     fn end_fault(&mut self, step: &Step) -> Result<()> {
-        let Some(fault) = step.fault else { return Ok(()) };
-        match fault.kind {
-            FaultKind::Kill => self.cluster.kill(fault.at)?,
-            FaultKind::Pause => self.cluster.member_mut(fault.at)?.state = State::Paused,
-            FaultKind::Cut => self.cluster.member_mut(fault.at)?.state = State::CutOff,
+        let Some(fault) = &step.fault else { return Ok(()) };
+        for struck in fault.group() {
+            let is_removed = matches!(step.change, Change::Remove { at, .. } if at == struck);
+            match fault.kind {
+                FaultKind::Kill if is_removed => self.cluster.kill_removed(struck)?,
+                FaultKind::Kill => self.cluster.kill(struck)?,
+                FaultKind::Pause => self.cluster.member_mut(struck)?.state = State::Paused,
+                FaultKind::Cut(..) => self.cluster.member_mut(struck)?.state = State::CutOff,
+            }
+            match (fault.kind, fault.changes, is_removed) {
+                // A removed member does not become ready: see `Return`.
+                (FaultKind::Kill, _, true) => {}
+                (FaultKind::Pause | FaultKind::Cut(..), _, true) | (_, 0, false) => {
+                    self.cluster.bring_back(struck)?;
+                }
+                (_, _, false) => {}
+            }
         }
-        let is_removed = matches!(step.change, Change::Remove { at, .. } if at == fault.at);
-        match (fault.kind, fault.changes, is_removed) {
-            // A removed member does not become ready: see `Return`.
-            (FaultKind::Kill, _, true) => Ok(()),
-            (FaultKind::Pause | FaultKind::Cut, _, true) | (_, 0, false) => self.cluster.bring_back(fault.at),
-            (_, _, false) => Ok(()),
-        }
+        Ok(())
     }
 
     fn count(&mut self, step: &Step) {
@@ -346,16 +366,18 @@ impl Experiment {
             Change::Stranger { .. } => "start a stranger",
         };
         self.report.count(kind);
-        if let Some(fault) = step.fault {
-            let kind = match (fault.kind, fault.changes) {
-                (FaultKind::Kill, 0) => "kill",
-                (FaultKind::Kill, _) => "kill for several changes",
-                (FaultKind::Pause, 0) => "pause",
-                (FaultKind::Pause, _) => "pause for several changes",
-                (FaultKind::Cut, 0) => "cut",
-                (FaultKind::Cut, _) => "cut for several changes",
+        if let Some(fault) = &step.fault {
+            let kind = match fault.kind {
+                FaultKind::Kill => "kill",
+                FaultKind::Pause => "pause",
+                FaultKind::Cut(Ways::Both, Manner::Silent) => "silent cut",
+                FaultKind::Cut(Ways::Both, Manner::Closed) => "closed cut",
+                FaultKind::Cut(_, Manner::Silent) => "silent cut of one way",
+                FaultKind::Cut(_, Manner::Closed) => "closed cut of one way",
             };
-            self.report.count(kind);
+            let of = if fault.others.is_empty() { "" } else { " of several" };
+            let during = if fault.changes == 0 { "" } else { " for several changes" };
+            self.report.count(&format!("{kind}{of}{during}"));
         }
     }
 
@@ -415,5 +437,22 @@ impl Experiment {
         ));
         self.silence.lines().iter().for_each(|line| say(line));
         self.report
+    }
+}
+
+/// What the times without an acknowledged write are sorted by.
+fn period_kind(step: &Step) -> &'static str {
+    let leads = matches!(step.change, Change::Remove { leads: true, .. });
+    match step.fault.as_ref().map(|fault| (fault.kind, fault.leads)) {
+        None if !step.returning.is_empty() => "a return",
+        None if leads => "removal of the leader",
+        None => "no fault",
+        Some((FaultKind::Kill, false)) => "kill",
+        Some((FaultKind::Kill, true)) => "kill of the leader",
+        Some((FaultKind::Pause, false)) => "pause",
+        Some((FaultKind::Pause, true)) => "pause of the leader",
+        Some((FaultKind::Cut(..), false)) => "cut",
+        Some((FaultKind::Cut(Ways::To, _), true)) => "cut of what the leader hears",
+        Some((FaultKind::Cut(..), true)) => "cut of the leader",
     }
 }

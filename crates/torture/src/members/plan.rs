@@ -7,7 +7,8 @@
 //! * In every configuration that a step passes through, a majority of the voters runs. So a write that is never
 //!   acknowledged is a fault of the program. A voter that was added and not started yet counts as down.
 //! * One change at a time. At most one learner, which is the program's default bound.
-//! * A fault may last for several changes: its member comes back to a membership that it does not know.
+//! * A fault may last for several changes: its members come back to a membership that they do not know.
+//! * A cut separates a minority of the voters, and learners, from the others. Those cut off together hear each other.
 //!
 //! Knows nothing of processes.
 
@@ -66,12 +67,33 @@ pub enum FaultKind {
     Kill,
     Pause,
     /// Cut off from the other members, and not from clients.
-    Cut,
+    Cut(Ways, Manner),
 }
 
+/// Which ways between those cut off and the others are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ways {
+    Both,
+    /// They hear the others, which do not hear them.
+    From,
+    /// The others hear them, and they hear none of the others.
+    To,
+}
+
+/// How a cut looks to the members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// Connections stay open, and nothing passes.
+    Silent,
+    /// Connections end, and new ones are closed at once.
+    Closed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub at: At,
+    /// Cut off together with it.
+    pub others: Vec<At>,
     pub kind: FaultKind,
     /// It is made the leader first.
     pub leads: bool,
@@ -83,10 +105,23 @@ pub struct Fault {
     pub changes: u32,
 }
 
+impl Fault {
+    /// All members that it strikes.
+    pub fn group(&self) -> impl Iterator<Item = At> {
+        std::iter::once(self.at).chain(self.others.iter().copied())
+    }
+
+    pub fn strikes(&self, at: At) -> bool {
+        self.group().any(|struck| struck == at)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Members whose fault of an earlier step ends before this one.
     pub returning: Vec<At>,
+    /// The change is made when those that return have caught up. Else they catch up meanwhile.
+    pub is_settled: bool,
     pub change: Change,
     pub fault: Option<Fault>,
 }
@@ -121,7 +156,7 @@ enum Kind {
 }
 
 const KINDS: [(Kind, u32); 10] = [
-    (Kind::AddVoter, 5),
+    (Kind::AddVoter, 8),
     (Kind::AddLearner, 4),
     (Kind::Promote, 6),
     (Kind::Remove, 4),
@@ -147,19 +182,20 @@ impl Plan {
             let kind = self.kind();
             // A leader can always be moved, so this ends.
             if let Some(change) = self.change(kind)
-                && self.keeps_quorum(&change, None)
+                && self.keeps_quorum(&change, &[])
             {
                 break change;
             }
         };
-        let fault = self.chance.random_bool(0.6).then(|| self.fault(&change)).flatten();
+        let is_settled = self.chance.random_bool(0.5);
+        let fault = self.chance.random_bool(0.8).then(|| self.fault(&change)).flatten();
         self.apply(&change);
-        if let Some(fault) = fault
-            && let Some(seat) = &mut self.seats[fault.at]
-        {
-            seat.away = fault.changes;
+        if let Some(fault) = &fault {
+            for at in fault.group() {
+                self.seats[at].iter_mut().for_each(|seat| seat.away = fault.changes);
+            }
         }
-        Step { returning, change, fault }
+        Step { returning, is_settled, change, fault }
     }
 
     /// Ends all faults, and says whose.
@@ -245,7 +281,7 @@ impl Plan {
 
     /// A fault that the cluster must stand during this change, if there is one.
     fn fault(&mut self, change: &Change) -> Option<Fault> {
-        let kind = [FaultKind::Kill, FaultKind::Pause, FaultKind::Cut][self.chance.random_range(0..3)];
+        let kind = self.fault_kind();
         let changes = if self.chance.random_bool(0.4) { self.chance.random_range(1..=5) } else { 0 };
         let (delay_ms, lasts_ms) = (self.chance.random_range(0..60), self.chance.random_range(0..2_500));
         let wants_leader = self.chance.random_bool(0.4);
@@ -259,16 +295,43 @@ impl Plan {
         let victims: Vec<At> = self
             .places(|seat| seat.away == 0)
             .into_iter()
-            .filter(|at| !needed.contains(at) && self.keeps_quorum(change, Some(*at)))
+            .filter(|at| !needed.contains(at) && self.keeps_quorum(change, &[*at]))
             .collect();
         let at = self.one_of(&victims)?;
+        let others = match kind {
+            FaultKind::Kill | FaultKind::Pause => Vec::new(),
+            FaultKind::Cut(..) => self.cut_off_with(at, &victims, change),
+        };
         let can_lead = self.seats[at].is_some_and(|seat| !seat.is_learner);
         let leads = wants_leader && can_lead && !matches!(change, Change::Remove { .. });
-        Some(Fault { at, kind, leads, delay_ms, lasts_ms, changes })
+        Some(Fault { at, others, kind, leads, delay_ms, lasts_ms, changes })
+    }
+
+    /// Every second fault is a cut.
+    fn fault_kind(&mut self) -> FaultKind {
+        let ways = [Ways::Both, Ways::Both, Ways::From, Ways::To][self.chance.random_range(0..4)];
+        let manner = [Manner::Silent, Manner::Closed][self.chance.random_range(0..2)];
+        let cut = FaultKind::Cut(ways, manner);
+        [FaultKind::Kill, FaultKind::Pause, cut, cut][self.chance.random_range(0..4)]
+    }
+
+    /// Members that are on the same side of a cut as `at`: as many as it may take with it, or none.
+    fn cut_off_with(&mut self, at: At, victims: &[At], change: &Change) -> Vec<At> {
+        let mut group = vec![at];
+        let first = self.chance.random_range(0..victims.len());
+        if self.chance.random_bool(0.6) {
+            for other in victims.iter().cycle().skip(first).take(victims.len()) {
+                let with_it = [&group[..], &[*other]].concat();
+                if !group.contains(other) && self.keeps_quorum(change, &with_it) {
+                    group = with_it;
+                }
+            }
+        }
+        group.split_off(1)
     }
 
     /// Whether a majority runs in each configuration of the way, also without `down`.
-    fn keeps_quorum(&self, change: &Change, down: Option<At>) -> bool {
+    fn keeps_quorum(&self, change: &Change, down: &[At]) -> bool {
         let before = self.voters();
         let with = |voters: &[At], at: At| [voters, &[at]].concat();
         let without = |voters: &[At], gone: At| -> Vec<At> {
@@ -290,7 +353,7 @@ impl Plan {
         };
         let runs = |at: At| {
             let is_present = self.seats[at].is_some_and(|seat| seat.away == 0) || started == Some(at);
-            is_present && down != Some(at) && stopped != Some(at)
+            is_present && !down.contains(&at) && stopped != Some(at)
         };
         configurations.iter().all(|voters| voters.iter().filter(|at| runs(**at)).count() > voters.len() / 2)
     }
@@ -359,7 +422,7 @@ mod tests {
         /// Follows the step, configuration by configuration.
         fn follow(&mut self, seed: u64, step: &Step) {
             step.returning.iter().for_each(|at| assert!(self.down.remove(at), "seed {seed}: {step:?}"));
-            self.down.extend(step.fault.map(|fault| fault.at));
+            self.down.extend(step.fault.iter().flat_map(Fault::group));
             self.assert_majority(seed, step);
             match step.change {
                 Change::Add { at, is_learner: true, .. } => assert!(self.learners.insert(at)),
@@ -392,15 +455,15 @@ mod tests {
                 }
             }
             self.assert_majority(seed, step);
-            if let Some(fault) = step.fault.filter(|fault| fault.changes == 0) {
-                self.down.remove(&fault.at);
+            for fault in step.fault.iter().filter(|fault| fault.changes == 0) {
+                self.down.retain(|at| !fault.strikes(*at));
             }
         }
     }
 
     #[test]
     fn a_majority_runs_in_every_configuration_and_every_kind_of_change_occurs() {
-        let (mut kinds, mut sizes) = (BTreeMap::new(), BTreeSet::new());
+        let (mut kinds, mut sizes, mut cuts) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         for seed in 0..100 {
             let mut plan = Plan::new(seed);
             let mut account = Account { voters: (0..FIRST).collect(), ..Account::default() };
@@ -411,6 +474,9 @@ mod tests {
                 let kind = text.split_whitespace().next().unwrap_or_default().to_owned();
                 *kinds.entry(kind).or_insert(0) += 1;
                 sizes.insert(account.voters.len());
+                if let Some(fault) = step.fault.filter(|fault| matches!(fault.kind, FaultKind::Cut(..))) {
+                    *cuts.entry(format!("{:?} of {}", fault.kind, fault.group().count())).or_insert(0) += 1;
+                }
                 if number % 10 == 0 {
                     let recalled: BTreeSet<At> = plan.recall().into_iter().collect();
                     assert_eq!(recalled, std::mem::take(&mut account.down), "seed {seed}");
@@ -420,5 +486,7 @@ mod tests {
         assert_eq!(kinds.len(), 8, "{kinds:?}");
         assert!(kinds.values().all(|count| *count > 100), "{kinds:?}");
         assert_eq!(sizes, (1..=VOTERS_MAX).collect(), "numbers of voters that occurred");
+        // Alone, and with one or two others: each way and each manner.
+        assert_eq!(cuts.len(), 3 * 2 * 3, "{cuts:?}");
     }
 }

@@ -1,7 +1,8 @@
-//! The longest time in which no write was acknowledged.
+//! The longest times in which no write was acknowledged, in all and for each step.
 //!
 //! Times are nanoseconds since the experiment began.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What was done from one time to another.
@@ -10,11 +11,16 @@ pub struct Period {
     pub from: u64,
     pub to: u64,
     pub what: String,
+    /// What the figures are sorted by.
+    pub kind: &'static str,
     /// A member was killed, paused or cut off, or came back.
     pub has_fault: bool,
+    /// How long its fault lasted at least; 0 for one that lasts for several changes, and for none.
+    pub lasts: u64,
 }
 
-/// A time without a fault after which it is said at once: two election timeouts.
+/// Two election timeouts. A time without acknowledged writes that is longer than these and the faults during it is
+/// said at once.
 const LONG: u64 = 2_000_000_000;
 
 /// The longest one, and what was done during it.
@@ -29,28 +35,39 @@ pub struct Silence {
     any: Longest,
     /// Only changes of the membership happened meanwhile.
     without_fault: Longest,
+    /// The longest one of each step, by kind.
+    by_kind: BTreeMap<&'static str, Vec<u64>>,
+    /// Longer than two election timeouts and the faults.
+    late: u64,
 }
 
 impl Silence {
     /// Takes in a round of load: from when to when, when writes were acknowledged, and what was done.
     ///
-    /// Returns a line for each time of two seconds or more without a fault.
+    /// Returns a line for each time that is longer than two election timeouts and the faults during it.
     pub fn add(&mut self, (from, to): (u64, u64), mut answered: Vec<u64>, periods: &[Period]) -> Vec<String> {
-        let mut long = Vec::new();
+        let mut late = Vec::new();
         answered.retain(|at| (from..to).contains(at));
         answered.extend([from, to]);
         answered.sort_unstable();
+        let mut longest_of = vec![0; periods.len()];
         for pair in answered.windows(2) {
             let lasted = pair[1] - pair[0];
+            let overlaps = |period: &Period| period.from < pair[1] && pair[0] < period.to;
+            for (_, longest) in periods.iter().zip(&mut longest_of).filter(|(period, _)| overlaps(period)) {
+                *longest = lasted.max(*longest);
+            }
             if lasted <= self.any.lasted && lasted <= self.without_fault.lasted && lasted < LONG {
                 continue;
             }
-            let during = periods.iter().filter(|period| period.from < pair[1] && pair[0] < period.to);
-            let has_fault = during.clone().any(|period| period.has_fault);
-            let longest = Longest { lasted, during: during.map(|period| period.what.clone()).collect() };
-            if lasted >= LONG && !has_fault {
+            let during: Vec<&Period> = periods.iter().filter(|period| overlaps(period)).collect();
+            let has_fault = during.iter().any(|period| period.has_fault);
+            let faults: u64 = during.iter().map(|period| period.lasts).sum();
+            let longest =
+                Longest { lasted, during: during.iter().map(|period| period.what.clone()).collect() };
+            if lasted >= LONG + faults {
                 let (from, to) = (Duration::from_nanos(pair[0]), Duration::from_nanos(pair[1]));
-                long.push(format!(
+                late.push(format!(
                     "no write acknowledged from {from:.3?} to {to:.3?}: {}",
                     longest.during.join("; ")
                 ));
@@ -62,18 +79,37 @@ impl Silence {
                 self.any = longest;
             }
         }
-        long
+        for (period, longest) in periods.iter().zip(longest_of) {
+            self.by_kind.entry(period.kind).or_default().push(longest);
+        }
+        self.late += late.len() as u64;
+        late
     }
 
-    pub fn lines(&self) -> [String; 2] {
+    pub fn lines(&self) -> Vec<String> {
+        let milliseconds = |nanoseconds| Duration::from_nanos(nanoseconds).as_millis();
         let line = |kind: &str, longest: &Longest| {
-            let lasted = Duration::from_nanos(longest.lasted).as_millis();
             format!(
-                "longest time without an acknowledged write{kind}: {lasted} ms ({})",
+                "longest time without an acknowledged write{kind}: {} ms ({})",
+                milliseconds(longest.lasted),
                 longest.during.join("; ")
             )
         };
-        [line("", &self.any), line(", without a fault", &self.without_fault)]
+        let mut lines = vec![line("", &self.any), line(", without a fault", &self.without_fault)];
+        for (kind, times) in &self.by_kind {
+            let mut times = times.clone();
+            times.sort_unstable();
+            let at = |part: usize| milliseconds(times[(times.len() - 1) * part / 10]);
+            lines.push(format!(
+                "longest time of a step, {kind}, {} steps: half within {} ms, nine in ten within {} ms, all within {} ms",
+                times.len(),
+                at(5),
+                at(9),
+                at(10)
+            ));
+        }
+        lines.push(format!("longer than two election timeouts and the faults meanwhile: {}", self.late));
+        lines
     }
 }
 
@@ -83,7 +119,10 @@ mod tests {
 
     #[test]
     fn the_longest_gap_is_found_with_and_without_faults() {
-        let period = |from, to, what: &str, has_fault| Period { from, to, what: what.to_owned(), has_fault };
+        let period = |from, to, what: &str, has_fault| {
+            let what = what.to_owned();
+            Period { from, to, what, kind: if has_fault { "fault" } else { "none" }, has_fault, lasts: 0 }
+        };
         let cases = [
             // Answers, periods, longest, longest without a fault.
             (vec![10, 20, 90], vec![], 70, 70),
@@ -106,5 +145,17 @@ mod tests {
         silence.add((0, 100), vec![30, 60], &[period(50, 100, "kill", true), period(0, 40, "add", false)]);
         assert_eq!(silence.any.during, ["kill"]);
         assert_eq!(silence.without_fault.during, ["add"]);
+        assert_eq!(silence.by_kind, BTreeMap::from([("fault", vec![40]), ("none", vec![30])]));
+    }
+
+    #[test]
+    fn a_fault_may_last_its_time_and_two_election_timeouts() {
+        let cut =
+            |lasts| Period { from: 0, to: 3 * LONG, what: "cut".into(), kind: "cut", has_fault: true, lasts };
+        let mut silence = Silence::default();
+        let answered = vec![0, 2 * LONG, 3 * LONG];
+        assert!(silence.add((0, 3 * LONG), answered.clone(), &[cut(LONG + 1)]).is_empty());
+        assert_eq!(silence.add((0, 3 * LONG), answered, &[cut(LONG)]).len(), 1);
+        assert_eq!(silence.late, 1);
     }
 }

@@ -56,6 +56,8 @@ pub(crate) struct Core {
     pub(in crate::core) former: BTreeSet<u64>,
     /// The commit index when the voters changed last. Entries after it are committed by the present ones.
     pub(in crate::core) committed_before: u64,
+    /// A change made this member the only voter while it did not lead, and it has not stood since.
+    pub(in crate::core) is_left_alone: bool,
     /// The machine holds the membership, and changes it.
     pub(in crate::core) follows_machine: bool,
     /// To ReadIndex requests of followers, for the next turn to send.
@@ -127,6 +129,7 @@ impl Core {
             checkpoint_due: None,
             former: BTreeSet::new(),
             committed_before: 0,
+            is_left_alone: false,
             follows_machine: setup.membership.is_some(),
             answers: Vec::new(),
             stable: applied,
