@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use api::etcdserverpb::watch_client::WatchClient;
+use api::etcdserverpb::watch_request::RequestUnion;
+use api::etcdserverpb::{WatchCreateRequest, WatchRequest};
 use common::{Cluster, PATIENCE, get, put};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -19,6 +21,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use parking_lot::Mutex;
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
 
@@ -106,10 +109,11 @@ async fn calls_whose_clients_ask_for_it_are_traced_with_their_stages() {
     kv.range(with_parent(get("secret"), "00-garbage")).await.unwrap();
     kv.range(get("secret")).await.unwrap();
     let mut watch = WatchClient::new(cluster.members[0].channel().await);
-    let requests = tokio_stream::pending();
-    let watching = watch.watch(with_parent(requests, ASKED)).await;
-    drop(watching);
-    drop(watch);
+    let create = WatchCreateRequest { key: "secret".into(), ..WatchCreateRequest::default() };
+    let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+    let requests = tokio_stream::once(create).chain(tokio_stream::pending());
+    let watching = watch.watch(with_parent(requests, ASKED)).await.unwrap();
+    drop((watching, watch));
     end(&mut cluster);
 
     let spans = collector.spans();
@@ -136,7 +140,7 @@ async fn calls_whose_clients_ask_for_it_are_traced_with_their_stages() {
     assert_eq!(
         calls,
         [
-            "etcdserverpb.KV/Put OK: admission, replication",
+            "etcdserverpb.KV/Put OK: replication",
             "etcdserverpb.KV/Range INVALID_ARGUMENT: ",
             "etcdserverpb.KV/Range OK: read index",
             "etcdserverpb.Watch/Watch CANCELLED: ",
