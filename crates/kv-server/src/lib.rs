@@ -16,6 +16,8 @@
 
 mod process; // log, threads, signals, file descriptors, versions
 
+mod traces; // OpenTelemetry traces
+
 mod metrics; // Prometheus metrics
 mod usage; // the largest clients and key prefixes
 

@@ -48,6 +48,7 @@ use crate::process::runtime::{Runtimes, TlsOf};
 use crate::process::shutdown::{self, Stop, Stopper};
 use crate::process::version;
 use crate::tls::{Dialer, HandshakeThreads, Port, Tls, TlsError};
+use crate::traces::{TraceError, Traces};
 use crate::usage::Usage;
 
 /// Between two attempts to publish this member's name.
@@ -88,6 +89,8 @@ pub enum NodeError {
     Differs(#[from] Differs),
     #[error("start Raft")]
     Raft(#[from] raft_node::StartError),
+    #[error(transparent)]
+    Traces(#[from] TraceError),
     #[error("wait for signals")]
     Signals(#[source] std::io::Error),
     #[error(
@@ -116,7 +119,8 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let dialer = tls.dialer();
     let ask =
         |identity: &Identity| runtimes.peers().block_on(peer::bootstrapped_elsewhere(&dialer, identity));
-    let metrics = Arc::new(Metrics::default());
+    let traces = start_traces(&settings, &runtimes)?;
+    let metrics = Arc::new(Metrics { traces: traces.clone(), ..Metrics::default() });
     if settings.metrics_extensive {
         metrics.calls.be_extensive();
     }
@@ -137,11 +141,27 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let (_stops_with_this_function, stop) = shutdown::stop();
     tls.follow_files(runtimes.tls().handle(), &stop);
     let lived = runtimes.clients.block_on(running.live((clients, probes), descriptors.clients));
+    traces.close();
     runtimes.abandon();
     lived?;
     drop((socket_files, directory));
     tracing::info!("closed kv-server");
     Ok(())
+}
+
+/// Traces of calls, if they are asked for.
+fn start_traces(settings: &Settings, runtimes: &Runtimes) -> Result<Traces, TraceError> {
+    let Some(wanted) = &settings.traces else { return Ok(Traces::default()) };
+    let _inside = runtimes.clients.enter();
+    let traces = Traces::start(wanted)?;
+    tracing::info!(
+        address = wanted.address,
+        service_name = wanted.service_name,
+        service_instance_id = wanted.instance_id,
+        sampling_rate = wanted.sampled,
+        "distributed tracing setup enabled"
+    );
+    Ok(traces)
 }
 
 /// Compares the hash of this member's store with those of the others, before it takes part. A new store has

@@ -9,6 +9,7 @@ pub(crate) mod flags; // the command line
 mod log; // where log lines go
 mod retention; // what automatic compaction keeps
 pub(crate) mod tls; // certificates and versions
+mod traces; // what is traced, and where it goes
 
 mod discovery; // who is asked for the members of a new cluster
 

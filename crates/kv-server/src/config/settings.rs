@@ -16,7 +16,9 @@ use super::flags::{ClusterState, Flags};
 use super::log::LogSettingsError;
 use super::retention::{Retention, RetentionError};
 use super::tls::{Listened, TlsSettings, TlsSettingsError};
+use super::traces::{self, InvalidTraces};
 use super::url::{Url, Urls};
+use crate::traces::TraceSettings;
 
 pub const DEFAULT_NAME: &str = "default";
 const DEFAULT_CLIENT_URL: &str = "http://localhost:2379";
@@ -101,6 +103,7 @@ pub struct Settings {
     pub enable_pprof: bool,
     /// Whether the calls of each method are timed in etcd's buckets.
     pub metrics_extensive: bool,
+    pub traces: Option<TraceSettings>,
     pub tls: TlsSettings,
     /// History that is kept, unless it is all.
     pub retention: Option<Retention>,
@@ -201,6 +204,8 @@ pub enum SettingsError {
     MemoryLimit(u64),
     #[error(transparent)]
     Corruption(#[from] InvalidInterval),
+    #[error(transparent)]
+    Traces(#[from] InvalidTraces),
     #[error("--auth-token: {0}")]
     AuthToken(InvalidAuthOptions),
     #[error(transparent)]
@@ -270,6 +275,7 @@ impl Settings {
             enable_pprof: flags.log.enable_pprof.unwrap_or(false),
             // etcd takes every other value for basic.
             metrics_extensive: flags.log.metrics.as_deref() == Some("extensive"),
+            traces: traces::of(&flags.traces)?,
             tls,
             retention: Retention::parse(
                 flags.auto_compaction_mode.as_deref(),

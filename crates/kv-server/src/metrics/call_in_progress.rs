@@ -7,6 +7,7 @@ use api::Method;
 use tonic::Code;
 
 use super::counters::Metrics;
+use crate::traces::CallSpan;
 
 /// A call that has begun; its end is counted once, however it ends.
 pub struct CallInProgress {
@@ -14,14 +15,17 @@ pub struct CallInProgress {
     method: Method,
     /// If calls are timed.
     began: Option<Instant>,
+    /// If the call is traced.
+    span: Option<Arc<CallSpan>>,
     ended: bool,
 }
 
 impl CallInProgress {
-    pub fn begin(metrics: &Arc<Metrics>, method: Method) -> CallInProgress {
+    /// `span` if the call is traced.
+    pub fn begin(metrics: &Arc<Metrics>, method: Method, span: Option<Arc<CallSpan>>) -> CallInProgress {
         metrics.calls.started(method);
         let began = metrics.calls.is_extensive().then(Instant::now);
-        CallInProgress { metrics: Arc::clone(metrics), method, began, ended: false }
+        CallInProgress { metrics: Arc::clone(metrics), method, began, span, ended: false }
     }
 
     /// One message of `bytes` went out.
@@ -34,6 +38,9 @@ impl CallInProgress {
             self.metrics.calls.handled(self.method, code);
             if let Some(began) = self.began {
                 self.metrics.calls.handled_within(self.method, began.elapsed());
+            }
+            if let Some(span) = &self.span {
+                span.end(code);
             }
         }
     }
@@ -54,10 +61,10 @@ mod tests {
     fn a_call_ends_once() {
         let metrics = Arc::new(Metrics::default());
         let method = Method::KvPut;
-        let mut call = CallInProgress::begin(&metrics, method);
+        let mut call = CallInProgress::begin(&metrics, method, None);
         call.end(Code::Ok);
         drop(call);
-        drop(CallInProgress::begin(&metrics, method));
+        drop(CallInProgress::begin(&metrics, method, None));
         let row = &metrics.calls.rows[method.number()];
         let handled = |code: Code| row.handled[code as usize].load(Ordering::Relaxed);
         assert_eq!(

@@ -13,8 +13,9 @@ use super::calls::CallMetrics;
 use super::disk::DiskMetrics;
 use super::labels::{From, PeerLink, To};
 use super::snapshots::SnapshotMetrics;
+use crate::traces::Traces;
 
-/// Everything that is counted as it happens. Cheap to share, safe on any thread.
+/// Everything that is counted as it happens, and what traces calls. Cheap to share, safe on any thread.
 #[derive(Debug, Default)]
 pub struct Metrics {
     pub keys: KeyMetrics,
@@ -26,6 +27,7 @@ pub struct Metrics {
     pub health: HealthMetrics,
     pub leases: LeaseMetrics,
     pub audit: AuditMetrics,
+    pub traces: Traces,
 }
 
 /// Lines of the audit log.

@@ -21,6 +21,7 @@ use api::Method;
 use parking_lot::Mutex;
 
 use super::counters::Metrics;
+use crate::traces::CallSpan;
 
 /// A line is some 300 bytes and one write to stderr.
 const LINES_PER_SECOND_MAX: u32 = 10;
@@ -52,8 +53,17 @@ impl Stage {
 }
 
 tokio::task_local! {
-    /// Time in each stage of the call that is polled.
-    static SPENT: [Cell<Duration>; Stage::ALL.len()];
+    /// Of the call that is polled.
+    static SPENT: Spent;
+}
+
+/// Where the time of one call went.
+#[derive(Default)]
+struct Spent {
+    /// By stage.
+    times: [Cell<Duration>; Stage::ALL.len()],
+    /// If the call is traced.
+    span: Option<Arc<CallSpan>>,
 }
 
 /// Counts the time of `work` for the call that is polled, if one is watched.
@@ -71,8 +81,11 @@ impl Drop for InStage {
     fn drop(&mut self) {
         // A call that is not watched, such as one of this process, is not timed.
         let _is_watched = SPENT.try_with(|spent| {
-            let stage = &spent[self.stage as usize];
-            stage.set(stage.get() + self.began.elapsed());
+            let (stage, took) = (&spent.times[self.stage as usize], self.began.elapsed());
+            stage.set(stage.get() + took);
+            if let Some(span) = &spent.span {
+                span.stage(self.stage.name(), took);
+            }
         });
     }
 }
@@ -100,15 +113,17 @@ impl SlowCalls {
         SlowCalls { limit, said: Arc::default(), metrics }
     }
 
-    /// The same future; a warning follows if it takes long. `request_bytes` where they are known.
+    /// The same future; a warning follows if it takes long. `request_bytes` where they are known, and
+    /// `span` if the call is traced: its stages become spans.
     pub fn watch<F: Future>(
         &self,
         method: Method,
         request_bytes: Option<usize>,
+        span: Option<Arc<CallSpan>>,
         call: F,
     ) -> impl Future<Output = F::Output> + use<F> {
         let watched = Watched { slow: self.clone(), method, request_bytes, began: Instant::now() };
-        SPENT.scope(Default::default(), async move {
+        SPENT.scope(Spent { span, ..Spent::default() }, async move {
             // Dropped inside the scope, also when the call is not polled to its end.
             let _reported_at_the_end = watched;
             call.await
@@ -143,7 +158,7 @@ impl Drop for Watched {
         let took = self.began.elapsed();
         self.slow.metrics.calls.took(self.method, took);
         if took > self.slow.limit {
-            let spent = SPENT.try_with(|spent| spent.each_ref().map(Cell::get)).unwrap_or_default();
+            let spent = SPENT.try_with(|spent| spent.times.each_ref().map(Cell::get)).unwrap_or_default();
             self.slow.report(self, took, &spent);
         }
     }
@@ -196,15 +211,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stage_counts_for_the_call_that_is_polled_also_if_it_is_given_up() {
         let slow = SlowCalls::new(Duration::MAX, Arc::default());
-        let read = |stage: Stage| SPENT.try_with(|spent| spent[stage as usize].get()).unwrap();
-        slow.watch(Method::KvPut, None, async {
+        let read = |stage: Stage| SPENT.try_with(|spent| spent.times[stage as usize].get()).unwrap();
+        slow.watch(Method::KvPut, None, None, async {
             timed(Stage::Replication, async { std::thread::sleep(Duration::from_millis(2)) }).await;
             assert!(read(Stage::Replication) >= Duration::from_millis(2));
             let waits = timed(Stage::ReadIndex, std::future::pending::<()>());
             drop(tokio::time::timeout(Duration::from_secs(1), waits).await);
             assert!(!read(Stage::ReadIndex).is_zero());
             // A call within a call is another call.
-            slow.watch(Method::KvRange, None, async { assert!(read(Stage::Replication).is_zero()) }).await;
+            slow.watch(Method::KvRange, None, None, async { assert!(read(Stage::Replication).is_zero()) })
+                .await;
         })
         .await;
         timed(Stage::Read, async {}).await;

@@ -78,10 +78,9 @@ const fn flag(name: &'static str, kind: Kind, reason: &'static str) -> Accepted 
 const NO_BBOLT: &str =
     "the store is no bbolt file; its checkpoints follow --snapshot-count and what waits in memory";
 const NO_BATCHES: &str = "a compaction yields to requests without pauses of a fixed length";
-const NO_TRACING: &str = "this server exports no OpenTelemetry traces";
 const OWN_DEADLINES: &str = "links between members find a silent peer by pings, within 4 s";
 
-pub const ACCEPTED: [Accepted; 22] = [
+pub const ACCEPTED: [Accepted; 17] = [
     flag("backend-batch-interval", Kind::Duration, NO_BBOLT),
     flag("backend-batch-limit", Kind::Signed, NO_BBOLT),
     flag("backend-bbolt-freelist-type", Kind::Text, NO_BBOLT),
@@ -92,12 +91,7 @@ pub const ACCEPTED: [Accepted; 22] = [
     ),
     flag("compaction-batch-limit", Kind::Signed, NO_BATCHES),
     flag("compaction-sleep-interval", Kind::Duration, NO_BATCHES),
-    flag("distributed-tracing-address", Kind::Text, NO_TRACING),
-    flag("distributed-tracing-instance-id", Kind::Text, NO_TRACING),
-    flag("distributed-tracing-sampling-rate", Kind::Signed, NO_TRACING),
-    flag("distributed-tracing-service-name", Kind::Text, NO_TRACING),
     flag("downgrade-check-time", Kind::Duration, "there is no older format to downgrade to"),
-    flag("enable-distributed-tracing", Kind::Switch, NO_TRACING),
     flag(
         "feature-gates",
         Kind::Gates,

@@ -24,6 +24,7 @@ mod discovery; // flags of discovery
 mod listen; // flags of listeners
 mod log; // flags of the log
 mod tls; // flags of TLS
+mod traces; // flags of traces
 
 pub use discovery::{DiscoveryFallback, DiscoveryFlags, shown};
 pub use errors::{FlagError, Notice};
@@ -32,6 +33,7 @@ pub use gates::is_gate_on;
 pub use listen::ListenFlags;
 pub use log::LogFlags;
 pub use tls::TlsFlags;
+pub use traces::TraceFlags;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -201,6 +203,8 @@ pub struct Flags {
     pub tls: TlsFlags,
     #[command(flatten)]
     pub discovery: DiscoveryFlags,
+    #[command(flatten)]
+    pub traces: TraceFlags,
 }
 
 /// Is this the first start of a cluster, or one more member of a running one?

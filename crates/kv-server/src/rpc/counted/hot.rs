@@ -12,6 +12,7 @@ use crate::auth::Origin;
 use crate::metrics::{CallInProgress, Metrics, SlowCalls};
 use crate::net::client_port::PerConnection;
 use crate::net::http2::{Answer, HotMethods, LongAnswer, PREFIX_BYTES, Part, Room};
+use crate::traces::CallSpan;
 
 /// Hot methods with their calls counted.
 #[derive(Clone)]
@@ -42,6 +43,7 @@ impl<H: PerConnection> PerConnection for CountedHot<H> {
 pub struct CountedCall<C> {
     inner: C,
     method: Method,
+    span: Option<Arc<CallSpan>>,
 }
 
 impl<H: HotMethods + Sync> HotMethods for CountedHot<H> {
@@ -50,7 +52,8 @@ impl<H: HotMethods + Sync> HotMethods for CountedHot<H> {
 
     fn find(&self, path: &str, headers: &HeaderMap) -> Option<Self::Call> {
         let inner = self.inner.find(path, headers)?;
-        Some(CountedCall { inner, method: Method::of_path(path)? })
+        let method = Method::of_path(path)?;
+        Some(CountedCall { inner, method, span: self.metrics.traces.begin(method, headers) })
     }
 
     fn deadline(call: &Self::Call) -> Option<Instant> {
@@ -59,14 +62,14 @@ impl<H: HotMethods + Sync> HotMethods for CountedHot<H> {
 
     async fn call(
         &self,
-        CountedCall { inner, method }: Self::Call,
+        CountedCall { inner, method, span }: Self::Call,
         message: Bytes,
         room: Room<'_>,
     ) -> Result<Answer<Self::Long>, Status> {
-        let mut call = CallInProgress::begin(&self.metrics, method);
+        let mut call = CallInProgress::begin(&self.metrics, method, span.clone());
         self.metrics.calls.received(method, message.len());
         let request_bytes = Some(message.len());
-        let answering = self.slow.watch(method, request_bytes, self.inner.call(inner, message, room));
+        let answering = self.slow.watch(method, request_bytes, span, self.inner.call(inner, message, room));
         match answering.await {
             Ok(Answer::Whole(bytes)) => {
                 self.metrics.calls.sent(method, bytes.len().saturating_sub(PREFIX_BYTES));

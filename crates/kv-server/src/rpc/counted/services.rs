@@ -57,13 +57,14 @@ impl<S: GrpcService> tower::Service<Request<Body>> for CountedServices<S> {
         let Some(method) = Method::of_path(request.uri().path()) else {
             return Box::pin(self.inner.call(request));
         };
-        let call = CallInProgress::begin(&self.metrics, method);
+        let span = self.metrics.traces.begin(method, request.headers());
+        let call = CallInProgress::begin(&self.metrics, method, span.clone());
         let metrics = Arc::clone(&self.metrics);
         let request =
             request.map(|body| Body::new(Observed { body, observer: Incoming { metrics, method } }));
         let answering = self.inner.call(request);
         if method.kind() == Kind::Unary {
-            let answering = self.slow.watch(method, None, answering);
+            let answering = self.slow.watch(method, None, span, answering);
             return Box::pin(async move { Ok(counted(answering.await?, call)) });
         }
         Box::pin(async move { Ok(counted(answering.await?, call)) })

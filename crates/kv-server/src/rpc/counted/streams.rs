@@ -10,6 +10,7 @@ use crate::auth::Origin;
 use crate::metrics::{CallInProgress, Metrics};
 use crate::net::client_port::PerConnection;
 use crate::net::http2::{MessageObserver, Replies, Requests, StreamMethods};
+use crate::traces::CallSpan;
 
 /// Streams with their calls and messages counted.
 #[derive(Clone)]
@@ -35,6 +36,7 @@ impl<T: PerConnection> PerConnection for CountedStreams<T> {
 pub struct CountedCall<C> {
     inner: C,
     method: Method,
+    span: Option<Arc<CallSpan>>,
 }
 
 impl<T: StreamMethods + Sync> StreamMethods for CountedStreams<T> {
@@ -42,16 +44,17 @@ impl<T: StreamMethods + Sync> StreamMethods for CountedStreams<T> {
 
     fn find(&self, path: &str, headers: &HeaderMap) -> Option<Self::Call> {
         let inner = self.inner.find(path, headers)?;
-        Some(CountedCall { inner, method: Method::of_path(path)? })
+        let method = Method::of_path(path)?;
+        Some(CountedCall { inner, method, span: self.metrics.traces.begin(method, headers) })
     }
 
     async fn serve(
         &self,
-        CountedCall { inner, method }: Self::Call,
+        CountedCall { inner, method, span }: Self::Call,
         mut requests: Requests,
         mut replies: Replies,
     ) -> Status {
-        let mut call = CallInProgress::begin(&self.metrics, method);
+        let mut call = CallInProgress::begin(&self.metrics, method, span);
         let messages = Arc::new(Messages { metrics: Arc::clone(&self.metrics), method });
         requests.observed_by(Arc::clone(&messages) as Arc<dyn MessageObserver>);
         replies.observed_by(messages);

@@ -1,0 +1,196 @@
+//! OpenTelemetry traces of gRPC calls, by etcd's flags.
+//!
+//! ```text
+//!   headers of a call ── traceparent, or chance ──▶ CallSpan ──▶ bounded queue ──▶ own thread ── OTLP ──▶ collector
+//!                                                      └── a span for each stage that is timed
+//! ```
+//!
+//! * A call is traced if its client's `traceparent` says so, or, without one, for a share of the calls.
+//! * A span has names, times and how the call ended. It has no key, no value and no user: collectors are others' eyes.
+//! * 2048 spans wait at most, 512 go in a batch, every 5 s; what comes beyond is left out. No call waits for a collector.
+//! * Where no traces are asked for, a call costs one branch.
+//!
+//! The library has the sampling, the queue and the protocol. It knows nothing of what a stage does.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use api::Method;
+use http::HeaderMap;
+use opentelemetry::propagation::{Extractor, TextMapPropagator};
+use opentelemetry::trace::{SpanKind, Status, TraceContextExt, Tracer, TracerProvider};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
+use tonic::Code;
+
+/// The scope of the spans.
+const SCOPE: &str = "kv-server";
+/// What the standard wants to be kept of a `tracestate`: a longer one is left out, as its bytes would wait in the queue.
+const STATE_BYTES_MAX: usize = 512;
+/// A collector that does not answer must not hold the end of the process.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+
+/// What is traced, and where it goes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TraceSettings {
+    /// `HOST:PORT` of a collector that takes OTLP over gRPC, outside TLS as etcd's.
+    pub address: String,
+    pub service_name: String,
+    /// Of this member alone.
+    pub instance_id: Option<String>,
+    /// Share of the calls that are traced although their client does not ask for it, from 0 to 1.
+    pub sampled: f64,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("--distributed-tracing-address={address}")]
+pub struct TraceError {
+    address: String,
+    source: ExporterBuildError,
+}
+
+/// Begins spans; by default of no call. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Traces(Option<Arc<Exporting>>);
+
+#[derive(Debug)]
+struct Exporting {
+    provider: SdkTracerProvider,
+    tracer: SdkTracer,
+    /// Whether a call may be traced whose client does not ask for it.
+    by_chance: bool,
+}
+
+impl Traces {
+    /// Exports to the collector of `settings`. To be called inside the runtime that shall talk to it. A collector that
+    /// does not answer is no error: it may come later.
+    pub fn start(settings: &TraceSettings) -> Result<Traces, TraceError> {
+        let exporter =
+            SpanExporter::builder().with_tonic().with_endpoint(format!("http://{}", settings.address));
+        let exporter =
+            exporter.build().map_err(|source| TraceError { address: settings.address.clone(), source })?;
+        let mut resource = Resource::builder_empty().with_service_name(settings.service_name.clone());
+        if let Some(id) = &settings.instance_id {
+            resource = resource.with_attribute(KeyValue::new("service.instance.id", id.clone()));
+        }
+        let by_chance = settings.sampled > 0.0;
+        let unasked =
+            if by_chance { Sampler::TraceIdRatioBased(settings.sampled) } else { Sampler::AlwaysOff };
+        let provider = SdkTracerProvider::builder()
+            .with_batch_exporter(exporter)
+            .with_resource(resource.build())
+            .with_sampler(Sampler::ParentBased(Box::new(unasked)))
+            .build();
+        let tracer = provider.tracer(SCOPE);
+        Ok(Traces(Some(Arc::new(Exporting { provider, tracer, by_chance }))))
+    }
+
+    /// The span of a call that begins with these headers, if it is traced.
+    pub fn begin(&self, method: Method, headers: &HeaderMap) -> Option<Arc<CallSpan>> {
+        let exporting = self.0.as_ref()?;
+        let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &Fields(headers));
+        let is_sampled = {
+            let span = parent.span();
+            let parent = span.span_context();
+            if parent.is_valid() { parent.is_sampled() } else { exporting.by_chance }
+        };
+        if !is_sampled {
+            return None;
+        }
+        let name = &method.path()[1..];
+        let attributes = [KeyValue::new("rpc.method", name), KeyValue::new("rpc.system.name", "grpc")];
+        let span =
+            exporting.tracer.span_builder(name).with_kind(SpanKind::Server).with_attributes(attributes);
+        let span = exporting.tracer.build_with_context(span, &parent);
+        let context = Context::new().with_span(span);
+        let is_recording = context.span().is_recording();
+        is_recording.then(|| Arc::new(CallSpan { tracer: exporting.tracer.clone(), context }))
+    }
+
+    /// Sends what waits, and nothing more after it. Takes at most 2 s. Not to be called on a thread of a runtime.
+    pub fn close(&self) {
+        let Some(exporting) = &self.0 else { return };
+        if let Err(error) = exporting.provider.shutdown_with_timeout(CLOSE_WITHIN) {
+            tracing::warn!(%error, "the last traces were not sent");
+        }
+    }
+}
+
+/// The fields of a call's headers that a trace is continued by.
+struct Fields<'h>(&'h HeaderMap);
+
+impl Extractor for Fields<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        let value = self.0.get(name)?.to_str().ok()?;
+        (name != "tracestate" || value.len() <= STATE_BYTES_MAX).then_some(value)
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(http::HeaderName::as_str).collect()
+    }
+}
+
+/// The span of one call. Ends when it is dropped, if not before.
+#[derive(Debug)]
+pub struct CallSpan {
+    tracer: SdkTracer,
+    context: Context,
+}
+
+impl CallSpan {
+    /// A stage of the call has ended now, after this time.
+    pub fn stage(&self, name: &'static str, took: Duration) {
+        let began = SystemTime::now().checked_sub(took).unwrap_or(SystemTime::UNIX_EPOCH);
+        let stage = self.tracer.span_builder(name).with_start_time(began);
+        drop(self.tracer.build_with_context(stage, &self.context));
+    }
+
+    /// The call has ended.
+    pub fn end(&self, code: Code) {
+        let span = self.context.span();
+        span.set_attribute(KeyValue::new("rpc.response.status_code", canonical(code)));
+        if is_the_servers(code) {
+            span.set_status(Status::error(""));
+        }
+        span.end();
+    }
+}
+
+/// Whether a code is an error of the server, by OpenTelemetry's rules for spans of servers.
+fn is_the_servers(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::Unimplemented
+            | Code::Internal
+            | Code::Unavailable
+            | Code::DataLoss
+    )
+}
+
+/// The name of a code in gRPC's protocol, such as `NOT_FOUND`.
+fn canonical(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
