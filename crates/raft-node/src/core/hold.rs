@@ -4,7 +4,7 @@
 //! | state | messages of peers | votes and candidacies |
 //! |---|---|---|
 //! | unconfirmed | dropped as if lost | none |
-//! | catching up | handled, except requests for votes and orders to campaign | none, but for the other one of two members |
+//! | catching up | handled, except requests for votes and orders to campaign | none, but for the other one of two voters |
 //! | neither | handled | as usual |
 //!
 //! Nothing of an unconfirmed member is durable: after a restart its log is empty again, and it asks again.
@@ -17,6 +17,10 @@ use super::inquiry::{Confirmation, PeerState};
 use super::state::position;
 use crate::Role;
 use crate::types::NUMBER_MAX;
+
+/// The hint of a request for a vote whose sender and receiver are the two voters, by the settled list of the sender. The
+/// receiver may have an older list, in which it is a learner. Members that do not know the hint ignore it.
+pub(super) const OTHER_OF_TWO: u64 = 1;
 
 impl Core {
     /// Whether this member must neither vote nor campaign.
@@ -96,13 +100,29 @@ impl Core {
         tracing::info!(?confirmation, "the other members confirmed this one");
     }
 
-    /// Whether the only other voter asks for the vote. It holds all that was committed, and leads only with this vote.
+    /// Whether the only other voter asks for the vote. It holds all that was committed, and leads only with this vote. This
+    /// member knows that, or is told so: it may lack the entry that made it a voter.
     fn is_asked_by_the_other_of_two(&self, message: &Message) -> bool {
         let voters = self.raw.raft.prs().conf().voters();
-        message.msg_type != MessageType::MsgTimeoutNow
-            && voters.ids().len() == 2
-            && voters.contains(self.raw.raft.id)
-            && voters.contains(message.from)
+        let are_two =
+            voters.ids().len() == 2 && voters.contains(self.raw.raft.id) && voters.contains(message.from);
+        message.msg_type != MessageType::MsgTimeoutNow && (are_two || message.reject_hint == OTHER_OF_TWO)
+    }
+
+    /// Marks requests for votes to the only other voter. Not while the log may hold a change of the voters: then this member
+    /// may lack what others have committed.
+    pub(super) fn mark_requests_to_the_other_of_two(&mut self, messages: &mut [Message]) {
+        use MessageType::{MsgRequestPreVote, MsgRequestVote};
+        let requests = messages
+            .iter_mut()
+            .filter(|message| matches!(message.msg_type, MsgRequestVote | MsgRequestPreVote));
+        for message in requests {
+            let mut voters = self.settled_voters();
+            voters.retain(|voter| *voter != message.from);
+            if voters == [message.to] && self.voters().len() == 2 {
+                message.reject_hint = OTHER_OF_TWO;
+            }
+        }
     }
 
     /// Whether a held member drops the message. A snapshot among them is released.

@@ -23,7 +23,8 @@
 //!   leader's. An even number is no exception: a candidate that does not know the newest change of the members counts
 //!   by another number, and its majority may share only this member with that of a committed entry.
 //! - of two members the other one answered, and there may be no leader without this one's vote. The other one holds
-//!   what was committed, so it gets that vote at once; no one else does before the log here reaches its end.
+//!   what was committed, so it gets that vote at once; no one else does before the log here reaches its end. A request
+//!   for a vote says so itself: a learner that was promoted while it was away does not know that it is one of two.
 //! - or no answer has any term, and a majority of all members, this one included, have empty logs: a first
 //!   start.
 //!

@@ -40,13 +40,15 @@ impl Core {
         let number = ready.number();
         assert!(number > self.newest, "readies are numbered in order");
         self.newest = number;
-        let messages = self.offer_snapshots(ready.take_messages(), effects);
+        let mut messages = self.offer_snapshots(ready.take_messages(), effects);
+        self.mark_requests_to_the_other_of_two(&mut messages);
         effects.send.extend(encode_all(messages));
         effects
             .confirmed
             .extend(ready.take_read_states().into_iter().map(|r| (r.request_ctx.into(), r.index)));
         self.note_vote(ready.hs(), number);
-        let persisted = self.offer_snapshots(ready.take_persisted_messages(), effects);
+        let mut persisted = self.offer_snapshots(ready.take_persisted_messages(), effects);
+        self.mark_requests_to_the_other_of_two(&mut persisted);
         let (promises, free): (Vec<_>, Vec<_>) =
             persisted.into_iter().partition(|message| self.promises_durability(message));
         effects.send.extend(encode_all(free));

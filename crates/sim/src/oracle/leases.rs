@@ -133,13 +133,16 @@ mod tests {
     #[test]
     fn leases_follow_the_clock_of_their_commands() {
         let mut leases = LeaseModel::default();
-        assert_eq!(leases.grant(7, 2), Ok(2));
-        assert_eq!(leases.grant(7, 2), Err(Refusal::LeaseExists));
+        let renew = |now, ids: &[i64]| LeaseRenew { term: 1, now, ids: ids.to_vec(), granted: Some(3) };
+        assert_eq!(leases.grant(3, 7, 2), Ok(2));
+        assert_eq!(leases.grant(3, 7, 2), Err(Refusal::LeaseExists));
         assert_eq!(leases.expire(1_000_000, &[7]), [0; 0], "a lease without a deadline");
-        leases.renew(1_000, &[7, 8]);
-        leases.renew(900, &[7]);
+        leases.renew(&LeaseRenew { granted: Some(2), ..renew(1_000, &[7]) });
+        assert_eq!(leases.expire(1_000_000, &[7]), [0; 0], "a lease that was granted after its record");
+        leases.renew(&renew(1_000, &[7, 8]));
+        leases.renew(&renew(900, &[7]));
         assert_eq!(leases.expire(3_499, &[7]), [0; 0]);
-        leases.renew(1_001, &[7]);
+        leases.renew(&renew(1_001, &[7]));
         assert_eq!(leases.expire(3_500, &[7]), [0; 0]);
         assert_eq!(leases.expire(3_501, &[7, 7, 9]), [7]);
         assert_eq!(leases.revoke(7), Err(Refusal::LeaseNotFound));

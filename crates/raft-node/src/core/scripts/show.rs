@@ -3,6 +3,7 @@
 use raft::StateRole;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 
+use super::super::hold::OTHER_OF_TWO;
 use crate::Position;
 use crate::log::{DurableState, PersistJob};
 use crate::wire::{Batch, Outbound, change_batch, decode};
@@ -88,7 +89,10 @@ pub(super) fn message(message: &Message) -> String {
         MsgAppendResponse => format!(" {index}"),
         MsgHeartbeat => format!(" commit {commit}{}", context(message)),
         MsgHeartbeatResponse => context(message),
-        MsgRequestVote | MsgRequestPreVote => format!(" log {at}{}", context(message)),
+        MsgRequestVote | MsgRequestPreVote => {
+            let of_two = if message.reject_hint == OTHER_OF_TWO { " of two" } else { "" };
+            format!(" log {at}{}{of_two}", context(message))
+        }
         MsgRequestVoteResponse | MsgRequestPreVoteResponse => {
             if message.reject {
                 " refused".to_owned()
