@@ -51,7 +51,7 @@
 //! | `open` | the last group once more, a new segment's head | as a cut |
 //!
 //! The bytes on the disk are described in `docs/disk-format.md`, the reasons for them in
-//! `docs/decisions/0002-wal-format.md`.
+//! `docs/decisions/0002-log-frames-name-their-sync-group.md`.
 //!
 //! Knows bytes, indexes and terms; knows nothing of messages, keys, members, clocks or threads.
 
