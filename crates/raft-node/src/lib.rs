@@ -42,6 +42,7 @@
         feature = "mutant-forgotten-vote",
         feature = "mutant-lease-reads",
         feature = "mutant-early-reads",
+        feature = "mutant-early-reads-in-turn",
         feature = "mutant-minority-reads",
         feature = "mutant-late-readers",
         feature = "mutant-kept-conflicts",

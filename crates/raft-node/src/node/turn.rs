@@ -243,7 +243,7 @@ impl<P, R> Node<P, R> {
         self.note_leader(&mut turn);
         for (context, index) in effects.confirmed {
             let readers = self.reads.confirm(&context);
-            if index <= self.applied || cfg!(feature = "mutant-early-reads") {
+            if index <= self.applied || cfg!(feature = "mutant-early-reads-in-turn") {
                 turn.readable.extend(readers);
             } else if !readers.is_empty() {
                 turn.apply.push(ApplyJob::reads(index, readers));
