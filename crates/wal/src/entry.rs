@@ -1,6 +1,6 @@
 //! What the log holds: entries, each at an index and of a term.
 //!
-//! * Index and term have types of their own: one cannot land where the other belongs.
+//! * Index and term are separate types: one cannot be passed where the other is expected.
 //! * Indexes of a log have no gaps; an entry at an index that exists replaces it and everything after it.
 //!
 //! Knows nothing of what a payload or a kind means.
@@ -59,7 +59,7 @@ pub struct Entry<'a> {
     pub payload: &'a [u8],
 }
 
-/// An entry read back: verified, and with a payload of its own, since the segment may be gone the next
+/// An entry read back: verified, and with a copied payload, since the segment may be gone the next
 /// moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedEntry {

@@ -1,13 +1,13 @@
 //! Every way the log can fail, naming the attempt and the object.
 //!
-//! | error | whose affair |
+//! | error | meaning |
 //! |---|---|
-//! | `Io`, `Poisoned` | the disk's: the process must stop; a restart finds out what was kept |
-//! | `Corrupt` | the operator's: the member's log is lost, and it must not vote under its old identity |
-//! | `Exists`, `Missing` | the configuration's |
-//! | `Released` | none: a follower that lags this much gets a snapshot instead |
+//! | `Io`, `Poisoned` | the disk failed: the process must stop; a restart finds out what was kept |
+//! | `Corrupt` | the member's log is lost; an operator must replace the member |
+//! | `Exists`, `Missing` | a wrong configuration |
+//! | `Released` | no failure: a follower that lags this much gets a snapshot instead |
 //!
-//! A breach of the log's laws by its caller (a gap, a term that goes back) is none of these: it panics.
+//! A caller that breaks an invariant of the log (a gap, a term that goes back) causes a panic instead.
 
 use std::io;
 use std::path::{Path, PathBuf};

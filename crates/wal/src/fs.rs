@@ -1,6 +1,6 @@
-//! The only door to the disk: every durable byte passes here, so that tests can crash it.
+//! The only access to the disk: every durable byte is written through this trait, so that tests can crash it.
 //!
-//! * Files and directories are closed to other users: values of clients lie in them.
+//! * Files and directories are closed to other users: they contain values of clients.
 //! * No handle is kept longer than it is used, but for the tail's; a released file's blocks are free at once.
 //! * Nothing is retried but an interrupted read; the log decides what an error means.
 
@@ -53,14 +53,14 @@ pub trait File: Send + Sync + 'static {
     }
 }
 
-/// The file system of the machine: a thin cover, so that nothing is left untested behind it.
+/// The file system of the machine: a thin wrapper, so that no untested code is below it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealFs;
 
 #[derive(Debug)]
 pub struct RealFile(std::fs::File);
 
-#[expect(clippy::disallowed_methods, reason = "this is the file system behind the seam")]
+#[expect(clippy::disallowed_methods, reason = "this is the file system below the trait")]
 impl Fs for RealFs {
     type File = RealFile;
 
@@ -111,7 +111,7 @@ fn refused<T>() -> io::Result<T> {
     Err(io::ErrorKind::ReadOnlyFilesystem.into())
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the file system behind the seam")]
+#[expect(clippy::disallowed_methods, reason = "this is the file system below the trait")]
 impl Fs for ReadOnlyFs {
     type File = RealFile;
 

@@ -1,13 +1,13 @@
 //! A look at a log as it lies on the disk, damaged or not. Writes nothing.
 //!
 //! ```text
-//!   list ─▶ heads ─▶ per segment: Segment, then Frame · Frame · Damage · Frame … Torn ─▶ Inspection: would it open?
+//!   list ─▶ heads ─▶ per segment: Segment, then Frame · Frame · Damage · Frame … Torn ─▶ Inspection
 //! ```
 //!
-//! * Every frame that verifies is shown, in the order of the files, also behind damage that
-//!   [`crate::Wal::open`] would refuse. What is shown as damage is what lies between.
-//! * Each frame verifies by itself; whether it follows the one before is told apart. Entries are shown as
-//!   written: which of two with one index counts is told by their order.
+//! * Every frame that verifies is shown, in the order of the files, also after damage that
+//!   [`crate::Wal::open`] would refuse. The bytes between are shown as damage.
+//! * Each frame verifies by itself; whether it follows the one before is shown separately. Entries are shown
+//!   as written: of two with one index the later one counts.
 //! * Disk errors are findings as well: the rest of the log may be readable.
 //! * Memory: one window of a walk.
 //!
@@ -15,11 +15,11 @@
 //!
 //! | finding | means |
 //! |---|---|
-//! | frame, not chained | something before it is missing; it was synced behind another past than the one found |
-//! | damage with frames behind it | bytes that were synced have changed since: the log does not open |
+//! | frame, not chained | a frame before it is missing: it was synced after other bytes |
+//! | damage with frames after it | bytes that were synced have changed since: the log does not open |
 //! | damage at the end of a sealed segment | the same: its successor says where it ended |
 //! | torn | a group that a crash interrupted; the log opens and drops it |
-//! | a void segment | left over by a restart of the log whose clean-up was cut short; the next start removes it |
+//! | a void segment | left by an interrupted restart of the log; the next start removes it |
 //!
 //! The verdict on the whole comes from the recovery itself, so that an inspection never says other than a
 //! start.
@@ -53,7 +53,7 @@ pub enum Finding<'a> {
     },
 }
 
-/// A segment, as its head tells.
+/// A segment, as its head describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentFound<'a> {
     pub file: &'a Path,
@@ -177,7 +177,7 @@ impl<F: File> Segment<F> {
     }
 }
 
-/// In short: the file is named beside it.
+/// In short: the file is named next to it.
 fn reason(error: &Error) -> String {
     match error {
         Error::Corrupt { reason, .. } => (*reason).to_string(),
@@ -219,8 +219,8 @@ impl Look<'_> {
         let seed = head.map(Head::seed).or_else(of_lineage);
         let (Some(file), Some(seed)) = (&segment.file, seed) else { return };
         let sealed_at = segment.sealed_at(next);
-        // Behind a seal lie remains of a torn tail, or of the file's earlier life: neither is part of the
-        // log.
+        // After a seal there are remains of a torn tail, or of the file's previous use: neither is part of
+        // the log.
         let mut limit = segment.bytes;
         if let Some(end) = sealed_at {
             if end > limit {
@@ -229,7 +229,7 @@ impl Look<'_> {
             limit = limit.min(end);
         }
         let begin = (PAGE_BYTES as u64).min(limit);
-        assert!(limit <= segment.bytes, "nothing is looked for behind the file's end");
+        assert!(limit <= segment.bytes, "nothing is searched after the file's end");
         let mut walk = Walk::new(file, seed, begin, limit, CHUNK_BYTES);
         if let Err(error) = self.frames(segment, &mut walk, sealed_at) {
             let offset = walk.offset();

@@ -7,11 +7,11 @@
 //!   Reader ◀── entries by a sparse index, from any thread ◀──────────┘      release: whole old segments
 //! ```
 //!
-//! * Entries are numbered without gaps. Appending an index that exists replaces it and all behind it, as Raft
+//! * Entries are numbered without gaps. Appending an index that exists replaces it and all after it, as Raft
 //!   does with a conflict.
 //! * A group that a crash interrupted is kept as a prefix of its frames, possibly none; damage to what was
 //!   synced before is an error, never a shorter log.
-//! * Any failed write or sync ends the log's life in this process.
+//! * After any failed write or sync the log fails every later call of this process.
 //!
 //! ```
 //! use std::path::Path;
@@ -45,7 +45,7 @@
 //! |---|---|---|
 //! | `append`, `put_state` | none; the group at 8 MiB | none |
 //! | `sync` | one, of the whole group | one of the file; a cut adds two and a rename, once in 64 MiB |
-//! | `restart_at` | the head of a new segment | file and directory; one more of the directory for each old segment |
+//! | `restart_at` | the head of a new segment | file, directory; directory again for each old segment |
 //! | `release_before` | none | the directory, for each segment |
 //! | `Reader::read` | none | none |
 //! | `open` | the last group once more, a new segment's head | as a cut |

@@ -2,7 +2,7 @@
 
 use crate::format::segment::PAGE_BYTES;
 
-/// What a log must be told.
+/// The settings of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// A segment is cut after the group that reaches this size. [`Options::SEGMENT_BYTES`] but for tests.
@@ -21,7 +21,7 @@ impl Options {
     const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
     pub(crate) fn check(self) {
-        assert!(self.segment_bytes > PAGE_BYTES as u64, "a segment needs room behind its header");
+        assert!(self.segment_bytes > PAGE_BYTES as u64, "a segment needs room after its header");
         assert!(self.segment_bytes <= Options::SEGMENT_BYTES_MAX, "a segment of more than 1 GiB");
     }
 }

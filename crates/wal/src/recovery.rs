@@ -2,32 +2,32 @@
 //! not written.
 //!
 //! ```text
-//!  list ─▶ heads, newest to oldest, up to the origin ─▶ frames, oldest to newest ─▶ the end of the newest segment
+//!  list ─▶ heads, newest to oldest, up to the origin ─▶ frames, oldest to newest ─▶ end of the newest
 //! ```
 //!
 //! * A segment that has a successor ends exactly where the successor's header says, by offset and checksum:
 //!   any deviation is corruption.
 //! * In the newest segment the log ends at the first bytes that are not the next frame of the chain. They are
-//!   a torn tail unless a frame behind them belongs to a *later* group: such a frame was written when those
+//!   a torn tail unless a frame after them belongs to a *later* group: such a frame was written when those
 //!   bytes were synced already, so they were damaged since, and that is corruption. Frames of the *same*
 //!   group may have reached the disk out of order before a power cut: the group was never reported as synced.
-//! * Hence the one thing that cannot be told apart: damage to the very last group, or the loss of the newest
+//! * One case cannot be distinguished: damage to the very last group, or the loss of the newest
 //!   file. A successor's header or a mark guards that group from then on; `Wal::close` writes a mark, and
 //!   `Wal::open` begins a new segment.
 //!
 //! Two examples, with groups in brackets and `x` for bytes that do not verify:
 //!
 //! ```text
-//!   [A B] [C D x F] zeros           D is the last entry, F is dropped: C to F were one group, whose sync never returned
+//!   [A B] [C D x F] zeros           D is the last entry, F is dropped: the sync of C to F never returned
 //!   [A B] [C x] [E] zeros           corruption at x: E was written after the sync of C and what followed it
 //! ```
 //!
 //! What is asked of the *bytes* here, with an error, is what the writer asserts of *itself*: no gap, no term
 //! that goes back, no entry at or below the base of its segment.
 //!
-//! Why no length, count or end is stored beside the frames: it would have to be written and synced with every
-//! group, in another place, and a crash between the two would leave a log that contradicts itself. The frames
-//! prove their own order; only the very last of them have no successor that proves them.
+//! Why no length, count or end is stored apart from the frames: it would have to be written and synced with
+//! every group, in another place, and a crash between the two would leave a log that contradicts itself. The
+//! frames prove their own order; only the very last of them have no successor that proves them.
 //!
 //! Recovery keeps no payload but the latest state; memory is one window of a walk. It writes nothing: what
 //! must be written before a log can go on is [`crate::Wal::open`]'s affair, and an inspection runs the same
@@ -55,7 +55,7 @@ pub struct Recovery {
     pub state: Option<Vec<u8>>,
     /// The position before the first entry kept.
     pub start: Position,
-    /// The last entry, or the start when there is none. If the state speaks of a commit index behind it,
+    /// The last entry, or the start when there is none. If the commit index in the state is beyond it,
     /// synced entries were lost to damage that looked like a torn tail.
     pub last: Position,
     /// Bytes of an unfinished group after the last whole frame; they were never reported as synced.
@@ -97,7 +97,7 @@ impl<F> Found<F> {
 /// How the newest segment ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Nothing was written behind its head.
+    /// Nothing was written after its head.
     Fresh,
     /// There are groups, or remains of one.
     Used,
@@ -322,8 +322,8 @@ fn replay_newest<F: File>(replay: &mut Replay, opened: Opened<F>) -> Result<(Tai
     Ok((tail, ending, stop.group, torn_bytes))
 }
 
-/// Judges the bytes behind the last frame of the log: how many are a torn tail, or the error that they are
-/// damage.
+/// Classifies the bytes after the last frame of the log: the length of a torn tail, or the error that they
+/// are damage.
 pub(crate) fn torn_bytes<F: File>(
     file: &F,
     head: &Head,
@@ -333,11 +333,11 @@ pub(crate) fn torn_bytes<F: File>(
 ) -> Result<u64> {
     let mut torn_end = stop.offset;
     let mut damaged = false;
-    // A survivor of the same group proves nothing. One of a later group is a witness that the disk had
-    // confirmed these bytes before it was written.
+    // A survivor of the same group proves nothing. One of a later group proves that these bytes were synced
+    // before it was written.
     let mut judge = |offset: u64, header: &Header| {
         torn_end = offset + header.frame_bytes() as u64;
-        // A whole frame that is not the next of the chain was written behind another past than the one found.
+        // A whole frame that is not the next of the chain was written after other bytes than those found.
         damaged |= u64::from(header.group) > stop.offset || offset == stop.offset;
     };
     let mut rest = walk(file, head, stop.offset, file_bytes);
@@ -345,7 +345,7 @@ pub(crate) fn torn_bytes<F: File>(
     if damaged && !cfg!(feature = "mutant-lost-tail") {
         return Err(corrupt(head.sequence, stop.offset, stop.reason));
     }
-    // The writer zeroes the rest of the page behind a group: anything else there is part of a torn one.
+    // The writer zeroes the rest of the page after a group: anything else there is part of a torn one.
     // Also of a whole page, if the group before ended with one.
     let mut page = walk(file, head, stop.offset, segment::page_end(stop.offset).min(file_bytes));
     let bytes = page.peek(PAGE_BYTES).attempt("read log segment", path)?;

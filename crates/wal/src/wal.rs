@@ -69,7 +69,7 @@ pub struct Wal<F: Fs> {
     health: Health,
 }
 
-/// There is no way back from a failure but a new life of the process.
+/// After a failure the log has to be opened anew, by a restart of the process.
 #[derive(Debug)]
 enum Health {
     Sound,
@@ -134,7 +134,7 @@ impl<F: Fs> Wal<F> {
         wal.discard(&found.void)?;
         match found.ending {
             Ending::Fresh => {}
-            // The new segment's header proves where the old one ends: remains behind that point need no
+            // The new segment's header proves where the old one ends: remains after that point need no
             // wiping, and damage before it can no longer pass for a torn tail.
             Ending::Used => wal.cut(wal.last)?,
         }
@@ -179,12 +179,12 @@ impl<F: Fs> Wal<F> {
     /// [`PAYLOAD_BYTES_MAX`].
     ///
     /// Touches the disk only in two rare cases: when the group has reached 8 MiB, and when the entry
-    /// replaces one of an earlier segment. A failure then is told by the next `sync`.
+    /// replaces one of an earlier segment. The next `sync` returns the failure.
     pub fn append(&mut self, entry: Entry<'_>) {
         let Entry { index, term, kind, payload } = entry;
         assert!(payload.len() <= PAYLOAD_BYTES_MAX, "entry {index} has {} bytes", payload.len());
         if !self.is_sound() {
-            return; // where the log ends is unknown; `sync` tells
+            return; // where the log ends is unknown; `sync` returns the error
         }
         assert!(index > self.start, "entry {index} was released");
         assert!(index <= self.last.index.next(), "gap in the log: {index} after {}", self.last.index);
@@ -220,7 +220,7 @@ impl<F: Fs> Wal<F> {
 
     /// Makes the group durable with one write and one fdatasync. An empty group costs nothing.
     ///
-    /// After an error the log is poisoned: every later call fails, and only opening it anew tells what was
+    /// After an error the log is poisoned: every later call fails, and only opening it anew shows what was
     /// kept.
     pub fn sync(&mut self) -> Result<Synced> {
         self.guarded(Wal::flush)?;
@@ -285,8 +285,8 @@ impl<F: Fs> Wal<F> {
         })
     }
 
-    /// The last appended entry, synced or not; the start when there is none. What is synced, [`Reader::last`]
-    /// tells.
+    /// The last appended entry, synced or not; the start when there is none. [`Reader::last`] is the last
+    /// synced one.
     pub fn last(&self) -> Position {
         self.last
     }
@@ -311,7 +311,7 @@ impl<F: Fs> Wal<F> {
         term.expect("an entry between the start and the end has a term")
     }
 
-    /// Writes the group behind the tail and syncs it; cuts the segment if that filled it.
+    /// Writes the group after the tail and syncs it; cuts the segment if that filled it.
     ///
     /// The order is the promise: write, sync, and only then the catalogue, which is what readers believe, and
     /// the report, which is what the caller acts on.
@@ -341,7 +341,7 @@ impl<F: Fs> Wal<F> {
     }
 
     /// A conflict reaches below the tail: its entries go to a new segment, so that every segment holds only
-    /// entries above its base, and the oldest one kept always tells where the log starts.
+    /// entries above its base, and the oldest one kept always says where the log starts.
     fn turn_back(&mut self, base: Position) -> Result<()> {
         self.flush()?;
         self.cut(base)

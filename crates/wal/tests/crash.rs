@@ -59,7 +59,7 @@ impl Allowed {
             }
         }
         panic!(
-            "{context}: found start {:?}, last {:?}, {} entries, which is no prefix of {:?} on top of {} entries up to {:?}",
+            "{context}: found start {:?}, last {:?}, {} entries: no prefix of {:?} on {} entries up to {:?}",
             recovery.start,
             recovery.last,
             found.len(),
@@ -161,11 +161,11 @@ fn a_power_cut_during_the_recovery_from_a_kill_loses_nothing() {
                 let after = recovering.crashed(crash, &mut || chance.coin());
                 match &opened {
                     Err(_) => reopen(&after, &allowed, &format!("seed {seed}, call {call}, {crash:?}")),
-                    // What an open has told must hold.
-                    Ok((_, told)) => {
+                    // What an open has returned must hold.
+                    Ok((_, opened)) => {
                         let (_, found) = open(&after).unwrap();
                         assert_eq!(
-                            (told.last, &told.state),
+                            (opened.last, &opened.state),
                             (found.last, &found.state),
                             "seed {seed}, {crash:?}"
                         );
@@ -313,14 +313,14 @@ fn a_start_on_a_full_or_failing_disk_fails_and_the_next_one_finds_everything() {
 }
 
 /// One life after another on the same disk: each ends in a crash at a random call, and the next goes on from
-/// what it finds. Returns how many lives were cut short.
-fn lives(seed: u64, lives: u64, steps: usize) -> u64 {
+/// what it finds. Returns how many runs were cut short.
+fn runs(seed: u64, runs: u64, steps: usize) -> u64 {
     let mut chance = Chance(seed);
     let mut fs = SimFs::new();
     let mut model = common::Model::default();
     let mut cut_short = 0;
     drop(create(&fs));
-    for life in 0..lives {
+    for run in 0..runs {
         let (mut wal, _) = open(&fs).unwrap();
         fs.fail_at(fs.calls() + chance.below(4 * steps as u64), Fault::Stop);
         let mut allowed = Allowed { durable: model.clone(), pending: Vec::new() };
@@ -344,13 +344,13 @@ fn lives(seed: u64, lives: u64, steps: usize) -> u64 {
 }
 
 #[test]
-fn a_log_survives_life_after_life() {
-    let cut_short: u64 = (0..4).map(|seed| lives(seed, 25, 20)).sum();
+fn a_log_survives_run_after_run() {
+    let cut_short: u64 = (0..4).map(|seed| runs(seed, 25, 20)).sum();
     assert!(cut_short > 30, "{cut_short} of 100");
 }
 
 #[test]
-#[ignore = "slow: every call of long histories, and lives without end; run by hand, in a release build"]
+#[ignore = "slow: every call of long histories, and many runs; run by hand, in a release build"]
 fn no_crash_at_any_call_of_long_histories_loses_or_invents_a_record() {
     for seed in 1000..1040 {
         let history = history(seed, 150);
@@ -364,8 +364,8 @@ fn no_crash_at_any_call_of_long_histories_loses_or_invents_a_record() {
             }
         }
     }
-    let cut_short: u64 = (0..400).map(|seed| lives(seed, 100, 40)).sum();
-    assert!(cut_short > 10_000, "{cut_short} of 40,000 lives");
+    let cut_short: u64 = (0..400).map(|seed| runs(seed, 100, 40)).sum();
+    assert!(cut_short > 10_000, "{cut_short} of 40,000 runs");
 }
 
 #[test]

@@ -58,15 +58,15 @@ fn no_flipped_byte_of_a_closed_log_goes_unnoticed() {
             let damaged = copy(&fs);
             damaged.damage(&segment(sequence), |bytes| bytes[offset] ^= 1 << (offset % 8));
             match contents(&damaged) {
-                Err(Error::Corrupt { segment, offset: told, .. }) => {
+                Err(Error::Corrupt { segment, offset: reported, .. }) => {
                     assert!(
-                        segment == sequence && told <= offset as u64,
-                        "{segment} {told} for {sequence} {offset}"
+                        segment == sequence && reported <= offset as u64,
+                        "{segment} {reported} for {sequence} {offset}"
                     );
                     refused += 1;
                 }
                 Err(other) => panic!("segment {sequence}, offset {offset}: {other}"),
-                // Behind the end, or in the closing mark itself, nothing can be lost.
+                // After the end, or in the closing mark itself, nothing can be lost.
                 Ok(found) => {
                     assert_eq!(
                         (&found.0.last, &found.0.state, &found.1),
@@ -251,7 +251,10 @@ fn names_that_are_not_ours_are_left_alone() {
 proptest! {
     /// Nothing that follows the frames makes recovery panic, allocate or invent.
     #[test]
-    fn garbage_behind_the_end_changes_nothing(garbage in proptest::collection::vec(any::<u8>(), 0..3000), gap in 0usize..64) {
+    fn garbage_after_the_end_changes_nothing(
+        garbage in proptest::collection::vec(any::<u8>(), 0..3000),
+        gap in 0usize..64,
+    ) {
         let fs = unclosed();
         let end = last_group(&fs).end.next_multiple_of(4);
         let whole = contents(&copy(&fs)).unwrap();
@@ -266,7 +269,9 @@ proptest! {
 
     /// Several bytes changed at once, anywhere.
     #[test]
-    fn scattered_damage_never_changes_an_entry(changes in proptest::collection::vec((0usize..8192, 1u8..), 1..6)) {
+    fn scattered_damage_never_changes_an_entry(
+        changes in proptest::collection::vec((0usize..8192, 1u8..), 1..6),
+    ) {
         let fs = closed();
         let whole = contents(&copy(&fs)).unwrap();
         for (offset, mask) in changes {
@@ -280,7 +285,7 @@ proptest! {
 
 #[test]
 fn a_file_that_claims_the_longest_frame_costs_no_more_than_itself() {
-    // A header that says 16 MiB, honestly checked, in a file of 4 KiB behind it: the rest was torn off.
+    // A header that says 16 MiB, honestly checked, in a file that continues for 4 KiB: the rest was torn off.
     let fs = SimFs::new();
     let options = wal::Options { segment_bytes: wal::Options::SEGMENT_BYTES, salt: [7; 16] };
     let mut wal = wal::Wal::create(fs.clone(), dir(), common::IDENTITY, at(0, 0), options).unwrap();

@@ -68,7 +68,7 @@ fn flip_all(fs: &SimFs, options: Options, step: usize, bits: impl Fn(usize) -> V
             let damaged = copy(fs);
             damaged.damage(&segment(1), |bytes| bytes[offset] ^= mask);
             match contents(&damaged, options) {
-                Err(Error::Corrupt { segment: 1, offset: told, .. }) if told <= offset as u64 => {
+                Err(Error::Corrupt { segment: 1, offset: reported, .. }) if reported <= offset as u64 => {
                     outcomes.refused += 1;
                 }
                 Err(error) => panic!("offset {offset}: {error}"),

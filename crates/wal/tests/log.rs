@@ -214,7 +214,7 @@ fn released_entries_are_told_apart_from_entries_to_come() {
     let reader = wal.reader();
     for index in [0, 1, 2] {
         match reader.read(LogIndex(index), 10) {
-            Err(Error::Released { index: told, first }) => assert_eq!((told.0, first.0), (index, 3)),
+            Err(Error::Released { index: reported, first }) => assert_eq!((reported.0, first.0), (index, 3)),
             other => panic!("entry {index}: {other:?}"),
         }
     }
@@ -307,7 +307,7 @@ fn zeros_go_ahead_of_small_groups_and_not_of_large_ones() {
             })
             .sum();
         let ahead = fs.bytes(&common::segment(1)).len() as u64 - frames - 4096;
-        assert_eq!(ahead > 4096, zeros_ahead, "{ahead} bytes behind groups of {bytes}");
+        assert_eq!(ahead > 4096, zeros_ahead, "{ahead} bytes after groups of {bytes}");
         drop(wal);
         assert_eq!(open(&fs).unwrap().1.last, at(100, 1));
     }

@@ -72,7 +72,7 @@ fn values_that_look_like_frames_of_the_future_do_not_stop_a_member() {
     for guess in [&b""[..], &[0; 16], b"drawn at random!"] {
         let fs = SimFs::new();
         let last = reuse(&fs, OPTIONS, &attack(guess));
-        assert!(is_reused(&fs), "the attack needs bytes of an earlier life behind the end");
+        assert!(is_reused(&fs), "the attack needs bytes of a previous use after the end");
         let (wal, found) = Wal::open(fs, dir(), OPTIONS).unwrap();
         assert_eq!((found.last, found.torn_bytes), (at(last, 1), 0));
         assert_eq!(entries(&wal).unwrap().last().unwrap().payload, b"an honest entry");

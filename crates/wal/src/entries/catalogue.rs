@@ -1,7 +1,7 @@
 //! Where the synced entries are: a sparse map from index to place, and the terms.
 //!
 //! ```text
-//!  points    1 ───── 210 ───── 400 ─ 433 ─────▶      one per 64 KiB of log, one more wherever the log turned back
+//!  points    1 ───── 210 ───── 400 ─ 433 ─────▶      one per 64 KiB of log, and where the log turned back
 //!  runs      term 3 ──── term 4 ─────────────▶       one per change of term
 //!  segments  base 0 ─────────── base 399 ────▶
 //! ```
@@ -11,13 +11,12 @@
 //! * From a point on, a segment holds consecutive indexes at least up to the index before the next point.
 //! * About 1,000 points per full segment: the memory of the log does not grow with its entries.
 //!
-//! What is asked of it, and what that costs: the place of an entry and its term are binary searches over
+//! Cost: the place of an entry and its term are binary searches over
 //! points and runs; an entry appended is a push at the end, once in 64 KiB; a conflict pops from the end, a
 //! release from the front.
 //!
 //! Why one point per turn back suffices: a reader goes from a point to the index before the next point and
-//! not further. Entries that a conflict replaced lie behind the last index that counts, so it never comes to
-//! see them.
+//! not further. Entries that a conflict replaced are after the last valid index, so it never reads them.
 //!
 //! Knows nothing of bytes: the writer, the recovery and the readers meet here.
 
@@ -103,7 +102,7 @@ impl Catalogue {
     pub fn cut(&mut self, sequence: u64, base: Position) {
         let tail = self.segments.back().expect("a log always has a segment");
         assert_eq!(sequence, tail.sequence + 1, "segments are numbered without gaps");
-        assert!(base.index <= self.last.index, "a segment cannot begin behind the end of the log");
+        assert!(base.index <= self.last.index, "a segment cannot begin after the end of the log");
         self.truncate(base.index);
         assert_eq!(self.last, base, "the base of a segment is the entry before it");
         self.segments.push_back(Span { sequence, base });
@@ -169,12 +168,12 @@ impl Catalogue {
     pub fn release_point(&self, index: LogIndex, segments_max: usize) -> Position {
         let last = self.first_kept(index);
         assert!(last < self.segments.len(), "the newest segment is never released");
-        let stays_behind = |at: &usize| {
+        let stays_after = |at: &usize| {
             let base = self.segments[*at].base;
             self.segments.range(*at..=last).all(|later| later.base.index >= base.index)
         };
         let at =
-            (last.min(segments_max)..=last).find(stays_behind).expect("the last one has nothing behind it");
+            (last.min(segments_max)..=last).find(stays_after).expect("the last one has nothing after it");
         let base = self.segments[at].base;
         assert!(base.index >= self.start.index, "a release never turns back");
         base
@@ -186,7 +185,7 @@ impl Catalogue {
     pub fn back_by(&self, index: LogIndex, bytes: u64) -> LogIndex {
         let upto = self.points.partition_point(|point| point.index <= index);
         let mut left = bytes;
-        // From the newest point backwards; what an older segment holds behind its last point is too little to
+        // From the newest point backwards; what an older segment holds after its last point is too little to
         // count.
         for at in (1..upto).rev() {
             let (older, newer) = (self.points[at - 1].place, self.points[at].place);

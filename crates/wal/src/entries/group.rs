@@ -40,7 +40,7 @@ pub(crate) struct Staged {
 
 #[derive(Debug, Default)]
 pub(crate) struct Group {
-    /// Whole frames, back to back, as they will lie behind the tail's end.
+    /// Whole frames, back to back, as they will be written after the tail's end.
     pub bytes: Vec<u8>,
     pub frames: u64,
     /// For the catalogue, once they are synced; in the order of their frames.

@@ -1,4 +1,4 @@
-//! Entries between their arrival and their way back to readers.
+//! Appended entries: the group buffer, the catalogue of synced entries, and their readers.
 
 mod catalogue; // where the synced entries are
 

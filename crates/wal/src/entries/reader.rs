@@ -66,7 +66,7 @@ impl<F: Fs> Reader<F> {
                 Err(error) if self.catalogue().segments().any(|kept| kept == stretch.place.segment) => {
                     return Err(error);
                 }
-                // The segment went away under our feet: look again.
+                // The segment was released during the read: look it up again.
                 Err(_) => continue,
             };
             if done == Done::Full {
@@ -88,8 +88,8 @@ impl<F: Fs> Reader<F> {
 
     /// Where the log would start if [`crate::Wal::release_before`] were called with `index` and stopped after
     /// about `segments_max` segments: for a caller who must not ask for entries any more before they go, and
-    /// does not want them all to go at once. Releasing before the entry behind that position gives just that
-    /// start.
+    /// does not want them all to go at once. Releasing before the entry after that position gives exactly
+    /// that start.
     pub fn release_point(&self, index: LogIndex, segments_max: usize) -> Position {
         self.catalogue().release_point(index, segments_max)
     }
@@ -105,8 +105,8 @@ impl<F: Fs> Reader<F> {
         self.catalogue().last()
     }
 
-    /// A breach of the catalogue's laws panics on the writer's thread, which ends the log there; what readers
-    /// find is then the state before it.
+    /// A broken invariant of the catalogue panics on the writer's thread, which ends the log there; readers
+    /// then see the state before it.
     pub(crate) fn catalogue(&self) -> MutexGuard<'_, Catalogue> {
         self.shared.catalogue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -123,8 +123,8 @@ impl<F: Fs> Reader<F> {
         if stretch.place.offset > bytes {
             return Err(corrupt(bytes, "the segment is cut short"));
         }
-        // The chain is not asked for: the reader comes from the middle, and recovery or this process has
-        // vouched for it. That these are the right frames, index by index, is checked below.
+        // The chain is not verified: the reader begins in the middle, and recovery or this process has
+        // verified it. That these are the right frames, index by index, is checked below.
         let mut walk = Walk::new(&file, seed, stretch.place.offset, bytes, reading.chunk_bytes());
         let mut expected = stretch.first;
         while expected <= stretch.last {
@@ -152,7 +152,7 @@ impl<F: Fs> Reader<F> {
 /// What a read has gathered.
 struct Reading {
     entries: Vec<OwnedEntry>,
-    /// The index behind them; entries before it are passed over.
+    /// The index after them; entries before it are skipped.
     next: LogIndex,
     payload_bytes: usize,
     payload_bytes_max: usize,

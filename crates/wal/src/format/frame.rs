@@ -6,21 +6,20 @@
 //! ```
 //!
 //! * All numbers are little-endian. `crc` covers the rest of the frame, padding included; `check` covers the
-//!   header, so that a length is never believed, nor a payload read, on a damaged header's word.
-//! * Both are seeded by the segment ([`Seed`]): bytes of another segment, or of this file's earlier life as
+//!   header, so that neither length nor payload is read from a damaged header.
+//! * Both are seeded by the segment ([`Seed`]): bytes of another segment, or of this file's previous use as
 //!   another segment, never verify.
 //! * Bytes 8 to 35 are stored XORed with the log's salt, which is random and secret. `crc` and `check` cover
 //!   the stored bytes. So a value that a client chose, left in a reused file, is taken for a frame only if it
 //!   guesses 64 bits: the seed of the checksums and a length. Segments of version 1 have no salt, which
 //!   equals a salt of zeros.
 //! * `previous` is the `crc` of the frame before: frames form a chain, from which none can be lost or moved.
-//!   It is stored rather than folded in, so that a frame can also be recognised behind a damaged one.
+//!   It is stored rather than folded in, so that a frame can also be recognised after a damaged one.
 //! * `group` is the offset in the segment at which the frame's group begins. All before that offset was
-//!   synced when the frame was written: this is what tells damage from a torn tail.
+//!   synced when the frame was written: this distinguishes damage from a torn tail.
 //!
-//!
-//! 36 bytes around each payload: 14 % of a value of 256 bytes. `group` and `previous` are 8 of them; they buy
-//! that damage is never taken for a torn tail, nor a torn tail for damage.
+//! 36 bytes around each payload: 14 % of a value of 256 bytes. `group` and `previous` are 8 of them; with
+//! them damage is never taken for a torn tail, nor a torn tail for damage.
 //!
 //! The order of the checks matters. `check` first: until it agrees, the length is noise, and a search that
 //! believed noise would read megabytes at each step. Then the bound of the length, then whether the file
@@ -122,7 +121,7 @@ pub(crate) struct Frame<'a> {
 pub(crate) fn encode(out: &mut Vec<u8>, seed: &Seed, header: &Header, payload: &[u8]) -> u32 {
     assert!(payload.len() <= PAYLOAD_BYTES_MAX, "a payload of {} bytes is too long", payload.len());
     assert_eq!(payload.len(), header.length, "the header speaks of another payload");
-    assert_ne!(header.group, 0, "a group begins behind the header page");
+    assert_ne!(header.group, 0, "a group begins after the header page");
     let mut fixed = [0; HEADER_BYTES];
     fixed[6] = header.type_ as u8;
     fixed[7] = header.kind;
@@ -140,7 +139,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, seed: &Seed, header: &Header, payload: &
     out.extend_from_slice(&fixed);
     out.extend_from_slice(payload);
     out.resize(begin + header.frame_bytes(), 0);
-    // One pass over everything behind the checksum, padding included, so that no byte can change unnoticed.
+    // One pass over everything after the checksum, padding included, so that no byte can change unnoticed.
     let crc = crc32c::crc32c_append(seed.crc, &out[begin + 4..]);
     out[begin..begin + 4].copy_from_slice(&crc.to_le_bytes());
     crc
@@ -187,7 +186,7 @@ pub(crate) fn decode<'b>(seed: &Seed, header: Header, bytes: &'b [u8]) -> Result
     Ok(Frame { header, payload: &frame[HEADER_BYTES..][..header.length], crc })
 }
 
-/// The low half of a CRC32C over the header behind this field.
+/// The low half of a CRC32C over the header after this field.
 fn check(seed: &Seed, fixed: &[u8; HEADER_BYTES]) -> u16 {
     (crc32c::crc32c_append(seed.crc, &fixed[6..]) & 0xffff) as u16
 }

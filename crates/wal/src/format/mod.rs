@@ -1,4 +1,4 @@
-//! The bytes of a log.
+//! The format of a log: segments and frames.
 
 pub(crate) mod frame; // bytes of a frame
 pub(crate) mod walk; // the frames of a segment in order

@@ -1,7 +1,7 @@
 //! A segment: one file of the log. Its first page says whose log it is and where in the log it stands.
 //!
 //! ```text
-//!  │ header page, 4 KiB │ state │ group │ group │ group │ zeros or bytes of an earlier life ...
+//!  │ header page, 4 KiB │ state │ group │ group │ group │ zeros or bytes of an previous use ...
 //!                       └ if one was ever put
 //! ```
 //!
@@ -11,12 +11,11 @@
 //! * A segment that is an origin begins the log anew: all segments before it are void.
 //! * `base` is the position before the first entry of the segment. Entries above it in earlier segments are
 //!   void.
-//! * Behind each group lies a zero at least, to the end of the page: what else is found there was begun and
-//!   not finished.
+//! * After each group there is at least one zero, to the end of the page. Other bytes there belong to a group
+//!   that was begun and not finished.
 //! * Groups begin after the header page, which is therefore never written again.
 //!
-//!
-//! How a segment comes to be, and what a crash behind each step leaves:
+//! How a segment is created, and what a crash after each step leaves:
 //!
 //! | step | after a crash |
 //! |---|---|
@@ -74,7 +73,7 @@ pub(crate) struct Head {
     pub sequence: u64,
     pub base: Position,
     pub descent: Descent,
-    /// Where the first group begins: behind the state, which was synced before the segment got its name.
+    /// Where the first group begins: after the state, which was synced before the segment got its name.
     pub groups: u64,
     pub identity: Vec<u8>,
     /// None in a segment of version 1.
@@ -88,8 +87,8 @@ impl Head {
     }
 }
 
-/// Seed of all frames in a segment. Two segments of one log never share it: a CRC tells apart all messages
-/// that differ in 32 adjacent bits, and the sequence comes last.
+/// Seed of all frames in a segment. Two segments of one log never share it: a CRC differs for all messages
+/// that differ in 32 adjacent bits only, and the sequence comes last.
 fn seed(identity: &[u8], salt: Option<&Salt>, sequence: u64) -> Seed {
     let of_log = crc32c::crc32c_append(crc32c::crc32c(identity), salt.map_or(&[], |salt| &salt[..]));
     let sequence = if cfg!(feature = "mutant-constant-seed") { 0 } else { sequence };
@@ -132,7 +131,7 @@ pub(crate) fn parse_name(name: &str) -> Option<u64> {
     (name == format!("{sequence:016x}.wal")).then_some(sequence)
 }
 
-/// Opens a segment's file and tells how long it is.
+/// Opens a segment's file and returns its length.
 pub(crate) fn open<F: Fs>(fs: &F, path: &Path) -> Result<(F::File, u64)> {
     let file = fs.open(path).attempt("open log segment", path)?;
     let bytes = file.len().attempt("read the length of", path)?;
@@ -224,8 +223,8 @@ impl Head {
     }
 }
 
-/// The segment that is being written. It always begins a group at `end`: there is nothing behind it that
-/// counts.
+/// The segment that is being written. It always begins a group at `end`: nothing after it is valid
+/// .
 #[derive(Debug)]
 pub(crate) struct Tail<F> {
     pub file: F,
@@ -262,7 +261,7 @@ impl<F: File> Tail<F> {
         }
         assert!(
             padded.is_multiple_of(PAGE_BYTES as u64) && padded >= end,
-            "a write ends with a page, behind its frames"
+            "a write ends with a page, after its frames"
         );
         if padded > self.written {
             write_by_page(&self.file, self.end, bytes)?;
@@ -322,11 +321,11 @@ pub(crate) fn page_end(offset: u64) -> u64 {
 
 /// Where a write that ends at `end` should end instead, in a file of `written` bytes that grows by `step`.
 ///
-/// Behind every group lies at least one zero, up to the end of a page. So a recovery that finds anything else
-/// right there knows that a group was begun, even if nothing of it can be read any more.
+/// After every group there is at least one zero, up to the end of a page. So a recovery that finds anything
+/// else right there knows that a group was begun, even if nothing of it can be read any more.
 fn padded_end(end: u64, written: u64, step: u64, segment_bytes: u64) -> u64 {
     let page = page_end(end);
-    assert!(page > end, "a zero behind every group");
+    assert!(page > end, "a zero after every group");
     if page <= written {
         return page;
     }
@@ -366,7 +365,7 @@ impl Birth<'_> {
             };
             crc = frame::encode(&mut bytes, &seed, &header, state);
         }
-        assert_eq!(bytes.len() as u64, groups, "the header tells where the groups begin");
+        assert_eq!(bytes.len() as u64, groups, "the header says where the groups begin");
         (bytes, crc, seed)
     }
 }
@@ -404,7 +403,7 @@ pub(crate) fn begin<F: Fs>(
     Ok(Tail { file, path, sequence, base, seed, end, crc, written })
 }
 
-/// Whether a file of an earlier life waits under the name of [`SPARE`].
+/// Whether a file of an previous use waits under the name of [`SPARE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spare {
     Absent,
@@ -502,7 +501,7 @@ mod tests {
         for (end, written, padded) in [
             (4097, 0, step),                    // new ground: the whole step
             (4097, step, 8192),                 // known ground: the page
-            (8191, step, 8192),                 // one zero behind it
+            (8191, step, 8192),                 // one zero after it
             (8192, step, 12288),                // none would fit: a page of them
             (step - 4, step, step),             // just fits
             (step, step, 2 * step),             // the next step

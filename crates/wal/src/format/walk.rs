@@ -8,7 +8,7 @@
 //!   once in 65,536 times, so the search reads few payloads in vain.
 //!
 //! * Three kinds of user: recovery follows the chain and stops at a flaw; a reader begins in the middle and
-//!   wants certain entries; an inspection goes on behind a flaw. What they share is here, and what they
+//!   wants certain entries; an inspection continues after a flaw. What they share is here, and what they
 //!   decide is not.
 //!
 //! Knows nothing of what frames mean to each other: chain, indexes and groups are the caller's.
@@ -41,7 +41,7 @@ pub(crate) struct Walk<'f, F> {
 
 impl<'f, F: File> Walk<'f, F> {
     pub fn new(file: &'f F, seed: Seed, offset: u64, limit: u64, chunk_bytes: usize) -> Walk<'f, F> {
-        assert!(offset <= limit, "a walk begins at {offset}, behind its limit {limit}");
+        assert!(offset <= limit, "a walk begins at {offset}, beyond its limit {limit}");
         let window = Vec::new();
         Walk { file, seed, offset, limit, window, window_offset: offset, chunk_bytes }
     }
@@ -61,7 +61,7 @@ impl<'f, F: File> Walk<'f, F> {
         Ok(frame::decode(&seed, header, self.peek(header.frame_bytes())?))
     }
 
-    /// Moves behind a frame just seen, whose header the caller has in hand.
+    /// Moves past the frame at hand, whose header the caller has.
     pub fn pass(&mut self, header: &Header) {
         self.offset += header.frame_bytes() as u64;
         assert!(self.offset <= self.limit, "a frame was seen beyond the limit");
@@ -129,7 +129,7 @@ mod tests {
 
     const SEED: Seed = Seed { crc: 5, mask: [9; 16] };
 
-    /// A file of frames with payloads of these lengths, each in a group of its own.
+    /// A file of frames with payloads of these lengths, each in a separate group.
     fn file(lengths: &[usize]) -> (SimFile, u64) {
         let fs = SimFs::new();
         let file = fs.create(Path::new("/file")).unwrap();
@@ -158,7 +158,7 @@ mod tests {
                 walk.pass(&header);
             }
             assert_eq!(walk.offset(), end);
-            assert!(walk.frame().unwrap().is_err(), "nothing lies behind the end");
+            assert!(walk.frame().unwrap().is_err(), "nothing is after the end");
         }
     }
 

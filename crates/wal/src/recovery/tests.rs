@@ -113,11 +113,11 @@ fn a_frame_from_another_past_is_damage() {
 fn a_witness_of_a_later_group_makes_damage_of_a_torn_tail() {
     for (groups, damaged, expected) in [
         // One group of three: no part of it was reported as synced.
-        // (The last byte of the last frame is padding, and a zero tells nothing.)
+        // (The last byte of the last frame is padding, and a zero proves nothing.)
         (vec![3], 1, Ok((1, 88))),
         (vec![3], 0, Ok((0, 132))),
         (vec![3], 2, Ok((2, 43))),
-        // The last entry is a group of its own: a witness.
+        // The last entry is a separate group: it proves that the others were synced.
         (vec![2, 1], 0, Err(4096)),
         (vec![2, 1], 1, Err(4096 + 44)),
         (vec![2, 1], 2, Ok((2, 43))),
@@ -137,7 +137,7 @@ fn a_witness_of_a_later_group_makes_damage_of_a_torn_tail() {
                 assert_eq!((found.catalogue.last().index.0, found.torn_bytes), (last, torn_bytes));
                 assert_eq!(found.ending, Ending::Used);
             }
-            (Err(Error::Corrupt { offset, .. }), Err(told)) => assert_eq!(offset, told),
+            (Err(Error::Corrupt { offset, .. }), Err(expected)) => assert_eq!(offset, expected),
             (found, expected) => panic!("{groups:?}, {damaged}: {:?} for {expected:?}", found.err()),
         }
     }

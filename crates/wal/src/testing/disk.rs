@@ -7,10 +7,10 @@
 //!
 //! * Each unsynced write and each unsynced change of a name is kept by itself, so that a power cut can keep
 //!   any of them.
-//! * A file lives as long as a name, a change that may bring a name back, or an open handle leads to it.
+//! * A file exists as long as a name, a change that may bring a name back, or an open handle leads to it.
 //!
-//! Knows nothing of handles' owners, and of no call by its name: counting and failing calls is all it does
-//! beside.
+//! Knows nothing of handles' owners, and of no call by its name: besides, it only counts and fails calls
+//! .
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,7 +24,7 @@ pub enum Fault {
     Stop,
     /// The call fails with EIO.
     InputOutput,
-    /// The call fails with ENOSPC; a write leaves its first half behind.
+    /// The call fails with ENOSPC; a write keeps its first half.
     NoSpace,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Inode {
     pub(super) synced: Vec<u8>,
     /// Writes since, with their offsets, in order.
     pub(super) unsynced: Vec<(usize, Vec<u8>)>,
-    /// Open handles; a file without a name lives as long as one of them.
+    /// Open handles; a file without a name exists as long as one of them.
     pub(super) handles: usize,
 }
 
@@ -90,7 +90,7 @@ impl Disk {
         self.count(|_| true)
     }
 
-    /// `concerned` tells whether a fault that lasts fails this call.
+    /// `concerned`: whether a lasting fault fails this call.
     fn count(&mut self, concerned: impl FnOnce(Fault) -> bool) -> io::Result<()> {
         let call = self.calls;
         self.calls += 1;
@@ -182,7 +182,7 @@ impl Names {
 }
 
 impl Change {
-    /// The file that would have a name again, or still, depending on what a power cut keeps.
+    /// The file that would have a name again, or still has one, depending on what a power cut keeps.
     pub(super) fn inode(&self) -> Option<usize> {
         match self {
             Change::Create(_, inode) | Change::Rename(_, _, inode) => Some(*inode),
@@ -224,9 +224,9 @@ pub(super) fn pieces(offset: usize, bytes: &[u8], sector_bytes: Option<usize>) -
     };
     let (mut offset, mut rest, mut pieces) = (offset, bytes, Vec::new());
     while !rest.is_empty() {
-        let (piece, behind) = rest.split_at(rest.len().min(sector_bytes - offset % sector_bytes));
+        let (piece, after) = rest.split_at(rest.len().min(sector_bytes - offset % sector_bytes));
         pieces.push((offset, piece));
-        (offset, rest) = (offset + piece.len(), behind);
+        (offset, rest) = (offset + piece.len(), after);
     }
     pieces
 }

@@ -24,7 +24,7 @@ pub fn at(index: u64, term: u64) -> Position {
     Position { index: LogIndex(index), term: Term(term) }
 }
 
-/// A payload that tells entry, term and length.
+/// A payload that contains entry, term and length.
 pub fn payload(index: u64, term: u64, bytes: usize) -> Vec<u8> {
     let seed = index.wrapping_mul(31).wrapping_add(term.wrapping_mul(7));
     (0..bytes as u64).map(|at| (seed.wrapping_add(at) % 251 + 1) as u8).collect()
@@ -106,7 +106,7 @@ pub enum Step {
     Reopen,
 }
 
-/// What a log holds, as far as its user can tell.
+/// What a log holds, as far as its user can see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     pub base: Position,
