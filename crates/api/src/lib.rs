@@ -1,5 +1,4 @@
-//! The wire, behind one wall: everything generated from `proto/`, the table of methods, and etcd's error
-//! table.
+//! The wire format: everything generated from `proto/`, the table of methods, and etcd's error table.
 //!
 //! * This crate is the only reader of `proto/`.
 //! * Module names are the protobuf package names, so that a path here reads like a name on the wire.
@@ -10,6 +9,7 @@
 
 mod code; // how a call can end
 mod error; // what etcd says when it refuses
+pub mod grpc; // the prefix of a message
 mod json; // messages in protobuf's JSON form
 mod message_batch; // messages of a peer, decoded within a bound
 mod method; // the methods of etcd's API

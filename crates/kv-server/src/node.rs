@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use api::command::PublishMember;
 use mvcc::Store;
-use raft_node::{Config, EmptyLog, Fatal, Handle, Membership, Position};
+use raft_node::{Config, EmptyLog, Fatal, Handle, Membership};
 use raft_node::{Started, StoreState, Threads};
 use state_machine::command::Kind;
 use state_machine::{Outcome, StateMachine};
@@ -269,7 +269,7 @@ impl Running {
         let (raft, threads) = start_raft(runtimes, config, established, apply, &peers, observer)?;
         let to_notify = raft.clone();
         checkpoints.on_checkpoint(move |applied| {
-            to_notify.checkpointed(Position { index: applied.index, term: applied.term });
+            to_notify.checkpointed(applied);
         });
         let (peers_stopper, stop) = shutdown::stop();
         let leader_leases =

@@ -1,15 +1,7 @@
 //! Varints and fixed-width numbers in byte slices.
 
+pub(crate) use base::varint::put_varint;
 use bytes::BufMut;
-
-/// Writes 7 bits per byte, low group first, the top bit set on all but the last.
-pub(crate) fn put_varint(out: &mut impl BufMut, mut value: u64) {
-    while value >= 0x80 {
-        out.put_u8(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.put_u8(value as u8);
-}
 
 /// A magic number, a version and numbers, then CRC-32C of them: the form of small files.
 pub(crate) fn stamped(magic: &[u8; 8], version: u32, numbers: &[u64]) -> Vec<u8> {

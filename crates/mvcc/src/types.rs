@@ -31,11 +31,7 @@ pub struct KeyValueRef<'a> {
 }
 
 /// Position in the replicated log up to which the store has applied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Applied {
-    pub index: u64,
-    pub term: u64,
-}
+pub use base::LogPosition as Applied;
 
 /// How much of each key-value pair a range returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

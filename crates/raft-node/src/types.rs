@@ -1,39 +1,10 @@
 //! Plain values that several parts of the crate use.
 
-use wal::{LogIndex, Term};
+pub use base::{Answer, LogPosition as Position};
 
 /// No cluster reaches this term, or this index, by itself: at a million a second it takes 146,000 years.
 /// Below it no sum in raft-rs or here overflows.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
-
-/// A place in the log.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
-pub struct Position {
-    pub index: u64,
-    pub term: u64,
-}
-
-/// The log's own positions have types for index and term; this crate counts as raft-rs does.
-impl From<wal::Position> for Position {
-    fn from(at: wal::Position) -> Self {
-        Position { index: at.index.0, term: at.term.0 }
-    }
-}
-
-impl From<Position> for wal::Position {
-    fn from(at: Position) -> Self {
-        wal::Position { index: LogIndex(at.index), term: Term(at.term) }
-    }
-}
-
-/// Whether a caller on this member waits for the outcome of a command.
-///
-/// It must not influence the machine's state: the same command is `Wanted` on one member only.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
-    Wanted,
-    Unwanted,
-}
 
 /// The member cannot go on: its state is no longer known to be right. The process should end.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -79,7 +50,7 @@ pub struct Progress {
 pub(crate) enum Travel {
     /// With all others that wait.
     Batched,
-    /// In an entry of its own that changes the membership, see [`crate::StateMachine::apply_change`].
+    /// In a separate entry that changes the membership, see [`crate::StateMachine::apply_change`].
     AsChange,
 }
 
@@ -105,13 +76,13 @@ pub enum EmptyLog {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreState {
     Whole,
-    /// The log begins behind an entry that the machine does not hold: its store was lost or damaged. The
+    /// The log begins after an entry that the machine does not hold: its store was lost or damaged. The
     /// member keeps its vote and its log, and asks the leader for the state; until an install it applies
     /// nothing and does not lead.
     Lost,
 }
 
-/// Two lanes to every peer, so that a heartbeat never waits behind a megabyte of entries.
+/// Two lanes to every peer, so that a heartbeat never queues after a megabyte of entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Lane {
     /// Small and time-critical: heartbeats, votes, read points, and their answers.

@@ -6,12 +6,7 @@ use api::etcdserverpb::{
 };
 
 /// Whether a client of this member waits for the outcome of a command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
-    Wanted,
-    /// Data that only a response needs is not read: ranges of transactions, previous values.
-    Unwanted,
-}
+pub use base::Answer;
 
 /// The response to a command that was not refused.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use base::LogPosition;
+
 /// Most bytes of one payload, entry or state. etcd advises requests of at most 10 MiB, and a batch of
 /// commands is closed at about 1 MiB, so every legal batch fits; a reader never allocates more on the word of
 /// a length.
@@ -49,6 +51,19 @@ pub struct Position {
     pub term: Term,
 }
 
+/// Other crates count as raft-rs does.
+impl From<Position> for LogPosition {
+    fn from(at: Position) -> Self {
+        LogPosition { index: at.index.0, term: at.term.0 }
+    }
+}
+
+impl From<LogPosition> for Position {
+    fn from(at: LogPosition) -> Self {
+        Position { index: LogIndex(at.index), term: Term(at.term) }
+    }
+}
+
 /// An entry to append. The payload is copied once, into the group buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
@@ -59,8 +74,7 @@ pub struct Entry<'a> {
     pub payload: &'a [u8],
 }
 
-/// An entry read back: verified, and with a copied payload, since the segment may be gone the next
-/// moment.
+/// An entry read back: verified, and with a copied payload, since the segment may be gone the next moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedEntry {
     pub index: LogIndex,

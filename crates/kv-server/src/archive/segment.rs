@@ -7,6 +7,7 @@
 //! ```
 
 use api::mvccpb::Event;
+use base::lz4;
 use bytes::Bytes;
 use prost::Message;
 use sha2::{Digest, Sha256};
@@ -80,7 +81,8 @@ impl Writer {
     }
 
     fn pack(&mut self) {
-        let packed = lz4_flex::block::compress(&self.block);
+        let mut packed = Vec::new();
+        assert!(lz4::compress(&self.block, usize::MAX, &mut packed), "no block is too long");
         for length in [self.block.len(), packed.len()] {
             let length = u32::try_from(length).expect("a revision has less than 4 GiB");
             self.packed.extend_from_slice(&length.to_le_bytes());
@@ -146,7 +148,7 @@ fn unpacked(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     if length > BLOCK_BYTES_MAX {
         return None;
     }
-    Some((lz4_flex::block::decompress(packed, length).ok()?, rest))
+    Some((lz4::decompress(packed, length)?, rest))
 }
 
 #[cfg(test)]

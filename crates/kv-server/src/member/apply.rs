@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use mvcc::Applied;
 use raft_node::{Answer, Fatal, LogSync, Membership, Observer, Position};
 use state_machine::{Outcome, StateMachine};
 use std::sync::Arc;
@@ -61,23 +60,17 @@ impl Apply {
     }
 }
 
-fn to_applied(at: Position) -> Applied {
-    Applied { index: at.index, term: at.term }
-}
-
 impl raft_node::StateMachine for Apply {
     type Outcome = Outcome;
 
     fn applied(&self) -> Position {
-        let Applied { index, term } = self.machine.applied();
-        Position { index, term }
+        self.machine.applied()
     }
 
     fn apply(&mut self, at: Position, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
         self.metrics.disk.command_bytes.inc_by(command.len() as u64);
-        let answer = wanted(answer);
         let undecodable = self.machine.undecodable();
-        let outcome = self.machine.apply(to_applied(at), command, answer);
+        let outcome = self.machine.apply(at, command, answer);
         if self.machine.undecodable() != undecodable {
             tracing::warn!(
                 index = at.index,
@@ -95,7 +88,7 @@ impl raft_node::StateMachine for Apply {
         answer: Answer,
     ) -> Result<Option<Outcome>, Fatal> {
         self.metrics.disk.command_bytes.inc_by(command.len() as u64);
-        let outcome = self.machine.apply_change(to_applied(at), command, wanted(answer));
+        let outcome = self.machine.apply_change(at, command, answer);
         outcome.map_err(|error| Fatal::new(causes(&error)))
     }
 
@@ -110,7 +103,7 @@ impl raft_node::StateMachine for Apply {
     }
 
     fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
-        let pressure = self.machine.end_entry(to_applied(at)).map_err(|error| Fatal::new(causes(&error)))?;
+        let pressure = self.machine.end_entry(at).map_err(|error| Fatal::new(causes(&error)))?;
         let compacted = self.machine.store().compact_revision();
         if compacted != self.compacted {
             self.compacted = compacted;
@@ -139,13 +132,6 @@ impl raft_node::StateMachine for Apply {
         self.note_lease_clock();
         self.fence.1.set(self.machine.is_corrupt(self.fence.0));
         Ok(())
-    }
-}
-
-fn wanted(answer: Answer) -> state_machine::Answer {
-    match answer {
-        Answer::Wanted => state_machine::Answer::Wanted,
-        Answer::Unwanted => state_machine::Answer::Unwanted,
     }
 }
 

@@ -10,11 +10,9 @@
 //!   copy.
 //! * Keys and values of a finished request are read back from it: a call stores nothing else.
 
+pub use api::grpc::PREFIX_BYTES;
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
-
-/// Compressed flag and length in front of each message.
-pub const PREFIX_BYTES: usize = 5;
 
 /// A request whose keys, and perhaps values, are filled in per call.
 #[derive(Clone, Debug)]
@@ -104,10 +102,9 @@ impl Template {
 }
 
 fn prefix(message_bytes: usize) -> Vec<u8> {
-    let length = u32::try_from(message_bytes).expect("settings bound a request to less than 4 GiB");
+    let prefix = api::grpc::prefix(message_bytes).expect("settings bound a request to less than 4 GiB");
     let mut frame = Vec::with_capacity(PREFIX_BYTES + message_bytes);
-    frame.push(0); // not compressed
-    frame.extend_from_slice(&length.to_be_bytes());
+    frame.extend_from_slice(&prefix);
     frame
 }
 

@@ -1,6 +1,6 @@
 //! The stored form of a block: a frame.
 //!
-//!   magic u32 │ payload u32 │ raw u32 │ records u32 │ first i64 u32 │ last i64 u32 │ codec u32 │ crc u32 │ payload …
+//!   magic u32 │ payload u32 │ raw u32 │ records u32 │ first i64 u32 │ last i64 u32 │ codec u32 │ crc u32 │ …
 //!   └────────────────────────────── 48 bytes, little endian ────────────────────────────────────────┘
 //!
 //! * `crc` is CRC-32C over the header before it and the payload. It covers every bit of a frame.
@@ -12,8 +12,8 @@
 //! decompresses 1 to 2 GB/s. A cold read of one record takes some tens of microseconds, most of them for
 //! decompression.
 
+use base::lz4;
 use bytes::{BufMut, Bytes};
-use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 
 use super::decoded::Decoded;
 use crate::cursor::Cursor;
@@ -145,39 +145,24 @@ pub(crate) fn claimed_bytes(header: &[u8]) -> Option<u64> {
 
 /// Appends the payload, compressed if that is small enough, and returns its codec.
 fn append_payload(raw: &[u8], out: &mut Vec<u8>) -> u32 {
-    let start = out.len();
-    out.resize(start + get_maximum_output_size(raw.len()), 0);
-    let packed = compress_into(raw, &mut out[start..]).expect("the output has the size that never fails");
-    if packed <= raw.len() - raw.len() / 16 {
-        out.truncate(start + packed);
-        CODEC_LZ4
-    } else {
-        out.truncate(start);
-        out.extend_from_slice(raw);
-        CODEC_RAW
+    if lz4::compress(raw, raw.len() - raw.len() / 16, out) {
+        return CODEC_LZ4;
     }
+    out.extend_from_slice(raw);
+    CODEC_RAW
 }
 
 /// The raw records. LZ4 must produce exactly the length in the header, which the checksum covers.
 fn unpack(codec: u32, payload: &[u8], raw_bytes: usize) -> Result<Bytes, &'static str> {
     match codec {
         CODEC_RAW if payload.len() == raw_bytes => Ok(Bytes::copy_from_slice(payload)),
-        CODEC_LZ4 if raw_bytes <= RAW_BYTES_MAX.min(lz4_raw_bytes_max(payload.len())) => {
-            let mut raw = vec![0; raw_bytes];
-            match decompress_into(payload, &mut raw) {
-                Ok(bytes) if bytes == raw_bytes => Ok(Bytes::from(raw)),
-                Ok(_) | Err(_) => Err("the payload does not decompress to its length"),
-            }
+        CODEC_LZ4 if raw_bytes <= RAW_BYTES_MAX.min(lz4::raw_bytes_max(payload.len())) => {
+            let raw = lz4::decompress(payload, raw_bytes).map(Bytes::from);
+            raw.ok_or("the payload does not decompress to its length")
         }
         CODEC_RAW | CODEC_LZ4 => Err("the payload has the wrong length"),
         _ => Err("an unknown codec"),
     }
-}
-
-/// The most that LZ4 can produce from a payload: a byte of a match's length stands for up to 255 bytes. So a
-/// forged header cannot make a reader allocate a gigabyte.
-fn lz4_raw_bytes_max(payload_bytes: usize) -> usize {
-    payload_bytes.saturating_mul(256).saturating_add(64)
 }
 
 /// For fuzzing: decodes a frame with a correct checksum and otherwise arbitrary bytes.

@@ -11,15 +11,15 @@
 //!   nonce. The member that made a batch recognises it so when it applies it, under any leader, and answers
 //!   its own clients.
 //! * A batch is one entry: its commands commit together or not at all, and are applied one after another. It
-//!   promises no more than that; each command has an outcome of its own.
+//!   promises no more than that; each command has a separate outcome.
 //! * A large batch is packed by the member that makes it, if that saves an eighth. Packed it travels, is
 //!   logged and waits to be applied; it is unpacked where its commands are needed, into one buffer that they
 //!   share.
 //! * A command is copied into the batch; applying slices the entry, or what was unpacked of it.
 //! * An entry without payload holds no batch: a new leader appends one.
 
+use base::lz4;
 use bytes::Bytes;
-use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 
 use super::codec::Malformed;
 
@@ -37,9 +37,6 @@ const LENGTH_BYTES: usize = 4;
 pub(crate) const COMMAND_OVERHEAD: usize = 4;
 /// Smaller batches stay plain: a page is the least that the disk writes.
 const PACKED_FROM_BYTES: usize = 1024;
-/// No LZ4 block of n bytes unpacks to more than 255 n: what announces more is refused before memory is asked
-/// for.
-const LZ4_FACTOR_MAX: usize = 255;
 
 /// Which batch this is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
@@ -107,17 +104,16 @@ fn packed(plain: &[u8]) -> Option<Vec<u8>> {
     if commands.len() < PACKED_FROM_BYTES {
         return None;
     }
-    let mut block = vec![0; get_maximum_output_size(commands.len())];
-    let block_bytes = compress_into(commands, &mut block).expect("a buffer for the worst case");
-    if block_bytes + LENGTH_BYTES > commands.len() / 8 * 7 {
+    let mut block = Vec::new();
+    if !lz4::compress(commands, commands.len() / 8 * 7 - LENGTH_BYTES, &mut block) {
         return None;
     }
-    // What is kept in the log's cache should not drag the large buffer along.
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + LENGTH_BYTES + block_bytes);
+    // What is kept in the log's cache should not keep the large buffer.
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + LENGTH_BYTES + block.len());
     bytes.push(PACKED);
     bytes.extend_from_slice(&header[1..]);
     bytes.extend_from_slice(&u32::try_from(commands.len()).expect("less than a log entry").to_le_bytes());
-    bytes.extend_from_slice(&block[..block_bytes]);
+    bytes.extend_from_slice(&block);
     Some(bytes)
 }
 
@@ -201,14 +197,10 @@ impl Batch {
 /// The commands of a packed batch. No more memory is asked for than a batch may take, and than the block can
 /// fill.
 fn unpacked(bytes: usize, block: &[u8]) -> Result<Bytes, Malformed> {
-    if bytes > wal::PAYLOAD_BYTES_MAX.min(block.len().saturating_mul(LZ4_FACTOR_MAX)) {
+    if bytes > wal::PAYLOAD_BYTES_MAX.min(lz4::raw_bytes_max(block.len())) {
         return Err(Malformed("length of a packed batch"));
     }
-    let mut commands = vec![0; bytes];
-    match decompress_into(block, &mut commands) {
-        Ok(filled) if filled == bytes => Ok(commands.into()),
-        _ => Err(Malformed("packed batch")),
-    }
+    lz4::decompress(block, bytes).map(Bytes::from).ok_or(Malformed("packed batch"))
 }
 
 impl Commands {

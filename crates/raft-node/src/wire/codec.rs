@@ -8,20 +8,13 @@
 //! * Reading is total: any bytes give a value or an error, never a panic, and nothing is allocated on the
 //!   word of a length that the buffer does not hold.
 
+pub(crate) use base::varint::put_varint as put_number;
 use bytes::{Buf, Bytes};
 
 /// Bytes that are not what they should be, and in which respect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("malformed {0}")]
 pub struct Malformed(pub &'static str);
-
-pub(crate) fn put_number(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
 
 pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_number(out, bytes.len() as u64);

@@ -1,4 +1,5 @@
-//! What a running member holds for leases besides its state: its boot clock, its newest anchor, the term it leads.
+//! What a running member holds for leases besides its state: its boot clock, its newest anchor, the term it
+//! leads.
 
 use std::time::Duration;
 

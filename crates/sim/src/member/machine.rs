@@ -1,10 +1,10 @@
-//! The replicated store of one member, watched: what it applied must be what every other member applied, and what the
-//! oracle makes of it.
+//! The replicated store of one member, watched: what it applied must be what every other member applied, and
+//! what the oracle makes of it.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
-use mvcc::{Applied, Backend, Maintainer, Options, Pressure, Staged, Store};
+use mvcc::{Backend, Maintainer, Options, Pressure, Staged, Store};
 use raft_node::{Answer, Fatal, Membership, Position, ReceiveSlot, causes};
 use state_machine::{AuthTable, Genesis, LeaseTable, Outcome};
 
@@ -23,7 +23,8 @@ impl SharedTruth {
 /// What the store's own thread owns in a real member.
 pub(crate) struct Vault {
     pub maintainer: Maintainer,
-    /// The store that is being received, or waits for its install; the bytes of a partial one are with the member.
+    /// The store that is being received, or waits for its install; the bytes of a partial one are with the
+    /// member.
     pub slot: ReceiveSlot<(), Staged>,
 }
 
@@ -90,30 +91,19 @@ pub(crate) fn membership_in(store: &Store) -> Result<Membership, Fatal> {
     Ok(Membership { voters: ids(false), learners: ids(true) })
 }
 
-fn wanted(answer: Answer) -> state_machine::Answer {
-    match answer {
-        Answer::Wanted => state_machine::Answer::Wanted,
-        Answer::Unwanted => state_machine::Answer::Unwanted,
-    }
-}
-
-/// Room in the store that an entry of brief commands is sure to find enough, with the small stores of the simulator.
+/// Room in the store that an entry of brief commands is sure to find enough, with the small stores of the
+/// simulator.
 const BRIEF_ROOM_BYTES: usize = 24 << 10;
-
-fn applied(at: Position) -> Applied {
-    Applied { index: at.index, term: at.term }
-}
 
 impl raft_node::StateMachine for Machine {
     type Outcome = Outcome;
 
     fn applied(&self) -> Position {
-        let Applied { index, term } = self.machine.applied();
-        Position { index, term }
+        self.machine.applied()
     }
 
     fn apply(&mut self, at: Position, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
-        let outcome = self.machine.apply(applied(at), command, wanted(answer));
+        let outcome = self.machine.apply(at, command, answer);
         self.note_command(at, command)?;
         outcome.map_err(|error| Fatal::new(error.to_string()))
     }
@@ -124,7 +114,7 @@ impl raft_node::StateMachine for Machine {
         command: &Bytes,
         answer: Answer,
     ) -> Result<Option<Outcome>, Fatal> {
-        let outcome = self.machine.apply_change(applied(at), command, wanted(answer));
+        let outcome = self.machine.apply_change(at, command, answer);
         self.note_command(at, command)?;
         outcome.map_err(|error| Fatal::new(error.to_string()))
     }
@@ -134,7 +124,7 @@ impl raft_node::StateMachine for Machine {
     }
 
     fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
-        self.pressure = self.machine.end_entry(applied(at)).map_err(|error| Fatal::new(error.to_string()))?;
+        self.pressure = self.machine.end_entry(at).map_err(|error| Fatal::new(error.to_string()))?;
         let commands = std::mem::take(&mut self.commands);
         let (store, leases) = (self.machine.store(), self.machine.leases());
         self.truth.get().entry(at, commands, store, leases, self.machine.auth()).map_err(Fatal::new)

@@ -1,4 +1,4 @@
-//! A member receives the store of another one: chunk by chunk, into a place of its own.
+//! A member receives the store of another one: chunk by chunk, into a separate place.
 
 use mvcc::Staging;
 use raft_node::Position;
@@ -15,7 +15,8 @@ impl Site {
         }
     }
 
-    /// Makes room for a stream: an older one that is not whole gives way. False if a whole store has the place.
+    /// Makes room for a stream: an older one that is not whole gives way. False if a whole store has the
+    /// place.
     pub fn begin_receiving(&mut self, number: u64) -> Result<bool, Trouble> {
         let Some((slot, _)) = lock(self.vault()).slot.begin(()) else { return Ok(false) };
         let (disk, options) = (self.store_disk.clone(), self.store_options());
@@ -46,7 +47,6 @@ impl Site {
             return Ok(false);
         };
         let staged = staging.finish().map_err(|error| self.store_trouble("stage a snapshot", &error))?;
-        let mvcc::Applied { index, term } = staged.applied();
-        Ok(lock(self.vault()).slot.finish(slot, Position { index, term }, staged).is_ok())
+        Ok(lock(self.vault()).slot.finish(slot, staged.applied(), staged).is_ok())
     }
 }

@@ -1,5 +1,5 @@
-//! Whom a member talks to: the members that it knows, and those that have introduced themselves, as `member/roster` and
-//! `peer/introduction` of the process have it.
+//! Whom a member talks to: the members that it knows, and those that have introduced themselves, as
+//! `member/roster` and `peer/introduction` of the process have it.
 
 use std::collections::BTreeSet;
 

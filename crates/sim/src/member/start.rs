@@ -7,8 +7,8 @@ use std::path::Path;
 use api::etcdserverpb::Member;
 use mvcc::Store;
 use raft_node::{
-    Applier, EmptyLog, Found, Inquiry, LogSpan, Membership, Node, NodeSetup, Position, Setup, StoreChoice,
-    StoreFound, StoreState, choose_store,
+    Applier, EmptyLog, Found, Inquiry, LogSpan, Membership, Node, NodeSetup, Setup, StoreChoice, StoreFound,
+    StoreState, choose_store,
 };
 use state_machine::Genesis;
 use wal::testing::SimFs;
@@ -146,10 +146,9 @@ impl Site {
     ) -> Result<(Machine, Store, SharedVault, StoreState), Trouble> {
         let term = |index| found.reader.term(LogIndex(index)).map(|term| term.0);
         let log = LogSpan { start: found.start.index.0, last: found.last.index.0, term: &term };
-        let position = |at: mvcc::Applied| Position { index: at.index, term: at.term };
         let (machine, store, vault) = self.open_store(truth)?;
-        let applied = position(store.applied());
-        let received = self.store_disk.staged().map(position);
+        let applied = store.applied();
+        let received = self.store_disk.staged();
         let told = || (self.birth().voters.len() + self.birth().learners.len()).saturating_sub(1);
         let others = self.others_in_log(found).unwrap_or_else(told);
         let begins_elsewhere = matches!(self.origin, Origin::Joined(_)) && applied.index == 0;

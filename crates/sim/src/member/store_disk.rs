@@ -1,10 +1,11 @@
-//! The disk under a store, as far as a store sees it: a catalogue that changes atomically, and files that lose what was
-//! not synced.
+//! The disk under a store, as far as a store sees it: a catalogue that changes atomically, and files that
+//! lose what was not synced.
 //!
 //! * What `update` returned from is there after any crash; a crash within it leaves either side.
-//! * A file's writes since its last sync are kept or lost, each by itself, when the power goes; its name is kept since
-//!   it was created; a name that was removed may come back.
-//! * After a crash a new [`StoreDisk`] takes over: handles of the process that died write to the old one, in vain.
+//! * A file's writes since its last sync are kept or lost, each by itself, when the power goes; its name is
+//!   kept since it was created; a name that was removed may come back.
+//! * After a crash a new [`StoreDisk`] takes over: handles of the process that died write to the old one, in
+//!   vain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 
+use api::grpc::{self, PREFIX_BYTES};
 use bytes::Bytes;
 
 use super::event::EVENTS;
@@ -19,8 +20,6 @@ use super::protobuf::{counted_bytes, number_bytes, put_bytes, put_counted, put_n
 
 /// Bodies up to this size are copied: cheaper than a separate piece for the socket.
 const COPIED_MAX: usize = 4 << 10;
-/// gRPC's prefix of a message.
-const FRAME_PREFIX: usize = 5;
 /// Frames that the buffer is made for, at least.
 const BUFFER_BYTES: usize = 8 << 10;
 
@@ -73,8 +72,8 @@ impl Encoder {
         self.queue.is_empty()
     }
 
-    /// Whether the stream has to end here, inside a message or between fragments of a response: a compaction has
-    /// taken the rest away. Nothing more is encoded then.
+    /// Whether the stream has to end here, inside a message or between fragments of a response: a compaction
+    /// has taken the rest away. Nothing more is encoded then.
     pub fn is_broken(&self) -> bool {
         self.is_broken
     }
@@ -217,9 +216,7 @@ impl Encoder {
     /// Appends a frame up to its events, and returns its whole length.
     fn put_frame(&self, fields: &Fields<'_>, body: usize, raft_term: u64, out: &mut Vec<u8>) -> usize {
         let message = self.message_bytes(fields, raft_term) + body;
-        out.push(0);
-        let length = u32::try_from(message).expect("responses are far below 4 GiB");
-        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(&grpc::prefix(message).expect("responses are far below 4 GiB"));
         put_counted(out, 1, self.header_bytes(fields.revision, raft_term));
         put_number(out, 1, self.cluster_id);
         put_number(out, 2, self.member_id);
@@ -231,7 +228,7 @@ impl Encoder {
         put_number(out, 5, fields.compact_revision as u64);
         put_bytes(out, 6, fields.cancel_reason.as_bytes());
         put_number(out, 7, u64::from(fields.fragment));
-        FRAME_PREFIX + message
+        PREFIX_BYTES + message
     }
 
     fn header_bytes(&self, revision: i64, raft_term: u64) -> usize {

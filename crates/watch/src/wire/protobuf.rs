@@ -1,23 +1,12 @@
 //! Protobuf fields. Values of 0 are left out, as in proto3.
 
+use base::varint::put_varint;
+pub(super) use base::varint::varint_bytes;
+
 /// Wire type of varints.
 const VARINT: u8 = 0;
 /// Wire type of bytes, strings and messages.
 const COUNTED: u8 = 2;
-
-/// Bytes of a varint.
-pub(super) fn varint_bytes(value: u64) -> usize {
-    // 7 bits each; 0 takes one byte.
-    (70 - (value | 1).leading_zeros() as usize) / 7
-}
-
-pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
 
 /// Bytes of a number with its tag.
 pub(super) fn number_bytes(value: u64) -> usize {

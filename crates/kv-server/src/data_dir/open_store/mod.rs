@@ -9,7 +9,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use mvcc::{Applied, Maintainer, SledBackend, Store, Writer};
+use mvcc::{Maintainer, SledBackend, Store, Writer};
 use raft_node::{LogSpan, Position, StoreChoice, StoreFound, StoreState};
 
 use crate::data_dir::directory::Directory;
@@ -61,7 +61,7 @@ pub fn open(directory: &Directory, log: LogSpan<'_>, others: usize) -> Result<Op
     let (found, parts, reason) = match opened {
         Opened::Whole(parts) => {
             let at = parts.1.applied();
-            let found = StoreFound::Whole(Position { index: at.index, term: at.term });
+            let found = StoreFound::Whole(at);
             (found, Some(parts), format!("it reaches entry {}", at.index))
         }
         Opened::Damaged(reason) => {
@@ -127,7 +127,7 @@ fn staged(dir: &Path) -> Result<Option<Position>, OpenStoreError> {
             tracing::warn!(error = causes(&error), "a received store is damaged and will be discarded");
             Ok(None)
         }
-        other => Ok(other?.map(|Applied { index, term }| Position { index, term })),
+        other => Ok(other?),
     }
 }
 
@@ -157,7 +157,7 @@ fn open_parts(dir: &Path) -> Result<Parts, mvcc::Error> {
 }
 
 fn try_open(dir: &Path) -> Result<Opened, OpenStoreError> {
-    // The catalogue's engine asserts where it should refuse, so some damage shows as a panic of its own.
+    // The catalogue's engine asserts where it should refuse, so some damage shows as a panic.
     match catch_unwind(AssertUnwindSafe(|| open_parts(dir))) {
         Ok(Ok(parts)) => Ok(Opened::Whole(Box::new(parts))),
         Ok(Err(mvcc::Error::Refused { .. })) => Ok(Opened::Interrupted),
@@ -180,7 +180,7 @@ fn set_aside(dir: &Path) -> Result<(), OpenStoreError> {
         .expect("numbers do not end");
     std::fs::rename(dir, &free).map_err(io_error("set aside", dir))?;
     std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(io_error("sync", parent))?;
-    tracing::warn!(aside = %free.display(), "the damaged store was set aside; it may be removed when nobody wants to look at it");
+    tracing::warn!(aside = %free.display(), "the damaged store was set aside; it may be removed");
     Ok(())
 }
 

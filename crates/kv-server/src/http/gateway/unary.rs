@@ -1,10 +1,10 @@
 //! A call with one request and one answer.
 
-use api::JsonError;
+use api::{JsonError, grpc};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use h2::client::ResponseFuture;
 use tonic::{Code, Status};
 
@@ -77,10 +77,9 @@ impl Call {
         let (form, json_bytes) = (self.form, json.len());
         let convert = move || form.request(&json).map_err(|error| malformed(&error));
         let message = self.gateway.converted(json_bytes, convert).await?;
-        let length = u32::try_from(message.len()).map_err(|_| Status::resource_exhausted("4 GiB"))?;
+        let prefix = grpc::prefix(message.len()).ok_or_else(|| Status::resource_exhausted("4 GiB"))?;
         let mut prefixed = BytesMut::with_capacity(PREFIX_BYTES + message.len());
-        prefixed.put_u8(0);
-        prefixed.put_u32(length);
+        prefixed.extend_from_slice(&prefix);
         prefixed.extend_from_slice(&message);
         Ok(prefixed.freeze())
     }

@@ -11,8 +11,8 @@
 //! * One store at a time: a new stream ends the one before it, but never touches one that Raft may be
 //!   installing. What has the place is decided by [`raft_node::ReceiveSlot`], as in the simulator.
 //! * A writer of the staging directory holds its key, so that nothing is removed while it is written.
-//! * Memory is bounded by a few chunks; the disk is written by a thread of its own, apart from those that
-//!   serve messages.
+//! * Memory is bounded by a few chunks; the disk is written by a separate thread, apart from those that serve
+//!   messages.
 //! * A disk that refuses ends the process, here as everywhere: a follower that needs a snapshot and has no
 //!   room for it can neither acknowledge entries nor serve reads, so it takes nothing from its cluster by
 //!   stopping, and says what is wrong by doing so. Bytes that are not what was sent only end their stream.
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use mvcc::{Applied, Backend, SledBackend, Staged, Staging};
+use mvcc::{Backend, SledBackend, Staged, Staging};
 use parking_lot::Mutex;
 use raft_node::{Fatal, Position, ReceiveSlot, StreamNumber};
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
@@ -99,8 +99,7 @@ impl Received {
     }
 
     fn position(&self) -> Position {
-        let Applied { index, term } = self.staged.applied();
-        Position { index, term }
+        self.staged.applied()
     }
 }
 
@@ -177,7 +176,7 @@ impl Incoming {
         self.shared.slot.lock().holds(at)
     }
 
-    /// The store that reaches this entry will not be installed. It is removed by a thread of its own: that
+    /// The store that reaches this entry will not be installed. It is removed by a separate thread: that
     /// takes as long as the disk wants.
     pub fn discard_soon(&self, at: Position) {
         let Some(received) = self.take(at) else { return };

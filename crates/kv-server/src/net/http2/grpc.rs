@@ -7,8 +7,7 @@ use tonic::Status;
 
 use super::wire::{Writer, response_block, trailers_block};
 
-/// gRPC puts one flag byte and four bytes of length in front of every message.
-pub const PREFIX_BYTES: usize = 5;
+pub use api::grpc::PREFIX_BYTES;
 
 /// The headers of an answer.
 pub(super) static HEADERS: LazyLock<HeaderBlock> =

@@ -1,5 +1,6 @@
 //! gRPC's frame of one message.
 
+use api::grpc;
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use tonic::Status;
@@ -18,9 +19,7 @@ pub fn framed(message: &impl Message) -> Result<Bytes, Status> {
 
 /// The frame's first five bytes, for a message of `bytes`.
 pub(super) fn prefix(bytes: usize) -> Result<[u8; PREFIX_BYTES], Status> {
-    let length = u32::try_from(bytes).map_err(|_| errors::too_large_to_send(bytes))?;
-    let [a, b, c, d] = length.to_be_bytes();
-    Ok([0, a, b, c, d])
+    grpc::prefix(bytes).ok_or_else(|| errors::too_large_to_send(bytes))
 }
 
 #[cfg(test)]

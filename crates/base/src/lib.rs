@@ -1,0 +1,13 @@
+//! Definitions and encodings that several crates share.
+//!
+//! * Reading is total: any bytes give a value or none, never a panic, and no length that was read allocates
+//!   more than its input can fill.
+//!
+//! Must not depend on any other crate of ours. No I/O.
+
+mod replicated; // positions in the log, and whether an outcome is wanted
+
+pub mod lz4; // LZ4 blocks, decompressed within a bound
+pub mod varint; // numbers of seven bits per byte
+
+pub use replicated::{Answer, LogPosition};
