@@ -5,9 +5,10 @@
 //!   git, where there is one ───────────┴──▶ BUILD_TARGET, BUILD_COMMIT, BUILD_DATE
 //! ```
 //!
-//! * The date is that of the commit and not that of the clock: the same source gives the same program on any day.
+//! * The date is that of the commit and not that of the clock: the same source gives the same program on any
+//!   day.
 //! * Nothing here fails a build. What cannot be found out is `unknown`.
-//! * A plain build marks its commit: nobody has looked whether the tree holds more than the commit does.
+//! * A plain build marks its commit, since it is unknown whether the tree has other changes.
 //!
 //! Shared by the programs that print a version; each names this file in its Cargo.toml.
 
@@ -31,7 +32,8 @@ fn main() {
 
     println!("cargo::rerun-if-env-changed=SOURCE_COMMIT");
     println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
-    // Any file named here replaces cargo's own rule, which would run this again for every change in the package.
+    // Any file named here replaces cargo's own rule, which would run this again for every change in the
+    // package.
     println!("cargo::rerun-if-changed=../../deploy/version/build.rs");
     for path in repository.iter().flat_map(Repository::marks) {
         println!("cargo::rerun-if-changed={}", path.display());
@@ -52,7 +54,7 @@ struct Repository<'a> {
 }
 
 impl<'a> Repository<'a> {
-    /// `None` without git, in an unpacked archive, and in an archive unpacked inside somebody else's repository.
+    /// `None` without git, in an unpacked archive, and in an archive unpacked inside another repository.
     fn at(root: &'a Path) -> Option<Self> {
         let repository = Repository { root };
         // The way from the top of the working tree to `root`: none, where `root` is the top.
@@ -87,8 +89,8 @@ impl<'a> Repository<'a> {
 
 /// Seconds since 1970 as a date and time of day.
 ///
-/// Days are counted from a first of March, so that the leap day is the last of its year, and in eras of 400 years, which
-/// are all of one length. `719_468` days lie between 0000-03-01 and 1970-01-01.
+/// Days are counted from a first of March, so that the leap day is the last of its year, and in eras of 400
+/// years, which are all of one length. `719_468` days lie between 0000-03-01 and 1970-01-01.
 fn utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, day_of_era) = (days / 146_097, days % 146_097);
