@@ -1,9 +1,9 @@
 //! Sockets of both kinds: TCP, and Unix sockets of this machine.
 //!
-//! A Unix socket is a file. It is removed when its [`SocketFile`] is dropped: by the thread that ends the member, as
-//! a task that accepts may not run again before the process is gone. A process that was killed leaves it, so
-//! a file that no process listens on is replaced at the next start. A file that another process listens on, and
-//! a file that is no socket, are left alone.
+//! A Unix socket is a file. It is removed when its [`SocketFile`] is dropped: by the thread that ends the
+//! member, as a task that accepts may not run again before the process is gone. A process that was killed
+//! leaves it, so a file that no process listens on is replaced at the next start. A file that another process
+//! listens on, and a file that is no socket, are left alone.
 //!
 //! Knows nothing of what is spoken on a socket.
 
@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream};
 
 /// A connection.
@@ -48,7 +48,8 @@ impl Listener {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, _address) = listener.accept().await?;
-                // Small answers must not wait for an acknowledgement; a socket that refuses is already broken.
+                // Small answers must not wait for an acknowledgement; a socket that refuses is already
+                // broken.
                 drop(stream.set_nodelay(true));
                 Ok(Wire::Tcp(stream))
             }
@@ -136,57 +137,72 @@ impl Wire {
     }
 }
 
-impl AsyncRead for Wire {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Wire::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
-            Wire::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
+/// Reads and writes of a connection of one of two kinds: one branch per call.
+macro_rules! io_of_two_kinds {
+    ($connection:ident, $first:ident, $second:ident) => {
+        impl tokio::io::AsyncRead for $connection {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                buffer: &mut tokio::io::ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                match self.get_mut() {
+                    $connection::$first(stream) => Pin::new(stream).poll_read(context, buffer),
+                    $connection::$second(stream) => Pin::new(stream).poll_read(context, buffer),
+                }
+            }
         }
-    }
+
+        impl tokio::io::AsyncWrite for $connection {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                match self.get_mut() {
+                    $connection::$first(stream) => Pin::new(stream).poll_write(context, bytes),
+                    $connection::$second(stream) => Pin::new(stream).poll_write(context, bytes),
+                }
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                slices: &[io::IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                match self.get_mut() {
+                    $connection::$first(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+                    $connection::$second(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+                }
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                match self {
+                    $connection::$first(stream) => stream.is_write_vectored(),
+                    $connection::$second(stream) => stream.is_write_vectored(),
+                }
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+                match self.get_mut() {
+                    $connection::$first(stream) => Pin::new(stream).poll_flush(context),
+                    $connection::$second(stream) => Pin::new(stream).poll_flush(context),
+                }
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+                match self.get_mut() {
+                    $connection::$first(stream) => Pin::new(stream).poll_shutdown(context),
+                    $connection::$second(stream) => Pin::new(stream).poll_shutdown(context),
+                }
+            }
+        }
+    };
 }
 
-impl AsyncWrite for Wire {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Wire::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
-            Wire::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
-    }
+pub(crate) use io_of_two_kinds;
 
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Wire::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            Wire::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        // Both kinds of tokio's are.
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Wire::Tcp(stream) => Pin::new(stream).poll_flush(context),
-            Wire::Unix(stream) => Pin::new(stream).poll_flush(context),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Wire::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
-            Wire::Unix(stream) => Pin::new(stream).poll_shutdown(context),
-        }
-    }
-}
+io_of_two_kinds!(Wire, Tcp, Unix);
 
 #[cfg(test)]
 mod tests {

@@ -14,6 +14,7 @@ use super::metrics::{self, Metrics};
 use super::place::{Place, PlaceError};
 use crate::live_import::say;
 use crate::operator::{ClientFlags, ClientFlagsError};
+use crate::process::arguments::parse;
 use crate::process::log::causes;
 use crate::process::shutdown;
 
@@ -36,8 +37,9 @@ struct Arguments {
     endpoints: Vec<String>,
     #[command(flatten)]
     access: ClientFlags,
-    /// Directory of the archive, which is made if it does not exist, or s3://BUCKET/PREFIX. The endpoint, region and
-    /// credentials of a bucket are those of AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and so on.
+    /// Directory of the archive, which is made if it does not exist, or s3://BUCKET/PREFIX. The endpoint,
+    /// region and credentials of a bucket are those of AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and so
+    /// on.
     #[arg(long, value_name = "DIR|s3://…")]
     to: String,
     /// Time between two snapshots of the whole cluster. A restore reads one, and all events after it.
@@ -77,16 +79,12 @@ pub fn described() -> clap::Command {
     Arguments::command()
 }
 
-/// The whole of the command; `arguments` are those after its name. Exit status: 0 after a signal, if all that was
-/// received is archived, 1 if the archive cannot go on, 2 for a command line that makes no sense.
+/// The whole of the command; `arguments` are those after its name. Exit status: 0 after a signal, if all that
+/// was received is archived, 1 if the archive cannot go on, 2 for a command line that makes no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let named = std::iter::once(OsString::from("kv-server archive")).chain(arguments);
-    let arguments = match Arguments::try_parse_from(named) {
+    let arguments: Arguments = match parse("kv-server archive", arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let _unwritten = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
+        Err(status) => return status,
     };
     match try_run(&arguments) {
         Ok(revision) => {

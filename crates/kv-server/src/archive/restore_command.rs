@@ -11,6 +11,7 @@ use clap::{CommandFactory, Parser};
 use super::place::{Place, PlaceError, is_bucket};
 use super::restore::{RestoreError, Restored, Wanted, restore};
 use crate::etcd_file::{MemberFlags, MemberFlagsError};
+use crate::process::arguments::parse;
 use crate::process::log::causes;
 
 /// What was asked for.
@@ -28,7 +29,8 @@ struct Arguments {
     /// Revision to go back to [default: the newest, if the cluster has one member].
     #[arg(long, conflicts_with = "time", value_parser = clap::value_parser!(i64).range(1..))]
     revision: Option<i64>,
-    /// Time to go back to, such as 2026-01-02T15:04:05Z: the newest revision that the archiver had received by then.
+    /// Time to go back to, such as 2026-01-02T15:04:05Z: the newest revision that the archiver had received
+    /// by then.
     #[arg(long, value_parser = humantime::parse_rfc3339_weak)]
     time: Option<SystemTime>,
 }
@@ -67,16 +69,12 @@ pub fn described() -> clap::Command {
     Arguments::command()
 }
 
-/// The whole of the command; `arguments` are those after its name. Exit status: 0 if the directory was made, 1 if not,
-/// 2 for a command line that makes no sense.
+/// The whole of the command; `arguments` are those after its name. Exit status: 0 if the directory was made,
+/// 1 if not, 2 for a command line that makes no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let named = std::iter::once(OsString::from("kv-server restore")).chain(arguments);
-    let arguments = match Arguments::try_parse_from(named) {
+    let arguments: Arguments = match parse("kv-server restore", arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let _unwritten = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
+        Err(status) => return status,
     };
     match try_run(&arguments) {
         Ok(Restored { revision, base, leases, without_ttl }) => {

@@ -6,11 +6,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Command, Parser};
+use clap::Command;
 use clap_mangen::Man;
 
 use super::arguments::ManArguments;
 use super::tree::tree;
+use crate::process::arguments::parse;
 use crate::process::log::causes;
 use crate::process::version;
 
@@ -26,13 +27,9 @@ enum ManualError {
 
 /// The whole of the command; `arguments` are those after its name.
 pub fn run_man(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let named = std::iter::once(OsString::from("kv-server man")).chain(arguments);
-    let arguments = match ManArguments::try_parse_from(named) {
+    let arguments: ManArguments = match parse("kv-server man", arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let _unwritten = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
+        Err(status) => return status,
     };
     match try_run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,

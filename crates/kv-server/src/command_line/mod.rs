@@ -1,7 +1,7 @@
 //! `kv-server completion` and `kv-server man`: the command line described, for shells and for readers.
 //!
-//! Each command describes itself (`described`); what is printed is made of that, so it cannot differ from what
-//! is accepted. Flags of the server are also accepted with one dash, as etcd's are, and from environment
+//! Each command describes itself (`described`); what is printed is made of that, so it cannot differ from
+//! what is accepted. Flags of the server are also accepted with one dash, as etcd's are, and from environment
 //! variables; the pages say so once.
 
 mod arguments; // of both commands

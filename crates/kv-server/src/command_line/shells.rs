@@ -4,26 +4,21 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap_complete::Shell;
 
 use super::arguments::CompletionArguments;
 use super::tree::tree;
 use crate::check_config;
+use crate::process::arguments::parse;
 
 /// The whole of the command; `arguments` are those after its name.
 pub fn run_completion(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let named = std::iter::once(OsString::from("kv-server completion")).chain(arguments);
-    match CompletionArguments::try_parse_from(named) {
-        Ok(arguments) => {
-            let _unwritten = io::stdout().write_all(&script(arguments.shell));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            let _unwritten = error.print();
-            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
-        }
-    }
+    let arguments: CompletionArguments = match parse("kv-server completion", arguments) {
+        Ok(arguments) => arguments,
+        Err(status) => return status,
+    };
+    let _unwritten = io::stdout().write_all(&script(arguments.shell));
+    ExitCode::SUCCESS
 }
 
 fn script(shell: Shell) -> Vec<u8> {
@@ -34,8 +29,8 @@ fn script(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut all, "kv-server", &mut script);
     if shell == Shell::Bash {
-        // clap_complete 4.6 writes a program's hyphen in one way where it chooses a command, and in another one where
-        // it lists the flags of that command, which is then not found.
+        // clap_complete 4.6 writes a program's hyphen in one way where it chooses a command, and in another
+        // one where it lists the flags of that command, which is then not found.
         let text = String::from_utf8(script).expect("a script is text");
         return text.replace("kv__subcmd__server", "kv__server").into_bytes();
     }

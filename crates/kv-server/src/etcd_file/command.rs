@@ -1,5 +1,5 @@
-//! The command line of `import` and `restore`: one command with two names. A snapshot of this server is a file
-//! of etcd, so both take the files of both.
+//! The command line of `import` and `restore`: one command with two names. A snapshot of this server is a
+//! file of etcd, so both take the files of both.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -11,6 +11,7 @@ use clap::{CommandFactory, Parser};
 use super::import::{HashCheck, ImportError, import};
 use super::member_flags::{MemberFlags, MemberFlagsError};
 use super::read::{Imported, Revisions};
+use crate::process::arguments::parse;
 use crate::process::log::causes;
 
 /// The first arguments that lead here.
@@ -56,16 +57,12 @@ pub fn described() -> clap::Command {
     Arguments::command()
 }
 
-/// The whole of the command; `arguments` are those after its name. Exit status: 0 if the directory was made, 1
-/// if not, 2 for a command line that makes no sense.
+/// The whole of the command; `arguments` are those after its name. Exit status: 0 if the directory was made,
+/// 1 if not, 2 for a command line that makes no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let named = std::iter::once(OsString::from("kv-server import")).chain(arguments);
-    let arguments = match Arguments::try_parse_from(named) {
+    let arguments: Arguments = match parse("kv-server import", arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let _unwritten = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
+        Err(status) => return status,
     };
     match try_run(&arguments) {
         Ok(Imported { revision, compact_revision, changes, leases }) => {

@@ -11,6 +11,7 @@ use super::error::InspectError;
 use super::report::Report;
 use super::{store, wal};
 use crate::data_dir::Directory;
+use crate::process::arguments::parse;
 use crate::process::log::causes;
 
 /// The first argument that leads here.
@@ -54,13 +55,9 @@ pub fn described() -> clap::Command {
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 if all is well, 1 if damage
 /// was found or the directory cannot be looked at, 2 for a command line that makes no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let named = std::iter::once(OsString::from("kv-server inspect")).chain(arguments);
-    let arguments = match Arguments::try_parse_from(named) {
+    let arguments: Arguments = match parse("kv-server inspect", arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let _unwritten = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
+        Err(status) => return status,
     };
     let mut report = Report::new(io::BufWriter::new(io::stdout().lock()), arguments.json);
     let shown = show(&arguments, &mut report).and_then(|()| Ok(report.finish()?));

@@ -18,6 +18,7 @@ use super::target::{Target, TargetError};
 use crate::config::Settings;
 use crate::etcd_file::{CheckedFile, HashCheck, ImportError, MemberFlags, MemberFlagsError, Revisions};
 use crate::operator::{Client, ClientFlags, ClientFlagsError};
+use crate::process::arguments::parse;
 use crate::process::log::causes;
 use crate::process::shutdown;
 
@@ -108,13 +109,9 @@ pub fn described() -> clap::Command {
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 if the directory was
 /// finished, 1 if not, 2 for a command line that makes no sense, 130 after a second signal.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let named = std::iter::once(OsString::from("kv-server import")).chain(arguments);
-    let arguments = match Arguments::try_parse_from(named) {
+    let arguments: Arguments = match parse("kv-server import", arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let _unwritten = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
+        Err(status) => return status,
     };
     match try_run(&arguments) {
         Ok(proof) => {

@@ -1,7 +1,8 @@
 //! No image of the memory when the process aborts.
 //!
-//! The memory has what requests had: values, passwords, tokens. So the soft limit of core files is 0, as a program in
-//! Go writes none unless it is told to. The hard limit stays: `prlimit --core=unlimited --pid PID` permits one.
+//! The memory has what requests had: values, passwords, tokens. So the soft limit of core files is 0, as a
+//! program in Go writes none by default. The hard limit stays: `prlimit --core=unlimited --pid PID` permits
+//! one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Log, catalogue, its sequence number, locks, listeners, epoll, signals and stderr take 20; connections of
-/// `--listen-metrics-urls` at most 32. Some more are open for a moment: directories that are synced, segments read for a follower that lags, and three
-/// connections to each other member.
+/// `--listen-metrics-urls` at most 32. Some more are open for a moment: directories that are synced, segments
+/// read for a follower that lags, and three connections to each other member.
 const OWN: u64 = 96;
 /// Every block file stays open. 100 GiB of store are 1600 files of 64 MiB; a store that the leader sends is
 /// written next to the present one, with as many files again.

@@ -1,7 +1,8 @@
 //! What systemd hears of this process: `READY=1` when it serves, `STOPPING=1` when it ends.
 //!
-//! The service manager names its socket in `NOTIFY_SOCKET` for units of `Type=notify`. Without the variable nothing
-//! is sent. A message that cannot be sent is logged and lost: the process goes on, and never waits for it.
+//! The service manager names its socket in `NOTIFY_SOCKET` for units of `Type=notify`. Without the variable
+//! nothing is sent. A message that cannot be sent is logged and lost: the process goes on, and never waits
+//! for it.
 
 use std::ffi::OsStr;
 use std::io;

@@ -7,8 +7,8 @@
 //!   peer-tls × 1             handshakes of members, where theirs has
 //! ```
 //!
-//! * A client that asks for much may keep a thread busy for long, so heartbeats have a thread of their own
-//!   where there are cores for it. With two cores it costs more than it saves: linearizable ranges 25.6 µs of
+//! * A client that asks for much may keep a thread busy for long, so heartbeats have a separate thread where
+//!   there are cores for it. With two cores it costs more than it saves: linearizable ranges 25.6 µs of
 //!   server time each against 20.8, puts 47 against 43 (three members, in turn), all of it wake-ups from
 //!   thread to thread. Ranges over many keys run on the blocking pool in any case.
 //! * The driver runs where the peers are served: what a message calls for leaves without a switch of threads
@@ -20,7 +20,7 @@
 //! * A handshake is up to a millisecond of arithmetic, and anyone can begin one. Its threads give way to all
 //!   others.
 //!
-//! The log, apply and the store have threads of their own and never run here.
+//! The log, apply and the store have separate threads and never run here.
 
 use tokio::runtime::{Builder, Runtime};
 

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::log;
 
-/// Tells many tasks, once, that it is time to stop. Cheap to clone.
+/// Notifies many tasks, once, that they have to stop. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Receiver<bool>);
 

@@ -14,6 +14,7 @@ use super::figures::{AddressError, Cluster, Source};
 use super::show::{self, HEIGHT_MIN, State, Theme, View, WIDTH_MIN, draw, draw_all};
 use super::terminal;
 use crate::operator::ClientTlsFlags;
+use crate::process::arguments::parse;
 use crate::process::log::causes;
 use crate::tls::{Dialer, TlsError};
 
@@ -109,13 +110,9 @@ pub fn described() -> clap::Command {
 
 /// The whole of the command; `arguments` are those after its name.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let named = std::iter::once(OsString::from("kv-server top")).chain(arguments);
-    let arguments = match Arguments::try_parse_from(named) {
+    let arguments: Arguments = match parse("kv-server top", arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let _unwritten = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
+        Err(status) => return status,
     };
     match try_run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,6 +1,6 @@
 //! Members at addresses that this member's list does not hold yet.
 //!
-//! A member that was away lags behind in the list of members. The leader may have been added meanwhile, or may have
+//! A member that was away has an old list of members. The leader may have been added meanwhile, or may have
 //! moved, and only the leader can bring the list up to date. So a sender says in its hello where it listens.
 //!
 //! ```text
@@ -9,19 +9,19 @@
 //! ```
 //!
 //! Invariants:
-//! - An introduced member may send messages and snapshots, and is answered. It counts for nothing: Raft goes by its
-//!   own configuration.
-//! - A member that answers where the list says is not introduced anywhere else, and a removed one nowhere. A member that
-//!   is alone in its list introduces no one.
-//! - The claim is checked by a call in the other direction: the member itself must answer there. If this member is
-//!   reached inside TLS, URLs without TLS are not asked: the server there must have a valid certificate. Without TLS a
-//!   peer port trusts its network, as etcd's does: ids are public, and a member has no secret.
+//! - An introduced member may send messages and snapshots, and is answered. It counts for nothing: Raft goes
+//!   by its own configuration.
+//! - A member that answers where the list says is not introduced anywhere else, and a removed one nowhere. A
+//!   member that is alone in its list introduces no one.
+//! - The claim is checked by a call in the other direction: the member itself must answer there. If this
+//!   member is reached inside TLS, URLs without TLS are not asked: the server there must have a valid
+//!   certificate. Without TLS a peer port trusts its network, as etcd's does: ids are public, and a member
+//!   has no secret.
 //! - A listed member is not dialled anywhere else while it answers where it is dialled. Each move is logged.
 //! - Checks have few places, which one address cannot keep from the others; see `places`.
 //!
 //! Knows nothing of connections: `transport` dials.
 
-mod pace; // of lines of the log
 mod places; // claims that are being checked
 
 use std::collections::HashMap;
@@ -30,13 +30,13 @@ use std::time::Instant;
 
 use crate::data_dir::bootstrap::RunningCluster;
 use crate::data_dir::{FirstMember, Identity};
+use crate::process::log::Pace;
 
-pub(super) use pace::Pace;
 use places::Places;
 pub(super) use places::Ticket;
 
-/// Members held. A cluster has seldom more than seven, so more are strangers' work. The oldest is dropped, and is asked
-/// again with its next hello.
+/// Members held. A cluster has seldom more than seven, so more are strangers' work. The oldest is dropped,
+/// and is asked again with its next hello.
 const INTRODUCED_MAX: usize = 16;
 /// URLs of one member. One with more is not introduced.
 const URLS_MAX: usize = 8;
@@ -61,8 +61,8 @@ pub(super) struct Introductions {
 }
 
 impl Introductions {
-    /// A place to check a claim, if there is one. `source`: the address that it comes from; none of a Unix socket. To
-    /// be followed by [`Introductions::end`].
+    /// A place to check a claim, if there is one. `source`: the address that it comes from; none of a Unix
+    /// socket. To be followed by [`Introductions::end`].
     pub fn begin(&mut self, id: u64, urls: &[String], source: Option<IpAddr>) -> Option<Ticket> {
         self.places.begin(id, urls, source, Instant::now())
     }
@@ -115,7 +115,8 @@ pub(super) fn listed(members: &[FirstMember], id: u64) -> Vec<String> {
     member.map(|member| member.peer_urls.clone()).unwrap_or_default()
 }
 
-/// Whether the cluster that answers at the URLs of `from` is this one, with both members in it, and `from` there.
+/// Whether the cluster that answers at the URLs of `from` is this one, with both members in it, and `from`
+/// there.
 pub(super) fn vouches(running: &RunningCluster, identity: &Identity, from: u64, urls: &[String]) -> bool {
     running.cluster_id == identity.cluster_id
         && running.members.iter().any(|member| member.id == identity.member_id)

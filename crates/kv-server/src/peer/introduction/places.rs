@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// A claim beyond it displaces an older one, or is not checked and comes again with the sender's next attempt.
+/// A claim beyond it displaces an older one, or is not checked and comes again with the sender's next
+/// attempt.
 pub(super) const PLACES_MAX: usize = 4;
 /// Four round trips between continents: an honest claim is verified in this time.
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(1);
@@ -47,7 +48,8 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// A place to check that the member `id` is at `urls`, if there is one. To be followed by [`Places::end`].
+    /// A place to check that the member `id` is at `urls`, if there is one. To be followed by
+    /// [`Places::end`].
     pub fn begin(&mut self, id: u64, urls: &[String], source: Source, now: Instant) -> Option<Ticket> {
         let source = source.map(network);
         if self.held.values().any(|place| place.id == id && place.urls == urls) {

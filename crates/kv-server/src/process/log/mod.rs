@@ -10,6 +10,7 @@
 //! * Files are opened again by their names on SIGHUP.
 
 mod line; // how an event is written
+mod pace; // lines that anyone can cause
 mod rotation; // backups of a file
 
 mod outlet; // lines that wait for an output
@@ -34,13 +35,14 @@ use sinks::{Journal, LogFile, Standard, Whole};
 
 pub use line::LogFormat;
 pub use outlet::lost_lines;
+pub use pace::Pace;
 pub use raft_node::causes;
 pub use rotation::Rotation;
 
 /// Libraries whose debug lines are about their own insides.
 const CHATTY: [&str; 6] = ["h2", "hyper", "hyper_util", "tonic", "tower", "sled"];
-/// How long the end of the process waits for lines that were not written yet: an output that is stuck holds it up no
-/// longer.
+/// How long the end of the process waits for lines that were not written yet: an output that is stuck holds
+/// it up no longer.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,7 +134,8 @@ pub fn flush() {
     }
 }
 
-/// Changes the level, and opens files again, as signals ask for it. Returns only where signals cannot be received.
+/// Changes the level, and opens files again, as signals ask for it. Returns only where signals cannot be
+/// received.
 pub async fn follow_signals() -> io::Result<()> {
     let Some(running) = RUNNING.get() else { return Ok(()) };
     let mut louder = signal(SignalKind::user_defined1())?;

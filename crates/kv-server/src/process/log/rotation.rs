@@ -1,7 +1,7 @@
 //! Rotation of a log file: names of backups, and which of them stay.
 //!
 //! ```text
-//!   kv.log ──full──▶ kv-2026-01-02T15-04-05.000.log ──▶ kv-2026-01-02T15-04-05.000.log.gz ──too old, too many──▶ removed
+//!   kv.log ─full─▶ kv-2026-01-02T15-04-05.000.log ─▶ kv-2026-01-02T15-04-05.000.log.gz ─too old, too many─▶ removed
 //! ```
 //!
 //! Names and rules are those of etcd's log rotation. Times in names are UTC.
@@ -139,8 +139,8 @@ fn stamp(at: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}-{minute:02}-{second:02}.{:03}", since.subsec_millis())
 }
 
-/// Year, month and day of a number of days since 1970. The year is counted from March, so that the leap day is its
-/// last one.
+/// Year, month and day of a number of days since 1970. The year is counted from March, so that the leap day
+/// is its last one.
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     const DAYS_FROM_MARCH_OF_YEAR_0: u64 = 719_468;
