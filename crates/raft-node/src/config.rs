@@ -1,4 +1,4 @@
-//! What a member is told at start. No value is read from anywhere else.
+//! The configuration of a member at its start. No value is read from anywhere else.
 //!
 //! Rhythm and bounds with their usual values, and what they lead to:
 //!
@@ -9,8 +9,8 @@
 //! | catch-up entries | 5,000 | a follower away for a moment needs no snapshot |
 //! | request timeout | 7 s | an election and some retries fit in: etcd's 5 s and two elections |
 //!
-//! All members should be told the same rhythm. One with a shorter election timeout stands too early, again
-//! and again; its pre-votes are refused while the others hear their leader, so it costs messages and no more.
+//! All members should have the same rhythm. One with a shorter election timeout stands too early, again and
+//! again; its pre-votes are refused while the others hear their leader, so it costs messages and no more.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ use crate::wire::{COMMAND_OVERHEAD, HEADER_BYTES};
 pub struct Config {
     /// The node id that Raft knows this member by; never 0.
     pub id: u64,
-    /// Every voting member, as far as the process knows. Without a `membership` this one is among them, and a log
-    /// that already holds a membership must agree with it.
+    /// Every voting member, as far as the process knows. Without a `membership` this one is among them, and a
+    /// log that already holds a membership must agree with it.
     pub voters: Vec<u64>,
-    /// The membership that the machine holds; of a member whose store is lost, what the process was told. None if
-    /// the members never change.
+    /// The membership that the machine holds; of a member whose store is lost, the one that the process was
+    /// given. None if the members never change.
     pub membership: Option<Membership>,
     /// A number that no earlier run of this member used. It keeps answers meant for an earlier run apart from
     /// ours, so it must come from a good source of randomness.
@@ -39,7 +39,7 @@ pub struct Config {
     /// election; the part is drawn from a share that no other voter draws from. Must exceed
     /// `heartbeat_ticks`; ten times as much is usual.
     pub election_ticks: u32,
-    /// Entries kept behind the newest checkpoint for followers that lag a little: sending them is cheaper
+    /// Entries kept before the newest checkpoint for followers that lag a little: sending them is cheaper
     /// than a snapshot. etcd keeps 5,000. Fewer are kept where they take more than 32 MiB, more as long as
     /// their segment holds a newer one.
     pub catch_up_entries: u64,
@@ -47,8 +47,8 @@ pub struct Config {
     pub store: StoreState,
     /// What a log without Raft state means.
     pub empty_log: EmptyLog,
-    /// The member that a command removes, if it is a change that removes one. A leader hands over before it removes
-    /// itself.
+    /// The member that a command removes, if it is a change that removes one. A leader hands over before it
+    /// removes itself.
     pub removed_by: fn(&[u8]) -> Option<u64>,
     /// Whether a command that changes the membership leaves the voters as they are, applied or refused.
     pub keeps_voters: fn(&[u8], &[u64]) -> bool,

@@ -1,4 +1,4 @@
-//! What can go wrong, as finely as a caller must tell it apart.
+//! Errors, as finely as a caller must distinguish them.
 //!
 //! | error | the caller |
 //! |---|---|

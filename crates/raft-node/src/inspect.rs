@@ -33,7 +33,7 @@ pub struct StateSeen {
     pub term: u64,
     /// 0: none.
     pub vote: u64,
-    /// May lag behind what was committed, and never lies beyond the log.
+    /// May be lower than the commit index, and is never beyond the log.
     pub commit: u64,
     pub voters: Vec<u64>,
     pub learners: Vec<u64>,

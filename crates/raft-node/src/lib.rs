@@ -8,16 +8,16 @@
 //! ```
 //!
 //! * The only user of raft-rs: none of its types appears in this crate's interface.
-//! * A message that promises durability leaves only after the sync it promises: it sits inside the persist
-//!   job, and the receipt of a successful sync is the only door out.
+//! * A message that promises durability leaves only after the sync it promises: it is inside the persist job,
+//!   and only the receipt of a successful sync gives it out.
 //! * A proposal is answered only after its command was applied here; a read point only when everything up to
 //!   it was.
 //! * After a failed write, sync or apply nothing more is acknowledged: `on_fatal` is called and the threads
 //!   end.
 //!
-//! The life of a command, with what each step waits for:
+//! The path of a command, with what each step waits for:
 //!
-//! 1. `propose` checks the bounds and queues it. Refused here, it costs no other member anything.
+//! 1. `propose` checks the bounds and queues it. A refusal here costs no other member anything.
 //! 2. The driver's next turn makes one entry of all that wait; on a follower the batch leaves for the leader.
 //! 3. The entry leaves for the followers at once and goes to the log thread: the disks work at the same time.
 //! 4. A quorum's acknowledgements commit it, this member's own sync among them or not.
@@ -25,8 +25,8 @@
 //!    if they are few and brief and nothing else waits, by the driver.
 //! 6. The outcomes of the whole entry cross to the async runtime together and wake those who wait.
 //!
-//! A linearizable read takes the short way: one round of heartbeats for all that wait, the index it confirms,
-//! and a wait for step 5 to have reached that index.
+//! A linearizable read needs one heartbeat round, shared by all that wait. It is answered when step 5 has
+//! reached the confirmed index.
 //!
 //! What is kept where: the log on disk from its start on, its newest entries in memory; the machine's state
 //! with the process; the log's start follows the machine's checkpoints. A member that needs an entry from
@@ -69,22 +69,22 @@
 ))]
 compile_error!("a mutant breaks a promise on purpose: it is built with debug assertions, and never ships");
 
-// What others see.
-mod config; // what a member is told at start, every bound with its reason
-mod error; // what can go wrong, as the caller may tell it apart
+// The interface.
+mod config; // the configuration of a member, every bound with its reason
+mod error; // errors, as the caller may distinguish them
 mod traits; // what the process supplies: state machine, transport, observer
 mod types; // plain values
 
-// The bytes.
-pub mod inspect;
+// Encodings.
+pub mod inspect; // what a log contains, without opening it for a member
 mod log; // what must be durable, what raft-rs reads, what a start finds
-mod wire; // encodings of entries, state and messages // what lies in a log, without opening it for a member
+mod wire; // encodings of entries, state and messages
 
-// The heart: pure functions of what happened.
+// The core: pure functions of events.
 mod core; // Raft as events in, effects out
-mod node; // the core together with those who wait for it
+mod node; // the core with proposals, reads and the machine
 
-// The shell.
+// The shell: threads and queues.
 mod runtime; // threads, tasks, clocks and queues; the handle
 
 #[doc(hidden)]

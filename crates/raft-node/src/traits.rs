@@ -10,7 +10,7 @@
 //!
 //! The driver is a task of the process's runtime, and the threads are this crate's own. None of the three may
 //! wait for the network or for a reply of this crate; only the state machine may wait for the disk, and then
-//! everything behind it waits too.
+//! everything after it waits too.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use crate::wire::SnapshotOffer;
 /// checkpoint of one a snapshot for another. So no clock, no chance, no order of a hash map may get in.
 ///
 /// Its own durability is its own affair, with one duty: what [`StateMachine::applied`] says at the next start
-/// must be exactly what its state holds. The entries behind that are applied again.
+/// must be exactly what its state holds. The entries after that are applied again.
 pub trait StateMachine: Send + 'static {
     /// What a proposer receives for its command, refusals included.
     type Outcome: Send + 'static;
@@ -45,8 +45,8 @@ pub trait StateMachine: Send + 'static {
     /// Applies the command of an entry that changes the membership; it stands alone in its entry. What
     /// [`StateMachine::membership`] says after the entry is the membership from then on.
     ///
-    /// Such a command may be refused, as any other. In any other entry it must be refused: only here is it certain
-    /// that the change before it is applied.
+    /// Such a command may be refused, as any other. In any other entry it must be refused: only here is it
+    /// certain that the change before it is applied.
     fn apply_change(
         &mut self,
         at: Position,
@@ -56,14 +56,14 @@ pub trait StateMachine: Send + 'static {
         self.apply(at, command, answer)
     }
 
-    /// The members as of the last entry. None if the machine knows nothing of members: then those are for ever
-    /// that the log was begun with.
+    /// The members as of the last entry. None if the machine knows nothing of members: then those are for
+    /// ever that the log was begun with.
     fn membership(&self) -> Option<Membership> {
         None
     }
 
     /// Every command of the entry has been applied. Called for entries without commands as well, so that the
-    /// machine's applied position never lags behind the log. May wait when the machine's store is full.
+    /// machine's applied position is never before the log's start. May wait when the machine's store is full.
     ///
     /// The border of an entry: a state between two commands of one entry is never made durable.
     fn end_entry(&mut self, at: Position) -> Result<(), Fatal>;
@@ -118,12 +118,13 @@ pub trait Observer: Send + Sync + 'static {
     fn proposals_failed(&self, _count: usize) {}
     /// One entry was applied; `took` includes waiting for the machine's store.
     fn entry_applied(&self, _commands: usize, _took: Duration) {}
-    /// The machine may have changed the members. Called by the thread that applies, before the proposer is answered.
+    /// The machine may have changed the members. Called by the thread that applies, before the proposer is
+    /// answered.
     fn membership_applied(&self, _membership: &Membership) {}
     fn read_points_failed(&self, _count: usize) {}
     /// A heartbeat could not be sent in time because this member's loop was late by `late`.
     fn tick_late(&self, _late: Duration) {}
-    /// A follower needs a checkpoint at or behind `index`; the newest one is older. Make one soon.
+    /// A follower needs a checkpoint at or after `index`; the newest one is older. Make one soon.
     fn checkpoint_wanted(&self, _index: u64) {}
     /// The snapshot at this position, whose message came in, will not be installed: what is staged for it may
     /// go.

@@ -1,4 +1,4 @@
-//! What a cluster promises, told as stories: each says who does what, and what must then be true.
+//! The guarantees of a cluster, by scenarios: events at members, and what must hold afterwards.
 #![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
 
 mod common;
@@ -114,7 +114,7 @@ fn a_follower_keeps_one_batch_under_way_until_the_next_tick() {
 }
 
 #[test]
-fn whoever_was_held_goes_on_without_waiting_for_a_tick() {
+fn a_held_member_goes_on_without_waiting_for_a_tick() {
     let mut cluster = Cluster::new(3);
     cluster.elect();
     // The second batch of a follower waits for the first, the third round of reads for the ones before.
@@ -255,10 +255,10 @@ fn a_proposal_waits_for_a_leader_that_comes_in_time() {
 }
 
 #[test]
-fn a_proposal_that_died_with_its_leader_is_told_so() {
+fn a_proposal_lost_with_its_leader_fails_with_that_cause() {
     let mut cluster = Cluster::new(3);
     cluster.elect();
-    // The batch reaches the leader, which dies before anybody hears of it.
+    // The batch reaches the leader, which stops before any other member receives it.
     cluster.cut.extend([(1, 2), (1, 3)]);
     cluster.offer(3, "lost");
     cluster.settle();

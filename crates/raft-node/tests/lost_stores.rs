@@ -7,7 +7,7 @@ use common::{Cluster, agree, installs, start};
 use raft_node::{Event, Role};
 use wal::testing::Crash;
 
-/// All logs begin late, and this many entries lie behind the checkpoints.
+/// All logs begin late, and there are this many entries after the checkpoints.
 fn trimmed(write: u64) -> Cluster {
     let mut cluster = Cluster::new(3);
     cluster.elect();
@@ -43,7 +43,7 @@ fn a_member_whose_store_is_lost_is_rebuilt_within_its_log() {
 }
 
 #[test]
-fn a_member_whose_store_is_lost_and_who_lags_as_well_is_brought_up_like_any_other() {
+fn a_lagging_member_whose_store_is_lost_is_brought_up_like_any_other() {
     let mut cluster = lost_store(0);
     cluster.isolate(&[3]);
     cluster.write_and_trim(40);
@@ -107,7 +107,7 @@ fn leadership_does_not_go_to_a_member_whose_store_is_lost() {
 }
 
 #[test]
-fn a_lost_store_gives_its_vote_to_who_has_all_it_acknowledged() {
+fn a_member_without_its_store_votes_for_a_member_with_all_it_acknowledged() {
     let mut cluster = lost_store(5);
     cluster.streams_flow = false;
     cluster.pass(2);
@@ -168,7 +168,7 @@ fn a_lone_member_cannot_be_rebuilt_and_says_so() {
     cluster.checkpoint(1);
     let lost = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cluster.restart_lost(1)));
     let said = lost.unwrap_err();
-    assert!(said.downcast_ref::<String>().unwrap().contains("nobody else has the state"));
+    assert!(said.downcast_ref::<String>().unwrap().contains("no other member has the state"));
 }
 
 #[test]

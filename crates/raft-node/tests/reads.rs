@@ -63,13 +63,13 @@ fn reads_that_wait_together_cost_one_round() {
 }
 
 #[test]
-fn a_leader_of_a_minority_answers_no_question() {
+fn a_leader_of_a_minority_answers_no_read_index_request() {
     let mut cluster = Cluster::new(5);
     cluster.elect();
     cluster.isolate(&[1, 2]);
     cluster.ask(2, "stale");
     cluster.settle();
-    assert!(cluster.member(2).readable.is_empty(), "three others may follow somebody else by now");
+    assert!(cluster.member(2).readable.is_empty(), "three others may follow another leader by now");
     cluster.pass(40);
     let new_leader = (3..=5).find(|id| cluster.gauges(*id).role == Role::Leader).unwrap();
     cluster.offer(new_leader, "news");

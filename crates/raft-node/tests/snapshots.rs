@@ -1,5 +1,4 @@
-//! Raft snapshots, told as stories: logs that are trimmed, followers that are brought up, stores that are
-//! lost.
+//! Raft snapshots, by scenarios: logs that are trimmed, followers that are brought up, stores that are lost.
 #![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
 
 mod common;
@@ -94,7 +93,7 @@ fn a_follower_behind_the_trimmed_log_is_brought_up_by_a_snapshot() {
     cluster.offer(3, "and goes on");
     cluster.pass(2);
     agree(&cluster, 44);
-    assert!(start(&cluster, 3) >= start(&cluster, 1), "its log begins behind the snapshot");
+    assert!(start(&cluster, 3) >= start(&cluster, 1), "its log begins after the snapshot");
 }
 
 #[test]
@@ -131,7 +130,7 @@ fn what_follows_a_snapshot_stays_in_the_log_while_it_streams() {
         cluster.write_and_trim(20);
     }
     assert!(start(&cluster, 1) <= offered.index, "the leader keeps what its follower will ask for");
-    assert!(start(&cluster, 2) > offered.index, "nobody asks a follower");
+    assert!(start(&cluster, 2) > offered.index, "no member asks a follower");
     cluster.stream();
     cluster.pass(5);
     agree(&cluster, 143);
@@ -189,7 +188,7 @@ fn two_snapshots_in_short_order_end_with_the_newer_one() {
         agree(&cluster, 63);
         let (ignored, installs) = (cluster.members[&3].ignored.clone(), installs(&cluster, 3));
         match syncs {
-            // By then the entries had come, and the second one told nothing new.
+            // By then the entries had come, and the second one changed nothing.
             true => assert_eq!((ignored, installs), (vec![second], 1)),
             false => assert_eq!((ignored, installs), (vec![first], 1)),
         }
@@ -261,7 +260,7 @@ fn a_snapshot_that_comes_twice_is_installed_once() {
 }
 
 #[test]
-fn a_machine_is_told_after_the_log_has_restarted() {
+fn a_machine_installs_after_the_log_has_restarted() {
     let mut cluster = offered();
     cluster.member(3).syncs = false;
     let at = cluster.stream();
@@ -338,7 +337,8 @@ fn a_kill_between_restart_and_install_is_finished_at_the_next_start() {
         cluster.stream();
         cluster.settle();
         if !staged {
-            // What was staged is lost as well: the member has a log that begins behind anything it has.
+            // What was staged is lost as well: the member has a log that begins after everything in its
+            // store.
             cluster.member(3).applier.machine().staged.lock().unwrap().take();
         }
         cluster.recover(3, Crash::Synced);
@@ -374,7 +374,7 @@ fn a_leader_change_while_a_snapshot_streams_ends_well() {
         cluster.member(1).node.handle(Event::TransferLeader { to: 2 }).unwrap();
         cluster.pass(3);
         assert_eq!(cluster.gauges(2).role, Role::Leader);
-        assert_eq!(cluster.streams.len(), 2, "the new leader makes an offer of its own");
+        assert_eq!(cluster.streams.len(), 2, "the new leader makes another offer");
         if arrives {
             // Its message speaks in a term that is over.
             let stale = cluster.stream();
@@ -420,7 +420,7 @@ fn reads_wait_for_the_install() {
     let mut cluster = offered();
     cluster.ask(3, "before");
     cluster.settle();
-    assert!(cluster.member(3).readable.is_empty(), "its machine is far behind");
+    assert!(cluster.member(3).readable.is_empty(), "its machine lags");
     cluster.member(3).applies = false;
     cluster.stream();
     cluster.pass(1);

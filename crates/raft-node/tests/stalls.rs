@@ -37,7 +37,7 @@ fn a_leader_whose_disk_stalls_hands_over_within_two_election_timeouts() {
 }
 
 #[test]
-fn whoever_gave_up_may_lead_again_when_its_disk_is_back() {
+fn a_leader_that_gave_up_may_lead_again_when_its_disk_is_back() {
     let mut cluster = Cluster::new(3);
     cluster.elect();
     cluster.member(1).syncs = false;
@@ -52,7 +52,7 @@ fn whoever_gave_up_may_lead_again_when_its_disk_is_back() {
 }
 
 #[test]
-fn a_lone_voter_has_nobody_to_make_room_for() {
+fn a_lone_voter_keeps_leadership() {
     let mut cluster = Cluster::new(1);
     cluster.elect();
     cluster.member(1).syncs = false;

@@ -1,4 +1,4 @@
-//! Whole members on threads of their own: what a process sees of them.
+//! Whole members with their threads, as a process uses them.
 #![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
 
 mod running;
@@ -96,7 +96,7 @@ async fn many_clients_share_entries_and_syncs() {
     }
     let mut outcomes: Vec<usize> = clients.join_all().await;
     outcomes.sort_unstable();
-    assert_eq!(outcomes, (2..=501).collect::<Vec<_>>(), "each command has an outcome of its own");
+    assert_eq!(outcomes, (2..=501).collect::<Vec<_>>(), "each command has a separate outcome");
     assert_eq!(member.counts.commands.load(Ordering::Relaxed), 501);
     let syncs = member.counts.syncs.load(Ordering::Relaxed) - syncs;
     assert!(syncs < 250, "{syncs} syncs for 500 commands that came together");
@@ -141,7 +141,7 @@ async fn two_of_three_go_on_and_the_third_catches_up() {
 }
 
 #[tokio::test]
-async fn whoever_waits_is_told_when_the_member_stops() {
+async fn waiters_are_notified_when_the_member_stops() {
     let home = Home::new();
     let member = home.boot(1, 3); // Alone of three: no leader will ever be there.
     let (write, read) = (member.handle.clone(), member.handle.clone());
@@ -211,7 +211,7 @@ async fn a_failed_sync_ends_the_member_and_acknowledges_nothing() {
     propose(&member, "durable").await;
     disk.fail_at(disk.calls(), Fault::InputOutput);
     assert_eq!(member.handle.propose(Bytes::from_static(b"lost")).await, Err(ProposeError::Stopped));
-    until("the owner was told", || member.fatal.get().is_some()).await;
+    until("the owner was notified", || member.fatal.get().is_some()).await;
     assert!(member.fatal.get().unwrap().what.starts_with("persist Raft entries"), "{:?}", member.fatal);
     assert_eq!(*member.lines.lock().unwrap(), ["durable"]);
     member.threads.join();
@@ -228,14 +228,14 @@ async fn a_machine_that_cannot_go_on_ends_the_member() {
             Err(ProposeError::Stopped),
             "{command}"
         );
-        until("the owner was told", || member.fatal.get().is_some()).await;
+        until("the owner was notified", || member.fatal.get().is_some()).await;
         assert_eq!(member.fatal.get(), Some(&Fatal::new("apply die")));
         member.threads.join();
     }
 }
 
 #[test]
-fn a_driver_that_never_ran_leaves_nobody_behind() {
+fn a_driver_that_never_ran_leaves_no_waiter() {
     let book = Book { lines: Lines::default(), applied: Position::default(), shelf: Shelf::default() };
     let wire = Arc::new(Wire { from: 1, wires: Wires::default() });
     let log = open(SimFs::new(), Path::new("/log"));

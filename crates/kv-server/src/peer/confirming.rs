@@ -2,8 +2,8 @@
 //! judges their answers. Learners are not asked: what was committed is known to voters.
 //!
 //! All are asked at once, again and again with growing pauses, until the answers suffice. An answer stays
-//! valid. The members may change meanwhile, and answers by other voters confirm nothing: a member that joins a
-//! cluster then asks again who is in it, and begins anew with that list.
+//! valid. The members may change meanwhile, and answers by other voters confirm nothing: a member that joins
+//! a cluster then asks again who is in it, and begins anew with that list.
 
 use std::sync::Arc;
 
@@ -64,8 +64,8 @@ fn asked_by(context: &Context) -> Option<(Vec<FirstMember>, Inquiry)> {
     (!others.is_empty()).then(|| (others, Inquiry::new(own, &voters)))
 }
 
-/// Asks who is in the cluster. True if that is another list than the one that this member, which has no state, was
-/// told at its start.
+/// Asks who is in the cluster. True if that is another list than the one that this member, which has no
+/// state, was given at its start.
 async fn take_newer_list(peers: &Peers, others: &[FirstMember], inbox: &dyn Inbox) -> bool {
     let (identity, roster) = (&peers.context().identity, &peers.context().roster);
     if !identity.joined {
@@ -79,7 +79,7 @@ async fn take_newer_list(peers: &Peers, others: &[FirstMember], inbox: &dyn Inbo
     }
     tracing::info!(members = running.members.len(), "the members have changed since this member was started");
     peers.set_members(running.members);
-    inbox.told(roster.membership());
+    inbox.peer_membership(roster.membership());
     true
 }
 

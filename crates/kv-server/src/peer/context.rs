@@ -17,9 +17,10 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 32 << 20;
 /// Bytes in flight on one connection; see `net/http2`.
 pub(super) const WINDOW_BYTES: u32 = 16 << 20;
 
-/// What a removed member is told, in etcd's words. It stops when it hears them.
+/// The answer to a removed member, in etcd's words. It stops when it receives them.
 pub(super) const REMOVED: &str = "the member has been permanently removed from the cluster";
-/// The same from a learner, and no reason to stop: the voters may not know it for good yet, and need its vote.
+/// The same from a learner, and no reason to stop: the voters may not know it for good yet, and need its
+/// vote.
 pub(super) const REMOVED_SAYS_A_LEARNER: &str = "the member is removed from the list of this learner";
 
 /// Who we are, who the others are, where to count, and how to reach them.

@@ -21,8 +21,8 @@ pub trait Inbox: Send + Sync + 'static {
     /// Whether this member takes no part before it is confirmed.
     fn is_unconfirmed(&self) -> bool;
     fn confirm(&self, confirmation: Confirmation);
-    /// Another member has these members, while this one has no list of its own.
-    fn told(&self, membership: Membership);
+    /// Another member has these members, while this one has no list.
+    fn peer_membership(&self, membership: Membership);
 }
 
 impl<O: Send + 'static> Inbox for raft_node::Handle<O> {
@@ -58,7 +58,7 @@ impl<O: Send + 'static> Inbox for raft_node::Handle<O> {
         raft_node::Handle::confirm(self, confirmation);
     }
 
-    fn told(&self, membership: Membership) {
-        raft_node::Handle::told(self, membership);
+    fn peer_membership(&self, membership: Membership) {
+        raft_node::Handle::peer_membership(self, membership);
     }
 }

@@ -170,8 +170,8 @@ impl Link {
         }
     }
 
-    /// Whether the list has the peer at these URLs. Otherwise it was introduced, and without TLS any server may be
-    /// there: it cannot end this member, and writes no lines into the log.
+    /// Whether the list has the peer at these URLs. Otherwise it was introduced, and without TLS any server
+    /// may be there: it cannot end this member, and writes no lines into the log.
     fn is_listed(&self) -> bool {
         let members = self.context.roster.members();
         members.iter().any(|member| member.id == self.route.to && member.peer_urls == self.route.urls)
@@ -280,8 +280,8 @@ pub async fn running_cluster(dialer: &Dialer, urls: &[String]) -> Option<Running
     None
 }
 
-/// Whether the member that `hello` is for answers at one of these URLs itself. Its list may be old, and another member
-/// may listen there now.
+/// Whether the member that `hello` is for answers at one of these URLs itself. Its list may be old, and
+/// another member may listen there now.
 pub(super) async fn answers_as(dialer: &Dialer, urls: &[String], hello: Hello) -> bool {
     for url in urls {
         let asked = async {

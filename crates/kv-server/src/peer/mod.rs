@@ -2,9 +2,9 @@
 //! left the log.
 //!
 //! ```text
-//!   raft-node ──send──▶ queue ──▶ link ──one stream, all that waits in one batch──▶ server of the peer ──▶ receive
+//!   raft-node ─send─▶ queue ─▶ link ─one stream, all that waits in one batch─▶ server of the peer ─▶ receive
 //!                 (one queue, one link and one TCP connection per peer and lane)
-//!   raft-node ──send_snapshot──▶ sending ──a stream of its own──▶ server of the peer ──▶ incoming ──▶ receive
+//!   raft-node ──send_snapshot──▶ sending ──a separate stream──▶ server of the peer ──▶ incoming ──▶ receive
 //! ```
 //!
 //! * Sending never blocks. A full queue drops, and the peer is reported to Raft as unreachable.

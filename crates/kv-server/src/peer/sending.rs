@@ -1,12 +1,12 @@
 //! Sends the newest checkpoint to a peer that the log cannot help any more.
 //!
 //! ```text
-//!   offer ──▶ a turn (few at once) ──▶ export ──▶ message, chunk, chunk, … ──one stream──▶ the peer answers ──▶ report
+//!   offer ─▶ a turn (few at once) ─▶ export ─▶ message, chunk, chunk, … ─one stream─▶ the peer answers ─▶ report
 //! ```
 //!
 //! * One stream per peer: a new offer ends the one before it.
-//! * A stream has a thread and a connection of its own: no request waits for a block to be read, and no
-//!   message for a chunk.
+//! * A stream has a separate thread and connection: no request waits for a block to be read, and no message
+//!   for a chunk.
 //! * What is in memory is a chunk here, and a window of the connection.
 //! * It is paced: the members' logs share disks and wires with it, and a write must not wait for the catch-up
 //!   of another member.

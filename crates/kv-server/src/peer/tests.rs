@@ -37,7 +37,7 @@ enum Seen {
     Unreachable(u64),
     Snapshot(u64, SnapshotOutcome),
     Confirmed(Confirmation),
-    Told(Membership),
+    PeerMembership(Membership),
 }
 
 struct Recorder(Mutex<mpsc::UnboundedSender<Seen>>);
@@ -80,8 +80,8 @@ impl Inbox for Recorder {
         drop(self.0.lock().unwrap().send(Seen::Confirmed(confirmation)));
     }
 
-    fn told(&self, membership: Membership) {
-        drop(self.0.lock().unwrap().send(Seen::Told(membership)));
+    fn peer_membership(&self, membership: Membership) {
+        drop(self.0.lock().unwrap().send(Seen::PeerMembership(membership)));
     }
 }
 
@@ -152,7 +152,7 @@ fn store() -> (StoreThread, Incoming) {
     }
     maintainer.persist().unwrap();
     let thread = StoreThread::start(maintainer, store, 1000, Arc::default(), |_| ()).unwrap();
-    (thread, Incoming::new(Box::new(Beside(home)), Arc::default(), Arc::new(|_| ())))
+    (thread, Incoming::new(Box::new(NextTo(home)), Arc::default(), Arc::new(|_| ())))
 }
 
 const ENTRIES: u64 = 30;
@@ -160,9 +160,9 @@ const ENTRIES: u64 = 30;
 const END: Position = Position { index: ENTRIES, term: 2 };
 const VALUE_BYTES: usize = 100 << 10;
 
-struct Beside(MemoryBackend);
+struct NextTo(MemoryBackend);
 
-impl Place for Beside {
+impl Place for NextTo {
     fn begin(&self) -> mvcc::Result<Box<dyn Backend>> {
         Ok(Box::new(self.0.incoming()))
     }
@@ -220,8 +220,8 @@ impl TestMember {
         }
     }
 
-    /// Sends until it arrives at `to`: what is sent while a link comes up may be lost, and what was sent before may
-    /// still arrive.
+    /// Sends until it arrives at `to`: what is sent while a link comes up may be lost, and what was sent
+    /// before may still arrive.
     async fn reach(&self, to: &mut TestMember, id: u64, text: &'static str) {
         let sending = async {
             loop {
@@ -359,9 +359,9 @@ async fn members_that_are_added_are_dialled_and_one_that_is_removed_is_told() {
     two.reach(&mut one, 1, "back").await;
     assert_eq!(one.peers.ask_progress(2, 3).await, Some(Progress { matched: 3, last_index: 10 }));
     assert_eq!(one.peers.ask_progress(2, 4).await, None);
-    // Number 66 was removed: it is told by the first member that it greets.
+    // Number 66 was removed: the first member that it greets answers so.
     let gone = member(66, &[(66, 1), (1, port)]);
-    tokio::time::timeout(PATIENCE, gone.peers.context().roster.removed()).await.expect("told to stop");
+    tokio::time::timeout(PATIENCE, gone.peers.context().roster.removed()).await.expect("notified to stop");
     one.peers.set_members(known[..1].to_vec());
     assert!(one.peers.active_since(2).is_none());
 }
@@ -492,7 +492,7 @@ fn silent_port() -> (std::net::TcpListener, u16) {
     (listener, port)
 }
 
-/// Claims addresses that never answer, from an address of its own, until it is dropped.
+/// Claims addresses that never answer, from a separate address, until it is dropped.
 async fn claim_silent_addresses(port: u16, silent: u16, have_places: Arc<tokio::sync::Notify>) {
     let from = Some(std::net::IpAddr::from([127, 0, 0, 2]));
     let endpoint = tonic::transport::Endpoint::from_shared(url(port)).unwrap().local_address(from);

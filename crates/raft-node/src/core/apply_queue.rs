@@ -12,8 +12,8 @@
 //! * raft-rs gives each committed entry once and forgets it. Keeping what finds no room would be a second
 //!   copy of the log in memory; so it is dropped here and read again, from the cache as a rule.
 //! * A change of the membership is handed out when the commit index that covers it is durable here. A member
-//!   that is removed ends when a voter has applied that; the voter must not forget it in a crash, and wait for
-//!   the vote of the one that has ended.
+//!   that is removed ends when a voter has applied that; the voter must not forget it in a crash, and wait
+//!   for the vote of the one that has ended.
 //! * While the store is lost nothing is handed out; `stable` goes on, so that the log's cache can be emptied.
 
 use raft::eraftpb::{Entry, EntryType};
@@ -90,7 +90,7 @@ impl Core {
                     Ok(batch) => Payload::Change(batch),
                     // Equal on every member, and so is what they do with it.
                     Err(error) => {
-                        tracing::warn!(entry.index, %error, "a malformed change is applied as an empty entry");
+                        tracing::warn!(entry.index, %error, "a malformed change is an empty entry");
                         Payload::Empty
                     }
                 }
@@ -108,7 +108,7 @@ impl Core {
     /// Hands out an install instead of the entries up to `at`: the machine takes over the state that they led
     /// to.
     pub(super) fn hand_out_install(&mut self, at: Position, effects: &mut Effects) {
-        assert!(at.index >= self.handed, "an install at {} behind {} entries", at.index, self.handed);
+        assert!(at.index >= self.handed, "an install at {} after {} entries", at.index, self.handed);
         self.stable = self.stable.max(at.index);
         self.count(at.index, 0);
         effects.committed.push(Committed { at, payload: Payload::Install });

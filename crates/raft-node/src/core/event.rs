@@ -28,7 +28,7 @@ pub enum Event {
     /// The membership that the machine holds, before the report that the entry which brought it is applied.
     Membership(Membership),
     /// The membership as another member has it. Of use while this one has no list, and is not confirmed.
-    Told(Membership),
+    PeerMembership(Membership),
     /// A message to this peer was lost, or the way to it.
     Unreachable { peer: u64 },
     /// The state machine's store has made everything up to here durable.
@@ -78,7 +78,7 @@ pub struct Effects {
     pub snapshots: Vec<SnapshotOffer>,
     /// Snapshots that came and will not be installed: what was staged for them is of no use.
     pub snapshots_ignored: Vec<Position>,
-    /// A member needs a snapshot at or behind this index, and the newest checkpoint is older.
+    /// A member needs a snapshot at or after this index, and the newest checkpoint is older.
     pub checkpoint_wanted: Option<u64>,
     /// More is waiting: turn again without waiting for events.
     pub more: bool,

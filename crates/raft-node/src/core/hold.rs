@@ -4,8 +4,10 @@
 //! | state | messages of peers | votes and candidacies |
 //! |---|---|---|
 //! | unconfirmed | dropped as if lost | none |
-//! | catching up | handled, except requests for votes and orders to campaign | none, but for the other one of two voters |
+//! | catching up | handled, except requests for votes and orders to campaign | none (1) |
 //! | neither | handled | as usual |
+//!
+//! (1) But the other one of two voters gets its vote.
 //!
 //! Nothing of an unconfirmed member is durable: after a restart its log is empty again, and it asks again.
 //! The position that it catches up to is written with its term, and is kept.
@@ -18,8 +20,9 @@ use super::state::position;
 use crate::Role;
 use crate::types::NUMBER_MAX;
 
-/// The hint of a request for a vote whose sender and receiver are the two voters, by the settled list of the sender. The
-/// receiver may have an older list, in which it is a learner. Members that do not know the hint ignore it.
+/// The hint of a request for a vote whose sender and receiver are the two voters, by the settled list of the
+/// sender. The receiver may have an older list, in which it is a learner. Members that do not know the hint
+/// ignore it.
 pub(super) const OTHER_OF_TWO: u64 = 1;
 
 impl Core {
@@ -100,8 +103,8 @@ impl Core {
         tracing::info!(?confirmation, "the other members confirmed this one");
     }
 
-    /// Whether the only other voter asks for the vote. It holds all that was committed, and leads only with this vote. This
-    /// member knows that, or is told so: it may lack the entry that made it a voter.
+    /// Whether the only other voter asks for the vote. It holds all that was committed, and leads only with
+    /// this vote. This member knows that, or the request says so: it may lack the entry that made it a voter.
     fn is_asked_by_the_other_of_two(&self, message: &Message) -> bool {
         let voters = self.raw.raft.prs().conf().voters();
         let are_two =
@@ -109,8 +112,8 @@ impl Core {
         message.msg_type != MessageType::MsgTimeoutNow && (are_two || message.reject_hint == OTHER_OF_TWO)
     }
 
-    /// Marks requests for votes to the only other voter. Not while the log may hold a change of the voters: then this member
-    /// may lack what others have committed.
+    /// Marks requests for votes to the only other voter. Not while the log may hold a change of the voters:
+    /// then this member may lack what others have committed.
     pub(super) fn mark_requests_to_the_other_of_two(&mut self, messages: &mut [Message]) {
         use MessageType::{MsgRequestPreVote, MsgRequestVote};
         let requests = messages

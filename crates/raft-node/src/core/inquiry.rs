@@ -20,17 +20,19 @@
 //!   of the answers is the first in which this member takes part, and it does not vote in that term.
 //! - with three members or more, the leader of that term is among them. Its log holds every entry that was
 //!   committed with this member's acknowledgement, so votes wait until the log here reaches the end of the
-//!   leader's. An even number is no exception: a candidate that does not know the newest change of the members counts
-//!   by another number, and its majority may share only this member with that of a committed entry.
-//! - of two members the other one answered, and there may be no leader without this one's vote. The other one holds
-//!   what was committed, so it gets that vote at once; no one else does before the log here reaches its end. A request
-//!   for a vote says so itself: a learner that was promoted while it was away does not know that it is one of two.
+//!   leader's. An even number is no exception: a candidate that does not know the newest change of the
+//!   members counts by another number, and its majority may share only this member with that of a committed
+//!   entry.
+//! - of two members the other one answered, and there may be no leader without this one's vote. The other one
+//!   holds what was committed, so it gets that vote at once; no one else does before the log here reaches its
+//!   end. A request for a vote says so itself: a learner that was promoted while it was away does not know
+//!   that it is one of two.
 //! - or no answer has any term, and a majority of all members, this one included, have empty logs: a first
 //!   start.
 //!
-//! Only answers by the asker's own list of voters count. A member answers without a list while its log holds a
-//! change that Raft does not count by yet. So a list that is not the present one confirms nothing: the entry of the
-//! change is with a majority of the voters before it, and one of those that count would hold it.
+//! Only answers by the asker's own list of voters count. A member answers without a list while its log holds
+//! a change that Raft does not count by yet. So a list that is not the present one confirms nothing: the
+//! entry of the change is with a majority of the voters before it, and one of those that count would hold it.
 //!
 //! The proofs and what remains possible are in docs/decisions/0034.
 

@@ -1,23 +1,23 @@
 //! Changes of the membership: one at a time into the log, and into raft-rs when the machine has applied them.
 //!
 //! ```text
-//!   propose ──▶ waiting ──none under way──▶ entry of its own ──committed──▶ machine ──Event::Membership──▶ raft-rs
+//!   propose ─▶ waiting ─none under way─▶ separate entry ─committed─▶ machine ─Event::Membership─▶ raft-rs
 //! ```
 //!
-//! * The machine decides what an entry changes; it may refuse. What it holds after the entry is the membership
-//!   from that index on, on every member. raft-rs never sees a change that the machine refused.
-//! * A leader proposes a change when its machine has applied the one before, and everything that it found in its
-//!   log when it was elected. So the majorities of two memberships in use meet.
-//! * The voters in force must have committed an entry before the next change enters the log. A change that they
-//!   cannot commit would stay there, and no member with an empty log is confirmed while one does: a second member
-//!   that has not started yet could never start.
-//! * Until a change is reported as applied, nothing at or behind its index is.
-//! * A member does not stand for election while a change is committed that raft-rs does not count by yet. The core
-//!   looks for one itself: raft-rs looks only as far as one read of the log reaches.
-//! * A member without its store applies no change. It stands if each committed change leaves the voters that it was
-//!   told of, applied or refused: then those are still the voters.
-//! * A leader hands over before it removes itself: the new one makes the change, and what clients wrote meanwhile is
-//!   forwarded to it. Without a successor within an election timeout it removes itself.
+//! * The machine decides what an entry changes; it may refuse. What it holds after the entry is the
+//!   membership from that index on, on every member. raft-rs never sees a change that the machine refused.
+//! * A leader proposes a change when its machine has applied the one before, and everything that it found in
+//!   its log when it was elected. So the majorities of two memberships in use meet.
+//! * The voters in force must have committed an entry before the next change enters the log. A change that
+//!   they cannot commit would stay there, and no member with an empty log is confirmed while one does: a
+//!   second member that has not started yet could never start.
+//! * Until a change is reported as applied, nothing at or after its index is.
+//! * A member does not stand for election while a change is committed that raft-rs does not count by yet. The
+//!   core looks for one itself: raft-rs looks only as far as one read of the log reaches.
+//! * A member without its store applies no change. It stands if each committed change leaves the voters that
+//!   it was given, applied or refused: then those are still the voters.
+//! * A leader hands over before it removes itself: the new one makes the change, and what clients wrote
+//!   meanwhile is forwarded to it. Without a successor within an election timeout it removes itself.
 //! * A leader that is no voter any more hands over, and steps down in any case. It serves no reads.
 //! * A voter that a change leaves alone stands when it has applied that: it has no other to hear of.
 
@@ -30,7 +30,8 @@ use super::Core;
 use crate::wire::{Batch, change_batch, change_payload};
 use crate::{Fatal, Membership, Progress, Role, StoreState};
 
-/// Changes that wait on a leader. More are dropped, and their proposers time out: an operator makes one at a time.
+/// Changes that wait on a leader. More are dropped, and their proposers time out: an operator makes one at a
+/// time.
 const CHANGES_WAITING_MAX: usize = 16;
 
 impl Membership {
@@ -45,7 +46,8 @@ impl Membership {
     }
 }
 
-/// The single changes that lead from one membership to another, in an order that never leaves it without voters.
+/// The single changes that lead from one membership to another, in an order that never leaves it without
+/// voters.
 fn steps(from: &ConfState, to: &ConfState) -> Vec<(ConfChangeType, u64)> {
     let added = to.voters.iter().filter(|id| !from.voters.contains(id));
     let learners = to.learners.iter().filter(|id| !from.learners.contains(id));
@@ -82,8 +84,8 @@ impl Core {
         is_alone && self.raw.raft.commit_to_current_term() && self.ready_for_proposals().is_ok()
     }
 
-    /// Whether the voters in force have committed an entry. If there is none that they could commit, an empty one is
-    /// proposed.
+    /// Whether the voters in force have committed an entry. If there is none that they could commit, an empty
+    /// one is proposed.
     fn voters_have_committed(&mut self) -> bool {
         if self.commit() > self.committed_before || cfg!(feature = "mutant-change-before-a-commit") {
             return true;
@@ -94,7 +96,8 @@ impl Core {
         false
     }
 
-    /// Whether the next change waits for another member to lead, since it removes this one. One offer is made.
+    /// Whether the next change waits for another member to lead, since it removes this one. One offer is
+    /// made.
     fn offers_office(&mut self) -> bool {
         let Some(batch) = self.changes.front() else { return false };
         let commands = Batch::parse(batch).and_then(|batch| batch.commands());
@@ -108,8 +111,8 @@ impl Core {
         true
     }
 
-    /// The changes of a member that no longer leads. Those that it handed over for go to the new leader; others are
-    /// dropped: their proposers time out.
+    /// The changes of a member that no longer leads. Those that it handed over for go to the new leader;
+    /// others are dropped: their proposers time out.
     pub(super) fn release_changes(&mut self) {
         if self.role() == Role::Leader {
             return;
@@ -120,7 +123,7 @@ impl Core {
         }
     }
 
-    /// The next change, as an entry of its own.
+    /// The next change, as a separate entry.
     pub(super) fn propose_change(&mut self) {
         if self.changes.is_empty() || self.role() != Role::Leader {
             return;
@@ -157,9 +160,10 @@ impl Core {
         membership
     }
 
-    /// Another member has this membership. This one was told of another at its start, and may not have been confirmed
-    /// by that: it is confirmed by its present voters only. Nothing was counted by the former list yet.
-    pub(super) fn told(&mut self, membership: &Membership) -> Result<(), Fatal> {
+    /// Another member has this membership. This one was given another at its start, and may not have been
+    /// confirmed by that: it is confirmed by its present voters only. Nothing was counted by the former list
+    /// yet.
+    pub(super) fn peer_membership(&mut self, membership: &Membership) -> Result<(), Fatal> {
         let mut ids: Vec<u64> = membership.voters.iter().chain(&membership.learners).copied().collect();
         let count = ids.len();
         ids.sort_unstable();
@@ -226,8 +230,8 @@ impl Core {
         }
     }
 
-    /// Whether a change may be committed that raft-rs does not count by yet. One part of the log is read per call:
-    /// true until all that is committed was looked at, so the caller asks again later.
+    /// Whether a change may be committed that raft-rs does not count by yet. One part of the log is read per
+    /// call: true until all that is committed was looked at, so the caller asks again later.
     pub(super) fn change_is_ahead(&mut self) -> bool {
         if !self.changing.is_empty() {
             return true;
@@ -258,15 +262,15 @@ impl Core {
         }
     }
 
-    /// Whether a change leaves the voters that a member without its store was told of.
+    /// Whether a change leaves the voters that a member without its store was given.
     fn is_without_effect(&self, entry: &Entry) -> bool {
         let command = || Batch::parse(&change_batch(&entry.data).ok()?).ok()?.commands().ok()?.iter().next();
         self.examined_without_a_store
             && command().is_some_and(|command| (self.keeps_voters)(&command, self.voters()))
     }
 
-    /// The voters by which raft-rs counts. None while the log may hold a change, committed or not, that it does not
-    /// count by yet: one part of the log is read, so a machine that lags far behind is asked again.
+    /// The voters by which raft-rs counts. None while the log may hold a change, committed or not, that it
+    /// does not count by yet: one part of the log is read, so a machine that lags far is read again.
     pub(super) fn settled_voters(&mut self) -> Vec<u64> {
         if self.change_is_ahead() {
             return Vec::new();
@@ -283,8 +287,8 @@ impl Core {
         self.voters().to_vec()
     }
 
-    /// A lone voter has no other to wait for. With a change ahead it may not be alone any more: then it stands
-    /// by its ticks, when its machine has applied that.
+    /// A lone voter has no other to wait for. With a change ahead it may not be alone any more: then it
+    /// stands by its ticks, when its machine has applied that.
     pub(in crate::core) fn campaign_alone(&mut self) {
         loop {
             let examined = self.examined;
@@ -297,7 +301,7 @@ impl Core {
         }
     }
 
-    /// A vote may tell a candidate what is committed.
+    /// A vote may bring the commit index to a candidate.
     pub(super) fn step_down_if_a_change_is_ahead(&mut self) {
         if self.role() == Role::Candidate && self.change_is_ahead() {
             self.step_down();
@@ -313,9 +317,9 @@ impl Core {
         self.role() == Role::Leader && !self.is_voter()
     }
 
-    /// A leader that is no voter any more asks a voter that has all entries to take over at once. It stays for that
-    /// only if all entries are committed and synced here: raft-rs counts an entry of a leader on the leader's own
-    /// progress, which is gone.
+    /// A leader that is no voter any more asks a voter that has all entries to take over at once. It stays
+    /// for that only if all entries are committed and synced here: raft-rs counts an entry of a leader on the
+    /// leader's own progress, which is gone.
     fn leave_office(&mut self) {
         let last = self.last_index();
         let is_complete = self.commit() == last && self.raw.raft.raft_log.persisted == last;
@@ -327,7 +331,7 @@ impl Core {
         }
     }
 
-    /// raft-rs gives a transfer up after an election timeout; then such a leader has no office left.
+    /// raft-rs gives a transfer up after an election timeout; then such a leader steps down.
     pub(super) fn end_office_of_a_stranger(&mut self) {
         if self.leads_as_a_stranger() && self.raw.raft.lead_transferee.is_none() {
             self.step_down();
@@ -375,7 +379,7 @@ mod tests {
         }
     }
 
-    /// A member that joins is told of the members at its start. They may change before it is confirmed.
+    /// A member that joins is given the members at its start. They may change before it is confirmed.
     #[test]
     fn a_member_without_a_list_takes_another_one_until_it_is_confirmed() {
         let [four, five] = [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 5]]
@@ -388,18 +392,19 @@ mod tests {
                 ..Setup::of_tests()
             };
             let mut bench = bench_of(&four.voters, &setup, 1 << 20);
-            bench.core.handle(Event::Told(five.clone())).unwrap();
+            bench.core.handle(Event::PeerMembership(five.clone())).unwrap();
             assert_eq!(bench.core.membership() == five, is_taken, "{store:?}");
             let until = Position { index: 0, term: 3 };
             bench.core.handle(Event::Confirmed(Confirmation::CatchUp { until })).unwrap();
             let before = bench.core.membership();
             let three = Membership { voters: vec![1, 2, 3], learners: Vec::new() };
-            bench.core.handle(Event::Told(three)).unwrap();
+            bench.core.handle(Event::PeerMembership(three)).unwrap();
             assert_eq!(bench.core.membership(), before, "{store:?}: it counts by its list from now on");
         }
     }
 
-    /// A refused vote brings the commit index. raft-rs looks behind it only as far as one read of the log reaches.
+    /// A refused vote brings the commit index. raft-rs looks beyond it only as far as one read of the log
+    /// reaches.
     #[test]
     fn a_candidate_that_learns_of_a_committed_change_steps_down() {
         let mut bench = bench(&[1, 2, 3], 8 << 20);

@@ -75,7 +75,7 @@ mod tests {
     }
 
     /// The message and everything that follows from it, syncs included.
-    fn tell(bench: &mut Bench, message: Message) {
+    fn receive(bench: &mut Bench, message: Message) {
         let effects = bench.hear(message);
         if !effects.persist.is_empty() {
             bench.sync(effects.persist);
@@ -99,11 +99,11 @@ mod tests {
         (0..11).for_each(|_| bench.core.handle(Event::Tick).unwrap());
         bench.settle();
         bench.core.handle(Event::Tick).unwrap();
-        tell(&mut bench, from_peer(MessageType::MsgRequestPreVoteResponse, 1));
-        tell(&mut bench, from_peer(MessageType::MsgRequestVoteResponse, 1));
+        receive(&mut bench, from_peer(MessageType::MsgRequestPreVoteResponse, 1));
+        receive(&mut bench, from_peer(MessageType::MsgRequestVoteResponse, 1));
         assert_eq!((bench.core.role(), bench.core.commit()), (Role::Leader, 0));
         assert_eq!(answer(bench.hear(request()).send), None, "it does not know yet what is committed");
-        tell(&mut bench, Message { index: 1, ..from_peer(MessageType::MsgAppendResponse, 1) });
+        receive(&mut bench, Message { index: 1, ..from_peer(MessageType::MsgAppendResponse, 1) });
         assert_eq!(answer(bench.hear(request()).send), Some((1, Bytes::from_static(b"name"))));
         let of_a_stranger = Message { from: 9, ..request() };
         assert_eq!(answer(bench.hear(of_a_stranger.clone()).send), None);

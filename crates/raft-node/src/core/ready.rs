@@ -16,7 +16,7 @@
 //! | in the ready | job |
 //! |---|---|
 //! | entries, a new term or vote, a snapshot | yes: raft-rs says that they must be synced |
-//! | promises while a job is under way | yes, one without bytes: it keeps their place behind that sync |
+//! | promises while a job is under way | yes, one without bytes: it keeps their place after that sync |
 //! | promises, and nothing under way | no: what they promise is durable already |
 //! | a commit index that moved | no: it is written with the next job that is needed anyway |
 
@@ -85,7 +85,7 @@ impl Core {
         self.hand_out(committed, effects)
     }
 
-    /// The log begins anew behind a snapshot: in memory now, on disk with job `number`.
+    /// The log begins anew after a snapshot: in memory now, on disk with job `number`.
     ///
     /// In between, raft-rs sees a log that starts at the snapshot, while the log thread still has the old
     /// one. Nothing asks the files meanwhile: what follows the snapshot is in the store's cache until it is

@@ -11,16 +11,15 @@
 //!
 //! * A snapshot is the leader's newest durable checkpoint, as it is; this file deals in positions and never
 //!   sees data.
-//! * The restart of the log is the commit point of an install: the machine is told only after it is durable,
-//!   and until the machine has done it this member does not stand for election.
+//! * The restart of the log is the commit point of an install: the machine is notified only after it is
+//!   durable, and until the machine has done it this member does not stand for election.
 //! * A snapshot is either installed or ignored, each exactly once; one that a newer one overtakes counts as
 //!   ignored.
 //! * A member whose store is lost keeps its log, its vote and its acknowledgements. Any checkpoint within its
-//!   log will do: the machine takes the state over and goes on with the entries behind it, and the log needs
-//!   no restart. It asks by itself, beside raft-rs, whose own request would stop the member from taking
-//!   entries meanwhile.
-//! * While a follower is being brought up, the entries behind its snapshot stay: otherwise a busy leader
-//!   would trim them before it is done, and begin again for ever.
+//!   log will do: the machine takes the state over and continues with the entries after it, and the log needs
+//!   no restart. It asks without raft-rs, whose request would stop the member from taking entries meanwhile.
+//! * While a follower is being brought up, the entries after its snapshot stay: otherwise a busy leader would
+//!   trim them before it is done, and begin again for ever.
 
 use raft::eraftpb::{ConfState, Message, MessageType};
 use raft::{ProgressState, SnapshotStatus};
@@ -32,7 +31,7 @@ use crate::log::PersistJob;
 use crate::wire::{SnapshotOffer, SnapshotOutcome, encode_all};
 use crate::{Position, Role, StoreState};
 
-/// Entries behind a snapshot are kept for this many election timeouts after it was sent: time to install it
+/// Entries after a snapshot are kept for this many election timeouts after it was sent: time to install it
 /// and to ask for the first of them.
 ///
 /// Longer would keep the log of a follower that died right after its stream; shorter, and a large store would
@@ -68,7 +67,7 @@ fn same_members(a: &ConfState, b: &ConfState) -> bool {
 
 /// The leader's side.
 impl Core {
-    /// The store has made a checkpoint durable. Old news is fine: the store reports from a thread of its own.
+    /// The store has made a checkpoint durable. It may be an old one: the store reports from another thread.
     pub(super) fn checkpointed(&mut self, at: Position) {
         if self.snapshots.store == StoreState::Lost || at.index <= self.raw.store().checkpoint.index {
             return;
@@ -88,8 +87,7 @@ impl Core {
         self.snapshots.trim_due = true;
     }
 
-    /// Takes raft-rs' snapshots out of its messages. They are no messages yet: the process writes the state
-    /// behind them.
+    /// Takes raft-rs' snapshots out of its messages. They are no messages yet: the process sends the state.
     pub(super) fn offer_snapshots(&mut self, messages: Vec<Message>, effects: &mut Effects) -> Vec<Message> {
         let (snapshots, messages): (Vec<_>, Vec<_>) =
             messages.into_iter().partition(|message| message.msg_type == MessageType::MsgSnapshot);
@@ -102,7 +100,7 @@ impl Core {
         messages
     }
 
-    /// From here on the entries behind the offer stay in the log, until the stream is reported and some time
+    /// From here on the entries after the offer stay in the log, until the stream is reported and some time
     /// beyond.
     fn offer(&mut self, message: Message) -> SnapshotOffer {
         let at = position(message.get_snapshot());
@@ -111,7 +109,7 @@ impl Core {
         SnapshotOffer::new(message, at)
     }
 
-    /// A stream to `peer` ended. raft-rs goes on with the entries behind the snapshot, or begins again.
+    /// A stream to `peer` ended. raft-rs continues with the entries after the snapshot, or begins again.
     pub(super) fn snapshot_reported(&mut self, peer: u64, outcome: SnapshotOutcome) {
         let status = match outcome {
             SnapshotOutcome::Sent => {
@@ -166,7 +164,7 @@ impl Core {
     /// The store forgets them first, in memory, and the log thread removes them later: what is about to go is
     /// not read any more.
     pub(super) fn trim(&mut self, effects: &mut Effects) {
-        // A job of its own has the number of the last ready, which must not be that of a job under way.
+        // A separate job has the number of the last ready, which must not be that of a job under way.
         if effects.persist.is_empty() && !self.unsynced.is_empty() {
             return;
         }
@@ -271,8 +269,7 @@ impl Core {
     ///
     /// It is, if this member follows the sender, has not committed as much, and does not have the entry in
     /// its log: then the log restarts. If it has the entry, its own log leads there, and only a machine
-    /// without a store has any use for the state. Every other snapshot is stale, or of another cluster's
-    /// making.
+    /// without a store has any use for the state. Every other snapshot is stale, or of another cluster.
     pub(super) fn receive_snapshot(&mut self, message: Message) {
         let (from, at) = (message.from, position(message.get_snapshot()));
         let conf = message.get_snapshot().get_metadata().get_conf_state();
@@ -281,8 +278,8 @@ impl Core {
             return self.ignore_snapshot(at);
         }
         if at.term > message.term {
-            // Its leader was deposed while it streamed, and its state went on. In which term it speaks is not
-            // its to say.
+            // Its leader was deposed while it streamed, and its state went on. Its term in the message does
+            // not matter.
             return self.ignore_snapshot(at);
         }
         let overtaken = self.snapshots.accepted;
@@ -324,7 +321,7 @@ impl Core {
     /// found no room is part of the snapshot, and its entries are gone from the log: nothing is owed any
     /// more.
     pub(super) fn begin_restart(&mut self, number: u64, at: Position) {
-        assert!(at.index >= self.handed, "a snapshot at {}, behind the machine at {}", at.index, self.handed);
+        assert!(at.index >= self.handed, "a snapshot at {}, before the machine at {}", at.index, self.handed);
         let accepted = self.snapshots.accepted.take();
         assert_eq!(accepted, Some(at), "raft-rs restores what this core accepted");
         self.snapshots.ignored.extend(self.snapshots.within.take());
@@ -354,7 +351,7 @@ impl Core {
         }
     }
 
-    /// Hands out an install whose log is ready for it, before any entry behind it.
+    /// Hands out an install whose log is ready for it, before any entry after it.
     pub(super) fn hand_out_installs(&mut self, effects: &mut Effects) {
         let reached = self.snapshots.within.take_if(|at| at.index <= self.stable);
         if let Some(at) = reached {
@@ -388,7 +385,7 @@ impl Core {
     /// way.
     ///
     /// The least index that is of use is where the log starts: it goes on from there by itself. So a busy
-    /// leader's newest checkpoint will do, although it always lags behind what this member has in its log.
+    /// leader's newest checkpoint will do, although it is always older than the end of this member's log.
     ///
     /// A reject of nothing, as far as raft-rs is concerned, and the leader's core keeps it from raft-rs.
     pub(super) fn ask_for_snapshot(&mut self, effects: &mut Effects) {

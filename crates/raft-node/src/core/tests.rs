@@ -142,7 +142,7 @@ fn a_release_waits_for_the_sync_that_is_under_way() {
     bench.core.handle(Event::Checkpointed { at }).unwrap();
     assert!(
         bench.core.turn().unwrap().persist.is_empty(),
-        "a job of its own would bear the number of the other"
+        "a separate job would have the number of the other"
     );
     bench.sync(under_way);
     let release = bench.core.turn().unwrap().persist;

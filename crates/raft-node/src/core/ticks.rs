@@ -65,16 +65,16 @@ impl Core {
         if !self.could_lead() && !self.must_stand() {
             return false;
         }
-        // No timeout is shorter than `election_ticks`. What is committed is looked at from half of that on, one part
-        // per tick, and never while a leader is heard.
+        // No timeout is shorter than `election_ticks`. What is committed is looked at from half of that on,
+        // one part per tick, and never while a leader is heard.
         let silent = self.raw.raft.election_elapsed + 1;
         let election = self.election_ticks as usize;
         let is_ahead = silent >= election / 2 && self.change_is_ahead();
         silent < election || !is_ahead
     }
 
-    /// raft-rs does not stand while its log has a committed change that was not applied, and a member without its store
-    /// applies none. That those of this log may be passed over is for `may_tick` to say.
+    /// raft-rs does not stand while its log has a committed change that was not applied, and a member without
+    /// its store applies none. That those of this log may be passed over is for `may_tick` to say.
     fn tick_without_a_store(&mut self) {
         let raft = &mut self.raw.raft;
         raft.election_elapsed += 1;
@@ -135,7 +135,7 @@ impl Core {
                 self.raw.transfer_leader(heir);
             }
         }
-        // A transfer that has not succeeded by now needs this disk, or its heir is gone.
+        // A transfer that has not succeeded by now needs this disk, or its successor is gone.
         if waited >= self.election_ticks + self.election_ticks.div_ceil(2) {
             let term = self.term();
             self.raw.raft.become_follower(term, INVALID_ID);

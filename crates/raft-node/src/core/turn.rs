@@ -1,4 +1,4 @@
-//! Events in, effects out: the entrances of the core.
+//! Events in, effects out: the functions that change the core.
 //!
 //! An event is handled at once. Its effects are collected by the next turn, so that many events share one
 //! message to each follower and one job for the disk. Messages of peers are validated before raft-rs sees
@@ -13,11 +13,11 @@ use super::state::{View, position, validate};
 use crate::wire::{Batch, Malformed, decode, encode_all};
 use crate::{Fatal, Limits, Role};
 
-/// Readies in one turn. More are taken in the next one, after the inbox had its say.
+/// Readies in one turn. More are taken in the next one, after the inbox.
 const READIES_PER_TURN: usize = 8;
 
-/// What other members have forwarded is dropped when no leader has been known for so many election timeouts. One is
-/// elected within three as a rule; the proposers wait for some seven.
+/// What other members have forwarded is dropped when no leader has been known for so many election timeouts.
+/// One is elected within three as a rule; the proposers wait for some seven.
 const FORWARDED_KEPT_FOR: u32 = 3;
 
 /// Why a batch was not taken. It was not proposed and may be proposed again.
@@ -54,7 +54,7 @@ impl Core {
                 self.raw.report_unreachable(peer);
             }
             Event::Membership(membership) => self.adopt(&membership)?,
-            Event::Told(membership) => self.told(&membership)?,
+            Event::PeerMembership(membership) => self.peer_membership(&membership)?,
             Event::TransferLeader { to } => self.raw.transfer_leader(to),
             Event::Checkpointed { at } => self.checkpointed(at),
             Event::SnapshotReported { peer, outcome } => self.snapshot_reported(peer, outcome),
@@ -65,7 +65,7 @@ impl Core {
         self.raw.store().take_failure().map_or(Ok(()), Err)
     }
 
-    /// Proposes batches as entries of their own, in one step. On a follower they leave for the leader.
+    /// Proposes batches as separate entries, in one step. On a follower they are sent to the leader.
     pub fn propose(&mut self, batches: &[Bytes]) -> Result<(), Refused> {
         assert!(!batches.is_empty(), "nothing to propose");
         self.ready_for_proposals()?;
@@ -93,9 +93,9 @@ impl Core {
     }
 
     /// Whether a proposal would be taken now. While a leader's entries are being synced the next ones wait,
-    /// so that batches grow with the load. A follower forwards at any time, unless the way to the leader broke
-    /// and nothing has come from it since: what is sent to a leader that has ended is lost, and its proposer
-    /// would wait for the whole of its timeout.
+    /// so that batches grow with the load. A follower forwards at any time, unless the way to the leader
+    /// broke and nothing has come from it since: what is sent to a leader that has ended is lost, and its
+    /// proposer would wait for the whole of its timeout.
     pub fn ready_for_proposals(&self) -> Result<(), Refused> {
         match self.role() {
             _ if self.leader().is_none() || self.leader() == self.lost_leader => Err(Refused::NoLeader),
@@ -118,7 +118,7 @@ impl Core {
 
     /// Collects everything that the events since the last turn call for.
     ///
-    /// Installs come before readies: an entry behind a snapshot must not be handed out before it. Trimming
+    /// Installs come before readies: an entry after a snapshot must not be handed out before it. Trimming
     /// comes last, so that it can ride along with a job of this turn.
     pub fn turn(&mut self) -> Result<Effects, Fatal> {
         let mut effects = Effects::default();
@@ -204,7 +204,7 @@ impl Core {
             MessageType::MsgTimeoutNow if !self.may_campaign() => {
                 tracing::warn!(
                     peer = from,
-                    "leadership is not taken: this member waits for its disk, its state or a change of the members"
+                    "leadership is not taken: this member waits for its disk, state or membership"
                 );
             }
             _ => self.step(|raw| raw.step(message)),
@@ -215,8 +215,8 @@ impl Core {
         self.term_budget.spend(self.term() - term);
     }
 
-    /// A leader keeps a forwarded batch until the disk is free, or leadership has moved; a member that knows no
-    /// leader keeps it until it does. Any other member passes it on.
+    /// A leader keeps a forwarded batch until the disk is free, or leadership has moved; a member that knows
+    /// no leader keeps it until it does. Any other member passes it on.
     ///
     /// Passing on may go in a circle for a moment, when two members each take the other for the leader. It
     /// ends with the election.
@@ -244,8 +244,9 @@ impl Core {
         self.forwarded.push(batch);
     }
 
-    /// Batches of followers go into the log in one step, as soon as the disk is free. After a move of leadership they
-    /// go to the new leader: their proposers send them once, and would wait for the whole of their timeout.
+    /// Batches of followers go into the log in one step, as soon as the disk is free. After a move of
+    /// leadership they go to the new leader: their proposers send them once, and would wait for the whole of
+    /// their timeout.
     fn propose_forwarded(&mut self) {
         if self.forwarded.is_empty() {
             return;

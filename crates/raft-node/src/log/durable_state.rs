@@ -1,4 +1,4 @@
-//! The durable Raft state beside the entries: what this member voted, what it knows committed, and who votes.
+//! The durable Raft state next to the entries: vote, known commit index, and membership.
 //!
 //! ```text
 //!   version 1 │ term │ vote │ commit │ voters │ learners │ voters outgoing │ learners next │ auto leave
@@ -12,8 +12,8 @@
 //! * Term and vote are what must never be forgotten: a member that voted twice in a term could elect two
 //!   leaders. They are synced before a vote is heard of.
 //! * Written whole each time: the latest one in the log is the truth.
-//! * `commit` is a hint that shortens a restart. It may lag behind what was committed; it never exceeds the
-//!   log.
+//! * `commit` is a hint that shortens a restart. It may be lower than what was committed; it never exceeds
+//!   the log.
 //! * The membership fields are those of joint consensus, so that a later change of members needs no new
 //!   layout.
 
@@ -70,8 +70,8 @@ impl DurableState {
     }
 }
 
-/// The state of a member whose log begins after `start`, which all voters have committed: they are given the same
-/// store. It has voted for no one.
+/// The state of a member whose log begins after `start`, which all voters have committed: they are given the
+/// same store. It has voted for no one.
 pub fn state_after(start: Position, voters: &[u64]) -> Vec<u8> {
     let hard = HardState { term: start.term, vote: 0, commit: start.index, ..HardState::default() };
     let mut conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
@@ -109,10 +109,10 @@ mod tests {
     #[test]
     fn a_state_is_read_as_it_was_written() {
         let lone = ConfState { voters: vec![u64::MAX], ..ConfState::default() };
-        let behind = DurableState { catch_up: Some(Position { index: 300, term: 5 }), ..sample() };
-        assert_eq!(behind.encode()[..1], [2]);
-        assert_eq!(behind.encode()[15..], [5, 0xac, 2]);
-        for state in [sample(), behind, DurableState { conf: lone, ..DurableState::default() }] {
+        let lagging = DurableState { catch_up: Some(Position { index: 300, term: 5 }), ..sample() };
+        assert_eq!(lagging.encode()[..1], [2]);
+        assert_eq!(lagging.encode()[15..], [5, 0xac, 2]);
+        for state in [sample(), lagging, DurableState { conf: lone, ..DurableState::default() }] {
             assert_eq!(DurableState::decode(&state.encode()), Ok(state));
         }
     }

@@ -1,5 +1,5 @@
-//! Which state a member goes on from: the store beside its log, and a store that it received. Pure decisions,
-//! made by the process and by the simulator with the same functions.
+//! Which state a member continues from: the store next to its log, or a store that it received. Pure
+//! decisions, made by the process and by the simulator with the same functions.
 //!
 //! | store | log begins | decision |
 //! |---|---|---|
@@ -35,7 +35,7 @@ impl LogSpan<'_> {
     }
 }
 
-/// The store beside the log.
+/// The store next to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreFound {
     /// It is whole, and reaches so far.
@@ -95,12 +95,12 @@ pub fn choose_store(
 /// `P` ends a stream that is replaced, `R` is a received store.
 #[derive(Debug)]
 pub struct ReceiveSlot<P, R> {
-    content: Content<P, R>,
+    content: SlotContent<P, R>,
     streams: u64,
 }
 
 #[derive(Debug)]
-enum Content<P, R> {
+enum SlotContent<P, R> {
     Empty,
     Partial(StreamNumber, P),
     Received(Position, R),
@@ -112,7 +112,7 @@ pub struct StreamNumber(u64);
 
 impl<P, R> Default for ReceiveSlot<P, R> {
     fn default() -> Self {
-        ReceiveSlot { content: Content::Empty, streams: 0 }
+        ReceiveSlot { content: SlotContent::Empty, streams: 0 }
     }
 }
 
@@ -120,26 +120,26 @@ impl<P, R> ReceiveSlot<P, R> {
     /// A stream begins. Returns its number and the stream that it replaces; None if a whole store has the
     /// place.
     pub fn begin(&mut self, stream: P) -> Option<(StreamNumber, Option<P>)> {
-        if let Content::Received(..) = self.content {
+        if let SlotContent::Received(..) = self.content {
             return None;
         }
         self.streams += 1;
         let number = StreamNumber(self.streams);
-        match std::mem::replace(&mut self.content, Content::Partial(number, stream)) {
-            Content::Partial(_, replaced) => Some((number, Some(replaced))),
-            Content::Empty | Content::Received(..) => Some((number, None)),
+        match std::mem::replace(&mut self.content, SlotContent::Partial(number, stream)) {
+            SlotContent::Partial(_, replaced) => Some((number, Some(replaced))),
+            SlotContent::Empty | SlotContent::Received(..) => Some((number, None)),
         }
     }
 
     /// Whether the stream still has the place.
     pub fn is_current(&self, stream: StreamNumber) -> bool {
-        matches!(&self.content, Content::Partial(number, _) if *number == stream)
+        matches!(&self.content, SlotContent::Partial(number, _) if *number == stream)
     }
 
     /// The stream ended without a whole store. Nothing changes if another has taken its place.
     pub fn end(&mut self, stream: StreamNumber) {
         if self.is_current(stream) {
-            self.content = Content::Empty;
+            self.content = SlotContent::Empty;
         }
     }
 
@@ -149,13 +149,13 @@ impl<P, R> ReceiveSlot<P, R> {
         if !self.is_current(stream) {
             return Err(store);
         }
-        self.content = Content::Received(at, store);
+        self.content = SlotContent::Received(at, store);
         Ok(())
     }
 
     /// Whether the store at this position waits.
     pub fn holds(&self, wanted: Position) -> bool {
-        matches!(&self.content, Content::Received(at, _) if *at == wanted)
+        matches!(&self.content, SlotContent::Received(at, _) if *at == wanted)
     }
 
     /// Takes out the store at this position, to install or to remove it.
@@ -163,9 +163,9 @@ impl<P, R> ReceiveSlot<P, R> {
         if !self.holds(wanted) {
             return None;
         }
-        match std::mem::replace(&mut self.content, Content::Empty) {
-            Content::Received(_, store) => Some(store),
-            Content::Empty | Content::Partial(..) => unreachable!("it holds a store"),
+        match std::mem::replace(&mut self.content, SlotContent::Empty) {
+            SlotContent::Received(_, store) => Some(store),
+            SlotContent::Empty | SlotContent::Partial(..) => unreachable!("it holds a store"),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! * The entry changes the membership as any other does, and is applied by the machine: it decides who stays.
 //! * Everything that the log holds counts as committed. The commit index in the durable state is a hint that
-//!   may lag behind what was acknowledged, so nothing is cut off.
+//!   may be lower than what was acknowledged, so nothing is cut off.
 //! * The entry is of a term that no member of the lost cluster has reached: a log of theirs never holds
 //!   another entry of the same term at the same index.
 //! * The term, the entry and the state that counts it as committed are synced together, in this order. A

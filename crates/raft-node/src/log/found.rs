@@ -9,10 +9,10 @@
 //! | the same, its store lost | the leader is asked for the state; see [`crate::StoreState`] |
 //! | the machine or the commit index ends after the log's end | entries it acknowledged are lost: refused |
 //! | the log holds another entry where the machine ends | log and store contradict each other: refused |
-//! | another membership in the log than in the configuration, which is fixed | another cluster's log: refused |
+//! | another membership in the log than in a fixed configuration | another cluster's log: refused |
 //! | the same, where the machine holds the membership | the machine's, or the log's if its store is lost |
 //! | a log without state and with entries | not written by this crate: refused |
-//! | the commit index lags behind the machine | fine: it is a hint, and the machine knows better |
+//! | the commit index is lower than the machine's | fine: it is a hint |
 
 use wal::{Fs, LogIndex, Reader, Recovery, Wal};
 
@@ -44,7 +44,7 @@ impl<F: Fs> Found<F> {
 
 /// The durable state to begin with: what the log holds, or a new member's first.
 ///
-/// `membership` is what the machine holds, or what a member without a store was told; see [`crate::Config`].
+/// `membership` is what the machine holds, or what a member without a store was given; see [`crate::Config`].
 pub(crate) fn durable_state<F: Fs>(
     voters: &[u64],
     membership: Option<&Membership>,
@@ -83,8 +83,8 @@ pub(crate) fn durable_state<F: Fs>(
             state.conf = conf;
         }
     } else if state.conf != conf {
-        let (has, told) = (&state.conf.voters, &conf.voters);
-        return Err(Fatal::new(format!("the log belongs to a cluster of {has:?}, not of {told:?}")));
+        let (has, configured) = (&state.conf.voters, &conf.voters);
+        return Err(Fatal::new(format!("the log belongs to a cluster of {has:?}, not of {configured:?}")));
     }
     let last = found.last.index.0;
     if state.hard.commit > last || applied.index > last {

@@ -20,7 +20,7 @@
 //! | release of old segments | they go with the next release |
 //! | receipt: promises may leave | no peer was answered; Raft asks again |
 //!
-//! A failed step ends the log's life, and with it the member's.
+//! A failed step ends the log, and with it the member.
 //!
 //! Knows nothing of threads: the driver's log thread and the simulator call the same function.
 
@@ -33,7 +33,7 @@ use crate::wire::{Outbound, entry_kind};
 /// What one turn of the Core wants on disk, and what may be said once it is there.
 ///
 /// Entries come with a state if the state changed: a vote is as much a promise as an entry. A job may hold
-/// promises only; then it just keeps its place in the queue, behind the sync that those promises need.
+/// promises only; then it keeps its place in the queue, after the sync that those promises need.
 #[derive(Debug)]
 pub struct PersistJob {
     pub(crate) number: u64,
@@ -67,8 +67,8 @@ impl PersistJob {
     }
 }
 
-/// The log begins anew behind a snapshot. Its state is that of a log without entries: the job's own may name
-/// a commit that only the entries behind it hold.
+/// The log begins anew after a snapshot. Its state is that of a log without entries: the job's own may name a
+/// commit that only the entries after it hold.
 #[derive(Debug)]
 pub(crate) struct Restart {
     pub at: Position,

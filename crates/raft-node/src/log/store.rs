@@ -11,7 +11,7 @@
 //!   archive's answer is right without asking whether the log thread has caught up.
 //! * The start moves when the log is trimmed, always in memory first: what the log thread removes afterwards
 //!   is no longer asked for. It never passes the checkpoint, so what is trimmed can be had as a snapshot.
-//! * A Raft snapshot in here is a position and a membership. The state behind it is the process's affair.
+//! * A Raft snapshot in here is a position and a membership. The process has the state.
 //!
 //! Where raft-rs' questions are answered:
 //!
@@ -22,7 +22,7 @@
 //! | entries before the start | "compacted": raft-rs then asks for a snapshot |
 //! | a snapshot | the checkpoint, by position; "not now" while it does not reach the log |
 //!
-//! "Not now" because of the disk is fatal for the member, but raft-rs cannot be told so: the cause is kept
+//! "Not now" because of the disk is fatal for the member, but raft-rs has no such answer: the cause is kept
 //! for the core.
 //!
 //! Costs: `entries` clones reference counts, not payloads, while it stays in the cache.
@@ -40,7 +40,7 @@ use crate::{Fatal, Position};
 
 /// Synced entries, wherever they are kept. The log's reader in production.
 ///
-/// A trait for the tests' sake: a list of entries that can be told to fail, or to lie.
+/// A trait for tests: a list of entries that fails, or returns wrong entries, on demand.
 pub(crate) trait Archive: Send {
     /// Entries from `from` on: at least one if it is there, no more than fit in `bytes_max`.
     fn read(&self, from: u64, bytes_max: usize) -> Result<Vec<wal::OwnedEntry>, wal::Error>;
@@ -73,7 +73,8 @@ impl<F: wal::Fs> Archive for wal::Reader<F> {
 // The cache's bound counts what an entry really takes, so that a log of tiny entries does not take ten times
 // as much.
 
-/// What an entry costs in memory beside its payload: the struct and its place in the queue, rounded up.
+/// What an entry costs in memory in addition to its payload: the struct and its place in the queue, rounded
+/// up.
 const ENTRY_OVERHEAD: usize = 160;
 
 /// Segments that go at a time. To remove one takes a disk some milliseconds, in which the log thread syncs
@@ -103,7 +104,7 @@ pub(crate) struct LogStore {
     /// A snapshot was asked for that no checkpoint can serve yet.
     wanted: Cell<Option<u64>>,
     archive: Box<dyn Archive>,
-    /// raft-rs can only be told "not now"; the cause waits here for the Core to find it.
+    /// raft-rs only has the answer "not now"; the cause is kept here for the Core.
     failure: RefCell<Option<Fatal>>,
 }
 
@@ -184,11 +185,11 @@ impl LogStore {
             self.cache_bytes -= cost(&trimmed);
             self.first_cached += 1;
         }
-        assert!(self.first_cached > start.index, "the cache begins behind the start");
+        assert!(self.first_cached > start.index, "the cache begins after the start");
     }
 
-    /// Begins anew behind a snapshot. The log thread does the same, later: until then what is behind `at` is
-    /// here.
+    /// Begins anew after a snapshot. The log thread does the same, later: until then the entries after `at`
+    /// are here.
     pub fn restore(&mut self, at: Position) {
         assert!(at.index > self.start.index, "a snapshot at {}, from before the log", at.index);
         self.cache.clear();
@@ -258,11 +259,7 @@ impl LogStore {
     /// other work for the time of one read of at most [`crate::Limits::MESSAGE_BYTES_MAX`]; only a follower
     /// that lags by more than the cache holds causes it.
     pub fn read(&self, low: u64, high: u64, bytes_max: usize) -> Result<Vec<Entry>, Fatal> {
-        assert!(
-            low > self.start.index,
-            "entry {low} was trimmed; the log starts behind {}",
-            self.start.index
-        );
+        assert!(low > self.start.index, "entry {low} was trimmed; the log starts after {}", self.start.index);
         assert!(low < high && high <= self.last.index + 1, "{low}..{high} is not in the log");
         if low < self.first_cached {
             return self.archived(low, high.min(self.first_cached), bytes_max);
@@ -336,8 +333,9 @@ impl Storage for LogStore {
         if low <= self.start.index {
             return Err(StorageError::Compacted.into());
         }
-        // Without a limit raft-rs looks for changes of membership among what is not applied, and takes a first
-        // part for all of it, which may be more than the memory holds. The core looks itself, part by part.
+        // Without a limit raft-rs looks for changes of membership among what is not applied, and takes a
+        // first part for all of it, which may be more than the memory holds. The core looks itself, part by
+        // part.
         let bytes_max = max_size.into().unwrap_or(ARCHIVE_READ_BYTES as u64);
         self.read(low, high, usize::try_from(bytes_max).unwrap_or(usize::MAX)).map_err(|fatal| {
             // Said at once: for committed entries raft-rs panics at "not now", in words that name no file.
@@ -376,7 +374,7 @@ impl Storage for LogStore {
     }
 
     /// What a follower gets that needs an entry before `first_index`. "Not now" if the checkpoint does not
-    /// reach the log: this member has just restarted its log behind a snapshot that its machine is still
+    /// reach the log: this member has just restarted its log after a snapshot that its machine is still
     /// taking over.
     fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
         let needed = request_index.max(self.start.index).max(1);

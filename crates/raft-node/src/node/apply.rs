@@ -8,7 +8,7 @@
 //!   all.
 //! * A read point is given out when the machine has applied its index, never before.
 //! * The outcome of a command reaches only the member where it was proposed, and only if its proposer still
-//!   waits: the machine is told so, and may save itself the work of an answer.
+//!   waits: the machine knows, and need not make an answer.
 //! * A batch whose commands cannot be taken out is applied as an entry without commands: its bytes are equal
 //!   on every member, and so is what they do with it. Its proposers get no outcome.
 //! * A machine that fails is fatal: a member that skipped a command would differ from the others from then
@@ -57,7 +57,7 @@ pub struct ApplyJob<P, R> {
 enum Kind<P, R> {
     Entry {
         at: Position,
-        content: Option<Content<P>>,
+        content: Option<BatchContent<P>>,
     },
     Reads {
         index: u64,
@@ -70,7 +70,7 @@ enum Kind<P, R> {
 }
 
 #[derive(Debug)]
-struct Content<P> {
+struct BatchContent<P> {
     batch: Batch,
     /// This member's proposers, in the order of the commands; None for those whose time was up.
     replies: Option<Vec<Option<P>>>,
@@ -85,7 +85,7 @@ impl<P, R> ApplyJob<P, R> {
         if let Some(replies) = &replies {
             assert_eq!(replies.len(), batch.count, "a batch came back with other commands than it left with");
         }
-        ApplyJob { kind: Kind::Entry { at, content: Some(Content { batch, replies }) } }
+        ApplyJob { kind: Kind::Entry { at, content: Some(BatchContent { batch, replies }) } }
     }
 
     pub(super) fn install(at: Position) -> Self {
@@ -116,7 +116,7 @@ pub struct Done<P, R, O> {
 
 /// The state machine, and the readers that wait for it.
 ///
-/// Commits that are not applied yet live with the core; here is only what the step at hand needs, and readers
+/// Commits that are not applied yet are in the core; here is only what the present step needs, and readers
 /// whose index lies ahead. Their number is bounded where readers enter.
 pub struct Applier<S: StateMachine, R> {
     machine: S,
@@ -146,7 +146,7 @@ impl<S: StateMachine, R> Applier<S, R> {
     pub fn is_brief<P>(&self, job: &ApplyJob<P, R>) -> bool {
         match &job.kind {
             Kind::Reads { .. } => true,
-            Kind::Entry { at, content: Some(Content { batch, .. }) } => {
+            Kind::Entry { at, content: Some(BatchContent { batch, .. }) } => {
                 (at.index == self.applied.index + 1 || cfg!(feature = "mutant-brief-out-of-order"))
                     && !batch.is_change
                     && batch.count <= BRIEF_COMMANDS_MAX
@@ -201,12 +201,12 @@ impl<S: StateMachine, R> Applier<S, R> {
     fn entry<P>(
         &mut self,
         at: Position,
-        content: Option<Content<P>>,
+        content: Option<BatchContent<P>>,
         done: &mut Done<P, R, S::Outcome>,
     ) -> Result<(), Fatal> {
         assert_eq!(at.index, self.applied.index + 1, "entries are applied without gaps");
         assert!(at.term >= self.applied.term, "terms never go back along the log");
-        if let Some(Content { batch, replies }) = content {
+        if let Some(BatchContent { batch, replies }) = content {
             match batch.commands() {
                 Ok(commands) => {
                     done.commands = batch.count;
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
     use crate::wire::{BatchBuilder, BatchId};
 
-    /// Writes down what it is told, and refuses the command "die".
+    /// Records its commands, and refuses the command "die".
     #[derive(Default)]
     struct Scribe {
         lines: Vec<String>,
@@ -375,10 +375,10 @@ mod tests {
         let mut applier = applier();
         applier.apply(Job::empty(at(1))).unwrap();
         assert!(applier.apply(Job::reads(5, vec!["inside"])).unwrap().readable.is_empty());
-        assert!(applier.apply(Job::reads(8, vec!["behind"])).unwrap().readable.is_empty());
+        assert!(applier.apply(Job::reads(8, vec!["after"])).unwrap().readable.is_empty());
         let done = applier.apply(Job::install(at(7))).unwrap();
         assert_eq!((done.entry, done.readable), (Some(at(7)), vec!["inside"]));
-        assert_eq!(applier.apply(Job::empty(at(8))).unwrap().readable, ["behind"]);
+        assert_eq!(applier.apply(Job::empty(at(8))).unwrap().readable, ["after"]);
         assert_eq!(applier.machine().lines, ["=7", "8."]);
     }
 

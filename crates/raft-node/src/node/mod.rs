@@ -1,4 +1,4 @@
-//! The core together with those who wait for it: proposals, reads, and the machine.
+//! The core with proposals, reads, and the machine.
 
 mod apply; // committed entries into the state machine
 mod proposals; // from arrival to batch to answer

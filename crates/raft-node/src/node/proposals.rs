@@ -37,7 +37,7 @@ struct Waiting<P> {
 
 /// A batch under way: who asked for its commands, in their order.
 struct Flight<P> {
-    /// None where the proposer was told already that its time was up.
+    /// None where the proposer was answered already, since its time was up.
     replies: Vec<Option<P>>,
     since: Vec<Ticks>,
     /// Replies before this one have expired.
@@ -140,7 +140,7 @@ impl<P> Proposals<P> {
     }
 
     /// How many of those who wait fit into one batch, at least one, and the bytes they take. A change of the
-    /// membership has one of its own.
+    /// membership has a separate one.
     fn fitting(&self) -> (usize, usize) {
         let (mut count, mut bytes) = (0, 0);
         for waiting in &self.waiting {
@@ -162,7 +162,7 @@ impl<P> Proposals<P> {
     pub fn sent(&mut self, now: Ticks) -> (usize, usize) {
         let mut prepared = self.prepared.take().expect("only a prepared batch can be sent");
         prepared.flight.sent = now;
-        assert!(!prepared.flight.is_spent(), "a batch that nobody waits for");
+        assert!(!prepared.flight.is_spent(), "a batch without waiting proposers");
         let size = (prepared.flight.replies.len(), prepared.bytes.len());
         let before = self.in_flight.insert(prepared.id.sequence, prepared.flight);
         assert!(before.is_none(), "a batch is sent once");
@@ -191,7 +191,7 @@ impl<P> Proposals<P> {
     /// Takes out every proposal that arrived before `deadline`.
     ///
     /// One that never left this member is withdrawn for good; the proposer may try again without fear of a
-    /// second effect. One that left may still be applied, and its proposer is told no more than that it took
+    /// second effect. One that left may still be applied, and its proposer receives no more than that it took
     /// too long.
     pub fn expire(&mut self, deadline: Ticks) -> Vec<Expired<P>> {
         debug_assert!(
@@ -222,7 +222,7 @@ impl<P> Proposals<P> {
 }
 
 impl<P> Prepared<P> {
-    /// Leaves out the commands whose proposers run out of time: they are told that theirs never left this
+    /// Leaves out the commands whose proposers run out of time: they learn that theirs never left this
     /// member, so it must never leave. No other member has seen the batch yet, so it keeps its name. None if
     /// nothing remains.
     fn without_expired(mut self, deadline: Ticks, expired: &mut Vec<Expired<P>>) -> Option<Self> {
@@ -406,7 +406,7 @@ mod tests {
         offer(&mut p, &["old"], 0);
         offer(&mut p, &["new"], 9);
         let before = commands(&p.batch().unwrap()).0;
-        assert!(!p.expire(5)[0].sent, "told that it never left");
+        assert!(!p.expire(5)[0].sent, "answered that it never left");
         let (id, names) = commands(&p.batch().unwrap());
         assert_eq!((id, names), (before, vec!["new".to_owned()]));
         p.sent(9);
@@ -455,7 +455,7 @@ mod tests {
         fn every_proposer_is_told_once(steps in prop::collection::vec(step(), 1..150)) {
             let mut proposals: Proposals<u32> = Proposals::new(MEMBER, NONCE, 60);
             let (mut now, mut offered) = (0, 0);
-            let (mut told, mut left, mut never_left) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut answered, mut left, mut never_left) = (Vec::new(), Vec::new(), Vec::new());
             let mut under_way: Vec<(BatchId, Vec<u32>)> = Vec::new();
             for step in steps {
                 match step {
@@ -481,7 +481,7 @@ mod tests {
                         prop_assert!(replies.is_empty() || replies.len() == names.len());
                         for (reply, name) in replies.into_iter().zip(names) {
                             prop_assert!(reply.is_none_or(|reply| reply == name), "another's outcome");
-                            told.extend(reply);
+                            answered.extend(reply);
                         }
                     }
                     Step::Commit(_) => {}
@@ -491,14 +491,14 @@ mod tests {
                             if !expired.sent {
                                 never_left.push(expired.reply);
                             }
-                            told.push(expired.reply);
+                            answered.push(expired.reply);
                         }
                     }
                 }
             }
-            told.extend(proposals.drain());
-            told.sort_unstable();
-            prop_assert_eq!(told, (0..offered).collect::<Vec<_>>());
+            answered.extend(proposals.drain());
+            answered.sort_unstable();
+            prop_assert_eq!(answered, (0..offered).collect::<Vec<_>>());
             prop_assert!(left.is_sorted_by(|a, b| a < b), "order of arrival, each once: {:?}", left);
             prop_assert!(never_left.iter().all(|name| !left.contains(name)), "{never_left:?} left");
         }

@@ -101,7 +101,7 @@ impl<R> Reads<R> {
         let number = self.next_number;
         self.next_number += 1;
         let readers: Vec<_> = self.waiting.drain(..).collect();
-        assert!(self.leader_term.0.is_some(), "a round that nobody could answer");
+        assert!(self.leader_term.0.is_some(), "a round without a leader");
         assert!(self.rounds.back().is_none_or(|last| last.number < number), "rounds begin in order");
         self.rounds.push_back(Round { number, begun: now, readers });
         Some(self.context(number))
@@ -266,16 +266,16 @@ mod tests {
 
     #[test]
     fn readers_whose_leader_was_lost_hear_of_the_next_one_or_expire() {
-        for (next, told) in [(Some((Some(2), 3)), vec!["a"]), (None, vec![])] {
+        for (next, failing) in [(Some((Some(2), 3)), vec!["a"]), (None, vec![])] {
             let mut r = reads();
             r.ask("a", 0);
             r.begin(0).unwrap();
             r.note_leader_term((None, 2));
             let failed = next.map(|next| r.note_leader_term(next)).unwrap_or_default();
-            assert_eq!(failed, told);
+            assert_eq!(failed, failing);
             assert_eq!(
                 r.tick(71, 1).len(),
-                1 - told.len(),
+                1 - failing.len(),
                 "a reader that was not answered runs out of time"
             );
         }
@@ -331,7 +331,7 @@ mod tests {
         ) {
             let mut reads: Reads<usize> = Reads::new(1, 1, RETRY);
             reads.note_leader_term((Some(1), 1));
-            let (mut now, mut term, mut asked, mut told) = (0, 1, 0, Vec::new());
+            let (mut now, mut term, mut asked, mut answered) = (0, 1, 0, Vec::new());
             // Contexts with the number of readers that had asked before, and the term they began in.
             let mut contexts: Vec<(Bytes, usize, u64)> = Vec::new();
             for step in steps {
@@ -350,21 +350,21 @@ mod tests {
                         let readers = reads.confirm(&context);
                         prop_assert!(readers.is_empty() || began == term, "an answer of another leader");
                         prop_assert!(readers.iter().all(|reader| *reader < before), "a later reader");
-                        told.extend(readers);
+                        answered.extend(readers);
                     }
                     Step::LeaderTerm(leader) => {
                         term += 1;
-                        told.extend(reads.note_leader_term((leader, term)));
+                        answered.extend(reads.note_leader_term((leader, term)));
                     }
                     Step::Tick => {
                         now += 1;
-                        told.extend(reads.tick(now, now.saturating_sub(20)));
+                        answered.extend(reads.tick(now, now.saturating_sub(20)));
                     }
                 }
             }
-            told.extend(reads.drain());
-            told.sort_unstable();
-            prop_assert_eq!(told, (0..asked).collect::<Vec<_>>());
+            answered.extend(reads.drain());
+            answered.sort_unstable();
+            prop_assert_eq!(answered, (0..asked).collect::<Vec<_>>());
         }
     }
 }

@@ -195,7 +195,7 @@ impl<P, R> Node<P, R> {
             Event::Message { .. }
             | Event::Durable(_)
             | Event::Membership(_)
-            | Event::Told(_)
+            | Event::PeerMembership(_)
             | Event::TransferLeader { .. }
             | Event::Checkpointed { .. }
             | Event::SnapshotReported { .. }
@@ -340,7 +340,7 @@ impl<P, R> Node<P, R> {
         turn.reads_failed.extend(readers.into_iter().map(|reader| (reader, ReadError::Timeout)));
     }
 
-    /// What to blame for a proposal that was not applied in time, as etcd tells it apart.
+    /// The cause of a proposal that was not applied in time, as etcd distinguishes it.
     ///
     /// A guess, made from what this member saw: clients choose their next endpoint by it, and nothing here
     /// depends on it.

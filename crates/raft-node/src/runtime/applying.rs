@@ -6,7 +6,7 @@
 //! ```
 //!
 //! * One at a time, and each entry only as the next one: what waits in the mailbox cannot be overtaken, since
-//!   the entry behind it is not the next.
+//!   the entry after it is not the next.
 //! * The driver never waits for the applier: if the thread has it, the thread goes on with what is new as
 //!   well.
 //! * A step that fails or panics takes the machine with it: nothing is applied to what it left.
@@ -95,7 +95,7 @@ impl<S: StateMachine> Applying<S> {
     }
 
     /// Answers of an entry wait for its last command, not for other entries: a proposer of a small entry is
-    /// not held up by the large one behind it.
+    /// not delayed by the large one after it.
     fn answer(&self, done: LocalDone<S::Outcome>) {
         if self.shared.has_failed() {
             return; // The log may have failed: nothing more is acknowledged.

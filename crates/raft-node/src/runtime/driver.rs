@@ -17,10 +17,10 @@
 //! * A turn handles everything that waits, up to [`INPUTS_PER_TURN`], before it lets time pass, and at most
 //!   [`TICKS_PER_TURN`] ticks: a member that was kept from the processor must see the heartbeats that came
 //!   meanwhile before it doubts its leader.
-//! * Mailboxes between driver and threads need no bound of their own. To the log thread: a leader holds
-//!   proposals while a sync is under way, a follower gets at most 64 messages of 1 MiB ahead of its
-//!   acknowledgements. To the apply thread: the core hands out at most `apply_bytes_max`. Back to the driver:
-//!   one note for each of these.
+//! * Mailboxes between driver and threads need no other bound. To the log thread: a leader holds proposals
+//!   while a sync is under way, a follower gets at most 64 messages of 1 MiB ahead of its acknowledgements.
+//!   To the apply thread: the core hands out at most `apply_bytes_max`. Back to the driver: one note for each
+//!   of these.
 //! * How a member ends: the inbox closes; the driver takes what is in it, turns once more, and closes the
 //!   other two mailboxes; those threads finish what they have. The log thread then ends the log in good
 //!   order. Requests that still wait are answered that the member stops. A driver that is dropped halfway
@@ -143,7 +143,7 @@ pub struct Driver<O> {
     transfer_ticks: u32,
     /// Requests under way; usually none, and one at a stop.
     transfers: Vec<Transfer>,
-    /// Who led after the last turn, to tell the observer of a change.
+    /// The leader after the last turn, to notify the observer of a change.
     leader: Option<u64>,
 }
 
@@ -176,7 +176,7 @@ impl<O: Send + 'static> Driver<O> {
         let result = self.turns().await;
         let Driver { node, outlets, .. } = self;
         let replies = outlets.replies.clone();
-        drop(outlets); // Nothing comes in behind what is told now.
+        drop(outlets); // Nothing comes in after this.
         let (proposers, readers) = node.stop();
         let stopped = |reply| Completion::Proposal(reply, Err(ProposeError::Stopped));
         let unread = |reply| Completion::Read(reply, Err(ReadError::Stopped));
@@ -357,7 +357,7 @@ impl<O: Send + 'static> Driver<O> {
         Ok(())
     }
 
-    /// Publishes what others may read, and tells those who wait for leadership to move.
+    /// Publishes what others may read, and notifies waiters for a transfer of leadership.
     fn note_gauges(&mut self) {
         let gauges = self.node.gauges();
         self.outlets.shared.publish(gauges);

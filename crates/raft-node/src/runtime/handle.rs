@@ -2,7 +2,7 @@
 //!
 //! | call | waits for | refused when |
 //! |---|---|---|
-//! | `propose`, `propose_change` | the command's outcome on this member | too much waits, or is committed and not applied |
+//! | `propose`, `propose_change` | the command's outcome on this member | too much waits or is not applied |
 //! | `read_point` | a quorum's word, then the machine | too many readers wait |
 //! | `receive` | nothing | too many bytes of peers wait: the message is dropped |
 //! | `checkpointed`, `report_…` | nothing | never: they are few and small |
@@ -26,7 +26,7 @@ use crate::wire::is_snapshot;
 use crate::{Membership, Position, Progress, ProposeError, ReadError, SnapshotOutcome, TransferError};
 
 /// Peers' messages up to this size are still let in when the inbox is over its bound, up to twice the bound:
-/// what keeps a leader in office must not be lost behind what it is asked to store.
+/// heartbeats must not be lost because of appended entries.
 const SMALL_MESSAGE_BYTES: usize = 1024;
 
 /// One member, as the rest of the process uses it.
@@ -70,11 +70,11 @@ impl<O: Send + 'static> Handle<O> {
             .proposals
             .admit(command.len(), limits.proposals_max, limits.proposal_bytes_max)
             .ok_or(ProposeError::TooManyRequests)?;
-        let (to, told) = oneshot::channel();
+        let (to, answer) = oneshot::channel();
         let input = Input::Propose { command, travel, reply: Reply { to, permit } };
         shared.inbox.put(input).map_err(|_| ProposeError::Stopped)?;
         // A member that stops or fails drops the reply unanswered.
-        told.await.unwrap_or(Err(ProposeError::Stopped))
+        answer.await.unwrap_or(Err(ProposeError::Stopped))
     }
 
     /// Waits until this member has applied everything that was committed, anywhere, when the call began, and
@@ -82,10 +82,10 @@ impl<O: Send + 'static> Handle<O> {
     pub async fn read_point(&self) -> Result<u64, ReadError> {
         let permit =
             self.shared.reads.admit(0, self.shared.limits.reads_max, 0).ok_or(ReadError::TooManyRequests)?;
-        let (to, told) = oneshot::channel();
+        let (to, answer) = oneshot::channel();
         let input = Input::Read { reply: Reply { to, permit } };
         self.shared.inbox.put(input).map_err(|_| ReadError::Stopped)?;
-        told.await.unwrap_or(Err(ReadError::Stopped))
+        answer.await.unwrap_or(Err(ReadError::Stopped))
     }
 
     /// The gauges, without disturbing the driver.
@@ -123,17 +123,18 @@ impl<O: Send + 'static> Handle<O> {
         answer
     }
 
-    /// How far the log of `member` is, as this leader knows it. None if this member does not lead or stops, or
-    /// knows no such member.
+    /// How far the log of `member` is, as this leader knows it. None if this member does not lead or stops,
+    /// or knows no such member.
     pub async fn progress_of(&self, member: u64) -> Option<Progress> {
-        let (reply, told) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         self.shared.inbox.put(Input::Progress { of: member, reply }).ok()?;
-        told.await.ok().flatten()
+        answer.await.ok().flatten()
     }
 
-    /// Another member has this membership. Ignored once this member is confirmed, or if its machine has a list.
-    pub fn told(&self, membership: Membership) {
-        let _ = self.shared.inbox.put(Input::Event(Event::Told(membership)));
+    /// Another member has this membership. Ignored once this member is confirmed, or if its machine has a
+    /// list.
+    pub fn peer_membership(&self, membership: Membership) {
+        let _ = self.shared.inbox.put(Input::Event(Event::PeerMembership(membership)));
     }
 
     /// The other members have answered this one, whose log was empty at its start.
@@ -171,9 +172,9 @@ impl<O: Send + 'static> Handle<O> {
     }
 
     async fn move_leadership(&self, to: Option<u64>) -> Result<(), TransferError> {
-        let (reply, told) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         self.shared.inbox.put(Input::HandOver { to, reply }).map_err(|_| TransferError::Stopped)?;
-        told.await.unwrap_or(Err(TransferError::Stopped))
+        answer.await.unwrap_or(Err(TransferError::Stopped))
     }
 
     /// Stops the threads after what is being written; waiting callers get `Stopped`. Returns at once, see

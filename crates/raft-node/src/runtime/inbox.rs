@@ -78,7 +78,7 @@ impl<T> Inbox<T> {
         owner.inspect(Waker::wake_by_ref);
     }
 
-    /// Ready when there is something to take, or to be told.
+    /// Ready when there is something to take, or the end.
     pub fn poll_filled(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
         if !state.items.is_empty() || state.closed || std::mem::take(&mut state.nudged) {

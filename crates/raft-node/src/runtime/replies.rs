@@ -10,7 +10,7 @@
 //!   side.
 //! * A permit is taken before anything is queued and given back when the answer is out, or when its holder is
 //!   dropped: so what waits is counted exactly, through every way that a wait can end.
-//! * The channel has no bound of its own: each waiter has a permit, and permits are bounded.
+//! * The channel needs no bound: each waiter has a permit, and permits are bounded.
 //! * A waiter that went away is no error; its answer is dropped.
 
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Drop for Permit {
     }
 }
 
-/// Where one waiter is told.
+/// The receiver of one waiter.
 #[derive(Debug)]
 pub(super) struct Reply<T> {
     pub to: oneshot::Sender<T>,
@@ -156,17 +156,17 @@ mod tests {
         replies.complete(vec![Completion::Proposal(first, Ok(1))]);
         assert_eq!(told_first.await, Ok(Ok(1)));
 
-        let (mut told, mut completions) = (Vec::new(), Vec::new());
+        let (mut receivers, mut completions) = (Vec::new(), Vec::new());
         for i in 0..3 {
             let (reply, from) = waiter(&occupancy);
             completions.push(Completion::Proposal(reply, Ok(i)));
-            told.push(from);
+            receivers.push(from);
         }
         replies.complete(completions);
         assert_eq!(occupancy.count(), 3, "still waiting: the pump does not run yet");
         drop(replies);
         pump.run().await;
-        for (i, from) in (0..).zip(told) {
+        for (i, from) in (0..).zip(receivers) {
             assert_eq!(from.await, Ok(Ok(i)));
         }
         assert_eq!(occupancy.count(), 0);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_house_refuses_and_gives_back_what_it_took() {
+    fn a_full_inbox_refuses_and_returns_the_command() {
         let occupancy = Arc::new(Occupancy::default());
         let big = occupancy.admit(5_000, 2, 100).expect("one alone is always admitted");
         assert!(occupancy.admit(1, 2, 100).is_none(), "too many bytes");

@@ -92,8 +92,8 @@ pub(super) struct Shared<O> {
     pub observer: Arc<dyn Observer>,
     /// Written by the thread that applies.
     pub applied: AtomicU64,
-    /// Memberships that the driver has not heard of, by the index of the entry that brought them. Written before
-    /// `applied` reaches that index. As many as there are changes within `apply_bytes_max`.
+    /// Memberships that the driver has not heard of, by the index of the entry that brought them. Written
+    /// before `applied` reaches that index. As many as there are changes within `apply_bytes_max`.
     pub memberships: Mutex<VecDeque<(u64, Membership)>>,
     /// The driver has entries that wait for room in the apply thread.
     pub wants_applied: AtomicBool,

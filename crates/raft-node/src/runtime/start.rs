@@ -88,7 +88,7 @@ pub fn start<S: StateMachine, F: Fs>(
 ) -> Result<Started<S::Outcome>, StartError> {
     check(&config)?;
     let config = Config { limits: config.limits.clone().within_log(), ..config };
-    // What the machine holds must come from this log: replay begins right behind it.
+    // What the machine holds must come from this log: replay begins right after it.
     let applied = state_machine.applied();
     let Log { wal, found } = log;
     let last = found.last.index.0;

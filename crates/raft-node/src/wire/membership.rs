@@ -1,5 +1,5 @@
-//! A membership, as the durable state and the messages of snapshots write it; and the payload of an entry that
-//! changes it.
+//! A membership, as the durable state and the messages of snapshots write it; and the payload of an entry
+//! that changes it.
 //!
 //! ```text
 //!   voters │ learners │ voters outgoing │ learners next │ auto leave (1 byte)
@@ -12,8 +12,8 @@ use raft::eraftpb::{ConfChange, ConfState};
 
 use super::codec::{Cursor, Malformed, put_number};
 
-/// The payload of a change: raft-rs' message with the batch inside. raft-rs reads no more of it than that it is a
-/// change. What changes, the machine says when it has applied the command.
+/// The payload of a change: raft-rs' message with the batch inside. raft-rs reads no more of it than that it
+/// is a change. What changes, the machine says when it has applied the command.
 pub(crate) fn change_payload(batch: &Bytes) -> Bytes {
     let change = ConfChange { context: batch.clone(), ..ConfChange::default() };
     change.write_to_bytes().expect("all fields of a change are optional").into()

@@ -22,7 +22,7 @@
 //! * The receiver is not written: one encoding serves every peer that gets the same message.
 //! * Decoding is total, bounds every length by [`PAYLOAD_BYTES_MAX`], and admits only kinds that a peer may
 //!   send.
-//! * A snapshot's message carries no state: that comes beside it, as a stream of the process.
+//! * A snapshot's message has no state: the process streams it separately.
 
 use bytes::Bytes;
 use protobuf::ProtobufEnum;
@@ -134,7 +134,7 @@ pub(crate) fn encode(message: &Message) -> Bytes {
         assert!(entry.data.len() <= PAYLOAD_BYTES_MAX, "an entry that no peer would take");
     }
     if let Some(snapshot) = message.snapshot.as_ref() {
-        assert!(snapshot.data.is_empty(), "the state travels beside the message");
+        assert!(snapshot.data.is_empty(), "the state is sent separately");
     }
     written(message)
 }

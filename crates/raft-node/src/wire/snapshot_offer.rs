@@ -32,7 +32,7 @@ pub struct SnapshotOffer {
 impl SnapshotOffer {
     pub(crate) fn new(message: Message, at: Position) -> Self {
         assert_eq!(message.msg_type, MessageType::MsgSnapshot, "an offer of something else");
-        assert!(at.index > 0 && at.term > 0 && message.to != 0, "an offer of nothing, or to nobody");
+        assert!(at.index > 0 && at.term > 0 && message.to != 0, "an offer without position or receiver");
         SnapshotOffer { to: message.to, term: message.term, at, message }
     }
 

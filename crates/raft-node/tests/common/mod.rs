@@ -455,7 +455,7 @@ impl Cluster {
                 }
             }
         }
-        panic!("nobody was elected");
+        panic!("no leader was elected");
     }
 }
 
@@ -486,7 +486,7 @@ impl Member {
         }
     }
 
-    /// Syncs what waits, tells the node, and returns what may be said now.
+    /// Syncs what waits, reports it to the node, and returns the messages that may leave.
     pub fn sync(&mut self) -> Vec<Outbound> {
         if self.jobs.is_empty() {
             return Vec::new();

@@ -82,7 +82,7 @@ impl StateMachine for Book {
         let Some(staged) = staged else {
             return Err(Fatal::new(format!("install {}: it is not staged", at.index)));
         };
-        self.shelf.installs.fetch_add(1, Ordering::Relaxed); // Before anybody can see the lines.
+        self.shelf.installs.fetch_add(1, Ordering::Relaxed); // Before the lines are visible.
         *self.lines.lock().unwrap() = staged.1.clone();
         self.applied = at;
         *self.shelf.newest.lock().unwrap() = staged.clone();
@@ -214,8 +214,8 @@ pub fn boot<F: Fs>(config: Config, log: Log<F>, wires: &Wires) -> Running {
     let book = Book { lines: lines.clone(), applied, shelf: shelf.clone() };
     let wire = Wire { from: config.id, wires: wires.clone() };
     let id = config.id;
-    let told = fatal.clone();
-    let on_fatal = Box::new(move |fatal| told.set(fatal).expect("told once"));
+    let reported = fatal.clone();
+    let on_fatal = Box::new(move |fatal| reported.set(fatal).expect("reported once"));
     let Started { handle, driver, pump, threads } =
         start(config, log, book, Arc::new(wire), on_fatal, counts.clone()).expect("the member starts");
     tokio::spawn(pump.run());
@@ -281,8 +281,8 @@ pub async fn leader_of(members: &[&Running]) -> usize {
     found.unwrap()
 }
 
-/// Proposes again what was not applied in time: on a busy machine a leader can be deposed, and what was on its way to
-/// it is lost.
+/// Proposes again what was not applied in time: on a busy machine a leader can be deposed, and what was on
+/// its way to it is lost.
 pub async fn propose(member: &Running, command: &str) -> usize {
     loop {
         match member.handle.propose(Bytes::from(command.to_owned())).await {

@@ -40,7 +40,7 @@ impl World {
         let Some(members) = newer.filter(|members| members != self.see(id).listed()) else { return Ok(()) };
         self.count(Count::ToldAnew);
         self.site(id).begin_inquiry_anew(members.clone());
-        self.site(id).handle(Event::Told(members))?;
+        self.site(id).handle(Event::PeerMembership(members))?;
         self.turn(id)
     }
 
@@ -76,7 +76,8 @@ impl World {
         self.turn(to)
     }
 
-    /// Once a wiped member has again what its old log held, all of it synced, the loss of another one is a single one.
+    /// Once a wiped member has again what its old log held, all of it synced, the loss of another one is a
+    /// single one.
     pub fn note_caught_up(&mut self, id: u64) {
         let site = self.see(id);
         let Some(last) = site.lost_log else { return };

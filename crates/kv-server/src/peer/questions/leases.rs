@@ -1,6 +1,7 @@
 //! Questions about leases to the leader, and their answers.
 //!
-//! One connection, to the member that led last, is kept and shared by all questions. After an error it is given up.
+//! One connection, to the member that led last, is kept and shared by all questions. After an error it is
+//! given up.
 
 use std::sync::Arc;
 use std::time::Duration;

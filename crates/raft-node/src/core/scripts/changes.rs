@@ -1,5 +1,5 @@
-//! The machine's part in changes of the membership: `+4` adds voter 4 or promotes the learner, `~4` adds a learner,
-//! `-4` removes a member. The machine refuses every other command, and removing its last voter.
+//! The machine's part in changes of the membership: `+4` adds voter 4 or promotes the learner, `~4` adds a
+//! learner, `-4` removes a member. The machine refuses every other command, and removing its last voter.
 
 use bytes::Bytes;
 

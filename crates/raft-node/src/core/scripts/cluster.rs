@@ -196,13 +196,13 @@ impl Cluster {
 
     /// A member that was added starts with an empty log and no store.
     fn join(&mut self, id: u64, of: u64) {
-        let told = self.member(of).membership.clone();
+        let given = self.member(of).membership.clone();
         let disk = SimFs::new();
         let wal = Wal::create(disk.clone(), Path::new(DIR), b"scripts", wal::Position::default(), OPTIONS);
         let wal = wal.unwrap();
         let found = Found::created(&wal);
         self.voters.push(id);
-        self.open(id, (disk, wal, found), (Position::default(), Some(told)), StoreState::Lost);
+        self.open(id, (disk, wal, found), (Position::default(), Some(given)), StoreState::Lost);
     }
 
     fn change(&mut self, id: u64, change: &str) {

@@ -7,7 +7,7 @@
 //!
 //! | command | meaning |
 //! |---|---|
-//! | `members 1 2 3 OPTIONS` | empty logs; options `unconfirmed`, `changing`, `hands-over`, `apply=BYTES`, `catch-up=ENTRIES` |
+//! | `members 1 2 3 OPTIONS` | empty logs; the options are below |
 //! | `tick 1 2 *10` | ten ticks of member 1, then of member 2 |
 //! | `campaign 1` | ticks of member 1 until it campaigns |
 //! | `elect 1` | ten ticks of the others, `campaign 1`, `deliver`: all without output; then `status 1` |
@@ -19,20 +19,22 @@
 //! | `isolate 1 2`, `heal` | messages from and to these members are lost |
 //! | `propose 1 a b` | batches of one command each; `a*1000` is a command of 1000 bytes |
 //! | `change 1 +4`, `~4`, `-4` | adds voter 4, adds learner 4, removes 4; with the option `changing` |
-//! | `join 4 1` | member 4 starts without a store, and is told the membership of 1 |
+//! | `join 4 1` | member 4 starts without a store, and is given the membership of 1 |
 //! | `fill 1 20` | proposes and delivers 20 commands of 1000 bytes, without output |
 //! | `disk 1 hold`, `sync`, `go` | jobs wait; those that wait are synced; syncs succeed at once again |
 //! | `machine 1 hold`, `apply`, `go` | the same for committed entries |
 //! | `read 1 NAME` | begins a ReadIndex round |
 //! | `checkpoint 1` | the store is durable up to what it applied |
 //! | `stream 1>2`, `stream 1>2 fails` | an offered snapshot arrives, or its stream breaks |
-//! | `unreachable 1 2` | member 1 is told that messages to 2 were lost |
+//! | `unreachable 1 2` | reports to member 1 that messages to 2 were lost |
 //! | `transfer 1 2` | leadership should go from 1 to 2 |
 //! | `restart 1`, `lost`, `empty` | a power cut: with its store, without it, without store and log |
 //! | `inquire 1 2 3` | member 1, whose log is empty, gets the answers of members 2 and 3 |
 //! | `forge 2>1 KIND FIELDS` | a message that the core of 2 did not send, see `forged` |
 //! | `status 1`, `log 1`, `wire` | what a member is, what its log holds, which messages are under way |
 //! | `quiet COMMAND` | no output |
+//!
+//! Options of `members`: `unconfirmed`, `changing`, `hands-over`, `apply=BYTES`, `catch-up=ENTRIES`.
 
 mod changes; // of the membership
 mod cluster; // members, their disks and machines, the messages between them

@@ -48,7 +48,7 @@ pub(crate) struct Core {
     pub(in crate::core) examined: u64,
     /// The newest change that was found there.
     pub(in crate::core) newest_change: u64,
-    /// They were looked at by the voters that a member without its store was told of.
+    /// They were compared with the voters that a member without its store was given.
     pub(in crate::core) examined_without_a_store: bool,
     /// A checkpoint whose changes of the membership are not yet reported as applied.
     pub(in crate::core) checkpoint_due: Option<Position>,
@@ -98,12 +98,13 @@ impl Core {
         };
         assert!(applied >= store.start().index, "a machine at {applied}, before the log's first entry");
         // What the machine holds was committed, even if the commit index of that time was never synced.
-        // A log without any state yet: the membership it was told must become durable with the first job.
+        // A log without any state yet: the membership that it was given must become durable with the first
+        // job.
         let fresh = store.state.hard == HardState::default();
         store.state.hard = crate::log::restarted(store.state.hard.clone(), applied);
         let voters = store.state.conf.voters.clone();
         if setup.store == StoreState::Lost && voters == [setup.id] {
-            return Err(Fatal::new("nobody else has the state that this member's store has lost"));
+            return Err(Fatal::new("no other member has the state that this member's store has lost"));
         }
         let is_unconfirmed = begins_unconfirmed(setup, !fresh, &voters);
         let raw = RawNode::new(&raft_config(setup, applied), store, &logger())

@@ -1,7 +1,7 @@
 //! raft-rs writes its log through slog; here it is turned into `tracing` events of target `raft`.
 //!
 //! raft-rs logs elections and refused messages, which an operator wants to see, at the same level as every
-//! step it takes. So its lines have a target of their own, whose level can be set apart from the rest.
+//! step it takes. So its lines have a separate target, whose level can be set.
 //!
 //! A line without a subscriber costs one level check: its values are formatted only for a subscriber.
 

@@ -12,7 +12,7 @@ const INFLIGHT_MESSAGES_MIN: usize = 4;
 /// Committed entries in one turn: small enough that a turn never keeps heartbeats waiting.
 const COMMITTED_BYTES_PER_READY: u64 = 4 << 20;
 
-/// What raft-rs is told. Its defaults are no help: one entry per message, no bound on anything, no pre-vote.
+/// The configuration of raft-rs. Its defaults do not fit: one entry per message, no bounds, no pre-vote.
 ///
 /// Memory, worst case, on a leader: 64 MiB uncommitted and as much on its way to each follower, of the same
 /// buffers as long as they are cached; on a follower: what its leader has under way to it.

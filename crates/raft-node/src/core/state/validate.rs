@@ -134,8 +134,8 @@ fn leaves_office(view: &View<'_>, peer: u64, message: &Message) -> bool {
     message.msg_type == MessageType::MsgTimeoutNow && peer == message.from && is_own_leader(view, message)
 }
 
-/// What a leader or a candidate says is taken from any sender that the process admits: the entry that adds it may
-/// not be applied here yet. What counts for a majority is taken from members only.
+/// What a leader or a candidate says is taken from any sender that the process admits: the entry that adds it
+/// may not be applied here yet. What counts for a majority is taken from members only.
 fn may_be_new(view: &View<'_>, peer: u64, message: &Message) -> bool {
     use MessageType::*;
     let leads_or_stands = match message.msg_type {
@@ -195,7 +195,7 @@ fn check_acknowledgement(view: &View<'_>, message: &Message) -> Result<(), &'sta
     }
     require(message.index <= view.last, "an acknowledgement of entries that this leader does not have")?;
     let hint = !message.reject || (message.reject_hint <= message.index && message.log_term <= message.term);
-    require(hint, "a rejection whose hint lies behind what it rejects")
+    require(hint, "a rejection whose hint is after what it rejects")
 }
 
 /// A candidate's log ends in an earlier term than the one it asks votes for, and is committed at most to its
@@ -243,7 +243,7 @@ impl TermBudget {
         self.is_behind = true;
     }
 
-    /// What is left is kept only while this member is behind, so the total never exceeds one leap per tick.
+    /// What is left is kept only while this member lags, so the total never exceeds one leap per tick.
     pub fn tick(&mut self) {
         let kept = if std::mem::take(&mut self.is_behind) { self.room } else { 0 };
         self.room = kept.saturating_add(TERM_LEAP_PER_TICK);

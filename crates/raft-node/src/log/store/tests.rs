@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// An archive that is a list, and can be told to fail.
+/// An archive that is a list, and fails on demand.
 #[derive(Clone, Default)]
 struct Shelf {
     entries: Arc<Mutex<Vec<wal::OwnedEntry>>>,

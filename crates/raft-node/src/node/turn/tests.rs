@@ -39,7 +39,7 @@ fn settle(node: &mut LoneNode, wal: &mut Wal<SimFs>) -> Vec<Turn<&'static str, &
         let idle = jobs.is_empty() && !turn.more && turn.apply.is_empty();
         if !jobs.is_empty() {
             let (durable, promises) = persist(wal, jobs).unwrap().0.redeem();
-            assert!(promises.is_empty(), "nobody is there to be promised anything");
+            assert!(promises.is_empty(), "a lone voter promises nothing");
             node.handle(Event::Durable(durable)).unwrap();
         }
         turns.push(turn);

@@ -177,9 +177,9 @@ fn what_raft_takes_for_granted_is_checked() {
         spoil(&mut message);
         assert_eq!(decode(PEER, SELF, encode(&message)), Err(Malformed(what)), "case {at}");
     }
-    let mut nobody = encode(&message(MessageType::MsgHeartbeat)).to_vec();
-    nobody[3] = 0;
-    assert_eq!(decode(0, SELF, nobody.into()), Err(Malformed("sender")));
+    let mut to_none = encode(&message(MessageType::MsgHeartbeat)).to_vec();
+    to_none[3] = 0;
+    assert_eq!(decode(0, SELF, to_none.into()), Err(Malformed("sender")));
 }
 
 #[test]

@@ -163,12 +163,12 @@ fn what_no_honest_voter_sends_is_refused() {
         (
             Leader,
             Message { reject: true, reject_hint: 6, ..ack(5) },
-            "a rejection whose hint lies behind what it rejects",
+            "a rejection whose hint is after what it rejects",
         ),
         (
             Leader,
             Message { reject: true, log_term: 8, ..ack(5) },
-            "a rejection whose hint lies behind what it rejects",
+            "a rejection whose hint is after what it rejects",
         ),
         (
             Leader,
@@ -202,7 +202,8 @@ fn what_no_honest_voter_sends_is_refused() {
     }
 }
 
-/// It may have been added by an entry that is not applied here. Nothing that counts for a majority is taken from it.
+/// It may have been added by an entry that is not applied here. Nothing that counts for a majority is taken
+/// from it.
 #[test]
 fn a_sender_that_is_no_member_may_lead_or_stand_and_nothing_else() {
     let later = NEWEST + 1;
