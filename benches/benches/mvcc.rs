@@ -129,7 +129,9 @@ fn compact(mut home: Home) -> Home {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default().measurement_time(Duration::from_secs(1)).warm_up_time(Duration::from_millis(300));
+    config = Criterion::default()
+        .measurement_time(Duration::from_secs(1))
+        .warm_up_time(Duration::from_millis(300));
     targets = puts, reads, compaction
 }
 criterion_main!(benches);

@@ -1,6 +1,7 @@
 //! Any committed bytes, as commands of one log.
 //!
-//! Laws: no panic, no fatal error; two members give the same outcomes; a third that answers no one ends in the same state.
+//! Laws: no panic, no fatal error; two members give the same outcomes; a third without waiting clients ends
+//! in the same state.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
-//! A bbolt file whose meta page is valid, whatever else is wrong with it.
+//! A bbolt file whose meta page is valid and whose other pages are arbitrary.
 //!
-//! The first byte chooses the root page. The rest of the input is the pages after the meta pages, each of them
-//! cut into elements of the fuzzer's choice: it becomes pages of 1 KiB, as small as they may be.
+//! The first byte chooses the root page. The rest of the input is the pages after the meta pages, each of
+//! them cut into elements of the fuzzer's choice: it becomes pages of 1 KiB, as small as they may be.
 //!
 //! Laws: no panic, no loop, memory in proportion to the input; keys that are returned ascend.
 

@@ -1,6 +1,7 @@
-//! A block of the store whose checksum is right, whatever else is wrong with it.
+//! A block of the store whose checksum is right and whose content is arbitrary.
 //!
-//! Laws: no panic, memory in proportion to the input; what is accepted has records that ascend and can all be read.
+//! Laws: no panic, memory in proportion to the input; what is accepted has records that ascend and can all be
+//! read.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
 //! Any bytes as requests of clients: decoded, validated, proposed and applied as a server does it.
 //!
-//! Laws: no panic; what the service proposes is decoded by apply to the same request; two members give the same outcomes;
-//! the keys are those of a `BTreeMap` that was changed by the same requests.
+//! Laws: no panic; what the service proposes is decoded by apply to the same request; two members give the
+//! same outcomes; the keys are those of a `BTreeMap` that was changed by the same requests.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
 //! Any bytes as the JSON of a gateway's request, and as an answer that is to be written as JSON.
 //!
-//! Laws: no panic; a request is little longer than its JSON; what is written as JSON is read as the same message; an answer
-//! that has a JSON form is JSON.
+//! Laws: no panic; a request is little longer than its JSON; what is written as JSON is read as the same
+//! message; an answer that has a JSON form is JSON.
 
 #![no_main]
 

@@ -1,7 +1,9 @@
-//! What another member sent: any bytes are decoded or refused, and any sequence of messages is handled or refused.
+//! What another member sent: any bytes are decoded or refused, and any sequence of messages is handled or
+//! refused.
 //!
-//! Laws: no panic, memory in proportion to the input; what was decoded, encoded and decoded again is the same message;
-//! no sequence of messages ends a core with a log, takes its commit index back, or changes what is committed.
+//! Laws: no panic, memory in proportion to the input; what was decoded, encoded and decoded again is the same
+//! message; no sequence of messages ends a core with a log, takes its commit index back, or changes what is
+//! committed.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! The stream in which a checkpoint travels to a follower: parts changed at will, in chunks whose checksums are right.
+//! The stream in which a checkpoint travels to a follower: parts changed at will, in chunks whose checksums
+//! are right.
 //!
 //! Laws: no panic; a stream that is taken to its end is the checkpoint that was sent.
 

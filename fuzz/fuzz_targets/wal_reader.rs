@@ -1,6 +1,7 @@
 //! The log's reader: damaged logs, and logs whose checksums are right while nothing else is.
 //!
-//! Laws: no panic; from a damaged log come either an error or entries that were really appended, none changed.
+//! Laws: no panic; from a damaged log come either an error or entries that were really appended, none
+//! changed.
 
 #![no_main]
 

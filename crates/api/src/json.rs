@@ -1,7 +1,7 @@
 //! Messages in protobuf's JSON form, as etcd's gateway speaks it.
 //!
-//! * In: names of the protobuf files or their lowerCamel forms, 64-bit numbers as strings or numbers, bytes in
-//!   either base64 alphabet. Unknown fields are ignored.
+//! * In: names of the protobuf files or their lowerCamel forms, 64-bit numbers as strings or numbers, bytes
+//!   in either base64 alphabet. Unknown fields are ignored.
 //! * Out: names of the protobuf files, 64-bit numbers as strings, bytes in padded base64. Fields at their
 //!   default are left out.
 //!
@@ -125,7 +125,10 @@ mod tests {
         let json = JsonForm::of_method(Method::KvRange).response(response.encode_to_vec().into()).unwrap();
         assert_eq!(
             String::from_utf8(json).unwrap(),
-            r#"{"header":{"cluster_id":"18446744073709551615","revision":"5"},"kvs":[{"key":"YQ==","mod_revision":"4","value":"/+8="}],"count":"1"}"#
+            concat!(
+                r#"{"header":{"cluster_id":"18446744073709551615","revision":"5"},"#,
+                r#""kvs":[{"key":"YQ==","mod_revision":"4","value":"/+8="}],"count":"1"}"#
+            )
         );
     }
 }

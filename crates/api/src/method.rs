@@ -28,7 +28,9 @@ macro_rules! methods {
 
             const fn row(self) -> Row {
                 match self {
-                    $(Method::$variant => Row { service: $service, name: $name, path: $path, kind: Kind::$kind },)*
+                    $(Method::$variant => {
+                        Row { service: $service, name: $name, path: $path, kind: Kind::$kind }
+                    })*
                 }
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! * Keys ascend strictly, over pages as well. A key is not before the key that its branch has for its page,
 //!   nor at or after the branch's next key: otherwise a search in bbolt would not find it.
-//! * The pages that were read are counted. A walk that has read more pages than the file has is in a cycle, or
-//!   has read a page twice: it ends with an error.
+//! * The pages that were read are counted. A walk that has read more pages than the file has is in a cycle,
+//!   or has read a page twice: it ends with an error.
 //! * Memory: one page for each level, the buffers of pages that were left, and a key.
 
 use crate::error::{Error, Result};

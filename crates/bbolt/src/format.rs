@@ -9,8 +9,8 @@
 //!            │ txid u64 │ FNV-1a u64
 //! ```
 //!
-//! `pos` counts from the beginning of its element to the key; a value follows its key. A page whose content is
-//! larger than a page continues in `overflow` pages after it, which have no header.
+//! `pos` counts from the beginning of its element to the key; a value follows its key. A page whose content
+//! is larger than a page continues in `overflow` pages after it, which have no header.
 
 /// Page size of written files: that of x86-64, and of every file that etcd writes there.
 pub const PAGE_BYTES: usize = 4096;

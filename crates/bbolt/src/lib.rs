@@ -18,8 +18,8 @@
 //! * A planner and a writer keep one page for each level of one tree, the names of the buckets, and what the
 //!   caller has not taken. A value is copied once.
 //! * A reader checks each number before it is used, and each page before its contents are. It keeps one page
-//!   for each level. A file whose pages refer to each other in a cycle ends in an error, because no more pages
-//!   are read than the file has.
+//!   for each level. A file whose pages refer to each other in a cycle ends in an error, because no more
+//!   pages are read than the file has.
 //! * bbolt has no checksum of data pages. Damage inside a key or value is found by the reader's caller, or by
 //!   the checksum of the whole file that etcd appends.
 //!

@@ -4,9 +4,9 @@
 //!   add key ──▶ leaf ──full──▶ page ──(first key, page)──▶ branch ──full──▶ page ──▶ next level …
 //! ```
 //!
-//! * A page is closed when the next element would make it larger than a page. An element that is larger than a
-//!   page is alone on a leaf, and continues in overflow pages. A branch has two children at least, except the
-//!   last one of a level.
+//! * A page is closed when the next element would make it larger than a page. An element that is larger than
+//!   a page is alone on a leaf, and continues in overflow pages. A branch has two children at least, except
+//!   the last one of a level.
 //! * Keys ascend. Pages are numbered in the order in which they are closed, so a child comes before its
 //!   parent.
 //! * Sizes alone decide where a page ends: planning and writing run the same code.

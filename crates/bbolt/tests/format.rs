@@ -22,8 +22,8 @@ fn the_pages_of_a_small_file_are_frozen() {
     assert_eq!(
         pages,
         [
-            // number 0, meta │ magic, version 2, 4096, flags │ root 4 │ sequence │ freelist 2 │ 5 pages │ txid 0
-            // │ FNV-1a
+            // number 0, meta │ magic, version 2, 4096, flags │ root 4 │ sequence │ freelist 2 │ 5 pages
+            // │ txid 0 │ FNV-1a
             concat!(
                 "00000000000000000400000000000000",
                 "edda0ced020000000010000000000000",

@@ -134,7 +134,7 @@ impl Inspector {
         match SledBackend::open(scratch).and_then(|mut copy| copy.catalogue()) {
             Ok(entries) => {
                 inspector.take_catalogue(&entries);
-                // The sequence number cannot tell more about a catalogue that is damaged already.
+                // The sequence number adds nothing about a catalogue that is damaged already.
                 if inspector.faults.is_empty() {
                     inspector.check_sequence(scratch)?;
                 }

@@ -220,7 +220,10 @@ proptest! {
     #[test]
     fn a_catalogue_behaves_like_a_map(
         updates in prop::collection::vec(
-            (prop::collection::btree_map(0..20u8, prop::collection::vec(any::<u8>(), 0..300), 0..8), prop::collection::vec(20..40u8, 0..4)),
+            (
+                prop::collection::btree_map(0..20u8, prop::collection::vec(any::<u8>(), 0..300), 0..8),
+                prop::collection::vec(20..40u8, 0..4),
+            ),
             1..15,
         )
     ) {

@@ -284,20 +284,20 @@ fn install(recorded: &mut Recorded, source: &mut Recorded) {
 #[test]
 fn after_an_install_a_reader_continues_or_is_told_what_is_compacted() {
     for (compacted, expected) in [(0, Ok(31)), (21, Ok(31)), (22, Err(22)), (31, Err(31))] {
-        let (mut source, mut behind) = (Recorded::new(), Recorded::new());
+        let (mut source, mut older) = (Recorded::new(), Recorded::new());
         for length in 0..19 {
             source.request(&[(length as u8 % 5, length)], &[]);
-            behind.request(&[(length as u8 % 5, length)], &[]);
+            older.request(&[(length as u8 % 5, length)], &[]);
         }
         // It has read up to revision 20.
-        let mut follower = behind.store.follow();
+        let mut follower = older.store.follow();
         assert_eq!(follower.next(), 21);
         for length in 0..11 {
             source.request(&[(0, length), (1, length)], &[3]);
         }
         source.compact(compacted);
         while source.step(100) != CompactProgress::Idle {}
-        install(&mut behind, &mut source);
+        install(&mut older, &mut source);
         let read = |changes: mvcc::Result<Changes>| match changes {
             Ok(changes) => {
                 assert_eq!(made(&changes), source.between(21, changes.through()));
@@ -307,7 +307,7 @@ fn after_an_install_a_reader_continues_or_is_told_what_is_compacted() {
             Err(error) => panic!("{error}"),
         };
         assert_eq!(read(follower.changes(1 << 20)), expected, "compacted at {compacted}");
-        assert_eq!(read(behind.store.changes(21, 1 << 20)), expected, "compacted at {compacted}");
+        assert_eq!(read(older.store.changes(21, 1 << 20)), expected, "compacted at {compacted}");
         if let Err(compacted) = expected {
             follower.advance(compacted);
             let rest = follower.changes(1 << 20).unwrap();

@@ -31,7 +31,7 @@ fn write() -> MemoryBackend {
     writer.compact(3).unwrap();
     writer.end_entry(Applied { index: 301, term: 2 }).unwrap();
     maintainer.persist().unwrap();
-    // One of the first block's four records dies. It is listed, and the block stays.
+    // One of the first block's four records is superseded. It is listed, and the block stays.
     while maintainer.compact_step(1000).unwrap() == CompactProgress::More {}
     backend
 }

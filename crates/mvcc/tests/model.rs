@@ -334,7 +334,9 @@ fn run(home: Location, operations: &[Operation]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn in_memory_history_answers_as_the_naive_store_does(operations in prop::collection::vec(operation(), 1..60)) {
+    fn in_memory_history_answers_as_the_naive_store_does(
+        operations in prop::collection::vec(operation(), 1..60),
+    ) {
         run(Location::Memory(MemoryBackend::new()), &operations);
     }
 }
@@ -342,7 +344,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn on_disk_history_answers_as_the_naive_store_does(operations in prop::collection::vec(operation(), 1..60)) {
+    fn on_disk_history_answers_as_the_naive_store_does(
+        operations in prop::collection::vec(operation(), 1..60),
+    ) {
         let dir = tempfile::tempdir().unwrap();
         run(Location::Sled(dir.path().join("store")), &operations);
     }

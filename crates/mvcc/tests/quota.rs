@@ -144,7 +144,7 @@ fn is_alone() -> bool {
     std::env::var_os(ALONE).is_some()
 }
 
-/// Each in a process of its own: memory that one frees would hide the growth of the next.
+/// Each in a separate process: memory that one frees would hide the growth of the next.
 macro_rules! attacks {
     ($($test:ident: $name:expr,)*) => {
         $(

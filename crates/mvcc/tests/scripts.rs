@@ -1,7 +1,6 @@
 //! Golden scripts of the store, in `scripts/`. `testkit::golden` describes the files.
 //!
-//! One line is one command. Changes are requests with a revision of their own, unless they are in one
-//! `request`:
+//! One line is one command. Changes are requests with a separate revision, unless they are in one `request`:
 //!
 //!   put a=1 [lease=5]         del a | del a..c | del *         request put a=1; get a; range *; del b
 //!   fill k 100 v*30           puts k000 to k099; `v*30` is 30 times v
@@ -9,7 +8,7 @@
 //!   item k=v | item k         items PREFIX                     compact REV
 //!   end INDEX [TERM]          persist                          step | steps    one compaction step, or all
 //!   crash                     store NAME                       options block=256 due=2000 full=6000 …
-//!   export                    install NAME | stage NAME | finish | discard     NAME: the store that was exported
+//!   export                    install NAME | stage NAME | finish | discard     NAME: an exported store
 //!   pin a..c                  visit
 //!
 //! A pair is shown as key=value@create.mod.version+lease.

@@ -90,7 +90,8 @@ fn travel(puts: u64, value_bytes: usize) {
     let installing = begun.elapsed();
     assert_eq!((follower.count(), follower.store.revision()), (puts as i64, leader.store.revision()));
     println!(
-        "{megabytes:.0} MB, {puts} keys: pinned in {pinned:.0?}, sent at {:.0} MB/s, sent and received at {:.0} MB/s, \
+        "{megabytes:.0} MB, {puts} keys: pinned in {pinned:.0?}, sent at {:.0} MB/s, \
+         sent and received at {:.0} MB/s, \
          installed in {installing:.2?}",
         megabytes / sending,
         megabytes / receiving

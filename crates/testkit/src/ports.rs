@@ -86,8 +86,8 @@ fn lock(port: u16) -> Option<File> {
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok().map(|()| file)
 }
 
-/// Where the kernel chooses ports by itself. A machine whose range covers all of [`RANGE`] has no better ports
-/// than others, so none is left out there.
+/// Where the kernel chooses ports by itself. A machine whose range covers all of [`RANGE`] has no better
+/// ports than others, so none is left out there.
 fn ephemeral_ports() -> Range<u16> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut numbers = text.split_whitespace().map_while(|number| number.parse().ok());

@@ -1,4 +1,4 @@
-//! A program with a terminal of its own: what it wrote there, keys, and the terminal's modes.
+//! A program with a terminal: what it wrote there, keys, and the terminal's modes.
 //!
 //! * The terminal is the program's controlling one, so that it is asked for its size, also through /dev/tty.
 //! * The program does not outlive its value.
@@ -18,7 +18,7 @@ use crate::process::PATIENCE;
 
 pub struct Terminal {
     master: File,
-    /// Kept open: a terminal that nobody has open forgets its modes.
+    /// Kept open: a terminal without an open handle forgets its modes.
     slave: File,
     child: Child,
     seen: Arc<Seen>,
@@ -57,7 +57,7 @@ impl Terminal {
         let kept = slave();
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&kept, size).expect("a terminal has a size");
-        // A session of its own, whose terminal is standard input.
+        // A separate session, whose terminal is standard input.
         let mut command = Command::new("setsid");
         command.args(["--ctty", program]).args(arguments).env_clear().envs(variables.iter().copied());
         command.stdin(slave()).stdout(slave()).stderr(slave());

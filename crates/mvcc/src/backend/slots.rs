@@ -4,7 +4,7 @@
 //!   HOME.incoming   a store that is being received; it contains the file `received` when it is complete
 //!   HOME.old        the replaced store, until it is removed
 //!
-//!   swap:  remove old ─▶ HOME → HOME.old ─▶ HOME.incoming → HOME ─▶ remove old      names synced after each arrow
+//!   swap:  remove old ─▶ HOME → HOME.old ─▶ HOME.incoming → HOME ─▶ remove old      each step synced
 //!
 //! * After a crash at any step there is a complete store, the old one or the new one:
 //!

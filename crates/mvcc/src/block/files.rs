@@ -268,7 +268,7 @@ fn header(number: u64) -> Vec<u8> {
     stamped(MAGIC, VERSION, &[number])
 }
 
-/// Checks the header of block file `number`, once per start. Frames have checksums of their own.
+/// Checks the header of block file `number`, once per start. Each frame has a checksum.
 fn check_header(file: &dyn BlockFile, number: u64) -> Result<()> {
     let mut found = vec![0; HEADER_BYTES as usize];
     let damaged = |what| Error::Corrupt { file: file.name(), offset: 0, what };

@@ -1,10 +1,10 @@
 //! The encoding of one change.
 //!
-//!   kind u8 │ main − base │ sub │ key length │ key │ main − create │ version │ [lease i64] │ value length │ value
-//!                                                  └───────────────── puts only ──────────────────────────────┘
+//! kind u8 │ main − base │ sub │ key length │ key │ main − create │ version │ [lease] │ value length │ value
+//!                                                └──────────────── puts only ─────────────────────────┘
 //!
-//! Numbers without a width are varints (7 bits per byte, low group first). `base` is the main revision of the
-//! block's first record. A record adds about ten bytes to its key and value.
+//! Numbers without a width are varints (7 bits per byte, low group first); `lease` is an i64. `base` is the
+//! main revision of the block's first record. A record adds about ten bytes to its key and value.
 //!
 //! * A record holds all metadata of its version of the key: the index is rebuilt from records alone.
 //! * Records of a block ascend in revision; `base` ≤ every `main`.
@@ -19,7 +19,7 @@ use bytes::{BufMut, BytesMut};
 use crate::cursor::{Cursor, put_varint};
 use crate::revision::Revision;
 
-/// The kinds. Puts with a lease have a kind of their own, so that the others do not store an empty lease.
+/// The kinds. Puts with a lease have a separate kind, so that the others do not store an empty lease.
 const TOMBSTONE: u8 = 0;
 const PUT: u8 = 1;
 const PUT_WITH_LEASE: u8 = 2;

@@ -11,7 +11,7 @@
 use std::cell::RefCell;
 
 use crate::block::{Body, Record};
-use crate::index::{History, Index, LeasedKeys, Visible};
+use crate::index::{Index, KeyHistory, LeasedKeys, Visible};
 use crate::revision::Revision;
 
 /// Pending records: 18 MiB, and at most as much of keys.
@@ -117,15 +117,15 @@ impl IndexBuilder {
 
 impl PendingRecord {
     /// The history that begins with this record. Older records may have been compacted.
-    fn begin(&self) -> History {
-        let Some(put) = self.visible() else { return History::with_tombstone(self.revision) };
-        let mut history = History::with_put(put);
+    fn begin(&self) -> KeyHistory {
+        let Some(put) = self.visible() else { return KeyHistory::with_tombstone(self.revision) };
+        let mut history = KeyHistory::with_put(put);
         history.set_leased(self.lease() != 0);
         history
     }
 
     /// Appends the record to its key's history. The error says why it cannot be the next one.
-    fn follow(&self, history: &mut History) -> Result<(), &'static str> {
+    fn follow(&self, history: &mut KeyHistory) -> Result<(), &'static str> {
         let newest = history.newest();
         match self.visible() {
             // There must be a put between two tombstones, live or dead.

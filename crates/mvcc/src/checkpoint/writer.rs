@@ -1,6 +1,6 @@
 //! Writes checkpoints.
 //!
-//!   persist:  take (lock) ─▶ compress and append blocks ─▶ sync files ─▶ catalogue, one atomic update ─▶ swap (lock)
+//!   persist:  take (lock) ─▶ compress, append blocks ─▶ sync files ─▶ update of the catalogue ─▶ swap (lock)
 //!
 //! * The catalogue refers only to blocks that are synced. Bytes that a crash before the update leaves in a
 //!   file are not part of the store.

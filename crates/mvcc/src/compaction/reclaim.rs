@@ -1,6 +1,6 @@
 //! Reclaims the space of files that are mostly holes.
 //!
-//!   allocated > live × 4/3 ─▶ the file with the smallest share of live bytes ─▶ its live records move ─▶ it is removed
+//!   allocated > live × 4/3 ─▶ the file with the least live bytes ─▶ its live records move ─▶ removed
 //!
 //! * A file is removed only as a whole, and dropped or moved records leave holes in it. So after every
 //!   compaction files are emptied, the one with the smallest live share first, until the store takes at most
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::rewrite::{Change, apply, merge};
+use super::rewrite::{Replacement, apply, merge};
 use crate::block::{Block, live_records};
 use crate::checkpoint::DurableState;
 use crate::error::Result;
@@ -98,7 +98,7 @@ impl Reclaim {
         assert_eq!(positions.len(), old.len(), "a window is contiguous");
         assert_eq!(live_records(&old), live_records(&new), "moving loses no live record");
         let marks = durable.marks;
-        apply(durable, shared, marks, Change { positions, old, new })?;
+        apply(durable, shared, marks, Replacement { positions, old, new })?;
         if is_last {
             // Also removes a file that had no block.
             durable.files.remove_unused(&mut *durable.backend)?;

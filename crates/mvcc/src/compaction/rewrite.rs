@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::store::{LockPurpose, Shared};
 
 /// A range of adjacent blocks, and what replaces it.
-pub(super) struct Change {
+pub(super) struct Replacement {
     pub positions: Range<usize>,
     pub old: Vec<Arc<Block>>,
     pub new: Vec<Arc<Block>>,
@@ -100,12 +100,14 @@ pub(super) fn apply(
     durable: &mut DurableState,
     shared: &Shared,
     mut marks: Marks,
-    change: Change,
+    replacement: Replacement,
 ) -> Result<()> {
     let is_unchanged =
         |block: &&Arc<Block>, others: &[Arc<Block>]| others.iter().any(|other| Arc::ptr_eq(block, other));
-    let removed: Vec<_> = change.old.iter().filter(|block| !is_unchanged(block, &change.new)).collect();
-    let added: Vec<_> = change.new.iter().filter(|block| !is_unchanged(block, &change.old)).collect();
+    let removed: Vec<_> =
+        replacement.old.iter().filter(|block| !is_unchanged(block, &replacement.new)).collect();
+    let added: Vec<_> =
+        replacement.new.iter().filter(|block| !is_unchanged(block, &replacement.old)).collect();
     if removed.is_empty() && added.is_empty() && marks == durable.marks {
         return Ok(());
     }
@@ -142,7 +144,7 @@ pub(super) fn apply(
         shared.cache.remove(location);
     }
     // New reads see the new blocks. Reads in progress hold the old ones and their file.
-    shared.state.write(LockPurpose::Rewrite).block_table.replace(change.positions, change.new);
+    shared.state.write(LockPurpose::Rewrite).block_table.replace(replacement.positions, replacement.new);
     durable.files.remove_unused(&mut *durable.backend)?;
     let stored_bytes = durable.allocated();
     shared.state.write(LockPurpose::Rewrite).stored_bytes = stored_bytes;

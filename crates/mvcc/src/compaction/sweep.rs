@@ -8,7 +8,7 @@
 //! * Dropped records are listed up to a bound, `Options::dropped_max`. Beyond it only their blocks are noted.
 //!   The dead records of such a block are those that the index does not contain. So memory is bounded.
 
-use super::rewrite::{Change, apply, rewrite};
+use super::rewrite::{Replacement, apply, rewrite};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl Sweep {
         if let Some(last) = old.last() {
             self.from = last.identity.last.next();
         }
-        apply(durable, shared, marks, Change { positions, old, new })?;
+        apply(durable, shared, marks, Replacement { positions, old, new })?;
         Ok(is_last)
     }
 

@@ -19,7 +19,7 @@ use crate::revision::Revision;
 
 /// The history of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum History {
+pub(crate) enum KeyHistory {
     /// One put and nothing else. `version` is non-zero so that the enum needs no tag.
     Single {
         modified: i64,
@@ -83,14 +83,16 @@ struct Generation {
     leased: bool,
 }
 
-impl History {
+impl KeyHistory {
     /// A history that begins with this put. Older puts may have been compacted.
     pub fn with_put(put: Visible) -> Self {
         match (SubAndLease::new(put.revision.sub), narrow(put.version)) {
             (Some(sub), Some(version)) => {
-                History::Single { modified: put.revision.main, created: put.create, sub, version }
+                KeyHistory::Single { modified: put.revision.main, created: put.create, sub, version }
             }
-            _ => History::Many(Box::new(Generations { ended: Vec::new(), last: Generation::with_put(put) })),
+            _ => {
+                KeyHistory::Many(Box::new(Generations { ended: Vec::new(), last: Generation::with_put(put) }))
+            }
         }
     }
 
@@ -103,19 +105,19 @@ impl History {
             ended: true,
             leased: false,
         };
-        History::Many(Box::new(Generations { ended: Vec::new(), last }))
+        KeyHistory::Many(Box::new(Generations { ended: Vec::new(), last }))
     }
 
     /// The put that is visible at main revision `at`.
     pub fn at(&self, at: i64) -> Option<Visible> {
         match self {
-            History::Single { modified, created, sub, version } if *modified <= at => Some(Visible {
+            KeyHistory::Single { modified, created, sub, version } if *modified <= at => Some(Visible {
                 revision: Revision { main: *modified, sub: sub.sub() },
                 create: *created,
                 version: i64::from(version.get()),
             }),
-            History::Single { .. } => None,
-            History::Many(generations) => generations.at(at),
+            KeyHistory::Single { .. } => None,
+            KeyHistory::Many(generations) => generations.at(at),
         }
     }
 
@@ -127,8 +129,8 @@ impl History {
     /// Whether a tombstone is among the changes of main revision `at`.
     pub fn is_deleted_at(&self, at: i64) -> bool {
         match self {
-            History::Single { .. } => false,
-            History::Many(generations) => {
+            KeyHistory::Single { .. } => false,
+            KeyHistory::Many(generations) => {
                 let mut all = generations.ended.iter().chain([&generations.last]);
                 all.any(|generation| generation.ended && generation.newest().main == at)
             }
@@ -138,16 +140,16 @@ impl History {
     /// Whether the newest record is a put.
     pub fn is_live(&self) -> bool {
         match self {
-            History::Single { .. } => true,
-            History::Many(generations) => !generations.last.ended,
+            KeyHistory::Single { .. } => true,
+            KeyHistory::Many(generations) => !generations.last.ended,
         }
     }
 
     /// Whether the newest record is a put that attached a lease.
     pub fn is_leased(&self) -> bool {
         match self {
-            History::Single { sub, .. } => sub.is_leased(),
-            History::Many(generations) => generations.last.leased,
+            KeyHistory::Single { sub, .. } => sub.is_leased(),
+            KeyHistory::Many(generations) => generations.last.leased,
         }
     }
 
@@ -155,21 +157,21 @@ impl History {
     pub fn set_leased(&mut self, is_leased: bool) {
         assert!(!is_leased || self.is_live(), "a deleted key has no lease");
         match self {
-            History::Single { sub, .. } => *sub = sub.with_lease(is_leased),
-            History::Many(generations) => generations.last.leased = is_leased,
+            KeyHistory::Single { sub, .. } => *sub = sub.with_lease(is_leased),
+            KeyHistory::Many(generations) => generations.last.leased = is_leased,
         }
     }
 
     /// Whether it has, or had, more than one record.
     pub fn is_many(&self) -> bool {
-        matches!(self, History::Many(_))
+        matches!(self, KeyHistory::Many(_))
     }
 
     /// Generations before the newest one.
     pub fn ended(&self) -> usize {
         match self {
-            History::Single { .. } => 0,
-            History::Many(generations) => generations.ended.len(),
+            KeyHistory::Single { .. } => 0,
+            KeyHistory::Many(generations) => generations.ended.len(),
         }
     }
 
@@ -177,8 +179,8 @@ impl History {
     #[cfg(test)]
     pub fn records(&self) -> usize {
         match self {
-            History::Single { .. } => 1,
-            History::Many(generations) => {
+            KeyHistory::Single { .. } => 1,
+            KeyHistory::Many(generations) => {
                 let all = generations.ended.iter().chain([&generations.last]);
                 all.map(|generation| generation.revisions.len()).sum()
             }
@@ -188,8 +190,8 @@ impl History {
     /// Revision of the newest record, tombstones included.
     pub fn last_revision(&self) -> Revision {
         match self {
-            History::Single { modified, sub, .. } => Revision { main: *modified, sub: sub.sub() },
-            History::Many(generations) => generations.last.newest(),
+            KeyHistory::Single { modified, sub, .. } => Revision { main: *modified, sub: sub.sub() },
+            KeyHistory::Many(generations) => generations.last.newest(),
         }
     }
 
@@ -234,7 +236,7 @@ impl History {
     /// that begins there must still report it. Calls `dropped` with the removed revisions, ascending. Returns
     /// whether anything is left.
     pub fn prune(&mut self, at: i64, dropped: &mut impl FnMut(Revision)) -> bool {
-        let History::Many(generations) = self else { return true };
+        let KeyHistory::Many(generations) = self else { return true };
         // A generation is removed as a whole if the next one begins at or before `at`. A key can be deleted,
         // put and deleted again in one request; keeping the first tombstone could leave two tombstones in a
         // row.
@@ -261,30 +263,30 @@ impl History {
     /// Whether it contains a record at `revision`.
     pub fn contains(&self, revision: Revision) -> bool {
         match self {
-            History::Single { .. } => self.last_revision() == revision,
-            History::Many(generations) => generations.contains(revision),
+            KeyHistory::Single { .. } => self.last_revision() == revision,
+            KeyHistory::Many(generations) => generations.contains(revision),
         }
     }
 
     /// The boxed form, to append a record at `next`.
     fn generations_after(&mut self, next: Revision) -> &mut Generations {
         assert!(next > self.last_revision(), "history runs backward");
-        if let History::Single { .. } = self {
+        if let KeyHistory::Single { .. } = self {
             let only = self.newest().expect("a single put is always visible");
             let mut last = Generation { leased: self.is_leased(), ..Generation::with_put(only) };
             // Exact, because most keys have two records before the next compaction.
             last.revisions.reserve_exact(1);
-            *self = History::Many(Box::new(Generations { ended: Vec::new(), last }));
+            *self = KeyHistory::Many(Box::new(Generations { ended: Vec::new(), last }));
         }
         match self {
-            History::Many(generations) => generations,
-            History::Single { .. } => unreachable!("boxed above"),
+            KeyHistory::Many(generations) => generations,
+            KeyHistory::Single { .. } => unreachable!("boxed above"),
         }
     }
 }
 
 impl Generations {
-    /// As `History::at`: the newest generation that begins by `at` decides.
+    /// As `KeyHistory::at`: the newest generation that begins by `at` decides.
     fn at(&self, at: i64) -> Option<Visible> {
         // Most reads want the newest generation.
         if self.last.revisions[0].main <= at {
@@ -293,7 +295,7 @@ impl Generations {
         self.ended.iter().rev().find(|generation| generation.revisions[0].main <= at)?.at(at)
     }
 
-    /// As `History::contains`: only the newest generation that begins at or before `revision` can contain it.
+    /// As `KeyHistory::contains`: only the newest generation that begins at or before `revision` can contain it.
     fn contains(&self, revision: Revision) -> bool {
         let begun = self.ended.partition_point(|generation| generation.revisions[0] <= revision);
         let generation = match self.last.revisions[0] <= revision {
@@ -304,12 +306,12 @@ impl Generations {
     }
 
     /// The `Single` form, if one put is left and its version fits.
-    fn as_single(&self) -> Option<History> {
+    fn as_single(&self) -> Option<KeyHistory> {
         let lone = self.ended.is_empty() && !self.last.ended && self.last.revisions.len() == 1;
         let put = lone.then(|| self.last.visible(0))?;
-        let mut history = History::with_put(put);
+        let mut history = KeyHistory::with_put(put);
         history.set_leased(self.last.leased);
-        Some(history).filter(|history| matches!(history, History::Single { .. }))
+        Some(history).filter(|history| matches!(history, KeyHistory::Single { .. }))
     }
 }
 
@@ -347,7 +349,7 @@ impl Generation {
         }
     }
 
-    /// As `History::prune`, for one generation.
+    /// As `KeyHistory::prune`, for one generation.
     fn prune(&mut self, at: i64, dropped: &mut impl FnMut(Revision)) -> bool {
         if self.ended && self.newest().main < at {
             self.revisions.drain(..).for_each(dropped);
@@ -379,9 +381,9 @@ mod tests {
     }
 
     /// Builds a history from puts (positive) and deletes (negative) at main revisions.
-    fn history(changes: &[i64]) -> History {
+    fn history(changes: &[i64]) -> KeyHistory {
         let first = Visible { revision: revision(changes[0]), create: changes[0], version: 1 };
-        let mut history = History::with_put(first);
+        let mut history = KeyHistory::with_put(first);
         for &change in &changes[1..] {
             if change > 0 {
                 let put = history.next_put(revision(change));
@@ -394,14 +396,14 @@ mod tests {
     }
 
     /// Mod revision, create revision and version that are visible at `at`.
-    fn seen(history: &History, at: i64) -> Option<(i64, i64, i64)> {
+    fn seen(history: &KeyHistory, at: i64) -> Option<(i64, i64, i64)> {
         history.at(at).map(|visible| (visible.revision.main, visible.create, visible.version))
     }
 
     #[test]
     fn a_single_put_takes_24_bytes() {
-        assert_eq!(size_of::<History>(), 24);
-        assert!(matches!(history(&[2]), History::Single { .. }));
+        assert_eq!(size_of::<KeyHistory>(), 24);
+        assert!(matches!(history(&[2]), KeyHistory::Single { .. }));
     }
 
     #[test]
@@ -470,7 +472,7 @@ mod tests {
     fn pruning_to_one_put_returns_to_the_small_form_with_its_version() {
         let mut history = history(&[2, 4, 5]);
         assert!(history.prune(5, &mut drop));
-        assert!(matches!(history, History::Single { .. }));
+        assert!(matches!(history, KeyHistory::Single { .. }));
         assert_eq!(seen(&history, 5), Some((5, 2, 3)));
         let next = history.next_put(revision(8));
         history.push_put(next);
@@ -480,8 +482,8 @@ mod tests {
     #[test]
     fn a_version_beyond_32_bits_survives() {
         let version = i64::from(u32::MAX) + 1;
-        let mut history = History::with_put(Visible { revision: revision(9), create: 2, version });
-        assert!(matches!(history, History::Many(_)));
+        let mut history = KeyHistory::with_put(Visible { revision: revision(9), create: 2, version });
+        assert!(matches!(history, KeyHistory::Many(_)));
         let next = history.next_put(revision(10));
         history.push_put(next);
         assert!(history.prune(10, &mut drop));
@@ -490,14 +492,14 @@ mod tests {
 
     #[test]
     fn a_tombstone_alone_hides_the_key_until_it_is_put_again() {
-        let mut history = History::with_tombstone(revision(5));
+        let mut history = KeyHistory::with_tombstone(revision(5));
         assert!(!history.is_live());
         assert_eq!(seen(&history, 5), None);
         let put = history.next_put(revision(6));
         history.push_put(put);
         assert_eq!(seen(&history, 6), Some((6, 6, 1)));
         assert!(history.prune(6, &mut drop));
-        assert!(matches!(history, History::Single { .. }));
+        assert!(matches!(history, KeyHistory::Single { .. }));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!
 //! * Keys ascend strictly. The three columns have one entry per key.
 //! * `live` is the number of live histories, so counting a whole leaf is free.
-//! * A key longer than `LONE_KEY_BYTES` has a leaf of its own. Such a *lone* leaf stores no key bytes: its
+//! * A key longer than `LONE_KEY_BYTES` has a separate leaf. Such a *lone* leaf stores no key bytes: its
 //!   fence key in the tree is the key, so a long key is in memory once. Methods that read keys take the fence
 //!   key for that.
 //! * No record of its keys is newer than `newest`. Removing keys or records need not lower it.
@@ -20,15 +20,15 @@
 
 use std::cmp::Ordering;
 
-use super::history::History;
+use super::history::KeyHistory;
 
 /// Keys per leaf at most. 256: a split every 128 inserts, a search of eight steps, an insert that moves 6 KiB
 /// at worst.
 pub(super) const KEYS_MAX: usize = 256;
 /// Key bytes per leaf at most, so that long keys do not make inserts slow.
 const KEY_BYTES_MAX: usize = 32 << 10;
-/// A longer key has a leaf of its own. The leaf, its fence key's allocation and its node in the tree take
-/// some 250 bytes, an eighth of such a key. Fence keys of other leaves are at most this long.
+/// A longer key has a separate leaf. The leaf, its fence key's allocation and its node in the tree take some
+/// 250 bytes, an eighth of such a key. Fence keys of other leaves are at most this long.
 pub(super) const LONE_KEY_BYTES: usize = 2 << 10;
 /// Entries by which a column grows, at least and at most: small leaves stay small, large ones grow every 32
 /// inserts.
@@ -41,7 +41,7 @@ pub(super) struct Leaf {
     bytes: Vec<u8>,
     /// Empty in a lone leaf.
     ends: Vec<u32>,
-    histories: Vec<History>,
+    histories: Vec<KeyHistory>,
     live: u32,
     /// Histories with more than one record. If there are none, there is nothing to prune.
     many: u32,
@@ -65,7 +65,7 @@ impl LeafFill {
 
 impl Leaf {
     /// A leaf for one long key, which is its fence key.
-    pub fn lone(history: History) -> Self {
+    pub fn lone(history: KeyHistory) -> Self {
         let (live, many) = (u32::from(history.is_live()), u32::from(history.is_many()));
         let newest = history.last_revision().main;
         Leaf { histories: vec![history], live, many, newest, ..Leaf::default() }
@@ -105,7 +105,7 @@ impl Leaf {
         &self.bytes[self.start(position)..self.ends[position] as usize]
     }
 
-    pub fn history(&self, position: usize) -> &History {
+    pub fn history(&self, position: usize) -> &KeyHistory {
         &self.histories[position]
     }
 
@@ -137,7 +137,7 @@ impl Leaf {
     }
 
     /// Changes one history and updates the counts.
-    pub fn update<T>(&mut self, position: usize, change: impl FnOnce(&mut History) -> T) -> T {
+    pub fn update<T>(&mut self, position: usize, change: impl FnOnce(&mut KeyHistory) -> T) -> T {
         debug_assert!(self.live() <= self.len(), "more live keys than keys");
         let history = &mut self.histories[position];
         let (was_live, was_many) = (history.is_live(), history.is_many());
@@ -150,7 +150,7 @@ impl Leaf {
 
     /// Inserts a key at the position that `search` returned. The leaf must have room. All later keys move: at
     /// most 256 keys of 24 bytes of history, eight of key and four of end, 9 KiB, in less than a microsecond.
-    pub fn insert(&mut self, position: usize, key: &[u8], history: History) {
+    pub fn insert(&mut self, position: usize, key: &[u8], history: KeyHistory) {
         debug_assert!(!self.is_lone() && key.len() <= LONE_KEY_BYTES, "a long key has a leaf to itself");
         debug_assert!(position == 0 || self.own_key(position - 1) < key, "keys of a leaf ascend");
         debug_assert!(position == self.len() || self.own_key(position) > key, "keys of a leaf ascend");
@@ -242,7 +242,7 @@ impl Leaf {
 
     /// Keeps the histories for which `keep` returns true. `keep` may change them, and also gets the key's
     /// length.
-    pub fn retain(&mut self, fence: &[u8], mut keep: impl FnMut(usize, &mut History) -> bool) {
+    pub fn retain(&mut self, fence: &[u8], mut keep: impl FnMut(usize, &mut KeyHistory) -> bool) {
         if self.is_lone() {
             self.histories.retain_mut(|history| keep(fence.len(), history));
             return self.count();
@@ -274,7 +274,7 @@ impl Leaf {
     /// Bytes that the columns reserve.
     #[cfg(test)]
     pub fn reserved_bytes(&self) -> usize {
-        let histories = self.histories.capacity() * size_of::<History>();
+        let histories = self.histories.capacity() * size_of::<KeyHistory>();
         self.bytes.capacity() + self.ends.capacity() * size_of::<u32>() + histories
     }
 
@@ -304,8 +304,8 @@ mod tests {
     use crate::index::history::Visible;
     use crate::revision::Revision;
 
-    fn put(main: i64) -> History {
-        History::with_put(Visible { revision: Revision::first_of(main), create: main, version: 1 })
+    fn put(main: i64) -> KeyHistory {
+        KeyHistory::with_put(Visible { revision: Revision::first_of(main), create: main, version: 1 })
     }
 
     fn leaf(keys: &[&str]) -> Leaf {

@@ -11,7 +11,7 @@ mod walk; // bounded walks over keys
 
 mod leased; // live keys that have a lease
 
-pub(crate) use history::{History, Visible};
+pub(crate) use history::{KeyHistory, Visible};
 pub(crate) use leased::LeasedKeys;
 pub(crate) use tree::{Index, Next};
 pub(crate) use walk::Walk;

@@ -5,7 +5,7 @@
 //!
 //! Each constant is a measured cost with the server's allocator, rounded up (`examples/memory.rs`).
 
-use super::history::History;
+use super::history::KeyHistory;
 
 /// A key with one record, without the bytes of the key: 24 of history, 4 of end, and its share of the leaf's
 /// unused capacity, of the leaf and of the tree. Measured: 33 to 50, more if every other key is a long one.
@@ -38,14 +38,14 @@ pub(super) struct HistoryShape {
 }
 
 impl HistoryShape {
-    pub fn of(history: &History) -> Self {
+    pub fn of(history: &KeyHistory) -> Self {
         HistoryShape { many: u64::from(history.is_many()), ended: history.ended() as u64 }
     }
 }
 
 impl IndexStats {
     /// Counts a new key with its first record.
-    pub fn add_key(&mut self, key_bytes: usize, history: &History) {
+    pub fn add_key(&mut self, key_bytes: usize, history: &KeyHistory) {
         self.keys += 1;
         self.key_bytes += key_bytes as u64;
         self.records += 1;

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::history::{History, Visible};
+use super::history::{KeyHistory, Visible};
 use super::leaf::{LONE_KEY_BYTES, Leaf, LeafFill};
 use super::stats::{HistoryShape, IndexStats};
 use crate::range::KeyRange;
@@ -52,7 +52,7 @@ impl Index {
     }
 
     /// The history of one key, also if the key is deleted.
-    pub fn get(&self, key: &[u8]) -> Option<&History> {
+    pub fn get(&self, key: &[u8]) -> Option<&KeyHistory> {
         let (fence, leaf) = self.leaves.range::<[u8], _>(up_to(key)).next_back()?;
         leaf.search(fence, key).ok().map(|position| leaf.history(position))
     }
@@ -70,7 +70,7 @@ impl Index {
                 (put, was_leased)
             },
             || {
-                let mut history = History::with_put(first);
+                let mut history = KeyHistory::with_put(first);
                 history.set_leased(is_leased);
                 (history, (first, false))
             },
@@ -82,8 +82,8 @@ impl Index {
     pub fn restore<'k, C, E>(
         &mut self,
         changes: impl Iterator<Item = (&'k [u8], C)>,
-        mut begin: impl FnMut(C) -> History,
-        mut follow: impl FnMut(&mut History, C) -> Result<(), E>,
+        mut begin: impl FnMut(C) -> KeyHistory,
+        mut follow: impl FnMut(&mut KeyHistory, C) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut changes = changes.peekable();
         // One search for a leaf, then all changes that belong to it, until it is full.
@@ -202,8 +202,8 @@ impl Index {
     fn change<T>(
         &mut self,
         key: &[u8],
-        change: impl FnOnce(&mut History) -> T,
-        create: impl FnOnce() -> (History, T),
+        change: impl FnOnce(&mut KeyHistory) -> T,
+        create: impl FnOnce() -> (KeyHistory, T),
     ) -> T {
         let (fence, leaf) = leaf_mut(&mut self.leaves, key);
         let stats = &mut self.stats;
@@ -229,9 +229,9 @@ impl Index {
 }
 
 /// Inserts a key into its leaf, and returns the leaves that were created for it.
-fn insert(fence: &[u8], leaf: &mut Leaf, position: usize, key: &[u8], history: History) -> NewLeaves {
+fn insert(fence: &[u8], leaf: &mut Leaf, position: usize, key: &[u8], history: KeyHistory) -> NewLeaves {
     if key.len() > LONE_KEY_BYTES {
-        // The leaf splits at the key, which gets a leaf of its own in between.
+        // The leaf splits at the key, which gets a separate leaf in between.
         let upper = (position < leaf.len()).then(|| leaf.split_off(position));
         let upper = upper.map(|upper| (separator(key, upper.key(b"", 0)), upper));
         return [Some((key.into(), Leaf::lone(history))), upper];
@@ -273,8 +273,8 @@ fn separator(lower: &[u8], upper: &[u8]) -> Box<[u8]> {
 /// Makes a change that adds one record to a known key, and counts it.
 pub(super) fn counted<T>(
     stats: &mut IndexStats,
-    history: &mut History,
-    change: impl FnOnce(&mut History) -> T,
+    history: &mut KeyHistory,
+    change: impl FnOnce(&mut KeyHistory) -> T,
 ) -> T {
     let before = HistoryShape::of(history);
     let result = change(history);
@@ -282,11 +282,11 @@ pub(super) fn counted<T>(
     result
 }
 
-/// `History::prune` with counting.
+/// `KeyHistory::prune` with counting.
 fn prune_counted(
     stats: &mut IndexStats,
     key_bytes: usize,
-    history: &mut History,
+    history: &mut KeyHistory,
     at: i64,
     dropped: &mut impl FnMut(Revision),
 ) -> bool {
@@ -404,14 +404,14 @@ mod tests {
         for (begin, step, version) in [(1, 3, 1), (0, 1, 2), (0, 7, 3)] {
             let keys: Vec<_> = (begin..3000).step_by(step).map(key).collect();
             let put = |main| Visible { revision: Revision::first_of(main), create: 2, version: 1 };
-            let follow = |history: &mut History, main| {
+            let follow = |history: &mut KeyHistory, main| {
                 let newest = history.newest().expect("nothing was deleted");
                 let put = Visible { create: 2, version: newest.version + 1, ..put(main) };
                 history.push_put(put);
                 Ok::<_, ()>(())
             };
             let changes = keys.iter().map(|key| (key.as_slice(), 10 * version));
-            index.restore(changes, |main| History::with_put(put(main)), follow).unwrap();
+            index.restore(changes, |main| KeyHistory::with_put(put(main)), follow).unwrap();
             check(&index);
         }
         for (number, version) in [(0, 2), (1, 2), (2, 1), (7, 3), (14, 2), (2999, 1)] {
@@ -506,7 +506,7 @@ mod tests {
                 keys.dedup();
                 let put = Visible { revision: Revision::first_of(2), create: 2, version: 1 };
                 let changes = keys.iter().map(|key| (key.as_slice(), ()));
-                index.restore(changes, |()| History::with_put(put), |_, ()| Err(())).unwrap();
+                index.restore(changes, |()| KeyHistory::with_put(put), |_, ()| Err(())).unwrap();
             } else {
                 for (number, key) in keys.iter().enumerate() {
                     index.put(key, Revision::first_of(number as i64 + 2), false);

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
-use super::history::{History, Visible};
+use super::history::{KeyHistory, Visible};
 use super::leaf::Leaf;
 use super::tree::{Index, counted};
 use crate::range::KeyRange;
@@ -75,7 +75,7 @@ impl Index {
         &self,
         range: &KeyRange,
         steps: &mut usize,
-        mut visitor: impl FnMut(&History) -> ControlFlow<B>,
+        mut visitor: impl FnMut(&KeyHistory) -> ControlFlow<B>,
     ) -> Walk<B> {
         for (fence, leaf, from) in self.leaves_of(range) {
             for position in from..leaf.len() {

@@ -55,7 +55,7 @@ impl LockPurpose {
     ];
 }
 
-/// The state behind its lock.
+/// The state and its lock.
 pub(crate) struct StateLock {
     state: RwLock<State>,
     published: PublishedStats,

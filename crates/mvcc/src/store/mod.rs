@@ -1,7 +1,7 @@
-//! The state of the store behind its lock, and the handles that read and write it.
+//! The state of the store, guarded by a lock, and the handles that read and write it.
 
 mod items; // values without versions
-mod state; // everything behind the lock
+mod state; // everything that the lock guards
 
 mod counts; // counts of ranges that are read page by page
 mod lock; // the lock, and figures that are read without it

@@ -1,6 +1,6 @@
 //! A range that is resolved once and then read in parts, however large it is.
 //!
-//!   index ──under the lock, 1000 keys at a time──▶ revisions ──each block once──▶ locations ──visit──▶ any part, repeatedly
+//!   index ──under the lock, 1000 keys at a time──▶ revisions ─each block once─▶ locations ─visit─▶ any part
 //!           revision, block: 16 bytes per key                  block, offset, size: 12
 //!
 //! * The result set is fixed when the range is resolved. It references the blocks, so later writes,
@@ -258,7 +258,7 @@ impl FoundRange {
                     }
                 }
                 Source::Open { base, record } => {
-                    assert!(together.len() == 1, "a record of the open block is a source of its own");
+                    assert!(together.len() == 1, "a record of the open block is a separate source");
                     let (record, _) = Record::decode(*base, record).expect("encoded by this process");
                     location(&together[0], 0, &record, &missing_record)?;
                 }

@@ -1,6 +1,6 @@
 //! Reads a range: first finds the records under the lock, then loads them without it.
 //!
-//!   lock ─ up to 1000 keys: index → revision → block ─ unlock ─ lock ─ … ─ unlock ─ load 64 Ki keys, block by block ─ lock ─ …
+//!   lock ─ up to 1000 keys: index → revision → block ─ unlock ─ lock ─ … ─ unlock ─ load 64 Ki keys ─ lock …
 //!
 //! * A range is read at one revision, fixed at the start. The writer may continue: newer records are not
 //!   visible there.
@@ -368,7 +368,7 @@ struct KeysOnly {
 }
 
 impl KeysOnly {
-    /// Adds a key: one copy into the shared buffer, no allocation of its own.
+    /// Adds a key: one copy into the shared buffer, no allocation.
     fn push(&mut self, key: &[u8], visible: Visible) {
         self.bytes.extend_from_slice(key);
         self.keys.push((self.bytes.len(), visible));

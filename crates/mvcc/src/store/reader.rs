@@ -100,14 +100,14 @@ impl Store {
         hash::hash_kv(&self.shared, at, meter)
     }
 
-    /// The hashes of the last compactions that this process finished, at most 10. `hash_kv` returns them for their
-    /// revisions.
+    /// The hashes of the last compactions that this process finished, at most 10. `hash_kv` returns them for
+    /// their revisions.
     pub fn compaction_hashes(&self) -> Vec<KvHash> {
         self.shared.hashes.lock().iter().copied().collect()
     }
 
-    /// The digest of what the entries above `after` and up to `to` changed: equal on members that applied them
-    /// alike.
+    /// The digest of what the entries above `after` and up to `to` changed: equal on members that applied
+    /// them alike.
     pub fn span_digest(&self, after: u64, to: u64) -> SpanDigest {
         self.shared.state.read(LockPurpose::Lookup).digest.span(after, to)
     }

@@ -1,7 +1,7 @@
 //! What the handles of one store share.
 //!
 //! Lock order: the state's lock, then that of `pins`. The state's lock and that of `hashes` are never held
-//! together. The cache has locks of its own, and is not used under the state's lock.
+//! together. The cache has other locks, and is not used under the state's lock.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,4 @@
-//! The state of the store, behind one lock.
+//! The state of the store, guarded by one lock.
 //!
 //! No hold is longer than some hundred microseconds, and no disk is read or written under it:
 //! * The writer holds it exclusively for at most `Options::changes_per_hold` changes of a request.
@@ -184,7 +184,7 @@ impl State {
 
     /// Bytes of memory that grow with what clients store: the index, leased keys, the block table, items, raw
     /// records that no checkpoint has stored, and what the caller accounts for. The block cache has a bound
-    /// of its own and is not counted.
+    /// and is not counted.
     fn memory_bytes(&self) -> u64 {
         let locations = self.block_table.memory_bytes();
         let contents = self.index.memory_bytes() + self.leased.memory_bytes() + self.items.memory_bytes();

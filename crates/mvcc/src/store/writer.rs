@@ -10,9 +10,9 @@
 //!
 //! A put costs one copy of the value into the open block and one update of the index, and no disk operation.
 //!
-//! Each request of an entry has a main revision of its own and is visible as soon as it is finished. So
-//! readers may see half an entry, but a restart never does. etcd does the same, because it applies commands
-//! one by one.
+//! Each request of an entry has a separate main revision and is visible as soon as it is finished. So readers
+//! may see half an entry, but a restart never does. etcd does the same, because it applies commands one by
+//! one.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -86,8 +86,8 @@ impl Writer {
         self.store.shared.state.write(LockPurpose::EndEntry).digest.add_item(key, value);
     }
 
-    /// As `set_item`, of an item whose bytes depend on how its owner arranges what it stores, and so on restarts. The
-    /// digest of the entry leaves it out.
+    /// As `set_item`, of an item whose bytes depend on how its owner arranges what it stores, and so on
+    /// restarts. The digest of the entry leaves it out.
     pub fn set_layout_item(&mut self, key: &[u8], value: Option<&[u8]>) {
         assert!(key.len() <= ITEM_KEY_BYTES_MAX, "an item's key beyond its limit");
         assert!(key.len() + value.map_or(0, <[u8]>::len) <= ITEM_BYTES_MAX, "an item beyond its limit");

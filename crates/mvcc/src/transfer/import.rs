@@ -133,7 +133,7 @@ impl Import {
         }
         self.files.sync()?;
         self.write_update()?;
-        // -1: a compaction looks at everything again, whatever the other store had left to do.
+        // -1: a compaction looks at everything again.
         let marks = Marks {
             applied,
             revision,

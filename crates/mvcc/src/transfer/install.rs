@@ -25,11 +25,11 @@ impl Maintainer {
     /// The caller makes sure that the log is no longer needed for the old state: a restart may find either
     /// store from now on.
     ///
-    /// Errors: `Refused` if the received store is behind the present state; then nothing was changed. Other
-    /// errors poison the maintainer: the process stops, and the next start finds one of the two stores.
+    /// Errors: `Refused` if the received store is older than the present state; then nothing was changed.
+    /// Other errors poison the maintainer: the process stops, and the next start finds one of the two stores.
     pub fn install(&mut self, staged: Staged) -> Result<Applied> {
         if is_behind(&staged, &self.checkpoints.shared.state.read(LockPurpose::Transfer)) {
-            let reason = "it is behind the present state";
+            let reason = "it is older than the present state";
             return Err(Error::Refused { attempt: "install a received store", reason });
         }
         self.guarded(|maintainer| maintainer.try_install(staged))

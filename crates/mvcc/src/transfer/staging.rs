@@ -1,4 +1,4 @@
-//! Receives a checkpoint into a slot of its own.
+//! Receives a checkpoint into a separate slot.
 //!
 //!   begin ─▶ add chunk · add chunk … ─▶ finish ─▶ Staged ─▶ Maintainer::install
 //!
@@ -146,12 +146,12 @@ impl Staging {
         // All parts that the chunk has completed.
         while let Some(part) = self.chunks.part()? {
             if self.is_ended {
-                return Err(self.chunks.damaged("a part behind the end"));
+                return Err(self.chunks.damaged("a part after the end"));
             }
             self.add_part(&part)?;
         }
         if self.is_ended && !self.chunks.is_empty() {
-            return Err(self.chunks.damaged("bytes behind the end"));
+            return Err(self.chunks.damaged("bytes after the end"));
         }
         if self.update_bytes >= UPDATE_BYTES {
             self.write_update()?;

@@ -173,9 +173,9 @@ fn a_stream_without_its_end_or_with_more_behind_it_is_refused() {
     assert!(received(&stream.chunks(marks)).err().unwrap().to_string().contains("the stream is cut"));
     let ended = || whole().part(Kind::End, Entry::default(), &[]);
     let twice = ended().part(Kind::End, Entry::default(), &[]);
-    assert!(received(&twice.chunks(marks)).err().unwrap().to_string().contains("behind the end"));
+    assert!(received(&twice.chunks(marks)).err().unwrap().to_string().contains("after the end"));
     let more = ended().item("late");
-    assert!(received(&more.chunks(marks)).err().unwrap().to_string().contains("behind the end"));
+    assert!(received(&more.chunks(marks)).err().unwrap().to_string().contains("after the end"));
     assert!(received(&[]).err().unwrap().to_string().contains("the stream is cut"));
 }
 

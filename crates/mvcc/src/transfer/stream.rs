@@ -1,6 +1,6 @@
 //! The stream format of a checkpoint: parts, divided into chunks.
 //!
-//!   chunk:  "mvx1" │ number u32 │ body bytes u32 │ crc u32 │ body       little endian, 16 bytes before the body
+//!   chunk:  "mvx1" │ number u32 │ body bytes u32 │ crc u32 │ body     little endian, 16 bytes before it
 //!   part:   kind u8 │ key bytes u32 │ value bytes u32 │ frame bytes u32 │ key │ value │ frame
 //!
 //!   order:  marks ─▶ items ─▶ blocks in revision order ─▶ end

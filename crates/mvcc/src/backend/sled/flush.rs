@@ -1,7 +1,7 @@
 //! Waits for sled's flush, and detects a write that failed on one of sled's threads.
 //!
 //!   flush ─▶ one of sled's threads waits for the log ─▶ done
-//!     └─ not done within a period: a small write, which returns sled's error if there is one, and wakes the waiting flush
+//!     └─ not done within a period: a small write, which returns sled's error, and wakes the flush
 //!
 //! sled writes a batch in two parts, on two of its threads. If the first part fails, that thread stores an
 //! error for later calls and wakes no waiting thread, so a flush would wait for ever. The next write finds

@@ -7,7 +7,7 @@
 //! Directories have mode 0700 and block files 0600.
 //!
 //! How sled 0.34 is used, and why:
-//! * Its `flush` alone does not survive a power cut. The file is synced here through a handle of its own.
+//! * Its `flush` alone does not survive a power cut. The file is synced here through another handle.
 //! * A `snap.*.generating` file that a crash left makes the next open fail. It is deleted first.
 //! * Its cache exceeds its setting, so the setting is small. The catalogue is read once, at start.
 //! * A tree node above 128 KiB becomes a file that sled never syncs. So large values are split

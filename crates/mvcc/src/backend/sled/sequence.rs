@@ -8,7 +8,7 @@
 //! sled takes damage at the end of its log for a torn write, and opens without the last updates. A catalogue
 //! whose number is below the one in this file has lost an update that was synced.
 //!
-//! * The file is never ahead of the catalogue, and after a crash at most one update behind it.
+//! * The file is never ahead of the catalogue, and after a crash at most one update older.
 //! * The two slots are a page apart. A torn write damages only the slot that is being written.
 //! * One damaged slot makes the number older, never newer. Two damaged slots are an error.
 

@@ -305,7 +305,7 @@ fn open_catalogue(dir: &Path) -> Result<sled::Db> {
 
 /// Opens the sequence file of the store in `dir`, or creates it.
 ///
-/// Errors: `Corrupt` if the catalogue is behind it.
+/// Errors: `Corrupt` if the catalogue has an older number.
 fn check_sequence(
     dir: &Path,
     catalogue_dir: &Path,

@@ -5,7 +5,7 @@
 //!   00 70 K 0002          …
 //!
 //! sled keeps up to some twenty entries in one leaf node and writes a node as a whole. A node above a quarter
-//! of a segment (128 KiB) goes to a file of its own in `blobs/`, which sled never syncs. Parts and keys are
+//! of a segment (128 KiB) goes to a separate file in `blobs/`, which sled never syncs. Parts and keys are
 //! small enough that every node stays below that.
 //!
 //! * All parts of a value change in one batch.
