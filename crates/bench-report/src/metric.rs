@@ -1,5 +1,5 @@
-//! The figures of a run, each with its name, unit and direction: renderers walk over [`METRICS`] and need no
-//! list of their own.
+//! The figures of a run, each with its name, unit and direction: renderers use [`METRICS`] and need no other
+//! list.
 //!
 //! *per request* means per request that succeeded.
 

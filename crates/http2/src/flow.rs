@@ -2,8 +2,8 @@
 //!
 //! A sending window shrinks with what is sent and grows with WINDOW_UPDATE; a change of the initial size may
 //! make it negative. A receiving window is given back in halves, so that a WINDOW_UPDATE is sent for many
-//! bodies at once. While the owner holds most of it, it is given back in smaller parts: the peer has little left,
-//! and half of the window may not come free for long.
+//! bodies at once. While the owner holds most of it, it is given back in smaller parts: the peer has little
+//! left, and half of the window may not come free for long.
 
 /// The largest window that the RFC allows.
 pub(crate) const WINDOW_MAX: i64 = (1 << 31) - 1;

@@ -709,7 +709,7 @@ fn a_reset_of_the_peer_reaches_the_owner() {
     assert_eq!(*reset, Event::Reset { stream: *stream, code: ErrorCode::CANCEL, origin: Origin::Peer });
 }
 
-/// The owner is notified once for each part, whatever made the room: the stream itself, another one, or a
+/// The owner is notified once for each part, for any cause of the room: the stream itself, another one, or a
 /// reset.
 #[test]
 fn an_owner_that_waits_for_room_is_notified_when_there_is_some() {
@@ -870,5 +870,5 @@ fn streams_that_are_reset_while_they_wait_for_the_window_leave_no_memory() {
     connection.receive(&frame(WINDOW_UPDATE, 0, 0, &(1u32 << 20).to_be_bytes()));
     connection.process(0);
     let stream = waiting.unwrap();
-    assert_eq!(take_events(&mut connection), [Event::Writable { stream }], "one that waits is told");
+    assert_eq!(take_events(&mut connection), [Event::Writable { stream }], "one that waits is notified");
 }

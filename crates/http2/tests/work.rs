@@ -93,7 +93,7 @@ fn a_window_for_all_serves_all_at_once() {
     process(&mut connection, &update(0, STREAMS));
     serve(&mut connection, &mut notified);
     assert_eq!(frames(&take_output(&mut connection)).len(), STREAMS as usize);
-    // Each is notified while there is some, whatever the others do with it.
+    // Each is notified while there is some, even if others use it.
     let mut connection = open(limits());
     waiting_streams(&mut connection);
     process(&mut connection, &update(0, 1 << 20));
@@ -188,8 +188,8 @@ fn a_reset_that_frees_what_was_pending_serves_one_after_the_other() {
     assert_eq!(take_events(&mut connection), []);
 }
 
-/// Three streams: the first has all pending that the connection may hold but a byte, which the second has. The
-/// second and the third wait for more.
+/// Three streams: the first has all pending that the connection may hold but a byte, which the second has.
+/// The second and the third wait for more.
 fn waiting_for_room(connection: &mut Connection) -> [StreamId; 3] {
     let streams = streams_without_window(connection);
     let &[first, second, third, ..] = &streams[..] else { panic!("three streams") };
@@ -237,7 +237,7 @@ fn an_owner_that_was_notified_of_room_and_waits_for_the_window_passes_the_room_o
 fn an_owner_that_was_notified_of_the_window_and_waits_for_room_passes_the_window_on() {
     let mut connection = open(Limits { connection_unsent_bytes_max: 1000, ..limits() });
     let streams = streams_without_window(&mut connection);
-    // The first has no window of its own any more, so that what it has pending stays.
+    // The first has no window left, so that what it has pending stays.
     process(&mut connection, &frame(SETTINGS, 0, 0, &setting(4, 65_535)));
     connection.send_data(streams[0], &mut vec![0; 1000].into(), End::More).unwrap();
     assert!(streams[1..3].iter().all(|stream| connection.window(*stream) == Ok(0)));

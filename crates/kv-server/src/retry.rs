@@ -1,8 +1,8 @@
 //! When those who are refused for a while should come back.
 //!
-//! Clients that all come back after a second make a member spend its time on refusing them. So the delay grows with the
-//! number that was refused lately: N clients that follow it come √(500 N) times a second together, 20,000 of them
-//! 3,200 times.
+//! Clients that all come back after a second make a member spend its time on refusing them. So the delay
+//! grows with the number that was refused lately: N clients that follow it come √(500 N) times a second
+//! together, 20,000 of them 3,200 times.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,8 +23,9 @@ struct Refusals {
     before: AtomicU64,
 }
 
-/// Counts a refusal, and gives the delay after which its caller should try again, in milliseconds: half to one and a half
-/// of what is meant, at random, so that those who were refused at one moment do not come at one moment.
+/// Counts a refusal, and gives the delay after which its caller should try again, in milliseconds: half to
+/// one and a half of what is meant, at random, so that those who were refused at one moment do not come at
+/// one moment.
 pub fn delay_ms() -> u64 {
     let meant = REFUSALS.delay_ms(START.elapsed().as_secs());
     rand::random_range(meant / 2..meant + meant / 2)

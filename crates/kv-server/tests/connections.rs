@@ -150,8 +150,8 @@ fn a_partial_preface_costs_nothing_and_is_closed() {
     let before = cpu_ticks(member);
     std::thread::sleep(Duration::from_secs(2));
     let ticks = cpu_ticks(member) - before;
-    // A loop over what cannot be read yet would take a whole processor, or its share of a busy one. Some of the
-    // connections may still be accepted in this time.
+    // A loop over what cannot be read yet would take a whole processor, or its share of a busy one. Some of
+    // the connections may still be accepted in this time.
     assert!(ticks <= 40, "{ticks} hundredths of a second in two seconds");
     closed_after(streams.last_mut().unwrap());
 }

@@ -1,7 +1,7 @@
 //! The JSON gateway against what etcd's answered.
 //!
 //! `tests/gateway/*.txt` are golden scripts. `RECORD_FROM=/path/to/etcd UPDATE_SCRIPTS=1` records them again
-//! from etcd. Each script has a member of its own, and each command is one of
+//! from etcd. Each script has a separate member, and each command is one of
 //!
 //!   POST /v3/kv/put {"key":"YQ=="}     the answer's code and body; ids, terms and sizes are left out
 //!   LINES 2 /v3/watch {…}              a stream, until so many lines have come

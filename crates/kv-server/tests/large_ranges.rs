@@ -59,7 +59,7 @@ async fn in_pieces(member: &Member, revision: i64) -> RangeResponse {
     }
 }
 
-/// A call that is under way on a connection of its own, whose client takes no more than it says.
+/// A call that is under way on a separate connection, whose client takes no more than it says.
 struct Call {
     body: h2::RecvStream,
 }

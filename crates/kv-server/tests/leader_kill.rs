@@ -2,7 +2,7 @@
 //! acknowledged.
 //!
 //! ```text
-//!   1000 callers put distinct keys ─────────────────────────────────────────────────▶ every (key, revision) noted
+//!   1000 callers put distinct keys ─────────▶ every (key, revision) noted
 //!   round: kill -9 the leader ▶ a write is taken within 3 s ▶ start it again ▶ ready ┘
 //!   end:   equal hashes on all members, and each noted key at exactly its revision
 //! ```
@@ -22,7 +22,8 @@ use loadgen::{Failure, Observer, Order, Pace, Plan, Values, Workload, Writes};
 use common::{Cluster, Member, PATIENCE, put};
 
 const ROUNDS: usize = 20;
-/// The promise: writes go on within so long of the death of most leaders. A machine with other work may be late once.
+/// The promise: writes go on within so long of the death of most leaders. A machine with other work may be
+/// late once.
 const GAP_MAX: Duration = Duration::from_secs(3);
 /// Writes acknowledged between two rounds: the load is really there.
 const BETWEEN_ROUNDS: usize = 2000;

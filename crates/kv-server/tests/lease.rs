@@ -29,7 +29,7 @@ async fn put_with(member: &Member, key: &str, lease: i64) -> Result<i64, Status>
     member.kv().await.put(request).await.map(|answer| answer.into_inner().header.unwrap().revision)
 }
 
-/// The TTL that one renewal gives, over a stream of its own.
+/// The TTL that one renewal gives, over a separate stream.
 async fn renew(member: &Member, ids: &[i64]) -> Result<Vec<i64>, Status> {
     let requests: Vec<_> = ids.iter().map(|id| LeaseKeepAliveRequest { id: *id }).collect();
     let mut client = leases(member).await;

@@ -1,4 +1,4 @@
-//! Listeners beside the client port: metrics and health alone, HTTP alone.
+//! Listeners other than the client port: metrics and health alone, HTTP alone.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! Three members as processes, one of them far behind: its store lost, or away while the log was trimmed. It
+//! Three members as processes, one of them lagging: its store lost, or away while the log was trimmed. It
 //! gets the store of the leader, also after an interruption at any point.
 //!
 //! The fast tests need a few seconds each; the slow ones write some hundred megabytes, since a log is trimmed
@@ -136,7 +136,7 @@ async fn a_damaged_store_is_set_aside_and_rebuilt() {
     assert_eq!(member.get("a").await.as_deref(), Some("1"));
 }
 
-/// A cluster whose log begins behind its first entry.
+/// A cluster whose log begins after its first entry.
 async fn trimmed() -> (Cluster, usize, usize) {
     let cluster = eager(3);
     let (leader, follower) = roles(&cluster).await;
@@ -268,8 +268,8 @@ async fn a_pause_in_the_middle_of_a_snapshot_ends_well_on_either_side() {
     }
 }
 
-/// What cannot be read back is not sent to anybody: the member that finds it stops, the others go on, and its
-/// next start has it rebuilt.
+/// What cannot be read back is not sent to any member: the member that finds it stops, the others go on, and
+/// its next start has it rebuilt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "writes 80 MiB; half a minute"]
 async fn a_leader_that_finds_damage_while_it_sends_stops_and_is_rebuilt() {

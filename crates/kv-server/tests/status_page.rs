@@ -1,9 +1,9 @@
 //! The status page in a real browser, of a cluster under load: figures are shown, names are text, nothing is
 //! refused by its policy, no overflow on a phone, no finding of axe-core.
 //!
-//! Needs Chromium; built with the feature `chromium` only (see `.ci/run report`). `AXE` is the path of axe-core's
-//! script; without it that check is left out, and the test says so. `UPDATE_SCREENSHOTS=1` writes the images
-//! of docs/images.
+//! Needs Chromium; built with the feature `chromium` only (see `.ci/run report`). `AXE` is the path of
+//! axe-core's script; without it that check is left out, and the test says so. `UPDATE_SCREENSHOTS=1` writes
+//! the images of docs/images.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(clippy::print_stdout, reason = "a check that is left out is named")]
@@ -70,8 +70,8 @@ impl Drop for Loaded {
     }
 }
 
-/// Stands between the browser and the member. `/hold` is answered when the browser has asked for `/done`: the page
-/// is loaded only then, and the browser takes its picture.
+/// Stands between the browser and the member. `/hold` is answered when the browser has asked for `/done`: the
+/// page is loaded only then, and the browser takes its picture.
 fn between(port: u16, script: String) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = listener.local_addr().unwrap().port();

@@ -107,7 +107,7 @@ async fn a_cluster_under_load_is_shown() {
     row(&shown, "Clients", "127.0.0.1");
     row(&shown, "Key prefixes", "/registry/pods/");
     assert!(!shown.contains(|it: char| it.is_control() && it != '\n'), "{shown:?}");
-    // The member shows it with escapes of its own.
+    // The member shows it with other escapes.
     assert!(row(&shown, "Key prefixes", "\\")[0].contains("]0;title"), "{shown}");
     screenshots(&endpoints);
     in_a_terminal(&endpoints);

@@ -1,6 +1,6 @@
 //! The cost of the load generator: a thousand callers on a hundred connections against an echo server.
 //!
-//! `cargo run --release -p loadgen --example cost` starts the echo as a process of its own (this program
+//! `cargo run --release -p loadgen --example cost` starts the echo as a separate process (this program
 //! again), so that its processor time is not counted. An argument of the form host:port measures that server
 //! instead.
 //!

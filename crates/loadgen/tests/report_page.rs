@@ -20,7 +20,7 @@ enum Scheme {
     Dark,
 }
 
-/// The page made of the sample, below a directory of its own.
+/// The page made of the sample, below a separate directory.
 struct Page {
     dir: tempfile::TempDir,
     html: String,

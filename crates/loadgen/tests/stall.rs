@@ -21,7 +21,7 @@ const TOTAL: u64 = 4_000;
 const CLIENTS: usize = 20;
 const CHILD: &str = "LOADGEN_TEST_SERVES";
 
-/// A server in a process of its own: a signal stops a whole process.
+/// A server in a separate process: a signal stops a whole process.
 struct Process(Child, Endpoint);
 
 impl Process {
@@ -57,7 +57,7 @@ fn serves_as_the_process_that_is_stopped() {
     }
     let server = Server::start(Behaviour::Answers);
     println!("serving at {}", server.endpoint);
-    // Until the test that started it ends, in whatever way.
+    // Until the test that started it ends, in any way.
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }
 

@@ -156,7 +156,7 @@ impl Watch for Service {
     }
 }
 
-/// Serves on a thread of its own until the test ends.
+/// Serves on a separate thread until the test ends.
 fn serve(server: Server, revision: i64) -> Endpoint {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();

@@ -1,10 +1,10 @@
 //! Where everything random comes from: named streams of numbers, all derived from the seed.
 //!
-//! Each concern draws from a stream of its own name: what one of them draws changes no other. So a new kind of fault leaves
-//! every seed that does not have it as it was.
+//! Each concern draws from a separate stream: what one of them draws changes no other. So a new kind of fault
+//! leaves every seed that does not have it as it was.
 //!
-//! SplitMix64, written out here, so that a seed from an old report still plays the same story with any version of
-//! the libraries.
+//! SplitMix64, written out here, so that a seed from an old report still plays the same story with any
+//! version of the libraries.
 
 /// A stream of numbers.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! Many stories side by side: seeds are dealt out to threads, and what came of them is added up.
 //!
-//! Each story lives in one thread and knows of no other, so their number and order change nothing in any of them.
+//! Each story lives in one thread and knows of no other, so their number and order change nothing in any of
+//! them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

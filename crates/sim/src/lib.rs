@@ -18,7 +18,7 @@ mod count; // what is counted
 mod panics; // what they say
 
 mod network; // messages on their way
-mod plan; // what a story is told from
+mod plan; // the plan of a run, drawn from its seed
 
 mod member;
 mod oracle; // what must never happen, and what must be answered

@@ -25,7 +25,7 @@ struct Args {
     /// Begin no further story after so many minutes of real time.
     #[arg(long)]
     minutes: Option<f64>,
-    /// Stories played at the same time, each in a thread of its own.
+    /// Stories played at the same time, each in a separate thread.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
     /// Members of the cluster; 0 lets the seed choose among 1 to 5 and 7, mostly 3 and 5.
@@ -57,9 +57,9 @@ impl Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     let mut out = std::io::stdout();
-    let (told, is_well) = if args.trace { tell(&args) } else { totals(&args) };
+    let (text, is_well) = if args.trace { tell(&args) } else { totals(&args) };
     // A closed standard output is no failure of the simulation.
-    let _ = writeln!(out, "{told}");
+    let _ = writeln!(out, "{text}");
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -93,7 +93,7 @@ fn totals(args: &Args) -> (String, bool) {
     );
     if let Some(seconds) = processor_seconds() {
         let ratio = report.simulated_seconds as f64 / seconds;
-        text += &format!("processor time {seconds:.1} s: {ratio:.0} times as fast on a core of its own\n");
+        text += &format!("processor time {seconds:.1} s: {ratio:.0} times as fast on a separate core\n");
     }
     text += &format!(
         "faults {}, elections {}, happenings {}\n",
@@ -108,11 +108,11 @@ fn totals(args: &Args) -> (String, bool) {
     (text, breaches.is_empty())
 }
 
-/// Processor time of this process, where the system tells it: what a run costs on a machine that has other
-/// work as well.
+/// Processor time of this process, where the system has it: what a run costs on a machine that has other work
+/// as well.
 fn processor_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // Behind the name, which is in brackets: user and system time are fields 14 and 15, in hundredths.
+    // After the name, which is in brackets: user and system time are fields 14 and 15, in hundredths.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let hundredths = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let spent = hundredths(14)? + hundredths(15)?;

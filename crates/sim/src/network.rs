@@ -1,4 +1,5 @@
-//! Messages on their way: late, lost, twice, in another order, or not at all between members that cannot talk.
+//! Messages on their way: late, lost, twice, in another order, or not at all between members that cannot
+//! talk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -117,7 +118,7 @@ impl Network {
         !self.cut.contains(&(from, to))
     }
 
-    /// Cuts the members apart in some shape, on top of what is cut already, and tells which shape.
+    /// Cuts the members apart in some shape, on top of what is cut already, and returns the shape.
     pub fn partition(&mut self, ids: &[u64], leader: Option<u64>, chance: &mut Chance) -> Count {
         let shapes = [Count::Splits, Count::OneWays, Count::Isolations, Count::Bridges, Count::Rings];
         let shape = *chance.pick(&shapes);

@@ -1,4 +1,5 @@
-//! Panics of the code under test: most of its assertions are laws, so what they say is kept, and nothing else comes of them.
+//! Panics of the code under test: most of its assertions are laws, so what they say is kept, and nothing else
+//! comes of them.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,8 +12,8 @@ thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Keeps panics of the code under test quiet and remembers what they said: from the first story on, in the whole
-/// process.
+/// Keeps panics of the code under test quiet and remembers what they said: from the first story on, in the
+/// whole process.
 pub(crate) fn listen() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,8 +1,9 @@
-//! What a put costs in the apply loop: `cargo run --release -p state-machine --example apply -- [PUTS] [KEYS]`.
+//! What a put costs in the apply loop: `cargo run --release -p state-machine --example apply -- [PUTS]
+//! [KEYS]`.
 //!
-//! Applies puts of 8-byte keys in random order and 256-byte values, 50 to an entry, and prints nanoseconds per
-//! put. Under `valgrind --tool=callgrind --toggle-collect='apply::measured'` it counts instructions, which do
-//! not depend on what else the machine does.
+//! Applies puts of 8-byte keys in random order and 256-byte values, 50 to an entry, and prints nanoseconds
+//! per put. Under `valgrind --tool=callgrind --toggle-collect='apply::measured'` it counts instructions,
+//! which do not depend on what else the machine does.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,

@@ -3,8 +3,8 @@
 //! * An alarm is a pair of kind and member. It is an item of the store, so it survives restarts and is equal
 //!   on all members.
 //! * NOSPACE of any member refuses commands that would store something. CORRUPT of any member refuses every
-//!   change of keys and leases, and is checked first. Reads, alarms, renewals of leases and the publication of
-//!   members are never refused.
+//!   change of keys and leases, and is checked first. Reads, alarms, renewals of leases and the publication
+//!   of members are never refused.
 //!
 //! A put reads two flags.
 

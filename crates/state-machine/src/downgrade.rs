@@ -1,7 +1,7 @@
 //! The downgrade that an operator has enabled: bookkeeping that clients see, without an effect on the store.
 //!
-//! One item of the store, so it survives restarts and is equal on all members. Whether a downgrade may begin is
-//! decided before consensus, as in etcd; apply records it.
+//! One item of the store, so it survives restarts and is equal on all members. Whether a downgrade may begin
+//! is decided before consensus, as in etcd; apply records it.
 
 use api::Error;
 use api::command::SetDowngrade;

@@ -51,15 +51,15 @@ impl StateMachine {
         Ok(StateMachine { writer, alarms, auth, leases, applied, undecodable: 0 })
     }
 
-    /// Continues from a store that was installed: reads its alarms, leases and position. The apply loop calls it
-    /// before the next entry.
+    /// Continues from a store that was installed: reads its alarms, leases and position. The apply loop calls
+    /// it before the next entry.
     ///
     /// Errors: an alarm, a lease or a member of the new store cannot be read.
     pub fn installed(&mut self) -> Result<(), Fatal> {
         let store = self.writer.store();
         let (alarms, applied) = (Alarms::load(store)?, store.applied());
         members::list(store)?;
-        assert!(applied >= self.applied, "a store that is behind the present one is never installed");
+        assert!(applied >= self.applied, "a store that is older than the present one is never installed");
         if !cfg!(feature = "mutant-leases-kept-at-install") {
             self.leases.reload(&mut self.writer)?;
         }
@@ -109,8 +109,8 @@ impl StateMachine {
         Ok((answer == Answer::Wanted).then_some(outcome))
     }
 
-    /// Applies the command of an entry that changes the members; it is alone there. As [`StateMachine::apply`] in
-    /// all else. A command of another kind is refused.
+    /// Applies the command of an entry that changes the members; it is alone there. As
+    /// [`StateMachine::apply`] in all else. A command of another kind is refused.
     pub fn apply_change(
         &mut self,
         at: Applied,
@@ -242,7 +242,7 @@ impl StateMachine {
         Ok(LeaseRevokeResponse { header: self.header() })
     }
 
-    /// Revokes those of the leases whose time is over, each at a revision of its own.
+    /// Revokes those of the leases whose time is over, each at a separate revision.
     fn lease_expire(&mut self, term: u64, request: &LeaseExpire) -> Result<usize, Failure> {
         let ids = self.leases.expired(term, request)?;
         for id in &ids {

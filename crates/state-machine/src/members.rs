@@ -37,8 +37,8 @@ pub fn list_in(items: &[(Bytes, Bytes)]) -> Result<Vec<Member>, Fatal> {
     members.map(|(item, value)| decode(item, value)).collect()
 }
 
-/// The items of the first members, ascending, for a store that is made outside apply. They come after those of
-/// leases.
+/// The items of the first members, ascending, for a store that is made outside apply. They come after those
+/// of leases.
 pub fn items(genesis: &Genesis) -> BTreeMap<Vec<u8>, Vec<u8>> {
     genesis.members.iter().map(|member| (item(member.id), member.encode_to_vec())).collect()
 }

@@ -65,10 +65,10 @@ impl Drop for Scratch {
     }
 }
 
-/// The program: as told, or built beside this one.
-pub fn server(told: Option<PathBuf>) -> Result<PathBuf> {
+/// The program: the given one, or the one built next to this.
+pub fn server(given: Option<PathBuf>) -> Result<PathBuf> {
     let own = std::env::current_exe().or_say("find this program")?;
-    let server = told.unwrap_or_else(|| own.with_file_name("kv-server"));
+    let server = given.unwrap_or_else(|| own.with_file_name("kv-server"));
     if server.is_file() {
         return Ok(server);
     }
@@ -77,11 +77,11 @@ pub fn server(told: Option<PathBuf>) -> Result<PathBuf> {
 }
 
 /// Memory if there is much of it, else the usual place.
-pub fn scratch(told: Option<PathBuf>) -> PathBuf {
+pub fn scratch(given: Option<PathBuf>) -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     let roomy =
         rustix::fs::statvfs(&memory).is_ok_and(|facts| facts.f_bavail * facts.f_frsize > MEMORY_BYTES_WANTED);
-    told.unwrap_or_else(|| if roomy { memory } else { std::env::temp_dir() })
+    given.unwrap_or_else(|| if roomy { memory } else { std::env::temp_dir() })
 }
 
 /// Copies a directory with everything in it.

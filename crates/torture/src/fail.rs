@@ -6,10 +6,11 @@
 //!   full: a small tmpfs ▶ load until the member stops ▶ room is made ▶ started again
 //! ```
 //!
-//! * All that was acknowledged is there afterwards: on the directory as it is, and on the disk that a power cut would
-//!   have left, where the writes of a failed sync are gone although the process could still read them.
-//! * A member that stops says what it tried, on what, and the system's reason; it does not panic, and is not killed by
-//!   a signal. One that goes on must be right to do so.
+//! * All that was acknowledged is there afterwards: on the directory as it is, and on the disk that a power
+//!   cut would have left, where the writes of a failed sync are gone although the process could still read
+//!   them.
+//! * A member that stops says what it tried, on what, and the system's reason; it does not panic, and is not
+//!   killed by a signal. One that goes on must be right to do so.
 //! * Failures are one-shot: a program that tried again would succeed, and be wrong.
 
 use std::path::Path;
@@ -206,7 +207,8 @@ async fn again(place: &Place, claims: &[Claim]) -> Result<Vec<String>> {
     Ok(violations)
 }
 
-/// Disks of several sizes are filled. Without the right to mount one, nothing is tried, and the report says so.
+/// Disks of several sizes are filled. Without the right to mount one, nothing is tried, and the report says
+/// so.
 pub fn fill(bench: &Bench, seed: u64) -> Result<Report> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.or_say("start a runtime")?;

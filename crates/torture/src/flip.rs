@@ -1,4 +1,5 @@
-//! One byte of a real data directory changed, and another, and another: nothing damaged is ever taken for good.
+//! One byte of a real data directory changed, and another, and another: nothing damaged is ever taken for
+//! good.
 //!
 //! ```text
 //!   a member lived and was stopped ─▶ its directory ─┬─ log: each byte ─────────▶ wal::open ────────┐
@@ -7,8 +8,9 @@
 //!                                                    └─ a sample of all files ──▶ the real program ─┘
 //! ```
 //!
-//! * What opens must hold exactly what was there before: every entry of the log, every key with its history's revisions. Bytes
-//!   that say nothing (room that was prepared, names of things) may change unnoticed, and are counted apart.
+//! * What opens must hold exactly what was there before: every entry of the log, every key with its history's
+//!   revisions. Bytes that say nothing (room that was prepared, names of things) may change unnoticed, and
+//!   are counted apart.
 //! * The log was closed in good order, so not even its last group may pass for a torn tail.
 //! * The bit that changes goes round with the position.
 
@@ -112,7 +114,8 @@ fn positions(bytes: usize, every: u64) -> impl Iterator<Item = usize> {
     (0..bytes).step_by(usize::try_from(every.max(1)).unwrap_or(usize::MAX))
 }
 
-// ------------------------------------------------------------------------------------------------------------------ log
+// ------------------------------------------------------------------------------------------------------------------
+// log
 
 type Log = (Option<Vec<u8>>, Vec<OwnedEntry>);
 
@@ -171,7 +174,8 @@ fn files(dir: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(files)
 }
 
-// ---------------------------------------------------------------------------------------------------------------- store
+// ----------------------------------------------------------------------------------------------------------------
+// store
 
 /// Keys, and where the store stands.
 type Content = (Vec<KeyValue>, i64, i64, mvcc::Applied);
@@ -217,7 +221,8 @@ fn content(store: &mvcc::Store) -> Option<Content> {
     Some((found.kvs, store.revision(), store.compact_revision(), store.applied()))
 }
 
-// --------------------------------------------------------------------------------------------------------------- stream
+// ---------------------------------------------------------------------------------------------------------------
+// stream
 
 fn flip_stream(store: &Path, scratch: &Path, every: u64, report: &mut Report) -> Result<()> {
     let home = scratch.join("sender");
@@ -260,9 +265,11 @@ fn receives(chunks: &[bytes::Bytes], flip: Option<(usize, usize)>) -> bool {
     staging.finish().is_ok()
 }
 
-// -------------------------------------------------------------------------------------------------------------- program
+// --------------------------------------------------------------------------------------------------------------
+// program
 
-/// The real program on damaged directories: it serves what was there, or ends with a line that says why it cannot.
+/// The real program on damaged directories: it serves what was there, or ends with a line that says why it
+/// cannot.
 async fn flip_and_start(place: &Place, scratch: &Path, order: &Order, report: &mut Report) -> Result<()> {
     let mut chance = SmallRng::seed_from_u64(order.seed);
     let data_dir = scratch.join("damaged");

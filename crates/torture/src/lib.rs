@@ -10,7 +10,8 @@
 //! ```
 //!
 //! * All that was acknowledged must be there afterwards, at its revision; what was never sent must not.
-//! * One seed, one plan. What threads and kernels make of the plan is theirs, so a failure also keeps its evidence.
+//! * One seed, one plan. What threads and kernels make of the plan is theirs, so a failure also keeps its
+//!   evidence.
 //!
 //! For development only; nothing that ships depends on it.
 
@@ -19,7 +20,7 @@ pub mod failure; // why an experiment could not be made
 pub mod member; // the program as a process
 pub mod report; // what an experiment came to
 
-mod clients; // what clients do, what they were told, and the laws that follow
+mod clients; // requests of clients, their answers, and the laws that follow
 mod disk; // what is recorded of a disk, and what it may hold after a power cut
 
 #[cfg(test)]

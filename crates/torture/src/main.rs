@@ -21,7 +21,7 @@ struct Cli {
 
 #[derive(Args)]
 struct Means {
-    /// The program under test [default: kv-server beside this program].
+    /// The program under test [default: kv-server next to this program].
     #[arg(long, global = true, alias = "program")]
     server: Option<PathBuf>,
     /// Where directories are made [default: /dev/shm if it is large, else the temporary directory].
@@ -209,7 +209,7 @@ fn run(cli: &Cli) -> Result<(Report, Wanted)> {
             };
             Ok((flip::run(&bench, &order)?, Wanted::Nothing))
         }
-        Experiment::Attack(_) => Err(Failure::new("attacks have a report of their own")),
+        Experiment::Attack(_) => Err(Failure::new("attacks have a separate report")),
         Experiment::Full => Ok((fail::fill(&bench, cli.means.seed)?, Wanted::Nothing)),
     }
 }

@@ -23,7 +23,7 @@ pub struct Place {
     pub data_dir: PathBuf,
     pub client_port: u16,
     pub peer_port: u16,
-    /// What the others were told; part of the identity, so images on other ports keep it.
+    /// What the other members have; part of the identity, so images on other ports keep it.
     pub advertised_peer_port: u16,
     /// `NAME=URL,…` of the whole cluster.
     pub cluster: String,
@@ -53,7 +53,7 @@ pub struct End {
 }
 
 impl Place {
-    /// A member that is a cluster of its own.
+    /// A member that is alone in its cluster.
     pub fn alone(server: &Path, data_dir: PathBuf, ports: (u16, u16)) -> Place {
         Place {
             server: server.to_owned(),

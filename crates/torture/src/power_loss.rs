@@ -1,19 +1,20 @@
-//! Power cuts of a whole process, sled included: one recording, hundreds of disks that could have been left behind.
+//! Power cuts of a whole process, sled included: one recording, hundreds of disks that it could have left.
 //!
 //! ```text
-//!   several lives of a loaded member ──recorder──▶ log ──▶ disk at point p ──loss──▶ image ──▶ the real program starts
+//!   several lives of a loaded member ─recorder─▶ log ─▶ disk at point p ─loss─▶ image ─▶ the real program starts
 //!          clients' claims with the length of the log ───────────────────────────────────────▶ check
 //! ```
 //!
-//! Why an answer's mark is sound: a client takes the length of the log after its answer has come. Everything that the
-//! server did before it answered, the end of each sync included, was in the log by then: the recorder appends before
-//! it lets the server go on. So at any point at or behind the mark, the syncs that the answer relied on are
-//! among the operations played, and a lost write is the server's fault. Between the true moment and the mark there may be more
-//! operations; there a loss is not demanded to be absent, and the points right at the marks make that gap as small as it
-//! can be. A sync that is under way at the point of the cut keeps nothing.
+//! Why an answer's mark is sound: a client takes the length of the log after its answer has come. Everything
+//! that the server did before it answered, the end of each sync included, was in the log by then: the
+//! recorder appends before it lets the server go on. So at any point at or after the mark, the syncs that the
+//! answer relied on are among the operations played, and a lost write is the server's fault. Between the true
+//! moment and the mark there may be more operations; there a loss is not demanded to be absent, and the
+//! points right at the marks make that gap as small as it can be. A sync that is under way at the point of
+//! the cut keeps nothing.
 //!
-//! What a disk may do: see `disk` and `loss`. It is harsher than journalling file systems are: names of one directory
-//! survive in any combination, not only in order.
+//! What a disk may do: see `disk` and `loss`. It is harsher than journalling file systems are: names of one
+//! directory survive in any combination, not only in order.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -60,7 +61,8 @@ pub enum Syncs {
     Ignored,
 }
 
-/// A run on one recording after the other. Fails only when an experiment could not be made; what was found is in the report.
+/// A run on one recording after the other. Fails only when an experiment could not be made; what was found is
+/// in the report.
 pub fn run(bench: &Bench, order: &Order) -> Result<Report> {
     let mut report = match order.syncs {
         Syncs::Kept => Report::default(),
@@ -197,7 +199,7 @@ async fn live(
     }
 }
 
-/// One disk that could have been left behind.
+/// One disk that a power cut could have left.
 struct Image {
     number: u64,
     scratch: Scratch,
@@ -254,8 +256,8 @@ fn name(recorded: &Recorded) -> String {
     format!("{:?}", recorded.operation).chars().take(120).collect()
 }
 
-/// Where the power fails: a third anywhere, a third around names and lengths that changed, a third right where an answer
-/// came. In the order of the recording, each with the number of its image.
+/// Where the power fails: a third anywhere, a third around names and lengths that changed, a third right
+/// where an answer came. In the order of the recording, each with the number of its image.
 fn points(recording: &Recording, images: u64, chance: &mut SmallRng) -> Vec<(u64, usize)> {
     let operations = &recording.operations;
     let is_rare = |recorded: &Recorded| {
@@ -345,14 +347,14 @@ async fn examine(bench: &Bench, slot: u16, recording: &Recording, image: &Image)
 
 /// Acknowledged writes, read at their own revisions.
 async fn check_history(client: &mut Client, claims: &[Claim], image: &Image) -> Result<Vec<String>> {
-    let told = |claim: &&Claim| claim.answer.is_some_and(|answer| answer.at <= image.cutoff);
-    let told: Vec<&Claim> = claims.iter().filter(told).collect();
+    let is_acknowledged = |claim: &&Claim| claim.answer.is_some_and(|answer| answer.at <= image.cutoff);
+    let acknowledged: Vec<&Claim> = claims.iter().filter(is_acknowledged).collect();
     let mut chance = SmallRng::seed_from_u64(image.number);
     let mut violations = Vec::new();
-    for _ in 0..HISTORY_SAMPLE.min(told.len()) {
+    for _ in 0..HISTORY_SAMPLE.min(acknowledged.len()) {
         // The newest are the least compacted, and the likeliest to be lost.
-        let recent = told.len().saturating_sub(400);
-        let claim = told[chance.random_range(recent..told.len())];
+        let recent = acknowledged.len().saturating_sub(400);
+        let claim = acknowledged[chance.random_range(recent..acknowledged.len())];
         violations.extend(crate::clients::history::check(client, claim).await?);
     }
     Ok(violations)

@@ -1,12 +1,12 @@
 //! The store's catalogue between a kill and a power cut.
 //!
-//! A process that opens a store and updates its catalogue is killed at each of its operations. A second one opens what it
-//! left in the page cache. Then the power fails, at each operation of the second one. Where the first one was not killed,
-//! the power fails at each operation of the first one as well. The store must open.
+//! A process that opens a store and updates its catalogue is killed at each of its operations. A second one
+//! opens what it left in the page cache. Then the power fails, at each operation of the second one. Where the
+//! first one was not killed, the power fails at each operation of the first one as well. The store must open.
 //!
-//! sled syncs its file itself while it recovers, except where its log ends at the end of a segment. So after a kill the
-//! order of the syncs matters only there. `mutant-sequence-before-sync` leaves out the sync of an update. The sync of
-//! an opening has a unit test in `mvcc`.
+//! sled syncs its file itself while it recovers, except where its log ends at the end of a segment. So after
+//! a kill the order of the syncs matters only there. `mutant-sequence-before-sync` leaves out the sync of an
+//! update. The sync of an opening has a unit test in `mvcc`.
 
 use std::path::Path;
 use std::process::Command;

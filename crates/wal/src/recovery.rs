@@ -11,9 +11,9 @@
 //!   a torn tail unless a frame after them belongs to a *later* group: such a frame was written when those
 //!   bytes were synced already, so they were damaged since, and that is corruption. Frames of the *same*
 //!   group may have reached the disk out of order before a power cut: the group was never reported as synced.
-//! * One case cannot be distinguished: damage to the very last group, or the loss of the newest
-//!   file. A successor's header or a mark guards that group from then on; `Wal::close` writes a mark, and
-//!   `Wal::open` begins a new segment.
+//! * One case cannot be distinguished: damage to the very last group, or the loss of the newest file. A
+//!   successor's header or a mark guards that group from then on; `Wal::close` writes a mark, and `Wal::open`
+//!   begins a new segment.
 //!
 //! Two examples, with groups in brackets and `x` for bytes that do not verify:
 //!
@@ -55,8 +55,8 @@ pub struct Recovery {
     pub state: Option<Vec<u8>>,
     /// The position before the first entry kept.
     pub start: Position,
-    /// The last entry, or the start when there is none. If the commit index in the state is beyond it,
-    /// synced entries were lost to damage that looked like a torn tail.
+    /// The last entry, or the start when there is none. If the commit index in the state is beyond it, synced
+    /// entries were lost to damage that looked like a torn tail.
     pub last: Position,
     /// Bytes of an unfinished group after the last whole frame; they were never reported as synced.
     pub torn_bytes: u64,
@@ -345,8 +345,8 @@ pub(crate) fn torn_bytes<F: File>(
     if damaged && !cfg!(feature = "mutant-lost-tail") {
         return Err(corrupt(head.sequence, stop.offset, stop.reason));
     }
-    // The writer zeroes the rest of the page after a group: anything else there is part of a torn one.
-    // Also of a whole page, if the group before ended with one.
+    // The writer zeroes the rest of the page after a group: anything else there is part of a torn one. Also
+    // of a whole page, if the group before ended with one.
     let mut page = walk(file, head, stop.offset, segment::page_end(stop.offset).min(file_bytes));
     let bytes = page.peek(PAGE_BYTES).attempt("read log segment", path)?;
     let dirty = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |at| at as u64 + 1);

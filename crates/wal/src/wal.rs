@@ -178,8 +178,8 @@ impl<F: Fs> Wal<F> {
     /// Panics on a gap, on a term that goes back, on an index that was released, and on a payload above
     /// [`PAYLOAD_BYTES_MAX`].
     ///
-    /// Touches the disk only in two rare cases: when the group has reached 8 MiB, and when the entry
-    /// replaces one of an earlier segment. The next `sync` returns the failure.
+    /// Touches the disk only in two rare cases: when the group has reached 8 MiB, and when the entry replaces
+    /// one of an earlier segment. The next `sync` returns the failure.
     pub fn append(&mut self, entry: Entry<'_>) {
         let Entry { index, term, kind, payload } = entry;
         assert!(payload.len() <= PAYLOAD_BYTES_MAX, "entry {index} has {} bytes", payload.len());

@@ -1,7 +1,7 @@
 //! What each client uses of the bounds that all clients share.
 //!
-//! * A client takes no more of a bound than it leaves free. So one client takes a half at most, a second one a
-//!   quarter, and there is some left for the next.
+//! * A client takes no more of a bound than it leaves free. So one client takes a half at most, a second one
+//!   a quarter, and there is some left for the next.
 //! * The keys of a client's watchers are counted for each watcher here, but once for each range in the bound.
 //!   So many watchers of one range cost their client more than they cost the member.
 

@@ -64,14 +64,15 @@ pub struct Limits {
     /// milliseconds of a 1 Gbit/s link. One event or one revision may exceed it.
     pub outbox_bytes: usize,
     /// Encoded events that wait in all outboxes, each counted once, and the entries that refer to them. Above
-    /// it, the client with most of them loses those of its stream that has had something to read for the longest
-    /// time, until an eighth is free again. The stream becomes lagging. 32 MiB: what is handed to 1000 streams ahead of their reading is as much again.
+    /// it, the client with most of them loses those of its stream that has had something to read for the
+    /// longest time, until an eighth is free again. The stream becomes lagging. 32 MiB: what is handed to
+    /// 1000 streams ahead of their reading is as much again.
     pub bodies_bytes: usize,
     /// Answers to requests (created, canceled, progress) that wait in one outbox. At that number `accepts` is
     /// false, and the owner reads no further request of the stream.
     pub answers_max: usize,
-    /// Answers that wait in all outboxes. When what is left of it is less than what a client has, `accepts` is false
-    /// for its streams with more than [`Limits::answers_always`]. Some 150 bytes each.
+    /// Answers that wait in all outboxes. When what is left of it is less than what a client has, `accepts`
+    /// is false for its streams with more than [`Limits::answers_always`]. Some 150 bytes each.
     pub answers_total_max: usize,
     /// Answers that any stream may have.
     pub answers_always: usize,
@@ -95,8 +96,8 @@ pub struct Limits {
     pub step_bytes: usize,
     /// Watchers served in one step: some milliseconds. The others continue in the next one.
     pub step_watchers: usize,
-    /// Watchers of closed streams that are removed in one turn, and watchers that are asked in one turn whether
-    /// they get a periodic notification: some milliseconds.
+    /// Watchers of closed streams that are removed in one turn, and watchers that are asked in one turn
+    /// whether they get a periodic notification: some milliseconds.
     pub turn_watchers: usize,
     /// Distinct revisions in one response to a lagging watcher, as in etcd.
     pub response_revisions_max: usize,

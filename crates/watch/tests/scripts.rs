@@ -4,18 +4,19 @@
 //!
 //!   put a=1 | del a | del a..c | request put a=1; del b | fill k 100 v*30       changes of the store
 //!   compact REV | steps                                       logical compaction; physical compaction
-//!   leader COMMAND | install                                  changes of another member; its store is installed
+//!   leader COMMAND | install                              changes of another member; its store is installed
 //!   watch S KEY [..END] [from=3 id=7 prev noput nodelete fragment notify]
 //!   cancel S ID | refuse S REASON | progress S | close S | accepts S
 //!   review S KEY [..END]     cancels the watchers of a stream that begin outside the range
 //!   a name of a stream may be CLIENT.STREAM: streams of one client share what it may use of the limits
 //!   turn [N]       one turn or N; without a number until nothing is left to do
 //!   read S [N]     takes parcels of N bytes, or all, and shows the responses
-//!   periodic SECONDS | stats | ready | limits outbox=700 bodies=1500 step=300 revisions=3 watchers=4 fragment=100
+//!   periodic SECONDS | stats | ready | limits outbox=700 bodies=1500 step=300 revisions=3 watchers=4
+//!   fragment=100
 //!                                              matches=5 copied=100 previous=150 part=60
 //!
-//! `..` alone is everything from the key on, `_` is the empty key. An event is shown as key=value@create.mod.version
-//! or key@mod, the pair before it in brackets.
+//! `..` alone is everything from the key on, `_` is the empty key. An event is shown as
+//! key=value@create.mod.version or key@mod, the pair before it in brackets.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;

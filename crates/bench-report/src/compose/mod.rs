@@ -21,7 +21,7 @@ pub fn page(report: &Report) -> Page {
         overview: view.overview(),
         sections: report.suites.iter().map(|suite| section(&view, suite)).collect(),
         footer: format!(
-            "Made by loadgen {}{}. The figures behind every table and plot are in the JSON file of the \
+            "Made by loadgen {}{}. The figures of every table and plot are in the JSON file of the \
              same run, from which “loadgen report” makes this page again.",
             report.loadgen,
             report.commit.as_ref().map(|commit| format!(", commit {commit}")).unwrap_or_default(),

@@ -1,7 +1,7 @@
 //! Plots as SVG, drawn for a width of 420 units so that their text is readable on a phone.
 //!
 //! * Colours come from the page's style sheet by class, so a plot is light or dark as its page is.
-//! * Each side has a colour, a dash and a marker of its own.
+//! * Each side has a colour, a dash and a separate marker.
 //! * Each plot has a title and a description for screen readers.
 
 use super::axis::Fitted;

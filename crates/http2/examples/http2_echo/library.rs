@@ -22,7 +22,8 @@ async fn run(socket: TcpStream) -> Result<(), h2::Error> {
     let mut calls = Calls::new();
     poll_fn(|context| {
         loop {
-            // Everything that has come is accepted before anything is answered: each poll writes what is queued.
+            // Everything that has come is accepted before anything is answered: each poll writes what is
+            // queued.
             while let Poll::Ready(accepted) = connection.poll_accept(context) {
                 let Some(call) = accepted else { return Poll::Ready(Ok(())) };
                 let (request, respond) = call?;

@@ -114,7 +114,7 @@ impl Connection {
     }
 
     /// Gives back the windows of body bytes that the owner no longer holds. Due for every byte handed over,
-    /// whatever became of the stream.
+    /// for any outcome of the stream.
     pub fn release(&mut self, id: StreamId, bytes: usize) {
         if bytes == 0 {
             return;

@@ -32,13 +32,13 @@ pub enum Sent {
 #[error("the stream is gone")]
 pub struct Gone;
 
-/// Body bytes of an answer that is written at once, ahead of streams that wait for their turn. A larger one is
-/// sent by the calls that let the owner pace it.
+/// Body bytes of an answer that is written at once, ahead of streams that wait for their turn. A larger one
+/// is sent by the calls that let the owner pace it.
 const AT_ONCE_BYTES_MAX: usize = 16 << 10;
 
 impl Connection {
-    /// Sends a whole answer: head, body, trailers. One that fits into the windows is written without a copy
-    /// of its own.
+    /// Sends a whole answer: head, body, trailers. One that fits into the windows is written without another
+    /// copy.
     ///
     /// [`Sent::Part`] says that the body exceeds the limits on unsent bytes: only the head was sent, and the
     /// owner goes on with the calls below at once.
@@ -55,8 +55,8 @@ impl Connection {
         self.answer_in_parts(id, head, body, trailers)
     }
 
-    /// As [`Connection::answer`], if the body has at most 16 KiB and fits into one frame, the windows and what
-    /// is left of the output buffer. Otherwise false, and nothing was sent.
+    /// As [`Connection::answer`], if the body has at most 16 KiB and fits into one frame, the windows and
+    /// what is left of the output buffer. Otherwise false, and nothing was sent.
     pub fn answer_at_once(
         &mut self,
         id: StreamId,

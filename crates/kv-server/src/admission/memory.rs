@@ -4,7 +4,7 @@
 //!   resident memory ──every 20 ms──▶ left = line − resident − granted since ──▶ gates, bodies, answers
 //! ```
 //!
-//! * The line is seven eighths of the limit. The rest is for what nobody asks for: Raft, apply, buffers of
+//! * The line is seven eighths of the limit. The rest is for what no client asks for: Raft, apply, buffers of
 //!   connections, small calls, and memory that the allocator has not given back.
 //! * What was granted counts for two samples. Then it is resident, or was given back.
 //! * Nothing waits here. Those who ask wait at their gates, which look again after each sample.
@@ -19,7 +19,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::metrics::resident_bytes;
 
-/// A copy of 10 MB takes some milliseconds, so a sample is not far behind. One takes 10 µs.
+/// A copy of 10 MB takes some milliseconds, so a sample is not far off. One takes 10 µs.
 const SAMPLE: Duration = Duration::from_millis(20);
 /// A request for less is always granted.
 pub const SMALL_GRANT_BYTES: u64 = 64 << 10;

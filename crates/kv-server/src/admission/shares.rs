@@ -1,9 +1,9 @@
 //! Shares of one bound: what each client may hold without waiting.
 //!
-//! * A client leaves at least as much free as it holds. So one client takes a half of the bound at most, a second
-//!   one a quarter.
-//! * A little is always given: clients that together hold everything do not keep another one out. So the bound
-//!   may be exceeded by that much for each client.
+//! * A client leaves at least as much free as it holds. So one client takes a half of the bound at most, a
+//!   second one a quarter.
+//! * A little is always given: clients that together hold everything do not keep another one out. So the
+//!   bound may be exceeded by that much for each client.
 //! * Nothing waits here. What is refused is the caller's to report.
 
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! The archiver: a watch of all keys becomes segments, and now and then there is a base.
 //!
-//! * A connection that fails is replaced by one to the next endpoint, as long as it takes. Revisions that were received
-//!   and are not written yet are kept.
+//! * A connection that fails is replaced by one to the next endpoint, as long as it takes. Revisions that
+//!   were received and are not written yet are kept.
 //! * What cannot be written is tried again, and nothing is received meanwhile.
 //! * `head.json` says up to which time the archive has all that was received.
 
@@ -397,7 +397,8 @@ impl Archiver {
         None
     }
 
-    /// Revisions after the last one are lost: the next connection goes on after a base that is newer, or makes one.
+    /// Revisions after the last one are lost: the next connection goes on after a base that is newer, or
+    /// makes one.
     async fn skip(&mut self, to: i64, session: &Session) -> Result<Broken, FollowError> {
         self.write(Some(session)).await?;
         let reason = format!("the cluster no longer has the revisions after {}, up to {to}", self.last);
@@ -434,8 +435,8 @@ impl Archiver {
         self.put(HEAD, &head, true).await
     }
 
-    /// Adds the TTLs of leases that were seen for the first time. Those that cannot be asked for come with a later
-    /// segment.
+    /// Adds the TTLs of leases that were seen for the first time. Those that cannot be asked for come with a
+    /// later segment.
     async fn add_leases(&mut self, session: &Session) {
         let ids: Vec<i64> = self.unknown.iter().copied().collect();
         let Ok(leases) = session.ttls(&ids).await else { return };

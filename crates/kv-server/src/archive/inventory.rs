@@ -79,8 +79,8 @@ impl Inventory {
         self.bases.last().map(|base| self.reach(base.revision))
     }
 
-    /// The revision to ask for events after. A base alone does not count: the events before it may not have been
-    /// written when the archiver ended.
+    /// The revision to ask for events after. A base alone does not count: the events before it may not have
+    /// been written when the archiver ended.
     pub fn resume(&self) -> Option<i64> {
         let ranges = self.ranges();
         let written = ranges.iter().rfind(|(first, last)| first < last);
@@ -95,8 +95,8 @@ impl Inventory {
         })
     }
 
-    /// What makes up the state at a revision: the newest base that will do. None: it is before all bases, in a gap or
-    /// not archived yet.
+    /// What makes up the state at a revision: the newest base that will do. None: it is before all bases, in
+    /// a gap or not archived yet.
     pub fn plan(&self, revision: i64) -> Option<Plan> {
         let fits = |base: &&Base| base.revision <= revision && self.reach(base.revision) >= revision;
         let base = *self.bases.iter().rev().find(fits)?;

@@ -1,7 +1,7 @@
 //! A data directory at one revision of an archive.
 //!
-//! * Leases: those that have keys at that revision, each with its full TTL. One whose TTL is not archived gets
-//!   [`TTL_UNKNOWN`].
+//! * Leases: those that have keys at that revision, each with its full TTL. One whose TTL is not archived
+//!   gets [`TTL_UNKNOWN`].
 //! * Users and roles are those of the base.
 //! * The directory gets its identity last: a restore that was cut short does not start.
 

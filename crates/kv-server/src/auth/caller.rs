@@ -15,8 +15,8 @@ pub enum Caller {
     Unchecked,
     /// Permissions are checked, and the request has no token.
     Unnamed,
-    /// A user, with its permissions at one auth revision; and the revision that it counts as: that of a signed
-    /// token is the one at which it was issued.
+    /// A user, with its permissions at one auth revision; and the revision that it counts as: that of a
+    /// signed token is the one at which it was issued.
     User { session: Arc<Session>, grants: Arc<UserGrants>, revision: u64 },
 }
 
@@ -40,8 +40,8 @@ impl Caller {
         }
     }
 
-    /// Refuses every user without the role `root`. A name of no user, from a certificate or a signed token, has
-    /// etcd's refusal of its own.
+    /// Refuses every user without the role `root`. A name of no user, from a certificate or a signed token,
+    /// has another refusal, as in etcd.
     pub fn check_root(&self) -> Result<(), Error> {
         match self {
             Caller::Unchecked => Ok(()),
@@ -86,7 +86,7 @@ impl Caller {
         }
     }
 
-    /// Whether a range may be used so, whatever the auth revision of the caller is.
+    /// Whether a range may be used so, at any auth revision of the caller.
     pub fn may_use(&self, access: Access, keys: &mvcc::KeyRange) -> bool {
         match self {
             Caller::Unchecked => true,
@@ -95,7 +95,7 @@ impl Caller {
         }
     }
 
-    /// Whether a range may be read, whatever the auth revision of the caller is.
+    /// Whether a range may be read, at any auth revision of the caller.
     pub fn may_read_range(&self, keys: &mvcc::KeyRange) -> bool {
         self.may_use(Access::Read, keys)
     }
@@ -113,8 +113,8 @@ impl Caller {
         }
     }
 
-    /// Refuses if the auth revision has moved since the caller was made: what was read may be of another state
-    /// of the permissions, as in etcd.
+    /// Refuses if the auth revision has moved since the caller was made: what was read may be of another
+    /// state of the permissions, as in etcd.
     pub fn check_unchanged(&self, newest: u64) -> Result<(), Error> {
         match self {
             Caller::User { revision, .. } if *revision != newest => Err(Error::AuthOldRevision),

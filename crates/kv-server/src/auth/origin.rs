@@ -24,8 +24,8 @@ impl Origin {
         Origin { client, address, certificate }
     }
 
-    /// The same for calls through the gateway: a program that passes on the requests of others has a
-    /// certificate of its own, so that the name in it is not used. As in etcd.
+    /// The same for calls through the gateway: a program that passes on the requests of others has another
+    /// certificate, so that the name in it is not used. As in etcd.
     pub fn without_certificate(&self) -> Origin {
         Origin { certificate: None, ..self.clone() }
     }

@@ -1,11 +1,11 @@
-//! bcrypt, on threads of its own.
+//! bcrypt, on separate threads.
 //!
 //! * A hash takes 50 ms or more of a processor, so serving threads never make one. These threads are half as
 //!   many as there are cores, and give others priority.
-//! * What waits is bounded, and shared out by connection. Beyond its share a request is refused with "too many
-//!   requests".
-//! * Addresses take turns, and users of one address do. So wrong passwords of one address, or for one user, delay
-//!   those of another one by one job.
+//! * What waits is bounded, and shared out by connection. Beyond its share a request is refused with "too
+//!   many requests".
+//! * Addresses take turns, and users of one address do. So wrong passwords of one address, or for one user,
+//!   delay those of another one by one job.
 //! * A job whose client has gone is not begun.
 //! * A password that waits takes at most as many bytes as bcrypt looks at.
 //!
@@ -136,8 +136,8 @@ pub fn is_affordable(hash: &[u8]) -> bool {
     parts.is_none_or(|parts| parts.get_cost() <= COST_MAX)
 }
 
-/// What decides of a password that is to be verified: as much as bcrypt looks at. The rest is not held. It has
-/// no Debug form.
+/// What decides of a password that is to be verified: as much as bcrypt looks at. The rest is not held. It
+/// has no Debug form.
 pub struct Decisive(Arc<[u8]>);
 
 impl Decisive {

@@ -1,7 +1,7 @@
 //! From headers to callers.
 //!
-//! A thread keeps the sessions that it has found, so that a request of a known token takes no lock and verifies
-//! no signature. A session that was voided says so itself, with one atomic load.
+//! A thread keeps the sessions that it has found, so that a request of a known token takes no lock and
+//! verifies no signature. A session that was voided says so itself, with one atomic load.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -94,7 +94,7 @@ pub struct Auth {
     /// Seconds since the start, from 1; advanced by [`expire`].
     tick: AtomicU64,
     token_ttl: Duration,
-    /// Tells the sessions of two members in one process apart.
+    /// Distinguishes the sessions of two members in one process.
     number: u64,
     /// Of refused tokens; with a secret, so that no client can choose two that collide.
     hashes: RandomState,
@@ -199,8 +199,8 @@ impl Auth {
             if let Some(signed) = kept.signed.get(token) {
                 return Some(Arc::clone(signed));
             }
-            // A client may send one token in each of thousands of requests, at some bytes each: it is verified
-            // once in a second. One that is not valid yet may be so in the next.
+            // A client may send one token in each of thousands of requests, at some bytes each: it is
+            // verified once in a second. One that is not valid yet may be so in the next.
             let (now, hash) = (SystemTime::now(), self.hashes.hash_one(token));
             let second = unix_seconds(now);
             if kept.refused.get(&hash) == Some(&second) {
@@ -235,8 +235,8 @@ impl Auth {
         }
     }
 
-    /// The user of a request that was admitted before, with its permissions at this moment. Its token may have
-    /// ended meanwhile.
+    /// The user of a request that was admitted before, with its permissions at this moment. Its token may
+    /// have ended meanwhile.
     pub fn user_of(&self, credential: &Credential) -> Caller {
         if !self.is_enabled() {
             return Caller::Unchecked;

@@ -54,7 +54,8 @@ impl SignedTokens {
         SignedTokens { jwt, known: Mutex::default(), failures: Failures::default() }
     }
 
-    /// A new token. It is known at once: its user can call this member whatever others at its address send.
+    /// A new token. It is known at once: its user can call this member even if others at its address send
+    /// wrong tokens.
     pub fn issue(&self, user: &str, revision: u64, now: SystemTime) -> Result<String, SignError> {
         let token = self.jwt.sign(user, revision, now)?;
         if let Some(unverified) = self.jwt.read(&token, now) {

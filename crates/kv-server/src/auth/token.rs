@@ -1,7 +1,7 @@
 //! The text of a simple token: random letters, a dot, the index of the log entry that issued it.
 //!
-//! Only the client has the letters. The log and the members' tables have their SHA-256, so that who reads a log
-//! learns no token.
+//! Only the client has the letters. The log and the members' tables have their SHA-256, so that who reads a
+//! log learns no token.
 
 use rand::RngExt;
 use sha2::{Digest, Sha256};
@@ -21,8 +21,8 @@ pub fn digest(letters: &str) -> String {
     Sha256::digest(letters).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The name under which members keep a token. None for what cannot be one of ours: a digest that was read in a
-/// log is none.
+/// The name under which members keep a token. None for what cannot be one of ours: a digest that was read in
+/// a log is none.
 pub fn name(token: &str) -> Option<String> {
     let (letters, index) = token.split_once('.')?;
     (letters.len() == LETTERS).then(|| format!("{}.{index}", digest(letters)))

@@ -4,8 +4,8 @@
 //!   next job ──▶ addresses in turn ──▶ users of that address in turn ──▶ its oldest job
 //! ```
 //!
-//! * Many jobs of one address, or for one user, delay each other. A job of another address waits for one job of
-//!   each address at most, and a job for another user for one job of each user.
+//! * Many jobs of one address, or for one user, delay each other. A job of another address waits for one job
+//!   of each address at most, and a job for another user for one job of each user.
 //! * All waiting jobs, those of an address and those for a user at an address are bounded. Beyond it a job is
 //!   refused.
 //!

@@ -124,7 +124,7 @@ fn judged(flags: &Flags) -> Result<Vec<String>, String> {
     let settings = Settings::from_flags(flags).map_err(|error| causes(&error))?;
     if settings.data_dir.join("member").exists() {
         let path = settings.data_dir.display();
-        return Err(format!("{path} is a data directory of etcd; kv-server needs one of its own"));
+        return Err(format!("{path} is a data directory of etcd; kv-server needs another one"));
     }
     tls::check_files(&settings).map_err(|error| causes(&error))?;
     Ok(risks::of(&settings, &log))

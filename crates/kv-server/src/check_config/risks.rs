@@ -1,4 +1,5 @@
-//! What is risky about settings that a member would start with. Each risk is one sentence that says what may happen.
+//! What is risky about settings that a member would start with. Each risk is one sentence that says what may
+//! happen.
 
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
@@ -113,14 +114,14 @@ fn listeners(settings: &Settings, risks: &mut Vec<String>) {
     }
     if let Some(urls) = plain(&settings.listen_peer_urls) {
         risks.push(format!(
-            "members talk without TLS at {urls}: whoever reaches the port can act as a member"
+            "members talk without TLS at {urls}: any program that reaches the port can act as a member"
         ));
     }
     let asks =
         |port: &Option<crate::config::PortTls>| port.as_ref().is_none_or(|port| port.requires_certificate);
     if !asks(&settings.tls.peer) {
         risks.push(
-            "members show no certificate (--peer-client-cert-auth): whoever reaches the port can act as \
+            "members show no certificate (--peer-client-cert-auth): any program that reaches the port can act as \
              a member"
                 .to_owned(),
         );
@@ -148,7 +149,7 @@ fn cluster(settings: &Settings, risks: &mut Vec<String>) {
     if count > 1 && initial.token == "etcd-cluster" {
         risks.push(
             "--initial-cluster-token is the default: a member of another cluster with the same URLs is \
-             not told apart"
+             not distinguished"
                 .to_owned(),
         );
     }

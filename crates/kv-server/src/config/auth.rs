@@ -1,6 +1,6 @@
 //! Passwords and tokens, as the flags ask for them.
 //!
-//! `--auth-token` is a kind, and for `jwt` options behind commas: `jwt,sign-method=RS256,priv-key=FILE`. Rules
+//! `--auth-token` is a kind, and for `jwt` options after commas: `jwt,sign-method=RS256,priv-key=FILE`. Rules
 //! and error texts are etcd's. The files of keys are read later, when the member starts.
 
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ pub enum TokenKind {
     None,
 }
 
-/// The options behind `jwt`. Their method and keys are not checked yet.
+/// The options after `jwt`. Their method and keys are not checked yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JwtOptions {
     pub sign_method: String,

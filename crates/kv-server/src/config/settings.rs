@@ -353,7 +353,7 @@ fn positive_or(value: Option<u64>, default: u64) -> u64 {
     value.filter(|value| *value > 0).unwrap_or(default)
 }
 
-/// Without a word about the cluster, a member is a cluster of its own.
+/// Without flags about the cluster, a member is alone in its cluster.
 fn initial_cluster(flags: &Flags, name: &str, advertise: &Urls) -> String {
     let alone = |url: &Url| format!("{name}={url}");
     flags

@@ -1,6 +1,7 @@
-//! TLS of the two ports as the flags describe it: which files, which certificates are admitted, which versions.
+//! TLS of the two ports as the flags describe it: which files, which certificates are admitted, which
+//! versions.
 //!
-//! * A port with `https` URLs has a certificate, or is told to make one.
+//! * A port with `https` URLs has a certificate, or a flag to make one.
 //! * Errors carry etcd's texts.
 //!
 //! Reads no file.
@@ -32,7 +33,7 @@ pub struct PortTls {
     pub own: Option<KeyPair>,
     /// A pair is made, since none was given.
     pub is_self_signed: bool,
-    /// Whoever connects must show a certificate.
+    /// Every client must show a certificate.
     pub requires_certificate: bool,
     /// Authorities; the system's if there is no file.
     pub trusted_ca_file: Option<PathBuf>,
@@ -302,8 +303,8 @@ const SUITES: [(&str, SupportedCipherSuite); 8] = [
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
 ];
 
-/// Suites that Go knows and rustls does not: no forward secrecy, or not authenticated as a whole. Left out with
-/// a warning.
+/// Suites that Go knows and rustls does not: no forward secrecy, or not authenticated as a whole. Left out
+/// with a warning.
 const NOT_OFFERED: [&str; 14] = [
     "TLS_RSA_WITH_RC4_128_SHA",
     "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
@@ -322,7 +323,7 @@ const NOT_OFFERED: [&str; 14] = [
 ];
 const NOT_OFFERED_SHA256: [&str; 2] =
     ["TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"];
-/// TLS 1.3 has a list of its own, in Go as well: naming them changes nothing.
+/// TLS 1.3 has a separate list, in Go as well: naming them changes nothing.
 const OF_TLS13: [&str; 3] =
     ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
 

@@ -161,7 +161,8 @@ fn is_unix(text: &str) -> bool {
     text.starts_with("unix:") || text.starts_with("unixs:")
 }
 
-/// Host and path of a URL as a path: `%20` is a space, and what stands before an `@` is a user, who is not used.
+/// Host and path of a URL as a path: `%20` is a space, and what stands before an `@` is a user, who is not
+/// used.
 fn socket_path(rest: &str) -> Option<String> {
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = host.rsplit_once('@').map_or(host, |(_user, host)| host);

@@ -31,10 +31,10 @@ pub struct Directory {
 
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    #[error("{} is a data directory of etcd; kv-server needs one of its own", .0.display())]
+    #[error("{} is a data directory of etcd; kv-server needs another one", .0.display())]
     Etcd(PathBuf),
     #[error(
-        "data directory {} is locked by another process: each member needs a --data-dir of its own; \
+        "data directory {} is locked by another process: each member needs a separate --data-dir; \
          --local-cluster 3 runs three members on one machine",
         .0.display()
     )]

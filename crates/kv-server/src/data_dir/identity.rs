@@ -1,6 +1,7 @@
 //! Who this member is: written once, on the first start, and used from then on.
 //!
-//! * The file appears whole or not at all. It changes when `--force-new-cluster` makes the member the only one.
+//! * The file appears whole or not at all. It changes when `--force-new-cluster` makes the member the only
+//!   one.
 //! * What it says wins over every `--initial-…` flag: those describe a birth, and a member is born once.
 //! * The log carries the same two ids, so that neither can be swapped for another member's unnoticed.
 
@@ -23,11 +24,11 @@ pub struct Identity {
     #[serde(with = "hex")]
     pub member_id: u64,
     pub name: String,
-    /// The cluster's members when this one was born, this one included, in order of their ids. For a member of the
-    /// cluster's first hour they are the first members.
+    /// The cluster's members when this one was born, this one included, in order of their ids. For a member
+    /// of the cluster's first hour they are the first members.
     pub members: Vec<FirstMember>,
-    /// This member joined a running cluster: the state at the beginning of the log is not known to it. It gets a
-    /// state from the others before it applies an entry.
+    /// This member joined a running cluster: the state at the beginning of the log is not known to it. It
+    /// gets a state from the others before it applies an entry.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub joined: bool,
     /// Index of the log's entry by which `--force-new-cluster` made this member the only one.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   --discovery-srv        DNS: _etcd-server-ssl._tcp.DOMAIN and _etcd-server._tcp.DOMAIN ──┐
-//!   --discovery-endpoints  another cluster: register, wait until all have registered ───────┴──▶ initial cluster
+//!   --discovery-endpoints  another cluster: register, wait until all have registered ──┴─▶ initial cluster
 //! ```
 //!
 //! * Asked on a first start only: a member that has an identity knows its cluster.
@@ -54,7 +54,7 @@ pub fn complete(
             srv::members(&srv, name, urls, &dns::lookup)?
         }
         Discovery::Cluster(cluster) => {
-            // Until the others are known, this member is a cluster of its own.
+            // Until the others are known, this member is alone in its cluster.
             settings.initial.token.clone_from(&cluster.token);
             let own = bootstrap::first_identity(&settings)?;
             let dialer = Dialer::to_servers(&cluster.tls, handshakes)?;

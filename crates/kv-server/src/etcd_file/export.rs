@@ -93,8 +93,8 @@ impl SnapshotFile {
         self.plan.bytes()
     }
 
-    /// The next bytes of the file: at least `bytes_min`, and a block more at most, until the last ones. `None`
-    /// after them.
+    /// The next bytes of the file: at least `bytes_min`, and a block more at most, until the last ones.
+    /// `None` after them.
     pub fn next(&mut self, bytes_min: usize, meter: &dyn Meter) -> Result<Option<Vec<u8>>, ExportError> {
         let mut value = Vec::new();
         while self.writer.pending() < bytes_min {

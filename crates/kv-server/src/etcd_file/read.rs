@@ -55,8 +55,8 @@ pub struct Imported {
     pub leases: u64,
 }
 
-/// Reads the file into `backend`, which is empty. The members of the new cluster are in it from the first entry
-/// on: one that receives the store of another takes them from it.
+/// Reads the file into `backend`, which is empty. The members of the new cluster are in it from the first
+/// entry on: one that receives the store of another takes them from it.
 pub fn import<S: Source>(
     database: &Database<S>,
     backend: Box<dyn Backend>,

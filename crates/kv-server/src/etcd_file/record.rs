@@ -1,7 +1,7 @@
 //! Keys and values of etcd's buckets.
 //!
-//! * `key`: a revision, 17 bytes: main big endian, `_`, sub big endian; a tombstone has one more byte, `t`. The
-//!   value is a protobuf `KeyValue` with fields in order and without zeros; a tombstone has its key only.
+//! * `key`: a revision, 17 bytes: main big endian, `_`, sub big endian; a tombstone has one more byte, `t`.
+//!   The value is a protobuf `KeyValue` with fields in order and without zeros; a tombstone has its key only.
 //! * `lease`: the id as eight bytes, big endian. The value is a protobuf `Lease`.
 //! * `members`: the id in hexadecimal digits. The value is JSON.
 //! * `auth`: names. `authUsers`, `authRoles`: the name. The value is a protobuf `User` or `Role`.

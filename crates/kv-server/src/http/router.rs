@@ -58,8 +58,8 @@ pub fn for_hosts(router: Router, hosts: &Allowed) -> Router {
     }
 }
 
-/// `router`, for requests to `hosts`, to addresses and to `localhost` only. A probe names the address that it dials,
-/// and no name of a page can be made an address.
+/// `router`, for requests to `hosts`, to addresses and to `localhost` only. A probe names the address that it
+/// dials, and no name of a page can be made an address.
 pub fn for_probes_of(router: Router, hosts: &Allowed) -> Router {
     match hosts {
         Allowed::Any => router,
@@ -69,7 +69,7 @@ pub fn for_probes_of(router: Router, hosts: &Allowed) -> Router {
     }
 }
 
-/// Everything without a route of its own.
+/// Everything without a route.
 async fn fallback(State(http): State<Http>, request: Request) -> Response {
     match http.gateway {
         Some(gateway) if Gateway::has(request.uri().path()) => gateway.answer(request).await,

@@ -1,7 +1,7 @@
 //! The status page and its figures, on the ports of `--listen-metrics-urls` alone.
 //!
-//! The page is one file. Its policy allows the script and the style inside it, by their hashes, and requests to
-//! this origin: nothing else is run or fetched.
+//! The page is one file. Its policy allows the script and the style inside it, by their hashes, and requests
+//! to this origin: nothing else is run or fetched.
 
 use std::sync::LazyLock;
 

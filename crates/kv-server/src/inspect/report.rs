@@ -103,7 +103,7 @@ impl<W: Write> Report<W> {
     }
 }
 
-/// Whether a value is shown below its line, each part on one of its own.
+/// Whether a value is shown below its line, each part on a separate one.
 fn is_list(value: &Value) -> bool {
     value.as_array().is_some_and(|parts| !parts.is_empty() && parts.iter().all(Value::is_object))
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::InspectError;
 
-/// A directory of our own that is gone afterwards.
+/// A temporary directory.
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {

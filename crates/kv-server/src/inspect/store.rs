@@ -87,7 +87,7 @@ fn item_value(key: &[u8], value: &[u8]) -> String {
     }
 }
 
-/// The leases of the checkpoint, which are items of their own.
+/// The leases of the checkpoint, which are separate items.
 fn show_leases<W: Write>(inspector: &Inspector, report: &mut Report<W>) {
     let items = inspector.items().map(|(key, value)| (key.clone(), value.clone()));
     match state_machine::leases(items) {

@@ -1,4 +1,4 @@
-//! `kv-server import --live`: makes a data directory from a running cluster, and follows that until told to
+//! `kv-server import --live`: makes a data directory from a running cluster, and follows that until asked to
 //! stop.
 //!
 //! ```text

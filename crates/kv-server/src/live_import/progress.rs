@@ -1,4 +1,4 @@
-//! Lines about the progress, on standard error: how far the copy is, and how far it is behind the source.
+//! Lines about the progress, on standard error: how far the copy is, and its lag behind the source.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};

@@ -11,7 +11,7 @@ use api::mvccpb::Event;
 /// `--max-request-bytes`, 1.5 MiB by default; a delete of a range has an event for each key. 512 MiB are five
 /// million keys of 60 bytes.
 pub const REVISION_BYTES_MAX: usize = 512 << 20;
-/// Memory of an event beside its key and value.
+/// Memory of an event in addition to its key and value.
 const EVENT_BYTES: usize = 192;
 
 /// Why events do not form revisions.

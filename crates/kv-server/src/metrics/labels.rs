@@ -1,5 +1,5 @@
-//! Labels of members. Their values are ids of listed members in hexadecimal, or `unknown`: series are never dropped,
-//! so a stranger may not choose them.
+//! Labels of members. Their values are ids of listed members in hexadecimal, or `unknown`: series are never
+//! dropped, so a stranger may not choose them.
 
 use prometheus_client::encoding::EncodeLabelSet;
 

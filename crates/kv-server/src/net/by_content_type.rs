@@ -1,4 +1,5 @@
-//! Divides the requests of an HTTP/2 connection between gRPC and plain HTTP, by their content type as etcd does.
+//! Divides the requests of an HTTP/2 connection between gRPC and plain HTTP, by their content type as etcd
+//! does.
 
 use std::convert::Infallible;
 use std::pin::Pin;

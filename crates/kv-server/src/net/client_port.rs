@@ -3,7 +3,7 @@
 //! ```text
 //!   https: TLS handshake and checks, on the TLS threads; then, as on a plain connection:
 //!   first bytes "PRI " ──▶ front (HTTP/2: gRPC)
-//!   anything else ───────▶ http  (health, version, metrics, gateway), at most HTTP1_CONNECTIONS_MAX connections
+//!   anything else ──▶ http  (health, version, metrics, gateway), at most HTTP1_CONNECTIONS_MAX connections
 //!   nothing in time ─────▶ closed
 //! ```
 //!
@@ -65,7 +65,7 @@ pub trait PerConnection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     GrpcAndHttp,
-    /// gRPC alone: HTTP has a listener of its own.
+    /// gRPC alone: HTTP has a separate listener.
     Grpc,
     /// HTTP/1 alone.
     Http,

@@ -73,7 +73,8 @@ impl Inner {
         let Some(places) = self.places.as_ref().filter(|_| self.place.get().is_none()) else { return true };
         match Arc::clone(places).try_acquire_owned() {
             Ok(place) => {
-                // A second call of the connection may have counted it meanwhile. Then this place is free again.
+                // A second call of the connection may have counted it meanwhile. Then this place is free
+                // again.
                 drop(self.place.set(place));
                 true
             }

@@ -51,8 +51,8 @@ pub fn bind(urls: &Urls) -> Result<Vec<Listener>, BindError> {
     bind_as(urls, Sharing::Alone, &mut Vec::new())
 }
 
-/// Binds every URL of a list. The files of Unix sockets go to `files`, which the caller keeps for as long as the
-/// sockets are to be found. To be called inside the runtime.
+/// Binds every URL of a list. The files of Unix sockets go to `files`, which the caller keeps for as long as
+/// the sockets are to be found. To be called inside the runtime.
 pub fn bind_as(
     urls: &Urls,
     sharing: Sharing,
@@ -71,7 +71,7 @@ fn explained(error: io::Error) -> io::Error {
         io::ErrorKind::AddrInUse => io::Error::new(
             io::ErrorKind::AddrInUse,
             format!(
-                "{error}: another process listens there; a second member needs URLs of its own, and \
+                "{error}: another process listens there; a second member needs other URLs, and \
                  --local-cluster 3 runs three members on one machine"
             ),
         ),
@@ -114,7 +114,7 @@ impl Permits {
     }
 }
 
-/// Accepts until `stop`, and serves each connection in a task of its own.
+/// Accepts until `stop`, and serves each connection in a separate task.
 pub async fn accept<S, F>(listener: Listener, permits: Permits, stop: Stop, serve: S)
 where
     S: Fn(Wire) -> F,

@@ -12,8 +12,8 @@ use crate::process::shutdown::Stop;
 use crate::tls::{Acceptor, Port, Stream};
 use crate::wire::Wire;
 
-/// Connections open at one time. A kubelet and a scraper need some five. One more waits in the backlog. Each is
-/// closed after one answer, so a place is held for two seconds without a request.
+/// Connections open at one time. A kubelet and a scraper need some five. One more waits in the backlog. Each
+/// is closed after one answer, so a place is held for two seconds without a request.
 pub const CONNECTIONS_MAX: u32 = 32;
 
 /// What is answered outside of TLS, where the Host header is checked, and inside.

@@ -40,7 +40,7 @@ impl Socket {
         Socket { stream, first: [0; FIRST_BYTES], read: 0, handed: 0, deadline: None, open: None }
     }
 
-    /// Completes when the socket has been dropped, whoever owned it last.
+    /// Completes when the last owner has dropped the socket.
     pub fn closed(&mut self) -> impl Future<Output = ()> + use<> {
         let (open, closed) = oneshot::channel();
         self.open = Some(open);

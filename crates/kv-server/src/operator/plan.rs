@@ -48,7 +48,7 @@ pub enum Refusal {
     NoSuchMember { old: String, urls: String },
     #[error("{old} is the name of {count} members: give the id of one of them")]
     Ambiguous { old: String, count: usize },
-    #[error("{old} has the URL {urls}: a new member needs an address of its own")]
+    #[error("{old} has the URL {urls}: a new member needs a separate address")]
     SameUrl { old: String, urls: String },
     #[error("the member with the URL {urls} has the name {name}, not {wanted}")]
     OtherName { urls: String, name: String, wanted: String },
@@ -60,7 +60,7 @@ pub enum Refusal {
     Quorum { step: &'static str, answering: usize, voters: usize, silent: String },
 }
 
-/// The next step. `answers` tells whether a member answers calls of clients.
+/// The next step. `answers`: whether a member answers calls of clients.
 pub fn next(
     members: &[Member],
     wanted: &Replacement,
@@ -129,7 +129,8 @@ impl View<'_> {
         self.members.iter().filter(|member| !member.is_learner)
     }
 
-    /// The new member, once it votes, must make a quorum with those that answer, before and after the removal.
+    /// The new member, once it votes, must make a quorum with those that answer, before and after the
+    /// removal.
     fn after_addition(&self, old: &Member) -> Result<(), Refusal> {
         let (voters, answering) = self.count(None);
         let without_old = self.count(Some(old.id)).1;
@@ -167,8 +168,8 @@ impl View<'_> {
 mod tests {
     use super::*;
 
-    /// `a` is a voter that answers, `b!` one that does not, `~c` a learner, `d?` one that has not started, which is a
-    /// learner too. The URL of a member is its letter; its id is its position, from a0 on.
+    /// `a` is a voter that answers, `b!` one that does not, `~c` a learner, `d?` one that has not started,
+    /// which is a learner too. The URL of a member is its letter; its id is its position, from a0 on.
     fn members(text: &str) -> (Vec<Member>, Vec<u64>) {
         let mut silent = Vec::new();
         let member = |(position, word): (usize, &str)| {

@@ -14,8 +14,8 @@ use super::observed::{FrameObserver, Observed};
 use crate::audit::{Call, Subject};
 use crate::net::http2::PREFIX_BYTES;
 
-/// Bytes of a request that are kept until its call ends: a call may wait for hours. A longer request is replaced by
-/// what it names.
+/// Bytes of a request that are kept until its call ends: a call may wait for hours. A longer request is
+/// replaced by what it names.
 const KEPT_BYTES_MAX: usize = 4 << 10;
 
 /// A request, as far as it came.
@@ -27,8 +27,8 @@ enum Asked {
 
 type Seen = Arc<Mutex<Asked>>;
 
-/// A call without a response yet. One that is dropped was given up by its client: its line names what it asked
-/// for all the same.
+/// A call without a response yet. One that is dropped was given up by its client: its line names what it
+/// asked for all the same.
 pub struct Unanswered {
     call: Option<Call>,
     request: Seen,

@@ -16,7 +16,8 @@ use crate::auth::{Caller, Credential, Origin};
 use crate::errors;
 use crate::member::Member;
 
-/// Who makes a call: the connection that it came on, its address, and the token in its headers or its certificate.
+/// Who makes a call: the connection that it came on, its address, and the token in its headers or its
+/// certificate.
 #[derive(Clone, Debug)]
 pub struct Asker {
     pub client: ClientId,
@@ -86,8 +87,8 @@ pub fn check_any(member: &Member, known: &Known<'_>) -> Result<(), Error> {
     check_against(known, || member.status().leader.is_some())
 }
 
-/// Refuses a call that its caller may not make, whatever its message says. Deny by default: each method has a
-/// rule in [`super::methods::access`].
+/// Refuses a call that its caller may not make, for any message. Deny by default: each method has a rule in
+/// [`super::methods::access`].
 pub async fn authorize(member: &Member, asker: &Asker, access: Access) -> Result<(), Status> {
     match access {
         Access::Open | Access::Keys => Ok(()),

@@ -20,7 +20,7 @@ pub fn fill(member: &Member, header: &mut Option<ResponseHeader>) {
     identify(member, header);
 }
 
-/// A header of its own, at the store's newest revision.
+/// A separate header, at the store's newest revision.
 pub fn newest(member: &Member) -> Option<ResponseHeader> {
     let mut header = None;
     fill(member, &mut header);

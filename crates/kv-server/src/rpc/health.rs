@@ -57,7 +57,7 @@ impl HealthMethods for Health {
         Ok(Response::new(HealthListResponse { statuses }))
     }
 
-    /// Tells the status once; it never changes, so the stream then stays open in silence.
+    /// Sends the status once; it never changes, so the stream then stays open without messages.
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,

@@ -76,7 +76,8 @@ impl Dialer {
         Ok(Dialer::new(live, threads.clone()))
     }
 
-    /// A gRPC connection to a URL of any scheme, with the limits that `limit` sets. The error: why there is none.
+    /// A gRPC connection to a URL of any scheme, with the limits that `limit` sets. The error: why there is
+    /// none.
     pub async fn channel_to(
         &self,
         url: &str,

@@ -1,5 +1,5 @@
-//! Handshakes in flight. A full table gives up the oldest, never the newest: a handshake takes milliseconds, so
-//! the oldest of many is one that its client does not go on with.
+//! Handshakes in flight. A full table gives up the oldest, never the newest: a handshake takes milliseconds,
+//! so the oldest of many is one that its client does not go on with.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// A handshake holds some 20 KiB, and at most 64 KiB of what its client has sent: 64 MiB together. As many full
-/// handshakes with RSA keys take about a second of one core, less than their deadline.
+/// A handshake holds some 20 KiB, and at most 64 KiB of what its client has sent: 64 MiB together. As many
+/// full handshakes with RSA keys take about a second of one core, less than their deadline.
 pub const HANDSHAKES_MAX: usize = 1024;
 
 /// All handshakes of a port.

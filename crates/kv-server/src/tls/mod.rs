@@ -1,15 +1,15 @@
 //! TLS of the client port and of the peer port, with rustls.
 //!
 //! ```text
-//!   files ──▶ Contents ──▶ Loaded: server and client configuration, checks ──▶ Live, reloaded when a file changes
+//!   files ─▶ Contents ─▶ Loaded: server and client configuration, checks ─▶ Live, reloaded when a file changes
 //!
-//!   accepted socket ──▶ Acceptor: handshake and checks on the TLS threads ──▶ Stream, back on the thread it came from
+//!   accepted socket ─▶ Acceptor: handshake and checks on the TLS threads ─▶ Stream, back on the thread it came from
 //!   URL of a peer ────▶ Dialer:   the same, towards other members
 //! ```
 //!
 //! Invariants:
 //! - No handshake runs on a thread that serves clients, peers or Raft's driver.
-//! - Handshakes of members have a thread of their own, whatever clients do.
+//! - Handshakes of members have a separate thread, which clients cannot occupy.
 //! - A stream is handed out only after the certificate of the other side has passed every check.
 //! - A file that cannot be used leaves the configuration as it was.
 //!

@@ -1,7 +1,7 @@
 //! Addresses of the hosts that URLs name.
 //!
-//! The system's resolver blocks a thread, for half a minute if a name server is silent, and cannot be interrupted.
-//! The threads are those that also read the store. So lookups are bounded.
+//! The system's resolver blocks a thread, for half a minute if a name server is silent, and cannot be
+//! interrupted. The threads are those that also read the store. So lookups are bounded.
 //!
 //! Invariants:
 //! - The same host is looked up once at a time; callers that come meanwhile share the answer.
@@ -18,8 +18,8 @@ use futures_util::future::Shared;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-/// Lookups of listed hosts under way: eight URLs of four members that are away. One more fails, and its link dials
-/// again.
+/// Lookups of listed hosts under way: eight URLs of four members that are away. One more fails, and its link
+/// dials again.
 const LISTED_MAX: usize = 32;
 /// Lookups of claimed hosts under way. One more fails, and the claim comes again.
 const CLAIMED_MAX: usize = 4;

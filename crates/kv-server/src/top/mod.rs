@@ -11,8 +11,8 @@
 //!   without control and formatting characters; no number can end the program.
 //! * An endpoint that does not answer is a row that says so, and delays no other endpoint.
 //! * A picture is a function of figures and state. Without color it shows the same facts.
-//! * The terminal has its modes back when the program ends: by a key, by SIGTERM or SIGINT, by an error or by a
-//!   panic.
+//! * The terminal has its modes back when the program ends: by a key, by SIGTERM or SIGINT, by an error or by
+//!   a panic.
 //!
 //! Must not depend on a running member: it is a client like any other.
 

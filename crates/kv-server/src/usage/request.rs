@@ -57,8 +57,8 @@ fn of_txn(txn: &TxnRequest, named: &mut Vec<Named>) {
     }
 }
 
-/// The part of a key that it shares with its neighbours: [`SEGMENTS`] segments with the slash after the last, or
-/// fewer if there are fewer slashes. Empty if the first 64 bytes have no slash.
+/// The part of a key that it shares with its neighbours: [`SEGMENTS`] segments with the slash after the last,
+/// or fewer if there are fewer slashes. Empty if the first 64 bytes have no slash.
 pub(super) fn prefix_of(key: &[u8]) -> &[u8] {
     let seen = &key[..key.len().min(PREFIX_BYTES_MAX)];
     let slashes = seen.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at + 1);

@@ -2,7 +2,7 @@
 //!
 //! * There are at most `capacity` counters. A new name takes over the smallest one, and its count.
 //! * A count is never too small. It is too large by at most the sum of all weights divided by `capacity`.
-//! * A name whose true weight is above that bound has a counter, whatever other names there are.
+//! * A name whose true weight is above that bound has a counter, for any other names.
 //!
 //! A known name costs one look-up in a hash table. A new name costs a scan of all counters as well.
 

@@ -1,4 +1,4 @@
-//! Members as processes of their own: started, watched, talked to, killed.
+//! Members as separate processes: started, watched, talked to, killed.
 //!
 //! * Ports and processes are those of `testkit`: no other test takes a port, no process outlives its test.
 
@@ -23,7 +23,7 @@ pub const READY: &str = "ready to serve client requests";
 /// The server that was built for this test.
 pub const SERVER: &str = env!("CARGO_BIN_EXE_kv-server");
 
-/// Starts the binary; nothing of our own environment reaches it.
+/// Starts the binary without this process's environment.
 pub fn start(arguments: &[&str]) -> Process {
     start_program(&[SERVER.to_owned()], arguments)
 }
@@ -176,8 +176,8 @@ impl Cluster {
         Cluster { members, _parent: parent }
     }
 
-    /// One more member, not running, that was added to the cluster as an operator adds one. `others` are the indexes of
-    /// the members that are in the cluster.
+    /// One more member, not running, that was added to the cluster as an operator adds one. `others` are the
+    /// indexes of the members that are in the cluster.
     pub fn joiner(&mut self, others: &[usize]) -> usize {
         let at = self.members.len();
         let ports = testkit::ports(2);
@@ -221,7 +221,7 @@ impl Cluster {
                     return at;
                 }
             }
-            assert!(Instant::now() < deadline, "nobody leads");
+            assert!(Instant::now() < deadline, "no leader");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

@@ -5,8 +5,8 @@
 pub enum Expected {
     /// This code.
     Code(&'static str),
-    /// A part of the same events, or all of them and more, in responses of other sizes. The rest of the script
-    /// is left out.
+    /// A part of the same events, or all of them and more, in responses of other sizes. The rest of the
+    /// script is left out.
     OtherParts,
     /// This code, and the rest of the script is left out: it needs a service that is not there yet.
     NotYet(&'static str),

@@ -1,4 +1,5 @@
-//! How a difference is told: which step of which script, what was asked, and both answers, line against line.
+//! How a difference is shown: which step of which script, what was asked, and both answers, line against
+//! line.
 
 use std::fmt::{Debug, Write};
 

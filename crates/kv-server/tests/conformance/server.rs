@@ -1,4 +1,4 @@
-//! One fresh member as a process of its own: temporary directory, loopback, ports that no other test takes.
+//! One fresh member as a separate process: temporary directory, loopback, ports that no other test takes.
 
 use std::ffi::OsString;
 use std::process::Command;

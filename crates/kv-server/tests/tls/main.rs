@@ -406,7 +406,8 @@ async fn members_elect_while_their_client_ports_are_flooded_with_handshakes() {
         cluster.members[leader].kill();
         let other = (leader + 1) % 3;
         let deadline = Instant::now() + PATIENCE;
-        // What was on its way to the leader when it ended is lost, and is answered so after the request timeout.
+        // What was on its way to the leader when it ended is lost, and is answered so after the request
+        // timeout.
         while let Err(status) = cluster.members[other].kv().await.put(put("b", &round.to_string())).await {
             assert_eq!(status.code(), Code::Unavailable, "{status}");
             assert!(Instant::now() < deadline, "no leader is elected under the flood: {status}");

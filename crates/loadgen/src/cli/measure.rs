@@ -141,7 +141,7 @@ async fn measure(
     })
 }
 
-/// What the rows leave behind in a cluster that is not theirs.
+/// What the rows leave in a cluster that is not theirs.
 fn written_to(name: &str, plan: &Plan) -> String {
     let rows =
         plan.suites.iter().flat_map(|suite| &suite.rows).map(|row| row.scaled(plan.scale, plan.rounds));

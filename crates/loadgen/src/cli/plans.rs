@@ -241,7 +241,7 @@ mod tests {
             Command::Range(flags) => (range(flags)?, &flags.sending),
             Command::TxnMixed(flags) => (coordination::txn_mixed(flags)?, &flags.sending),
             Command::Stm(flags) => (coordination::stm(flags)?, &flags.sending),
-            Command::Ycsb(_) => unreachable!("it has tests of its own"),
+            Command::Ycsb(_) => unreachable!("it has separate tests"),
             Command::LeaseKeepalive(flags) => (Workload::LeaseKeepAlive(Arc::default()), &flags.sending),
             Command::Watch(_) | Command::WatchLatency(_) | Command::WatchGet(_) => unreachable!("handled"),
             Command::Verify(_)
@@ -265,7 +265,7 @@ mod tests {
                 stm.keys_per_txn, stm.keys, stm.write_percent, stm.value_bytes, stm.isolation, stm.locker
             ),
             Workload::LeaseKeepAlive(_) => "leases".into(),
-            Workload::Ycsb(_) => unreachable!("its command has tests of its own"),
+            Workload::Ycsb(_) => unreachable!("its command has separate tests"),
             Workload::PutKeys { .. } => unreachable!("only watchers have it"),
             Workload::Put(w) => format!("{}+{} of {} {:?}", w.key_bytes, w.value_bytes, w.key_space, w.order),
             Workload::TxnPut { ops, writes: w } => {

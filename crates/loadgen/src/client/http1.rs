@@ -31,7 +31,8 @@ impl Http1 {
         Ok(Self(sender))
     }
 
-    /// Sends a request when the connection is ready, and reads the reply. After an error, this value is of no more use.
+    /// Sends a request when the connection is ready, and reads the reply. After an error, this value is of no
+    /// more use.
     pub async fn call(&mut self, request: Request<Full<Bytes>>) -> io::Result<Http1Reply> {
         self.0.ready().await.map_err(io::Error::other)?;
         let (head, body) = self.0.send_request(request).await.map_err(io::Error::other)?.into_parts();

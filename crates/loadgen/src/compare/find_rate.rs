@@ -270,7 +270,7 @@ mod tests {
         let found = search(1000.0, noisy);
         let best = found.requests_per_second.unwrap();
         assert!((6_100.0..=6_543.0).contains(&best), "{found:?}");
-        // The range tells of the doubt.
+        // The range shows the doubt.
         assert!(found.at_least.unwrap() < 4000.0 && found.at_most.unwrap() > 6_543.0, "{found:?}");
     }
 

@@ -24,7 +24,8 @@ pub struct Plan {
     pub data_dir: PathBuf,
     /// Their logs, if elsewhere.
     pub wal_dir: Option<PathBuf>,
-    /// The program that servers are started through, so that they end with it: see [`crate::server::with_parent`].
+    /// The program that servers are started through, so that they end with it: see
+    /// [`crate::server::with_parent`].
     pub loadgen: Option<PathBuf>,
     /// Worker threads of the load generator.
     pub threads: usize,

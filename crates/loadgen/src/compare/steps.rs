@@ -36,8 +36,8 @@ pub struct Stepped {
     pub title: String,
 }
 
-/// Tries all rates. Completed steps stay in `report`, whose last suite gets a row per step; so does the verdict
-/// of a search.
+/// Tries all rates. Completed steps stay in `report`, whose last suite gets a row per step; so does the
+/// verdict of a search.
 pub async fn run(
     plan: &Plan,
     subject: &Subject,

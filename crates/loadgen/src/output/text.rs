@@ -10,7 +10,8 @@ use std::time::Duration;
 /// Optional parts of the text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Print the fewest digits that read back as the same number, without an exponent, instead of four decimals.
+    /// Print the fewest digits that read back as the same number, without an exponent, instead of four
+    /// decimals.
     pub precise: bool,
     /// Print the figures of each second after the distribution.
     pub timeline: bool,

@@ -41,8 +41,8 @@ pub struct Plan {
     /// A call without a reply for this long has failed. etcd's tool waits forever.
     pub request_timeout: Option<Duration>,
     pub failed_calls: FailedCalls,
-    /// The run is given up when no endpoint is reachable for this long. A reply is awaited this long after the
-    /// time limit.
+    /// The run is given up when no endpoint is reachable for this long. A reply is awaited this long after
+    /// the time limit.
     pub patience: Duration,
     pub observer: Option<Arc<dyn Observer>>,
     /// Watchers that are open while the load is sent.
@@ -61,7 +61,8 @@ pub enum Error {
 }
 
 impl Plan {
-    /// The total of a load that something else ends: its time limit, or watchers that have received their events.
+    /// The total of a load that something else ends: its time limit, or watchers that have received their
+    /// events.
     pub const OPEN_END: u64 = u64::MAX / 2;
 
     /// A plan of one caller that sends `total` requests to one endpoint.

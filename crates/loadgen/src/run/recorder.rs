@@ -17,8 +17,8 @@ use std::time::{Duration, Instant, SystemTime};
 /// Failed positions beyond this are only counted.
 const FAILED_POSITIONS_MAX: usize = 1 << 20;
 
-/// A request sent later than this after its moment is delayed. Below it lies the time from the decision to the
-/// socket.
+/// A request sent later than this after its moment is delayed. Below it lies the time from the decision to
+/// the socket.
 const DELAY_MIN_NS: u64 = 1_000_000;
 const RESIZES: &str = "a histogram of this kind resizes itself";
 
@@ -34,8 +34,8 @@ pub enum FailedCalls {
 /// Results of a run, or of one worker's part of it.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    /// Of all requests that count: those that succeeded, those without a reply when the run ended, and the failed
-    /// ones if the run asks for it.
+    /// Of all requests that count: those that succeeded, those without a reply when the run ended, and the
+    /// failed ones if the run asks for it.
     pub latencies_ns: Histogram<u64>,
     succeeded: u64,
     /// Requests that were due and had no reply when the run ended.
@@ -171,7 +171,7 @@ impl Tally {
         self.slices.add(sample.began, latency_ns);
     }
 
-    /// One request with its latency, whatever its outcome.
+    /// One request with its latency, for any outcome.
     fn count(&mut self, latency_ns: u64) {
         self.latencies_ns.record(latency_ns).expect(RESIZES);
         let distance = latency_ns as f64 - self.mean_ns;

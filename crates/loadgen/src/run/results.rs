@@ -26,8 +26,8 @@ pub struct Measurement {
     pub client_cpu: Duration,
     /// Worker threads.
     pub threads: usize,
-    /// Of the busiest worker thread, as a share of the wall time: at 1 it was the bottleneck, however idle the
-    /// others were.
+    /// Of the busiest worker thread, as a share of the wall time: at 1 it was the bottleneck, however idle
+    /// the others were.
     pub busiest_thread: f64,
     /// Requests per second that were intended, if the run had a pace.
     pub intended_per_second: Option<f64>,
@@ -73,7 +73,7 @@ impl Merged {
         self.end = self.end.max(end);
     }
 
-    /// The results of one kind, under a line of their own.
+    /// The results of one kind, under a separate line.
     pub fn part(&self, title: impl Into<String>, kind: usize, start: Instant) -> Part {
         let tally = self.tallies.get(kind).cloned().unwrap_or_default();
         Part { title: title.into(), tally, wall: self.end - start }

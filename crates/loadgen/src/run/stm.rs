@@ -1,7 +1,7 @@
 //! Callers of STM transactions, through tonic.
 //!
-//! * A transaction, with its lock, stays on one member, so that a read of a given revision never meets a member
-//!   that has not applied it yet. The next one goes to the next member.
+//! * A transaction, with its lock, stays on one member, so that a read of a given revision never meets a
+//!   member that has not applied it yet. The next one goes to the next member.
 //! * Locks need a session: a lease that is kept alive until the caller ends.
 
 use crate::client::admin::{self, Channel};

@@ -35,7 +35,8 @@ pub struct Reading(Vec<Counters>);
 #[derive(Clone, Debug, Serialize)]
 pub struct ServerFigures {
     pub processes: Vec<ProcessFigures>,
-    /// Of the cluster, measured or not; `None` where the processes were chosen by hand or the cluster does not say.
+    /// Of the cluster, measured or not; `None` where the processes were chosen by hand or the cluster does
+    /// not say.
     pub members: Option<usize>,
 }
 

@@ -20,15 +20,15 @@ pub(super) fn counters(pid: u32) -> Result<Counters, Error> {
     counters().map_err(|source| Error::Proc { pid, source })
 }
 
-/// CPU seconds, in hundredths, and resident bytes of a local process: one small file, cheap enough to be read ten times
-/// a second.
+/// CPU seconds, in hundredths, and resident bytes of a local process: one small file, cheap enough to be read
+/// ten times a second.
 pub fn usage(pid: u32) -> Option<(f64, u64)> {
     let stat = Process::new(pid as i32).and_then(|process| process.stat()).ok()?;
     Some((cpu_seconds(&stat), stat.rss * procfs::page_size()))
 }
 
-/// CPU seconds of this machine since it started: all processors, except when idle, waiting for the disk, or taken by
-/// other guests.
+/// CPU seconds of this machine since it started: all processors, except when idle, waiting for the disk, or
+/// taken by other guests.
 pub fn machine_cpu_seconds() -> Option<f64> {
     let total = KernelStats::current().ok()?.total;
     let interrupts = total.irq.unwrap_or(0) + total.softirq.unwrap_or(0);

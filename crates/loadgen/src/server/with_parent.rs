@@ -1,12 +1,12 @@
 //! Programs that end when this one does, even by SIGKILL.
 //!
 //! ```text
-//!   loadgen ──fork, exec──▶ loadgen with WORD ──asks for SIGKILL at its parent's end, then exec──▶ the program
+//!   loadgen ─fork, exec─▶ loadgen with WORD ─asks for SIGKILL at its parent's end, then exec─▶ the program
 //! ```
 //!
-//! The kernel sends the signal when the thread that started the child ends: that is the main thread. To ask for it
-//! between fork and exec would need `unsafe`; the request outlives exec, so this program asks and then becomes the
-//! other.
+//! The kernel sends the signal when the thread that started the child ends: that is the main thread. To ask
+//! for it between fork and exec would need `unsafe`; the request outlives exec, so this program asks and then
+//! becomes the other.
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use std::ffi::OsString;
@@ -26,7 +26,8 @@ pub fn through(loadgen: Option<&Path>, command: Command) -> Command {
     start
 }
 
-/// Becomes the program that these arguments name, if they ask for it. Returns only with the reason of a failure.
+/// Becomes the program that these arguments name, if they ask for it. Returns only with the reason of a
+/// failure.
 pub fn requested(arguments: &[OsString]) -> Option<String> {
     let (_, rest) = arguments.split_first()?;
     let (word, rest) = rest.split_first()?;

@@ -3,8 +3,8 @@
 //! The distributions are those of YCSB's core workloads (Cooper et al., "Benchmarking Cloud Serving Systems
 //! with YCSB", SoCC 2010, section 4) with the parameters of its `CoreWorkload` class.
 //!
-//! * *Zipfian* is scrambled: ranks are drawn over [`ZIPFIAN_ITEMS`] items and hashed onto the records. Popular
-//!   records are spread over the key space and stay the same when records are added.
+//! * *Zipfian* is scrambled: ranks are drawn over [`ZIPFIAN_ITEMS`] items and hashed onto the records.
+//!   Popular records are spread over the key space and stay the same when records are added.
 //! * *Latest* is zipfian over the age of a record.
 //! * *Hotspot* sends [`HOT_OPERATIONS`] of the requests to [`HOT_RECORDS`] of the records.
 //!

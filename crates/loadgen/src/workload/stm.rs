@@ -1,5 +1,5 @@
-//! Software transactional memory: transactions that read some keys, write some of them, and are committed only
-//! if nothing that they depend on has changed.
+//! Software transactional memory: transactions that read some keys, write some of them, and are committed
+//! only if nothing that they depend on has changed.
 //!
 //! ```text
 //!   read each key ──▶ compares (read set, write set) + puts ──▶ committed

@@ -1,15 +1,19 @@
 //! What must never happen, and the truth that it is held against.
 //!
-//! * One leader per term (election safety); a leader holds every entry that any member applied (leader completeness).
+//! * One leader per term (election safety); a leader holds every entry that any member applied (leader
+//!   completeness).
 //! * Two logs that agree on an entry agree on all before it (log matching).
-//! * All members that applied an index applied the same commands and came to the same revision, the same digest of
-//!   the changes and the same state hash, and that is what the oracle comes to (state machine safety).
+//! * All members that applied an index applied the same commands and came to the same revision, the same
+//!   digest of the changes and the same state hash, and that is what the oracle comes to (state machine
+//!   safety).
 //! * A command is committed once: clients give each a number that only the oracle reads.
 //! * What was acknowledged is synced on a quorum (durability), and was answered as the oracle answers.
 //! * All members have the leases of the oracle at the same index, in memory and in their stores.
-//! * All members have the users, roles and permissions of the oracle at the same index, in memory and in their stores.
+//! * All members have the users, roles and permissions of the oracle at the same index, in memory and in
+//!   their stores.
 //! * All members have the same list of members at the same index, and their Raft counts by it.
-//! * A leader is a voter, elected by a majority of the voters; what it commits is synced on a majority of them.
+//! * A leader is a voter, elected by a majority of the voters; what it commits is synced on a majority of
+//!   them.
 //! * Terms, commit index, applied index and revisions never go back on a running member.
 //!
 //! What clients may see is in `clients`; that the cluster serves again after it healed is in `verdict`.
@@ -235,7 +239,7 @@ impl Truth {
             return if index == 0 {
                 Ok(())
             } else {
-                Err(format!("a store stands at {index}, which nobody applied"))
+                Err(format!("a store stands at {index}, which no member applied"))
             };
         };
         let after = (store.revision(), store.compact_revision());
@@ -266,7 +270,7 @@ impl Truth {
     fn entry_at(&mut self, at: Position) -> Result<&mut Entry, String> {
         let (known, place) = (self.entries.len(), at.index as usize - 1);
         if place > known {
-            return Err(format!("entry {at:?} was applied, though nobody applied {}", known + 1));
+            return Err(format!("entry {at:?} was applied, though no member applied {}", known + 1));
         }
         if place == known {
             self.entries.push(Entry { term: at.term, ..Entry::default() });
@@ -313,8 +317,8 @@ impl Elections {
         }
     }
 
-    /// Whether no member was ever seen to lead a later term. A leader of an older one, elected by votes that came late, need
-    /// not hold what has been committed since.
+    /// Whether no member was ever seen to lead a later term. A leader of an older one, elected by votes that
+    /// came late, need not hold what has been committed since.
     pub fn is_newest(&self, term: u64) -> bool {
         self.leaders.last_key_value().is_none_or(|(newest, _)| *newest <= term)
     }
@@ -339,8 +343,8 @@ pub(crate) fn goes_on(before: Option<Gauges>, now: Gauges) -> Result<(), Breach>
 /// Entries compared in one check: the newest ones, where logs differ.
 const COMPARED_MAX: u64 = 64;
 
-/// Two logs, each given as "term at index": from the newest entry on which they agree, they agree downwards. What one of
-/// them has trimmed is not compared.
+/// Two logs, each given as "term at index": from the newest entry on which they agree, they agree downwards.
+/// What one of them has trimmed is not compared.
 pub(crate) fn logs_match(
     last: u64,
     one: impl Fn(u64) -> Option<u64>,

@@ -1,9 +1,9 @@
 //! The lease promise in true time: how long each lease must exist, and when it must be gone.
 //!
-//! * A lease exists for its TTL from its grant, and from when a renewal was asked for that was acknowledged. A member's
-//!   clock runs up to [`DRIFT`] faster than true time, which shortens this.
-//! * A renewal is acknowledged only if the lease existed after it was asked for, and refused only if the lease did not
-//!   exist or its time was over.
+//! * A lease exists for its TTL from its grant, and from when a renewal was asked for that was acknowledged.
+//!   A member's clock runs up to [`DRIFT`] faster than true time, which shortens this.
+//! * A renewal is acknowledged only if the lease existed after it was asked for, and refused only if the
+//!   lease did not exist or its time was over.
 //! * A deadline moves only because of a renewal that a client asked for: a new leader resets none.
 //! * While the cluster is healthy, a lease is gone [`LATE`] after its TTL and the grace of decision 0040.
 //!
@@ -26,8 +26,8 @@ const GRACE: u64 = 500 * MILLISECOND;
 const LATE: u64 = 1_500 * MILLISECOND;
 /// Promises of a lease that are kept: more than are acknowledged while one question is under way.
 const HOLDS_MAX: usize = 32;
-/// A record of a granted lease that seems lost is repeated within this time of the lease clock, in milliseconds, and
-/// both may be applied, at any time.
+/// A record of a granted lease that seems lost is repeated within this time of the lease clock, in
+/// milliseconds, and both may be applied, at any time.
 const RECORDED_TWICE: i64 = 15_000;
 
 /// One lease from its grant to its end. An id may be granted again.
@@ -135,7 +135,8 @@ impl LeaseTimes {
         self.renewals.entry(id).or_default().0 += 1;
     }
 
-    /// A renewal that was asked for at `asked` is acknowledged with this TTL; 0 means that there is no such lease.
+    /// A renewal that was asked for at `asked` is acknowledged with this TTL; 0 means that there is no such
+    /// lease.
     pub fn renewed(&mut self, id: i64, asked: u64, ttl: i64) -> Result<(), String> {
         let now = self.now;
         let lives = self.lives.entry(id).or_default();

@@ -1,7 +1,8 @@
 //! The oracle: what etcd's rules make of each command, in the plainest way there is.
 //!
 //! * Every version of every key is kept for ever: history is answered from a list, not from an index.
-//! * Answers are boiled down to a few numbers ([`Summary`]), so that a real answer and the oracle's are compared as such.
+//! * Answers are boiled down to a few numbers ([`Summary`]), so that a real answer and the oracle's are
+//!   compared as such.
 //!
 //! Shares no code with `mvcc` or `state-machine` beyond the shapes of requests.
 
@@ -185,8 +186,8 @@ impl Model {
         self.revision += i64::from(!keys.is_empty());
     }
 
-    /// Keys of a range, with a digest of them, as a store at `revision`, compacted to `compact_revision`, must
-    /// answer it.
+    /// Keys of a range, with a digest of them, as a store at `revision`, compacted to `compact_revision`,
+    /// must answer it.
     pub fn range(
         &self,
         request: &RangeRequest,

@@ -1,8 +1,8 @@
 //! What commands make of users, roles and permissions, and what a user may do.
 //!
-//! * The keys of a story are numbered. A set of keys is a set of points: an even one for each key, the odd one after
-//!   it for everything up to the next.
-//! * A user may do what all points that it touches allow, whatever the roles from which they come.
+//! * The keys of a story are numbered. A set of keys is a set of points: an even one for each key, the odd
+//!   one after it for everything up to the next.
+//! * A user may do what all points that it touches allow, from any of its roles.
 //!
 //! Shares no code with `state-machine` beyond the shapes of requests and what a store holds.
 

@@ -1,5 +1,5 @@
-//! What one watcher must see: each change of its keys once, in order, in whole revisions, and never before the member
-//! that sends it serves that revision. What a progress answer claims must have been sent before.
+//! What one watcher must see: each change of its keys once, in order, in whole revisions, and never before
+//! the member that sends it serves that revision. What a progress answer claims must have been sent before.
 
 use api::etcdserverpb::WatchResponse;
 use api::mvccpb::event::EventType;
@@ -29,7 +29,8 @@ pub(crate) struct View<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Watcher {
     pub interest: Interest,
-    /// The first revision that is not complete here. 0 until the create request is answered, if it asked for none.
+    /// The first revision that is not complete here. 0 until the create request is answered, if it asked for
+    /// none.
     pub next: i64,
     /// Parts of a response that is not complete.
     parts: Vec<Event>,

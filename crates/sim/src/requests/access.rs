@@ -14,7 +14,8 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// The user and the auth revision that a command is proposed with. None while permissions are not checked.
+    /// The user and the auth revision that a command is proposed with. None while permissions are not
+    /// checked.
     pub fn caller<'u>(&self, user: &'u str) -> Option<(&'u str, u64)> {
         self.table.is_enabled().then(|| (user, self.table.revision()))
     }

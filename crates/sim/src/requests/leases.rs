@@ -8,7 +8,8 @@ use super::ask::{Ask, LeaseQuestion};
 use super::draw::Draw;
 use crate::chance::mix;
 
-/// Ids that clients choose: so few that they meet. Others are chosen by the member, as for a request without an id.
+/// Ids that clients choose: so few that they meet. Others are chosen by the member, as for a request without
+/// an id.
 const IDS: u64 = 6;
 /// Seconds. Most leases expire while faults happen, and all of those before the end.
 const TTLS: [i64; 8] = [1, 1, 2, 2, 3, 3, 4, 100];

@@ -1,4 +1,5 @@
-//! What user clients ask for: changes of users, roles and permissions, tokens, and requests that may be refused.
+//! What user clients ask for: changes of users, roles and permissions, tokens, and requests that may be
+//! refused.
 
 use api::authpb::Permission;
 use api::authpb::permission::Type;

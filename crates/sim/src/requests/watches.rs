@@ -1,8 +1,10 @@
-//! Watch clients: each has one stream to one member, creates and cancels watchers on it, reads at its own pace, and
-//! goes on at another member when its stream breaks.
+//! Watch clients: each has one stream to one member, creates and cancels watchers on it, reads at its own
+//! pace, and goes on at another member when its stream breaks.
 //!
-//! * Create requests are answered in order. No response of a watcher comes before the answer, none after its end.
-//! * A watcher that goes on elsewhere asks for the first revision that it has not seen: nothing is missed or repeated.
+//! * Create requests are answered in order. No response of a watcher comes before the answer, none after its
+//!   end.
+//! * A watcher that goes on elsewhere asks for the first revision that it has not seen: nothing is missed or
+//!   repeated.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -56,7 +58,7 @@ impl WatchClient {
         self.watchers.values_mut().for_each(Watcher::disconnected);
     }
 
-    /// What the client asks for next. `newest` is the newest revision that any client was told of.
+    /// What the client asks for next. `newest` is the newest revision that any client knows.
     pub fn draw(&mut self, keys: u64, newest: i64, chance: &mut Chance) -> WatchRequest {
         let ends = |id: &&i64| !self.cancelling.contains(id);
         let live: Vec<i64> = self.live.keys().filter(ends).copied().collect();
@@ -133,8 +135,8 @@ impl WatchClient {
         Ok(None)
     }
 
-    /// A watcher came to its end: as requested, or because what it needs is compacted. Then the client begins again
-    /// with what is left.
+    /// A watcher came to its end: as requested, or because what it needs is compacted. Then the client begins
+    /// again with what is left.
     fn ended(
         &mut self,
         id: i64,

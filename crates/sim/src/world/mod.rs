@@ -1,7 +1,7 @@
 //! Time, and what happens next.
 //!
-//! A queue of happenings, ordered by time and then by when they were planned. Each is carried out on one member,
-//! which then turns; what that calls for is planned in its turn.
+//! A queue of happenings, ordered by time and then by when they were planned. Each is carried out on one
+//! member, which then turns; what that calls for is planned in its turn.
 //!
 //! ```text
 //!   faults ──▶ in some seeds: a minority is missing, all else works ──▶ calm ──▶ verdict

@@ -1,4 +1,5 @@
-//! Snapshots on their way: a checkpoint of one member, chunk by chunk, into a place beside another one's store.
+//! Snapshots on their way: a checkpoint of one member, chunk by chunk, into a place next to another one's
+//! store.
 //!
 //! ```text
 //!   offer ─▶ export pinned ─▶ chunk · chunk … ─▶ staged, synced ─▶ message to the receiver's Raft ─▶ install or ignore
@@ -39,7 +40,8 @@ impl World {
         let export = lock(site.vault()).maintainer.export();
         let at = export.applied();
         assert!(at.index >= offer.at.index, "a checkpoint that is older than the one that was offered");
-        // As in a real sender: a new stream takes the place of the one before it, of which nothing is reported.
+        // As in a real sender: a new stream takes the place of the one before it, of which nothing is
+        // reported.
         let same = |(_, stream): &(&u64, &Stream)| stream.from == (from, boot) && stream.to == to;
         if let Some(replaced) = self.streams.iter().find(same).map(|(number, _)| *number) {
             self.streams.remove(&replaced);

@@ -91,8 +91,8 @@ impl World {
         self.see(member).up.as_ref().map_or(1, |up| up.store.revision())
     }
 
-    /// Whether the newest list has it. A removed member that none of the others reaches runs on without a leader;
-    /// clients that ask for one leave it.
+    /// Whether the newest list has it. A removed member that none of the others reaches runs on without a
+    /// leader; clients that ask for one leave it.
     fn is_member(&self, id: u64) -> bool {
         is_in(&self.truth.get().model.members.membership(), id)
     }

@@ -59,8 +59,8 @@ impl Grants {
         }
     }
 
-    /// Whether every key that is attached to a lease may be used so. One look into the index of leases for each
-    /// granted interval that has such a key, however many keys there are.
+    /// Whether every key that is attached to a lease may be used so. One look into the index of leases for
+    /// each granted interval that has such a key, however many keys there are.
     fn permits_lease(&self, access: Access, store: &Store, lease: i64) -> bool {
         let mut from = Bytes::new();
         while let Some(key) = store.first_key_of_lease(lease, &from) {
@@ -134,8 +134,9 @@ fn after(key: &[u8]) -> Bytes {
 
 /// Spans in order; neither overlapping nor adjacent.
 ///
-/// A search compares numbers in one array: eight bytes of each start, after the bytes that all starts begin with. With
-/// 1000 spans the starts themselves are a thousand places in memory, and a search would wait for ten of them.
+/// A search compares numbers in one array: eight bytes of each start, after the bytes that all starts begin
+/// with. With 1000 spans the starts themselves are a thousand places in memory, and a search would wait for
+/// ten of them.
 #[derive(Debug, Default)]
 struct Intervals {
     spans: Vec<Span>,
@@ -182,7 +183,8 @@ impl Intervals {
         before + self.spans[before..before + alike].partition_point(|span| span.start.as_ref() <= key)
     }
 
-    /// Whether each key of the range is in one of the spans. A range that no key can be in counts as its start.
+    /// Whether each key of the range is in one of the spans. A range that no key can be in counts as its
+    /// start.
     fn cover(&self, keys: &KeyRange) -> bool {
         let Some(span) = self.of_key(keys.start()) else { return false };
         let Some(end) = &span.end else { return true };
@@ -251,8 +253,9 @@ mod tests {
         assert!(![Access::Read, Access::Write].iter().any(|access| grants.permits(*access, &keys("b", ""))));
     }
 
-    /// Short keys, and such that differ after more than eight bytes. Bytes at the ends of the alphabet matter: a key
-    /// is followed by itself and a zero, and the search compares eight bytes that are filled up with zeros.
+    /// Short keys, and such that differ after more than eight bytes. Bytes at the ends of the alphabet
+    /// matter: a key is followed by itself and a zero, and the search compares eight bytes that are filled up
+    /// with zeros.
     fn key() -> impl Strategy<Value = Vec<u8>> {
         let byte = || prop::sample::select(vec![0, 1, b'a', b'b', 0xfe, 0xff]);
         let after = |start: &'static [u8]| {

@@ -5,8 +5,9 @@
 //!   any command of a client ──▶ its needs ──▶ grants of its caller ──▶ applied, or refused
 //! ```
 //!
-//! * The state is replicated: users, roles, whether permissions are checked, and the auth revision, which each
-//!   change increments. Tokens are not: each member keeps those whose issue it has applied since it started.
+//! * The state is replicated: users, roles, whether permissions are checked, and the auth revision, which
+//!   each change increments. Tokens are not: each member keeps those whose issue it has applied since it
+//!   started.
 //! * Deny by default: while permissions are checked, a command without a caller is refused, except those that
 //!   only members propose.
 //! * One type says which keys a request touches: `mvcc::KeyRange`, which also executes it. One function walks

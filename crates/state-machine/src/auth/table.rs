@@ -130,8 +130,8 @@ impl AuthTable {
         self.0.is_enabled.load(Ordering::Acquire)
     }
 
-    /// Has `observer` called after each change, which readers see by then. It runs in apply, so it may not wait.
-    /// Only the first one counts.
+    /// Has `observer` called after each change, which readers see by then. It runs in apply, so it may not
+    /// wait. Only the first one counts.
     pub fn on_change(&self, observer: impl Fn() + Send + Sync + 'static) {
         drop(self.0.observer.0.set(Box::new(observer)));
     }

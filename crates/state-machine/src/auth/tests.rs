@@ -318,7 +318,8 @@ fn a_lease_gives_no_power_over_the_keys_that_are_attached_to_it() {
     world.assert_stored();
 }
 
-/// The cost is that of the granted intervals, not of the keys: 3,000 puts that attach to a lease with 20,000 keys.
+/// The cost is that of the granted intervals, not of the keys: 3,000 puts that attach to a lease with 20,000
+/// keys.
 #[test]
 fn a_lease_with_many_keys_is_checked_by_the_intervals_that_are_granted() {
     let mut world = guarded();

@@ -35,8 +35,8 @@ pub fn encode(kind: Kind) -> Bytes {
     encode_for(kind, None)
 }
 
-/// As `encode`, for a user: its name and the auth revision at which it was looked at. Without one the bytes are those
-/// of `encode`. The name is not copied but into the bytes.
+/// As `encode`, for a user: its name and the auth revision at which it was looked at. Without one the bytes
+/// are those of `encode`. The name is not copied but into the bytes.
 pub fn encode_for(kind: Kind, caller: Option<(&str, u64)>) -> Bytes {
     let command = Command { kind: Some(kind), caller: None };
     let Some((user, auth_revision)) = caller else { return Bytes::from(command.encode_to_vec()) };

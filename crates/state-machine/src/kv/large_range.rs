@@ -1,6 +1,6 @@
 //! A large range response as encoded bytes, in windows.
 //!
-//!   find: locations of the records ──▶ measure: bytes of each pair ──▶ windows: any part of the pairs' bytes, on demand
+//!   find: locations of the records ─▶ measure: bytes of each pair ─▶ windows: any part of the pairs' bytes, on demand
 //!
 //!   message: header │ pair │ pair │ … │ more, count        concatenated protobuf fields are one message
 //!            before ├───── windows ───┤ after
@@ -138,7 +138,7 @@ impl LargeRange {
 
     /// The pairs that contain the bytes from `start` on.
     fn window_at(&self, start: u64, bytes_max: usize) -> Window {
-        assert!(start < self.pairs_bytes, "a window behind the last pair");
+        assert!(start < self.pairs_bytes, "a window after the last pair");
         let (mut numbers, mut before, mut bytes) = (0..0, 0, 0);
         for (number, size) in self.range.sizes(0..self.range.len()).enumerate() {
             if numbers.is_empty() && before + u64::from(size) <= start {

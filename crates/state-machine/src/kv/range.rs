@@ -1,6 +1,6 @@
 //! Range requests, on any view of the store.
 //!
-//!   fetch in key order ──▶ apply revision filters ──▶ sort ──▶ truncate to the limit ──▶ remove fields not asked for
+//!   fetch in key order ─▶ apply revision filters ─▶ sort ─▶ truncate to the limit ─▶ remove fields not asked for
 //!
 //! * `count` is the number of keys in the range at that revision. Limit and filters do not apply.
 //! * The header has the store's newest revision at read time, not the revision that was read.

@@ -1,6 +1,6 @@
 //! Transactions: compares, then one of two branches, as one revision.
 //!
-//!   choose the path (all compares, nested ones too, on the state before) ──▶ check the taken branch ──▶ change
+//!   choose the path (all compares, nested ones too, on the state before) ─▶ check the taken branch ─▶ change
 //!
 //! * A refused check changes nothing. After the checks nothing is refused.
 //! * All changes share one revision. A later operation sees the earlier ones.

@@ -1,6 +1,6 @@
 //! Checks of requests that need no state. They come before consensus.
 //!
-//!   request ──▶ shape (keys, enums, flags, number of operations) ──▶ duplicate rule ──▶ read or write? ──▶ cost
+//!   request ─▶ shape (keys, enums, flags, number of operations) ─▶ duplicate rule ─▶ read or write? ─▶ cost
 //!
 //! * The order matters, because a client sees the first error only: compares, then the success branch, then
 //!   the failure branch, depth first. The duplicate rule comes last.

@@ -8,8 +8,8 @@
 //! * A segment is an item of the store. The newest entry of an id decides.
 //! * Segments are cleaned oldest first, so an entry "gone" is dropped only when no older entry of its id
 //!   exists.
-//! * The journal takes at most twice the entries of the live leases and [`ENTRIES_SPARE`], once the cleaning of
-//!   the last commands is done.
+//! * The journal takes at most twice the entries of the live leases and [`ENTRIES_SPARE`], once the cleaning
+//!   of the last commands is done.
 //!
 //! A change costs about 20 bytes in a segment, and one item for each command or for some 200 changes. An item
 //! for each lease would cost 400 bytes of memory, and a million of them would be rewritten between two
@@ -29,7 +29,8 @@ const PREFIX: &[u8] = b"lease/";
 /// The item of the clock: eight bytes, big endian.
 const CLOCK: &[u8] = b"lease-clock";
 
-/// Behind a TTL stands a deadline plus one, or 0 for none, or this and the index of the grant. No deadline is 0.
+/// A TTL is followed by a deadline plus one, or 0 for none, or this and the index of the grant. No deadline
+/// is 0.
 const GRANTED: u64 = 1;
 
 /// Bytes from which a segment is closed. Each command copies the open segment once, and sled keeps a value of

@@ -8,12 +8,12 @@
 //!
 //! * The *lease clock* counts milliseconds. The leader's commands carry it; apply reads no clock. A deadline
 //!   is a time of this clock, so it is equal on all members, and a new leader continues with it.
-//! * A command of the leader carries its term, and is refused in an entry of another term. So a deposed leader
-//!   neither records nor expires anything.
+//! * A command of the leader carries its term, and is refused in an entry of another term. So a deposed
+//!   leader neither records nor expires anything.
 //! * A lease expires [`RENEWAL_GRACE_MS`] after its deadline at the earliest: the leader may answer a renewal
 //!   without recording it if it recorded one in the same term a little less than that time ago.
-//! * A lease without a deadline does not expire. The leader records one soon after the grant. A record that was proposed
-//!   before the grant was seen does not count: it was for an earlier lease with the same id.
+//! * A lease without a deadline does not expire. The leader records one soon after the grant. A record that
+//!   was proposed before the grant was seen does not count: it was for an earlier lease with the same id.
 //! * The keys of a lease are those that `mvcc` has indexed: live keys whose newest put attached it. They are
 //!   deleted in byte order at one revision.
 //!
@@ -102,8 +102,8 @@ impl Leases {
         Ok(lease.ttl)
     }
 
-    /// Records that each lease that exists has its full TTL from `now` on, and the clock. A lease that was granted after
-    /// those were chosen is left alone: the record's clock may be older than the grant.
+    /// Records that each lease that exists has its full TTL from `now` on, and the clock. A lease that was
+    /// granted after those were chosen is left alone: the record's clock may be older than the grant.
     pub fn renew(&mut self, writer: &mut Writer, term: u64, request: &LeaseRenew) -> Result<(), Error> {
         check_term(term, request.term)?;
         let now = self.advance(writer, request.now)?;

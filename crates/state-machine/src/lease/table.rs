@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-/// How long after its deadline a lease lives at least, because of renewals that were not recorded. Half a second:
-/// a client renews a lease less often, and etcd expires leases up to a second late.
+/// How long after its deadline a lease lives at least, because of renewals that were not recorded. Half a
+/// second: a client renews a lease less often, and etcd expires leases up to a second late.
 pub const RENEWAL_GRACE_MS: i64 = 500;
 
-/// How long after a recorded renewal further ones need no record. Less than the grace: clocks are read in whole
-/// milliseconds, and that of a new leader begins a millisecond ahead.
+/// How long after a recorded renewal further ones need no record. Less than the grace: clocks are read in
+/// whole milliseconds, and that of a new leader begins a millisecond ahead.
 pub const RENEWAL_COVERED_MS: i64 = RENEWAL_GRACE_MS - 10;
 
 /// Memory of a lease: 40 bytes in a tree whose nodes are two thirds full.
@@ -38,8 +38,8 @@ impl Lease {
         self.deadline.is_some_and(|deadline| deadline + grace <= now)
     }
 
-    /// Whether a renewal at `now` needs no record: one that was recorded in the term whose clock began at `began`
-    /// covers it.
+    /// Whether a renewal at `now` needs no record: one that was recorded in the term whose clock began at
+    /// `began` covers it.
     pub fn is_renewed_at(&self, now: i64, began: i64) -> bool {
         self.deadline.map(|deadline| deadline - self.ttl * 1000).is_some_and(|recorded| {
             (recorded >= began || cfg!(feature = "mutant-covered-by-earlier-term"))
@@ -95,8 +95,8 @@ impl LeaseTable {
         leases.take(count_max).map(|(id, lease)| (*id, *lease)).collect()
     }
 
-    /// From now on granted leases are listed for [`LeaseTable::take_granted`]. A scan that begins after this call
-    /// and the listed leases together are all leases.
+    /// From now on granted leases are listed for [`LeaseTable::take_granted`]. A scan that begins after this
+    /// call and the listed leases together are all leases.
     pub fn list_granted(&self) {
         self.0.write().granted = Some(Vec::new());
     }
@@ -119,8 +119,8 @@ impl LeaseTable {
         self.0.read().unrecorded.iter().take(count_max).copied().collect()
     }
 
-    /// Index of the newest grant that was applied. A caller that chooses leases to record reads it first: then none of
-    /// the leases that it finds was granted later.
+    /// Index of the newest grant that was applied. A caller that chooses leases to record reads it first:
+    /// then none of the leases that it finds was granted later.
     pub fn newest_grant(&self) -> u64 {
         self.0.read().newest_grant
     }

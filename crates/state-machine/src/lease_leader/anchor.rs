@@ -1,8 +1,8 @@
 //! The lease clock of a member.
 //!
-//! Each command of the leader that carries the clock is an anchor: its value, and when this member applied it.
-//! The present time is the value and the boot time that has passed since. Apply comes after the leader read its
-//! clock, so the result is never ahead of the leader's.
+//! Each command of the leader that carries the clock is an anchor: its value, and when this member applied
+//! it. The present time is the value and the boot time that has passed since. Apply comes after the leader
+//! read its clock, so the result is never ahead of the leader's.
 
 use std::time::Duration;
 
@@ -29,9 +29,9 @@ pub struct LedTerm {
 }
 
 impl LedTerm {
-    /// Begins to lead at the boot time `now`. This member has applied everything of earlier terms, and `newest` is
-    /// its newest anchor. The clock begins after every value that was recorded in earlier terms, so a member that
-    /// applies a value of this term takes it as its anchor.
+    /// Begins to lead at the boot time `now`. This member has applied everything of earlier terms, and
+    /// `newest` is its newest anchor. The clock begins after every value that was recorded in earlier terms,
+    /// so a member that applies a value of this term takes it as its anchor.
     pub fn begin(term: u64, newest: Anchor, now: Duration) -> LedTerm {
         if cfg!(feature = "mutant-own-lease-clock") {
             return LedTerm { term, clock: Anchor { clock: 0, boot: Duration::ZERO } };
@@ -83,8 +83,8 @@ mod tests {
             let follower = Anchor { clock: leader.clock_at(read_at), boot: applied_at };
             for later in [0, 7, 5_000] {
                 let now = applied_at + Duration::from_millis(later);
-                let behind = leader.clock_at(now) - follower.clock_at(now);
-                assert_eq!(behind, delay as i64, "delay {delay}, {later} later");
+                let lag = leader.clock_at(now) - follower.clock_at(now);
+                assert_eq!(lag, delay as i64, "delay {delay}, {later} later");
             }
         }
     }

@@ -14,7 +14,8 @@ pub struct Chosen {
 impl Chosen {
     /// What `find` finds in the table.
     pub(super) fn find(table: &LeaseTable, find: impl FnOnce(&LeaseTable) -> Vec<i64>) -> Chosen {
-        // First: a grant that is applied between the two is then later than all that were found, and not earlier.
+        // First: a grant that is applied between the two is then later than all that were found, and not
+        // earlier.
         let granted = table.newest_grant();
         Chosen { ids: find(table), granted }
     }
@@ -23,8 +24,8 @@ impl Chosen {
         self.ids.is_empty()
     }
 
-    /// The command that records them. `now` is the lease clock of the term, read after they were found: a lease that was
-    /// granted a moment before has its full TTL.
+    /// The command that records them. `now` is the lease clock of the term, read after they were found: a
+    /// lease that was granted a moment before has its full TTL.
     pub fn record(self, term: u64, now: i64) -> Kind {
         Kind::LeaseRenew(LeaseRenew { term, now, ids: self.ids, granted: Some(self.granted) })
     }

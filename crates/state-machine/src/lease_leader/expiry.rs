@@ -5,13 +5,13 @@
 //!                  granted leases ────────────────▲                                      └▶ queued again
 //! ```
 //!
-//! * A renewal does not touch the queue. When the queued time of a lease comes, its deadline is looked up, and
-//!   it is queued again if it was renewed. That is once for each TTL.
+//! * A renewal does not touch the queue. When the queued time of a lease comes, its deadline is looked up,
+//!   and it is queued again if it was renewed. That is once for each TTL.
 //! * A lease leaves the queue no earlier than it expires.
 //! * A turn handles a bounded number of leases. A new leader queues the leases that exist while it already
 //!   answers renewals; until a lease is queued it does not expire.
-//! * Every lease is in the queue: from the scan, or from the grants that were applied since it began. One whose
-//!   deadline is not recorded yet is looked at again soon.
+//! * Every lease is in the queue: from the scan, or from the grants that were applied since it began. One
+//!   whose deadline is not recorded yet is looked at again soon.
 //! * A lease that is granted during the scan may be queued twice. Both entries are at the same time soon, and
 //!   the second finds nothing or is dropped as a double.
 //!

@@ -5,10 +5,10 @@
 //!                        └───▶ RenewalBatch ──▶ leases to record ──▶ answers
 //! ```
 //!
-//! * Pure: time is a parameter, and the caller proposes the commands. So the server and the simulation run the same
-//!   code.
-//! * Apply decides whether a lease is expired (`lease`). A mistake here delays an expiry at most, except for a
-//!   clock that is ahead and a renewal that is answered without a record.
+//! * Pure: time is a parameter, and the caller proposes the commands. So the server and the simulation run
+//!   the same code.
+//! * Apply decides whether a lease is expired (`lease`). A mistake here delays an expiry at most, except for
+//!   a clock that is ahead and a renewal that is answered without a record.
 //!
 //! Must not know tasks, Raft or clocks. See docs/decisions/0040.
 

@@ -3,8 +3,9 @@
 //! Invariants:
 //! - A renewal is answered from memory only if one that was recorded in the same term covers it, and after a
 //!   read index has confirmed that no other member leads.
-//! - A record of an earlier term covers nothing: the clock of this leader may be behind that of another member,
-//!   which may lead next. A member that has applied a record of this term is not ahead of this leader.
+//! - A record of an earlier term covers nothing: the clock of this leader may be before that of another
+//!   member, which may lead next. A member that has applied a record of this term is not ahead of this
+//!   leader.
 //! - A lease whose time is over is not renewed, whether or not it is revoked in time.
 
 use super::anchor::LedTerm;
@@ -57,9 +58,9 @@ fn judge(lease: Option<Lease>, now: i64, began: i64) -> Renewal {
 
 /// Renewals that are answered together.
 ///
-/// The caller records [`RenewalBatch::to_record`] and confirms its leadership if [`RenewalBatch::must_confirm`]. When
-/// both are done it waits a bounded time until [`RenewalBatch::expired`] are revoked, takes the answers, and records
-/// those that came late before it sends the answers.
+/// The caller records [`RenewalBatch::to_record`] and confirms its leadership if
+/// [`RenewalBatch::must_confirm`]. When both are done it waits a bounded time until [`RenewalBatch::expired`]
+/// are revoked, takes the answers, and records those that came late before it sends the answers.
 #[derive(Clone, Debug)]
 pub struct RenewalBatch {
     ids: Vec<i64>,
@@ -106,8 +107,8 @@ impl RenewalBatch {
         ids_that_are(Renewal::Expired, &self.ids, &self.judged)
     }
 
-    /// The answers as of now: unknown ids may have been applied since, and a recorded one may have been revoked, or be
-    /// another lease with the same id, which has its full TTL from its grant on.
+    /// The answers as of now: unknown ids may have been applied since, and a recorded one may have been
+    /// revoked, or be another lease with the same id, which has its full TTL from its grant on.
     pub fn answers(&self, table: &LeaseTable) -> Renewed {
         let mut ttls = Vec::new();
         let late = Chosen::find(table, |table| {

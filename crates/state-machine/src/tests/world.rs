@@ -3,7 +3,8 @@
 //! A step is validated as in a server, and then read or applied. One machine returns outcomes, the other does
 //! not. Both must hold the same bytes after each script.
 //!
-//!   range   [a=1@2.3.2 b=@4.4.1+7] of 5 more r4      key=value@create.mod.version+lease, count, more, header revision
+//!   range   [a=1@2.3.2 b=@4.4.1+7] of 5 more r4      key=value@create.mod.version+lease, count, more, header
+//!   revision
 //!   put     put r3 was a=1@2.2.1                     del     del 2 r4 was a=1@2.2.1 b=2@3.3.1
 //!   txn     yes r5 { put r5; [..] of 1 r5 }          error   its name in etcd's table
 

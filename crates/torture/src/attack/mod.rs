@@ -8,8 +8,9 @@
 //! cargo run --release -p torture -- attack --members 3 --only large-puts      # where a quorum matters
 //! ```
 //!
-//! Each attack has a fresh cluster. Its verdict: no process ended; p99 of the healthy calls during the attack at most
-//! five times that of before; resident memory at most 256 MiB more; latencies normal again within 5 s.
+//! Each attack has a fresh cluster. Its verdict: no process ended; p99 of the healthy calls during the attack
+//! at most five times that of before; resident memory at most 256 MiB more; latencies normal again within 5
+//! s.
 //!
 //! * Loopback only. Everything is bounded in time, number and rate.
 //! * Members are ended by their own handles, also when a trial fails or is interrupted.
@@ -51,8 +52,8 @@ pub struct Order {
     pub only: Vec<String>,
     /// The n-th of so many shares of the attacks.
     pub share: (usize, usize),
-    /// An attack whose verdict is bad is made so often before that counts: other programs on the machine disturb
-    /// latencies. A process that ended is not tried again.
+    /// An attack whose verdict is bad is made so often before that counts: other programs on the machine
+    /// disturb latencies. A process that ended is not tried again.
     pub tries: u32,
     /// A 99th percentile below this is good.
     pub p99_floor: Duration,
@@ -107,7 +108,8 @@ fn chosen(order: &Order) -> Result<Vec<&'static Attack>> {
     Ok(ATTACKS.iter().enumerate().filter(wanted).map(|(_, attack)| attack).collect())
 }
 
-/// Thousands of connections, and those of the healthy clients. What the hard limit does not give, attacks do without.
+/// Thousands of connections, and those of the healthy clients. What the hard limit does not give, attacks do
+/// without.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let _unchanged = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

@@ -4,8 +4,8 @@
 //!   start ▶ preload ▶ healthy load: warm up │ calm │ attack │ 5 s to settle, and a last look │ ▶ verdict ▶ kill
 //! ```
 //!
-//! Attackers run on a runtime with low priority: on a machine with two cores they would otherwise take the processor
-//! time that the healthy clients measure with.
+//! Attackers run on a runtime with low priority: on a machine with two cores they would otherwise take the
+//! processor time that the healthy clients measure with.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,7 +124,8 @@ pub fn name(kind: Kind) -> &'static str {
     }
 }
 
-/// Waits until a moment, or until a member has ended. Keeps the newest usage of `pids`: there is none after an end.
+/// Waits until a moment, or until a member has ended. Keeps the newest usage of `pids`: there is none after
+/// an end.
 async fn wait(
     target: &mut Target,
     until: Instant,

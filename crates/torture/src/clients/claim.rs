@@ -1,7 +1,7 @@
-//! What clients asked for and were told, held against what a member has.
+//! Requests of clients and their answers, compared with what a member has.
 //!
-//! Every acknowledged write was told a revision, so nothing has to be searched for: each key must be in a state that the
-//! claims allow, and each revision must hold exactly what it was given for.
+//! Every acknowledged write has a revision, so nothing has to be searched for: each key must be in a state
+//! that the claims allow, and each revision must hold exactly what it was given for.
 //!
 //! ```text
 //!   baseline (what was once read) ─┐
@@ -77,8 +77,8 @@ impl Effect {
 }
 
 impl Claim {
-    /// What it was told by `cutoff`.
-    fn told(&self, cutoff: u64) -> Option<i64> {
+    /// The revision that was acknowledged by `cutoff`.
+    fn acknowledged(&self, cutoff: u64) -> Option<i64> {
         self.answer.filter(|answer| answer.at <= cutoff).map(|answer| answer.revision)
     }
 }
@@ -88,19 +88,19 @@ impl Claim {
 struct Fate<'a> {
     /// The newest acknowledged write or delete, with the value.
     newest: Option<(i64, Option<&'a Bytes>)>,
-    /// Deletes that may have happened: the revision if one was ever told.
+    /// Deletes that may have happened: the revision if it was acknowledged.
     deletes: Vec<Option<i64>>,
-    /// By value: the revision, if one was ever told, and the claim.
+    /// By value: the revision, if it was acknowledged, and the claim.
     puts: HashMap<&'a Bytes, (Option<i64>, usize)>,
 }
 
-/// Everything wrong with `state`, given that all answers up to `cutoff` must hold. `baseline` was read earlier from the
-/// same member or cluster, and holds as well.
+/// Everything wrong with `state`, given that all answers up to `cutoff` must hold. `baseline` was read
+/// earlier from the same member or cluster, and holds as well.
 pub fn check(claims: &[Claim], cutoff: u64, baseline: &State, state: &State) -> Vec<String> {
     let mut violations = Vec::new();
     let fates = fates(claims, cutoff, baseline);
-    let told = claims.iter().filter_map(|claim| claim.told(cutoff)).max().unwrap_or(1);
-    let promised = told.max(baseline.revision);
+    let newest = claims.iter().filter_map(|claim| claim.acknowledged(cutoff)).max().unwrap_or(1);
+    let promised = newest.max(baseline.revision);
     if state.revision < promised {
         violations.push(format!("revision {} after {promised} was acknowledged", state.revision));
     }
@@ -114,7 +114,7 @@ pub fn check(claims: &[Claim], cutoff: u64, baseline: &State, state: &State) -> 
         }
     }
     let strangers = state.keys.keys().filter(|key| !fates.contains_key(key));
-    violations.extend(strangers.map(|key| format!("key {key:?}: nobody ever wrote it")));
+    violations.extend(strangers.map(|key| format!("key {key:?}: no client wrote it")));
     violations.extend(check_revisions(&fates, claims, state));
     violations
 }
@@ -137,7 +137,7 @@ fn fates<'a>(claims: &'a [Claim], cutoff: u64, baseline: &'a State) -> HashMap<&
                 }
                 None => fate.deletes.push(known),
             }
-            if let Some(revision) = claim.told(cutoff)
+            if let Some(revision) = claim.acknowledged(cutoff)
                 && fate.newest.is_none_or(|(newest, _)| newest < revision)
             {
                 fate.newest = Some((revision, value));
@@ -156,11 +156,11 @@ fn check_key(fate: &Fate<'_>, found: Option<&Found>, revision: i64) -> Option<St
             false => Some(format!("the write acknowledged at revision {written} is lost")),
         };
     };
-    let Some((told, _)) = fate.puts.get(&found.value) else {
-        return Some(format!("holds {} bytes that nobody wrote to it", found.value.len()));
+    let Some((acknowledged, _)) = fate.puts.get(&found.value) else {
+        return Some(format!("holds {} bytes that no client wrote to it", found.value.len()));
     };
-    if let Some(told) = told.filter(|told| *told != found.modified) {
-        return Some(format!("the write acknowledged at revision {told} is found at {}", found.modified));
+    if let Some(revision) = acknowledged.filter(|revision| *revision != found.modified) {
+        return Some(format!("the write acknowledged at revision {revision} is found at {}", found.modified));
     }
     if found.modified > revision || found.created > found.modified || found.version < 1 {
         return Some(format!("impossible revisions {found:?} in a store at {revision}"));
@@ -198,7 +198,7 @@ fn check_revisions(fates: &HashMap<&Bytes, Fate<'_>>, claims: &[Claim], state: &
 }
 
 /// What holds of any history, also if members crashed: a write that began after another was answered has the
-/// greater revision, and no two requests were told the same one (but deletes of nothing, which change nothing).
+/// greater revision, and no two requests have the same one (but deletes of nothing, which change nothing).
 pub fn check_order(claims: &[Claim]) -> Vec<String> {
     let mut violations = Vec::new();
     let answered = || claims.iter().filter_map(|claim| claim.answer.map(|answer| (claim, answer)));
@@ -215,7 +215,8 @@ pub fn check_order(claims: &[Claim]) -> Vec<String> {
         }
         let least = if is_delete(claim) { newest } else { newest + 1 };
         if answer.revision < least {
-            violations.push(format!("revision {} was given after {newest} had been told", answer.revision));
+            violations
+                .push(format!("revision {} was given after {newest} was acknowledged", answer.revision));
         }
         if !is_delete(claim) && owners.insert(answer.revision, &claim.effect).is_some() {
             violations.push(format!("revision {} was given twice", answer.revision));

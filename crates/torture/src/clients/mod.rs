@@ -1,6 +1,6 @@
-//! Clients, what they were told, and the laws that follow.
+//! Clients, their answers, and the laws that follow.
 
-pub(crate) mod claim; // what clients were told, and the laws that follow
+pub(crate) mod claim; // answers of clients, and the laws that follow
 pub(crate) mod client; // the calls
 pub(crate) mod history; // one write, read back at its revision
 pub(crate) mod record; // many rounds of load, and the checks against members

@@ -1,7 +1,8 @@
-//! What the clients of a cluster were told over many rounds of load, and the checks against its members.
+//! The answers that clients of a cluster received over many rounds of load, and the checks against its
+//! members.
 //!
-//! * What was read once is the baseline of the next check, together with the requests since, and those of unknown
-//!   fate from the first round on.
+//! * What was read once is the baseline of the next check, together with the requests since, and those of
+//!   unknown fate from the first round on.
 //! * All members have the same history at one revision.
 
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Takes in what a round of load was told.
+    /// Takes in the answers of a round of load.
     pub fn add(&mut self, claims: Vec<Claim>) -> Violations {
         let violations = check_order(&claims);
         self.acknowledged += claims.iter().filter(|claim| claim.answer.is_some()).count() as u64;

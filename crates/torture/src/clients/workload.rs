@@ -1,4 +1,4 @@
-//! Clients that write, and remember exactly what they asked and were told.
+//! Clients that write, and record their requests and answers.
 //!
 //! ```text
 //!   k/…    many keys, overwritten           big/…   few keys, values of up to 256 KiB: checkpoints and new segments
@@ -36,7 +36,7 @@ const TXN_KEYS: u32 = 60;
 const PROBE_KEYS: u64 = 50;
 /// Writes of all clients between two compactions, about.
 const COMPACTION_EVERY: u64 = 64;
-/// A compaction leaves so much history behind the newest revision.
+/// A compaction leaves so much history before the newest revision.
 const HISTORY: i64 = 150;
 
 /// What the clients of one life of a server do.
@@ -67,7 +67,7 @@ pub enum AfterFailure {
     Again,
 }
 
-/// A run that goes on until it is told to stop, or until its server is gone.
+/// A run that continues until it is stopped, or until its server is gone.
 pub struct Running {
     stop: Arc<AtomicBool>,
     clients: Vec<tokio::task::JoinHandle<Vec<Claim>>>,
@@ -118,8 +118,8 @@ impl Running {
     }
 }
 
-/// Puts to one member at a steady pace. A client that waits for a request that was lost says nothing about the
-/// cluster; these go on.
+/// Puts to one member at a steady pace. A client that waits for a request that was lost says nothing about
+/// the cluster; these go on.
 struct Probes {
     workload: Workload,
     number: usize,

@@ -6,11 +6,11 @@
 //!   remove, mkdir
 //! ```
 //!
-//! * A sync that has ended keeps what was written down before it began, and nothing else is ever promised: a file's sync
-//!   does not keep its name, nor `sync_file_range` anything.
-//! * What is unsynced may be kept or lost in any combination ([`Loss`]), and a write in part. Sectors that were not
-//!   written are not changed. A rename is one change: it happened or it did not.
-//! * With nothing lost, the image equals what the process left behind: checked for each recording, so that no way to
+//! * A sync that has ended keeps what was written down before it began, and nothing else is ever promised: a
+//!   file's sync does not keep its name, nor `sync_file_range` anything.
+//! * What is unsynced may be kept or lost in any combination ([`Loss`]), and a write in part. Sectors that
+//!   were not written are not changed. A rename is one change: it happened or it did not.
+//! * With nothing lost, the image equals what the process left: checked for each recording, so that no way to
 //!   write a file can have passed the recorder by.
 //!
 //! Knows nothing of what the files mean.

@@ -1,7 +1,8 @@
-//! The recorder, `preload/record.c`: compiled when an experiment needs it, and the environment that switches it on.
+//! The recorder, `preload/record.c`: compiled when an experiment needs it, and the environment that switches
+//! it on.
 //!
-//! It is C because it stands in for functions of the C library inside a process that is not ours, and nothing in this
-//! workspace may be `unsafe`.
+//! It is C because it stands in for functions of the C library inside a process that is not ours, and nothing
+//! in this workspace may be `unsafe`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +17,7 @@ pub struct Recorder {
     library: PathBuf,
 }
 
-/// What the recorder does beside writing down. Operations are counted from 1 in each life of a process.
+/// What the recorder does in addition to recording. Operations are counted from 1 in each life of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interference {
     None,

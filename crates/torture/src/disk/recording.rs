@@ -4,7 +4,8 @@
 //!   magic u32 │ kind u32 │ file u64 │ offset u64 │ number u64 │ bytes u32 │ name u16 │ other u16 │ name │ other │ data
 //! ```
 //!
-//! * Operations come in an order in which they happened; `end` says where in the log an operation's record ends.
+//! * Operations come in an order in which they happened; `end` says where in the log an operation's record
+//!   ends.
 //! * The log of several lives of a process is one recording; a record that a death cut short is left out.
 //!
 //! Knows nothing of what survives: that is `disk`.

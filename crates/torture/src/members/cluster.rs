@@ -14,8 +14,8 @@ use crate::bench::{Bench, Scratch};
 use crate::failure::{Attempt, Failure, Result};
 use crate::member::{End, PATIENCE, Place, Process};
 
-/// Small logs, so that members that were away need a snapshot. etcd's check of a member's health before a change would
-/// refuse what the plan allows.
+/// Small logs, so that members that were away need a snapshot. etcd's check of a member's health before a
+/// change would refuse what the plan allows.
 const FLAGS: [&str; 3] =
     ["--snapshot-count=300", "--snapshot-catchup-entries=20", "--strict-reconfig-check=false"];
 /// The flag of a member that joins a running cluster.
@@ -67,7 +67,7 @@ pub struct Cluster {
     births: u64,
 }
 
-/// The peer URL of a place, as other members are told it.
+/// The peer URL of a place, as other members have it.
 pub fn url(place: &Place) -> String {
     format!("http://127.0.0.1:{}", place.advertised_peer_port)
 }

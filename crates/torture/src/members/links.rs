@@ -4,14 +4,14 @@
 //!   member ──▶ advertised peer port: relay ──▶ peer port of the member in that place
 //! ```
 //!
-//! * Members are cut off in groups. Nothing is cut between members of one group, and clients reach all members
-//!   as before.
-//! * Silent: no byte passes the ways that are cut, the end of a connection included. Connections stay open, and
-//!   new ones are accepted. One way alone holds questions and passes answers, or the reverse.
-//! * Closed: connections are closed at once, also new ones. One way alone closes those that the group opened, or
-//!   those that the others opened to it: each member sends its own messages on connections that it opened.
-//! * What was held for longer than a moment is lost, and its connection closed: a change of the membership that
-//!   arrived long after it was asked for would be made after later ones.
+//! * Members are cut off in groups. Nothing is cut between members of one group, and clients reach all
+//!   members as before.
+//! * Silent: no byte passes the ways that are cut, the end of a connection included. Connections stay open,
+//!   and new ones are accepted. One way alone holds questions and passes answers, or the reverse.
+//! * Closed: connections are closed at once, also new ones. One way alone closes those that the group opened,
+//!   or those that the others opened to it: each member sends its own messages on connections that it opened.
+//! * What was held for longer than a moment is lost, and its connection closed: a change of the membership
+//!   that arrived long after it was asked for would be made after later ones.
 //! * Who opened a connection is found in `/proc`. A process that was not named is no member, and is cut off
 //!   from the members that are cut off.
 //!
@@ -32,7 +32,8 @@ use crate::failure::{Attempt, Result};
 
 /// What one direction of a connection holds while it is cut.
 const HELD_BYTES_MAX: usize = 64 << 10;
-/// Held bytes are lost after this time. The operator's calls wait longer for an answer, and are not repeated before.
+/// Held bytes are lost after this time. The operator's calls wait longer for an answer, and are not repeated
+/// before.
 const HELD_FOR_MAX: Duration = Duration::from_secs(3);
 /// The state `ESTABLISHED` in `/proc/net/tcp`.
 const ESTABLISHED: &str = "01";

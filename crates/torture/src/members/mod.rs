@@ -1,15 +1,18 @@
-//! Members are added, promoted, replaced, moved and removed under load, while some are killed, paused and cut off.
+//! Members are added, promoted, replaced, moved and removed under load, while some are killed, paused and cut
+//! off.
 //!
 //! ```text
 //!   round: load ▶ ten steps (who was away returns ▶ change ∥ fault ▶ equal lists) ▶ all return ▶ end of load ▶ check
 //! ```
 //!
-//! * The plan keeps a majority of the voters running and connected, so every change and every start must succeed.
-//! * A cut that does not last for several changes is mended after its time, whether the change is made or not.
+//! * The plan keeps a majority of the voters running and connected, so every change and every start must
+//!   succeed.
+//! * A cut that does not last for several changes is mended after its time, whether the change is made or
+//!   not.
 //! * After each step all voters that run have the same list of members, the one that the steps led to.
 //! * After each round all that was ever acknowledged is there, and all members have the same history.
-//! * The longest time without an acknowledged write is measured for each step and reported. It is no verdict: it
-//!   depends on the machine.
+//! * The longest time without an acknowledged write is measured for each step and reported. It is no verdict:
+//!   it depends on the machine.
 
 mod cluster; // processes by place
 mod links; // what members send each other, and can be cut
@@ -209,7 +212,8 @@ impl Experiment {
             }
             Change::Replace { old, new } => self.replace(old, new, step).await,
             Change::MoveLeader { at } => {
-                // Also the member that the fault strikes: it may lead, and lead on when a short fault is over.
+                // Also the member that the fault strikes: it may lead, and lead on when a short fault is
+                // over.
                 let (ports, id) = (self.cluster.voters_up(), self.cluster.member(at)?.id);
                 self.with_fault(step, operator::lead(&ports, id)).await?;
                 self.end_fault(step)
@@ -293,9 +297,9 @@ impl Experiment {
         self.cluster.bring_back(at)
     }
 
-    /// Client ports of the members that are asked for a change: not those that the fault strikes. A member that is
-    /// paused with a request in its socket would make the change when it runs on, long after the next ones. Nor
-    /// those that return and lag: they may take themselves for the leader.
+    /// Client ports of the members that are asked for a change: not those that the fault strikes. A member
+    /// that is paused with a request in its socket would make the change when it runs on, long after the next
+    /// ones. Nor those that return and lag: they may take themselves for the leader.
     fn asked(&self, step: &Step) -> Vec<u16> {
         let is_struck = |at: At| step.fault.as_ref().is_some_and(|fault| fault.strikes(at));
         let lags = |at: At| !step.is_settled && step.returning.contains(&at);

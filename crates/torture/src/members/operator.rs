@@ -122,7 +122,8 @@ pub async fn lead(ports: &[u16], id: u64) -> Result<()> {
     }
 }
 
-/// Whether the member at `port` leads and is the wanted one. If it leads and is not, it is asked to hand over.
+/// Whether the member at `port` leads and is the wanted one. If it leads and is not, it is asked to hand
+/// over.
 async fn lead_at(port: u16, id: u64) -> Result<bool> {
     let status = status(port).await?;
     let own = status.header.as_ref().map_or(0, |header| header.member_id);

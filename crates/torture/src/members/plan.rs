@@ -4,11 +4,12 @@
 //!   Plan { who is a voter, a learner, away } ──step──▶ Step { who returns, change, fault }
 //! ```
 //!
-//! * In every configuration that a step passes through, a majority of the voters runs. So a write that is never
-//!   acknowledged is a fault of the program. A voter that was added and not started yet counts as down.
+//! * In every configuration that a step passes through, a majority of the voters runs. So a write that is
+//!   never acknowledged is a fault of the program. A voter that was added and not started yet counts as down.
 //! * One change at a time. At most one learner, which is the program's default bound.
 //! * A fault may last for several changes: its members come back to a membership that they do not know.
-//! * A cut separates a minority of the voters, and learners, from the others. Those cut off together hear each other.
+//! * A cut separates a minority of the voters, and learners, from the others. Those cut off together hear
+//!   each other.
 //!
 //! Knows nothing of processes.
 

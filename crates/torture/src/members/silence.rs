@@ -19,8 +19,8 @@ pub struct Period {
     pub lasts: u64,
 }
 
-/// Two election timeouts. A time without acknowledged writes that is longer than these and the faults during it is
-/// said at once.
+/// Two election timeouts. A time without acknowledged writes that is longer than these and the faults during
+/// it is said at once.
 const LONG: u64 = 2_000_000_000;
 
 /// The longest one, and what was done during it.

@@ -11,9 +11,8 @@
 //! * From a point on, a segment holds consecutive indexes at least up to the index before the next point.
 //! * About 1,000 points per full segment: the memory of the log does not grow with its entries.
 //!
-//! Cost: the place of an entry and its term are binary searches over
-//! points and runs; an entry appended is a push at the end, once in 64 KiB; a conflict pops from the end, a
-//! release from the front.
+//! Cost: the place of an entry and its term are binary searches over points and runs; an entry appended is a
+//! push at the end, once in 64 KiB; a conflict pops from the end, a release from the front.
 //!
 //! Why one point per turn back suffices: a reader goes from a point to the index before the next point and
 //! not further. Entries that a conflict replaced are after the last valid index, so it never reads them.

@@ -223,8 +223,7 @@ impl Head {
     }
 }
 
-/// The segment that is being written. It always begins a group at `end`: nothing after it is valid
-/// .
+/// The segment that is being written. It always begins a group at `end`: nothing after it is valid .
 #[derive(Debug)]
 pub(crate) struct Tail<F> {
     pub file: F,

@@ -112,8 +112,8 @@ fn a_frame_from_another_past_is_damage() {
 #[test]
 fn a_witness_of_a_later_group_makes_damage_of_a_torn_tail() {
     for (groups, damaged, expected) in [
-        // One group of three: no part of it was reported as synced.
-        // (The last byte of the last frame is padding, and a zero proves nothing.)
+        // One group of three: no part of it was reported as synced. (The last byte of the last frame is
+        // padding, and a zero proves nothing.)
         (vec![3], 1, Ok((1, 88))),
         (vec![3], 0, Ok((0, 132))),
         (vec![3], 2, Ok((2, 43))),

@@ -9,8 +9,7 @@
 //!   any of them.
 //! * A file exists as long as a name, a change that may bring a name back, or an open handle leads to it.
 //!
-//! Knows nothing of handles' owners, and of no call by its name: besides, it only counts and fails calls
-//! .
+//! Knows nothing of handles' owners, and of no call by its name: besides, it only counts and fails calls .
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -1,11 +1,11 @@
 //! Events are matched and encoded.
 //!
-//! * Each event is encoded at most twice: without and with the previous pair. A revision whose previous pairs are
-//!   too large is not encoded with them here, but in parts when it is sent.
+//! * Each event is encoded at most twice: without and with the previous pair. A revision whose previous pairs
+//!   are too large is not encoded with them here, but in parts when it is sent.
 //! * The events of a group are one run of bytes. If they are neighbours in the batch, it is a part of the
 //!   batch's body. Otherwise they are copied together, so that a small response does not keep a large body.
-//! * The events of one group are collected at a time: clients choose the ranges, and thousands of them may each
-//!   need a copy of the same large revision.
+//! * The events of one group are collected at a time: clients choose the ranges, and thousands of them may
+//!   each need a copy of the same large revision.
 
 use mvcc::{Change, KeyValue, Result};
 

@@ -9,7 +9,7 @@
 //! * A response has at most 1000 distinct revisions, and the header of the store's revision when it was read,
 //!   as in etcd.
 //! * History is not kept for lagging watchers. If their next revision is compacted they are canceled.
-//! * What a step finds and copies is bounded, whatever ranges clients choose. A step that reaches a bound serves
+//! * What a step finds and copies is bounded, for any ranges of clients. A step that reaches a bound serves
 //!   some of its watchers. The others stay where they are, for the next step.
 
 use std::collections::{HashMap, HashSet};
@@ -61,8 +61,8 @@ impl Hub {
         watchers
     }
 
-    /// Sends the changes up to `through` to these watchers, and moves them there. Returns whether it served all of
-    /// them that far.
+    /// Sends the changes up to `through` to these watchers, and moves them there. Returns whether it served
+    /// all of them that far.
     fn serve(&mut self, changes: &Changes, through: i64, mut watchers: Vec<u32>) -> Result<bool> {
         let found = self.match_history(changes, through, &watchers);
         let mut is_served = found.is_some();
@@ -163,8 +163,8 @@ impl Hub {
         Some((events, matches))
     }
 
-    /// So many groups that their matches are within the limit, one at least. First that of the first watcher, which
-    /// is furthest behind, so that each step moves on. Then those of the first watcher of each stream, then of
+    /// So many groups that their matches are within the limit, one at least. First that of the first watcher,
+    /// which lags most, so that each step moves on. Then those of the first watcher of each stream, then of
     /// the second ones: a stream with many ranges does not delay the others.
     fn first_groups(&self, changes: &Changes, through: i64, watchers: &[u32]) -> HashSet<u32> {
         let mut of_stream: HashMap<u32, u32> = HashMap::new();

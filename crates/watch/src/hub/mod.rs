@@ -13,8 +13,8 @@
 //! * A live watcher has been sent every event up to that position.
 //! * A lagging or parked watcher has been sent every event before its `next`.
 //! * Events enter an outbox in whole revisions and in revision order for each watcher.
-//! * A revision whose events with previous pairs are too large to be held enters an outbox as a reference. It is
-//!   read in parts when its turn to be sent comes.
+//! * A revision whose events with previous pairs are too large to be held enters an outbox as a reference. It
+//!   is read in parts when its turn to be sent comes.
 //! * What enters an outbox is sent in that order. Events that are taken back from an outbox (eviction) are
 //!   read again from history.
 

@@ -4,14 +4,15 @@
 //!   take ──reaches a large revision──▶ wanting ──one step in a turn──▶ part ──▶ take ──▶ wanting …
 //! ```
 //!
-//! * A deleted range may have previous pairs of any size in one revision. Its events are read and encoded while the
-//!   stream takes them, so that it holds one part.
-//! * A watcher that takes fragments gets each part as a response. For the others all parts are one message, as in
-//!   etcd. Its length comes first, so the events are encoded twice: once to count bytes.
-//! * Nothing is pinned. If a compaction takes the revision or its previous pairs away, a revision that was not begun
-//!   is taken back, and its watcher reads history again or is canceled. The stream of one that was begun is broken:
-//!   its client begins anew.
-//! * From 1 GiB of a revision on, events have no previous pair. No gRPC client takes a message of more than 2 GiB.
+//! * A deleted range may have previous pairs of any size in one revision. Its events are read and encoded
+//!   while the stream takes them, so that it holds one part.
+//! * A watcher that takes fragments gets each part as a response. For the others all parts are one message,
+//!   as in etcd. Its length comes first, so the events are encoded twice: once to count bytes.
+//! * Nothing is pinned. If a compaction takes the revision or its previous pairs away, a revision that was
+//!   not begun is taken back, and its watcher reads history again or is canceled. The stream of one that was
+//!   begun is broken: its client begins anew.
+//! * From 1 GiB of a revision on, events have no previous pair. No gRPC client takes a message of more than 2
+//!   GiB.
 
 use bytes::Bytes;
 use mvcc::{Change, Error, Result, Revision};
@@ -38,8 +39,8 @@ struct Step {
 }
 
 impl Hub {
-    /// Puts a reference to a large revision into the outbox of a lagging watcher. Returns the revision if there is
-    /// no room.
+    /// Puts a reference to a large revision into the outbox of a lagging watcher. Returns the revision if
+    /// there is no room.
     pub(super) fn send_large(&mut self, watcher: u32, found: &LargeMatch, revision: i64) -> Option<i64> {
         let group = &self.interest.groups[self.watchers[watcher].group];
         let (keys, form) = (group.keys(), group.form());
@@ -63,8 +64,8 @@ impl Hub {
         if self.push_large(watcher, large, found.count) { None } else { Some(found.main) }
     }
 
-    /// Makes the next parts, one step of each stream that wants one. Streams beyond the bound on previous pairs
-    /// wait for the next turn.
+    /// Makes the next parts, one step of each stream that wants one. Streams beyond the bound on previous
+    /// pairs wait for the next turn.
     pub(super) fn make_parts(&mut self) -> Result<()> {
         let mut bytes = 0;
         for _ in 0..self.wanting.len() {

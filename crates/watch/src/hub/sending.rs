@@ -19,7 +19,7 @@ const HISTORY_BYTES_MIN: usize = 64 << 10;
 type Client = (usize, Reverse<u64>, VecDeque<(u64, u32)>);
 
 impl Hub {
-    /// Opens a stream of a client of its own.
+    /// Opens a stream of a separate client.
     pub fn open(&mut self, now: Duration) -> StreamId {
         // Numbers of clients are small.
         self.open_of(u64::MAX - u64::from(self.generation), now)
@@ -246,12 +246,13 @@ impl Hub {
         self.bodies.bytes() + self.sizes.entry_bytes
     }
 
-    /// Takes events of streams back, if all events exceed their limit: until an eighth of it is free again, so that
-    /// the clients are not compared for each event. The client with most events loses those of the stream that it
-    /// has not read for the longest time. So a client with many stalled streams costs the others nothing.
+    /// Takes events of streams back, if all events exceed their limit: until an eighth of it is free again,
+    /// so that the clients are not compared for each event. The client with most events loses those of the
+    /// stream that it has not read for the longest time. So a client with many stalled streams costs the
+    /// others nothing.
     ///
-    /// The last stream keeps its events: one response may be larger than the limit, and must reach its reader.
-    /// `in_use` are bytes that the caller holds.
+    /// The last stream keeps its events: one response may be larger than the limit, and must reach its
+    /// reader. `in_use` are bytes that the caller holds.
     pub(super) fn evict(&mut self, in_use: usize) {
         if self.event_bytes() <= self.limits.bodies_bytes + in_use || self.stalls.len() <= 1 {
             return;
@@ -274,8 +275,8 @@ impl Hub {
         }
     }
 
-    /// The clients with events in outboxes, by their bytes: how many, the stream that was read longest ago, and all
-    /// streams in that order.
+    /// The clients with events in outboxes, by their bytes: how many, the stream that was read longest ago,
+    /// and all streams in that order.
     fn stalls_by_client(&self) -> BinaryHeap<Client> {
         let mut clients: HashMap<u64, (usize, VecDeque<(u64, u32)>)> = HashMap::new();
         for (stall, slot) in &self.stalls {

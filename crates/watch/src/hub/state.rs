@@ -30,7 +30,7 @@ pub struct Hub {
     /// Of all outboxes.
     pub(super) sizes: Sizes,
     pub(super) owners: Owners,
-    /// Watchers without a start revision, created while the hub was behind the store.
+    /// Watchers without a start revision, created while the hub lagged the store.
     pub(super) joining: Positions,
     /// Watchers with a start in the future.
     pub(super) future: Positions,
@@ -49,7 +49,8 @@ pub struct Hub {
     pub(super) stalls_next: u64,
     /// Closed streams whose watchers are being removed.
     pub(super) closed: Vec<u32>,
-    /// Streams that have taken everything before the next part of a large revision. Each is here once, or closed.
+    /// Streams that have taken everything before the next part of a large revision. Each is here once, or
+    /// closed.
     pub(super) wanting: VecDeque<StreamId>,
     /// Streams with a progress request that is not answered yet.
     pub(super) asked: Vec<StreamId>,
@@ -95,7 +96,7 @@ pub(super) struct Stream {
 /// One watcher. 40 bytes: there are millions of them.
 pub(super) struct Watcher {
     pub watch_id: i64,
-    /// The next revision to deliver. Live watchers have none of their own.
+    /// The next revision to deliver. Live watchers share one.
     pub next: i64,
     pub stream: u32,
     pub group: u32,

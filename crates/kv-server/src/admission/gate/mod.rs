@@ -10,8 +10,8 @@
 //!   a second a quarter, and some is left for the next. One pass is always allowed.
 //! * Passes above [`Bounds::light_max`] are heavy. They leave [`Bounds::reserve`] free for light ones. A
 //!   weight above what they may take counts as all of it.
-//! * Light and heavy passes wait in lanes of their own. In a lane, clients are served in turn, one pass each,
-//!   and the passes of one client in the order of arrival.
+//! * Light and heavy passes wait in separate lanes. In a lane, clients are served in turn, one pass each, and
+//!   the passes of one client in the order of arrival.
 //! * A light pass that does not fit makes the light ones after it wait. A heavy one that does not fit
 //!   *drains* the gate: other heavy passes wait, and light ones get the reserve only. A drain ends after
 //!   `DRAIN_MAX`, since a pass may be held by a client that does not read. Then others overtake for
@@ -111,7 +111,7 @@ impl Gate {
     /// Of weights that are bytes, under a limit.
     pub fn of_memory(bounds: Bounds, limit: &Arc<MemoryLimit>) -> Arc<Gate> {
         let memory = limit.is_on().then(|| Arc::clone(limit));
-        Arc::new(Gate { memory, ..Arc::into_inner(Gate::new(bounds)).expect("nobody else has it") })
+        Arc::new(Gate { memory, ..Arc::into_inner(Gate::new(bounds)).expect("no other owner has it") })
     }
 
     /// The weight of the heaviest pass.

@@ -1,7 +1,8 @@
-//! Objects in a bucket. Endpoint, region and credentials come from the environment, by the names that AWS's tools use.
+//! Objects in a bucket. Endpoint, region and credentials come from the environment, by the names that AWS's
+//! tools use.
 //!
-//! Two archivers at one prefix are not kept apart: their segments overlap, which a restore takes, and no object of one
-//! replaces one of the other.
+//! Two archivers at one prefix are not kept apart: their segments overlap, which a restore takes, and no
+//! object of one replaces one of the other.
 
 use std::fs::File;
 use std::io::{Read, Write};

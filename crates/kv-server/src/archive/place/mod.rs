@@ -92,7 +92,8 @@ impl Place {
         }
     }
 
-    /// A file with the object. That of a bucket is fetched into `scratch`, and is to be removed by the caller.
+    /// A file with the object. That of a bucket is fetched into `scratch`, and is to be removed by the
+    /// caller.
     pub fn file(&self, name: &str, scratch: &Path) -> Result<PathBuf, PlaceError> {
         match self {
             Place::Local(local) => Ok(local.file(name)),

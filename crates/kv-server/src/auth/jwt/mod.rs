@@ -2,7 +2,7 @@
 //!
 //! * A token names its user, the auth revision at which it was issued, and when it ends. No member keeps it:
 //!   each verifies it with the same key.
-//! * Only the method that was configured is accepted, whatever a token's head says.
+//! * Only the configured method is accepted; the head of a token does not choose it.
 //! * A member with a public key alone verifies tokens and issues none.
 //!
 //! Knows no users, and reads no clock.

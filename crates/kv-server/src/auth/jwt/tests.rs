@@ -124,7 +124,7 @@ fn changed(token: &str) -> Vec<String> {
 
 #[test]
 fn the_head_of_a_token_does_not_choose_the_method() {
-    // A public key is no secret: nobody may sign with it as if it were one.
+    // A public key is no secret: no one may sign with it as if it were one.
     let (_, _, public) = KEYS[3];
     let as_secret = jwt("HS256", Some(public[0]), None).unwrap().sign("u", 1, at(1000)).unwrap();
     for public in public {

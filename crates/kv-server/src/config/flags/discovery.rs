@@ -1,4 +1,4 @@
-//! Flags of discovery: who tells a first start which members there are.
+//! Flags of discovery: where a first start finds the members.
 
 use std::time::Duration;
 
@@ -28,10 +28,12 @@ pub struct DiscoveryFlags {
     #[arg(long, value_parser = duration)]
     pub discovery_keepalive_timeout: Option<Duration>,
     /// An endpoint without a scheme is outside TLS [default: true].
-    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_parser = switch, num_args = 0..=1)]
+    #[arg(default_missing_value = "true", require_equals = true)]
     pub discovery_insecure_transport: Option<bool>,
     /// Take any certificate of an endpoint [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_parser = switch, num_args = 0..=1)]
+    #[arg(default_missing_value = "true", require_equals = true)]
     pub discovery_insecure_skip_tls_verify: Option<bool>,
     /// File of the certificate that endpoints are shown.
     #[arg(long)]
@@ -77,7 +79,8 @@ fn fallback(text: &str) -> Result<DiscoveryFallback, &'static str> {
 /// In place of a password.
 const HIDDEN: &str = "***";
 
-/// The value of a flag as it may be shown and logged: without the password that is in it. `name` is without dashes.
+/// The value of a flag as it may be shown and logged: without the password that is in it. `name` is without
+/// dashes.
 pub fn shown(name: &str, value: &str) -> String {
     match (name, value.split_once(':')) {
         ("discovery-password", _) => HIDDEN.to_owned(),

@@ -1,7 +1,7 @@
 //! `--config-file`: a YAML or JSON mapping of flags to values, as assignments of those flags.
 //!
-//! * Keys are names of flags. TLS has two sections, `client-transport-security` and `peer-transport-security`, with
-//!   names of their own.
+//! * Keys are names of flags. TLS has two sections, `client-transport-security` and
+//!   `peer-transport-security`, with separate names.
 //! * A list is joined by commas. A missing value is none.
 //! * A number is nanoseconds where the flag is a length of time, as in etcd.
 //!

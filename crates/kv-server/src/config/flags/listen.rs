@@ -1,4 +1,4 @@
-//! Flags of listeners, beside the addresses of clients and peers.
+//! Flags of listeners, other than the addresses of clients and peers.
 
 use clap::Args;
 
@@ -15,9 +15,11 @@ pub struct ListenFlags {
     #[arg(long, value_parser = Urls::parse_any)]
     pub listen_metrics_urls: Option<Urls>,
     /// Other processes may listen on the same ports: SO_REUSEPORT [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_parser = switch, num_args = 0..=1)]
+    #[arg(default_missing_value = "true", require_equals = true)]
     pub socket_reuse_port: Option<bool>,
     /// Listen on a port that was in use a moment ago: SO_REUSEADDR, which is always set [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_parser = switch, num_args = 0..=1)]
+    #[arg(default_missing_value = "true", require_equals = true)]
     pub socket_reuse_address: Option<bool>,
 }

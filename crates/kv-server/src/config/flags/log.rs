@@ -1,4 +1,4 @@
-//! Flags of the log, beside its level and format, and of profiles.
+//! Flags of the log, other than its level and format, and of profiles.
 
 use std::time::Duration;
 
@@ -16,16 +16,19 @@ pub struct LogFlags {
     #[arg(long)]
     pub log_outputs: Option<String>,
     /// Move the log file away when it is full, and begin a new one [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_parser = switch, num_args = 0..=1)]
+    #[arg(default_missing_value = "true", require_equals = true)]
     pub enable_log_rotation: Option<bool>,
-    /// When: {"maxsize": MB, "maxage": days, "maxbackups": N, "localtime": bool, "compress": bool} [default: 100 MB].
+    /// When: {"maxsize": MB, "maxage": days, "maxbackups": N, "localtime": bool, "compress": bool} [default:
+    /// 100 MB].
     #[arg(long)]
     pub log_rotation_config_json: Option<String>,
     /// Time after which the apply of a log entry is logged as slow [default: 100ms].
     #[arg(long, value_parser = duration)]
     pub warning_apply_duration: Option<Duration>,
     /// Serve CPU profiles under /debug/pprof/ on client URLs [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_parser = switch, num_args = 0..=1)]
+    #[arg(default_missing_value = "true", require_equals = true)]
     pub enable_pprof: Option<bool>,
     /// basic, or extensive: with histograms of how long the calls of each method took [default: basic].
     #[arg(long)]

@@ -80,13 +80,15 @@ pub struct Flags {
     #[arg(long, value_parser = cluster_state)]
     pub initial_cluster_state: Option<ClusterState>,
     /// Go on from the data directory as the only member: all others are removed [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_parser = switch, num_args = 0..=1)]
+    #[arg(default_missing_value = "true", require_equals = true)]
     pub force_new_cluster: Option<bool>,
     /// Mixed into member ids, so that clusters with equal URLs differ [default: etcd-cluster].
     #[arg(long)]
     pub initial_cluster_token: Option<String>,
     /// Refuse changes of the members that would leave the cluster unable to commit [default: true].
-    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_parser = switch, num_args = 0..=1)]
+    #[arg(default_missing_value = "true", require_equals = true)]
     pub strict_reconfig_check: Option<bool>,
     /// Learners that the cluster may have at a time [default: 1].
     #[arg(long, value_parser = unsigned)]
@@ -100,7 +102,7 @@ pub struct Flags {
     /// Applied log entries after which the store writes a checkpoint, at the latest [default: 10000].
     #[arg(long, value_parser = unsigned)]
     pub snapshot_count: Option<u64>,
-    /// Log entries kept behind a checkpoint for slow followers [default: 5000].
+    /// Log entries kept before a checkpoint for slow followers [default: 5000].
     #[arg(long, value_parser = unsigned)]
     pub snapshot_catchup_entries: Option<u64>,
     /// Size at which writes are refused; 0 means 2 GiB, negative means never [default: 0].
@@ -136,7 +138,8 @@ pub struct Flags {
     /// Time between two comparisons of the members' hashes; 0 compares never [default: 0s].
     #[arg(long, value_parser = duration)]
     pub corrupt_check_time: Option<Duration>,
-    /// Time between two comparisons of the hashes of compactions, with the gate CompactHashCheck [default: 1m0s].
+    /// Time between two comparisons of the hashes of compactions, with the gate CompactHashCheck [default:
+    /// 1m0s].
     #[arg(long, value_parser = duration)]
     pub compact_hash_check_time: Option<Duration>,
     /// Gates of etcd as NAME=true,...; CompactHashCheck and InitialCorruptCheck have an effect.
@@ -152,13 +155,15 @@ pub struct Flags {
     #[arg(long)]
     pub host_whitelist: Option<String>,
     /// Serve the JSON gateway under /v3/ [default: true].
-    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_parser = switch, num_args = 0..=1)]
+    #[arg(default_missing_value = "true", require_equals = true)]
     pub enable_grpc_gateway: Option<bool>,
     /// Kind of tokens: simple, or jwt,sign-method=M,priv-key=FILE,pub-key=FILE,ttl=5m [default: simple].
     #[arg(long)]
     pub auth_token: Option<String>,
     /// Cancel watchers whose user loses the permission to read their keys [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_parser = switch, num_args = 0..=1)]
+    #[arg(default_missing_value = "true", require_equals = true)]
     pub auth_recheck_watchers: Option<bool>,
     /// File of the audit log, or stderr; without it there is none.
     #[arg(long)]
@@ -193,7 +198,8 @@ pub struct Flags {
     #[arg(long)]
     pub config_file: Option<String>,
     /// Print the version and exit.
-    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_parser = switch, num_args = 0..=1)]
+    #[arg(default_missing_value = "true", require_equals = true)]
     pub version: Option<bool>,
     #[command(flatten)]
     pub listen: ListenFlags,
@@ -286,8 +292,8 @@ pub struct Effective {
     pub source: Source,
 }
 
-/// Every flag with its value, by name: of `file` if there is one, else of arguments and environment. Flags that have no
-/// effect are left out where nothing was said about them.
+/// Every flag with its value, by name: of `file` if there is one, else of arguments and environment. Flags
+/// that have no effect are left out where nothing was said about them.
 pub fn effective(
     arguments: impl IntoIterator<Item = OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,

@@ -20,7 +20,8 @@ pub struct TlsFlags {
     #[arg(long)]
     pub client_key_file: Option<String>,
     /// Clients must show a certificate of a trusted authority [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_parser = switch, num_args = 0..=1)]
+    #[arg(default_missing_value = "true", require_equals = true)]
     pub client_cert_auth: Option<bool>,
     /// File of revoked client certificates.
     #[arg(long)]
@@ -32,7 +33,8 @@ pub struct TlsFlags {
     #[arg(long)]
     pub trusted_ca_file: Option<String>,
     /// Show clients a self-made certificate [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_parser = switch, num_args = 0..=1)]
+    #[arg(default_missing_value = "true", require_equals = true)]
     pub auto_tls: Option<bool>,
     /// File of the certificate that other members are shown.
     #[arg(long)]
@@ -47,7 +49,8 @@ pub struct TlsFlags {
     #[arg(long)]
     pub peer_client_key_file: Option<String>,
     /// Other members must show a certificate of a trusted authority [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_parser = switch, num_args = 0..=1)]
+    #[arg(default_missing_value = "true", require_equals = true)]
     pub peer_client_cert_auth: Option<bool>,
     /// File of the authorities that certificates of members lead to; requires certificates.
     #[arg(long)]
@@ -62,10 +65,12 @@ pub struct TlsFlags {
     #[arg(long)]
     pub peer_crl_file: Option<String>,
     /// Show other members a self-made certificate; they are not authenticated [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_parser = switch, num_args = 0..=1)]
+    #[arg(default_missing_value = "true", require_equals = true)]
     pub peer_auto_tls: Option<bool>,
     /// Do not compare the names in a calling member's certificate with its address [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_parser = switch, num_args = 0..=1)]
+    #[arg(default_missing_value = "true", require_equals = true)]
     pub peer_skip_client_san_verification: Option<bool>,
     /// Years for which self-made certificates are valid [default: 1].
     #[arg(long, value_parser = unsigned)]

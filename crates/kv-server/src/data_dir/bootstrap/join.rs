@@ -1,6 +1,7 @@
 //! One more member of a running cluster: what its flags say must be what the others say.
 //!
-//! * The members of `--initial-cluster` and those of the cluster are the same, compared by their peer URLs, as in etcd.
+//! * The members of `--initial-cluster` and those of the cluster are the same, compared by their peer URLs,
+//!   as in etcd.
 //! * The id of this member is the one that the cluster gave it; the id of the cluster is the cluster's.
 
 use std::collections::BTreeMap;
@@ -47,7 +48,7 @@ pub fn identity(
         let texts = member.peer_urls.iter().map(String::as_str);
         let urls = Urls::collect(texts).map_err(|error| error.to_string());
         let found = urls.and_then(|urls| {
-            let same = cluster.iter().find(|(_, told)| are_same(told, &urls));
+            let same = cluster.iter().find(|(_, found)| are_same(found, &urls));
             same.map(|(name, _)| name.clone()).ok_or_else(|| format!("no member has the URLs {urls}"))
         });
         let matched = found.map_err(|reason| JoinError::Unmatched {
@@ -112,13 +113,13 @@ mod tests {
 
     #[test]
     fn a_member_joins_as_whom_the_cluster_knows_it_and_is_refused_in_etcds_words() {
-        let told: BTreeMap<String, Urls> = [("a", "http://127.0.0.1:1"), ("b", "http://localhost:2")]
+        let given: BTreeMap<String, Urls> = [("a", "http://127.0.0.1:1"), ("b", "http://localhost:2")]
             .map(|(name, url)| (name.to_owned(), Urls::parse(url).unwrap()))
             .into();
         let refused =
-            |members: &[(u64, &str)]| identity("b", &told, running(members)).unwrap_err().to_string();
+            |members: &[(u64, &str)]| identity("b", &given, running(members)).unwrap_err().to_string();
         let joined =
-            identity("b", &told, running(&[(9, "http://127.0.0.1:1"), (7, "http://127.0.0.1:2")])).unwrap();
+            identity("b", &given, running(&[(9, "http://127.0.0.1:1"), (7, "http://127.0.0.1:2")])).unwrap();
         assert_eq!((joined.member_id, joined.cluster_id, joined.joined), (7, 0xc, true));
         let names: Vec<_> =
             joined.members.iter().map(|member| (member.name.as_str(), member.is_learner)).collect();

@@ -170,8 +170,8 @@ pub fn establish_after(
     Ok(identity.write(&directory.identity_path())?)
 }
 
-/// A restart needs no `--initial-…` flags. A name that is given must be the member's. What is said of the cluster is
-/// ignored, as in etcd: members may have been added, removed or moved since.
+/// A restart needs no `--initial-…` flags. A name that is given must be the member's. What is said of the
+/// cluster is ignored, as in etcd: members may have been added, removed or moved since.
 fn check_belongs(identity: &Identity, settings: &Settings, path: &Path) -> Result<(), BootstrapError> {
     if let Some(wanted) = settings.name_given.as_ref().filter(|name| **name != identity.name) {
         let (path, found) = (path.to_owned(), identity.name.clone());

@@ -1,4 +1,5 @@
-//! `/debug/vars`, and with `--enable-pprof` `/debug/pprof/`: what a member shows to those who look for a fault in it.
+//! `/debug/vars`, and with `--enable-pprof` `/debug/pprof/`: what a member shows to those who look for a
+//! fault in it.
 
 mod format; // a profile in pprof's format
 mod profile; // CPU profiles

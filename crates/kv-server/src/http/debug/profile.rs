@@ -3,8 +3,8 @@
 //! * One profile at a time, of a bounded length. A client that goes away ends it.
 //! * While none is taken, nothing is installed and nothing is paid.
 //!
-//! A timer signal samples the stack of the thread that runs. Samples inside the C library and the unwinder are left out,
-//! since they cannot be walked safely.
+//! A timer signal samples the stack of the thread that runs. Samples inside the C library and the unwinder
+//! are left out, since they cannot be walked safely.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,7 +20,8 @@ use tokio::sync::Semaphore;
 use super::super::handler::{query_values, refuse};
 use super::format;
 
-/// Samples per second of processor time, as Go takes them; not quite, so that they do not fall into step with timers.
+/// Samples per second of processor time, as Go takes them; not quite, so that they do not fall into step with
+/// timers.
 const FREQUENCY: i32 = 99;
 const SECONDS: u64 = 30;
 /// The table of samples is bounded by its library; this bounds the time.

@@ -10,8 +10,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(super) const FREE_BYTES: usize = 4 << 10;
 /// Bytes that all messages above [`FREE_BYTES`] hold, with everything that is made of them.
 const BYTES_MAX: usize = 256 << 20;
-/// An answer in memory beside its encoded form: decoded, many small pairs take three times as much; as JSON
-/// five times.
+/// An answer in memory in addition to its encoded form: decoded, many small pairs take three times as much;
+/// as JSON five times.
 const ANSWER_FACTOR: usize = 8;
 /// The largest encoded answer.
 pub(super) const ANSWER_BYTES_MAX: usize = BYTES_MAX / ANSWER_FACTOR;
@@ -42,8 +42,8 @@ impl Budget {
         Held(Arc::clone(&self.0).acquire_many_owned(units(bytes, ANSWER_FACTOR)).await.ok())
     }
 
-    /// Counts a request that has grown to `bytes`. False if there is no room: requests do not wait, since they
-    /// hold something already.
+    /// Counts a request that has grown to `bytes`. False if there is no room: requests do not wait, since
+    /// they hold something already.
     pub fn request(&self, held: &mut Held, bytes: usize) -> bool {
         if bytes <= FREE_BYTES {
             return true;

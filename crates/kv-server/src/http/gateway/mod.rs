@@ -8,10 +8,10 @@
 //! * A call is made to the services like a call of any client, with the metadata that its headers carry.
 //!   Limits, tokens and counters are those of gRPC.
 //! * Paths, field names, numbers and codes are etcd's. The texts of malformed JSON are serde_json's.
-//! * At most [`CALLS_MAX`] calls are open at one time, and [`Inner`] bounds those of one connection. Calls come on
-//!   a part of the HTTP/1 connections only: others are left to probes.
-//! * An answer of more than [`budget::FREE_BYTES`] is held in memory as a whole while it is written. Such answers and
-//!   requests share one [`Budget`]; an answer that would take all of it is refused.
+//! * At most [`CALLS_MAX`] calls are open at one time, and [`Inner`] bounds those of one connection. Calls
+//!   come on a part of the HTTP/1 connections only: others are left to probes.
+//! * An answer of more than [`budget::FREE_BYTES`] is held in memory as a whole while it is written. Such
+//!   answers and requests share one [`Budget`]; an answer that would take all of it is refused.
 //! * A client that takes an answer slower than [`write::PACE_BYTES_MIN`] in a second loses its connection.
 
 mod budget; // bytes that calls hold

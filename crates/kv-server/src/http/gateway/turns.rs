@@ -1,7 +1,7 @@
 //! A socket whose reader gives way to other tasks.
 //!
-//! A reader of small frames finds the next one in its buffer, or reads more: while its client sends fast enough it
-//! never waits, and other clients wait for it. Here a read waits after each [`TURN_BYTES`].
+//! A reader of small frames finds the next one in its buffer, or reads more: while its client sends fast
+//! enough it never waits, and other clients wait for it. Here a read waits after each [`TURN_BYTES`].
 
 use std::io::Result;
 use std::pin::Pin;

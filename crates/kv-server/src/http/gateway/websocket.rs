@@ -1,12 +1,13 @@
 //! Calls over a websocket: each message is a piece of the body, each line of the answer one text message.
 //!
-//! * As the proxy in front of etcd's gateway does it. The request counts as POST. A browser can set no headers, so
-//!   the token comes in the list of protocols, `Bearer, TOKEN`, or in the cookie `token`; other headers are left out.
+//! * As the proxy in front of etcd's gateway does it. The request counts as POST. A browser can set no
+//!   headers, so the token comes in the list of protocols, `Bearer, TOKEN`, or in the cookie `token`; other
+//!   headers are left out.
 //! * The call ends when the client closes the websocket, and the websocket when the call has ended.
-//! * At most [`super::WEBSOCKETS_MAX`] are open, and a message has at most [`MESSAGE_BYTES_MAX`]. An answer is passed on in
-//!   the pieces in which it comes, as fragments of one message.
-//! * A client of which nothing was heard between two pings is gone, and so is one that takes nothing. Both are looked
-//!   for from the beginning of the call: its answer may not begin before the client says more.
+//! * At most [`super::WEBSOCKETS_MAX`] are open, and a message has at most [`MESSAGE_BYTES_MAX`]. An answer
+//!   is passed on in the pieces in which it comes, as fragments of one message.
+//! * A client of which nothing was heard between two pings is gone, and so is one that takes nothing. Both
+//!   are looked for from the beginning of the call: its answer may not begin before the client says more.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -57,7 +58,8 @@ const CLOSED_WITHIN: Duration = Duration::from_secs(5);
 const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const BEARER: &str = "Bearer";
 
-/// Messages of one client that are taken before other tasks have their turn: a ping is answered at once, by a write.
+/// Messages of one client that are taken before other tasks have their turn: a ping is answered at once, by a
+/// write.
 const TURN_MESSAGES: usize = 64;
 
 type Socket = WebSocketStream<Turns<TokioIo<Upgraded>>>;

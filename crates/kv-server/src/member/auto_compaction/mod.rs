@@ -1,7 +1,8 @@
 //! Automatic compaction, by `--auto-compaction-mode` and `--auto-compaction-retention`.
 //!
 //! Each member samples the revision, so that a new leader knows the past. Only the leader proposes. A
-//! compaction that fails is tried again at the next turn. While permissions are checked, it is proposed as root.
+//! compaction that fails is tried again at the next turn. While permissions are checked, it is proposed as
+//! root.
 
 mod schedule; // when, and at which revision
 

@@ -54,8 +54,8 @@ impl Schedule {
         }
     }
 
-    /// One interval has passed, and the revision is now `revision`. The revision to compact at, if that is due.
-    /// Until [`Schedule::done`] it stays due.
+    /// One interval has passed, and the revision is now `revision`. The revision to compact at, if that is
+    /// due. Until [`Schedule::done`] it stays due.
     pub fn turn(&mut self, revision: i64) -> Option<i64> {
         self.since = self.since.saturating_add(self.interval());
         if self.since < self.wanted {

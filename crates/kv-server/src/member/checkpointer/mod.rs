@@ -1,11 +1,11 @@
 //! The thread of the store: checkpoints, physical compaction, exports and installs, outside of requests.
 //!
 //! ```text
-//!   apply ──Due, or too many entries──▶ persist ──▶ wake those who found the store Full; report the checkpoint to Raft
+//!   apply ─Due, or too many entries─▶ persist ─▶ wake those who found the store Full; report the checkpoint to Raft
 //!         ──compacted──▶ step, pause, step, … ──▶ announce the finished revision
 //!         ──install──▶ the received store takes the place of the present one
 //!   sender of snapshots ──export──▶ the newest checkpoint, pinned
-//!   Defragment ──▶ persist, and every step that is pending without a pause; the others have their turn between two steps
+//!   Defragment ─▶ persist, and every step that is pending without a pause; the others have their turn between two steps
 //!   idle for a while with something unpersisted ──▶ persist
 //!   stop ──▶ persist once more, end
 //! ```

@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use raft_node::Fatal;
 use tokio::sync::oneshot;
 
-/// Told of every checkpoint that became durable.
+/// Notified of every checkpoint that became durable.
 pub(super) type Listener = Box<dyn Fn(Applied) + Send>;
 
 pub(super) struct Shared {

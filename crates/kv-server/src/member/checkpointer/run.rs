@@ -179,7 +179,7 @@ impl Checkpointer {
             took = ?began.elapsed(),
             "installed a snapshot"
         );
-        // The received store may bring a compaction of its own that is not finished.
+        // The received store may bring another compaction that is not finished.
         self.compacting = true;
         self.compacting_since = None;
         self.is_durable(applied, shared);

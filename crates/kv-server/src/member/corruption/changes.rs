@@ -5,7 +5,8 @@
 //!     ─▶ alarm CORRUPT of each member that differs ─▶ that member is fenced
 //! ```
 //!
-//! * A comparison costs one small question per member. The digest is kept up to date by apply (`mvcc::SpanDigest`).
+//! * A comparison costs one small question per member. The digest is kept up to date by apply
+//!   (`mvcc::SpanDigest`).
 //! * A member that has not applied the span's last entry is asked again, for a second at most.
 //! * A leader that differs hands leadership over.
 

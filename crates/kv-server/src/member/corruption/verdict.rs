@@ -1,4 +1,5 @@
-//! What hashes of members say about who is corrupt: etcd's rules, but that a majority decides in each comparison.
+//! What hashes of members say about who is corrupt: etcd's rules, but that a majority decides in each
+//! comparison.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +12,12 @@ pub struct PeerHash {
     pub hash: Option<KvHash>,
 }
 
-/// The members that are corrupt by a comparison of the newest state, from the leader's point of view; member 0 if no
-/// majority agrees.
+/// The members that are corrupt by a comparison of the newest state, from the leader's point of view; member
+/// 0 if no majority agrees.
 ///
-/// `before` and `after` are the leader's hashes at its newest revision, before and after others were asked for
-/// the hash at `before`'s revision; a read point lies between. etcd names the first member that differs from the
-/// leader, which is the wrong one if the leader is corrupt.
+/// `before` and `after` are the leader's hashes at its newest revision, before and after others were asked
+/// for the hash at `before`'s revision; a read point lies between. etcd names the first member that differs
+/// from the leader, which is the wrong one if the leader is corrupt.
 pub fn of_newest(leader: u64, before: KvHash, after: KvHash, peers: &[PeerHash]) -> Vec<u64> {
     let state = |hash: KvHash| (hash.hash_revision, hash.compact_revision);
     if state(before) == state(after) && before.hash != after.hash {
@@ -46,8 +47,8 @@ pub enum Verdict {
     Corrupt(Vec<u64>),
 }
 
-/// Compares a hash of the leader with those of all others; of a compaction, or of the newest state. Hashes against
-/// another compact revision are not comparable.
+/// Compares a hash of the leader with those of all others; of a compaction, or of the newest state. Hashes
+/// against another compact revision are not comparable.
 pub fn of_compaction(leader: u64, own: KvHash, peers: &[PeerHash]) -> Verdict {
     let comparable = |hash: &KvHash| hash.compact_revision == own.compact_revision;
     let values = peers.iter().map(|peer| (peer.member, peer.hash.filter(comparable).map(|it| it.hash)));

@@ -18,8 +18,8 @@ use tokio::time::timeout;
 use super::anchor::{Anchored, boot_time};
 use super::error::LeaseError;
 
-/// How long the renewal of an expired lease waits until it is revoked: a turn and some commands. Other renewals
-/// of its batch wait with it.
+/// How long the renewal of an expired lease waits until it is revoked: a turn and some commands. Other
+/// renewals of its batch wait with it.
 const REVOKED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The leases of this member, for the times when it leads.

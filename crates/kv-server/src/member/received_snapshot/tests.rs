@@ -53,8 +53,8 @@ fn fixture() -> Fixture {
         is_full: Arc::clone(&is_full),
     };
     let fatal = Arc::new(Mutex::new(None));
-    let told = Arc::clone(&fatal);
-    let on_fatal = move |error: Fatal| *told.lock() = Some(error.what);
+    let reported = Arc::clone(&fatal);
+    let on_fatal = move |error: Fatal| *reported.lock() = Some(error.what);
     let incoming = Incoming::new(Box::new(place), Arc::default(), Arc::new(on_fatal));
     Fixture { incoming, is_used, is_full, fatal }
 }

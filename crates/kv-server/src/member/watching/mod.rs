@@ -11,9 +11,10 @@
 //! * The applying thread never waits for the hub. It does one load of an atomic, and unparks the thread if
 //!   that sleeps and has watchers.
 //! * Nothing is dropped when the mailbox is full: the stream's future waits, and reads no further request.
-//! * A review of permissions takes no place of its stream's requests, which a client that does not read keeps.
-//! * At most [`outbox::HANDED_BYTES_MAX`] bytes of a stream are outside of the hub and not encoded yet, or one
-//!   parcel. The rest stays within the hub's bounds.
+//! * A review of permissions takes no place of its stream's requests, which a client that does not read
+//!   keeps.
+//! * At most [`outbox::HANDED_BYTES_MAX`] bytes of a stream are outside of the hub and not encoded yet, or
+//!   one parcel. The rest stays within the hub's bounds.
 //! * History and previous values are read on the hub's thread, never by Raft's driver.
 //!
 //! Does not check permissions, and does not know HTTP/2.

@@ -1,8 +1,8 @@
 //! One pass over the watchers of a stream, after a change of permissions.
 //!
 //! * A pass goes on in steps, by watch id. Ids may be negative.
-//! * A newer change goes on from where the pass is, around all ids and back to there. So changes that keep coming
-//!   do not keep it from any watcher, and the last change is applied to each.
+//! * A newer change goes on from where the pass is, around all ids and back to there. So changes that keep
+//!   coming do not keep it from any watcher, and the last change is applied to each.
 //!
 //! Does not know the hub.
 
@@ -30,8 +30,8 @@ impl Review {
         *self = Review { caller, next: self.next, began: self.next, has_wrapped: false };
     }
 
-    /// Notes a step, after which the watchers from `next` on are left; none if it is `None`. Returns whether the
-    /// pass has to go on.
+    /// Notes a step, after which the watchers from `next` on are left; none if it is `None`. Returns whether
+    /// the pass has to go on.
     pub(super) fn goes_on(&mut self, next: Option<i64>) -> bool {
         match next {
             Some(next) if !self.has_wrapped || next < self.began => self.next = next,
@@ -48,8 +48,8 @@ impl Review {
 mod tests {
     use super::*;
 
-    /// Ids from -4 to 5, three in a step. The first one of each step of a pass that is renewed before the steps with
-    /// these numbers.
+    /// Ids from -4 to 5, three in a step. The first one of each step of a pass that is renewed before the
+    /// steps with these numbers.
     fn steps(renewed: &[usize]) -> Vec<i64> {
         let (mut review, mut seen) = (Review::new(Caller::Unnamed), Vec::new());
         loop {

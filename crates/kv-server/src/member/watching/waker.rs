@@ -53,7 +53,7 @@ impl Waker {
     }
 
     fn wake(&self) {
-        // Whoever changes the state unparks, once for each sleep.
+        // The thread that changes the state unparks, once for each sleep.
         if self.state.swap(AWAKE, SeqCst) != AWAKE
             && let Some(thread) = self.thread.get()
         {

@@ -1,7 +1,7 @@
 //! gRPC calls, counted by method and by how they ended.
 //!
-//! A method has all its series from the start, as etcd's have: a rate over a series that appears with its first
-//! error would miss that error. Those of locks and elections appear with the first call, as etcd's do.
+//! A method has all its series from the start, as etcd's have: a rate over a series that appears with its
+//! first error would miss that error. Those of locks and elections appear with the first call, as etcd's do.
 
 mod handling; // etcd's histograms of all calls
 
@@ -92,15 +92,15 @@ impl Latency {
     }
 }
 
-/// What is shown of a method beside its metrics. All since the start.
+/// What is shown of a method in addition to its metrics. All since the start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CallCounts {
     /// Such as `etcdserverpb.KV/Put`.
     pub method: String,
     pub ended: u64,
     pub failed: u64,
-    /// Ends of buckets in microseconds and the counts in them, without the empty ones. The bucket without an end
-    /// has the end of the one before.
+    /// Ends of buckets in microseconds and the counts in them, without the empty ones. The bucket without an
+    /// end has the end of the one before.
     pub latency: Vec<(u64, u64)>,
 }
 

@@ -2,8 +2,8 @@
 //! answers that are not taken.
 //!
 //! All are counted per connection and for the whole process. Past a bound a body is refused, a stream with
-//! requests that wait is ended, and a connection with answers that its client does not take accepts no further
-//! call. See decisions 0026 and 0021.
+//! requests that wait is ended, and a connection with answers that its client does not take accepts no
+//! further call. See decisions 0026 and 0021.
 //!
 //! A body counts until its call ends: a complete message waits in memory as well, at a gate or for room.
 
@@ -59,7 +59,7 @@ impl Totals {
     }
 }
 
-/// Bytes held for one connection, and its calls outside of its own task.
+/// Bytes held for one connection, and its calls outside of its task.
 pub struct Account {
     totals: Arc<Totals>,
     bodies: AtomicUsize,
@@ -278,8 +278,8 @@ impl Unread {
         Unread { account: Arc::clone(account), bytes: 0, waiting: 0 }
     }
 
-    /// There are so many bytes. Of them so many wait to be read, rather than for the rest of their message. An
-    /// error when there are too many.
+    /// There are so many bytes. Of them so many wait to be read, rather than for the rest of their message.
+    /// An error when there are too many.
     pub(super) fn set(&mut self, bytes: usize, waiting: usize) -> Result<(), Status> {
         let Account { unread, totals, seen, .. } = &*self.account;
         let ours = changed(unread, self.bytes, bytes);

@@ -156,7 +156,7 @@ pub async fn serve<I, H, T, S>(
 enum Started<H, T> {
     Hot(H),
     Stream(T),
-    /// A task of its own.
+    /// A separate task.
     Relayed,
 }
 
@@ -189,9 +189,9 @@ struct Drain {
 }
 
 impl Drain {
-    /// Returns when the member has stopped, the client had its time, no call is open, and the client has taken the
-    /// answers or is too slow for [`LAST_BYTES_WITHIN`]. To be polled after the connection, and before
-    /// the output is looked at for the last time.
+    /// Returns when the member has stopped, the client had its time, no call is open, and the client has
+    /// taken the answers or is too slow for [`LAST_BYTES_WITHIN`]. To be polled after the connection, and
+    /// before the output is looked at for the last time.
     async fn ended(&mut self, stop: &mut watch::Receiver<bool>, wire: &Wire, is_idle: bool) {
         let ends_at = match self.ends_at {
             Some(ends_at) => ends_at,

@@ -4,7 +4,7 @@
 //!                      ┌─ hot unary call ──▶ read one message ──▶ HotMethods::call ──▶ headers, message, trailers
 //! accept a stream ─────┤      (a future inside this task: no task, no box per call)
 //!                      ├─ messages both ways ─▶ StreamMethods::serve  (a future inside this task)
-//!                      └─ anything else ───▶ relay to the gRPC services, a task of its own per call
+//!                      └─ anything else ───▶ relay to the gRPC services, a separate task per call
 //! ```
 //!
 //! * A hot call never leaves the connection's task: its future is polled here, with the socket, so that the

@@ -48,7 +48,7 @@ impl<S> GrpcService for S where
 {
 }
 
-/// Answers one call in a task of its own. The client's reset ends the task.
+/// Answers one call in a separate task. The client's reset ends the task.
 pub(super) fn spawn<S: GrpcService>(
     services: &S,
     head: &RequestHead,

@@ -27,8 +27,8 @@ pub struct Limits {
 /// begun, and to read its last answers. What is not complete then would hold the member up without end.
 pub(super) const LAST_ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// After that, time for the bytes of answers that were given and not taken. Both together are shorter than the time
-/// that a stopping member waits for its connections.
+/// After that, time for the bytes of answers that were given and not taken. Both together are shorter than
+/// the time that a stopping member waits for its connections.
 pub(super) const LAST_BYTES_WITHIN: Duration = Duration::from_secs(4);
 
 /// What the calls of one connection share.

@@ -85,7 +85,7 @@ fn poll_excess(rest: &mut Option<Reader>, context: &mut Context<'_>) -> Poll<()>
     Poll::Pending
 }
 
-/// Whether the client has ended its stream. The end may have come in a frame of its own, after the message.
+/// Whether the client has ended its stream. The end may have come in a separate frame, after the message.
 fn has_ended(body: &mut Reader) -> bool {
     while !body.is_end() {
         match body.data().now_or_never() {

@@ -314,7 +314,7 @@ fn opening(stream: u32, path: &str) -> Vec<u8> {
     [&[0, 0, length, 1, 4][..], &stream.to_be_bytes(), block.bytes()].concat()
 }
 
-/// The client answers no ping, and opens a stream every half second whatever GOAWAY says.
+/// The client answers no ping, and opens a stream every half second after GOAWAY.
 #[tokio::test(start_paused = true)]
 async fn a_stop_does_not_wait_for_requests_that_do_not_end_or_come_later() {
     for path in ["/holds", "/relayed"] {

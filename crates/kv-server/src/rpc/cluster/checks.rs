@@ -1,4 +1,5 @@
-//! Whether a change of the members would leave the cluster unable to commit: etcd's rules, from what one member sees.
+//! Whether a change of the members would leave the cluster unable to commit: etcd's rules, from what one
+//! member sees.
 //!
 //! A member is *started* once it has published its name. Only voters count.
 
@@ -88,8 +89,8 @@ pub(super) fn is_in_sync(progress: Progress) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    /// `1 2? ~3 4!`: 1 is started and answers since ten seconds, 2 has not started, 3 is a learner, 4 is started and
-    /// does not answer. This member is 1.
+    /// `1 2? ~3 4!`: 1 is started and answers since ten seconds, 2 has not started, 3 is a learner, 4 is
+    /// started and does not answer. This member is 1.
     fn judged(members: &str, check: impl Fn(&View<'_>) -> Result<(), Error>) -> Result<(), Error> {
         let member = |word: &str| {
             let id = word.trim_matches(['~', '?', '!']).parse().unwrap();

@@ -43,7 +43,7 @@ impl Cluster {
         if is_known { Ok(()) } else { Err(errors::refused(Error::MemberNotFound)) }
     }
 
-    /// Refuses what `check` finds unwise, if this member is told to look.
+    /// Refuses what `check` finds unwise, if this member is configured to check.
     fn judge(&self, check: impl FnOnce(&View<'_>) -> Result<(), Error>) -> Result<(), Status> {
         if !self.0.reconfiguration.is_strict {
             return Ok(());

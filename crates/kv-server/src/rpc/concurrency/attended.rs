@@ -1,7 +1,7 @@
 //! Calls that finish their work when their client has gone.
 //!
 //! The future of a call is dropped when the client resets it, when its connection ends, and at its deadline.
-//! A task of its own finishes what the call has begun: a key that was put is deleted. When the member stops,
+//! A separate task finishes what the call has begun: a key that was put is deleted. When the member stops,
 //! the task ends as well: a wait may have no end.
 
 use std::time::Duration;
@@ -37,8 +37,8 @@ impl Attendance {
         }
     }
 
-    /// Tries until `attempt` succeeds, for [`FINISH_WITHIN`]: the member may be busy, or without a leader. Tries
-    /// once if the client waits for its response. Gives up when the member stops.
+    /// Tries until `attempt` succeeds, for [`FINISH_WITHIN`]: the member may be busy, or without a leader.
+    /// Tries once if the client waits for its response. Gives up when the member stops.
     pub async fn finish<T, F>(&mut self, attempt: impl Fn() -> F)
     where
         F: Future<Output = Result<T, Status>>,
@@ -117,8 +117,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_a_call_has_begun_is_finished_though_the_member_is_busy() {
         let busy = || errors::refused(api::Error::TooManyRequests);
-        // Attempts that fail, attempts that are made, seconds that it takes, whether the member stops, and whether
-        // the client waits.
+        // Attempts that fail, attempts that are made, seconds that it takes, whether the member stops, and
+        // whether the client waits.
         for (failures, attempts, seconds, stops, waits) in [
             (0, 1, 0, false, false),
             (4, 5, 0, false, false),

@@ -1,4 +1,4 @@
-//! The events of one key or prefix, as the watch hub delivers them to a client of its own.
+//! The events of one key or prefix, as the watch hub delivers them to a separate client.
 //!
 //! Dropping it frees its watcher.
 

@@ -99,7 +99,7 @@ impl Observer {
         Ok(found)
     }
 
-    /// The client is not told why it has no answer. The audit log is.
+    /// The client does not learn why it has no answer. The audit log does.
     fn audit(&self, status: &Status) {
         if let Some(call) = self.inner.asker.audited(&self.inner.member, Method::ElectionObserve) {
             call.end_of(Subject::read(&self.prefix.start(), &self.prefix.end()), Err(status));

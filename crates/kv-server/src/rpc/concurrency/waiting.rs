@@ -14,7 +14,8 @@ use crate::admission::{ClientId, Share, Shares};
 use crate::errors;
 use crate::process::shutdown::Stop;
 
-/// Memory of the calls of locks and elections that are under way, observers included. Beyond it they are refused.
+/// Memory of the calls of locks and elections that are under way, observers included. Beyond it they are
+/// refused.
 const BYTES_MAX: usize = 80 << 20;
 /// What a call holds, besides its name: a task and a watcher.
 const CALL_BYTES: usize = 8 << 10;

@@ -1,7 +1,8 @@
 //! KV: Range, RangeStream, Put, DeleteRange, Txn, Compact.
 //!
-//! * A write: its caller, quota, validation, one encoding of the command, one proposal, its outcome. Who may not
-//!   write takes no room and raises no alarm. While permissions are checked, validation comes first, as in etcd.
+//! * A write: its caller, quota, validation, one encoding of the command, one proposal, its outcome. Who may
+//!   not write takes no room and raises no alarm. While permissions are checked, validation comes first, as
+//!   in etcd.
 //! * A read: validation, a read point unless it is serializable, the store.
 //! * What may touch many keys, or hold much, is admitted first and read on a blocking thread:
 //!   [`crate::admission`].
@@ -44,7 +45,7 @@ use crate::rpc::header;
 use crate::rpc::metadata::Known;
 
 /// A read of at most so many keys is answered in the calling task if their blocks are in memory: some 300 µs,
-/// where a thread of its own would cost as much again. A page of a thousand keys, and the one after it, which
+/// where a separate thread would cost as much again. A page of a thousand keys, and the one after it, which
 /// shows whether there are more.
 const KEYS_IN_TASK_MAX: i64 = 1024;
 /// And if a block may have to be unpacked for each: some 40 µs a key.
@@ -350,8 +351,8 @@ pub async fn compact(
     Ok(response)
 }
 
-/// Who asks, if it may use the keys that a `valid` request names. Those of leases are checked in apply, as is all the
-/// rest again.
+/// Who asks, if it may use the keys that a `valid` request names. Those of leases are checked in apply, as is
+/// all the rest again.
 async fn permitted(
     member: &Member,
     asker: &Asker,
@@ -374,7 +375,7 @@ async fn permitted(
     if check(&caller).is_ok() {
         return Ok(caller);
     }
-    // This member may be behind: what was granted before the call began counts.
+    // This member may lag: what was granted before the call began counts.
     Box::pin(member.read_point()).await.map_err(errors::read_point)?;
     let caller = asker.caller(member).await?;
     check(&caller).map_err(errors::refused)?;

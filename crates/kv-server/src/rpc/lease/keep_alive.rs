@@ -1,7 +1,7 @@
 //! A stream of renewals.
 //!
-//! * Answers come in the order of the requests. Up to [`AHEAD_MAX`] renewals wait together, so that they share
-//!   batches.
+//! * Answers come in the order of the requests. Up to [`AHEAD_MAX`] renewals wait together, so that they
+//!   share batches.
 //! * While the client does not take answers, none of its requests is begun.
 //! * The first error ends the stream, after the answers before it. So does the end of the requests.
 

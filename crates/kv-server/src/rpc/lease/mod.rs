@@ -1,9 +1,10 @@
 //! Lease: grant, revoke, keep-alive, time to live, list.
 //!
-//! * The member that proposes a grant chooses an id if the client gave none, and raises the TTL to the minimum.
+//! * The member that proposes a grant chooses an id if the client gave none, and raises the TTL to the
+//!   minimum.
 //! * The attached keys of a time-to-live answer are read here, after a read point.
-//! * Long lists of leases and keys are made within the bounds of `admission`, and hold their memory until they were
-//!   sent.
+//! * Long lists of leases and keys are made within the bounds of `admission`, and hold their memory until
+//!   they were sent.
 
 mod unanswered; // what the leader did not answer
 
@@ -128,8 +129,8 @@ impl Lease {
         Ok(Answered { response, memory })
     }
 
-    /// Reads in the calling task if that takes little, and as a wide read otherwise: a lease may have a million
-    /// keys.
+    /// Reads in the calling task if that takes little, and as a wide read otherwise: a lease may have a
+    /// million keys.
     async fn read<T: Send + 'static>(
         &self,
         client: ClientId,
@@ -144,7 +145,8 @@ impl Lease {
     }
 }
 
-/// The ids, by the time that is left. Refused if a key that the caller may not read is attached to one of them.
+/// The ids, by the time that is left. Refused if a key that the caller may not read is attached to one of
+/// them.
 fn list(
     store: &Store,
     caller: &Caller,

@@ -1,7 +1,7 @@
 //! Downgrade: the checks and the bookkeeping of etcd.
 //!
-//! An enabled downgrade is recorded and shown by Status. It changes nothing else here: there is no older format
-//! of the store, and no older version of a member that could join.
+//! An enabled downgrade is recorded and shown by Status. It changes nothing else here: there is no older
+//! format of the store, and no older version of a member that could join.
 
 use api::Error;
 use api::command::SetDowngrade;

@@ -106,8 +106,8 @@ async fn request(member: &Member, asker: &Asker, union: RequestUnion) -> WatchRe
     }
 }
 
-/// Checks the keys that the hub will watch. A watcher keeps what it was given, as in etcd, unless the member is
-/// to look at watchers again.
+/// Checks the keys that the hub will watch. A watcher keeps what it was given, as in etcd, unless the member
+/// is to look at watchers again.
 async fn check(member: &Member, asker: &Asker, request: &CreateRequest) -> Result<(), Status> {
     let caller = asker.caller(member).await?;
     let need = Need::Keys(Access::Read, request.keys());
@@ -120,8 +120,8 @@ fn in_words(status: &Status) -> String {
     format!("rpc error: code = {code} desc = {}", status.message())
 }
 
-/// Sends what the hub delivers, as fast as the client takes it. Returns when the client is gone, or the rest of a
-/// response was compacted.
+/// Sends what the hub delivers, as fast as the client takes it. Returns when the client is gone, or the rest
+/// of a response was compacted.
 async fn send(member: &Member, stream: &WatchStream, mut replies: Replies) -> Status {
     let fragment_bytes = member.limits.message_bytes_max();
     let mut encoder = Encoder::new(member.ids.cluster, member.ids.member, fragment_bytes);

@@ -1,7 +1,7 @@
 //! The files that TLS of a port is made of, as bytes and as certificates.
 //!
-//! Two readings are compared byte by byte: a file that was replaced, renamed over or reached by another symbolic
-//! link counts as changed, and one that was only touched does not.
+//! Two readings are compared byte by byte: a file that was replaced, renamed over or reached by another
+//! symbolic link counts as changed, and one that was only touched does not.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -112,8 +112,8 @@ impl Bytes {
         Ok(roots)
     }
 
-    /// Serial numbers in all lists of the file, which is PEM, or one list in DER, as etcd takes them. Whose list
-    /// it is, and whether it is still valid, is not looked at, as in etcd.
+    /// Serial numbers in all lists of the file, which is PEM, or one list in DER, as etcd takes them. Whose
+    /// list it is, and whether it is still valid, is not looked at, as in etcd.
     pub fn revoked(&self) -> Result<HashSet<Vec<u8>>, TlsError> {
         let pem: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&self.bytes).collect();
         let lists = match pem {

@@ -21,8 +21,8 @@ use crate::config::PortTls;
 use crate::process::log::causes;
 use crate::process::shutdown::Stop;
 
-/// Files change some times a month. This is how long a new revocation list or certificate may take to be used,
-/// at the cost of reading some kilobytes.
+/// Files change some times a month. This is how long a new revocation list or certificate may take to be
+/// used, at the cost of reading some kilobytes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
 
 /// The configuration of one port.

@@ -1,8 +1,8 @@
 //! Texts of servers, made safe for a terminal.
 //!
-//! Names of keys and clients are chosen by others. A character that moves the cursor, changes colors, reverses
-//! the direction of text or has no width is shown as its number, so that a name can neither act on the
-//! terminal nor look like another one. Lists and texts are cut to the limits that a member keeps itself.
+//! Names of keys and clients are chosen by others. A character that moves the cursor, changes colors,
+//! reverses the direction of text or has no width is shown as its number, so that a name can neither act on
+//! the terminal nor look like another one. Lists and texts are cut to the limits that a member keeps itself.
 
 use crate::status::Document;
 

@@ -1,7 +1,7 @@
 //! What all endpoints say together.
 //!
-//! Rates and names of a cluster are sums over the members that answer: each counts the requests that it served
-//! itself.
+//! Rates and names of a cluster are sums over the members that answer: each counts the requests that it
+//! served itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -162,7 +162,7 @@ impl Cluster {
         found.into_values().collect()
     }
 
-    /// Entries that a member lacks, as its leader counts them; else what it has not applied of its own log.
+    /// Entries that a member lacks, as its leader counts them; else what it has not applied of its log.
     pub fn lag_of(&self, document: &Document) -> Option<u64> {
         let by_leader = self
             .live()

@@ -112,7 +112,7 @@ impl Source {
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
             body.map(|body| body.to_bytes()).map_err(|error| FetchError::Body(error.to_string()))
         });
-        // The connection has no task of its own, so it ends with the request.
+        // The connection has no separate task, so it ends with the request.
         match select(answered, connection).await {
             Either::Left((answered, _connection)) => answered,
             Either::Right((Ok(()), answered)) => match tokio::time::timeout(Duration::ZERO, answered).await {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     /// What is said of a server that answers with these bytes, and then with `padding` of them.
-    async fn told(head: &str, padding: usize) -> String {
+    async fn answer(head: &str, padding: usize) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let head = head.to_owned();
@@ -170,10 +170,10 @@ mod tests {
             let _cut = stream.write_all(&vec![b' '; padding]).await;
             String::from_utf8(request[..read].to_vec()).unwrap()
         });
-        let told = Source::new(&url, &Dialer::default()).unwrap().document().await;
+        let document = Source::new(&url, &Dialer::default()).unwrap().document().await;
         let request = server.await.unwrap();
         assert!(request.starts_with("GET /ui/status.json HTTP/1.1\r\nhost: 127.0.0.1:"), "{request}");
-        told.map_or_else(|error| error, |document| format!("member {}", document.id))
+        document.map_or_else(|error| error, |document| format!("member {}", document.id))
     }
 
     /// On a paused clock, time passes while nothing else happens.
@@ -223,9 +223,9 @@ mod tests {
             ("\u{1b}[2J".to_owned(), 0, "the answer is no HTTP/1"),
             (String::new(), 0, "the answer is no HTTP/1: connection closed"),
         ] {
-            let told = told(&head, padding).await;
-            assert!(told.starts_with(wanted), "{head:.60}: {told}");
-            assert!(!told.contains(char::is_control), "{told}");
+            let answer = answer(&head, padding).await;
+            assert!(answer.starts_with(wanted), "{head:.60}: {answer}");
+            assert!(!answer.contains(char::is_control), "{answer}");
         }
     }
 }

@@ -120,8 +120,8 @@ impl Table {
         self.rows.retain(|row| row.has(&wanted));
     }
 
-    /// Positions and widths of the columns that fit, with a gap of one between them. The first column takes what is
-    /// left over, as far as its texts need it.
+    /// Positions and widths of the columns that fit, with a gap of one between them. The first column takes
+    /// what is left over, as far as its texts need it.
     pub fn fit(&self, width: u16) -> Vec<(usize, u16)> {
         let mut by_rank: Vec<usize> = (0..self.columns.len()).collect();
         by_rank.sort_by_key(|at| (self.columns[*at].rank, *at));

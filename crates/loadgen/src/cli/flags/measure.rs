@@ -47,7 +47,7 @@ pub struct SuiteFlags {
     /// Start fresh clusters of this program instead of measuring --endpoints
     #[arg(long, value_name = "NAME=PATH")]
     pub program: Option<String>,
-    /// How the report calls the cluster behind --endpoints
+    /// How the report calls the cluster of --endpoints
     #[arg(long, default_value = "cluster", conflicts_with = "program")]
     pub name: String,
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! What a worker checks at intervals: links that may dial, overdue calls, unreachable endpoints; and what it counts
-//! at the end of a run.
+//! What a worker checks at intervals: links that may dial, overdue calls, unreachable endpoints; and what it
+//! counts at the end of a run.
 
 use super::caller::Caller;
 use super::{Running, Worker};

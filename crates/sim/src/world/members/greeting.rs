@@ -1,5 +1,5 @@
-//! Whom a member hears, as the peer port of the process decides it: a sender that is not on the receiver's list is
-//! heard once its own list has both. A removed one is not. Addresses are not part of a story.
+//! Whom a member hears, as the peer port of the process decides it: a sender that is not on the receiver's
+//! list is heard once its own list has both. A removed one is not. Addresses are not part of a story.
 
 use super::super::happening::Happening;
 use super::super::state::World;
@@ -23,8 +23,8 @@ impl World {
         self.see(to).up.is_some() && self.standing(to, from) == Standing::Member
     }
 
-    /// Whether the member `to` takes messages of `from`. A removed one is told so. One that it does not know is asked
-    /// who is in the cluster.
+    /// Whether the member `to` takes messages of `from`. A removed one is notified. One that it does not know
+    /// is asked who is in the cluster.
     pub(in crate::world) fn greets(&mut self, from: u64, to: u64) -> bool {
         match self.standing(to, from) {
             Standing::Member | Standing::Vouched => return true,

@@ -26,7 +26,7 @@ impl World {
         let site = self.site(id);
         site.term_seen = site.term_seen.max(now.term);
         if site.wiped {
-            return Ok(()); // It has no list of its own.
+            return Ok(()); // It has no list.
         }
         let node = &self.see(id).up.as_ref().expect("it turned just now").node;
         let truth = self.truth.get();

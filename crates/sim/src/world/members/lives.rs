@@ -1,7 +1,7 @@
 //! How members begin and end.
 //!
-//! A member that was added is started with an empty disk. It asks one that runs who is in the cluster, and starts once
-//! it is on that list. A member that is told by a voter that it was removed ends for good.
+//! A member that was added is started with an empty disk. It asks one that runs who is in the cluster, and
+//! starts once it is on that list. A member that a voter notifies of its removal ends for good.
 
 use raft_node::{Event, Membership};
 
@@ -32,7 +32,7 @@ impl World {
         site.stage == Stage::Present && site.up.is_none() && !self.stays_down(id)
     }
 
-    /// What a member that starts is told by one that runs, if any answers. None if it cannot start yet.
+    /// What a running member answers to one that starts, if any answers. None if it cannot start yet.
     pub(in crate::world) fn prepare_start(&mut self, id: u64) -> Option<Option<Membership>> {
         if !self.changes_members() {
             return Some(None);
@@ -140,8 +140,8 @@ impl World {
         }
     }
 
-    /// In the end no removed member runs, unless all others of its list are removed as well: it finds no member that
-    /// could say so, as in etcd.
+    /// In the end no removed member runs, unless all others of its list are removed as well: it finds no
+    /// member that could say so, as in etcd.
     pub(in crate::world) fn check_removed(&self) -> Result<(), Breach> {
         let members = self.truth.get().model.members.membership();
         let is_told = |site: &&Site| {

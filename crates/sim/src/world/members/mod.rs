@@ -5,7 +5,7 @@
 //! * `greeting` decides whom a member hears and answers.
 //! * `laws` says what must hold of majorities.
 //!
-//! Random numbers come from streams of their own, so that seeds without changes play as if there were none.
+//! Random numbers come from separate streams, so that seeds without changes play as if there were none.
 
 mod changes; // what is proposed, and what came of it
 mod greeting; // who hears whom

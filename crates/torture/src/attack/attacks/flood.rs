@@ -106,7 +106,8 @@ async fn settings_session(ground: Ground) -> io::Result<()> {
     repeat(&ground, &connection, &out, BATCH, FRAMES_PER_SECOND).await
 }
 
-/// Renewals from many connections, whose answers nobody reads. They stay connected while the server reads slowly.
+/// Renewals from many connections, whose answers are not read. They stay connected while the server reads
+/// slowly.
 const RENEWAL_CONNECTIONS: usize = 300;
 const RENEWALS_PER_SECOND: u64 = 5_000;
 

@@ -1,4 +1,5 @@
-//! What an attacker knows and shares with the others of its attack: where the target is, when to end, what was done.
+//! What an attacker knows and shares with the others of its attack: where the target is, when to end, what
+//! was done.
 
 use std::future::Future;
 use std::io;
@@ -12,7 +13,8 @@ use tokio::time::Instant;
 
 use crate::attack::target::{Ids, Kind};
 
-/// Between the end of an attacker's session and its next one: a closed connection costs the attacker a little time.
+/// Between the end of an attacker's session and its next one: a closed connection costs the attacker a little
+/// time.
 const REST: Duration = Duration::from_millis(20);
 
 #[derive(Clone)]

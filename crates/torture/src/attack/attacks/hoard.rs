@@ -81,7 +81,8 @@ async fn endless_body(_answer: ResponseFuture, mut stream: SendStream<Bytes>) ->
     }
 }
 
-/// As many as one client could open by itself before streams had a limit, over enough connections to stay below one.
+/// As many as one client could open by itself before streams had a limit, over enough connections to stay
+/// below one.
 const HALF_OPEN_CONNECTIONS: usize = 50;
 const HALF_OPEN_STREAMS: u64 = 1_000;
 

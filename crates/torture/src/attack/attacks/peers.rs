@@ -1,8 +1,9 @@
 //! Strangers on the peer port: without TLS, a client that knows the public ids can send a hello there.
 //!
-//! * Everything sent is malformed or out of range: random bytes, commits and indexes beyond the log, terms near the
-//!   maximum, forged answers to reads, tiny messages without number.
-//! * A well-formed message with a plausible term is not sent: without TLS no server can tell it from a member's.
+//! * Everything sent is malformed or out of range: random bytes, commits and indexes beyond the log, terms
+//!   near the maximum, forged answers to reads, tiny messages without number.
+//! * A well-formed message with a plausible term is not sent: without TLS no server can tell it from a
+//!   member's.
 
 use std::io;
 use std::time::Duration;
@@ -165,7 +166,7 @@ fn ours(roles: &Roles, forged: &Forged) -> Vec<u8> {
     out
 }
 
-/// etcd takes each message as a POST of its own.
+/// etcd takes each message as a separate POST.
 async fn posts_of_garbage(ground: Ground) -> io::Result<()> {
     let roles = Roles::of(&ground);
     let mut chance = SmallRng::seed_from_u64(ground.ledger.acts());

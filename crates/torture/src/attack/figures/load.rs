@@ -1,6 +1,7 @@
 //! The healthy clients: an open loop of puts and ranges whose latencies show what an attack does to others.
 //!
-//! * A call has its moment, and its latency counts from that moment: a stall delays all calls that were due in it.
+//! * A call has its moment, and its latency counts from that moment: a stall delays all calls that were due
+//!   in it.
 //! * A failed call counts with the latency of its timeout.
 //! * A put refused for lack of quota is an answer: etcd gives the same one.
 

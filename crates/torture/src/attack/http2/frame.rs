@@ -1,6 +1,7 @@
 //! HTTP/2 frames written by hand (RFC 9113), for attacks that an HTTP/2 library does not let its user send.
 //!
-//! Writing only. Header blocks use HPACK's literals without indexing (RFC 7541, 6.2.2), so no table has to be kept.
+//! Writing only. Header blocks use HPACK's literals without indexing (RFC 7541, 6.2.2), so no table has to be
+//! kept.
 
 /// RFC 9113, 3.4.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -74,8 +74,9 @@ pub fn nested_txn(depth: usize) -> Vec<u8> {
     reversed
 }
 
-/// The most operations that one request may hold: etcd takes from the limit of a transaction what its parents have, so
-/// three levels of a third each are the widest. Most operations read: what is written stays in memory for good reason.
+/// The most operations that one request may hold: etcd takes from the limit of a transaction what its parents
+/// have, so three levels of a third each are the widest. Most operations read: what is written stays in
+/// memory for good reason.
 pub fn wide_txn() -> Vec<u8> {
     const PUTS: usize = 4;
     let width = OPERATIONS_MAX / 3;

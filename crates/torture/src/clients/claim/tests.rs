@@ -74,8 +74,8 @@ fn each_broken_law_is_named() {
         (&["put a=1 @2", "delete a @3"], "3: a=1@2", "acknowledged at revision 3, but stands at 2"),
         (&["put a=1 @2", "put b=1 @3"], "2: a=1@2", "revision 2 after 3 was acknowledged"),
         (&["put a=1 @2"], "3: a=1@3", "is found at 3"),
-        (&["put a=1 @2"], "2: a=9@2", "that nobody wrote"),
-        (&["put a=1 @2"], "2: a=1@2 z=1@2", "nobody ever wrote it"),
+        (&["put a=1 @2"], "2: a=9@2", "that no client wrote"),
+        (&["put a=1 @2"], "2: a=1@2 z=1@2", "no client wrote it"),
         (&["put a=1"], "7: a=1@2", "revision 7 after 1 writes"),
         (&["put a=1", "put b=2"], "3: a=1@2 b=2@2", "holds two requests"),
         (&["txn a=1,b=2"], "2: a=1@2", "half a txn"),
@@ -102,6 +102,6 @@ fn revisions_follow_time() {
         |lines: &[&str]| check_order(&lines.iter().map(|line| claim(line)).collect::<Vec<_>>()).join("; ");
     assert_eq!(check(&["put a=1 @2 from1 ..5", "put b=1 @3 from6 ..8", "delete c @3 from9 ..10"]), "");
     assert_eq!(check(&["put a=1 @3 from1 ..5", "put b=1 @2 from4 ..8"]), "", "they overlap");
-    assert!(check(&["put a=1 @3 from1 ..5", "put b=1 @2 from6 ..8"]).contains("after 3 had been told"));
+    assert!(check(&["put a=1 @3 from1 ..5", "put b=1 @2 from6 ..8"]).contains("after 3 was acknowledged"));
     assert!(check(&["put a=1 @3 from1 ..5", "put b=1 @3 from4 ..8"]).contains("given twice"));
 }

@@ -1,4 +1,4 @@
-//! Encoded events. Each is stored once, whatever number of outboxes refer to it.
+//! Encoded events. Each is stored once, for any number of outboxes that refer to it.
 
 use bytes::Bytes;
 

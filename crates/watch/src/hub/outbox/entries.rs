@@ -6,8 +6,8 @@ use super::bodies::{Bodies, Span};
 use super::large::Large;
 use crate::wire::{Content, Parcel};
 
-/// Memory of an entry without its body and ids: a queue that grows has up to twice the places that it uses, and
-/// the ids are an allocation of their own.
+/// Memory of an entry without its body and ids: a queue that grows has up to twice the places that it uses,
+/// and the ids are a separate allocation.
 const ENTRY_BYTES: usize = 2 * size_of::<Entry>() + 32;
 /// A queue of so many places is kept when it is empty.
 const PLACES_KEPT: usize = 32;

@@ -24,8 +24,8 @@ pub(in crate::hub) struct Large {
     pub event_bytes: usize,
     /// Whether the pairs before the events are compacted, when the first step was made.
     pub is_bare: bool,
-    /// The stream waits for a part. It is not dropped to make room then: streams that drop each other's would never
-    /// get one.
+    /// The stream waits for a part. It is not dropped to make room then: streams that drop each other's would
+    /// never get one.
     pub is_wanted: bool,
     /// A part was encoded: what follows has to fit to it.
     pub has_begun: bool,
@@ -40,7 +40,7 @@ pub(in crate::hub) struct Large {
 pub(in crate::hub) enum Stage {
     /// Counts bytes: a message begins with its length.
     Measure { bytes: usize },
-    /// Encodes a part. All parts are `total` bytes; 0 if each is a response of its own.
+    /// Encodes a part. All parts are `total` bytes; 0 if each is a separate response.
     Send { sent: usize, total: usize },
 }
 

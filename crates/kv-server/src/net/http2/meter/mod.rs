@@ -14,8 +14,8 @@
 //!   such a frame costs: requests that are answered are not slowed down here.
 //! - A turn of the connection's task processes frames of at most [`TURN_TOKENS_MAX`] and one read buffer.
 //! - A connection with requests of streams that wait to be read is read slowly: one buffer in
-//!   [`WAITING_PAUSE`]. It is not stopped: the window that lets answers leave, after which the requests are read,
-//!   may be in what the client sent.
+//!   [`WAITING_PAUSE`]. It is not stopped: the window that lets answers leave, after which the requests are
+//!   read, may be in what the client sent.
 //! - A header block that was begun is complete within [`HEADERS_WITHIN`], or the connection fails.
 //!
 //! Cost per request: two frame headers looked at. No lock, no clock, no allocation.

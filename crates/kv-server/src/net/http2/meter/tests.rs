@@ -45,7 +45,7 @@ fn headers_are_open_until_their_last_byte() {
     scan.feed(&frame(CONTINUATION, END_HEADERS, &[0; 4]), |_| ());
     assert!(!scan.is_in_headers());
     scan.feed(&frame(DATA, 0, &[0; 4])[..10], |_| ());
-    assert!(!scan.is_in_headers(), "a body has a deadline of its own");
+    assert!(!scan.is_in_headers(), "a body has a separate deadline");
 }
 
 #[test]

@@ -10,8 +10,8 @@
 //! * The end of the requests does not end the call.
 //! * A client's reset ends the call at once, and everything that it holds is dropped.
 //! * When the member stops, the call ends with UNAVAILABLE at once.
-//! * Requests that the method does not read are counted. Beyond a little of them the connection is read slowly
-//!   (`meter`); beyond the bounds of `account` the call ends with RESOURCE_EXHAUSTED.
+//! * Requests that the method does not read are counted. Beyond a little of them the connection is read
+//!   slowly (`meter`); beyond the bounds of `account` the call ends with RESOURCE_EXHAUSTED.
 //! * Nothing is sent before the client's window has room for it. A client that does not read costs
 //!   what [`StreamMethods::serve`] holds, and no unsent bytes.
 

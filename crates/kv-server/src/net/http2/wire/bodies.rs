@@ -1,7 +1,7 @@
 //! Bytes of one body that have arrived and were not read.
 //!
 //! A frame is a slice of a receive buffer, which it keeps in memory. So small frames that wait are joined in
-//! a buffer of their own.
+//! another buffer.
 
 use std::collections::VecDeque;
 

@@ -313,7 +313,7 @@ mod tests {
         let (client, account, mut writer) = client_with_an_answer().await;
         drop(client);
         let gone = std::future::poll_fn(|context| writer.poll_reset(context));
-        tokio::time::timeout(Duration::from_secs(1), gone).await.expect("the stream is told");
+        tokio::time::timeout(Duration::from_secs(1), gone).await.expect("the stream is notified");
         sleep(Duration::from_millis(1)).await;
         assert_eq!(account.unsent(), 0);
         assert!(writer.send_data(vec![0; 10].into(), End::More).is_err());

@@ -1,4 +1,4 @@
-//! A connection of the crate `http2` behind one lock, and handles for the two halves of each stream.
+//! A connection of the crate `http2`, guarded by one lock, and handles for the two halves of each stream.
 //!
 //! ```text
 //!   socket ◀──▶ Driven ──▶ Wire (lock: state machine, what streams wait for) ◀── Reader, Writer
@@ -6,7 +6,7 @@
 //!                 └──────────────── Begun: a request, in the order of their coming ──┘
 //! ```
 //!
-//! * The task of the connection drives the socket. Handles are used in that task, or in tasks of their own.
+//! * The task of the connection drives the socket. Handles are used in that task, or in separate tasks.
 //! * A handle that has something to write wakes the connection's task, unless that task is running: it looks
 //!   at the output once more before it sleeps.
 //! * The lock is held for reads and writes of the socket, which do not wait, and never across an await.

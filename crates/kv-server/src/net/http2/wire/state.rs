@@ -28,8 +28,8 @@ pub(super) struct State {
     pub(super) connection: Connection,
     /// Streams that wait for something, or whose request is incomplete.
     streams: BTreeMap<StreamId, Entry>,
-    /// Requests that wait to be taken, by ascending id. A stream that is reset leaves, so there are never more
-    /// than live streams, however long no request is accepted.
+    /// Requests that wait to be taken, by ascending id. A stream that is reset leaves, so there are never
+    /// more than live streams, however long no request is accepted.
     begun: VecDeque<Begun>,
     heads: Heads,
     /// A stream was reset since this was taken.
@@ -332,7 +332,7 @@ impl State {
         }
     }
 
-    /// Everything that waits is told that the connection is gone.
+    /// Notifies everything that waits that the connection is gone.
     pub(super) fn end(&mut self) {
         self.is_closed = true;
         self.begun.clear();

@@ -8,7 +8,7 @@ use tokio::io::DuplexStream;
 use super::super::account::Account;
 use super::{Driven, Reader, Turn, Writer};
 
-/// The half that answers the first request that comes on `io`. The connection goes on in a task of its own.
+/// The half that answers the first request that comes on `io`. The connection goes on in a separate task.
 pub(in super::super) async fn first_stream(io: DuplexStream) -> Writer {
     first_call(io).await.1
 }
