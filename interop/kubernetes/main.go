@@ -33,8 +33,11 @@ type options struct {
 	etcd      string
 	apiserver string
 	objects   int
+	nodes     int
+	churn     int
 	steady    time.Duration
 	isMove    bool
+	isReplace bool
 	keep      bool
 }
 
@@ -52,8 +55,12 @@ func main() {
 	flag.StringVar(&o.etcd, "etcd", "", "the program etcd")
 	flag.StringVar(&o.apiserver, "kube-apiserver", "", "the program kube-apiserver")
 	flag.IntVar(&o.objects, "objects", 0, "run a load of so many pods instead of the checks, and print figures")
+	flag.IntVar(&o.nodes, "nodes", 100, "nodes of the load, each with a lease that is renewed every ten seconds")
+	flag.IntVar(&o.churn, "churn", 20, "pods of the load that report another status, a second")
 	flag.DurationVar(&o.steady, "steady", time.Minute, "how long the load renews leases between its puts and deletes")
 	flag.BoolVar(&o.isMove, "move", false, "move the data from etcd to kv-server and back, instead of the checks")
+	flag.BoolVar(&o.isReplace, "replace", false,
+		"replace etcd by kv-server while the apiserver runs, instead of the checks")
 	flag.BoolVar(&o.keep, "keep", false, "keep the logs and data of a run without failures")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -70,7 +77,7 @@ func run(ctx context.Context, o options) error {
 	programs := map[string]string{"kv-server": o.kvServer, "etcd": o.etcd}
 	servers := []string{o.server}
 	switch {
-	case o.isMove:
+	case o.isMove || o.isReplace:
 		servers = []string{"etcd"}
 	case o.server == "both":
 		servers = []string{"kv-server", "etcd"}
@@ -121,7 +128,16 @@ func one(ctx context.Context, o options, server, program string) (seen outcome, 
 	if err != nil {
 		return seen, err
 	}
-	api, err := cluster.StartAPIServer(ctx, o.apiserver, dir, members)
+	endpoints := members.Endpoints()
+	var gates *cluster.Gates
+	if o.isReplace {
+		if gates, err = members.OpenGates(); err != nil {
+			return seen, err
+		}
+		defer gates.Stop()
+		endpoints = gates.Endpoints()
+	}
+	api, err := cluster.StartAPIServer(ctx, o.apiserver, dir, members, endpoints)
 	if api != nil {
 		defer api.Stop()
 	}
@@ -136,6 +152,10 @@ func one(ctx context.Context, o options, server, program string) (seen outcome, 
 	if o.objects > 0 {
 		seen.figures, err = measure(ctx, env, o)
 		return seen, err
+	}
+	if o.isReplace {
+		seen.results = check.Replace(ctx, env, dir, o.kvServer, gates, report)
+		return seen, nil
 	}
 	if o.isMove {
 		programs := []cluster.Program{cluster.KvServer(o.kvServer), cluster.Etcd(o.etcd)}

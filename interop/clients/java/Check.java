@@ -1,6 +1,7 @@
 // Uses jetcd as its documentation does, and prints what it answers.
 //
-// ENDPOINT is host:port. CA, CERT and KEY are files, NAME and PASSWORD those of a user; all of them may be missing.
+// ENDPOINTS are host:port. CA, CERT and KEY are files, NAME and PASSWORD those of a user; all of them may be missing.
+// With KILL, a file, the client writes before and after a member is killed: it makes the file, and waits for KILL.done.
 // Nothing that differs between two runs is printed.
 
 import io.etcd.jetcd.ByteSequence;
@@ -19,6 +20,8 @@ import io.etcd.jetcd.options.PutOption;
 import io.etcd.jetcd.options.WatchOption;
 import io.grpc.netty.GrpcSslContexts;
 import java.io.File;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
@@ -27,6 +30,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.stream.Stream;
 
 public final class Check {
     // No call should come near it, however busy the machine is.
@@ -51,8 +55,9 @@ public final class Check {
 
     private static Client connect() throws Exception {
         String authority = System.getenv("CA"), certificate = System.getenv("CERT"), name = System.getenv("NAME");
-        ClientBuilder builder =
-                Client.builder().endpoints((authority == null ? "http://" : "https://") + System.getenv("ENDPOINT"));
+        String scheme = authority == null ? "http://" : "https://";
+        ClientBuilder builder = Client.builder().endpoints(
+                Stream.of(System.getenv("ENDPOINTS").split(",")).map(scheme::concat).toArray(String[]::new));
         if (authority != null) {
             var tls = GrpcSslContexts.forClient().trustManager(new File(authority));
             if (certificate != null) {
@@ -192,8 +197,71 @@ public final class Check {
         get(client.getClusterClient().listMember()).getMembers().forEach(m -> System.out.println("member " + m.getName()));
     }
 
+    // Writes before and after the kill.
+    private static final int WRITES = 30;
+
+    private static void failover(Client client) throws Exception {
+        KV kv = client.getKVClient();
+        long lease = get(client.getLeaseClient().grant(60)).getID();
+        get(kv.put(bytes("app/leased"), bytes("x"), PutOption.builder().withLeaseId(lease).build()));
+        BlockingQueue<String> seen = new LinkedBlockingQueue<>();
+        long revision = get(kv.get(bytes("app/f"))).getHeader().getRevision();
+        WatchOption option = WatchOption.builder().isPrefix(true).withRevision(revision + 1).build();
+        try (Watch.Watcher watcher = client.getWatchClient().watch(bytes("app/f/"), option, answer ->
+                answer.getEvents().stream().filter(event -> event.getKeyValue().getVersion() == 1)
+                        .forEach(event -> seen.add(event.getKeyValue().getKey().toString())))) {
+            for (int i = 0; i < 2 * WRITES; i++) {
+                if (i == WRITES) {
+                    kill();
+                }
+                untilWritten(kv, name(i));
+            }
+            boolean inOrder = true;
+            for (int i = 0; i < 2 * WRITES; i++) {
+                inOrder &= next(seen).equals(name(i));
+            }
+            System.out.println("watch " + inOrder);
+        }
+        GetOption count = GetOption.builder().isPrefix(true).withCountOnly(true).build();
+        System.out.println("keys " + get(kv.get(bytes("app/f/"), count)).getCount() + " lease "
+                + get(client.getLeaseClient().keepAliveOnce(lease)).getTTL());
+        System.out.println("lock " + get(client.getLockClient().lock(bytes("app/lock"), lease)).getKey().toString()
+                .startsWith("app/lock/"));
+    }
+
+    private static String name(int i) {
+        return String.format("app/f/%02d", i);
+    }
+
+    private static void untilWritten(KV kv, String key) throws Exception {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_SECONDS);
+        while (true) {
+            try {
+                kv.put(bytes(key), bytes("x")).get(2, TimeUnit.SECONDS);
+                return;
+            } catch (ExecutionException | TimeoutException error) {
+                if (System.nanoTime() > end) {
+                    throw error;
+                }
+                Thread.sleep(50);
+            }
+        }
+    }
+
+    private static void kill() throws Exception {
+        Path file = Path.of(System.getenv("KILL"));
+        Files.createFile(file);
+        while (!Files.exists(Path.of(file + ".done"))) {
+            Thread.sleep(10);
+        }
+    }
+
     public static void main(String[] arguments) throws Exception {
         try (Client client = connect()) {
+            if (System.getenv("KILL") != null) {
+                failover(client);
+                return;
+            }
             values(client);
             transactions(client);
             watches(client);

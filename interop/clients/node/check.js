@@ -1,18 +1,19 @@
 // Uses the package etcd3 as its documentation does, and prints what it answers.
 //
-// ENDPOINT is host:port. CA, CERT and KEY are files, NAME and PASSWORD those of a user; all of them may be missing.
+// ENDPOINTS are host:port. CA, CERT and KEY are files, NAME and PASSWORD those of a user; all of them may be missing.
+// With KILL, a file, the client writes before and after a member is killed: it makes the file, and waits for KILL.done.
 // Nothing that differs between two runs is printed.
 'use strict';
 const fs = require('fs');
 const { once } = require('events');
 const { Etcd3 } = require('etcd3');
 
-const { ENDPOINT, CA, CERT, KEY, NAME, PASSWORD } = process.env;
+const { ENDPOINTS, KILL, CA, CERT, KEY, NAME, PASSWORD } = process.env;
 
 function connect() {
   const read = (path) => (path ? fs.readFileSync(path) : undefined);
   return new Etcd3({
-    hosts: `${CA ? 'https' : 'http'}://${ENDPOINT}`,
+    hosts: ENDPOINTS.split(',').map((endpoint) => `${CA ? 'https' : 'http'}://${endpoint}`),
     ...(CA && { credentials: { rootCertificate: read(CA), certChain: read(CERT), privateKey: read(KEY) } }),
     ...(NAME && { auth: { username: NAME, password: PASSWORD } }),
   });
@@ -126,9 +127,48 @@ async function refusals(client) {
   say('members', (await client.cluster.memberList({})).members.map((member) => member.name));
 }
 
+// Writes before and after the kill.
+const WRITES = 30;
+const sleep = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+async function failover(client) {
+  const lease = client.lease(60);
+  await lease.put('app/leased').value('x');
+  const watcher = await client.watch().prefix('app/f/').create();
+  const order = [];
+  watcher.on('put', (kv) => kv.version === '1' && order.push(kv.key.toString()));
+  const names = Array.from({ length: 2 * WRITES }, (_, n) => `app/f/${String(n).padStart(2, '0')}`);
+  for (const [n, name] of names.entries()) {
+    if (n === WRITES) await kill();
+    await untilWritten(client, name);
+  }
+  while (order.length < names.length) await sleep(10);
+  say('watch', order.join() === names.join());
+  const left = await client.leaseClient.leaseTimeToLive({ ID: await lease.grant() });
+  say('keys', await client.getAll().prefix('app/f/').count(), 'lease', Number(left.TTL) > 0);
+  say('lock', await client.lock('app/lock').ttl(60).do(async () => 'done'));
+  await lease.revoke();
+  await watcher.cancel();
+}
+
+async function untilWritten(client, key) {
+  for (const end = Date.now() + 60000; ; await sleep(50)) {
+    try {
+      return await client.put(key).value('x');
+    } catch (error) {
+      if (Date.now() > end) throw error;
+    }
+  }
+}
+
+async function kill() {
+  fs.writeFileSync(KILL, '');
+  while (!fs.existsSync(`${KILL}.done`)) await sleep(10);
+}
+
 async function main() {
   const client = connect();
-  for (const part of [values, transactions, watches, leases, locks, elections, refusals]) {
+  for (const part of KILL ? [failover] : [values, transactions, watches, leases, locks, elections, refusals]) {
     await part(client);
   }
   client.close();

@@ -1,12 +1,15 @@
 """Uses the package etcd3 as its documentation does, and prints what it answers.
 
 ENDPOINT is host:port. CA, CERT and KEY are files, NAME and PASSWORD those of a user; all of them may be missing.
-Nothing that differs between two runs is printed.
+With KILL, a file, the client writes before and after the member at ENDPOINT is killed and started again: it makes the
+file, and waits for KILL.done. Nothing that differs between two runs is printed.
 """
 
 import os
+import pathlib
 import queue
 import threading
+import time
 
 import etcd3
 
@@ -118,9 +121,67 @@ def refusals(client):
     print("members", [member.name for member in client.members])
 
 
+# Writes before and after the kill.
+WRITES = 30
+
+
+def failover(client):
+    revision = client.get_response("app/f").header.revision
+    lease = client.lease(60)
+    client.put("app/leased", "x", lease=lease)
+    done = threading.Event()
+    order = []
+
+    def follow():
+        # The package ends a watch with its connection: its user begins another one at the next revision.
+        following = revision + 1
+        while len(order) < 2 * WRITES:
+            try:
+                events, cancel = client.watch_prefix("app/f/", start_revision=following)
+                for event in events:
+                    following = event.mod_revision + 1
+                    if event.version == 1:  # a put whose answer was lost is made again
+                        order.append(event.key.decode())
+                    if len(order) == 2 * WRITES:
+                        cancel()
+                        break
+            except Exception:
+                time.sleep(0.05)
+        done.set()
+
+    threading.Thread(target=follow, daemon=True).start()
+    names = [f"app/f/{n:02}" for n in range(2 * WRITES)]
+    for n, name in enumerate(names):
+        if n == WRITES:
+            kill()
+        until_written(client, name)
+    print("watch", done.wait(TIMEOUT_SECONDS), order == names)
+    print("keys", len(list(client.get_prefix("app/f/"))), [answer.TTL for answer in lease.refresh()])
+    print("lock", client.lock("app/lock", ttl=60).acquire(timeout=TIMEOUT_SECONDS))
+
+
+def until_written(client, key):
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        try:
+            return client.put(key, "x")
+        except etcd3.exceptions.Etcd3Exception:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def kill():
+    file = pathlib.Path(os.environ["KILL"])
+    file.touch()
+    while not file.with_name(file.name + ".done").exists():
+        time.sleep(0.01)
+
+
 def main():
     client = connect()
-    for part in (values, transactions, watches, leases, locks, refusals):
+    parts = (failover,) if os.environ.get("KILL") else (values, transactions, watches, leases, locks, refusals)
+    for part in parts:
         part(client)
     client.close()
 

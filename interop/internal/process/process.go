@@ -61,7 +61,7 @@ func Start(binary, dir string, size int) ([]*Member, error) {
 
 // Prepare chooses addresses and directories for a cluster of the given size below dir, and starts nothing.
 func Prepare(binary, dir string, size int) ([]*Member, error) {
-	ports, err := freePorts(2 * size)
+	ports, err := FreePorts(2 * size)
 	if err != nil {
 		return nil, err
 	}
@@ -245,9 +245,9 @@ var leases struct {
 	files []*os.File
 }
 
-// freePorts returns ports that no other test and no outgoing connection takes while this process runs, by the
+// FreePorts returns ports that no other test and no outgoing connection takes while this process runs, by the
 // rules of crates/testkit/src/ports.rs and with the same lock files.
-func freePorts(count int) ([]int, error) {
+func FreePorts(count int) ([]int, error) {
 	leases.Lock()
 	defer leases.Unlock()
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("kv-server-test-ports-%d", os.Getuid()))

@@ -33,9 +33,11 @@ type APIServer struct {
 	pki pki.Dir
 }
 
-// StartAPIServer starts an apiserver on the members, with kubeadm's flags, and returns when its /readyz
-// answers 200.
-func StartAPIServer(ctx context.Context, binary, dir string, members *Members) (*APIServer, error) {
+// StartAPIServer starts an apiserver that finds the members at the endpoints, with kubeadm's flags, and returns
+// when its /readyz answers 200.
+func StartAPIServer(
+	ctx context.Context, binary, dir string, members *Members, endpoints []string,
+) (*APIServer, error) {
 	ports, err := freePorts(1)
 	if err != nil {
 		return nil, err
@@ -68,7 +70,7 @@ func StartAPIServer(ctx context.Context, binary, dir string, members *Members) (
 			"--proxy-client-cert-file=" + keys.File("front-proxy-client.crt"),
 			"--proxy-client-key-file=" + keys.File("front-proxy-client.key"),
 			"--authorization-mode=Node,RBAC",
-			"--etcd-servers=" + strings.Join(members.Endpoints(), ","), "--etcd-cafile=" + keys.File("etcd/ca.crt"),
+			"--etcd-servers=" + strings.Join(endpoints, ","), "--etcd-cafile=" + keys.File("etcd/ca.crt"),
 			"--etcd-certfile=" + keys.File("apiserver-etcd-client.crt"),
 			"--etcd-keyfile=" + keys.File("apiserver-etcd-client.key"),
 			// From here on, what kubeadm does not pass.
@@ -97,6 +99,16 @@ func (s *APIServer) Kill() { s.end(syscall.SIGKILL) }
 
 // Stop ends the apiserver.
 func (s *APIServer) Stop() { s.end(syscall.SIGTERM) }
+
+// HasEnded tells whether the apiserver that was started last is gone.
+func (s *APIServer) HasEnded() bool {
+	select {
+	case <-s.exited:
+		return true
+	default:
+		return false
+	}
+}
 
 // LogTail returns the last lines of its log.
 func (s *APIServer) LogTail() string { return s.logTail() }

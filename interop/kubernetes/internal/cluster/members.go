@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -171,6 +172,46 @@ func (m *Members) Usage() (cpu time.Duration, residentBytesMax int64, err error)
 		residentBytesMax = max(residentBytesMax, resident)
 	}
 	return cpu, residentBytesMax, nil
+}
+
+// DiskUsage is the disk space that the data directory of the largest member takes, in bytes.
+func (m *Members) DiskUsage() (bytesMax int64, err error) {
+	for _, one := range m.members {
+		total := int64(0)
+		for _, arg := range one.args {
+			if dir, isDir := strings.CutPrefix(arg, "--data-dir="); isDir {
+				if total, err = diskUsage(dir); err != nil {
+					return 0, err
+				}
+			}
+		}
+		bytesMax = max(bytesMax, total)
+	}
+	return bytesMax, nil
+}
+
+// diskUsage adds the blocks of all files below a directory. A file may vanish meanwhile.
+func diskUsage(dir string) (bytes int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			return err
+		}
+		if stat, isStat := info.Sys().(*syscall.Stat_t); isStat {
+			bytes += stat.Blocks * 512
+		}
+		return nil
+	})
+	return bytes, err
 }
 
 // LogTails returns the last lines of each member's log.

@@ -23,8 +23,6 @@ import (
 
 const (
 	namespace = "load"
-	// Pods on a node, as on a node of the tests of Kubernetes' own scalability.
-	podsPerNode = 30
 	// Every kubelet renews the lease of its node so often.
 	renewalInterval = 10 * time.Second
 	// Requests under way at a time while objects are made and removed.
@@ -71,27 +69,62 @@ func (l *Latencies) Quantile(request string, q float64) time.Duration {
 // Count is the number of requests.
 func (l *Latencies) Count(request string) int { return len(l.times[request]) }
 
-// Run makes so many pods, keeps the leases of their nodes for the time given, and deletes the pods.
-func Run(ctx context.Context, client kubernetes.Interface, objects int, steady time.Duration) (*Latencies, error) {
+// Plan is how much load there is.
+type Plan struct {
+	// Pods that are made and deleted, and nodes, each with a lease that is renewed every ten seconds.
+	Pods, Nodes int
+	// How long the nodes renew their leases, and how many pods a second report another status meanwhile.
+	Steady time.Duration
+	Churn  int
+}
+
+// Phase is one part of the load.
+type Phase string
+
+// The phases, in their order.
+const (
+	Making   Phase = "making"
+	Steady   Phase = "steady"
+	Deleting Phase = "deleting"
+)
+
+// Run makes pods, keeps the leases of their nodes for the time given, and deletes the pods. It reports the end
+// of each phase.
+func Run(ctx context.Context, client kubernetes.Interface, plan Plan, ended func(Phase) error) (*Latencies, error) {
 	if err := check.MakeNamespace(ctx, client, namespace); err != nil {
 		return nil, err
 	}
 	l := &Latencies{times: map[string][]time.Duration{}}
-	nodes := (objects + podsPerNode - 1) / podsPerNode
-	if err := inParallel(nodes, func(i int) error { return l.createLease(ctx, client, i) }); err != nil {
-		return nil, err
+	phases := []struct {
+		Phase
+		run func() error
+	}{
+		{Making, func() error {
+			if err := inParallel(plan.Nodes, func(i int) error { return l.createLease(ctx, client, i) }); err != nil {
+				return err
+			}
+			return inParallel(plan.Pods, func(i int) error { return l.createPod(ctx, client, i, plan.Nodes) })
+		}},
+		{Steady, func() error { return l.keep(ctx, client, plan) }},
+		{Deleting, func() error {
+			return inParallel(plan.Pods, func(i int) error { return l.deletePod(ctx, client, i) })
+		}},
 	}
-	if err := inParallel(objects, func(i int) error { return l.createPod(ctx, client, i) }); err != nil {
-		return nil, err
+	for _, phase := range phases {
+		if err := phase.run(); err != nil {
+			return nil, fmt.Errorf("%s: %w", phase.Phase, err)
+		}
+		if err := ended(phase.Phase); err != nil {
+			return nil, err
+		}
 	}
-	if err := l.keep(ctx, client, objects, nodes, steady); err != nil {
-		return nil, err
-	}
-	return l, inParallel(objects, func(i int) error {
-		return l.timed("delete pod", func() error {
-			now := int64(0) // no kubelet is there to end the pod
-			return client.CoreV1().Pods(namespace).Delete(ctx, podName(i), metav1.DeleteOptions{GracePeriodSeconds: &now})
-		})
+	return l, nil
+}
+
+func (l *Latencies) deletePod(ctx context.Context, client kubernetes.Interface, i int) error {
+	return l.timed("delete pod", func() error {
+		now := int64(0) // no kubelet is there to end the pod
+		return client.CoreV1().Pods(namespace).Delete(ctx, podName(i), metav1.DeleteOptions{GracePeriodSeconds: &now})
 	})
 }
 
@@ -119,7 +152,7 @@ func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
 
 // createPod does what scheduler, kubelet and controllers do for a new pod: it is made, bound, reported as
 // running, and two events speak of it.
-func (l *Latencies) createPod(ctx context.Context, client kubernetes.Interface, i int) error {
+func (l *Latencies) createPod(ctx context.Context, client kubernetes.Interface, i, nodes int) error {
 	pods, name := client.CoreV1().Pods(namespace), podName(i)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -140,19 +173,26 @@ func (l *Latencies) createPod(ctx context.Context, client kubernetes.Interface, 
 	if err := l.timed("bind pod", func() error {
 		return pods.Bind(ctx, &corev1.Binding{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Target:     corev1.ObjectReference{Kind: "Node", Name: nodeName(i / podsPerNode)},
+			Target:     corev1.ObjectReference{Kind: "Node", Name: nodeName(i % nodes)},
 		}, metav1.CreateOptions{})
 	}); err != nil {
 		return err
 	}
-	running := fmt.Appendf(nil, `{"status":{"phase":"Running","podIP":"10.%d.%d.%d"}}`, i>>16&255, i>>8&255, i&255)
-	if err := l.timed("patch pod status", func() error {
-		_, err := pods.Patch(ctx, name, types.StrategicMergePatchType, running, metav1.PatchOptions{}, "status")
-		return err
-	}); err != nil {
+	if err := l.report(ctx, client, i, 0); err != nil {
 		return err
 	}
 	return errors.Join(l.createEvent(ctx, client, name, "Scheduled"), l.createEvent(ctx, client, name, "Started"))
+}
+
+// report writes the status of a pod as its kubelet does. Each time it is another one.
+func (l *Latencies) report(ctx context.Context, client kubernetes.Interface, i, times int) error {
+	running := fmt.Appendf(nil, `{"status":{"phase":"Running","podIP":"10.%d.%d.%d","message":"report %d"}}`,
+		i>>16&255, i>>8&255, i&255, times)
+	return l.timed("patch pod status", func() error {
+		_, err := client.CoreV1().Pods(namespace).Patch(
+			ctx, podName(i), types.StrategicMergePatchType, running, metav1.PatchOptions{}, "status")
+		return err
+	})
 }
 
 func (l *Latencies) createEvent(ctx context.Context, client kubernetes.Interface, pod, reason string) error {
@@ -180,22 +220,29 @@ func (l *Latencies) createLease(ctx context.Context, client kubernetes.Interface
 	})
 }
 
-// keep renews every lease every ten seconds, spread evenly, while a controller reads: a get of one pod and
-// a page of the list of pods, ten times a second each.
-func (l *Latencies) keep(
-	ctx context.Context, client kubernetes.Interface, objects, nodes int, steady time.Duration,
-) error {
-	ctx, cancel := context.WithTimeout(ctx, steady)
+// keep renews every lease every ten seconds, spread evenly, while pods report their status and a controller
+// reads: a get of one pod and a page of the list of pods, ten times a second each.
+func (l *Latencies) keep(ctx context.Context, client kubernetes.Interface, plan Plan) error {
+	ctx, cancel := context.WithTimeout(ctx, plan.Steady)
 	defer cancel()
 	var group sync.WaitGroup
-	errs := make([]error, nodes+1)
-	for i := range nodes {
+	errs := make([]error, plan.Nodes+2)
+	for i := range plan.Nodes {
 		group.Go(func() {
-			offset := renewalInterval * time.Duration(i) / time.Duration(nodes)
+			offset := renewalInterval * time.Duration(i) / time.Duration(plan.Nodes)
 			errs[i] = every(ctx, offset, renewalInterval, func() error { return l.renew(ctx, client, i) })
 		})
 	}
-	group.Go(func() { errs[nodes] = l.read(ctx, client, objects) })
+	group.Go(func() { errs[plan.Nodes] = l.read(ctx, client, plan.Pods) })
+	if plan.Churn > 0 {
+		group.Go(func() {
+			reports := 0
+			errs[plan.Nodes+1] = every(ctx, 0, time.Second/time.Duration(plan.Churn), func() error {
+				reports++
+				return l.report(ctx, client, reports*7919%plan.Pods, reports)
+			})
+		})
+	}
 	group.Wait()
 	return errors.Join(errs...)
 }
