@@ -10,7 +10,7 @@ use super::output::Output;
 use crate::error::{ErrorCode, Violation};
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame;
-use crate::hpack::Decoder;
+use crate::hpack::{Decoder, Shape};
 use crate::limits::{Limits, Tick};
 use crate::rate::Rate;
 use crate::settings::{self, PeerSettings};
@@ -79,6 +79,8 @@ pub struct Connection {
     pub(super) last_stream: u32,
     pub(super) decoder: Decoder,
     pub(super) cache: BlockCache,
+    /// Of the block that was looked at last.
+    pub(super) shape: Shape,
     pub(super) block: Option<PartialBlock>,
     pub(super) receive: ReceiveWindow,
     pub(super) controls: Rate,
@@ -137,6 +139,7 @@ impl Connection {
             last_stream: 0,
             decoder: Decoder::new(),
             cache: BlockCache::new(&limits),
+            shape: Shape::default(),
             block: None,
             receive: ReceiveWindow::new(limits.connection_window_bytes),
             controls: Rate::new(limits.control_frames_max, limits.interval_ticks),

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{HeaderMap, Uri};
-use http2::{Connection, Event, Head, Limits, Progress, Waiting};
+use http2::{Connection, Event, Head, Limits, Progress, Varying, Waiting};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Streams that may be open, on both sides.
@@ -27,6 +27,9 @@ const STREAMS_MAX: u32 = 20;
 const LIST_BYTES_MAX: u32 = 4096;
 /// Far more than an input reaches, where the two sides count differently.
 const MANY: u32 = 1 << 20;
+
+/// A field without which heads are remembered: one that inputs have often.
+const VARYING: &str = "a";
 
 /// Fields, sorted: equal names have an order, others do not.
 type Fields = Vec<(String, Vec<u8>)>;
@@ -82,6 +85,7 @@ impl Ours {
     fn new() -> Ours {
         let limits = Limits {
             streams_max: STREAMS_MAX,
+            varying_field: VARYING,
             header_list_bytes_max: LIST_BYTES_MAX as usize,
             control_frames_max: MANY,
             resets_max: MANY,
@@ -113,7 +117,7 @@ impl Ours {
     fn note(&mut self, event: Event) {
         let streams = &mut self.side.streams;
         match event {
-            Event::Request { stream, head, body, end } => match named(&head) {
+            Event::Request { stream, head, varying, body, end } => match named(&head, varying) {
                 Some(head) => {
                     let new =
                         Stream { head: Some(head), body: body.to_vec(), has_ended: end, ..Stream::default() };
@@ -148,7 +152,7 @@ impl Ours {
 }
 
 /// A head as `http` names it, or None if it cannot.
-fn named(head: &Head) -> Option<(String, String, Fields)> {
+fn named(head: &Head, varying: Option<Varying>) -> Option<(String, String, Fields)> {
     let method = http::Method::from_bytes(&head.method).ok()?;
     let mut parts = http::uri::Parts::default();
     if let Some(authority) = head.authority.as_ref().filter(|authority| !authority.is_empty()) {
@@ -165,6 +169,9 @@ fn named(head: &Head) -> Option<(String, String, Fields)> {
     for field in &head.fields {
         let name = http::HeaderName::from_bytes(&field.name).ok()?;
         map.append(name, http::HeaderValue::from_maybe_shared(field.value.clone()).ok()?);
+    }
+    if let Some(varying) = varying {
+        map.append(VARYING, http::HeaderValue::from_bytes(varying.as_bytes()).ok()?);
     }
     Some((method.to_string(), uri.to_string(), sorted(&map)))
 }
