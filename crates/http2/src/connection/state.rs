@@ -101,6 +101,8 @@ pub struct Connection {
     pub(super) window_wanted: VecDeque<u32>,
     /// Streams whose owner waits until the connection has less pending, in turn.
     pub(super) room_wanted: VecDeque<u32>,
+    /// Streams that have a byte of the connection's window promised.
+    pub(super) promised: usize,
     /// Body bytes pending on all streams.
     pub(super) unsent: usize,
 }
@@ -154,6 +156,7 @@ impl Connection {
             ready: VecDeque::new(),
             window_wanted: VecDeque::new(),
             room_wanted: VecDeque::new(),
+            promised: 0,
             unsent: 0,
             limits,
         }
@@ -226,6 +229,7 @@ impl Connection {
         self.ready.clear();
         self.window_wanted.clear();
         self.room_wanted.clear();
+        self.promised = 0;
         self.unsent = 0;
         self.block = None;
         self.input = BytesMut::new();
@@ -240,10 +244,12 @@ impl Connection {
             self.drop_removed();
         }
         self.unsent -= pending.bytes;
-        if pending.bytes > 0 || pending.notified {
+        self.promised -= usize::from(pending.promised);
+        let had_turn = pending.notified || pending.promised;
+        if pending.bytes > 0 || had_turn {
             self.notify_room();
         }
-        if pending.notified {
+        if had_turn {
             self.notify_window();
         }
         true
