@@ -9,4 +9,5 @@ build etcd      go.etcd.io/etcd/server/v3
 build etcdctl   go.etcd.io/etcd/etcdctl/v3
 build etcdutl   go.etcd.io/etcd/etcdutl/v3
 build benchmark go.etcd.io/etcd/v3/tools/benchmark
+build h2spec    github.com/summerwind/h2spec/cmd/h2spec
 bin/etcd --version

@@ -36,5 +36,5 @@ pub mod driver; // reads, handles and writes in rounds, on tokio
 pub use connection::{Connection, End, Event, Gone, Memory, Origin, Progress, Sent, StreamId, Wait, Waiting};
 pub use error::ErrorCode;
 pub use head::{Field, Head};
-pub use hpack::HeaderBlock;
+pub use hpack::{HeaderBlock, Varying};
 pub use limits::{Limits, Tick};

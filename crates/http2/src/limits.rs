@@ -63,7 +63,11 @@ pub struct Limits {
     /// Streams reset by this side whose ids are remembered. Frames that were under way are ignored for them.
     /// For older ones DATA is answered with RST_STREAM, and a header block ends the connection.
     pub reset_streams_remembered: usize,
-    /// Header blocks remembered with their decoded heads. Clients repeat a few: one for each method they
+    /// The name of a field whose value differs from request to request, such as a deadline; empty for none. Heads
+    /// are remembered without it, and a short value of it comes in [`crate::Event::Request`].
+    pub varying_field: &'static str,
+    /// Header blocks remembered with their decoded heads, and as many that are equal but for the field that
+    /// varies. Clients repeat a few: one for each method they
     /// call.
     pub cached_blocks_max: usize,
     /// Bytes of a header block that is remembered. Larger ones are decoded each time.
@@ -93,6 +97,7 @@ impl Default for Limits {
             resets_max: 2_000,
             window_changes_max: 100_000,
             reset_streams_remembered: 1024,
+            varying_field: "",
             cached_blocks_max: 16,
             cached_block_bytes_max: 512,
             cached_list_bytes_max: 2048,

@@ -26,7 +26,9 @@ fn serve(connection: &mut Connection, bytes: &[u8], head: &HeaderBlock, trailers
     assert_eq!(connection.process(0), Progress::NeedBytes);
     let mut answered = 0;
     while let Some(event) = connection.next_event() {
-        let Event::Request { stream, head: request, body, end: true } = event else { panic!("{event:?}") };
+        let Event::Request { stream, head: request, body, end: true, .. } = event else {
+            panic!("{event:?}")
+        };
         assert_eq!(request.path.as_deref(), Some(&b"/call"[..]));
         assert_eq!(body.len(), 10);
         connection.release(stream, body.len());
@@ -65,21 +67,23 @@ fn calls_in_the_steady_state_allocate_nothing() {
     assert_eq!(counted.count_total, 0, "{counted:?}");
 }
 
-/// As clients with deadlines do: each call has another timeout, which enters the dynamic table.
+/// As clients with deadlines do: each call has another timeout, which enters the dynamic table, and pushes the
+/// other fields out of it now and then.
 #[test]
-fn calls_that_change_the_table_allocate_little() {
-    let mut connection = open(Limits::default());
+fn calls_with_deadlines_allocate_their_entry_of_the_table() {
+    let mut connection = open(Limits { varying_field: "grpc-timeout", ..Limits::default() });
     connection.receive(&frame(WINDOW_UPDATE, 0, 0, &(1u32 << 30).to_be_bytes()));
     let head = HeaderBlock::new([(":status", "200"), ("content-type", "application/grpc")]);
     let trailers = HeaderBlock::new([("grpc-status", "0")]);
-    let call = |call: u32| {
-        let timeout = format!("\x40\x0cgrpc-timeout\x06{}u", 10_000 + call % 50_000);
-        let block = [&block(&POST)[..], timeout.as_bytes()].concat();
+    let mut encoder = Encoder::new(4096);
+    let mut call = |call: u32| {
+        let timeout = format!("{}u", 10_000 + call % 50_000);
+        let block = encoder.block(&[&POST[..], &[("grpc-timeout", &timeout), ("token", "t")]].concat());
         let stream = 2 * call + 1;
         let message = frame(DATA, END_STREAM, stream, b"\0\0\0\0\x05hello");
         [frame(HEADERS, END_HEADERS, stream, &block), message].concat()
     };
-    let calls: Vec<Vec<u8>> = (0..2000).map(call).collect();
+    let calls: Vec<Vec<u8>> = (0..2000).map(&mut call).collect();
     let (warm, measured) = calls.split_at(1000);
     let mut answered = 0;
     for bytes in warm {
@@ -91,6 +95,7 @@ fn calls_that_change_the_table_allocate_little() {
         }
     });
     assert_eq!(answered, 2000);
-    assert!(counted.count_total <= 8 * 1000, "{counted:?}");
-    assert_eq!(counted.count_current, 0, "{counted:?}");
+    // One for each, and some for each field that comes back into the table, every 60 calls.
+    assert!(counted.count_total <= 2500, "{counted:?}");
+    assert!(counted.count_current <= 100, "{counted:?}");
 }

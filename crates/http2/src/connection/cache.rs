@@ -2,11 +2,13 @@
 //!
 //! A client repeats the few blocks of the methods it calls, and in its steady state they only refer to
 //! tables. Such a block has one meaning as long as the dynamic table does not change. The cache holds blocks
-//! of one version of the table, and is empty again when the version changes.
+//! of one version of the table, and is empty again when the version changes. Beside them it holds shapes of
+//! blocks, which are the same in all versions.
 
 use std::sync::Arc;
 
 use crate::head::Head;
+use crate::hpack::{Shape, VALUE_BYTES_MAX};
 use crate::limits::Limits;
 
 #[derive(Debug)]
@@ -17,9 +19,21 @@ pub(super) struct BlockCache {
     last: usize,
     /// The next entry to replace.
     next: usize,
+    /// The same for shapes.
+    shaped: Vec<Shaped>,
+    last_shaped: usize,
+    next_shaped: usize,
     blocks_max: usize,
     block_bytes_max: usize,
     list_bytes_max: usize,
+    /// Of a head that is handed over at all.
+    head_bytes_max: usize,
+}
+
+#[derive(Debug)]
+struct Shaped {
+    fields: Box<[u64]>,
+    head: Arc<Head>,
 }
 
 #[derive(Debug)]
@@ -35,9 +49,13 @@ impl BlockCache {
             entries: Vec::new(),
             last: 0,
             next: 0,
+            shaped: Vec::new(),
+            last_shaped: 0,
+            next_shaped: 0,
             blocks_max: limits.cached_blocks_max,
             block_bytes_max: limits.cached_block_bytes_max,
             list_bytes_max: limits.cached_list_bytes_max,
+            head_bytes_max: limits.header_list_bytes_max,
         }
     }
 
@@ -54,7 +72,7 @@ impl BlockCache {
     /// `block` left the table at `version`, and has `list_bytes` of fields.
     pub(super) fn insert(&mut self, version: u64, block: &[u8], list_bytes: usize, head: &Arc<Head>) {
         if self.version != version {
-            self.clear();
+            self.clear_blocks();
             self.version = version;
         }
         if self.blocks_max == 0 || block.len() > self.block_bytes_max || list_bytes > self.list_bytes_max {
@@ -69,7 +87,36 @@ impl BlockCache {
         }
     }
 
+    pub(super) fn get_shaped(&mut self, shape: &Shape) -> Option<&Arc<Head>> {
+        if self.shaped.get(self.last_shaped).is_none_or(|entry| *entry.fields != *shape.fields) {
+            self.last_shaped = self.shaped.iter().position(|entry| *entry.fields == *shape.fields)?;
+        }
+        self.shaped.get(self.last_shaped).map(|entry| &entry.head)
+    }
+
+    /// `head` has this shape, and `list_bytes` of fields, the one that varies included.
+    pub(super) fn insert_shaped(&mut self, shape: &Shape, list_bytes: usize, head: &Arc<Head>) {
+        let list_bytes_max = self.list_bytes_max.min(self.head_bytes_max);
+        if self.blocks_max == 0 || list_bytes + VALUE_BYTES_MAX > list_bytes_max {
+            return;
+        }
+        let entry = Shaped { fields: shape.fields[..].into(), head: Arc::clone(head) };
+        if self.shaped.len() < self.blocks_max {
+            self.shaped.push(entry);
+        } else {
+            self.shaped[self.next_shaped] = entry;
+            self.next_shaped = (self.next_shaped + 1) % self.blocks_max;
+        }
+    }
+
     pub(super) fn clear(&mut self) {
+        self.clear_blocks();
+        self.shaped = Vec::new();
+        self.last_shaped = 0;
+        self.next_shaped = 0;
+    }
+
+    fn clear_blocks(&mut self) {
         self.entries = Vec::new();
         self.last = 0;
         self.next = 0;
@@ -77,9 +124,10 @@ impl BlockCache {
 
     /// An upper bound of the memory held: the bytes of names and values are at most the list's.
     pub(super) fn bytes(&self) -> usize {
-        let entry_bytes = |entry: &Entry| {
-            entry.block.len() + self.list_bytes_max + size_of::<Head>() + size_of_val(&entry.head.fields[..])
-        };
-        self.entries.iter().map(entry_bytes).sum()
+        let head_bytes =
+            |head: &Head| self.list_bytes_max + size_of::<Head>() + size_of_val(&head.fields[..]);
+        let blocks = self.entries.iter().map(|entry| entry.block.len() + head_bytes(&entry.head));
+        let shaped = self.shaped.iter().map(|entry| size_of_val(&entry.fields[..]) + head_bytes(&entry.head));
+        blocks.chain(shaped).sum()
     }
 }

@@ -21,10 +21,10 @@ impl Connection {
             if !payload.is_empty() {
                 return Err(frame_size("SETTINGS with ACK has a payload"));
             }
-            if !self.settings_acknowledged {
-                self.settings_acknowledged = true;
-                self.decoder.acknowledged(self.limits.header_table_bytes_max as usize);
+            if std::mem::replace(&mut self.settings_acknowledged, true) {
+                return Err(protocol("SETTINGS that were not sent are acknowledged"));
             }
+            self.decoder.acknowledged(self.limits.header_table_bytes_max as usize);
             return Ok(());
         }
         if !payload.len().is_multiple_of(6) {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::error::ErrorCode;
 use crate::head::{Field, Head};
+use crate::hpack::Varying;
 use crate::limits::Tick;
 
 /// A stream that the client opened. Never used twice on a connection.
@@ -25,8 +26,8 @@ impl StreamId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A request has begun. `body` holds the first DATA frame if it came in the same round; `end` says that
-    /// nothing follows.
-    Request { stream: StreamId, head: Arc<Head>, body: Bytes, end: bool },
+    /// nothing follows. `varying` is the value of [`crate::Limits::varying_field`], if the head is without it.
+    Request { stream: StreamId, head: Arc<Head>, varying: Option<Varying>, body: Bytes, end: bool },
     /// More of a body, one frame at a time.
     Data { stream: StreamId, bytes: Bytes, end: bool },
     /// The request has ended with these fields.

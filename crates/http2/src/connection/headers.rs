@@ -12,7 +12,7 @@ use super::state::{Connection, Drain, PartialBlock};
 use crate::error::{ErrorCode, Violation, frame_size, protocol};
 use crate::frame::{FrameHeader, Padding, flags, strip_padding, strip_priority};
 use crate::head::{Collector, Field, Head, Section, Unfit};
-use crate::hpack::{HeaderBlock, Undecodable};
+use crate::hpack::{HeaderBlock, Undecodable, Varying};
 use crate::stream::{Closed, Stream};
 
 /// What a complete header block belongs to.
@@ -23,6 +23,9 @@ struct Target {
     /// RFC 7540, 5.3.1: a stream error.
     self_dependent: bool,
 }
+
+/// A head, and the value of the field that varies if it is not in the head.
+type Decoded = (Arc<Head>, Option<Varying>);
 
 impl Connection {
     pub(super) fn on_headers(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Violation> {
@@ -129,7 +132,7 @@ impl Connection {
         if target.self_dependent {
             return Err(Violation::Stream(id, ErrorCode::PROTOCOL_ERROR));
         }
-        let head = match head {
+        let (head, varying) = match head {
             Ok(head) => head,
             Err(Unfit::Malformed) => return Err(Violation::Stream(id, ErrorCode::PROTOCOL_ERROR)),
             Err(Unfit::TooLarge) => {
@@ -148,32 +151,51 @@ impl Connection {
         self.events.push_back(Event::Request {
             stream: StreamId(id),
             head,
+            varying,
             body: Bytes::new(),
             end: target.end_stream,
         });
         Ok(())
     }
 
-    /// The decoded head: from the cache if the block was seen before, with the table as it is now.
-    fn head(&mut self, block: &[u8]) -> Result<Result<Arc<Head>, Unfit>, Violation> {
+    /// The decoded head: from the cache if the block was seen before, with the table as it is now, or one that
+    /// differs in nothing but the field that varies.
+    fn head(&mut self, block: &[u8]) -> Result<Result<Decoded, Unfit>, Violation> {
         let version = self.decoder.version();
         if let Some(version) = version
             && let Some(head) = self.cache.get(version, block)
         {
-            return Ok(Ok(Arc::clone(head)));
+            return Ok(Ok((Arc::clone(head), None)));
+        }
+        let varying = self.limits.varying_field;
+        let has_shape = !varying.is_empty() && self.decoder.shape(block, varying, &mut self.shape);
+        if has_shape && let Some(head) = self.cache.get_shaped(&self.shape) {
+            let head = Arc::clone(head);
+            self.decoder.apply(&self.shape);
+            return Ok(Ok((head, self.shape.value)));
         }
         let fields = self.collect(Section::Head, block)?;
         let list_bytes = fields.bytes();
-        let head = match fields.head() {
-            Ok(head) => Arc::new(head),
+        let mut head = match fields.head() {
+            Ok(head) => head,
             Err(unfit) => return Ok(Err(unfit)),
         };
+        if has_shape && self.shape.value.is_some() {
+            head.fields.retain(|field| field.name != varying);
+            let head = Arc::new(head);
+            self.cache.insert_shaped(&self.shape, list_bytes, &head);
+            return Ok(Ok((head, self.shape.value)));
+        }
+        let head = Arc::new(head);
+        if has_shape {
+            self.cache.insert_shaped(&self.shape, list_bytes, &head);
+        }
         if let Some(version) = version
             && self.decoder.version() == Some(version)
         {
             self.cache.insert(version, block, list_bytes, &head);
         }
-        Ok(Ok(head))
+        Ok(Ok((head, None)))
     }
 
     fn on_trailers(&mut self, target: Target, block: &[u8]) -> Result<(), Violation> {

@@ -98,8 +98,8 @@ impl Connection {
     /// The owner of a stream gets [`Event::Writable`] when the windows have room. One that was notified, and
     /// finds that another has used it, is the next.
     pub(super) fn want_window(&mut self, id: u32) {
+        let was_notified = self.end_turn(id);
         let Some(stream) = self.streams.get(id) else { return };
-        let was_notified = mem::take(&mut stream.pending.notified);
         if was_notified && stream.wants_window() && !stream.pending.window_queued {
             stream.pending.window_queued = true;
             self.window_wanted.push_front(id);
@@ -114,9 +114,9 @@ impl Connection {
     /// The owner of a stream gets [`Event::Writable`] when the limits on unsent bytes allow more: when half
     /// of what the stream may hold is sent, so that it is worth it, and the connection has room.
     pub(super) fn want_room(&mut self, id: u32) {
+        let was_notified = self.end_turn(id);
         let Some(stream) = self.streams.get(id) else { return };
         stream.pending.room_wanted = true;
-        let was_notified = mem::take(&mut stream.pending.notified);
         let is_worth_it = stream.pending.bytes <= self.limits.stream_unsent_bytes_max / 2;
         if is_worth_it && was_notified && !stream.pending.room_queued {
             stream.pending.room_queued = true;
@@ -131,11 +131,28 @@ impl Connection {
 
     /// The owner of a stream that was notified has come back: the next is notified if there is room left.
     pub(super) fn pass_turn(&mut self, id: u32) {
+        if self.end_turn(id) {
+            self.notify_next();
+        }
+    }
+
+    /// The owner of a stream that was notified has come back, and makes what it will send. A byte of the window
+    /// is its own until then, so that one byte sets one owner to work; the next is notified if there are more.
+    pub(super) fn promise(&mut self, id: u32) {
         if let Some(stream) = self.streams.get(id)
             && mem::take(&mut stream.pending.notified)
         {
+            self.promised += usize::from(!mem::replace(&mut stream.pending.promised, true));
             self.notify_next();
         }
+    }
+
+    /// False if the stream had no turn.
+    fn end_turn(&mut self, id: u32) -> bool {
+        let Some(stream) = self.streams.get(id) else { return false };
+        let was_promised = mem::take(&mut stream.pending.promised);
+        self.promised -= usize::from(was_promised);
+        mem::take(&mut stream.pending.notified) || was_promised
     }
 
     /// Notifies the next of both queues: one that was notified of the one may come back for the other.
@@ -146,10 +163,10 @@ impl Connection {
 
     /// Notifies one owner that waits for the connection's window, if there is some.
     ///
-    /// One, however many wait: a window of one byte serves one. The next is notified when that one has come
-    /// back, so that a WINDOW_UPDATE costs the same with one stream and with thousands.
+    /// One, however many wait: a window of one byte serves one. The next is notified when that one has come back
+    /// and left some, so that a WINDOW_UPDATE costs the same with one stream and with thousands.
     pub(super) fn notify_window(&mut self) {
-        if self.send.room() == 0 || self.output.len() >= self.limits.output_bytes_max {
+        if self.send.room() <= self.promised || self.output.len() >= self.limits.output_bytes_max {
             return;
         }
         while let Some(id) = self.window_wanted.pop_front() {

@@ -10,7 +10,7 @@ use super::output::Output;
 use crate::error::{ErrorCode, Violation};
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame;
-use crate::hpack::Decoder;
+use crate::hpack::{Decoder, Shape};
 use crate::limits::{Limits, Tick};
 use crate::rate::Rate;
 use crate::settings::{self, PeerSettings};
@@ -79,6 +79,8 @@ pub struct Connection {
     pub(super) last_stream: u32,
     pub(super) decoder: Decoder,
     pub(super) cache: BlockCache,
+    /// Of the block that was looked at last.
+    pub(super) shape: Shape,
     pub(super) block: Option<PartialBlock>,
     pub(super) receive: ReceiveWindow,
     pub(super) controls: Rate,
@@ -99,6 +101,8 @@ pub struct Connection {
     pub(super) window_wanted: VecDeque<u32>,
     /// Streams whose owner waits until the connection has less pending, in turn.
     pub(super) room_wanted: VecDeque<u32>,
+    /// Streams that have a byte of the connection's window promised.
+    pub(super) promised: usize,
     /// Body bytes pending on all streams.
     pub(super) unsent: usize,
 }
@@ -137,6 +141,7 @@ impl Connection {
             last_stream: 0,
             decoder: Decoder::new(),
             cache: BlockCache::new(&limits),
+            shape: Shape::default(),
             block: None,
             receive: ReceiveWindow::new(limits.connection_window_bytes),
             controls: Rate::new(limits.control_frames_max, limits.interval_ticks),
@@ -151,6 +156,7 @@ impl Connection {
             ready: VecDeque::new(),
             window_wanted: VecDeque::new(),
             room_wanted: VecDeque::new(),
+            promised: 0,
             unsent: 0,
             limits,
         }
@@ -223,6 +229,7 @@ impl Connection {
         self.ready.clear();
         self.window_wanted.clear();
         self.room_wanted.clear();
+        self.promised = 0;
         self.unsent = 0;
         self.block = None;
         self.input = BytesMut::new();
@@ -237,10 +244,12 @@ impl Connection {
             self.drop_removed();
         }
         self.unsent -= pending.bytes;
-        if pending.bytes > 0 || pending.notified {
+        self.promised -= usize::from(pending.promised);
+        let had_turn = pending.notified || pending.promised;
+        if pending.bytes > 0 || had_turn {
             self.notify_room();
         }
-        if pending.notified {
+        if had_turn {
             self.notify_window();
         }
         true

@@ -2,6 +2,7 @@
 
 use super::event::StreamId;
 use super::state::{Connection, Phase, READ_ROOM_MIN};
+use crate::hpack::Shape;
 use crate::limits::Tick;
 use crate::stream::{Local, Stream};
 
@@ -84,6 +85,7 @@ impl Connection {
             unsent: self.unsent,
             headers: self.decoder.bytes()
                 + self.cache.bytes()
+                + self.shape.fields.capacity() * size_of::<u64>()
                 + self.block.as_ref().map_or(0, |block| block.bytes.capacity()),
             streams: self.streams.bytes() + queues + events + chunks,
         }
@@ -98,6 +100,7 @@ impl Connection {
         self.output.shrink();
         self.decoder.shrink();
         self.cache.clear();
+        self.shape = Shape::default();
         self.events.shrink_to_fit();
         self.ready.shrink_to_fit();
         self.window_wanted.shrink_to_fit();

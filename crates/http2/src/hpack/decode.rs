@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 
+use super::shape::Shape;
 use super::table::DynamicTable;
 use super::{huffman, integer};
 
@@ -53,6 +54,17 @@ impl Decoder {
     /// Gives back what only the decoding of a block needs.
     pub(crate) fn shrink(&mut self) {
         self.scratch = Vec::new();
+    }
+
+    /// Reads the shape of `block` and changes nothing. False if it has none, or an update of the table's size is
+    /// due.
+    pub(crate) fn shape(&mut self, block: &[u8], varying: &str, shape: &mut Shape) -> bool {
+        !self.update_due && shape.read(block, varying, &self.table, &mut self.scratch).is_some()
+    }
+
+    /// Does what decoding the block would do of which this is the shape.
+    pub(crate) fn apply(&mut self, shape: &Shape) {
+        shape.apply(&mut self.table);
     }
 
     /// Hands each field of `block` to `field`, in order.

@@ -4,11 +4,14 @@
 //! is a constant that can be written to any connection.
 
 mod decode; // blocks to fields
-mod encode;
+mod encode; // constant blocks
 mod huffman; // the string code
 mod integer; // prefix integers
-mod table; // static and dynamic table // constant blocks
+mod shape; // blocks that name the same
+mod table; // static and dynamic table
 
 pub(crate) use decode::{Decoder, Undecodable};
 pub use encode::HeaderBlock;
+pub use shape::Varying;
+pub(crate) use shape::{Shape, VALUE_BYTES_MAX};
 pub(crate) use table::ENTRY_OVERHEAD;

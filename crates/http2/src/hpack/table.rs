@@ -82,11 +82,13 @@ pub(crate) struct DynamicTable {
     bytes: usize,
     bytes_max: usize,
     version: u64,
+    /// Entries that were ever added.
+    added: u64,
 }
 
 impl DynamicTable {
     pub(crate) fn new(bytes_max: usize) -> DynamicTable {
-        DynamicTable { entries: VecDeque::new(), bytes: 0, bytes_max, version: 0 }
+        DynamicTable { entries: VecDeque::new(), bytes: 0, bytes_max, version: 0, added: 0 }
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -107,6 +109,32 @@ impl DynamicTable {
         self.entries.get(index - STATIC.len()).cloned()
     }
 
+    /// Where the dynamic table has the field at `index`, the newest at 0. None for one of the static table.
+    pub(crate) fn place(index: u32) -> Option<usize> {
+        (index as usize).checked_sub(STATIC.len() + 1)
+    }
+
+    pub(crate) fn entry(&self, place: usize) -> Option<&(Bytes, Bytes)> {
+        self.entries.get(place)
+    }
+
+    /// A number that no other field ever has.
+    pub(crate) fn number(&self, place: usize) -> u64 {
+        STATIC.len() as u64 + self.added - place as u64
+    }
+
+    /// How many entries would be left beside a new one of `size`. None if the table is too small for it.
+    pub(crate) fn kept_beside(&self, size: usize) -> Option<usize> {
+        let bytes_max = self.bytes_max.checked_sub(size)?;
+        let (mut bytes, mut kept) = (self.bytes, self.entries.len());
+        while bytes > bytes_max {
+            kept -= 1;
+            let (name, value) = &self.entries[kept];
+            bytes -= name.len() + value.len() + ENTRY_OVERHEAD;
+        }
+        Some(kept)
+    }
+
     /// Adds an entry and evicts old ones; an entry that is larger than the table empties it.
     pub(crate) fn insert(&mut self, name: Bytes, value: Bytes) {
         self.version += 1;
@@ -115,6 +143,7 @@ impl DynamicTable {
         if size <= self.bytes_max {
             self.bytes += size;
             self.entries.push_front((name, value));
+            self.added += 1;
         }
     }
 

@@ -50,6 +50,8 @@ pub(crate) struct Pending {
     pub(crate) window_queued: bool,
     /// The owner was notified and has not come back. Others are notified after it.
     pub(crate) notified: bool,
+    /// It has come back, and a byte of the connection's window is its own until it sends.
+    pub(crate) promised: bool,
 }
 
 impl Pending {
@@ -101,6 +103,7 @@ impl Stream {
                 window_wanted: false,
                 window_queued: false,
                 notified: false,
+                promised: false,
             },
             opened: now,
         }

@@ -52,7 +52,7 @@ impl Handler for Echo {
     fn round(&mut self, connection: &mut Connection) {
         while let Some(event) = connection.next_event() {
             match event {
-                Event::Request { stream, head, body, end } => {
+                Event::Request { stream, head, body, end, .. } => {
                     let name = head.get("id").map_or(String::new(), |id| String::from_utf8_lossy(id).into());
                     self.requests.lock().unwrap().insert(name.clone(), (head, None));
                     self.names.insert(stream, name);

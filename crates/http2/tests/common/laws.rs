@@ -39,7 +39,7 @@ fn memory_max(limits: &Limits) -> usize {
     let headers = 2 * limits.header_block_bytes_max
         + limits.header_table_bytes_max as usize
         + 2 * limits.header_block_bytes_max
-        + limits.cached_blocks_max
+        + 2 * limits.cached_blocks_max
             * (limits.cached_block_bytes_max + 3 * limits.cached_list_bytes_max + 1024);
     let events = 2 * 1100 * size_of::<Event>();
     let streams =

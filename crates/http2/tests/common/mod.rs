@@ -97,11 +97,12 @@ pub fn separated(events: Vec<Event>) -> Vec<Event> {
     let mut separated = Vec::new();
     for event in events {
         match event {
-            Event::Request { stream, head, body, end } => {
+            Event::Request { stream, head, varying, body, end } => {
                 // A head with END_STREAM and one with an empty last frame of DATA look the same, and are.
                 separated.push(Event::Request {
                     stream,
                     head,
+                    varying,
                     body: Bytes::new(),
                     end: end && body.is_empty(),
                 });
@@ -117,4 +118,85 @@ pub fn separated(events: Vec<Event>) -> Vec<Event> {
         }
     }
     separated
+}
+
+/// How an encoder writes a field that it does not have.
+#[derive(Clone, Copy, Debug)]
+pub enum How {
+    Added,
+    Literal,
+    NeverAdded,
+}
+
+/// An encoder with a dynamic table, as clients have one. Its strings are plain.
+pub struct Encoder {
+    table: std::collections::VecDeque<(String, String)>,
+    bytes_max: u32,
+}
+
+impl Encoder {
+    pub fn new(bytes_max: u32) -> Encoder {
+        Encoder { table: Default::default(), bytes_max }
+    }
+
+    /// What begins the first block if the table is not as large as is usual.
+    pub fn update(&self) -> Vec<u8> {
+        integer(0x20, 5, self.bytes_max as usize)
+    }
+
+    pub fn block(&mut self, fields: &[(&str, &str)]) -> Vec<u8> {
+        self.block_as(fields, &[])
+    }
+
+    /// As [`Encoder::block`], with what is done with each field.
+    pub fn block_as(&mut self, fields: &[(&str, &str)], how: &[How]) -> Vec<u8> {
+        let mut block = Vec::new();
+        for (place, (name, value)) in fields.iter().enumerate() {
+            let known = |entry: &(String, String)| (entry.0 == *name, entry.0 == *name && entry.1 == *value);
+            if let Some(place) = self.table.iter().position(|entry| known(entry).1) {
+                block.extend(integer(0x80, 7, 62 + place));
+                continue;
+            }
+            let how = how.get(place).copied().unwrap_or(How::Added);
+            let (pattern, bits) = match how {
+                How::Added => (0x40, 6),
+                How::Literal => (0, 4),
+                How::NeverAdded => (0x10, 4),
+            };
+            let named = self.table.iter().position(|entry| known(entry).0);
+            block.extend(integer(pattern, bits, named.map_or(0, |place| 62 + place)));
+            if named.is_none() {
+                block.extend([&integer(0, 7, name.len())[..], name.as_bytes()].concat());
+            }
+            block.extend([&integer(0, 7, value.len())[..], value.as_bytes()].concat());
+            if matches!(how, How::Added) {
+                self.table.push_front((name.to_string(), value.to_string()));
+                self.evict();
+            }
+        }
+        block
+    }
+
+    fn evict(&mut self) {
+        let size = |(name, value): &(String, String)| name.len() + value.len() + 32;
+        while self.table.iter().map(size).sum::<usize>() > self.bytes_max as usize {
+            self.table.pop_back();
+        }
+    }
+}
+
+/// An integer of HPACK.
+fn integer(pattern: u8, bits: u32, value: usize) -> Vec<u8> {
+    let mask = (1 << bits) - 1;
+    if value < mask {
+        return vec![pattern | value as u8];
+    }
+    let mut bytes = vec![pattern | mask as u8];
+    let mut rest = value - mask;
+    while rest >= 0x80 {
+        bytes.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    bytes.push(rest as u8);
+    bytes
 }

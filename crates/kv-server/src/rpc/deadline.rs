@@ -35,8 +35,14 @@ pub fn of(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
 
 /// As `of`, of a field that was found already.
 pub fn of_field(timeout: Option<&HeaderValue>) -> Result<Option<Instant>, Status> {
+    of_text(timeout.map(HeaderValue::as_bytes))
+}
+
+/// As `of`, of the field's value.
+pub fn of_text(timeout: Option<&[u8]>) -> Result<Option<Instant>, Status> {
     let Some(text) = timeout else { return Ok(None) };
-    let text = text.to_str().unwrap_or_default();
+    let is_text = |text: &&str| text.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
+    let text = str::from_utf8(text).ok().filter(is_text).unwrap_or_default();
     let timeout = parsed(text).map_err(|reason| errors::malformed_timeout(&reason))?;
     Ok(Some(Instant::now() + timeout.min(TIMEOUT_MAX)))
 }

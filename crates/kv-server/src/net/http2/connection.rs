@@ -1,5 +1,6 @@
 //! The task of one connection: accepts streams, polls hot calls, closes what does not go on.
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout_at};
 
 use super::account::{Account, Totals};
+use super::grpc::TIMEOUT;
 use super::meter::Metered;
 use super::methods::HotMethods;
 use super::open::{self, OpenCall};
@@ -52,21 +54,22 @@ pub struct Methods<H, T, S> {
 }
 
 /// What answers a call.
-enum Found<H, T> {
+enum Found<'b, H, T> {
     Hot(H),
     Stream(T),
-    Relayed,
+    Relayed(Cow<'b, RequestHead>),
 }
 
 impl<H: HotMethods, T: StreamMethods, S> Methods<H, T, S> {
-    fn find(&self, head: &RequestHead) -> Found<H::Call, T::Call> {
-        let (path, headers) = (head.uri.path(), &head.headers);
-        if let Some(call) = self.hot.find(path, headers) {
+    fn find<'b>(&self, begun: &'b Begun) -> Found<'b, H::Call, T::Call> {
+        let RequestHead { uri, headers, .. } = begun.head();
+        if let Some(call) = self.hot.find(uri.path(), headers, begun.varying()) {
             return Found::Hot(call);
         }
-        match self.streams.find(path, headers) {
+        let head = begun.whole_head(TIMEOUT);
+        match self.streams.find(uri.path(), &head.headers) {
             Some(call) => Found::Stream(call),
-            None => Found::Relayed,
+            None => Found::Relayed(head),
         }
     }
 }
@@ -167,13 +170,18 @@ fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
     wire: &Arc<Wire>,
     shared: &'a Shared,
 ) -> Started<impl Future<Output = ()> + use<'a, H, T, S>, impl Future<Output = ()> + use<'a, H, T, S>> {
-    let (head, reader, writer) = begun.open(wire);
-    match methods.find(&head) {
-        Found::Hot(call) => Started::Hot(unary::answer(methods.hot.clone(), call, reader, writer, shared)),
+    match methods.find(&begun) {
+        Found::Hot(call) => {
+            let (reader, writer) = begun.open(wire);
+            Started::Hot(unary::answer(methods.hot.clone(), call, reader, writer, shared))
+        }
         Found::Stream(call) => {
+            let (reader, writer) = begun.open(wire);
             Started::Stream(streaming::serve(methods.streams.clone(), call, reader, writer, shared))
         }
-        Found::Relayed => {
+        Found::Relayed(head) => {
+            let head = head.into_owned();
+            let (reader, writer) = begun.open(wire);
             relay::spawn(&methods.services, &head, reader, writer, shared);
             Started::Relayed
         }
@@ -256,6 +264,7 @@ fn state_machine_limits(limits: Limits) -> ::http2::Limits {
         header_list_bytes_max: HEADER_BYTES_MAX,
         header_block_bytes_max: HEADER_BYTES_MAX,
         read_bytes: READ_BYTES,
+        varying_field: TIMEOUT,
         // `account` bounds what waits to be sent, and `meter` the frames that carry no request.
         stream_unsent_bytes_max: usize::MAX,
         connection_unsent_bytes_max: usize::MAX,

@@ -9,6 +9,9 @@ use super::wire::{Writer, response_block, trailers_block};
 
 pub use api::grpc::PREFIX_BYTES;
 
+/// The field with the time that a call has: clients send what is left of it, so it differs from call to call.
+pub(super) const TIMEOUT: &str = "grpc-timeout";
+
 /// The headers of an answer.
 pub(super) static HEADERS: LazyLock<HeaderBlock> =
     LazyLock::new(|| HeaderBlock::new([(":status", "200"), ("content-type", "application/grpc")]));

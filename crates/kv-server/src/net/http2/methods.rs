@@ -19,8 +19,8 @@ pub trait HotMethods: Clone + Send + 'static {
     type Long: LongAnswer;
 
     /// The call of a path such as `/etcdserverpb.KV/Put`, if its method is a hot one and its message is not
-    /// compressed.
-    fn find(&self, path: &str, headers: &HeaderMap) -> Option<Self::Call>;
+    /// compressed. `timeout` is a `grpc-timeout` that is not among the headers.
+    fn find(&self, path: &str, headers: &HeaderMap, timeout: Option<&[u8]>) -> Option<Self::Call>;
 
     /// When the call must have ended.
     fn deadline(call: &Self::Call) -> Option<Instant>;
@@ -113,7 +113,7 @@ impl HotMethods for NoHot {
     type Call = Infallible;
     type Long = Infallible;
 
-    fn find(&self, _path: &str, _headers: &HeaderMap) -> Option<Infallible> {
+    fn find(&self, _path: &str, _headers: &HeaderMap, _timeout: Option<&[u8]>) -> Option<Infallible> {
         None
     }
 

@@ -39,7 +39,7 @@ impl HotMethods for Scripted {
     type Call = Method;
     type Long = Infallible;
 
-    fn find(&self, path: &str, _headers: &HeaderMap) -> Option<Method> {
+    fn find(&self, path: &str, _headers: &HeaderMap, _timeout: Option<&[u8]>) -> Option<Method> {
         match path {
             "/large" => Some(Method::Large),
             "/holds" => Some(Method::Holds),

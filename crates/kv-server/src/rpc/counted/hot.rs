@@ -50,8 +50,8 @@ impl<H: HotMethods + Sync> HotMethods for CountedHot<H> {
     type Call = CountedCall<H::Call>;
     type Long = CountedLong<H::Long>;
 
-    fn find(&self, path: &str, headers: &HeaderMap) -> Option<Self::Call> {
-        let inner = self.inner.find(path, headers)?;
+    fn find(&self, path: &str, headers: &HeaderMap, timeout: Option<&[u8]>) -> Option<Self::Call> {
+        let inner = self.inner.find(path, headers, timeout)?;
         let method = Method::of_path(path)?;
         Some(CountedCall { inner, method, span: self.metrics.traces.begin(method, headers) })
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::etcdserverpb::TxnRequest;
 use api::{Error, Method};
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use prost::Message;
 use state_machine::command;
 use tokio::time::Instant;
@@ -76,13 +76,14 @@ impl HotMethods for Hot {
 
     /// A compressed request goes to the services, which answer UNIMPLEMENTED and name the encodings they
     /// accept.
-    fn find(&self, path: &str, headers: &HeaderMap) -> Option<HotCall> {
+    fn find(&self, path: &str, headers: &HeaderMap, timeout: Option<&[u8]>) -> Option<HotCall> {
         let Serving::Hot(method) = serving(Method::of_path(path)?) else { return None };
         let known = Known::of(headers);
         if known.encoding.is_some_and(|encoding| encoding != "identity") {
             return None;
         }
-        let deadline = deadline::of_field(known.timeout).map_err(Box::new);
+        let deadline =
+            deadline::of_text(timeout.or(known.timeout.map(HeaderValue::as_bytes))).map_err(Box::new);
         let metadata = match method {
             HotMethod::Range => guard::check_any(&self.member, &known), // The rest depends on the request.
             HotMethod::Put | HotMethod::Txn | HotMethod::DeleteRange => {

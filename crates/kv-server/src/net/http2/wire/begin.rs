@@ -1,6 +1,10 @@
 //! A request becomes the two halves of its stream.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+
+use ::http2::Varying;
+use http::{HeaderName, HeaderValue};
 
 use super::heads::RequestHead;
 use super::reader::Reader;
@@ -8,13 +12,31 @@ use super::state::{Begun, Wire};
 use super::writer::Writer;
 
 impl Begun {
-    /// The head, and both halves of the stream.
-    pub(in super::super) fn open(self, wire: &Arc<Wire>) -> (Arc<RequestHead>, Reader, Writer) {
+    /// The head, without the field that [`Begun::varying`] has.
+    pub(in super::super) fn head(&self) -> &RequestHead {
+        &self.head
+    }
+
+    /// The value of the field that varies, if the head is without it.
+    pub(in super::super) fn varying(&self) -> Option<&[u8]> {
+        self.varying.as_ref().map(Varying::as_bytes)
+    }
+
+    /// The head as it was sent, with the field that varies by its name.
+    pub(in super::super) fn whole_head(&self, varying: &'static str) -> Cow<'_, RequestHead> {
+        match self.varying().and_then(|value| HeaderValue::from_bytes(value).ok()) {
+            Some(value) => Cow::Owned(self.head.with(HeaderName::from_static(varying), value)),
+            None => Cow::Borrowed(&self.head),
+        }
+    }
+
+    /// Both halves of the stream.
+    pub(in super::super) fn open(self, wire: &Arc<Wire>) -> (Reader, Writer) {
         let has_entry = self.whole.is_none();
         let reader = match self.whole {
             Some(whole) => Reader::whole(whole),
             None => Reader::arriving(wire, self.stream),
         };
-        (self.head, reader, Writer::new(wire, self.stream, has_entry))
+        (reader, Writer::new(wire, self.stream, has_entry))
     }
 }

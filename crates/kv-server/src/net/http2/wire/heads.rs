@@ -12,7 +12,7 @@ const REMEMBERED_MAX: usize = 16;
 const REMEMBERED_BYTES_MAX: usize = 2048;
 
 /// The head of a request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in super::super) struct RequestHead {
     pub(in super::super) method: Method,
     pub(in super::super) uri: Uri,
@@ -38,6 +38,13 @@ impl RequestHead {
             uri: Uri::from_parts(uri).ok()?,
             headers: header_map(&head.fields)?,
         })
+    }
+
+    /// The same with one field more.
+    pub(super) fn with(&self, name: HeaderName, value: HeaderValue) -> RequestHead {
+        let mut head = self.clone();
+        head.headers.append(name, value);
+        head
     }
 
     /// A request with this head.

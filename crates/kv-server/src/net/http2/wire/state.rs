@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
-use ::http2::{Connection, ErrorCode, Event, Limits, StreamId};
+use ::http2::{Connection, ErrorCode, Event, Limits, StreamId, Varying};
 use bytes::Bytes;
 use http::HeaderMap;
 use parking_lot::Mutex;
@@ -51,6 +51,8 @@ pub(super) struct State {
 pub(in super::super) struct Begun {
     pub(super) stream: StreamId,
     pub(super) head: Arc<RequestHead>,
+    /// The value of the field that varies, if the head is without it.
+    pub(super) varying: Option<Varying>,
     /// The body, if it is complete.
     pub(super) whole: Option<Bytes>,
 }
@@ -178,7 +180,9 @@ impl Wire {
 impl State {
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Request { stream, head, body, end } => self.begin(stream, &head, body, end),
+            Event::Request { stream, head, varying, body, end } => {
+                self.begin(stream, (&head, varying), body, end);
+            }
             Event::Data { stream, bytes, end } => match self.streams.get_mut(&stream) {
                 Some(entry) if entry.has_reader => {
                     entry.body.push(bytes);
@@ -213,7 +217,13 @@ impl State {
         }
     }
 
-    fn begin(&mut self, stream: StreamId, head: &Arc<::http2::Head>, body: Bytes, end: bool) {
+    fn begin(
+        &mut self,
+        stream: StreamId,
+        (head, varying): (&Arc<::http2::Head>, Option<Varying>),
+        body: Bytes,
+        end: bool,
+    ) {
         let Some(head) = self.heads.get(head) else {
             self.connection.release(stream, body.len());
             self.connection.refuse(stream, ErrorCode::PROTOCOL_ERROR);
@@ -229,7 +239,7 @@ impl State {
             self.streams.insert(stream, entry);
             None
         };
-        self.begun.push_back(Begun { stream, head, whole });
+        self.begun.push_back(Begun { stream, head, varying, whole });
     }
 
     /// The next request. A stream that was reset has left, but one of a connection that has failed has not.

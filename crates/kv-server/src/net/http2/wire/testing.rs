@@ -38,7 +38,7 @@ async fn counted_call(io: DuplexStream, account: Arc<Account>) -> (Reader, Write
             Turn::Closed => panic!("the connection ends before its first request"),
         }
     };
-    let (_head, reader, writer) = begun.open(&wire);
+    let (reader, writer) = begun.open(&wire);
     tokio::spawn(async move {
         loop {
             tokio::select! {

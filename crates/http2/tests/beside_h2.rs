@@ -1,0 +1,66 @@
+//! Frames as no client sends them, beside the server of the `h2` crate.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
+
+mod common;
+
+#[path = "common/beside_h2.rs"]
+mod beside_h2;
+
+use common::*;
+use proptest::prelude::*;
+
+/// A header block: a request, trailers, odd fields, or nothing that can be decoded.
+fn any_block() -> impl Strategy<Value = Vec<u8>> {
+    let request = (0usize..4, any::<bool>()).prop_map(|(odd, path)| {
+        let mut fields = POST.to_vec();
+        match odd {
+            0 => fields.push(("content-length", "3")),
+            1 => fields.push(("te", "trailers")),
+            2 => drop(fields.remove(usize::from(path))),
+            _ => fields.push(("x", if path { "1" } else { "" })),
+        }
+        block(&fields)
+    });
+    let field =
+        (prop_oneof!["[a-c]", "[A-Z:]", ":(path|status)", "te|upgrade|content-length"], "[0-9 ]{0,3}");
+    let fields = proptest::collection::vec(field, 0..4).prop_map(|fields| {
+        let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        block(&fields)
+    });
+    prop_oneof![
+        6 => Just(block(&POST)),
+        3 => request,
+        2 => fields,
+        1 => proptest::collection::vec(any::<u8>(), 0..40),
+    ]
+}
+
+/// A frame as the input has it.
+fn any_frame() -> impl Strategy<Value = Vec<u8>> {
+    let flags = prop_oneof![4 => Just(0u8), 2 => Just(1), 4 => Just(4), 4 => Just(5), 1 => any::<u8>()];
+    let stream = prop_oneof![6 => (0u8..5).prop_map(|call| 2 * call + 1), 2 => Just(0), 1 => any::<u8>()];
+    let kind = prop_oneof![4 => Just(DATA), 6 => Just(HEADERS), 3 => 2u8..11];
+    let payload = prop_oneof![
+        3 => any_block(),
+        1 => proptest::collection::vec(any::<u8>(), 0..13),
+        1 => prop_oneof![Just(4usize), Just(8), Just(6), Just(5), Just(3)].prop_flat_map(|length| {
+            proptest::collection::vec(0u8..3, length)
+        }),
+    ];
+    (kind, flags, stream, payload).prop_map(|(kind, flags, stream, payload)| {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[length, kind, flags, stream][..], &payload].concat()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn frames_mean_what_they_mean_to_h2_or_are_refused(
+        frames in proptest::collection::vec(any_frame(), 1..12),
+    ) {
+        beside_h2::check(&frames.concat());
+    }
+}

@@ -1,0 +1,361 @@
+//! Any frames of a client, given to this crate and to the server of the `h2` crate, one by one. Shared by the
+//! property test and the fuzz target.
+//!
+//! Law: after each frame both have the same requests, bodies, ends, trailers and resets, or this crate has
+//! refused the stream or the connection. What `h2` refuses, this crate refuses, but for this:
+//!
+//! * GOAWAY. h2 ends the connection for most of them; the owner of this crate's connection gets an event.
+//! * A stream is refused where h2 refuses the connection: for fields that cannot be named, which make a
+//!   request malformed (RFC 9113, 8.1.1), and for what follows a stream's end.
+//! * A header block is decoded when it is complete. h2 decodes each fragment, so it refuses earlier.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{HeaderMap, Uri};
+use http2::{Connection, Event, Head, Limits, Progress, Varying, Waiting};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Streams that may be open, on both sides.
+const STREAMS_MAX: u32 = 20;
+/// Bytes of a header list, on both sides.
+const LIST_BYTES_MAX: u32 = 4096;
+/// Far more than an input reaches, where the two sides count differently.
+const MANY: u32 = 1 << 20;
+
+/// A field without which heads are remembered: one that inputs have often.
+const VARYING: &str = "a";
+
+/// Fields, sorted: equal names have an order, others do not.
+type Fields = Vec<(String, Vec<u8>)>;
+
+/// What one side knows of a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Stream {
+    head: Option<(String, String, Fields)>,
+    body: Vec<u8>,
+    has_ended: bool,
+    trailers: Fields,
+    /// By the client.
+    was_reset: bool,
+}
+
+/// What one side knows, and has said.
+#[derive(Debug, Default)]
+struct Side {
+    streams: BTreeMap<u32, Stream>,
+    /// Streams that it has refused.
+    refused: BTreeSet<u32>,
+    /// It has refused the connection.
+    has_failed: bool,
+}
+
+impl Side {
+    /// Notes what its output refuses.
+    fn read_output(&mut self, output: &[u8]) {
+        for (kind, _, stream, _) in super::common::frames(output) {
+            match kind {
+                super::common::RST_STREAM => drop(self.refused.insert(stream)),
+                super::common::GOAWAY => self.has_failed = true,
+                _ => {}
+            }
+        }
+    }
+}
+
+fn sorted(map: &HeaderMap) -> Fields {
+    let mut fields: Fields =
+        map.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect();
+    fields.sort();
+    fields
+}
+
+/// This crate.
+struct Ours {
+    connection: Connection,
+    side: Side,
+}
+
+impl Ours {
+    fn new() -> Ours {
+        let limits = Limits {
+            streams_max: STREAMS_MAX,
+            varying_field: VARYING,
+            header_list_bytes_max: LIST_BYTES_MAX as usize,
+            control_frames_max: MANY,
+            resets_max: MANY,
+            window_changes_max: MANY,
+            reset_streams_remembered: MANY as usize,
+            stream_window_bytes: 65_535,
+            connection_window_bytes: 65_535,
+            ..Limits::default()
+        };
+        Ours { connection: Connection::new(limits, 0), side: Side::default() }
+    }
+
+    fn receive(&mut self, bytes: &[u8]) {
+        self.connection.receive(bytes);
+        loop {
+            let progress = self.connection.process(0);
+            while let Some(event) = self.connection.next_event() {
+                self.note(event);
+            }
+            self.side.read_output(&super::common::take_output(&mut self.connection));
+            match progress {
+                Progress::More | Progress::OutputFull => {}
+                Progress::NeedBytes | Progress::Failed { .. } => return,
+                Progress::Paused { .. } => panic!("so many frames are no input"),
+            }
+        }
+    }
+
+    fn note(&mut self, event: Event) {
+        let streams = &mut self.side.streams;
+        match event {
+            Event::Request { stream, head, varying, body, end } => match named(&head, varying) {
+                Some(head) => {
+                    let new =
+                        Stream { head: Some(head), body: body.to_vec(), has_ended: end, ..Stream::default() };
+                    streams.insert(stream.number(), new);
+                }
+                // As the server that owns the connection does.
+                None => self.connection.reset(stream, http2::ErrorCode::PROTOCOL_ERROR),
+            },
+            Event::Data { stream, bytes, end } => {
+                if let Some(stream) = streams.get_mut(&stream.number()) {
+                    stream.body.extend_from_slice(&bytes);
+                    stream.has_ended = end;
+                }
+            }
+            Event::Trailers { stream, fields } => {
+                if let Some(stream) = streams.get_mut(&stream.number()) {
+                    stream.has_ended = true;
+                    let name = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+                    stream.trailers =
+                        fields.iter().map(|field| (name(&field.name), field.value.to_vec())).collect();
+                    stream.trailers.sort();
+                }
+            }
+            Event::Reset { stream, origin: http2::Origin::Peer, .. } => {
+                if let Some(stream) = streams.get_mut(&stream.number()) {
+                    stream.was_reset = true;
+                }
+            }
+            Event::Reset { .. } | Event::Writable { .. } | Event::Pong { .. } | Event::GoAway { .. } => {}
+        }
+    }
+}
+
+/// A head as `http` names it, or None if it cannot.
+fn named(head: &Head, varying: Option<Varying>) -> Option<(String, String, Fields)> {
+    let method = http::Method::from_bytes(&head.method).ok()?;
+    let mut parts = http::uri::Parts::default();
+    if let Some(authority) = head.authority.as_ref().filter(|authority| !authority.is_empty()) {
+        parts.authority = Some(http::uri::Authority::from_maybe_shared(authority.clone()).ok()?);
+    }
+    if let Some(path) = &head.path {
+        parts.path_and_query = Some(http::uri::PathAndQuery::from_maybe_shared(path.clone()).ok()?);
+    }
+    if let Some(scheme) = head.scheme.as_ref().filter(|_| parts.authority.is_some()) {
+        parts.scheme = Some(http::uri::Scheme::try_from(&scheme[..]).ok()?);
+    }
+    let uri = Uri::from_parts(parts).ok()?;
+    let mut map = HeaderMap::new();
+    for field in &head.fields {
+        let name = http::HeaderName::from_bytes(&field.name).ok()?;
+        map.append(name, http::HeaderValue::from_maybe_shared(field.value.clone()).ok()?);
+    }
+    if let Some(varying) = varying {
+        map.append(VARYING, http::HeaderValue::from_bytes(varying.as_bytes()).ok()?);
+    }
+    Some((method.to_string(), uri.to_string(), sorted(&map)))
+}
+
+/// A socket of which this program is the other end.
+#[derive(Clone, Default)]
+struct Pipe(Rc<RefCell<(Vec<u8>, Vec<u8>)>>);
+
+impl AsyncRead for Pipe {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let incoming = &mut self.0.borrow_mut().0;
+        if incoming.is_empty() {
+            return Poll::Pending;
+        }
+        let bytes = incoming.len().min(buffer.remaining());
+        buffer.put_slice(&incoming[..bytes]);
+        incoming.drain(..bytes);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Pipe {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.0.borrow_mut().1.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The crate `h2`.
+struct Theirs {
+    pipe: Pipe,
+    connection: h2::server::Connection<Pipe, Bytes>,
+    open: Vec<(u32, h2::RecvStream, h2::server::SendResponse<Bytes>)>,
+    side: Side,
+}
+
+impl Theirs {
+    /// After the preface and the first settings, which `hello` begins with.
+    fn new(hello: &[u8]) -> Theirs {
+        let pipe = Pipe::default();
+        pipe.0.borrow_mut().0.extend_from_slice(hello);
+        let mut builder = h2::server::Builder::new();
+        builder
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(LIST_BYTES_MAX)
+            .initial_window_size(65_535)
+            .initial_connection_window_size(65_535)
+            .max_concurrent_reset_streams(MANY as usize)
+            .max_pending_accept_reset_streams(MANY as usize)
+            .max_local_error_reset_streams(None)
+            .reset_stream_duration(std::time::Duration::from_secs(3600))
+            .data_frame_budget(MANY as usize);
+        let mut handshake = Box::pin(builder.handshake(pipe.clone()));
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready(Ok(connection)) = handshake.as_mut().poll(&mut context) else {
+            panic!("the preface is complete")
+        };
+        let mut theirs = Theirs { pipe, connection, open: Vec::new(), side: Side::default() };
+        theirs.receive(&[]);
+        theirs
+    }
+
+    fn receive(&mut self, bytes: &[u8]) {
+        self.pipe.0.borrow_mut().0.extend_from_slice(bytes);
+        self.drive();
+        for (id, body, _) in &mut self.open {
+            read(self.side.streams.get_mut(id).expect("it was accepted"), body);
+        }
+        // What was read may have given something to write.
+        self.drive();
+        let output = std::mem::take(&mut self.pipe.0.borrow_mut().1);
+        self.side.read_output(&output);
+    }
+
+    fn drive(&mut self) {
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            match self.connection.poll_accept(&mut context) {
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    let id = respond.stream_id().as_u32();
+                    let (head, body) = request.into_parts();
+                    let head = (head.method.to_string(), head.uri.to_string(), sorted(&head.headers));
+                    self.side.streams.insert(id, Stream { head: Some(head), ..Stream::default() });
+                    self.open.push((id, body, respond));
+                }
+                Poll::Ready(Some(Err(_)) | None) => {
+                    self.side.has_failed = true;
+                    return;
+                }
+                Poll::Pending => return,
+            }
+        }
+    }
+}
+
+/// Reads what there is of a body.
+fn read(stream: &mut Stream, body: &mut h2::RecvStream) {
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        match body.poll_data(&mut context) {
+            Poll::Ready(Some(Ok(bytes))) => stream.body.extend_from_slice(&bytes),
+            Poll::Ready(Some(Err(error))) => {
+                stream.was_reset |= error.is_reset() && error.is_remote();
+                return;
+            }
+            Poll::Ready(None) => break,
+            Poll::Pending => return,
+        }
+    }
+    match body.poll_trailers(&mut context) {
+        Poll::Ready(Ok(trailers)) => {
+            stream.has_ended = true;
+            if let Some(trailers) = trailers {
+                stream.trailers = sorted(&trailers);
+            }
+        }
+        Poll::Ready(Err(error)) => stream.was_reset |= error.is_reset() && error.is_remote(),
+        Poll::Pending => {}
+    }
+}
+
+/// Frames in few bytes, so that most inputs are some: length, kind, flags and stream in a byte each.
+fn frames(mut input: &[u8]) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    while let Some(([length, kind, flags, stream], rest)) = input.split_first_chunk() {
+        let (payload, after) = rest.split_at(rest.len().min(usize::from(*length)));
+        frames.push(super::common::frame(*kind, *flags, u32::from(*stream), payload));
+        input = after;
+    }
+    frames
+}
+
+/// Checks the law for one input.
+pub fn check(input: &[u8]) {
+    let hello = super::common::hello();
+    let (mut ours, mut theirs) = (Ours::new(), Theirs::new(&hello));
+    ours.receive(&hello);
+    for frame in frames(input) {
+        ours.receive(&frame);
+        if ours.side.has_failed {
+            return;
+        }
+        // h2 ends a connection for it; the owner of this crate's gets an event.
+        if frame[3] == super::common::GOAWAY {
+            return;
+        }
+        if !theirs.side.has_failed {
+            theirs.receive(&frame);
+        }
+        // h2 decodes fragments, this crate whole blocks.
+        let is_in_block = ours.connection.waits().any(|wait| wait.waiting == Waiting::Frame);
+        if !is_in_block {
+            if theirs.side.has_failed && ours.side.refused.contains(&stream_of(&frame)) {
+                return;
+            }
+            assert!(!theirs.side.has_failed, "h2 refuses the connection at {frame:?}: {:?}", ours.side);
+            compare(&ours.side, &theirs.side, &frame);
+        }
+    }
+}
+
+fn stream_of(frame: &[u8]) -> u32 {
+    u32::from_be_bytes([frame[5], frame[6], frame[7], frame[8]])
+}
+
+fn compare(ours: &Side, theirs: &Side, frame: &[u8]) {
+    let ids: BTreeSet<&u32> = ours.streams.keys().chain(theirs.streams.keys()).collect();
+    for id in ids {
+        if ours.refused.contains(id) {
+            continue;
+        }
+        assert!(!theirs.refused.contains(id), "h2 refuses {id} at {frame:?}: {:?}", ours.streams.get(id));
+        assert_eq!(ours.streams.get(id), theirs.streams.get(id), "stream {id} at {frame:?}");
+    }
+}
