@@ -312,7 +312,7 @@ fn a_start_on_a_full_or_failing_disk_fails_and_the_next_one_finds_everything() {
     }
 }
 
-/// One life after another on the same disk: each ends in a crash at a random call, and the next goes on from
+/// One run after another on the same disk: each ends in a crash at a random call, and the next goes on from
 /// what it finds. Returns how many runs were cut short.
 fn runs(seed: u64, runs: u64, steps: usize) -> u64 {
     let mut chance = Chance(seed);
@@ -335,8 +335,8 @@ fn runs(seed: u64, runs: u64, steps: usize) -> u64 {
         drop(wal);
         let crash = Crash::ALL[chance.below(4) as usize];
         fs = fs.crashed(crash, &mut || chance.coin());
-        let (wal, recovery) = open(&fs).unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
-        allowed.check(&recovery, &wal, &format!("seed {seed}, life {life}, {crash:?}"));
+        let (wal, recovery) = open(&fs).unwrap_or_else(|error| panic!("seed {seed}, run {run}: {error}"));
+        allowed.check(&recovery, &wal, &format!("seed {seed}, run {run}, {crash:?}"));
         model =
             common::Model { base: recovery.start, entries: entries(&wal).unwrap(), state: recovery.state };
     }
