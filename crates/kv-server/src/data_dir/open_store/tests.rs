@@ -1,6 +1,6 @@
 use std::fs;
 
-use mvcc::Staging;
+use mvcc::{Applied, Staging};
 
 use super::*;
 
