@@ -56,15 +56,15 @@ pub struct Limits {
     /// Streams in an interval that the peer reset or that had to be reset for what the peer sent. Each may
     /// have cost the work of a call. The same happens.
     pub resets_max: u32,
-    /// Streams whose windows SETTINGS changes in an interval: a change of INITIAL_WINDOW_SIZE applies to every
-    /// live stream (RFC 9113, 6.9.2), so that a frame of 15 bytes costs as much as there are streams. The same
-    /// happens. Clients enlarge it a few times.
+    /// Streams whose windows SETTINGS changes in an interval: a change of INITIAL_WINDOW_SIZE applies to
+    /// every live stream (RFC 9113, 6.9.2), so that a frame of 15 bytes costs as much as there are streams.
+    /// The same happens. Clients enlarge it a few times.
     pub window_changes_max: u32,
     /// Streams reset by this side whose ids are remembered. Frames that were under way are ignored for them.
     /// For older ones DATA is answered with RST_STREAM, and a header block ends the connection.
     pub reset_streams_remembered: usize,
-    /// The name of a field whose value differs from request to request, such as a deadline; empty for none. Heads
-    /// are remembered without it, and a short value of it comes in [`crate::Event::Request`].
+    /// The name of a field whose value differs from request to request, such as a deadline; empty for none.
+    /// Heads are remembered without it, and a short value of it comes in [`crate::Event::Request`].
     pub varying_field: &'static str,
     /// Header blocks remembered with their decoded heads, and as many that are equal but for the field that
     /// varies. Clients repeat a few: one for each method they

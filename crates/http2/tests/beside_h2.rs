@@ -1,4 +1,4 @@
-//! Frames as no client sends them, beside the server of the `h2` crate.
+//! Frames as no client sends them, compared with the server of the `h2` crate.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
 

@@ -1,7 +1,7 @@
 //! HEADERS and CONTINUATION (sections 6.2, 6.10, 8.1): requests and trailers.
 //!
-//! Every block that is complete is decoded, whatever becomes of its stream: the dynamic table must follow
-//! the peer's.
+//! Every block that is complete is decoded, also if its stream is refused: the dynamic table must follow the
+//! peer's.
 
 use std::sync::Arc;
 
@@ -158,8 +158,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The decoded head: from the cache if the block was seen before, with the table as it is now, or one that
-    /// differs in nothing but the field that varies.
+    /// The decoded head: from the cache if the block was seen before, with the table as it is now, or one
+    /// that differs in nothing but the field that varies.
     fn head(&mut self, block: &[u8]) -> Result<Result<Decoded, Unfit>, Violation> {
         let version = self.decoder.version();
         if let Some(version) = version

@@ -136,8 +136,9 @@ impl Connection {
         }
     }
 
-    /// The owner of a stream that was notified has come back, and makes what it will send. A byte of the window
-    /// is its own until then, so that one byte sets one owner to work; the next is notified if there are more.
+    /// The owner of a stream that was notified has come back, and makes what it will send. A byte of the
+    /// window is its own until then, so that one byte sets one owner to work; the next is notified if there
+    /// are more.
     pub(super) fn promise(&mut self, id: u32) {
         if let Some(stream) = self.streams.get(id)
             && mem::take(&mut stream.pending.notified)
@@ -163,8 +164,8 @@ impl Connection {
 
     /// Notifies one owner that waits for the connection's window, if there is some.
     ///
-    /// One, however many wait: a window of one byte serves one. The next is notified when that one has come back
-    /// and left some, so that a WINDOW_UPDATE costs the same with one stream and with thousands.
+    /// One, however many wait: a window of one byte serves one. The next is notified when that one has come
+    /// back and left some, so that a WINDOW_UPDATE costs the same with one stream and with thousands.
     pub(super) fn notify_window(&mut self) {
         if self.send.room() <= self.promised || self.output.len() >= self.limits.output_bytes_max {
             return;

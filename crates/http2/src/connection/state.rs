@@ -255,8 +255,8 @@ impl Connection {
         true
     }
 
-    /// Takes the ids of removed streams out of a queue when they outnumber the live ones: what is at its front
-    /// may be blocked for as long as the peer likes.
+    /// Takes the ids of removed streams out of a queue when they outnumber the live ones: what is at its
+    /// front may be blocked for as long as the peer likes.
     fn drop_removed(&mut self) {
         let streams = &mut self.streams;
         let ids_max = 2 * streams.len() + REMOVED_IDS_MIN;

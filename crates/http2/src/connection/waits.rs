@@ -66,8 +66,8 @@ impl Connection {
         connection.into_iter().flatten().chain(self.streams.iter().flat_map(stream_waits))
     }
 
-    /// Whether owners of streams wait for their turn. Then time has to pass now and then ([`Connection::tick`]):
-    /// an owner before them may have forgotten its stream.
+    /// Whether owners of streams wait for their turn. Then time has to pass now and then
+    /// ([`Connection::tick`]): an owner before them may have forgotten its stream.
     pub fn has_waiting_owners(&self) -> bool {
         !self.window_wanted.is_empty() || !self.room_wanted.is_empty()
     }

@@ -1,9 +1,9 @@
 //! What a header block names, wherever the tables have it by now.
 //!
-//! A client that sends another value with each request, such as a deadline, adds an entry to the dynamic table
-//! with each. All other entries move by one place, so the bytes of its blocks never repeat. What they name
-//! does: the shape of a block is the list of the entries that it names, each by a number that no other entry
-//! ever has, and a mark for the field that varies.
+//! A client that sends another value with each request, such as a deadline, adds an entry to the dynamic
+//! table with each. All other entries move by one place, so the bytes of its blocks never repeat. What they
+//! name does: the shape of a block is the list of the entries that it names, each by a number that no other
+//! entry ever has, and a mark for the field that varies.
 
 use std::fmt;
 

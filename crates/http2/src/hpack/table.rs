@@ -1,8 +1,8 @@
 //! The static table (RFC 7541, appendix A) and the dynamic table (section 2.3.2).
 //!
-//! Entries own their bytes, each string exactly its own, so the memory that a peer can pin is the size of
-//! the table whatever it refers to. The version changes with every change of the content, so a block that
-//! changes nothing has one meaning as long as the version stays.
+//! Entries own their bytes, each string exactly its own, so the memory that a peer can pin is the size of the
+//! table, for any references. The version changes with every change of the content, so a block that changes
+//! nothing has one meaning as long as the version stays.
 
 use std::collections::VecDeque;
 
@@ -123,7 +123,7 @@ impl DynamicTable {
         STATIC.len() as u64 + self.added - place as u64
     }
 
-    /// How many entries would be left beside a new one of `size`. None if the table is too small for it.
+    /// How many entries would be left with a new one of `size`. None if the table is too small for it.
     pub(crate) fn kept_beside(&self, size: usize) -> Option<usize> {
         let bytes_max = self.bytes_max.checked_sub(size)?;
         let (mut bytes, mut kept) = (self.bytes, self.entries.len());

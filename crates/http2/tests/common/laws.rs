@@ -2,7 +2,7 @@
 //!
 //! * Nothing panics.
 //! * Events and output are the same wherever the bytes are cut.
-//! * Memory stays within what the limits add up to, whatever the owner answers.
+//! * Memory stays within what the limits add up to, for any answers of the owner.
 
 use bytes::Bytes;
 use http2::{Connection, End, ErrorCode, Event, HeaderBlock, Limits, Progress, Sent};

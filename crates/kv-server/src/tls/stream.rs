@@ -4,7 +4,6 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsStream;
 
 use super::setup::common_name;
