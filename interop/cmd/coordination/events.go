@@ -6,6 +6,7 @@ import (
 	crand "crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"log"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -36,8 +37,10 @@ const (
 	writeTimeout  = 5 * time.Second
 	// A log is trimmed when it is so long, and some more: a paused member needs a snapshot after it.
 	filled       = 160 << 20
+	filledWithin = 20 * time.Second
 	filledBytes  = 512 << 10
 	betweenKills = 3 * time.Second
+	sayEvery     = 10 * time.Second
 )
 
 // faults count what was done to the members.
@@ -106,8 +109,12 @@ func eventCheck(members []*process.Member, sizes sizes) ([]figure, error) {
 }
 
 func waitFor(events int, history *observations, harmed <-chan error) error {
-	before, since := int64(0), time.Now()
+	before, since, said := int64(0), time.Now(), time.Now()
 	for {
+		if time.Since(said) > sayEvery {
+			said = time.Now()
+			log.Printf("%d events, %d revisions", history.delivered.Load(), history.last.Load()-history.first+1)
+		}
 		select {
 		case err := <-harmed:
 			return err
@@ -271,8 +278,8 @@ func harmUntil(ctx context.Context, members []*process.Member, client *clientv3.
 
 // fill makes the log longer than what it keeps, by transactions whose comparison is false: they have no revision.
 func fill(client *clientv3.Client) error {
-	value := make([]byte, filledBytes)
-	for range filled / filledBytes {
+	value, deadline := make([]byte, filledBytes), time.Now().Add(filledWithin)
+	for written := 0; written < filled && time.Now().Before(deadline); written += filledBytes {
 		if _, err := crand.Read(value); err != nil {
 			return err
 		}

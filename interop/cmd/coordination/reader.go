@@ -188,25 +188,25 @@ func (r *reader) response(ctx context.Context, link *grpc.ClientConn, message []
 		}
 		return nil
 	}
-	group := group{}
+	var current group
 	for _, event := range answer.events {
-		if event.revision != group.revision {
-			r.finish(ctx, link, &group)
-			group.revision = event.revision
-			next = r.begin(event.revision)
+		if event.revision != current.revision {
+			r.finish(ctx, link, &current)
+			r.begin(event.revision)
+			current = group{revision: event.revision}
 		}
-		r.event(&group, event)
+		r.event(&current, event)
 	}
-	r.finish(ctx, link, &group)
-	if answer.revision < group.revision {
-		r.violation("early event", "revision %d in a response of %d", group.revision, answer.revision)
+	r.finish(ctx, link, &current)
+	if answer.revision < current.revision {
+		r.violation("early event", "revision %d in a response of %d", current.revision, answer.revision)
 	}
 	r.history.delivered.Add(int64(len(answer.events)))
 	return nil
 }
 
 // begin checks that a revision is the next one.
-func (r *reader) begin(revision int64) int64 {
+func (r *reader) begin(revision int64) {
 	next := r.next.Load()
 	switch {
 	case revision < next:
@@ -214,7 +214,6 @@ func (r *reader) begin(revision int64) int64 {
 	case revision > next:
 		r.violation("lost", "revision %d after %d", revision, next-1)
 	}
-	return next
 }
 
 func (r *reader) event(group *group, event event) {
