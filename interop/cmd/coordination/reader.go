@@ -26,6 +26,8 @@ const (
 	readOneOf = 5000
 	// Violations that are described.
 	describedMax = 10
+	// Of a WatchResponse.
+	eventsField = 11
 )
 
 // violations are counted by their kind. The first are described.
@@ -118,16 +120,10 @@ func (r *reader) run(ctx context.Context) {
 func (r *reader) follow(ctx context.Context, link *grpc.ClientConn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	description := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
-	stream, err := link.NewStream(ctx, description, "/etcdserverpb.Watch/Watch")
-	if err != nil {
-		return err
-	}
-	create := &etcdserverpb.WatchCreateRequest{
+	stream, err := openWatch(ctx, link, &etcdserverpb.WatchCreateRequest{
 		Key: []byte("e/"), RangeEnd: []byte("e0"), StartRevision: r.next.Load(), PrevKv: r.manner == withPrevious,
-	}
-	request := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}}
-	if err := send(stream, request); err != nil {
+	})
+	if err != nil {
 		return err
 	}
 	progress := &etcdserverpb.WatchRequest{
@@ -153,6 +149,17 @@ func (r *reader) follow(ctx context.Context, link *grpc.ClientConn) error {
 			time.Sleep(time.Duration(r.random.IntN(2000)) * time.Millisecond)
 		}
 	}
+}
+
+// openWatch opens a stream with one watcher, whose responses are read as bytes.
+func openWatch(ctx context.Context, link *grpc.ClientConn, create *etcdserverpb.WatchCreateRequest) (grpc.ClientStream, error) {
+	description := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
+	stream, err := link.NewStream(ctx, description, "/etcdserverpb.Watch/Watch")
+	if err != nil {
+		return nil, err
+	}
+	request := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}}
+	return stream, send(stream, request)
 }
 
 func send(stream grpc.ClientStream, request *etcdserverpb.WatchRequest) error {
@@ -319,7 +326,7 @@ func parse(message []byte) (answer, error) {
 			answer.compactRevision = int64(value)
 		case 6:
 			answer.reason = string(bytes)
-		case 11:
+		case eventsField:
 			event, err := parseEvent(bytes)
 			answer.events = append(answer.events, event)
 			return err

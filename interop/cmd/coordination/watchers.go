@@ -12,9 +12,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"kv-server/interop/internal/measure"
 	"kv-server/interop/internal/process"
+	"kv-server/interop/internal/session"
 )
 
 const (
@@ -161,26 +163,36 @@ func ratio(a, b *measure.Latencies) string {
 	return fmt.Sprintf("%.2f", float64(a.Quantile(0.99))/float64(b.Quantile(0.99)))
 }
 
-// read counts events from the first revision on until there are so many.
+// read counts events from the first revision on until there are so many. It does not decode them, which would cost
+// more than to send them.
 func read(member *process.Member, events int) (time.Duration, error) {
-	conn, err := dial(member)
+	link, err := session.Dial(member)
 	if err != nil {
 		return 0, err
 	}
-	defer conn.Close()
+	defer link.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	began := time.Now()
-	watch, err := stream(ctx, conn, "h", "i", 1)
+	watch, err := openWatch(ctx, link, &etcdserverpb.WatchCreateRequest{
+		Key: []byte("h"), RangeEnd: []byte("i"), StartRevision: 1,
+	})
 	if err != nil {
 		return 0, err
 	}
 	for seen := 0; seen < events; {
-		response, err := watch.Recv()
-		if err != nil {
+		var message []byte
+		if err := watch.RecvMsg(&message); err != nil {
 			return 0, fmt.Errorf("after %d events: %w", seen, err)
 		}
-		seen += len(response.Events)
+		if err := fields(message, func(number protowire.Number, _ uint64, _ []byte) error {
+			if number == eventsField {
+				seen++
+			}
+			return nil
+		}); err != nil {
+			return 0, err
+		}
 	}
 	return time.Since(began), nil
 }
