@@ -105,14 +105,14 @@ func stalled(members []*process.Member, sizes sizes) ([]figure, error) {
 	if _, _, err := loaded(members, all, sizes.rate, sizes.puts/4); err != nil {
 		return nil, err
 	}
-	puts, events, err := loaded(members, all, sizes.rate, sizes.puts)
+	puts, events, grown, err := loadedPeak(members, all, sizes)
 	if err != nil {
 		return nil, err
 	}
-	figures := []figure{{"puts without them", puts.String()}, {"events without them", events.String()}}
-	_, before, err := usage(members)
-	if err != nil {
-		return nil, err
+	figures := []figure{
+		{"puts without them", puts.String()},
+		{"events without them", events.String()},
+		{"a member grew without them by at most", measure.Mebibytes(grown)},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -128,8 +128,27 @@ func stalled(members []*process.Member, sizes sizes) ([]figure, error) {
 			return nil, err
 		}
 	}
-	var peak atomic.Int64
-	peak.Store(before)
+	stalledPuts, stalledEvents, stalledGrown, err := loadedPeak(members, all, sizes)
+	if err != nil {
+		return figures, err
+	}
+	return append(figures,
+		figure{"puts with them", stalledPuts.String()},
+		figure{"events with them", stalledEvents.String()},
+		figure{"p99 of puts, with to without", ratio(stalledPuts, puts)},
+		figure{"p99 of events, with to without", ratio(stalledEvents, events)},
+		figure{"a member grew with them by at most", measure.Mebibytes(stalledGrown)}), nil
+}
+
+// loadedPeak is loaded, and by how much the resident memory of a member was larger at its peak than at the beginning: of
+// the member that grew most.
+func loadedPeak(members []*process.Member, all []*clientv3.Client, sizes sizes) (puts, events *measure.Latencies, grown int64, err error) {
+	before := make([]int64, len(members))
+	for at, member := range members {
+		if _, before[at], err = member.Usage(); err != nil {
+			return nil, nil, 0, err
+		}
+	}
 	sampled, stop := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(sampled)
@@ -139,24 +158,17 @@ func stalled(members []*process.Member, sizes sizes) ([]figure, error) {
 				return
 			case <-time.After(200 * time.Millisecond):
 			}
-			if _, now, err := usage(members); err == nil && now > peak.Load() {
-				peak.Store(now)
+			for at, member := range members {
+				if _, now, err := member.Usage(); err == nil {
+					grown = max(grown, now-before[at])
+				}
 			}
 		}
 	}()
-	stalledPuts, stalledEvents, err := loaded(members, all, sizes.rate, sizes.puts)
+	puts, events, err = loaded(members, all, sizes.rate, sizes.puts)
 	close(stop)
 	<-sampled
-	if err != nil {
-		return figures, err
-	}
-	return append(figures,
-		figure{"puts with them", stalledPuts.String()},
-		figure{"events with them", stalledEvents.String()},
-		figure{"p99 of puts, with to without", ratio(stalledPuts, puts)},
-		figure{"p99 of events, with to without", ratio(stalledEvents, events)},
-		figure{"resident memory before, of all members", measure.Mebibytes(before)},
-		figure{"it grew by at most", measure.Mebibytes(peak.Load() - before)}), nil
+	return puts, events, grown, err
 }
 
 func ratio(a, b *measure.Latencies) string {
