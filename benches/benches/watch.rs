@@ -109,8 +109,7 @@ fn events(criterion: &mut Criterion) {
     }
     group.throughput(Throughput::Elements(1));
     for idle in [0, 100_000] {
-        let mut home =
-            Home::new().watched(100, idle / 100, |number| on(1 + number)).watched(1, 1, |_| on(0));
+        let mut home = Home::new().watched(100, idle / 100, |number| on(1 + number)).watched(1, 1, |_| on(0));
         group.bench_function(format!("of one watcher, {idle} of other keys"), |bencher| {
             bencher.iter(|| {
                 home.put(0);
@@ -145,7 +144,11 @@ fn watchers(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("watch create");
     group.throughput(Throughput::Elements(10_000));
     group.bench_function("10,000 watchers on 100 streams", |bencher| {
-        bencher.iter_batched(Home::new, |home| home.watched(100, 100, |number| on(number % 1000)), BatchSize::PerIteration);
+        bencher.iter_batched(
+            Home::new,
+            |home| home.watched(100, 100, |number| on(number % 1000)),
+            BatchSize::PerIteration,
+        );
     });
     group.finish();
 }

@@ -248,7 +248,8 @@ mod tests {
         fn renew(&self, count: usize) {
             for id in 0..count {
                 let share = self.shares.take(ClientId::default(), 1).unwrap();
-                let sent = self.renewals.send(Waiting { id: id as i64, _share: share, reply: oneshot::channel().0 });
+                let sent =
+                    self.renewals.send(Waiting { id: id as i64, _share: share, reply: oneshot::channel().0 });
                 assert!(sent.is_ok());
             }
         }
