@@ -21,7 +21,7 @@ case $1 in
         ;;
 esac
 [[ $# -gt 0 ]] || set -- wal_reader block_reader snapshot_stream peer_message client_request apply_command http2_connection \
-    http2_beside_h2 bbolt_reader gateway_json
+    http2_beside_h2 bbolt_reader gateway_json watch_requests
 
 host=$(rustc -vV | sed -n 's/^host: //p')
 export CARGO_TARGET_DIR=$PWD/target

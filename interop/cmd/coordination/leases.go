@@ -12,8 +12,6 @@ import (
 )
 
 const (
-	// From the first grant to the end of all leases.
-	untilExpiry = 90 * time.Second
 	// etcd revokes at most 1000 in a second.
 	expiryPatience = 5 * time.Minute
 	// Of leases at rest, in seconds.
@@ -56,8 +54,8 @@ func grantAll(all []*clientv3.Client, count int, prefix string, end time.Time) (
 }
 
 // gone notes when the key of each lease was seen to be deleted. It returns when all are, or after too long a time.
-func gone(client *clientv3.Client, leases []granted, prefix string) (<-chan int, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.Background(), untilExpiry+expiryPatience)
+func gone(client *clientv3.Client, leases []granted, prefix string, end time.Time) (<-chan int, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Until(end)+expiryPatience)
 	watch := client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithFilterPut())
 	done := make(chan int, 1)
 	go func() {
@@ -81,7 +79,7 @@ func gone(client *clientv3.Client, leases []granted, prefix string) (<-chan int,
 }
 
 // expiries grants leases that end together, kills the leader half-way if that is wanted, and says when keys went.
-func expiries(members []*process.Member, count, rate int, kills bool) ([]figure, error) {
+func expiries(members []*process.Member, count, rate int, untilExpiry time.Duration, kills bool) ([]figure, error) {
 	all, err := clients(members, connections)
 	defer closeAll(all)
 	if err != nil {
@@ -100,7 +98,7 @@ func expiries(members []*process.Member, count, rate int, kills bool) ([]figure,
 	if left := time.Until(end); left < untilExpiry/4 {
 		return nil, fmt.Errorf("%d leases took too long to grant: %v are left", count, left)
 	}
-	done, cancel := gone(all[0], leases, prefix)
+	done, cancel := gone(all[0], leases, prefix, end)
 	defer cancel()
 	if kills {
 		leads, _, err := leaderOf(members)
@@ -141,11 +139,11 @@ func expiries(members []*process.Member, count, rate int, kills bool) ([]figure,
 
 func expiry(members []*process.Member, sizes sizes) ([]figure, error) {
 	rate := sizes.rate / 4
-	figures, err := expiries(members, sizes.leases, rate, false)
+	figures, err := expiries(members, sizes.leases, rate, sizes.untilExpiry, false)
 	if err != nil {
 		return figures, err
 	}
-	killed, err := expiries(members, sizes.leases, rate, true)
+	killed, err := expiries(members, sizes.leases, rate, sizes.untilExpiry, true)
 	return append(figures, killed...), err
 }
 

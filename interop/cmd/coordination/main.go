@@ -9,6 +9,10 @@
 //	expiry    leases that expire in the same second, the leader killed half-way: how late keys go, and whether one is early
 //	leader    leases at rest: processor time of the leader, time to the first renewal of the next one, what TTLs lose
 //	history   a watcher that reads a long history, then ten at once while puts go on
+//	events    readers check each event while members are killed and paused and history is compacted each 100 ms
+//	idle      watchers without events: memory of the members for each
+//	renewals  renewals of leases, each on a new stream as the official client's KeepAliveOnce sends them, and on one
+//	          stream for each caller
 //
 // Latency of puts counts from the moment at which a put was due, not from the one at which it was sent. Each server runs
 // in a directory of its own that is removed afterwards. Rounds go around the servers.
@@ -28,10 +32,15 @@ import (
 // sizes are those of the experiments.
 type sizes struct {
 	members, watchers, puts, rate, leases, atRest, events int
+	checked, readers, idle, renewals                      int
 }
 
 // An experiment runs on a fresh cluster and returns its figures in order.
-type experiment func(members []*process.Member, sizes sizes) ([]figure, error)
+type experiment struct {
+	run func(members []*process.Member, sizes sizes) ([]figure, error)
+	// Flags of the members.
+	flags []string
+}
 
 type figure struct {
 	name, value string
@@ -51,12 +60,23 @@ func main() {
 	flag.IntVar(&sizes.leases, "leases", 100_000, "leases that expire")
 	flag.IntVar(&sizes.atRest, "leases-at-rest", 1_000_000, "leases at rest")
 	flag.IntVar(&sizes.events, "events", 1_000_000, "events of a history")
+	flag.IntVar(&sizes.checked, "checked-events", 100_000_000, "events that readers check, all of them together")
+	flag.IntVar(&sizes.readers, "readers", 200, "readers that check events")
+	flag.IntVar(&sizes.idle, "idle-watchers", 100_000, "watchers without events, a hundred on a stream")
+	flag.IntVar(&sizes.renewals, "renewals", 100_000, "renewals of leases, by a thousand callers")
 	flag.Parse()
 	experiments := map[string]experiment{
-		"stalled": stalled, "expiry": expiry, "leader": leader, "history": history,
+		"stalled":  {run: stalled},
+		"expiry":   {run: expiry},
+		"leader":   {run: leader},
+		"history":  {run: history},
+		"idle":     {run: idle},
+		"renewals": {run: renewals},
+		// Logs are trimmed soon, so that a member that was paused needs a snapshot.
+		"events": {run: eventCheck, flags: []string{"--snapshot-count=1000", "--snapshot-catchup-entries=100"}},
 	}
-	run := experiments[flag.Arg(0)]
-	if run == nil || len(programs) == 0 {
+	run, known := experiments[flag.Arg(0)]
+	if !known || len(programs) == 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -81,6 +101,7 @@ func runOn(program measure.Server, parent string, sizes sizes, run experiment, r
 	}
 	for _, member := range members {
 		member.AddFlags("--quota-backend-bytes=8589934592")
+		member.AddFlags(run.flags...)
 	}
 	if err := process.StartAll(members); err != nil {
 		return err
@@ -91,7 +112,7 @@ func runOn(program measure.Server, parent string, sizes sizes, run experiment, r
 		}
 	}()
 	began := time.Now()
-	figures, err := run(members, sizes)
+	figures, err := run.run(members, sizes)
 	for _, figure := range figures {
 		fmt.Printf("round %d | %-10s | %-44s | %s\n", round+1, program.Name, figure.name, figure.value)
 	}

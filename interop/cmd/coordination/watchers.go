@@ -12,9 +12,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"kv-server/interop/internal/measure"
 	"kv-server/interop/internal/process"
+	"kv-server/interop/internal/session"
 )
 
 const (
@@ -103,14 +105,14 @@ func stalled(members []*process.Member, sizes sizes) ([]figure, error) {
 	if _, _, err := loaded(members, all, sizes.rate, sizes.puts/4); err != nil {
 		return nil, err
 	}
-	puts, events, err := loaded(members, all, sizes.rate, sizes.puts)
+	puts, events, grown, err := loadedPeak(members, all, sizes)
 	if err != nil {
 		return nil, err
 	}
-	figures := []figure{{"puts without them", puts.String()}, {"events without them", events.String()}}
-	_, before, err := usage(members)
-	if err != nil {
-		return nil, err
+	figures := []figure{
+		{"puts without them", puts.String()},
+		{"events without them", events.String()},
+		{"a member grew without them by at most", measure.Mebibytes(grown)},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -126,8 +128,27 @@ func stalled(members []*process.Member, sizes sizes) ([]figure, error) {
 			return nil, err
 		}
 	}
-	var peak atomic.Int64
-	peak.Store(before)
+	stalledPuts, stalledEvents, stalledGrown, err := loadedPeak(members, all, sizes)
+	if err != nil {
+		return figures, err
+	}
+	return append(figures,
+		figure{"puts with them", stalledPuts.String()},
+		figure{"events with them", stalledEvents.String()},
+		figure{"p99 of puts, with to without", ratio(stalledPuts, puts)},
+		figure{"p99 of events, with to without", ratio(stalledEvents, events)},
+		figure{"a member grew with them by at most", measure.Mebibytes(stalledGrown)}), nil
+}
+
+// loadedPeak is loaded, and by how much the resident memory of a member was larger at its peak than at the beginning: of
+// the member that grew most.
+func loadedPeak(members []*process.Member, all []*clientv3.Client, sizes sizes) (puts, events *measure.Latencies, grown int64, err error) {
+	before := make([]int64, len(members))
+	for at, member := range members {
+		if _, before[at], err = member.Usage(); err != nil {
+			return nil, nil, 0, err
+		}
+	}
 	sampled, stop := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(sampled)
@@ -137,50 +158,53 @@ func stalled(members []*process.Member, sizes sizes) ([]figure, error) {
 				return
 			case <-time.After(200 * time.Millisecond):
 			}
-			if _, now, err := usage(members); err == nil && now > peak.Load() {
-				peak.Store(now)
+			for at, member := range members {
+				if _, now, err := member.Usage(); err == nil {
+					grown = max(grown, now-before[at])
+				}
 			}
 		}
 	}()
-	stalledPuts, stalledEvents, err := loaded(members, all, sizes.rate, sizes.puts)
+	puts, events, err = loaded(members, all, sizes.rate, sizes.puts)
 	close(stop)
 	<-sampled
-	if err != nil {
-		return figures, err
-	}
-	return append(figures,
-		figure{"puts with them", stalledPuts.String()},
-		figure{"events with them", stalledEvents.String()},
-		figure{"p99 of puts, with to without", ratio(stalledPuts, puts)},
-		figure{"p99 of events, with to without", ratio(stalledEvents, events)},
-		figure{"resident memory before, of all members", measure.Mebibytes(before)},
-		figure{"it grew by at most", measure.Mebibytes(peak.Load() - before)}), nil
+	return puts, events, grown, err
 }
 
 func ratio(a, b *measure.Latencies) string {
 	return fmt.Sprintf("%.2f", float64(a.Quantile(0.99))/float64(b.Quantile(0.99)))
 }
 
-// read counts events from the first revision on until there are so many.
+// read counts events from the first revision on until there are so many. It does not decode them, which would cost
+// more than to send them.
 func read(member *process.Member, events int) (time.Duration, error) {
-	conn, err := dial(member)
+	link, err := session.Dial(member)
 	if err != nil {
 		return 0, err
 	}
-	defer conn.Close()
+	defer link.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	began := time.Now()
-	watch, err := stream(ctx, conn, "h", "i", 1)
+	watch, err := openWatch(ctx, link, &etcdserverpb.WatchCreateRequest{
+		Key: []byte("h"), RangeEnd: []byte("i"), StartRevision: 1,
+	})
 	if err != nil {
 		return 0, err
 	}
 	for seen := 0; seen < events; {
-		response, err := watch.Recv()
-		if err != nil {
+		var message []byte
+		if err := watch.RecvMsg(&message); err != nil {
 			return 0, fmt.Errorf("after %d events: %w", seen, err)
 		}
-		seen += len(response.Events)
+		if err := fields(message, func(number protowire.Number, _ uint64, _ []byte) error {
+			if number == eventsField {
+				seen++
+			}
+			return nil
+		}); err != nil {
+			return 0, err
+		}
 	}
 	return time.Since(began), nil
 }

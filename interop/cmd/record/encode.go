@@ -38,6 +38,7 @@ func (r *Recording) encode() []byte {
 	head := object{}
 	head.add("script", r.Script)
 	head.add("about", r.About)
+	head.addIf(len(r.Flags) > 0, "flags", r.Flags)
 	head.add("varying", r.Varying)
 	head.addIf(len(r.StandIns) > 0, "stand_ins", r.StandIns)
 	var steps []string
@@ -56,6 +57,7 @@ func (s *Step) encode(number int) string {
 	o.addIf(s.Times > 1, "times", s.Times)
 	o.addIf(s.Act != script.Call, "act", s.Act)
 	o.addIf(s.Act != script.Call, "stream", s.Stream)
+	o.addIf(s.HasLeader, "has_leader", s.HasLeader)
 	o.addIf(s.Sends, "request", s.Request)
 	o.addIf(s.Answers != nil, "answers", s.Answers)
 	o.addIf(s.Ends, "code", s.Code)

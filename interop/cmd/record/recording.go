@@ -17,6 +17,7 @@ import (
 type Recording struct {
 	Script  string
 	About   string
+	Flags   []string                // of the server, besides the usual ones
 	Varying map[string][]wire.Field // masked in the answers, by method
 	// StandIns are what the requests hold in place of variables, see wire.Pack.
 	StandIns map[string]string
@@ -30,6 +31,7 @@ type Step struct {
 	Call         string
 	Act          script.Act
 	Stream       string
+	HasLeader    bool // the call has the metadata hasleader: true
 	Times        int
 	Sends        bool // the request fields are there
 	Request      json.RawMessage
@@ -55,8 +57,12 @@ func tell(binary string, s *script.Script) (*Recording, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	members, err := process.Start(binary, dir, 1)
+	members, err := process.Prepare(binary, dir, 1)
 	if err != nil {
+		return nil, err
+	}
+	members[0].AddFlags(s.Flags...)
+	if err := members[0].Start(); err != nil {
 		return nil, err
 	}
 	defer members[0].Kill()
@@ -66,7 +72,7 @@ func tell(binary string, s *script.Script) (*Recording, error) {
 	}
 	defer connection.Close()
 	recording := &Recording{
-		Script: s.Name, About: s.About, Varying: map[string][]wire.Field{}, StandIns: map[string]string{},
+		Script: s.Name, About: s.About, Flags: s.Flags, Varying: map[string][]wire.Field{}, StandIns: map[string]string{},
 	}
 	for name, value := range s.StandIns {
 		recording.StandIns[name] = wire.Pack(value)

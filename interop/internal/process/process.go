@@ -190,6 +190,12 @@ func (m *Member) Kill() { m.end(syscall.SIGKILL) }
 // Stop asks the process to end, and returns when it is gone.
 func (m *Member) Stop() { m.end(syscall.SIGTERM) }
 
+// Pause stops the process until Resume.
+func (m *Member) Pause() { _ = m.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process go on.
+func (m *Member) Resume() { _ = m.cmd.Process.Signal(syscall.SIGCONT) }
+
 func (m *Member) end(signal syscall.Signal) {
 	if m.cmd == nil {
 		return

@@ -27,6 +27,9 @@
 //	LeaseRevoke ID:$lease                        (the request takes the value)
 //	Range key:"a" => kvs.lease:$lease            (a bound field is masked only where it has the bound value)
 //
+//	Flags --watch-progress-notify-interval=2s    (before all steps: flags of the server)
+//	HasLeader Put key:"a"                        (a call, or a stream that it opens, with hasleader metadata)
+//
 // The request of a step is protobuf's text form. A repetition may stand anywhere, also inside a quoted string.
 // A step with a comment above it begins a case: the steps from there on, up to the next comment.
 //
@@ -43,6 +46,8 @@ import (
 type Script struct {
 	Name  string
 	About string
+	// Flags are those of the server, besides the usual ones.
+	Flags []string
 	Steps []Step
 	// StandIns are what the requests hold in place of a variable's value, as protobuf encodes it.
 	StandIns map[string][]byte
@@ -70,12 +75,14 @@ type Step struct {
 	Act    Act
 	Stream string // the name of the call, unless the act is Call
 	Method Method
-	Body   []byte // the request as it goes over the wire; nil where the step sends none
-	Times  int    // how often a call is made, one after the other
-	Count  int    // how many answers are expected
-	By     string // path of the field whose equal values keep their order; empty: all answers do
-	Uses   []Slot // fields of the request that take the value of a variable
-	Binds  []Slot // fields of the answers that bind a variable, or have its value
+	// HasLeader: the call has the metadata hasleader: true.
+	HasLeader bool
+	Body      []byte // the request as it goes over the wire; nil where the step sends none
+	Times     int    // how often a call is made, one after the other
+	Count     int    // how many answers are expected
+	By        string // path of the field whose equal values keep their order; empty: all answers do
+	Uses      []Slot // fields of the request that take the value of a variable
+	Binds     []Slot // fields of the answers that bind a variable, or have its value
 }
 
 // Slot is a field, by its numbers from the outermost message inwards, that holds the value of a variable.
@@ -118,6 +125,11 @@ func Parse(name, text string) (*Script, error) {
 			comment = nil
 		case strings.HasPrefix(line, "#"):
 			comment = append(comment, strings.TrimSpace(line[1:]))
+		case strings.HasPrefix(line, "Flags "):
+			if len(s.Steps) > 0 {
+				return nil, fmt.Errorf("%s.txt:%d: flags after a step", name, i+1)
+			}
+			s.Flags = append(s.Flags, strings.Fields(line)[1:]...)
 		case line[0] == ' ' || line[0] == '\t':
 			return nil, fmt.Errorf("%s.txt:%d: a continuation without a step", name, i+1)
 		default:
@@ -145,6 +157,7 @@ func Parse(name, text string) (*Script, error) {
 func (p *parser) parseStep(line string) (Step, error) {
 	step := Step{Line: line, Times: 1}
 	asked, slots, binds := strings.Cut(line, " => ")
+	asked, step.HasLeader = strings.CutPrefix(asked, "HasLeader ")
 	verb, rest, _ := strings.Cut(asked, " ")
 	var err error
 	if verb == "Repeat" {
@@ -159,6 +172,9 @@ func (p *parser) parseStep(line string) (Step, error) {
 		err = p.parseCall(&step, verb, rest)
 	case step.Times == 1 && (p.streams[verb] != nil || strings.HasPrefix(rest, "= ")):
 		err = p.parseAct(&step, verb, rest)
+		if err == nil && step.HasLeader && step.Act != Open {
+			err = fmt.Errorf("metadata on a stream that is open")
+		}
 	default:
 		err = fmt.Errorf("no method and no stream is called %q", verb)
 	}

@@ -44,6 +44,13 @@ func TestARepetitionCountsWhereItHasAHash(t *testing.T) {
 	}
 }
 
+func TestFlagsAndMetadataAreKept(t *testing.T) {
+	s := parse(t, "Flags --a --b=c\nHasLeader Put key:\"a\"\nHasLeader w = Watch\nw close\n")
+	if strings.Join(s.Flags, " ") != "--a --b=c" || !s.Steps[0].HasLeader || !s.Steps[1].HasLeader || s.Steps[2].HasLeader {
+		t.Fatalf("%+v", s)
+	}
+}
+
 func TestARawStepSendsExactlyItsBytes(t *testing.T) {
 	s := parse(t, `Raw /a.B/C "\x00\xff"`+"\n")
 	if string(s.Steps[0].Body) != "\x00\xff" || s.Steps[0].Method.Path != "/a.B/C" {
@@ -56,6 +63,8 @@ func TestWhatCannotBeReadNamesItsLine(t *testing.T) {
 		"Put key:\"a\"\nPet key:\"a\"":  "test.txt:2: no method",
 		"\n\nPut [[x y]]":               "test.txt:3: bad repetition",
 		"  limit:3":                     "test.txt:1: a continuation",
+		"Put key:\"a\"\nFlags --x":      "test.txt:2: flags after a step",
+		"w = Watch\nHasLeader w close":  "test.txt:2: metadata on a stream",
 		"Raw /a.B/C nothing":            "test.txt:1: body of a raw step",
 		"# only talk":                   "test.txt: no step",
 		"Repeat none Put key:\"a\"":     "test.txt:1: \"none\" is no number of calls",

@@ -10,17 +10,27 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
 	"kv-server/interop/internal/process"
 	"kv-server/interop/internal/script"
 )
 
 // Dial connects to a member. Messages of any size pass, unparsed.
-func Dial(member *process.Member) (*grpc.ClientConn, error) {
+func Dial(member *process.Member, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	target := strings.TrimPrefix(member.ClientURL, "http://")
-	return grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{}),
 			grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
+	return grpc.NewClient(target, options...)
+}
+
+// WithMetadata adds what the headers of a step's call have.
+func WithMetadata(ctx context.Context, step script.Step) context.Context {
+	if step.HasLeader {
+		return metadata.AppendToOutgoingContext(ctx, "hasleader", "true")
+	}
+	return ctx
 }
 
 // Exchange sends one request and collects every answer up to the status.

@@ -29,8 +29,9 @@ type arrival struct {
 }
 
 // Open starts the call of a step. A call that takes one request gets it, and is half-closed.
-func Open(connection *grpc.ClientConn, method script.Method, body []byte) (*Stream, error) {
-	ctx, cancel := context.WithCancel(context.Background())
+func Open(connection *grpc.ClientConn, step script.Step) (*Stream, error) {
+	method, body := step.Method, step.Body
+	ctx, cancel := context.WithCancel(WithMetadata(context.Background(), step))
 	description := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 	stream, err := connection.NewStream(ctx, description, method.Path)
 	if err != nil {

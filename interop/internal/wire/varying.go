@@ -60,6 +60,10 @@ func Varying(path string) []Field {
 			Field{Path: "2.1", Name: "members.ID", Why: whyIdentity},
 			Field{Path: "2.3", Name: "members.peerURLs", Why: "free ports are taken"},
 			Field{Path: "2.4", Name: "members.clientURLs", Why: "free ports are taken"})
+	case "/etcdserverpb.Cluster/MemberAdd":
+		return append(header(""),
+			Field{Path: "2.1", Name: "member.ID", Why: whyIdentity},
+			Field{Path: "3", Name: "members", Why: "ordered by their ids; free ports are taken"})
 	case "/etcdserverpb.Lease/LeaseTimeToLive":
 		return append(header(""),
 			Field{Path: "3", Name: "TTL", Why: "time passes", CountsDownFrom: "4"},

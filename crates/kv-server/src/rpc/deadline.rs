@@ -97,16 +97,22 @@ pub async fn within<T>(
 
 /// The body of an answer that ends at the deadline.
 pub fn limited(body: Body, deadline: Option<Instant>) -> Body {
-    match deadline {
-        Some(deadline) => Body::new(Limited { body, alarm: Some(Box::pin(sleep_until(deadline))) }),
-        None => body,
-    }
+    let Some(deadline) = deadline else { return body };
+    ended_by(body, async move {
+        sleep_until(deadline).await;
+        errors::deadline_exceeded()
+    })
+}
+
+/// The body of an answer that ends with a status as soon as there is one.
+pub fn ended_by(body: Body, end: impl Future<Output = Status> + Send + 'static) -> Body {
+    Body::new(Limited { body, end: Some(Box::pin(end)) })
 }
 
 struct Limited {
     body: Body,
     /// None once it has ended the body.
-    alarm: Option<Pin<Box<Sleep>>>,
+    end: Option<Pin<Box<dyn Future<Output = Status> + Send>>>,
 }
 
 impl http_body::Body for Limited {
@@ -117,18 +123,18 @@ impl http_body::Body for Limited {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Some(alarm) = &mut self.alarm else { return Poll::Ready(None) };
-        if alarm.as_mut().poll(context).is_ready() {
-            self.alarm = None;
+        let Some(end) = &mut self.end else { return Poll::Ready(None) };
+        if let Poll::Ready(status) = end.as_mut().poll(context) {
+            self.end = None;
             self.body = Body::empty(); // What it waited for is dropped now.
-            let status = errors::deadline_exceeded().into_http::<()>();
+            let status = status.into_http::<()>();
             return Poll::Ready(Some(Ok(Frame::trailers(status.into_parts().0.headers))));
         }
         Pin::new(&mut self.body).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.alarm.is_none() || self.body.is_end_stream()
+        self.end.is_none() || self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -13,6 +13,7 @@ use api::etcdserverpb::maintenance_server::MaintenanceServer;
 use api::health::health_server::HealthServer;
 use api::v3electionpb::election_server::ElectionServer;
 use api::v3lockpb::lock_server::LockServer;
+use api::{Error, Kind};
 use http::{HeaderMap, Request, Response};
 use tonic::Status;
 use tonic::body::Body;
@@ -24,7 +25,7 @@ use super::metadata::Known;
 use super::{audited, auth, cluster, concurrency, deadline, health, kv, lease, maintenance, methods};
 use crate::auth::Origin;
 use crate::errors::{self, Reading};
-use crate::member::{LeaseService, Member};
+use crate::member::{LeaderLoss, LeaseService, Member};
 use crate::net::client_port::PerConnection;
 use crate::process::shutdown::Stop;
 
@@ -93,6 +94,8 @@ impl Service<Request<Body>> for Grpc {
         let asker = Asker::new(&self.member, &self.origin, request.headers(), &known);
         request.extensions_mut().insert(asker.clone());
         let (member, mut routes) = (Arc::clone(&self.member), self.routes.clone());
+        let is_stream = method.kind() != Kind::Unary;
+        let leader_loss = (is_stream && guard::needs_leader(&known)).then(|| member.leader_loss.clone());
         let mut audited = None;
         if let Some(call) = asker.audited(&member, method) {
             let (observed, unanswered) = audited::observed(request, call, member.limits.message_bytes_max());
@@ -109,7 +112,7 @@ impl Service<Request<Body>> for Grpc {
                 Ok(response) => {
                     let response =
                         translated(response.headers(), reading).map_or(response, Status::into_http);
-                    response.map(|body| deadline::limited(body, deadline))
+                    response.map(|body| until_leader_is_lost(deadline::limited(body, deadline), leader_loss))
                 }
                 Err(status) => status.into_http(),
             };
@@ -119,6 +122,15 @@ impl Service<Request<Body>> for Grpc {
             })
         })
     }
+}
+
+/// The body of a stream that asks for a leader.
+fn until_leader_is_lost(body: Body, loss: Option<LeaderLoss>) -> Body {
+    let Some(loss) = loss else { return body };
+    deadline::ended_by(body, async move {
+        loss.lost().await;
+        errors::refused(Error::NoLeader)
+    })
 }
 
 /// An error that tonic made before a method was reached, in the words of etcd's own server. It stands in the

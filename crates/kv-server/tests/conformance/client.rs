@@ -23,10 +23,11 @@ const ARRIVALS_MAX: usize = 4096;
 /// Requests that wait to be sent: a script expects an answer after a few. Beyond it the test fails.
 const REQUESTS_MAX: usize = 64;
 
+#[derive(Clone)]
 pub struct Client {
     grpc: tonic::client::Grpc<Channel>,
     /// Sent with each call.
-    token: Option<AsciiMetadataValue>,
+    metadata: Option<(&'static str, AsciiMetadataValue)>,
 }
 
 impl Client {
@@ -34,13 +35,19 @@ impl Client {
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}"))?;
         let channel = endpoint.connect().await?;
         let grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(usize::MAX);
-        Ok(Self { grpc, token: None })
+        Ok(Self { grpc, metadata: None })
     }
 
     /// The same connection with this token, or without one where it is empty.
     pub fn with_token(&self, token: &str) -> Self {
-        let token = (!token.is_empty()).then(|| token.parse().expect("a token is ASCII"));
-        Self { grpc: self.grpc.clone(), token }
+        let metadata = (!token.is_empty()).then(|| ("token", token.parse().expect("a token is ASCII")));
+        Self { grpc: self.grpc.clone(), metadata }
+    }
+
+    /// The same connection with `hasleader: true`.
+    pub fn with_has_leader(&self) -> Self {
+        let metadata = Some(("hasleader", AsciiMetadataValue::from_static("true")));
+        Self { grpc: self.grpc.clone(), metadata }
     }
 
     /// Sends one request and waits for the end of the call.
@@ -53,9 +60,9 @@ impl Client {
         let path: PathAndQuery = method.parse().expect("recorded methods are paths");
         let (sender, to_send) = mpsc::channel(REQUESTS_MAX);
         let (arrived, arrivals) = mpsc::channel(ARRIVALS_MAX);
-        let (mut grpc, token) = (self.grpc.clone(), self.token.clone());
+        let (mut grpc, metadata) = (self.grpc.clone(), self.metadata.clone());
         let task = tokio::spawn(async move {
-            let ended = exchange(&mut grpc, path, token, to_send, &arrived).await;
+            let ended = exchange(&mut grpc, path, metadata, to_send, &arrived).await;
             let status = ended.err().unwrap_or_else(|| Status::new(Code::Ok, ""));
             // The receiver is gone only where the script has ended.
             let _ = arrived.send(Arrival::End(status)).await;
@@ -167,14 +174,14 @@ impl Outcome {
 async fn exchange(
     grpc: &mut tonic::client::Grpc<Channel>,
     path: PathAndQuery,
-    token: Option<AsciiMetadataValue>,
+    metadata: Option<(&'static str, AsciiMetadataValue)>,
     to_send: mpsc::Receiver<Bytes>,
     arrived: &mpsc::Sender<Arrival>,
 ) -> Result<(), Status> {
     grpc.ready().await.map_err(|error| Status::unavailable(format!("connection: {error}")))?;
     let mut requests = Request::new(ReceiverStream::new(to_send));
-    if let Some(token) = token {
-        requests.metadata_mut().insert("token", token);
+    if let Some((name, value)) = metadata {
+        requests.metadata_mut().insert(name, value);
     }
     let mut messages = grpc.streaming(requests, path, PassThrough).await?.into_inner();
     while let Some(message) = messages.message().await? {

@@ -69,7 +69,7 @@ fn take<'a>(queue: &Mutex<VecDeque<&'a Recording>>) -> Option<&'a Recording> {
 fn replay(recording: &Recording, against_etcd: bool) -> Vec<String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime for one client");
-    let server = Server::start(&[]);
+    let server = Server::start(&recording.flags);
     runtime.block_on(async {
         match Client::connect(server.client_port()).await {
             Ok(client) => play_all(recording, client, against_etcd).await,

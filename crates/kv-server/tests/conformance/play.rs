@@ -30,7 +30,7 @@ impl<'a> Player<'a> {
             (Act::Call, _) => self.call(step, request.unwrap_or_default()).await,
             (Act::Open, _) => {
                 let requests = if step.sends { Requests::Any } else { Requests::One };
-                let stream = self.client.open(&step.method, request, requests);
+                let stream = self.client_of(step).open(&step.method, request, requests);
                 self.streams.insert(&step.stream, stream);
                 Outcome::default()
             }
@@ -54,14 +54,19 @@ impl<'a> Player<'a> {
         outcome.masked(self.recording.varying(self.recording.method_of(position)))
     }
 
+    fn client_of(&self, step: &Step) -> Client {
+        if step.has_leader { self.client.with_has_leader() } else { self.client.clone() }
+    }
+
     /// Makes the call as often as the step says, up to the first that fails.
     async fn call(&self, step: &Step, request: Bytes) -> Outcome {
-        let mut outcome = self.client.call(&step.method, request.clone()).await;
+        let client = self.client_of(step);
+        let mut outcome = client.call(&step.method, request.clone()).await;
         for _ in 1..step.times {
             if outcome.code != "OK" {
                 break;
             }
-            outcome = self.client.call(&step.method, request.clone()).await;
+            outcome = client.call(&step.method, request.clone()).await;
         }
         outcome
     }

@@ -13,6 +13,9 @@ use crate::{fields, wire};
 #[derive(Deserialize)]
 pub struct Recording {
     pub script: String,
+    /// Of the server, besides the usual ones.
+    #[serde(default)]
+    pub flags: Vec<String>,
     /// By method: the fields that are masked in its answers.
     varying: HashMap<String, Vec<Field>>,
     /// By variable: the encoded value that requests hold in its place.
@@ -71,6 +74,9 @@ pub struct Step {
     pub why: String,
     #[serde(default)]
     pub act: Act,
+    /// Whether the call has the metadata `hasleader: true`.
+    #[serde(default)]
+    pub has_leader: bool,
     /// How often the call is made, one after the other; the last outcome counts.
     #[serde(default = "once")]
     pub times: usize,

@@ -1,17 +1,18 @@
 //! What the services call: renewals in batches, and the way to the leader.
 //!
 //! * Renewals that wait together are one batch: one command and one read index on the leader, one call on a
-//!   follower.
+//!   follower. While a batch is under way the next one waits for more renewals, within bounds.
 //! * A request is tried again while the leader is being found, until the request timeout.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use state_machine::Remaining;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::error::LeaseError;
@@ -29,6 +30,11 @@ const WAITING_ALWAYS: usize = 64;
 /// Batches under way: the next ones go out while earlier ones wait for a sync. When all are under way,
 /// renewals wait and make larger batches.
 const BATCHES_MAX: usize = 4;
+/// While a batch is under way, the next one goes out when it has so many renewals,
+const NEXT_BATCH_MIN: usize = 256;
+/// or when its first renewal has waited so long. A batch of a few renewals costs the members nearly as much as one
+/// of hundreds. The end of the batch before it usually comes first, after a round trip and a sync.
+const NEXT_BATCH_WITHIN: Duration = Duration::from_millis(10);
 /// Between two attempts while there is no leader.
 const RETRY_EVERY: Duration = Duration::from_millis(50);
 
@@ -66,6 +72,46 @@ struct Waiting {
     id: i64,
     _share: Share,
     reply: oneshot::Sender<Result<i64, LeaseError>>,
+}
+
+/// Makes batches of the renewals that wait.
+struct Batches {
+    waiting: mpsc::UnboundedReceiver<Waiting>,
+    under_way: JoinSet<()>,
+}
+
+impl Batches {
+    /// The next batch, when it has to go out. None when no renewal can come any more.
+    async fn next(&mut self) -> Option<Vec<Waiting>> {
+        let mut batch = Vec::new();
+        if self.waiting.recv_many(&mut batch, BATCH_MAX).await == 0 {
+            return None;
+        }
+        let mut is_due = pin!(sleep(NEXT_BATCH_WITHIN));
+        while self.has_to_wait(batch.len(), is_due.is_elapsed()) {
+            let room = BATCH_MAX - batch.len();
+            tokio::select! {
+                biased;
+                Some(_) = self.under_way.join_next() => {}
+                received = self.waiting.recv_many(&mut batch, room), if room > 0 => {
+                    if received == 0 {
+                        return Some(batch);
+                    }
+                }
+                () = is_due.as_mut(), if !is_due.is_elapsed() => {}
+            }
+        }
+        Some(batch)
+    }
+
+    fn has_to_wait(&mut self, renewals: usize, is_due: bool) -> bool {
+        while self.under_way.try_join_next().is_some() {}
+        match self.under_way.len() {
+            0 => false,
+            BATCHES_MAX.. => true,
+            _ => renewals < NEXT_BATCH_MIN && !is_due,
+        }
+    }
 }
 
 /// A renewal under way.
@@ -113,27 +159,16 @@ impl LeaseService {
         answers.first().copied().ok_or(LeaseError::Unreachable)
     }
 
-    async fn make_batches(self, mut waiting: mpsc::UnboundedReceiver<Waiting>, stop: Stop) {
-        let under_way = Arc::new(Semaphore::new(BATCHES_MAX));
+    async fn make_batches(self, waiting: mpsc::UnboundedReceiver<Waiting>, stop: Stop) {
+        let mut batches = Batches { waiting, under_way: JoinSet::new() };
         loop {
-            let mut batch = Vec::new();
-            let permit = tokio::select! {
-                permit = Arc::clone(&under_way).acquire_owned() => permit,
+            let batch = tokio::select! {
+                batch = batches.next() => batch,
                 () = stop.stopped() => return,
             };
-            let Ok(permit) = permit else { return };
-            let received = tokio::select! {
-                received = waiting.recv_many(&mut batch, BATCH_MAX) => received,
-                () = stop.stopped() => return,
-            };
-            if received == 0 {
-                return;
-            }
+            let Some(batch) = batch else { return };
             let service = self.clone();
-            tokio::spawn(async move {
-                service.answer(batch).await;
-                drop(permit);
-            });
+            batches.under_way.spawn(async move { service.answer(batch).await });
         }
     }
 
@@ -189,5 +224,69 @@ pub async fn answer_here(
             let ttls = leader.renew(&ids).await?;
             Ok(ttls.into_iter().map(|ttl| Remaining { ttl, granted_ttl: ttl }).collect())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bench {
+        batches: Batches,
+        renewals: mpsc::UnboundedSender<Waiting>,
+        shares: Arc<Shares>,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let (renewals, waiting) = mpsc::unbounded_channel();
+            let batches = Batches { waiting, under_way: JoinSet::new() };
+            Bench { batches, renewals, shares: Shares::new(WAITING_MAX, WAITING_ALWAYS) }
+        }
+
+        /// Answers are not looked at.
+        fn renew(&self, count: usize) {
+            for id in 0..count {
+                let share = self.shares.take(ClientId::default(), 1).unwrap();
+                let sent =
+                    self.renewals.send(Waiting { id: id as i64, _share: share, reply: oneshot::channel().0 });
+                assert!(sent.is_ok());
+            }
+        }
+
+        /// A batch that ends after so many milliseconds.
+        fn batch_of(&mut self, millis: u64) {
+            self.batches.under_way.spawn(sleep(Duration::from_millis(millis)));
+        }
+
+        /// The size of the next batch, and the milliseconds until it goes out.
+        async fn next(&mut self) -> (usize, u128) {
+            let began = Instant::now();
+            let batch = self.batches.next().await.unwrap();
+            (batch.len(), began.elapsed().as_millis())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_waits_for_more_only_while_others_are_under_way() {
+        let mut bench = Bench::new();
+        bench.renew(3);
+        assert_eq!(bench.next().await, (3, 0), "none is under way");
+        bench.batch_of(5);
+        bench.renew(3);
+        assert_eq!(bench.next().await, (3, 5), "the one before ends");
+        bench.batch_of(60_000);
+        bench.renew(3);
+        assert_eq!(bench.next().await, (3, 10), "it has waited for long");
+        bench.renew(NEXT_BATCH_MIN);
+        assert_eq!(bench.next().await, (NEXT_BATCH_MIN, 0), "it is large");
+        for _ in 1..BATCHES_MAX {
+            bench.batch_of(1_000);
+        }
+        bench.renew(2 * BATCH_MAX);
+        assert_eq!(bench.next().await, (BATCH_MAX, 1_000), "there are too many");
+        drop(bench.renewals);
+        assert_eq!(bench.batches.next().await.unwrap().len(), BATCH_MAX);
+        assert!(bench.batches.next().await.is_none());
     }
 }
