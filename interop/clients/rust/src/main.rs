@@ -1,17 +1,17 @@
 //! Uses the crate etcd-client as its documentation does, and prints what it answers.
 //!
 //! ENDPOINTS are host:port. CA, CERT and KEY are files, NAME and PASSWORD those of a user; all of them may be
-//! missing. With KILL, a file, the client writes before and after a member is killed: it makes the file, and waits
-//! for KILL.done. Nothing that differs between two runs is printed.
+//! missing. With KILL, a file, the client writes before and after a member is killed: it makes the file, and
+//! waits for KILL.done. Nothing that differs between two runs is printed.
 
 use std::env::var;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use etcd_client::{
-    Certificate, Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, EventType, GetOptions, Identity,
-    KeyValue, LeaseTimeToLiveOptions, LockOptions, PutOptions, ResignOptions, SortOrder, SortTarget, TlsOptions, Txn,
-    TxnOp, WatchOptions,
+    Certificate, Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, EventType, GetOptions,
+    Identity, KeyValue, LeaseTimeToLiveOptions, LockOptions, PutOptions, ResignOptions, SortOrder,
+    SortTarget, TlsOptions, Txn, TxnOp, WatchOptions,
 };
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -51,7 +51,8 @@ async fn connect() -> Outcome<Client> {
     if let (Ok(name), Ok(password)) = (var("NAME"), var("PASSWORD")) {
         options = options.with_user(name, password);
     }
-    let endpoints: Vec<String> = var("ENDPOINTS")?.split(',').map(|one| format!("{scheme}://{one}")).collect();
+    let endpoints: Vec<String> =
+        var("ENDPOINTS")?.split(',').map(|one| format!("{scheme}://{one}")).collect();
     Ok(Client::connect(endpoints, Some(options)).await?)
 }
 
@@ -59,7 +60,12 @@ fn pairs(kvs: &[KeyValue]) -> String {
     let all: Vec<String> = kvs
         .iter()
         .map(|kv| {
-            format!("{}={} version {}", kv.key_str().unwrap_or("?"), kv.value_str().unwrap_or("?"), kv.version())
+            format!(
+                "{}={} version {}",
+                kv.key_str().unwrap_or("?"),
+                kv.value_str().unwrap_or("?"),
+                kv.version()
+            )
         })
         .collect();
     all.join(" ")
@@ -161,7 +167,9 @@ async fn locks(client: &mut Client) -> Outcome {
     println!("lock {}", held.key().starts_with(b"app/lock/"));
     let mut other = client.clone();
     let waiting =
-        tokio::spawn(async move { other.lock("app/lock", Some(LockOptions::new().with_lease(second))).await });
+        tokio::spawn(
+            async move { other.lock("app/lock", Some(LockOptions::new().with_lease(second))).await },
+        );
     client.unlock(held.key()).await?;
     client.unlock(waiting.await??.key()).await?;
     println!("second lock after the first");
@@ -172,7 +180,10 @@ async fn elections(client: &mut Client) -> Outcome {
     let lease = client.lease_grant(60, None).await?.id();
     let mut won = client.campaign("app/election", "first", lease).await?;
     let leader = client.leader("app/election").await?;
-    println!("leader {}", pairs(leader.kv().map(std::slice::from_ref).unwrap_or_default()).contains("=first "));
+    println!(
+        "leader {}",
+        pairs(leader.kv().map(std::slice::from_ref).unwrap_or_default()).contains("=first ")
+    );
     let key = won.take_leader().ok_or("no leader")?;
     client.resign(Some(ResignOptions::new().with_leader(key))).await?;
     println!("leader {}", failure(client.leader("app/election").await));
@@ -212,7 +223,8 @@ async fn failover(client: &mut Client) -> Outcome {
         until_written(client, name).await?;
     }
     println!("watch {}", tokio::time::timeout(TIMEOUT, following).await?? == names);
-    let count = client.get("app/f/", Some(GetOptions::new().with_prefix().with_count_only())).await?.count();
+    let count =
+        client.get("app/f/", Some(GetOptions::new().with_prefix().with_count_only())).await?.count();
     let left = client.lease_time_to_live(lease, Some(LeaseTimeToLiveOptions::new().with_keys())).await?;
     println!("keys {count} lease {} {}", left.ttl() > 0, left.keys().len());
     let lock = client.lock("app/lock", None).await?;
@@ -220,7 +232,8 @@ async fn failover(client: &mut Client) -> Outcome {
     Ok(())
 }
 
-/// Follows new keys. The crate ends a watch with its connection: its user begins another one at the next revision.
+/// Follows new keys. The crate ends a watch with its connection: its user begins another at the next
+/// revision.
 async fn follow(mut client: Client, mut next: i64, wanted: usize) -> Vec<String> {
     let mut names = Vec::new();
     while names.len() < wanted {
@@ -233,7 +246,8 @@ async fn follow(mut client: Client, mut next: i64, wanted: usize) -> Vec<String>
             for kv in answer.events().iter().filter_map(|event| event.kv()) {
                 next = kv.mod_revision() + 1;
                 if kv.version() == 1 {
-                    names.push(kv.key_str().unwrap_or("?").to_owned()); // a put whose answer was lost is made again
+                    // A put whose answer was lost is made again.
+                    names.push(kv.key_str().unwrap_or("?").to_owned());
                 }
             }
             if names.len() >= wanted {
