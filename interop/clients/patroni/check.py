@@ -42,14 +42,20 @@ def until(question):
         time.sleep(0.05)
 
 
+def acquires(dcs):
+    return bool(dcs.attempt_to_acquire_leader())
+
+
+# What another candidate wrote is waited for: each of them reads from a copy that a watch keeps.
 def bootstrap(one, other):
     print("empty", one.get_cluster().is_empty())
-    print("initialize", one.initialize(create_new=True, sysid=""), other.initialize(create_new=True, sysid=""))
-    print("system", one.initialize(create_new=False, sysid="7000000000000000001"))
+    print("initialize", bool(one.initialize(create_new=True, sysid="")), bool(other.initialize(create_new=True, sysid="")))
+    print("system", bool(one.initialize(create_new=False, sysid="7000000000000000001")))
     print("config", one.set_config_value(json.dumps({"ttl": TTL_SECONDS})))
     for dcs, role in ((one, "primary"), (other, "replica")):
         print("member", dcs.touch_member({"role": role, "state": "running", "conn_url": f"postgres://{role}/"}))
-    print("leader", one.attempt_to_acquire_leader(), other.attempt_to_acquire_leader())
+    print("leader", acquires(one), acquires(other))
+    until(lambda: other.get_cluster().leader_name == "one" and len(other.get_cluster().members) == 2)
     cluster = other.get_cluster()
     print("seen", cluster.leader_name, sorted(member.name for member in cluster.members), cluster.initialize,
           cluster.config.data, cluster.is_unlocked())
@@ -57,19 +63,21 @@ def bootstrap(one, other):
 
 def lead(one, other):
     print("update", one.update_leader(one.get_cluster(), 1024, {"slot": 1000}, {"one": "http://one/"}))
-    until(lambda: other.get_cluster().last_lsn == 1024 if hasattr(other.get_cluster(), "last_lsn")
-          else other.get_cluster().status.last_lsn == 1024)
+    until(lambda: other.get_cluster().status.last_lsn == 1024 and other.get_cluster().failsafe)
     print("status", other.get_cluster().status.slots, other.get_cluster().failsafe)
     version = one.get_cluster().sync.version
     state = one.write_sync_state("one", ["other"], 0, version=version)
-    print("sync", state.leader, state.sync_standby, other.get_cluster().sync.matches("other"))
+    until(lambda: other.get_cluster().sync.matches("other"))
+    print("sync", state.leader, state.sync_standby)
     print("sync of an old version", one.write_sync_state("one", [], 0, version=1))
     print("history", one.set_history_value(json.dumps([[1, 1024, "no recovery target specified"]])))
+    until(lambda: other.get_cluster().history)
     print("timeline", other.get_cluster().history.lines)
 
 
 def switch(one, other):
     print("failover", other.manual_failover("one", "other"))
+    until(lambda: one.get_cluster().failover)
     failover = one.get_cluster().failover
     print("asked for", failover.leader, failover.candidate)
     # A watch of the leader's key ends when the lock is given up.
@@ -80,7 +88,7 @@ def switch(one, other):
     print("give up", one.delete_leader(one.get_cluster().leader, 2048))
     waiting.join()
     print("woken", woken)
-    print("leader", other.attempt_to_acquire_leader(), one.attempt_to_acquire_leader())
+    print("leader", acquires(other), acquires(one))
     print("failover done", other.manual_failover("", ""))
     until(lambda: one.get_cluster().leader_name == "other")
     print("seen", one.get_cluster().leader_name)
@@ -95,26 +103,29 @@ def expire(one, other):
         return one.get_cluster().is_unlocked()
 
     until(free)
-    print("after the lease", one.attempt_to_acquire_leader(), [m.name for m in one.get_cluster().members])
-    print("delete", one.delete_cluster())
+    print("after the lease", acquires(one))
+    until(lambda: one.get_cluster().leader_name == "one")
+    print("members", [member.name for member in one.get_cluster().members])
+    print("delete", bool(one.delete_cluster()))
     until(lambda: one.get_cluster().is_empty())
     print("empty", one.get_cluster().is_empty())
 
 
 def failover(one, other):
     one.touch_member({"role": "primary"})
-    print("leader", one.attempt_to_acquire_leader(), other.attempt_to_acquire_leader())
+    print("leader", acquires(one), acquires(other))
+    until(lambda: one.get_cluster().leader_name == "one")
     renewed = []
     for turn in range(20):
         if turn == 5:
             file = pathlib.Path(os.environ["KILL"])
             file.touch()
             until(file.with_name(file.name + ".done").exists)
-        renewed.append(one.update_leader(one.get_cluster(), turn))
+        renewed.append(bool(one.update_leader(one.get_cluster(), turn)))
         time.sleep(0.25)
     print("kept the lock", len(renewed), all(renewed))
     other.touch_member({"role": "replica"})
-    print("seen", other.get_cluster().leader_name, other.attempt_to_acquire_leader())
+    print("seen", other.get_cluster().leader_name, acquires(other))
 
 
 def main():

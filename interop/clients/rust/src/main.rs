@@ -223,7 +223,8 @@ async fn failover(client: &mut Client) -> Outcome {
         until_written(client, name).await?;
     }
     println!("watch {}", tokio::time::timeout(TIMEOUT, following).await?? == names);
-    let count = client.get("app/f/", Some(GetOptions::new().with_prefix().with_count_only())).await?.count();
+    let count =
+        client.get("app/f/", Some(GetOptions::new().with_prefix().with_count_only())).await?.count();
     let left = client.lease_time_to_live(lease, Some(LeaseTimeToLiveOptions::new().with_keys())).await?;
     println!("keys {count} lease {} {}", left.ttl() > 0, left.keys().len());
     let lock = client.lock("app/lock", None).await?;
@@ -231,7 +232,7 @@ async fn failover(client: &mut Client) -> Outcome {
     Ok(())
 }
 
-/// Follows new keys. The crate ends a watch with its connection: its user begins another one at the next
+/// Follows new keys. The crate ends a watch with its connection: its user begins another at the next
 /// revision.
 async fn follow(mut client: Client, mut next: i64, wanted: usize) -> Vec<String> {
     let mut names = Vec::new();
