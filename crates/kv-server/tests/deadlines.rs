@@ -10,6 +10,7 @@ use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{HashKvRequest, RangeRequest, WatchCreateRequest, WatchRequest};
 use bytes::{BufMut, BytesMut};
 use common::{Cluster, Member, PATIENCE, http, put};
+use h2::client::SendRequest;
 use prost::Message;
 use tokio::time::timeout;
 
@@ -23,18 +24,33 @@ fn started(size: usize) -> Cluster {
     cluster
 }
 
-/// Code and text of the status that a call ends with.
-async fn status(member: &Member, path: &str, grpc_timeout: &str, message: &impl Message) -> (String, String) {
+/// A connection to a member.
+async fn connected(member: &Member) -> SendRequest<Bytes> {
     let socket = tokio::net::TcpStream::connect(("127.0.0.1", member.client_port));
     let socket = socket.await.expect("a ready member can be dialled");
     let (client, connection) = h2::client::handshake(socket).await.expect("HTTP/2 is spoken");
     tokio::spawn(connection);
+    client
+}
+
+/// Code and text of the status that a call ends with.
+async fn status(member: &Member, path: &str, grpc_timeout: &str, message: &impl Message) -> (String, String) {
+    status_on(&connected(member).await, path, grpc_timeout, message).await
+}
+
+/// The same, of a call on this connection.
+async fn status_on(
+    client: &SendRequest<Bytes>,
+    path: &str,
+    grpc_timeout: &str,
+    message: &impl Message,
+) -> (String, String) {
     let call = http::Request::post(format!("http://localhost{path}"))
         .header("content-type", "application/grpc")
         .header("grpc-timeout", grpc_timeout)
         .body(())
         .expect("a request");
-    let mut client = client.ready().await.expect("a connection that is open");
+    let mut client = client.clone().ready().await.expect("a connection that is open");
     let (answer, mut stream) = client.send_request(call, false).expect("a stream");
     let mut frame = BytesMut::new();
     frame.put_u8(0);
@@ -106,6 +122,39 @@ async fn every_kind_of_call_ends_at_its_deadline() {
     assert!(took >= 5 * Duration::from_millis(300), "{took:?}: a call ended before its deadline");
     let malformed = status(member, "/etcdserverpb.KV/Put", "5x", &put("b", "2")).await;
     assert_eq!(malformed.0, "13", "{}", malformed.1);
+}
+
+/// A client sends what is left of its time with each call, so that only the first one names the field in letters.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_call_of_a_connection_has_its_own_deadline() {
+    let cluster = started(3);
+    let member = &cluster.members[0];
+    member.put("a", "1").await;
+    let client = connected(member).await;
+    let range = RangeRequest { key: "a".into(), ..RangeRequest::default() };
+    let ok = ("0".to_owned(), String::new());
+    for timeout in ["50S", "49S", "48S"] {
+        assert_eq!(status_on(&client, "/etcdserverpb.KV/Range", timeout, &range).await, ok, "{timeout}");
+        assert_eq!(
+            status_on(&client, "/etcdserverpb.KV/RangeStream", timeout, &range).await,
+            ok,
+            "{timeout}"
+        );
+    }
+    cluster.members[1..].iter().for_each(|other| other.running().pause());
+    let watch =
+        WatchRequest { request_union: Some(RequestUnion::CreateRequest(WatchCreateRequest::default())) };
+    let mut ended = Vec::new();
+    for timeout in ["301m", "302m", "303m", "5x", "304m"] {
+        ended.push((timeout, status_on(&client, "/etcdserverpb.KV/Range", timeout, &range).await));
+        ended.push((timeout, status_on(&client, "/etcdserverpb.KV/RangeStream", timeout, &range).await));
+        ended.push((timeout, status_on(&client, "/etcdserverpb.Watch/Watch", timeout, &watch).await));
+    }
+    cluster.members[1..].iter().for_each(|other| other.running().resume());
+    for (timeout, ended) in ended {
+        let wanted = if timeout == "5x" { "13" } else { "4" };
+        assert_eq!(ended.0, wanted, "{timeout}: {}", ended.1);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

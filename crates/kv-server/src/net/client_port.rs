@@ -139,7 +139,7 @@ async fn accepted<H, T, G>(
         None => (Stream::Plain(stream), Origin::new(client, address, None)),
         Some(acceptor) => {
             let accepted = tokio::select! {
-                accepted = acceptor.accept(stream) => accepted,
+                accepted = Box::pin(acceptor.accept(stream)) => accepted,
                 () = shared.stop.stopped() => return,
             };
             let Some(stream) = accepted else { return };
@@ -150,6 +150,7 @@ async fn accepted<H, T, G>(
     connection(stream, (traffic, &origin), &services, shared).await;
 }
 
+/// What is spoken has a box of its own, so that no connection takes room for what another kind needs.
 async fn connection<H, T, G>(
     stream: Stream,
     (traffic, origin): (Traffic, &Origin),
@@ -176,7 +177,7 @@ async fn connection<H, T, G>(
             let Services { hot, streams, grpc, https, limits, .. } = services.of(origin);
             let http = (is_secure && traffic == Traffic::GrpcAndHttp).then(|| (https, inner()));
             let methods = Methods { hot, streams, services: ByContentType { grpc, http } };
-            http2::serve(socket, methods, limits, totals, stop.receiver()).await;
+            Box::pin(http2::serve(socket, methods, limits, totals, stop.receiver())).await;
         }
         Ok(Ok(false)) if traffic != Traffic::Grpc => {
             let Ok(_permit) = http1_permits.try_acquire() else { return };
@@ -187,7 +188,7 @@ async fn connection<H, T, G>(
                     request.extensions_mut().insert(inner.clone());
                     request
                 });
-            http1::serve(socket, service, Keep::ForMore, &stop).await;
+            Box::pin(http1::serve(socket, service, Keep::ForMore, &stop)).await;
         }
         // The listener of the other kind is meant.
         Ok(Ok(true | false)) => {}

@@ -133,7 +133,8 @@ where
         match accepted {
             Ok(stream) => {
                 pause = PAUSE;
-                let serving = serve(stream);
+                // In a box: a future that another awaits is there twice, as what it was given and as what it awaits.
+                let serving = Box::pin(serve(stream));
                 tokio::spawn(async move {
                     serving.await;
                     drop(permit);

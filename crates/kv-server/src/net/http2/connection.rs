@@ -8,8 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ::http2::ErrorCode;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout_at};
@@ -18,7 +17,7 @@ use super::account::{Account, Totals};
 use super::grpc::TIMEOUT;
 use super::meter::Metered;
 use super::methods::HotMethods;
-use super::open::{self, OpenCall};
+use super::open::{Open, OpenCall};
 use super::relay::{self, GrpcService};
 use super::shared::{LAST_ANSWER_WITHIN, LAST_BYTES_WITHIN, Limits, Shared};
 use super::streaming::{self, StreamMethods};
@@ -94,7 +93,7 @@ pub async fn serve<I, H, T, S>(
     let wire = Arc::clone(connection.wire());
     let (mut keepalive, mut unsent) = (Keepalive::new(limits), UnsentProgress::default());
     let mut stall = pin!(sleep(UNSENT_WITHIN));
-    let (mut calls, mut open_streams) = (FuturesUnordered::new(), FuturesUnordered::new());
+    let (mut calls, mut open_streams) = (Open::none(), Open::none());
     let mut drain = Drain::default();
     let (mut look_again, mut accepted_in_turn) = (None, 0);
     loop {
@@ -114,7 +113,7 @@ pub async fn serve<I, H, T, S>(
                         while let Some(begun) = next {
                             match start(begun, &methods, &wire, &shared) {
                                 Started::Hot(call) => calls.push(OpenCall::new(call)),
-                                Started::Stream(call) => open_streams.push(call),
+                                Started::Stream(call) => open_streams.push(Box::pin(call)),
                                 Started::Relayed => {}
                             }
                             accepted_in_turn += 1;
@@ -122,7 +121,11 @@ pub async fn serve<I, H, T, S>(
                             next = if more { connection.next_begun() } else { None };
                         }
                     }
-                    Turn::Resets => open::wake_all(&mut calls),
+                    Turn::Resets => calls.wake_all(),
+                    Turn::Rests => {
+                        calls.shrink();
+                        open_streams.shrink();
+                    }
                     Turn::Closed => return,
                 }
                 false

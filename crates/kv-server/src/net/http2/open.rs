@@ -7,6 +7,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use pin_project_lite::pin_project;
 
@@ -32,9 +33,47 @@ impl<F> OpenCall<F> {
     }
 }
 
-/// Has all calls polled again.
-pub(super) fn wake_all<F>(calls: &mut FuturesUnordered<OpenCall<F>>) {
-    Pin::new(calls).iter_pin_mut().for_each(OpenCall::wake);
+/// What is open on a connection. Even an empty set takes the memory of one future, so there is none before the
+/// first one, and none while the connection rests.
+pub(super) struct Open<F>(Option<FuturesUnordered<F>>);
+
+impl<F: Future> Open<F> {
+    pub(super) fn none() -> Open<F> {
+        Open(None)
+    }
+
+    pub(super) fn push(&mut self, future: F) {
+        self.0.get_or_insert_default().push(future);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, FuturesUnordered::len)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What one of them comes to; None if there are none.
+    pub(super) async fn next(&mut self) -> Option<F::Output> {
+        self.0.as_mut()?.next().await
+    }
+
+    /// Gives memory back that nothing uses.
+    pub(super) fn shrink(&mut self) {
+        if self.is_empty() {
+            self.0 = None;
+        }
+    }
+}
+
+impl<F> Open<OpenCall<F>> {
+    /// Has all calls polled again.
+    pub(super) fn wake_all(&mut self) {
+        if let Some(calls) = &mut self.0 {
+            Pin::new(calls).iter_pin_mut().for_each(OpenCall::wake);
+        }
+    }
 }
 
 impl<F: Future> Future for OpenCall<F> {

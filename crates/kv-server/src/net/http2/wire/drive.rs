@@ -28,6 +28,8 @@ pub(in super::super) enum Turn {
     Call(Begun),
     /// Streams were reset.
     Resets,
+    /// Nothing was read or written for a while.
+    Rests,
     /// It is closed, or broken.
     Closed,
 }
@@ -47,6 +49,8 @@ pub(in super::super) struct Driven<I> {
     is_timer_armed: bool,
     /// It has read or written since the timer was armed.
     was_busy: bool,
+    /// It has given back memory, and its owner may do the same.
+    begins_to_rest: bool,
     /// Everything was written, and the timer bounds the end.
     is_closing: bool,
     /// Bytes read in this turn of the task.
@@ -73,6 +77,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
             timer: Box::pin(sleep(IDLE_AFTER)),
             is_timer_armed: true,
             was_busy: true,
+            begins_to_rest: false,
             is_closing: false,
             read_in_turn: 0,
         }
@@ -110,6 +115,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
                 Poll::Ready(Step::GoOn) => {}
                 Poll::Ready(Step::Closed) => return Poll::Ready(Turn::Closed),
                 Poll::Pending if state.take_new_resets() => return Poll::Ready(Turn::Resets),
+                Poll::Pending if std::mem::take(&mut self.begins_to_rest) => return Poll::Ready(Turn::Rests),
                 Poll::Pending => return Poll::Pending,
             }
         }
@@ -230,6 +236,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
             let was_busy = std::mem::take(&mut self.was_busy);
             if !was_busy {
                 state.shrink();
+                self.begins_to_rest = true;
             }
             // Streams that are idle as well, such as those of watchers, cost nothing.
             if was_busy || state.connection.has_waiting_owners() {
@@ -340,7 +347,7 @@ mod tests {
         else {
             panic!("a request was sent");
         };
-        let (_head, _reader, mut writer) = begun.open(connection.wire());
+        let (_reader, mut writer) = begun.open(connection.wire());
         writer.send_head(&HeaderBlock::new([(":status", "200")]), End::More).unwrap();
         let mut answered = 0;
         // The first time after the request, and then after answers that follow from no read.
