@@ -25,6 +25,10 @@ use mvcc::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
+/// As the server has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
 }
@@ -54,6 +58,7 @@ fn main() {
     }
     maintainer.persist().unwrap();
     println!("{keys} keys loaded in {:.1} s", began.elapsed().as_secs_f64());
+    print_holds(&store, is_cpu);
 
     let is_over = AtomicBool::new(false);
     let (mut slowest_put, mut published) = (Duration::ZERO, Vec::new());
@@ -79,13 +84,13 @@ fn main() {
         println!("{name}: {count}");
     }
     println!("slowest single put, wall: {:.3} ms", slowest_put.as_secs_f64() * 1e3);
-    println!(
-        "{:<12} {:>12} {:>14}   ({})",
-        "hold",
-        "holds",
-        "longest ms",
-        if is_cpu { "cpu" } else { "wall" }
-    );
+    print_holds(&store, is_cpu);
+}
+
+/// Of all holds since the store was opened.
+fn print_holds(store: &Store, is_cpu: bool) {
+    let clock = if is_cpu { "cpu" } else { "wall" };
+    println!("{:<12} {:>12} {:>14}   ({clock})", "hold", "holds", "longest ms");
     for hold in LockPurpose::ALL {
         let lock_stats = store.lock_stats(hold);
         let longest = lock_stats.longest.as_secs_f64() * 1e3;

@@ -130,10 +130,7 @@ impl KeyHistory {
     pub fn is_deleted_at(&self, at: i64) -> bool {
         match self {
             KeyHistory::Single { .. } => false,
-            KeyHistory::Many(generations) => {
-                let mut all = generations.ended.iter().chain([&generations.last]);
-                all.any(|generation| generation.ended && generation.newest().main == at)
-            }
+            KeyHistory::Many(generations) => generations.is_deleted_at(at),
         }
     }
 
@@ -273,9 +270,16 @@ impl KeyHistory {
         assert!(next > self.last_revision(), "history runs backward");
         if let KeyHistory::Single { .. } = self {
             let only = self.newest().expect("a single put is always visible");
-            let mut last = Generation { leased: self.is_leased(), ..Generation::with_put(only) };
-            // Exact, because most keys have two records before the next compaction.
-            last.revisions.reserve_exact(1);
+            // Room for two, because most keys have two records before the next compaction.
+            let mut revisions = Vec::with_capacity(2);
+            revisions.push(only.revision);
+            let last = Generation {
+                created: only.create,
+                first_version: only.version,
+                revisions,
+                ended: false,
+                leased: self.is_leased(),
+            };
             *self = KeyHistory::Many(Box::new(Generations { ended: Vec::new(), last }));
         }
         match self {
@@ -292,7 +296,15 @@ impl Generations {
         if self.last.revisions[0].main <= at {
             return self.last.at(at);
         }
-        self.ended.iter().rev().find(|generation| generation.revisions[0].main <= at)?.at(at)
+        let begun = self.ended.partition_point(|generation| generation.revisions[0].main <= at);
+        self.ended[begun.checked_sub(1)?].at(at)
+    }
+
+    /// As `KeyHistory::is_deleted_at`: a request may delete a key more than once.
+    fn is_deleted_at(&self, at: i64) -> bool {
+        let earlier = self.ended.partition_point(|generation| generation.newest().main < at);
+        let next = self.ended.get(earlier).unwrap_or(&self.last);
+        next.ended && next.newest().main == at
     }
 
     /// As `KeyHistory::contains`: only the newest generation that begins at or before `revision` can contain it.
