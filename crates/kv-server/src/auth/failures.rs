@@ -6,12 +6,14 @@
 //!
 //! * A right token counts for nothing: a proxy with thousands of users is not slowed down.
 //! * Past the number of all, an address without a wrong token in this second still has one.
+//! * Addresses are bounded as well. Whoever has a network of thousands cannot use them up: the addresses of a
+//!   network leave as many places as they have.
 //! * A second is that of the caller. Nothing is kept of an earlier one.
 //!
 //! Knows no tokens.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use parking_lot::Mutex;
 
@@ -24,6 +26,7 @@ const OF_ADDRESS_MAX: u32 = 16;
 /// Of all addresses: at most some quarter of a core.
 const TOTAL_MAX: u32 = 256;
 /// Addresses in a second. Further ones are refused: their first tokens would be more than a core verifies.
+/// Their clients can still log in at this member.
 const ADDRESSES_MAX: usize = 1024;
 
 /// Wrong signatures of this second.
@@ -35,6 +38,8 @@ struct Counts {
     second: u64,
     total: u32,
     by_address: HashMap<Option<IpAddr>, u32>,
+    /// How many addresses of a network are in `by_address`.
+    addresses: HashMap<Option<IpAddr>, usize>,
 }
 
 impl Failures {
@@ -67,16 +72,31 @@ impl Counts {
         }
         match self.by_address.get(&address) {
             Some(count) => *count < OF_ADDRESS_MAX && self.total < TOTAL_MAX,
-            None => self.by_address.len() < ADDRESSES_MAX,
+            None => {
+                let of_network = self.addresses.get(&address.map(wide_network)).copied().unwrap_or(0);
+                of_network < ADDRESSES_MAX - self.by_address.len()
+            }
         }
     }
 
     /// A failure of the second in which it was begun.
     fn add(&mut self, address: Option<IpAddr>, second: u64) {
         if self.second == second {
-            *self.by_address.entry(address).or_default() += 1;
+            let count = self.by_address.entry(address).or_default();
+            if *count == 0 {
+                *self.addresses.entry(address.map(wide_network)).or_default() += 1;
+            }
+            *count += 1;
             self.total += 1;
         }
+    }
+}
+
+/// What one owner may have: 16 bits of IPv4, 32 bits of IPv6.
+fn wide_network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() >> 16 << 16)),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 96 << 96)),
     }
 }
 
@@ -155,14 +175,40 @@ mod tests {
         assert_eq!(wrong(&failures, address(2), 1), OF_ADDRESS_MAX);
     }
 
+    /// The first address of a network of its own.
+    fn network_of_v4(number: u32) -> Option<IpAddr> {
+        address(number << 16)
+    }
+
     #[test]
     fn many_addresses_have_a_number_together_and_each_has_one() {
         let failures = Failures::default();
         let full = TOTAL_MAX / OF_ADDRESS_MAX;
-        assert!((0..full).all(|number| wrong(&failures, address(number), 1) == OF_ADDRESS_MAX));
+        assert!((0..full).all(|number| wrong(&failures, network_of_v4(number), 1) == OF_ADDRESS_MAX));
         let addresses = ADDRESSES_MAX as u32;
-        assert!((full..addresses).all(|number| wrong(&failures, address(number), 1) == 1));
-        assert_eq!(wrong(&failures, address(addresses), 1), 0);
-        assert_eq!(wrong(&failures, address(addresses), 2), OF_ADDRESS_MAX);
+        assert!((full..addresses).all(|number| wrong(&failures, network_of_v4(number), 1) == 1));
+        assert_eq!(wrong(&failures, network_of_v4(addresses), 1), 0);
+        assert_eq!(wrong(&failures, network_of_v4(addresses), 2), OF_ADDRESS_MAX);
+    }
+
+    #[test]
+    fn whoever_has_thousands_of_addresses_leaves_those_of_other_networks_their_places() {
+        let v4 = |number: u32| address(0x0a01_0000 + number);
+        let v6 = |number: u32| Some(Ipv6Addr::new(0x2001, 0xdb8, 0, number as u16, 0, 0, 0, 1).into());
+        let attackers: [fn(u32) -> Option<IpAddr>; 2] = [v4, v6];
+        for attacker in attackers {
+            let failures = Failures::default();
+            let mut looked_at = 0;
+            for number in 0..2000 {
+                let verified: Option<()> = failures.verified(attacker(number), 1, || {
+                    looked_at += 1;
+                    None
+                });
+                assert_eq!(verified, None);
+            }
+            assert_eq!(looked_at, ADDRESSES_MAX / 2);
+            let honest = Some(Ipv4Addr::new(192, 0, 2, 1).into());
+            assert_eq!(failures.verified(honest, 1, || Some("right")), Some("right"));
+        }
     }
 }
