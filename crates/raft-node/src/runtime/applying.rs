@@ -122,7 +122,8 @@ mod tests {
 
     use super::*;
     use crate::node::ApplyJob;
-    use crate::runtime::replies::{Occupancy, Reply, replies};
+    use crate::runtime::entrance::Occupancy;
+    use crate::runtime::replies::{Reply, replies};
     use crate::wire::{Batch, BatchBuilder, BatchId};
     use crate::{Answer, Limits, Position};
 

@@ -40,7 +40,7 @@ use tokio::time::Sleep;
 
 use super::mailbox::{Mailbox, Taken};
 use super::replies::{Completion, ProposeReply, ReadReply, Replies};
-use super::shared::{Input, Shared, inbox_cost};
+use super::shared::{Input, Shared};
 use crate::core::Event;
 use crate::log::PersistJob;
 use crate::node::{ApplyJob, apply_brief_first};
@@ -258,7 +258,7 @@ impl<O: Send + 'static> Driver<O> {
         match input {
             Input::Event(event) => {
                 if let Event::Message { bytes, .. } = &event {
-                    self.outlets.shared.inbox_bytes.fetch_sub(inbox_cost(bytes), Ordering::Relaxed);
+                    self.outlets.shared.entrance.took(bytes);
                 }
                 self.node.handle(event)?;
             }

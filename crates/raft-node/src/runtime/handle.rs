@@ -8,26 +8,19 @@
 //! | `checkpointed`, `report_…` | nothing | never: they are few and small |
 //! | `transfer_leadership` | another leader | this member does not lead, or no other member can take over |
 //!
-//! Nothing here waits for a lock longer than it takes to push on a queue; bounds are checked before anything
-//! is queued, so that a refusal costs other callers nothing.
+//! Nothing here waits for a lock longer than it takes to push on a queue; bounds are those of `entrance.rs`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::replies::Reply;
-use super::shared::{Input, Shared, Status, inbox_cost};
+use super::shared::{Input, Shared, Status};
 use crate::core::Event;
 use crate::core::{Confirmation, PeerState};
 use crate::types::Travel;
-use crate::wire::is_snapshot;
 use crate::{Membership, Position, Progress, ProposeError, ReadError, SnapshotOutcome, TransferError};
-
-/// Peers' messages up to this size are still let in when the inbox is over its bound, up to twice the bound:
-/// heartbeats must not be lost because of appended entries.
-const SMALL_MESSAGE_BYTES: usize = 1024;
 
 /// One member, as the rest of the process uses it.
 pub struct Handle<O> {
@@ -58,18 +51,8 @@ impl<O: Send + 'static> Handle<O> {
 
     async fn queue(&self, command: Bytes, travel: Travel) -> Result<O, ProposeError> {
         let shared = &self.shared;
-        let limits = &shared.limits;
-        if command.len() > limits.command_bytes_max {
-            return Err(ProposeError::TooLarge { bytes: command.len(), bytes_max: limits.command_bytes_max });
-        }
         let status = shared.status();
-        if status.commit.saturating_sub(status.applied) > limits.unapplied_entries_max {
-            return Err(ProposeError::TooManyRequests);
-        }
-        let permit = shared
-            .proposals
-            .admit(command.len(), limits.proposals_max, limits.proposal_bytes_max)
-            .ok_or(ProposeError::TooManyRequests)?;
+        let permit = shared.entrance.propose(command.len(), status.commit.saturating_sub(status.applied))?;
         let (to, answer) = oneshot::channel();
         let input = Input::Propose { command, travel, reply: Reply { to, permit } };
         shared.inbox.put(input).map_err(|_| ProposeError::Stopped)?;
@@ -80,8 +63,7 @@ impl<O: Send + 'static> Handle<O> {
     /// Waits until this member has applied everything that was committed, anywhere, when the call began, and
     /// returns an index up to which that is so. A read of the state machine made afterwards is linearizable.
     pub async fn read_point(&self) -> Result<u64, ReadError> {
-        let permit =
-            self.shared.reads.admit(0, self.shared.limits.reads_max, 0).ok_or(ReadError::TooManyRequests)?;
+        let permit = self.shared.entrance.read()?;
         let (to, answer) = oneshot::channel();
         let input = Input::Read { reply: Reply { to, permit } };
         self.shared.inbox.put(input).map_err(|_| ReadError::Stopped)?;
@@ -96,17 +78,8 @@ impl<O: Send + 'static> Handle<O> {
     /// Hands in bytes that peer `from` sent. Never blocks; a malformed message is dropped, and so is any when
     /// too many bytes wait already.
     pub fn receive(&self, from: u64, message: Bytes) {
-        let bytes = inbox_cost(&message);
-        let bytes_max = match bytes {
-            0..=SMALL_MESSAGE_BYTES => 2 * self.shared.limits.inbox_bytes_max,
-            _ => self.shared.limits.inbox_bytes_max,
-        };
-        // Its stream is over: it would not be sent again, and what was staged for it would lie there for
-        // ever.
-        let must = is_snapshot(&message);
-        if self.shared.inbox_bytes.fetch_add(bytes, Ordering::Relaxed) > bytes_max && !must {
-            self.shared.inbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            tracing::debug!(peer = from, bytes, "message dropped: the inbox is full");
+        if !self.shared.entrance.receive(&message) {
+            tracing::debug!(peer = from, bytes = message.len(), "message dropped: the inbox is full");
             return;
         }
         // A stopped member needs no messages.

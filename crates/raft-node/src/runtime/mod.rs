@@ -1,5 +1,6 @@
 //! Threads, tasks, clocks and queues around a node.
 
+mod entrance; // who and what may wait
 mod inbox; // the queue to the driver
 mod mailbox; // the queues to the threads
 mod replies; // answers to those who wait
@@ -14,6 +15,7 @@ mod handle; // propose, read, receive, status
 mod start; // brings a member up from its log
 
 pub use driver::Driver;
+pub use entrance::{Entrance, Permit};
 pub use handle::Handle;
 pub use replies::Pump;
 pub use shared::Status;

@@ -8,58 +8,14 @@
 //! * Waking a task from outside its runtime costs a lock and often a system call; from inside, a push on a
 //!   queue. So the answers of one entry cross the border together, and the pump hands them out on the other
 //!   side.
-//! * A permit is taken before anything is queued and given back when the answer is out, or when its holder is
-//!   dropped: so what waits is counted exactly, through every way that a wait can end.
+//! * A permit (`entrance.rs`) is given back when the answer is out, or when its holder is dropped.
 //! * The channel needs no bound: each waiter has a permit, and permits are bounded.
 //! * A waiter that went away is no error; its answer is dropped.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use tokio::sync::{mpsc, oneshot};
 
+use super::entrance::Permit;
 use crate::{ProposeError, ReadError};
-
-/// How many wait, and with how many bytes; shared by the entrance and all permits.
-#[derive(Debug, Default)]
-pub(super) struct Occupancy {
-    /// Permits out.
-    count: AtomicUsize,
-    /// Their bytes.
-    bytes: AtomicUsize,
-}
-
-impl Occupancy {
-    pub fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    /// Admits one with `bytes`, unless that would exceed a bound. One alone is always within the bound on
-    /// bytes.
-    pub fn admit(self: &Arc<Self>, bytes: usize, count_max: usize, bytes_max: usize) -> Option<Permit> {
-        let count_before = self.count.fetch_add(1, Ordering::Relaxed);
-        let bytes_before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        // Made first, so that a refusal gives back what was just taken.
-        let permit = Permit { bytes, of: self.clone() };
-        let fits = count_before < count_max && (bytes_before == 0 || bytes_before + bytes <= bytes_max);
-        fits.then_some(permit)
-    }
-}
-
-/// The right to wait; dropping it makes room.
-#[derive(Debug)]
-pub(super) struct Permit {
-    bytes: usize,
-    of: Arc<Occupancy>,
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let count = self.of.count.fetch_sub(1, Ordering::Relaxed);
-        let bytes = self.of.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        debug_assert!(count > 0 && bytes >= self.bytes, "more permits given back than were taken");
-    }
-}
 
 /// The receiver of one waiter.
 #[derive(Debug)]
@@ -139,6 +95,9 @@ pub(super) fn replies<O>() -> (Replies<O>, Pump<O>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::entrance::Occupancy;
     use super::*;
 
     fn waiter(
@@ -185,18 +144,5 @@ mod tests {
         ]);
         assert_eq!(told_b.await, Ok(Err(ProposeError::Stopped)));
         assert_eq!(occupancy.count(), 0);
-    }
-
-    #[test]
-    fn a_full_inbox_refuses_and_returns_the_command() {
-        let occupancy = Arc::new(Occupancy::default());
-        let big = occupancy.admit(5_000, 2, 100).expect("one alone is always admitted");
-        assert!(occupancy.admit(1, 2, 100).is_none(), "too many bytes");
-        drop(big);
-        let kept: Vec<_> = (0..2).map(|_| occupancy.admit(1, 2, 100).unwrap()).collect();
-        assert!(occupancy.admit(1, 2, 100).is_none(), "too many");
-        assert_eq!(occupancy.count(), 2);
-        drop(kept);
-        assert_eq!((occupancy.count(), occupancy.bytes.load(Ordering::Relaxed)), (0, 0));
     }
 }

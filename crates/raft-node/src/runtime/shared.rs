@@ -5,7 +5,7 @@
 //! | inbox | handles, log thread, apply thread | driver |
 //! | role, leader, term, commit, last index | driver, after each turn | handles |
 //! | applied | the thread that applies, after each entry | driver, handles |
-//! | proposals, reads: who waits | handles take permits, answers give them back | handles |
+//! | entrance: who waits | handles take permits, answers give them back | handles |
 //! | failed | the first thread in trouble | all, before anything is acknowledged |
 //!
 //! * Gauges are written by one thread each and read by all without a lock.
@@ -13,13 +13,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::entrance::Entrance;
 use super::inbox::Inbox;
-use super::replies::{Occupancy, ProposeReply, ReadReply};
+use super::replies::{ProposeReply, ReadReply};
 use crate::core::Event;
 use crate::core::PeerState;
 use crate::node::Gauges;
@@ -71,24 +72,11 @@ pub(super) enum Input<O> {
     },
 }
 
-/// What a peer's message takes in the inbox: its bytes, and its place in the queue. Without the latter,
-/// messages of no bytes would come in without number.
-pub(super) fn inbox_cost(message: &bytes::Bytes) -> usize {
-    const PLACE_BYTES: usize = 128;
-    message.len() + PLACE_BYTES
-}
-
 /// One per member; every thread and every handle holds it.
 pub(super) struct Shared<O> {
     pub id: u64,
-    pub limits: Limits,
     pub inbox: Inbox<Input<O>>,
-    /// Bytes of peers' messages in the inbox.
-    pub inbox_bytes: AtomicUsize,
-    /// Proposals and their bytes between entrance and answer.
-    pub proposals: Arc<Occupancy>,
-    /// Readers between entrance and answer.
-    pub reads: Arc<Occupancy>,
+    pub entrance: Entrance,
     pub observer: Arc<dyn Observer>,
     /// Written by the thread that applies.
     pub applied: AtomicU64,
@@ -119,11 +107,8 @@ impl<O> Shared<O> {
     ) -> Self {
         Shared {
             id,
-            limits,
             inbox: Inbox::new(),
-            inbox_bytes: AtomicUsize::new(0),
-            proposals: Arc::default(),
-            reads: Arc::default(),
+            entrance: Entrance::new(limits),
             observer,
             applied: AtomicU64::new(0),
             memberships: Mutex::default(),
@@ -184,7 +169,7 @@ impl<O> Shared<O> {
             applied: read(&self.applied),
             last_index: read(&self.last_index),
             is_unconfirmed: self.is_unconfirmed.load(Ordering::Relaxed),
-            proposals_pending: self.proposals.count(),
+            proposals_pending: self.entrance.proposals_pending(),
         }
     }
 }
