@@ -3,6 +3,8 @@
 //! Every seed draws its own mix: which faults there are at all, how often they come, how large segments and blocks are,
 //! how much log is kept. A world where everything goes wrong at once finds less than many worlds that each have a vice.
 
+use raft_node::Limits;
+
 use crate::chance::Chance;
 use crate::network::Order;
 
@@ -15,6 +17,11 @@ pub(crate) const CALM: u64 = 20 * SECOND;
 pub(crate) const REDUCED: u64 = 14 * SECOND;
 /// How many seeds of a thousand have that phase.
 const REDUCED_SEEDS: u64 = 400;
+
+/// How many seeds of a thousand have members that take few requests at a time.
+const TIGHT_SEEDS: u64 = 400;
+/// How many seeds of a thousand have clients that forge frames of the log.
+const FORGING_SEEDS: u64 = 250;
 
 /// One story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +58,8 @@ pub(crate) enum Vice {
     LostStore,
     /// The disks of log and store are replaced by empty ones.
     LostDisk,
+    /// The disk of the log changes what it had confirmed.
+    DamagedLog,
     Pause,
     Clock,
     Transfer,
@@ -67,7 +76,7 @@ pub(crate) enum Vice {
 }
 
 /// Each vice with its weight (how often it comes), and how many seeds of a thousand have it.
-const VICES: [(Vice, u64, u64); 18] = [
+const VICES: [(Vice, u64, u64); 19] = [
     (Vice::Partition, 25, 800),
     (Vice::Heal, 15, 1000),
     (Vice::Weather, 10, 600),
@@ -78,6 +87,7 @@ const VICES: [(Vice, u64, u64); 18] = [
     (Vice::FailingDisk, 8, 500),
     (Vice::LostStore, 6, 400),
     (Vice::LostDisk, 6, 400),
+    (Vice::DamagedLog, 5, 300),
     (Vice::Pause, 10, 600),
     (Vice::Clock, 8, 500),
     (Vice::Transfer, 6, 500),
@@ -124,8 +134,12 @@ pub(crate) struct Temper {
     /// Few keys, so that clients meet.
     pub keys: u64,
     pub value_bytes_max: u64,
+    /// Whether some values look like frames of the log.
+    pub forges: bool,
     /// How long a client rests between requests at most.
     pub think_max: u64,
+    /// What a member lets in.
+    pub limits: Limits,
 }
 
 impl Temper {
@@ -141,8 +155,25 @@ impl Temper {
             catch_up_entries: *draw("catch_up_entries").pick(&[0, 5, 50]),
             keys: draw("keys").within(2, 12),
             value_bytes_max: *draw("value_bytes_max").pick(&[30, 300, 3_000]),
+            forges: draw("forges").per_mille(FORGING_SEEDS),
             think_max: *draw("think_max").pick(&[60 * MILLISECOND, 200 * MILLISECOND, 500 * MILLISECOND]),
+            limits: limits(&mut draw("limits")),
         }
+    }
+}
+
+/// Those of a process, or such that a few clients reach them.
+fn limits(chance: &mut Chance) -> Limits {
+    if !chance.per_mille(TIGHT_SEEDS) {
+        return Limits::default();
+    }
+    Limits {
+        proposals_max: chance.within(1, 5) as usize,
+        proposal_bytes_max: chance.within(100, 6_000) as usize,
+        reads_max: chance.within(1, 4) as usize,
+        inbox_bytes_max: chance.within(500, 8_000) as usize,
+        unapplied_entries_max: chance.within(1, 20),
+        ..Limits::default()
     }
 }
 

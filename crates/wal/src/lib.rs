@@ -64,7 +64,8 @@
         feature = "mutant-unchained-frames",
         feature = "mutant-unrenewed-group",
         feature = "mutant-no-zero-after-group",
-        feature = "mutant-constant-seed"
+        feature = "mutant-constant-seed",
+        feature = "mutant-unsalted"
     )
 ))]
 compile_error!("a mutant breaks a promise on purpose: it is built with debug assertions, and never ships");

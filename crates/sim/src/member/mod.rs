@@ -10,6 +10,7 @@ mod watching; // the watch hub
 
 mod site; // one member and its disks
 
+mod decay; // what its log disk confirmed and does not keep
 mod receiving; // the store of another member on its way to this one
 mod start; // how it comes up
 
@@ -17,7 +18,7 @@ pub(crate) use lease_tasks::{End, LeaseEvent, LeaseTasks, Question, Then, is_tas
 pub(crate) use leasing::{BootClock, Leasing};
 pub(crate) use machine::{SharedTruth, membership_in};
 pub(crate) use roster::{Standing, is_in};
-pub(crate) use site::{Clock, Job, LocalDone, LocalTurn, Origin, Site, Sloth, Stage, Trouble};
-pub(crate) use start::peer_url;
+pub(crate) use site::{Clock, Job, LocalDone, LocalTurn, Origin, Site, Sloth, Stage, Travel, Trouble};
+pub(crate) use start::{IDENTITY, peer_url};
 pub(crate) use store_disk::StoreDisk;
 pub(crate) use watching::Watching;

@@ -3,12 +3,13 @@
 //! What a disk error ends is told apart from a breach: after an injected error the member stops, as the process
 //! would, and is started again later; any other failure is a finding.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
+use bytes::Bytes;
 use mvcc::{CompactProgress, Pressure, Staging, Store};
 use raft_node::{
-    Applier, ApplyJob, Done, Event, Fatal, Gauges, Inquiry, Membership, Node, PersistJob, Position, Released,
-    Role, StreamNumber, Turn, causes, persist,
+    Applier, ApplyJob, Done, Entrance, Event, Fatal, Gauges, Inquiry, Membership, Node, Permit, PersistJob,
+    Position, Released, Role, StreamNumber, Turn, causes, persist,
 };
 use state_machine::Outcome;
 use wal::testing::{Crash, Fault, SimFs};
@@ -36,6 +37,8 @@ pub(crate) type LocalDone = Done<RequestId, RequestId, Outcome>;
 pub(crate) enum Trouble {
     /// The disk of this member failed, as it was told to: the member stops.
     Disk(u64),
+    /// The log of this member was damaged, and its start was refused.
+    Damaged(u64),
     Breach(Breach),
 }
 
@@ -110,6 +113,8 @@ pub(crate) struct Site {
     pub doomed: bool,
     /// One of its disks was told to fail.
     pub armed: bool,
+    /// Its log was damaged: it must not start from that.
+    pub damaged: bool,
     /// Its store was wiped and is not replaced yet.
     pub wiped: bool,
     /// Its place in the cluster, as far as the world knows.
@@ -149,6 +154,40 @@ pub(crate) struct Up {
     pub watching: Watching,
     pub leasing: Leasing,
     pub roster: Roster,
+    /// What may wait, as in the process.
+    pub entrance: Entrance,
+    /// Of all requests without an answer.
+    pub permits: BTreeMap<RequestId, Permit>,
+}
+
+/// How a command travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Travel {
+    Batched,
+    /// As a change of the members.
+    AsChange,
+}
+
+impl Up {
+    /// Proposes a command, unless the entrance refuses it.
+    pub fn propose(&mut self, command: Bytes, request: RequestId, travel: Travel) -> bool {
+        let unapplied = self.node.gauges().commit.saturating_sub(self.applier.applied().index);
+        let Ok(permit) = self.entrance.propose(command.len(), unapplied) else { return false };
+        self.permits.insert(request, permit);
+        match travel {
+            Travel::Batched => self.node.offer(command, request),
+            Travel::AsChange => self.node.offer_change(command, request),
+        }
+        true
+    }
+
+    /// Asks for a read point, unless the entrance refuses that.
+    pub fn ask(&mut self, request: RequestId) -> bool {
+        let Ok(permit) = self.entrance.read() else { return false };
+        self.permits.insert(request, permit);
+        self.node.ask(request);
+        true
+    }
 }
 
 impl Site {
@@ -177,6 +216,7 @@ impl Site {
             tail_is_whole: false,
             doomed: false,
             armed: false,
+            damaged: false,
             wiped: joins,
             lost_log: joins.then_some(0),
             wiped_logs: Vec::new(),
@@ -273,7 +313,7 @@ impl Site {
     pub fn wipe(&mut self) {
         assert!(self.up.is_none(), "member {} is up", self.id);
         (self.disk, self.store_disk) = (SimFs::new(), StoreDisk::default());
-        (self.wiped, self.tail_is_whole, self.is_fresh) = (false, false, false);
+        (self.wiped, self.damaged, self.tail_is_whole, self.is_fresh) = (false, false, false, false);
         if self.joins() {
             (self.wiped, self.origin) = (true, Origin::Joined(None));
         }
@@ -295,7 +335,7 @@ impl Site {
 
     /// Whether it lacks what it once acknowledged, log or store.
     pub fn lacks_data(&self) -> bool {
-        self.wiped || self.lost_log.is_some()
+        self.wiped || self.damaged || self.lost_log.is_some()
     }
 
     pub fn turn(&mut self) -> Result<LocalTurn, Trouble> {
@@ -322,6 +362,11 @@ impl Site {
         let up = self.up.as_mut().expect("it is up");
         receipt.release(|released| up.released.push_back(released));
         Ok(())
+    }
+
+    /// A request has its answer.
+    pub fn answered(&mut self, request: RequestId) {
+        self.up.as_mut().and_then(|up| up.permits.remove(&request));
     }
 
     pub fn is_full(&self) -> bool {
@@ -379,6 +424,7 @@ impl Site {
     pub fn log_trouble(&self, attempt: &str, error: &wal::Error) -> Trouble {
         match error {
             wal::Error::Poisoned => Trouble::Disk(self.id),
+            wal::Error::Corrupt { .. } if self.damaged => Trouble::Damaged(self.id),
             _ => trouble(self.id, attempt, error),
         }
     }

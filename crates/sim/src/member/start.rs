@@ -1,14 +1,14 @@
 //! How a member comes up from its disks, as the process does it: the log first, then the store that
 //! [`raft_node::choose_store`] finds for it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use api::etcdserverpb::Member;
 use mvcc::Store;
 use raft_node::{
-    Applier, EmptyLog, Found, Inquiry, LogSpan, Membership, Node, NodeSetup, Setup, StoreChoice, StoreFound,
-    StoreState, choose_store,
+    Applier, EmptyLog, Entrance, Found, Inquiry, LogSpan, Membership, Node, NodeSetup, Setup, StoreChoice,
+    StoreFound, StoreState, choose_store,
 };
 use state_machine::Genesis;
 use wal::testing::SimFs;
@@ -22,7 +22,9 @@ use super::watching::Watching;
 use crate::chance::{Chance, mix};
 use crate::count::Count;
 
-const LOG: &str = "/log";
+pub(super) const LOG: &str = "/log";
+/// Of every log. Clients know it: it consists of public ids.
+pub(crate) const IDENTITY: &[u8] = b"sim";
 const ELECTION_TICKS: u32 = 10;
 
 /// The list of members that a store begins with.
@@ -56,6 +58,9 @@ impl Site {
         self.seen = None;
         let mut counts = vec![Count::Restarts];
         let (wal, found) = self.open_log(&mut counts)?;
+        if self.damaged {
+            return Err(format!("member {} starts from a damaged log", self.id).into());
+        }
         self.synced = Some(wal.reader());
         let (machine, store, vault, state) = self.open_matching(&found, truth, &mut counts)?;
         // What the disk kept is a state that all members were in.
@@ -89,6 +94,8 @@ impl Site {
             watching,
             leasing,
             roster: Roster::new(members, lacks_others),
+            entrance: Entrance::new(self.temper.limits.clone()),
+            permits: BTreeMap::new(),
         });
         Ok(counts)
     }
@@ -102,7 +109,7 @@ impl Site {
                 return Err("a log that was there is gone".into());
             }
             let start = wal::Position::default();
-            let wal = Wal::create(fs, dir, b"sim", start, options).map_err(failed)?;
+            let wal = Wal::create(fs, dir, IDENTITY, start, options).map_err(failed)?;
             let found = Found::created(&wal);
             return Ok((wal, found));
         }

@@ -79,6 +79,8 @@ pub(crate) struct Clients {
     newest_told: i64,
     /// Leases whose ids were chosen by members, newest last.
     granted: Vec<i64>,
+    /// Writes that no member let in.
+    refused: Vec<u64>,
 }
 
 impl Clients {
@@ -232,6 +234,21 @@ impl Clients {
     /// A request ended without an answer. Returns the client, unless it ended before.
     pub fn gone(&mut self, id: RequestId) -> Option<u64> {
         self.open.remove(&id).map(|request| request.client)
+    }
+
+    /// The member did not let a request in: it has no effect, now or ever.
+    pub fn not_let_in(&mut self, id: RequestId) {
+        if let Some(Request { kind: Kinds::Write { digest, .. }, .. }) = self.open.remove(&id) {
+            self.refused.push(digest);
+        }
+    }
+
+    /// No write was applied that was not let in.
+    pub fn check_refused(&self, truth: &Truth) -> Result<(), Breach> {
+        match self.refused.iter().find(|digest| truth.has_applied(**digest)) {
+            Some(_) => Err("a write was applied that no member had let in".into()),
+            None => Ok(()),
+        }
     }
 
     /// Every request that was open at a member that went down.

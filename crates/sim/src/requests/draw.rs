@@ -13,7 +13,14 @@ use state_machine::command::Kind;
 
 use super::ask::Ask;
 use crate::chance::{Chance, mix};
+use crate::member::IDENTITY;
 use crate::plan::Temper;
+
+/// How often, of a thousand, a put has a value that looks like frames of the log, in the seeds that have such values.
+const FORGED: u64 = 300;
+const FORGED_FRAMES: u64 = 60;
+/// Segments that a story's log has, more or less.
+const FORGED_SEQUENCES: u64 = 40;
 
 /// Draws requests from chance. `id` makes values unique; `newest` is the newest revision that any client was told of.
 pub(crate) struct Draw<'a> {
@@ -40,9 +47,27 @@ impl Draw<'_> {
     }
 
     pub(super) fn put(&mut self) -> PutRequest {
+        if self.temper.forges && self.chance.per_mille(FORGED) {
+            return PutRequest { key: self.key(), value: self.forged(), ..PutRequest::default() };
+        }
         // Sizes differ, so that groups, segments, batches and blocks do as well.
         let size = self.chance.within(8, self.temper.value_bytes_max) as usize;
         PutRequest { key: self.key(), value: value(self.id, size), ..PutRequest::default() }
+    }
+
+    /// Frames of segments that may follow, one after the other at all distances from a multiple of four, which is
+    /// where frames of a log begin. They are harmful once the segment they lie in is reused as one that they name.
+    fn forged(&mut self) -> Bytes {
+        let mut words = (0..).map(|part: u64| mix(self.id << 16 | part));
+        let mut noise = || words.next().expect("noise does not end");
+        let mut value = Vec::new();
+        for _ in 0..FORGED_FRAMES {
+            let sequence = noise() % FORGED_SEQUENCES;
+            let group = self.temper.segment_bytes - noise() % (self.temper.segment_bytes / 4);
+            value.extend(wal::testing::forged(IDENTITY, sequence, group as u32, &mut noise));
+            value.push(noise() as u8);
+        }
+        value.into()
     }
 
     fn delete(&mut self) -> DeleteRangeRequest {

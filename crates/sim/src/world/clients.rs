@@ -3,7 +3,7 @@
 use super::happening::Happening;
 use super::state::{LEASE_CLIENTS, World};
 use crate::count::Count;
-use crate::member::{End, Trouble, is_task};
+use crate::member::{End, Travel, Trouble, is_task};
 use crate::plan::{Flaw, MILLISECOND, SECOND};
 use crate::requests::{Access, Asker, Handed, RequestId, Trade, is_change, read};
 
@@ -47,9 +47,9 @@ impl World {
             return self.read(member, request);
         }
         let up = self.site(member).up.as_mut().expect("looked at just now");
-        match handed {
-            Handed::Propose(command) => up.node.offer(command, request),
-            Handed::Read => up.node.ask(request),
+        let is_let_in = match handed {
+            Handed::Propose(command) => up.propose(command, request, Travel::Batched),
+            Handed::Read => up.ask(request),
             Handed::Lease(question) => {
                 self.ask_leader(member, request, question);
                 return Ok(());
@@ -62,6 +62,12 @@ impl World {
                 self.rest(client);
                 return Ok(());
             }
+        };
+        if !is_let_in {
+            self.count(Count::NotLetIn);
+            self.clients.not_let_in(request);
+            self.rest(client);
+            return Ok(());
         }
         self.turn(member)
     }

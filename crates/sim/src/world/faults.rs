@@ -69,6 +69,7 @@ impl World {
             Vice::LostStore => self.lost_store(victim),
             Vice::LostDisk if chance.per_mille(500) => self.lose_disk_of_majority(chance),
             Vice::LostDisk => self.lost_disk(victim, &[]),
+            Vice::DamagedLog => self.damage_log(victim, chance),
             Vice::Pause => {
                 self.site(victim).paused_until = self.now + chance.within(50 * MILLISECOND, 4 * SECOND);
                 self.count(Count::Pauses);
@@ -212,24 +213,52 @@ impl World {
     /// The disks of log and store are replaced by empty ones. Of a minority only, and in clusters that have begun on all
     /// members but a minority: two empty logs of three are a first start to all that can be asked.
     pub(super) fn lost_disk(&mut self, id: u64, unreachable: &[u64]) {
-        let voters = self.voters();
-        let others = voters.iter().filter(|other| **other != id);
-        let empty = others.filter(|other| !self.see(**other).has_entries()).count() as u64;
-        let is_minority = |count: u64| 2 * count < voters.len() as u64;
-        if !self.may_lose_data(id) || !is_minority(self.lacking_data(id) + 1) || !is_minority(empty + 1) {
+        if !self.may_lose_disk(id) {
             return;
         }
         self.crash(id);
         if self.see(id).up.is_none() {
-            if self.changes_members() {
-                self.site(id).joins_anew();
-            }
-            self.site(id).wipe();
-            self.drop_messages_of(id);
-            self.count(Count::LostDisks);
+            self.replace_disks(id);
             self.network.heal();
             self.isolate(unreachable);
         }
+    }
+
+    fn may_lose_disk(&self, id: u64) -> bool {
+        let voters = self.voters();
+        let others = voters.iter().filter(|other| **other != id);
+        let empty = others.filter(|other| !self.see(**other).has_entries()).count() as u64;
+        let is_minority = |count: u64| 2 * count < voters.len() as u64;
+        self.may_lose_data(id) && is_minority(self.lacking_data(id) + 1) && is_minority(empty + 1)
+    }
+
+    fn replace_disks(&mut self, id: u64) {
+        if self.changes_members() {
+            self.site(id).joins_anew();
+        }
+        self.site(id).wipe();
+        self.drop_messages_of(id);
+        self.count(Count::LostDisks);
+    }
+
+    /// What the log's disk had confirmed changes. The next start is refused, and the disks are replaced.
+    fn damage_log(&mut self, id: u64, chance: &mut Chance) {
+        if !self.may_lose_disk(id) || self.see(id).damaged {
+            return;
+        }
+        self.crash(id);
+        if self.see(id).up.is_none()
+            && let Some(count) = self.site(id).decay(chance)
+        {
+            self.count(count);
+        }
+    }
+
+    /// A member does not start from its log, and says so.
+    pub(super) fn damage_found(&mut self, id: u64) {
+        self.count(Count::DamageFound);
+        self.replace_disks(id);
+        self.comes_back(id);
     }
 
     /// For a while a bare majority commits alone. Then one of it loses its disks, and starts with only those in reach that
@@ -355,7 +384,10 @@ impl World {
     fn start_all(&mut self) -> Result<(), Trouble> {
         for id in self.ids() {
             if self.see(id).up.is_none() && self.absent.get(&id) != Some(&Absence::Down) {
-                self.boot(id)?;
+                match self.boot(id) {
+                    Err(Trouble::Damaged(id)) => self.damage_found(id),
+                    booted => booted?,
+                }
             }
         }
         Ok(())

@@ -21,6 +21,8 @@ pub(super) enum Happening {
         from: u64,
         to: u64,
         bytes: Bytes,
+        /// The run of the member in whose inbox it waits.
+        inbox: Option<u64>,
     },
     /// The transport noticed that a peer is not reached.
     Unreachable {

@@ -13,7 +13,7 @@ use state_machine::{
 use super::happening::{Happening, Phase};
 use super::state::World;
 use crate::count::Count;
-use crate::member::{End, LeaseEvent, Leasing, Question, Then, Trouble};
+use crate::member::{End, LeaseEvent, Leasing, Question, Then, Travel, Trouble};
 use crate::oracle::Breach;
 use crate::plan::{MILLISECOND, SECOND};
 use crate::requests::{LeaseQuestion, RequestId, numbered};
@@ -29,6 +29,8 @@ const ANSWER_WITHIN: u64 = 3 * SECOND;
 const LAST: u64 = 700 * MILLISECOND;
 /// From the beginning of a phase without faults until a leader of all has been found.
 const SETTLED: u64 = 8 * SECOND;
+/// A command that the entrance refused is proposed again within this time.
+const REFUSED: u64 = 5 * SECOND;
 
 impl World {
     /// Something happens to leases on the member `to`.
@@ -124,12 +126,21 @@ impl World {
     fn propose_for(&mut self, id: u64, kind: Kind, then: Then) {
         let task = self.lease_tasks.add(id, then);
         let command = numbered(command::encode(kind), task);
-        self.site(id).up.as_mut().expect("it is up").node.offer(command, task);
+        if !self.site(id).up.as_mut().expect("it is up").propose(command, task, Travel::Batched) {
+            self.task_refused(task);
+        }
     }
 
     fn ask_for(&mut self, id: u64, then: Then) {
         let task = self.lease_tasks.add(id, then);
-        self.site(id).up.as_mut().expect("it is up").node.ask(task);
+        if !self.site(id).up.as_mut().expect("it is up").ask(task) {
+            self.task_refused(task);
+        }
+    }
+
+    fn task_refused(&mut self, task: RequestId) {
+        self.lease_tasks.refused_at = Some(self.now);
+        self.plan_lease_step(task, End::Failed);
     }
 
     /// What a task waited for has ended: its member goes on with it in a moment.
@@ -333,9 +344,10 @@ impl World {
         Ok(())
     }
 
-    /// In a phase without faults, leases whose time is over are gone soon.
+    /// In a phase without faults, leases whose time is over are gone soon, if the leader lets in what it proposes.
     fn check_overdue(&self) -> Result<(), Breach> {
-        if self.phase == Phase::Faults {
+        let is_refused = self.lease_tasks.refused_at.is_some_and(|at| self.now < at + REFUSED);
+        if self.phase == Phase::Faults || is_refused {
             return Ok(());
         }
         match self.truth.get().times.overdue(self.phase_began + SETTLED) {

@@ -44,6 +44,10 @@ impl World {
                 self.disk_failed(id);
                 Ok(())
             }
+            Err(Trouble::Damaged(id)) => {
+                self.damage_found(id);
+                Ok(())
+            }
             Err(Trouble::Breach(Breach(what))) => {
                 let seconds = self.now as f64 / SECOND as f64;
                 Err(Breach(format!("at {seconds:.3} s: {what}")))

@@ -250,7 +250,7 @@ impl World {
         self.report.trace = digest;
         if self.trace.is_some() {
             let line = match what {
-                Happening::Deliver { from, to, bytes } => {
+                Happening::Deliver { from, to, bytes, .. } => {
                     format!("Deliver {from} -> {to}, {} bytes", bytes.len())
                 }
                 other => format!("{other:?}"),

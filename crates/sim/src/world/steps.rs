@@ -28,7 +28,7 @@ impl World {
         match what {
             Happening::Tick { to, boot } => self.tick(to, boot),
             Happening::Burst { to, boot, ticks } => self.burst(to, boot, ticks),
-            Happening::Deliver { from, to, bytes } => self.deliver(from, to, bytes),
+            Happening::Deliver { from, to, bytes, inbox } => self.deliver(from, to, bytes, inbox),
             Happening::Unreachable { to, boot, peer } if !self.is_away(to, boot) => {
                 self.site(to).handle(Event::Unreachable { peer })?;
                 self.turn(to)
@@ -164,19 +164,35 @@ impl World {
         self.turn(to)
     }
 
-    fn deliver(&mut self, from: u64, to: u64, bytes: Bytes) -> Result<(), Trouble> {
+    /// `inbox` is the run of the member in whose inbox the message waits already.
+    fn deliver(&mut self, from: u64, to: u64, bytes: Bytes, inbox: Option<u64>) -> Result<(), Trouble> {
         if let Some(left) = self.pause_left(to) {
+            let Some(inbox) = inbox.or_else(|| self.let_in(to, &bytes)) else {
+                self.count(Count::InboxesFull);
+                return Ok(());
+            };
             // What came meanwhile is there at once; in order only where connections keep it.
             let jitter_max = if self.network.is_fifo() { 1 } else { 3 * MILLISECOND };
             let jitter = self.chances.network.within(0, jitter_max);
-            self.after(left + jitter, Happening::Deliver { from, to, bytes });
+            self.after(left + jitter, Happening::Deliver { from, to, bytes, inbox: Some(inbox) });
             return Ok(());
+        }
+        let site = self.see(to);
+        if let Some(up) = site.up.as_ref().filter(|_| inbox == Some(site.boots)) {
+            up.entrance.took(&bytes);
         }
         if self.see(to).up.is_none() || !self.greets(from, to) {
             return Ok(());
         }
         self.site(to).handle(Event::Message { from, bytes })?;
         self.turn(to)
+    }
+
+    /// A message waits for a member that stands still. Returns its run, if the inbox takes it.
+    fn let_in(&self, to: u64, message: &[u8]) -> Option<u64> {
+        let site = self.see(to);
+        let is_taken = site.up.as_ref().is_none_or(|up| up.entrance.receive(message));
+        is_taken.then_some(site.boots)
     }
 
     fn sync(&mut self, to: u64, boot: u64) -> Result<(), Trouble> {
@@ -294,6 +310,7 @@ impl World {
         let truth = truth.get();
         let position = done.entry.unwrap_or_default();
         for (request, outcome) in done.answered {
+            self.site(member).answered(request);
             if is_task(request) {
                 self.plan_lease_step(request, End::Applied(outcome));
                 continue;
@@ -314,6 +331,7 @@ impl World {
     }
 
     pub fn read(&mut self, member: u64, request: RequestId) -> Result<(), Trouble> {
+        self.site(member).answered(request);
         if is_task(request) {
             self.plan_lease_step(request, End::Readable);
             return Ok(());
@@ -389,6 +407,7 @@ impl World {
         for request in
             turn.proposals_failed.iter().map(|(id, _)| id).chain(turn.reads_failed.iter().map(|(id, _)| id))
         {
+            self.site(id).answered(*request);
             self.gone(*request);
         }
         turn.readable.into_iter().try_for_each(|request| self.read(id, request))?;
@@ -453,11 +472,16 @@ impl World {
             }
             let fate = self.network.fate(self.now, from, &message, &mut self.chances.network);
             match fate {
-                Fate::Once(delay) => self.after(delay, Happening::Deliver { from, to, bytes: message.bytes }),
+                Fate::Once(delay) => {
+                    self.after(delay, Happening::Deliver { from, to, bytes: message.bytes, inbox: None })
+                }
                 Fate::Twice(one, two) => {
                     self.report.add(Count::MessagesTwice, 1);
-                    self.after(one, Happening::Deliver { from, to, bytes: message.bytes.clone() });
-                    self.after(two, Happening::Deliver { from, to, bytes: message.bytes });
+                    self.after(
+                        one,
+                        Happening::Deliver { from, to, bytes: message.bytes.clone(), inbox: None },
+                    );
+                    self.after(two, Happening::Deliver { from, to, bytes: message.bytes, inbox: None });
                 }
                 Fate::Lost => self.report.add(Count::MessagesLost, 1),
                 Fate::Cut => {

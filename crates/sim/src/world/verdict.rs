@@ -65,6 +65,7 @@ impl World {
         self.check_removed()?;
         let truth = self.truth.clone();
         let mut truth = truth.get();
+        self.clients.check_refused(&truth)?;
         let last = truth.last().index;
         let members = truth.model.members.membership();
         for site in self.sites.iter().filter(|site| is_in(&members, site.id)) {
@@ -72,6 +73,10 @@ impl World {
             if site.applied() != last {
                 let (id, applied) = (site.id, site.applied());
                 return Err(format!("member {id} applied {applied} of {last} entries in the end").into());
+            }
+            if !up.permits.is_empty() {
+                let waiting = up.permits.keys();
+                return Err(format!("member {}: {waiting:?} still wait in the end", site.id).into());
             }
             truth.state(last, &up.store)?;
         }

@@ -89,7 +89,8 @@ impl Head {
 
 /// Seed of all frames in a segment. Two segments of one log never share it: a CRC differs for all messages
 /// that differ in 32 adjacent bits only, and the sequence comes last.
-fn seed(identity: &[u8], salt: Option<&Salt>, sequence: u64) -> Seed {
+pub(crate) fn seed(identity: &[u8], salt: Option<&Salt>, sequence: u64) -> Seed {
+    let salt = salt.filter(|_| !cfg!(feature = "mutant-unsalted"));
     let of_log = crc32c::crc32c_append(crc32c::crc32c(identity), salt.map_or(&[], |salt| &salt[..]));
     let sequence = if cfg!(feature = "mutant-constant-seed") { 0 } else { sequence };
     let crc = crc32c::crc32c_append(of_log, &sequence.to_le_bytes());

@@ -38,10 +38,12 @@
 //! the syncs themselves. A failed sync of a directory leaves its names as they were, to be synced by the next
 //! one.
 //!
-//! Knows nothing of the log.
+//! All but [`forged`] knows nothing of the log.
 
 mod disk; // what is seen, and what a power cut leaves
+mod forge; // what an adversary writes into a value
 mod sim_fs; // the file system and its files
 
 pub use disk::Fault;
+pub use forge::forged;
 pub use sim_fs::{Crash, SimFile, SimFs};

@@ -11,7 +11,7 @@ use state_machine::{Outcome, ROOT, Response};
 use super::super::state::World;
 use crate::chance::{Chance, fold};
 use crate::count::Count;
-use crate::member::{BootClock, Origin, Site, Trouble, peer_url};
+use crate::member::{BootClock, Origin, Site, Travel, Trouble, peer_url};
 use crate::oracle::{Breach, Truth, summary_of};
 use crate::requests::{CHANGES, Proposed, RequestId, numbered};
 
@@ -84,9 +84,12 @@ impl World {
         let caller = self.access(member).caller(ROOT);
         let command = numbered(command::encode_for(kind, caller), request);
         let digest = fold(0, &command);
-        self.changes.proposed.insert(request, Proposed { member, digest, change, is_over: false });
         let up = self.site(member).up.as_mut().expect("a running member proposes");
-        up.node.offer_change(command, request);
+        if !up.propose(command, request, Travel::AsChange) {
+            self.count(Count::NotLetIn);
+            return Ok(());
+        }
+        self.changes.proposed.insert(request, Proposed { member, digest, change, is_over: false });
         self.turn(member)
     }
 

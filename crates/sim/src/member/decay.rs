@@ -1,0 +1,98 @@
+//! A log disk that changes what it had confirmed: a flipped bit, or a write that went to another place.
+//!
+//! The log can tell that from a torn tail only where something behind it was synced later, or where a whole
+//! frame does not continue the chain. So that is where it happens: a member must not start from such a log.
+
+use std::path::{Path, PathBuf};
+
+use wal::{Content, Finding, inspect};
+
+use super::site::Site;
+use super::start::LOG;
+use crate::chance::Chance;
+use crate::count::Count;
+
+/// A frame of the log, as it lies on the disk.
+struct Frame {
+    file: PathBuf,
+    offset: u64,
+    bytes: u64,
+    group: u64,
+    is_entry: bool,
+}
+
+impl Site {
+    /// Damages the log of a member that is down. None: there is nothing in it that it could notice.
+    pub fn decay(&mut self, chance: &mut Chance) -> Option<Count> {
+        assert!(self.up.is_none(), "member {} is up", self.id);
+        let frames = self.frames();
+        let count = match self.misdirect(&frames, chance) {
+            true => Count::Misdirected,
+            false => self.flip(&frames, chance)?,
+        };
+        self.damaged = true;
+        Some(count)
+    }
+
+    /// The frames of each file up to where its chain ends.
+    fn frames(&self) -> Vec<Frame> {
+        let (mut frames, mut is_live) = (Vec::new(), false);
+        let mut visit = |finding: Finding<'_>| match finding {
+            Finding::Segment(segment) => is_live = !segment.is_void,
+            Finding::Damage { .. } | Finding::Torn { .. } => is_live = false,
+            Finding::Frame(frame) => {
+                is_live &= frame.is_chained;
+                if is_live {
+                    frames.push(Frame {
+                        file: frame.file.to_path_buf(),
+                        offset: frame.offset,
+                        bytes: frame.bytes,
+                        group: frame.group,
+                        is_entry: matches!(frame.content, Content::Entry { .. }),
+                    });
+                }
+            }
+        };
+        let _there_is_no_log = inspect(&self.disk, Path::new(LOG), &mut visit);
+        frames
+    }
+
+    /// The last entry of the log is overwritten by an earlier one of its length.
+    fn misdirect(&mut self, frames: &[Frame], chance: &mut Chance) -> bool {
+        let Some(last) = frames.iter().rfind(|frame| frame.is_entry) else { return false };
+        let is_earlier = |frame: &&Frame| {
+            frame.is_entry
+                && frame.file == last.file
+                && frame.bytes == last.bytes
+                && frame.offset < last.offset
+        };
+        let earlier: Vec<&Frame> = frames.iter().filter(is_earlier).collect();
+        if earlier.is_empty() || chance.per_mille(300) {
+            return false;
+        }
+        let from = chance.pick(&earlier);
+        self.disk.damage(&last.file, |bytes| {
+            let range = from.offset as usize..(from.offset + from.bytes) as usize;
+            bytes.copy_within(range, last.offset as usize);
+        });
+        true
+    }
+
+    /// A bit of a frame is flipped, behind which another group was written in the same file.
+    fn flip(&mut self, frames: &[Frame], chance: &mut Chance) -> Option<Count> {
+        let is_followed = |frame: &&Frame| {
+            frames.iter().any(|other| other.file == frame.file && other.group > frame.offset)
+        };
+        let followed: Vec<&Frame> = frames.iter().filter(is_followed).collect();
+        if followed.is_empty() {
+            return None;
+        }
+        // Mostly one of the last: what is lost there was acknowledged last.
+        let recent = if chance.per_mille(700) { followed.len().saturating_sub(4) } else { 0 };
+        let frame = chance.pick(&followed[recent..]);
+        let at = frame.offset + chance.within(0, frame.bytes);
+        let bit = chance.within(0, 8);
+        self.disk.damage(&frame.file, |bytes| bytes[at as usize] ^= 1 << bit);
+        Some(Count::FlippedBits)
+    }
+}
