@@ -340,7 +340,7 @@ mod tests {
         else {
             panic!("a request was sent");
         };
-        let (_head, _reader, mut writer) = begun.open(connection.wire());
+        let (_reader, mut writer) = begun.open(connection.wire());
         writer.send_head(&HeaderBlock::new([(":status", "200")]), End::More).unwrap();
         let mut answered = 0;
         // The first time after the request, and then after answers that follow from no read.

@@ -479,7 +479,7 @@ mod tests {
         receive(&wire, &(0..WAITING).flat_map(|n| request(1, 2 * n + 1, "/")).collect::<Vec<u8>>());
         let mut owners = Vec::new();
         while let Some(begun) = { wire.state.lock().next_begun() } {
-            let (_head, _reader, mut writer) = begun.open(&wire);
+            let (_reader, mut writer) = begun.open(&wire);
             writer.send_head(&HeaderBlock::new([(":status", "200")]), End::More).unwrap();
             owners.push((writer, Arc::new(Wakes::default())));
         }
