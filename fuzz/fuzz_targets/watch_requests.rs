@@ -1,8 +1,9 @@
 //! Any bytes as requests of watch streams, decoded as the service decodes them, while keys change, history is
 //! compacted and stores are installed.
 //!
-//! Laws: those of `crates/watch/tests/common/world.rs`: no panic; each watcher gets the events of its keys once,
-//! in order, in whole revisions, with the right previous pairs; progress is never ahead of events; bounded memory.
+//! Laws: those of `crates/watch/tests/common/world.rs`: no panic; each watcher gets the events of its keys
+//! once, in order, in whole revisions, with the right previous pairs; progress is never ahead of events;
+//! bounded memory.
 
 #![no_main]
 

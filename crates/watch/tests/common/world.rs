@@ -1,7 +1,7 @@
 //! A hub with clients, and a naive model of what they get, in which each watcher scans all events.
 //!
-//! Two members apply the same log. The hub runs on the second one, which applies later, and sometimes installs
-//! the store of the first one. Limits are tiny.
+//! Two members apply the same log. The hub runs on the second one, which applies later, and sometimes
+//! installs the store of the first one. Limits are tiny.
 //!
 //! Checked for each response: the next events of the watcher, each once, in order, whole revisions, and the
 //! pair before each event; no progress notification before an event up to its revision. At the end everything
@@ -227,7 +227,8 @@ impl World {
                 self.streams[stream] = Stream::open(&mut self.hub);
             }
         }
-        // One step may exceed the limit: by the changes that it read, twice encoded, and their previous pairs.
+        // One step may exceed the limit: by the changes that it read, twice encoded, and their previous
+        // pairs.
         let bytes = self.hub.stats().body_bytes;
         assert!(bytes <= tiny_limits().bodies_bytes + 4000, "{bytes} bytes of events");
     }
@@ -237,7 +238,7 @@ impl World {
         self.hub.accepts(self.streams[stream].client.stream)
     }
 
-    /// Progress under the id -1 means all watchers, so a watcher of that id has none of its own.
+    /// Progress under the id -1 means all watchers, so a watcher of that id has no other.
     fn create(&mut self, stream: usize, mut request: CreateRequest) {
         request.progress_notify &= request.watch_id != -1;
         let stream = &mut self.streams[stream];

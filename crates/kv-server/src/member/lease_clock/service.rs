@@ -22,8 +22,8 @@ use crate::process::shutdown::Stop;
 
 /// Renewals in one batch: its answer takes at most 10 bytes for each.
 const BATCH_MAX: usize = 1_024;
-/// Renewals that wait for their answers, some 200 bytes each. A client with too many of them is refused with *too
-/// many requests*; it renews again.
+/// Renewals that wait for their answers, some 200 bytes each. A client with too many of them is refused with
+/// *too many requests*; it renews again.
 const WAITING_MAX: usize = 64 << 10;
 /// Renewals of one client that always wait: a busy client that keeps some thousand leases alive.
 const WAITING_ALWAYS: usize = 64;
@@ -32,8 +32,8 @@ const WAITING_ALWAYS: usize = 64;
 const BATCHES_MAX: usize = 4;
 /// While a batch is under way, the next one goes out when it has so many renewals,
 const NEXT_BATCH_MIN: usize = 256;
-/// or when its first renewal has waited so long. A batch of a few renewals costs the members nearly as much as one
-/// of hundreds. The end of the batch before it usually comes first, after a round trip and a sync.
+/// or when its first renewal has waited so long. A batch of a few renewals costs the members nearly as much
+/// as one of hundreds. The end of the batch before it usually comes first, after a round trip and a sync.
 const NEXT_BATCH_WITHIN: Duration = Duration::from_millis(10);
 /// Between two attempts while there is no leader.
 const RETRY_EVERY: Duration = Duration::from_millis(50);
