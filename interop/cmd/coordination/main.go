@@ -33,6 +33,7 @@ import (
 type sizes struct {
 	members, watchers, puts, rate, leases, atRest, events int
 	checked, readers, idle, renewals                      int
+	untilExpiry                                           time.Duration
 }
 
 // An experiment runs on a fresh cluster and returns its figures in order.
@@ -58,6 +59,7 @@ func main() {
 	flag.IntVar(&sizes.puts, "puts", 200_000, "puts of 1 KiB while they do not")
 	flag.IntVar(&sizes.rate, "rate", 2000, "puts in a second")
 	flag.IntVar(&sizes.leases, "leases", 100_000, "leases that expire")
+	flag.DurationVar(&sizes.untilExpiry, "until-expiry", 90*time.Second, "from the first grant to the end of the leases")
 	flag.IntVar(&sizes.atRest, "leases-at-rest", 1_000_000, "leases at rest")
 	flag.IntVar(&sizes.events, "events", 1_000_000, "events of a history")
 	flag.IntVar(&sizes.checked, "checked-events", 100_000_000, "events that readers check, all of them together")

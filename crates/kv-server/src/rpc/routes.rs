@@ -91,11 +91,11 @@ impl Service<Request<Body>> for Grpc {
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         };
         let known = Known::of(request.headers());
+        let needs_leader = method.kind() != Kind::Unary && guard::needs_leader(&known);
+        let leader_loss = needs_leader.then(|| self.member.leader_loss.clone());
         let asker = Asker::new(&self.member, &self.origin, request.headers(), &known);
         request.extensions_mut().insert(asker.clone());
         let (member, mut routes) = (Arc::clone(&self.member), self.routes.clone());
-        let is_stream = method.kind() != Kind::Unary;
-        let leader_loss = (is_stream && guard::needs_leader(&known)).then(|| member.leader_loss.clone());
         let mut audited = None;
         if let Some(call) = asker.audited(&member, method) {
             let (observed, unanswered) = audited::observed(request, call, member.limits.message_bytes_max());
