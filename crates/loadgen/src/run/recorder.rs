@@ -11,6 +11,7 @@
 use crate::client::failure::{Code, Failure};
 use crate::stats::slices::Slices;
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -32,20 +33,24 @@ pub enum FailedCalls {
 }
 
 /// Results of a run, or of one worker's part of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Tally {
     /// Of all requests that count: those that succeeded, those without a reply when the run ended, and the
     /// failed ones if the run asks for it.
+    #[serde(with = "counts")]
     pub latencies_ns: Histogram<u64>,
     succeeded: u64,
     /// Requests that were due and had no reply when the run ended.
     pub unanswered: Unanswered,
     /// From the time from which its latency would count to the failure of each failed call.
+    #[serde(with = "counts")]
     pub failed_ns: Histogram<u64>,
     /// From the time at which a connection took the request.
+    #[serde(with = "counts")]
     pub services_ns: Histogram<u64>,
     /// Requests that were sent later than they should have been.
     pub delayed: u64,
+    #[serde(skip)]
     pub slices: Slices,
     pub lateness: Lateness,
     /// Mean and sum of squared distances from it, updated as values come (Welford): no loss of digits when
@@ -61,6 +66,7 @@ pub struct Tally {
     pub seconds: BTreeMap<u64, Second>,
     pub failures: BTreeMap<Code, Failures>,
     /// Positions whose call failed or had no reply at the end, as far as they are kept.
+    #[serde(skip)]
     failed_positions: Vec<u64>,
 }
 
@@ -85,7 +91,7 @@ pub struct Start {
 }
 
 /// How well the load generator itself kept an intended pace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lateness {
     /// Turns for which a caller waited.
     pub kept: u64,
@@ -98,7 +104,7 @@ pub struct Lateness {
 }
 
 /// Requests that began in one second of wall time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Second {
     pub count: u64,
     pub least_ns: u64,
@@ -107,7 +113,7 @@ pub struct Second {
 }
 
 /// Requests that were due and had no reply when the run ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unanswered {
     pub count: u64,
     /// Of those, no connection took the request.
@@ -117,11 +123,32 @@ pub struct Unanswered {
 }
 
 /// Failed calls of one code.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
     pub count: u64,
     /// The first message seen.
     pub sample: String,
+}
+
+/// A histogram as pairs of a value and how often it was recorded.
+mod counts {
+    use super::{RESIZES, histogram};
+    use hdrhistogram::Histogram;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(histogram: &Histogram<u64>, to: S) -> Result<S::Ok, S::Error> {
+        let steps = histogram.iter_recorded();
+        let pairs: Vec<_> = steps.map(|step| (step.value_iterated_to(), step.count_at_value())).collect();
+        pairs.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Histogram<u64>, D::Error> {
+        let mut read = histogram();
+        for (value, count) in Vec::<(u64, u64)>::deserialize(from)? {
+            read.record_n(value, count).expect(RESIZES);
+        }
+        Ok(read)
+    }
 }
 
 impl Default for Tally {

@@ -1,6 +1,7 @@
 //! Results of a run: those of its threads, merged by role and kind.
 
 use crate::run::recorder::Tally;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// What a thread does.
@@ -17,7 +18,7 @@ pub type Ended = (Vec<Tally>, Instant);
 pub type ThreadEnded = (Ended, Duration);
 
 /// The result of a run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Measurement {
     pub tally: Tally,
     /// From the common start to the last answer.
@@ -47,7 +48,7 @@ pub struct Measurement {
 }
 
 /// Results of one kind.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Part {
     /// The line above its report.
     pub title: String,
