@@ -257,13 +257,15 @@ pub(super) fn spec(row: &RowResult) -> String {
         Some(Level::Warning) => " — has warnings",
         Some(Level::Remark) | None => "",
     };
+    let sizes = match spec.operation {
+        Operation::Mixed => String::new(),
+        _ => format!("{} B + {} · ", spec.key_bytes, number::size(spec.value_bytes as u64)),
+    };
     format!(
-        "{} B + {} · {} on {}{each} · {target}{protocol}{keys}{watchers} · {} {unit}{rate}{shortened}{mark}",
-        spec.key_bytes,
-        number::size(spec.value_bytes as u64),
+        "{sizes}{} on {}{each} · {target}{protocol}{keys}{watchers} · {} {unit}{rate}{shortened}{mark}",
         number::counted(spec.clients, "client"),
         number::counted(spec.conns, "connection"),
-        number::count(spec.total as f64),
+        number::given(spec.total as f64),
     )
 }
 

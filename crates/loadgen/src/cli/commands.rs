@@ -25,6 +25,9 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, Refusal> {
         cli.global.endpoints = access::admit(&cli.global.security, cli.global.endpoints).await?;
     }
     let global = &cli.global;
+    if !global.agents.is_empty() {
+        of_flags(agents::agent::check(&cli.command))?;
+    }
     match &cli.command {
         Command::Put(flags) => put(global, flags).await,
         Command::TxnPut(flags) => {

@@ -115,8 +115,8 @@ pub async fn run(
 
 /// All latencies, or those of each kind of operation.
 fn hdr_log(report: &Report, measurement: &Measurement) -> String {
-    let kind = |part: &Part| part.title.lines().next().unwrap_or_default().to_owned();
-    let parts = measurement.parts.iter().map(|part| (kind(part), &part.tally.latencies_ns));
+    let parts = measurement.parts.iter();
+    let parts = parts.map(|part: &Part| (part.kind().to_owned(), &part.tally.latencies_ns));
     let mut histograms: Vec<_> = parts.collect();
     if histograms.is_empty() {
         histograms.push((String::new(), &measurement.tally.latencies_ns));

@@ -105,11 +105,13 @@ pub fn rows_of_run(
     let notices = findings::of(&whole).into_iter().map(|(_, notice)| notice).collect();
     let mut rows = vec![row("run".into(), title.into(), whole, notices)];
     for (number, part) in measurement.parts.iter().enumerate() {
-        let Part { title: name, tally, wall } = part.clone();
-        let planned = tally.succeeded_len() + tally.failed_len();
-        let part = Measurement { tally, wall, planned, ..Measurement::default() };
-        let (id, name) = (format!("kind-{}", number + 1), name.lines().next().unwrap_or_default().to_owned());
-        rows.push(row(id, format!("{title}: {name}"), Cost::of_run(part, None), Vec::new()));
+        let planned = part.tally.succeeded_len() + part.tally.failed_len();
+        let Part { tally, wall, .. } = part.clone();
+        let whole = Measurement { tally, wall, planned, ..Measurement::default() };
+        let id = format!("kind-{}", number + 1);
+        if planned > 0 {
+            rows.push(row(id, part.kind().to_owned(), Cost::of_run(whole, None), Vec::new()));
+        }
     }
     rows
 }

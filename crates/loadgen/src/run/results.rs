@@ -56,6 +56,14 @@ pub struct Part {
     pub wall: Duration,
 }
 
+impl Part {
+    /// What was measured, without the count of it.
+    pub fn kind(&self) -> &str {
+        let title = self.title.lines().next().unwrap_or_default().trim_end_matches(':');
+        title.strip_prefix("Total ").and_then(|kind| kind.split(" Ops").next()).unwrap_or(title)
+    }
+}
+
 /// Results of the threads of one role.
 pub struct Merged {
     pub tallies: Vec<Tally>,

@@ -101,6 +101,15 @@ async fn planned(arguments: Vec<String>) -> Result<Plan, String> {
     Ok(Plan { target, ..plans::plan(&cli.global, cli.global.endpoints.clone(), workload, sending)? })
 }
 
+/// Whether agents execute a command, with these flags.
+pub fn check(command: &Command) -> Result<(), String> {
+    let (_, sending) = workload(command)?;
+    if sending.steps.are_wanted() || sending.steps.warm_up.is_some() {
+        return Err("--rates, --find-max-rate and --warm-up are not offered with --agents".into());
+    }
+    Ok(())
+}
+
 fn workload(command: &Command) -> Result<(Workload, &Sending), String> {
     match command {
         Command::Put(flags) => Ok((plans::put(flags)?, &flags.sending)),
