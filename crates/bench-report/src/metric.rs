@@ -78,7 +78,8 @@ metrics! {
         "User and kernel time of all members per request.";
     server_user_micros: "server CPU/request in user code, all members", "µs", 1, Lower,
         "The part of all members outside the kernel.";
-    server_system_micros: "server CPU/request in the kernel, all members", "µs", 1, Lower, "The part of all members in the kernel.";
+    server_system_micros: "server CPU/request in the kernel, all members", "µs", 1, Lower,
+        "The part of all members in the kernel.";
     leader_cpu_micros: "server CPU/request, leader", "µs", 1, Lower, "The same of the leader alone.";
     client_cpu_micros: "client CPU/request", "µs", 1, Neutral,
         "User and kernel time of the load generator per request.";

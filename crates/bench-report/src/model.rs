@@ -323,7 +323,7 @@ pub enum Operation {
     Watch,
     /// One event of one watcher, which existed before the watcher.
     WatchHistory,
-    /// Several kinds, each of which has a row of its own. No suite has it.
+    /// Several kinds, each of which has another row. No suite has it.
     Mixed,
 }
 

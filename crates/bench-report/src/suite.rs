@@ -366,7 +366,8 @@ mod tests {
             (scaled.spec.total_published, scaled.spec.clients, scaled.spec.conns),
             (100_000, 1000, 100)
         );
-        let expected = "loadgen put --conns=100 --clients=1000 --total=10000 --connect=one --key-size=8 --val-size=256 \
+        let expected = "loadgen put --conns=100 --clients=1000 --total=10000 --connect=one --key-size=8 \
+                        --val-size=256 \
                         --sequential-keys --key-space-size=10000";
         assert_eq!(scaled.command(), expected);
     }

@@ -1,6 +1,6 @@
 //! What `loadgen` measures for coordination, against three members: nothing fails, and every event, renewal and
-//! transaction is counted. And what it verifies: nothing contradicts while members are killed, and each planted
-//! fault is found.
+//! transaction is counted. And what it verifies: nothing contradicts while members are killed, and each
+//! planted fault is found.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
 
@@ -12,8 +12,8 @@ use api::etcdserverpb::lease_client::LeaseClient;
 use bytes::Bytes;
 use common::Cluster;
 use loadgen::{
-    Awaits, Isolation, Kubernetes, Lie, Locker, Measurement, Order, Plan, Proxy, Stm, Values, VerifySettings, Watching,
-    Workload, Writes,
+    Awaits, Isolation, Kubernetes, Lie, Locker, Measurement, Order, Plan, Proxy, Stm, Values, VerifySettings,
+    Watching, Workload, Writes,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -182,7 +182,7 @@ async fn every_lie_of_a_proxy_is_found() {
         let mut endpoints = endpoints(&cluster);
         let proxy = Proxy::bind("127.0.0.1:0", endpoints[0].clone(), &[lie], 3).await.unwrap();
         endpoints[0] = proxy.address().unwrap().to_string().parse().unwrap();
-        let told = proxy.told();
+        let counts = proxy.counts();
         let settings = VerifySettings { duration: Duration::from_secs(60), ..verification(endpoints) };
         verifying.spawn(async move {
             let mut ignored = |_, _: &_| {};
@@ -191,7 +191,7 @@ async fn every_lie_of_a_proxy_is_found() {
                 () = proxy.serve() => unreachable!(),
             };
             let found = report.violation.as_ref().map(|violation| violation.rule.clone().into_owned());
-            assert!(found.is_some(), "{lie}, told {:?}: {report:?}", told.counts());
+            assert!(found.is_some(), "{lie}, {:?}: {report:?}", counts.get());
             (lie, found.unwrap())
         });
     }

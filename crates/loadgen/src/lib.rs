@@ -35,7 +35,7 @@ pub use client::endpoint::Endpoint;
 pub use client::failure::{Code, Failure};
 pub use output::summary::Summary;
 pub use proxy::lie::Lie;
-pub use proxy::{Proxy, Told};
+pub use proxy::{Counts as LieCounts, Proxy};
 pub use run::recorder::Tally;
 pub use run::results::Measurement;
 pub use run::schedule::Pace;

@@ -175,9 +175,9 @@ fn written_to(name: &str, plan: &Plan) -> String {
     let bytes = |spec: &RowSpec| spec.total * spec.rounds as u64 * (spec.key_bytes + spec.value_bytes) as u64;
     let mb = specs.iter().map(bytes).sum::<u64>() as f64 / 1e6;
     format!(
-        "{name}: the rows write into this cluster and delete nothing: the key `key00…` that reads read, up to {keys} keys that are \
-         numbers in binary, and watched keys of the letter w; {mb:.0} MB in all. Keys of others with these names \
-         are overwritten."
+        "{name}: the rows write into this cluster and delete nothing: the key `key00…` that reads read, \
+         up to {keys} keys that are numbers in binary, and watched keys of the letter w; {mb:.0} MB in all. \
+         Keys of others with these names are overwritten."
     )
 }
 

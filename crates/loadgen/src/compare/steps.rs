@@ -77,7 +77,8 @@ pub async fn run(
     Ok(())
 }
 
-/// The rows of one run that was observed elsewhere: the whole, then each kind of operation, if there are several.
+/// The rows of one run that was observed elsewhere: the whole, then each kind of operation, if there are
+/// several.
 pub fn rows_of_run(
     measurement: &Measurement,
     spent: Option<ServerFigures>,

@@ -47,7 +47,9 @@ pub async fn connection(stream: TcpStream, endpoint: Endpoint, liar: Arc<Mutex<L
     loop {
         tokio::select! {
             accepted = client.accept() => match accepted {
-                Some(Ok((request, respond))) => drop(streams.spawn(stream_of(context.clone(), request, respond))),
+                Some(Ok((request, respond))) => {
+                    streams.spawn(stream_of(context.clone(), request, respond));
+                }
                 Some(Err(_)) | None => return,
             },
             _ = &mut member => return,

@@ -18,7 +18,7 @@ use std::time::Duration;
 const STALE: Duration = Duration::from_millis(300);
 /// Answers that are remembered for later, and leases.
 const KEPT_MAX: usize = 10_000;
-/// Lies with rare opportunities are told so many times as often.
+/// Lies with rare opportunities are due so many times as often.
 const RARE_DIVISOR: u64 = 5;
 /// A bookmark is moved by so many revisions.
 const AHEAD: i64 = 20;
@@ -26,7 +26,7 @@ const AHEAD: i64 = 20;
 /// See the module's head.
 #[derive(Debug)]
 pub struct Liar {
-    lies: Vec<Told>,
+    lies: Vec<Tally>,
     every: u64,
     /// Answers to linearizable reads, by request.
     answers: HashMap<Bytes, (Duration, RangeResponse)>,
@@ -35,7 +35,7 @@ pub struct Liar {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct Tally {
     lie: Lie,
     opportunities: u64,
     times: u64,
@@ -61,23 +61,23 @@ pub fn of(liar: &Mutex<Liar>) -> MutexGuard<'_, Liar> {
 
 impl Liar {
     pub fn new(lies: &[Lie], every: u64) -> Self {
-        let lies = lies.iter().map(|&lie| Told { lie, opportunities: 0, times: 0 }).collect();
+        let lies = lies.iter().map(|&lie| Tally { lie, opportunities: 0, times: 0 }).collect();
         Self { lies, every: every.max(1), answers: HashMap::new(), newest: None, ttls: HashMap::new() }
     }
 
-    pub fn told(&self) -> Vec<(Lie, u64)> {
-        self.lies.iter().map(|told| (told.lie, told.times)).collect()
+    pub fn counts(&self) -> Vec<(Lie, u64)> {
+        self.lies.iter().map(|tally| (tally.lie, tally.times)).collect()
     }
 
-    /// Whether a lie is told now.
-    fn tells(&mut self, lie: Lie) -> bool {
-        let Some(told) = self.lies.iter_mut().find(|told| told.lie == lie) else { return false };
-        told.opportunities += 1;
+    /// Whether a lie is due now.
+    fn is_due(&mut self, lie: Lie) -> bool {
+        let Some(tally) = self.lies.iter_mut().find(|tally| tally.lie == lie) else { return false };
+        tally.opportunities += 1;
         // Renewals and hashes are rare.
         let is_rare = matches!(lie, Lie::LostRenewal | Lie::WrongHash);
         let every = if is_rare { self.every.div_ceil(RARE_DIVISOR) } else { self.every };
-        let now = told.opportunities.is_multiple_of(every);
-        told.times += u64::from(now);
+        let now = tally.opportunities.is_multiple_of(every);
+        tally.times += u64::from(now);
         now
     }
 
@@ -88,16 +88,16 @@ impl Liar {
                 let next =
                     |header: ResponseHeader| ResponseHeader { revision: header.revision + 1, ..header };
                 if let Some(header) = self.newest.map(next)
-                    && self.tells(Lie::LostWrite)
+                    && self.is_due(Lie::LostWrite)
                 {
                     return Turn::Answer(encoded(&PutResponse { header: Some(header), prev_kv: None }));
                 }
-                if self.tells(Lie::DoubleWrite) { Turn::Twice } else { Turn::Forward }
+                if self.is_due(Lie::DoubleWrite) { Turn::Twice } else { Turn::Forward }
             }
             "/etcdserverpb.Lease/LeaseKeepAlive" => {
                 let id = LeaseKeepAliveRequest::decode(message.clone()).unwrap_or_default().id;
                 if let Some(&ttl) = self.ttls.get(&id)
-                    && self.tells(Lie::LostRenewal)
+                    && self.is_due(Lie::LostRenewal)
                 {
                     let header = self.newest;
                     return Turn::Answer(encoded(&LeaseKeepAliveResponse { header, id, ttl }));
@@ -133,7 +133,7 @@ impl Liar {
                 None
             }
             "/etcdserverpb.Maintenance/HashKV" => match HashKvResponse::decode(message.clone()) {
-                Ok(answer) if self.tells(Lie::WrongHash) => {
+                Ok(answer) if self.is_due(Lie::WrongHash) => {
                     Some(encoded(&HashKvResponse { hash: !answer.hash, ..answer }))
                 }
                 Ok(_) | Err(_) => None,
@@ -164,10 +164,10 @@ impl Liar {
         let (_, older) = before.filter(|(at, older)| {
             now.saturating_sub(*at) >= STALE && older.kvs != answer.kvs && older.header != answer.header
         })?;
-        if self.tells(Lie::StaleRead) {
+        if self.is_due(Lie::StaleRead) {
             return Some(encoded(&older));
         }
-        self.tells(Lie::MixedRead).then(|| encoded(&RangeResponse { header: answer.header, ..older }))
+        self.is_due(Lie::MixedRead).then(|| encoded(&RangeResponse { header: answer.header, ..older }))
     }
 
     fn watch(&mut self, message: Bytes, held: &mut Held) -> Vec<Bytes> {
@@ -175,7 +175,7 @@ impl Liar {
         if response.events.is_empty() {
             let bookmark = !response.created && !response.canceled && response.compact_revision == 0;
             if let Some(header) = response.header.as_mut().filter(|_| bookmark)
-                && self.tells(Lie::BookmarkAhead)
+                && self.is_due(Lie::BookmarkAhead)
             {
                 header.revision += AHEAD;
                 return held.take().into_iter().chain([encoded(&response)]).collect();
@@ -185,14 +185,14 @@ impl Liar {
         if let Some(earlier) = held.take() {
             return vec![message, earlier];
         }
-        if self.tells(Lie::ReorderEvents) {
+        if self.is_due(Lie::ReorderEvents) {
             *held = Some(message);
             return Vec::new();
         }
-        if self.tells(Lie::DuplicateEvent) {
+        if self.is_due(Lie::DuplicateEvent) {
             return vec![message.clone(), message];
         }
-        if self.tells(Lie::DropEvent) {
+        if self.is_due(Lie::DropEvent) {
             response.events.remove(0);
             let rest = (!response.events.is_empty()).then(|| encoded(&response));
             return rest.into_iter().collect();
@@ -200,7 +200,7 @@ impl Liar {
         let revision = |place: usize| response.events[place].kv.as_ref().map(|kv| kv.mod_revision);
         let within = (1..response.events.len()).find(|&place| revision(place) == revision(place - 1));
         if let Some(place) = within
-            && self.tells(Lie::SplitRevision)
+            && self.is_due(Lie::SplitRevision)
         {
             let later = response.events.split_off(place);
             return vec![encoded(&response), encoded(&WatchResponse { events: later, ..response })];
@@ -312,10 +312,10 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_told_at_every_nth_opportunity() {
+    fn lies_are_due_at_every_nth_opportunity() {
         let mut liar = Liar::new(&[Lie::DropEvent], 3);
-        let told: Vec<_> = (0..6).map(|_| liar.tells(Lie::DropEvent)).collect();
-        assert_eq!(told, [false, false, true, false, false, true]);
-        assert_eq!(liar.told(), [(Lie::DropEvent, 2)]);
+        let due: Vec<_> = (0..6).map(|_| liar.is_due(Lie::DropEvent)).collect();
+        assert_eq!(due, [false, false, true, false, false, true]);
+        assert_eq!(liar.counts(), [(Lie::DropEvent, 2)]);
     }
 }

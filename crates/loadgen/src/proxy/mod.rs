@@ -32,12 +32,12 @@ pub struct Proxy {
     liar: Arc<Mutex<Liar>>,
 }
 
-/// How often each lie was told so far.
+/// How often each lie was executed so far.
 #[derive(Clone, Debug)]
-pub struct Told(Arc<Mutex<Liar>>);
+pub struct Counts(Arc<Mutex<Liar>>);
 
 impl Proxy {
-    /// Listens without TLS in front of a member. Each lie is told at every nth opportunity.
+    /// Listens without TLS in front of a member. Each lie is executed at every nth opportunity.
     pub async fn bind(
         listen: impl ToSocketAddrs,
         endpoint: Endpoint,
@@ -52,8 +52,8 @@ impl Proxy {
         self.listener.local_addr()
     }
 
-    pub fn told(&self) -> Told {
-        Told(self.liar.clone())
+    pub fn counts(&self) -> Counts {
+        Counts(self.liar.clone())
     }
 
     /// Forwards until the future is dropped, which closes all connections.
@@ -72,8 +72,8 @@ impl Proxy {
     }
 }
 
-impl Told {
-    pub fn counts(&self) -> Vec<(Lie, u64)> {
-        liar::of(&self.0).told()
+impl Counts {
+    pub fn get(&self) -> Vec<(Lie, u64)> {
+        liar::of(&self.0).counts()
     }
 }

@@ -9,6 +9,7 @@
 //!   which a connection took it. In a closed loop with room on the connections both are equal.
 
 use crate::client::failure::{Code, Failure};
+use crate::stats::pairs;
 use crate::stats::slices::Slices;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -37,16 +38,16 @@ pub enum FailedCalls {
 pub struct Tally {
     /// Of all requests that count: those that succeeded, those without a reply when the run ended, and the
     /// failed ones if the run asks for it.
-    #[serde(with = "counts")]
+    #[serde(with = "pairs")]
     pub latencies_ns: Histogram<u64>,
     succeeded: u64,
     /// Requests that were due and had no reply when the run ended.
     pub unanswered: Unanswered,
     /// From the time from which its latency would count to the failure of each failed call.
-    #[serde(with = "counts")]
+    #[serde(with = "pairs")]
     pub failed_ns: Histogram<u64>,
     /// From the time at which a connection took the request.
-    #[serde(with = "counts")]
+    #[serde(with = "pairs")]
     pub services_ns: Histogram<u64>,
     /// Requests that were sent later than they should have been.
     pub delayed: u64,
@@ -128,27 +129,6 @@ pub struct Failures {
     pub count: u64,
     /// The first message seen.
     pub sample: String,
-}
-
-/// A histogram as pairs of a value and how often it was recorded.
-mod counts {
-    use super::{RESIZES, histogram};
-    use hdrhistogram::Histogram;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub fn serialize<S: Serializer>(histogram: &Histogram<u64>, to: S) -> Result<S::Ok, S::Error> {
-        let steps = histogram.iter_recorded();
-        let pairs: Vec<_> = steps.map(|step| (step.value_iterated_to(), step.count_at_value())).collect();
-        pairs.serialize(to)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Histogram<u64>, D::Error> {
-        let mut read = histogram();
-        for (value, count) in Vec::<(u64, u64)>::deserialize(from)? {
-            read.record_n(value, count).expect(RESIZES);
-        }
-        Ok(read)
-    }
 }
 
 impl Default for Tally {

@@ -1,4 +1,5 @@
-//! Stages of an open loop: the rate goes from that of the stage before to that of the stage, in a straight line.
+//! Stages of an open loop: the rate goes from that of the stage before to that of the stage, in a straight
+//! line.
 //!
 //! Must not depend on schedules.
 
@@ -7,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// More have no use, and a pace stays small enough to be copied.
-const STAGES_MAX: usize = 16;
+const STAGES_MAX: usize = 8;
 const SECONDS_MAX: f64 = 30.0 * 86_400.0;
 const PER_SECOND_MAX: f64 = 1e9;
 

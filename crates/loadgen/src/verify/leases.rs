@@ -1,8 +1,8 @@
 //! Leases: their keys are deleted at one revision, and not before their time is over.
 //!
-//! A grant or a renewal that was acknowledged keeps a lease for its TTL, counted from the moment at which the
-//! request was sent: the server can only have counted from a later one. An event that arrives before that time
-//! is over was caused too early, unless a revocation had been sent.
+//! A grant or a renewal that was acknowledged keeps a lease for its TTL, counted from the moment at which
+//! the request was sent: the server can only have counted from a later one. An event that arrives before that
+//! time is over was caused too early, unless a revocation had been sent.
 //!
 //! Must not depend on connections or clocks.
 

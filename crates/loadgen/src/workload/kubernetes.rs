@@ -9,8 +9,8 @@
 //!
 //! Numbers that are published (Kubernetes documentation, "Considerations for large clusters", "Leases",
 //! "Node status"; flags of kube-apiserver): at most 5,000 nodes and 150,000 pods, so 30 pods per node; a node
-//! renews its lease every 10 s and reports its status every 5 minutes; pages of 500; events last an hour, 1,000
-//! of them share a lease. Sizes of objects and the churn of pods are assumptions.
+//! renews its lease every 10 s and reports its status every 5 minutes; pages of 500; events last an hour,
+//! 1,000 of them share a lease. Sizes of objects and the churn of pods are assumptions.
 //!
 //! Must not depend on connections or time.
 
@@ -43,8 +43,8 @@ pub const EVENTS_PER_LEASE: u64 = 1000;
 /// Resources that each API server watches here.
 pub const RESOURCES: [&str; 4] = ["leases", "minions", "pods", "events"];
 
-/// Operations of each kind per second and node, times 3,000: a lease every 10 s, a status every 300 s. A pod of
-/// 30 is replaced each 5 minutes, with four updates and ten events each time.
+/// Operations of each kind per second and node, times 3,000: a lease every 10 s, a status every 300 s. A pod
+/// of 30 is replaced each 5 minutes, with four updates and ten events each time.
 const SHARES: [u32; OPERATIONS.len()] = [300, 1200, 10, 600, 3000, 600, 1];
 
 /// What is done.

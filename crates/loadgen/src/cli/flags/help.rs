@@ -114,7 +114,7 @@ an hour. Objects have the sizes 350 B (lease), 8 KiB (node), 4 KiB (pod) and
 Examples:
   As fast as the servers answer, for half a minute:
     loadgen kubernetes --nodes=100 --duration=30s --clients=100 --conns=10
-  The rate of 5,000 nodes, whatever the servers do:
+  The rate of 5,000 nodes, even if the servers are slower:
     loadgen kubernetes --nodes=5000 --rate=9500 --open-loop \\
         --duration=60s --clients=500 --conns=50";
 
@@ -131,7 +131,7 @@ First all watchers are created, one after the other on each stream. Then
 --clients callers write the watched keys in turn. Each put must reach each
 watcher of its key once and in order: an event that has not arrived when
 nothing more comes for --dial-timeout is a failure. Latency counts from the
-put to the event. Streams have connections of their own, as many as --conns.
+put to the event. Streams have separate connections, as many as --conns.
 
 Examples:
   A hundred streams of a hundred watchers of one key, 20 puts per second:
@@ -148,7 +148,7 @@ their put, which is what etcd's benchmark 3.7 prints: 0 if the event came
 before the answer. Failures are those of the watch command.
 
 Examples:
-  A hundred watchers, 500 puts per second whatever the server does:
+  A hundred watchers, 500 puts per second, even if the server is slower:
     loadgen watch-latency --put-rate=500 --open-loop --put-total=10000 \\
         --clients=50 --conns=10";
 
@@ -245,8 +245,8 @@ Examples:
 pub const AGENT: &str = "\
 An agent sends load for a command with --agents on another machine. It executes
 put, txn-put, range, txn-mixed and stm, and nothing else; files that a command
-names are read here, and none is written. Whoever can connect can send load, so
-listen where only controllers are.
+names are read here, and none is written. Each program that can connect can
+send load, so listen where only controllers are.
 
 Examples:
   On two machines:

@@ -23,8 +23,8 @@ pub struct Sending {
     /// Send at --rate even if the server is slower; latency counts from the intended moment
     #[arg(long)]
     pub open_loop: bool,
-    /// Instead of one rate: for each stage its seconds and the rate at its end, open loop; the rate of a stage
-    /// goes from that of the stage before, or 0, in a straight line
+    /// Instead of one rate: for each stage its seconds and the rate at its end, open loop; the rate of a
+    /// stage goes from that of the stage before, or 0, in a straight line
     #[arg(long, value_name = "SECONDSs:RATE,…", value_parser = stages,
           conflicts_with_all = ["total", "duration", "rate", "rates", "find_max_rate"])]
     pub stages: Option<Stages>,
@@ -38,7 +38,7 @@ pub struct Sending {
 /// Flags of `agent`.
 #[derive(Args, Debug)]
 pub struct AgentFlags {
-    /// Where controllers connect; whoever can connect can send load from here
+    /// Where controllers connect; each program that can connect can send load from here
     #[arg(long, default_value = "127.0.0.1:7379", value_name = "HOST:PORT")]
     pub listen: String,
 }

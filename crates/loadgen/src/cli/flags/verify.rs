@@ -31,8 +31,8 @@ pub struct VerifyFlags {
     /// First bytes of all keys; a random part follows
     #[arg(long, default_value = "verify/")]
     pub prefix: String,
-    /// Reach the first member through a proxy that does this wrong, to see that it is found; the names are those of
-    /// the proxy command
+    /// Reach the first member through a proxy that does this wrong, to see that it is found; the names are
+    /// those of the proxy command
     #[arg(long = "lie", value_delimiter = ',', value_name = "LIE,…")]
     pub lies: Vec<Lie>,
     /// The proxy lies at every nth opportunity

@@ -90,7 +90,7 @@ fn text(progress: Progress, latencies: &Counts) -> String {
          # TYPE loadgen_requests_total counter\nloadgen_requests_total {answered}\n\
          # HELP loadgen_failures_total Calls that failed.\n\
          # TYPE loadgen_failures_total counter\nloadgen_failures_total {failed}\n\
-         # HELP loadgen_latency_seconds Latency of answered requests; an eighth of its value too high at most.\n\
+         # HELP loadgen_latency_seconds Latency of answered requests; an eighth too high at most.\n\
          # TYPE loadgen_latency_seconds histogram\n"
     );
     let mut count = 0;

@@ -6,7 +6,7 @@ use crate::verify::{Report, Settings};
 use bench_report::model::Machine;
 use serde::{Deserialize, Serialize};
 
-/// Tells these files from others.
+/// Distinguishes these files from others.
 pub const KIND: &str = "verify";
 /// Incremented when readers of older files would misread new ones.
 const FORMAT: u32 = 1;

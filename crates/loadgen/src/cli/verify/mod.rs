@@ -16,7 +16,7 @@ use super::refusal::{Refusal, of_flags};
 use super::terminal::{note, print, write_file};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
-use crate::proxy::{Proxy, Told};
+use crate::proxy::{Counts, Proxy};
 use crate::verify::checker::Checked;
 use crate::verify::{self, Settings};
 use bench_report::render::html;
@@ -51,15 +51,15 @@ pub async fn verify(global: &Global, flags: &VerifyFlags) -> Result<ExitCode, Re
         note(&format!("{:.0} s: {}", passed.as_secs_f64(), text::brief(checked)));
     };
     let running = verify::run(&settings, progress::interrupted(), remark);
-    let (report, told) = match proxy {
+    let (report, counts) = match proxy {
         None => (running.await?, None),
-        Some((proxy, told)) => tokio::select! {
-            report = running => (report?, Some(told)),
+        Some((proxy, counts)) => tokio::select! {
+            report = running => (report?, Some(counts)),
             () = proxy.serve() => unreachable!("a proxy serves until it is dropped"),
         },
     };
-    document.lies = told.map_or(Vec::new(), |told| {
-        told.counts().into_iter().map(|(lie, times)| (lie.to_string(), times)).collect()
+    document.lies = counts.map_or(Vec::new(), |counts| {
+        counts.get().into_iter().map(|(lie, times)| (lie.to_string(), times)).collect()
     });
     document.report = report;
     write(global, flags, &document)?;
@@ -75,7 +75,7 @@ pub async fn verify(global: &Global, flags: &VerifyFlags) -> Result<ExitCode, Re
 async fn lying(
     flags: &VerifyFlags,
     mut endpoints: Vec<Endpoint>,
-) -> Result<(Vec<Endpoint>, Option<(Proxy, Told)>), String> {
+) -> Result<(Vec<Endpoint>, Option<(Proxy, Counts)>), String> {
     let Some(first) = endpoints.first_mut().filter(|_| !flags.lies.is_empty()) else {
         return Ok((endpoints, None));
     };
@@ -84,8 +84,8 @@ async fn lying(
         Proxy::bind("127.0.0.1:0", first.clone(), &flags.lies, flags.lie_every).await.map_err(fail)?;
     let address = proxy.address().map_err(fail)?;
     *first = first.sibling(&format!("http://{address}")).map_err(|error| error.to_string())?;
-    let told = proxy.told();
-    Ok((endpoints, Some((proxy, told))))
+    let counts = proxy.counts();
+    Ok((endpoints, Some((proxy, counts))))
 }
 
 /// Writes the files of the flags and prints the result.

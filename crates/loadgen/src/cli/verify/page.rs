@@ -29,7 +29,7 @@ pub fn page(document: &Document) -> Page {
             .map(|endpoint| format!("The watcher of {endpoint} did not receive everything before the end.")),
     );
     for (lie, times) in &document.lies {
-        notices.push(format!("A proxy in front of {} told the lie {lie} {times} times.", endpoints[0]));
+        notices.push(format!("A proxy in front of {} had the fault {lie} {times} times.", endpoints[0]));
     }
     let commit = commit.as_ref().map(|commit| format!(", commit {commit}")).unwrap_or_default();
     Page {
@@ -64,7 +64,7 @@ fn facts(document: &Document) -> Vec<Fact> {
         Fact::prose(
             "Load",
             format!(
-                "{clients} clients, {} operations per second at most, on {keys} keys; {leases} leases at a time",
+                "{clients} clients, {} operations per second at most, on {keys} keys; {leases} leases",
                 number::given(*rate)
             ),
         ),
@@ -268,7 +268,7 @@ mod tests {
         document.report.violation = Some(Violation { rule: "events differ".into(), evidence });
         let shown = html(&page(&document));
         for part in
-            ["Violation: events differ", "watcher 0 saw &lt;this&gt;", "told the lie drop-event 3 times"]
+            ["Violation: events differ", "watcher 0 saw &lt;this&gt;", "had the fault drop-event 3 times"]
         {
             assert!(shown.contains(part), "{part}");
         }

@@ -19,19 +19,19 @@ pub async fn serve(global: &Global, flags: &ProxyFlags) -> Result<ExitCode, Refu
             global.endpoints.len()
         )));
     }
-    let (mut proxies, mut told) = (JoinSet::new(), Vec::new());
+    let (mut proxies, mut all_counts) = (JoinSet::new(), Vec::new());
     for (listen, endpoint) in listen.iter().zip(&global.endpoints) {
         let proxy = Proxy::bind(listen, endpoint.clone(), lies, *every).await;
         let proxy = proxy.map_err(|error| format!("listen on {listen}: {error}"))?;
         let address = proxy.address().map_err(|error| format!("listen on {listen}: {error}"))?;
         note(&format!("{address} is {endpoint} with a fault"));
-        told.push((address, proxy.told()));
+        all_counts.push((address, proxy.counts()));
         proxies.spawn(proxy.serve());
     }
     progress::interrupted().await;
     proxies.shutdown().await;
-    for (address, told) in told {
-        let counts = told.counts().into_iter().map(|(lie, times)| format!("{lie} {times} times"));
+    for (address, counts) in all_counts {
+        let counts = counts.get().into_iter().map(|(lie, times)| format!("{lie} {times} times"));
         note(&format!("{address} lied: {}", counts.collect::<Vec<_>>().join(", ")));
     }
     Ok(ExitCode::SUCCESS)

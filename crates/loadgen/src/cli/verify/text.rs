@@ -9,8 +9,8 @@ pub fn brief(checked: &Checked) -> String {
     let Checked { leases_expired, leases_revoked, hashes, .. } = checked;
     format!(
         "{writes} writes, {linearizable_reads} linearizable and {serializable_reads} serializable reads, \
-         {events} events, {leases_expired} expired and {leases_revoked} revoked leases, {hashes} equal hashes; \
-         {unknown} failed calls"
+         {events} events, {leases_expired} expired and {leases_revoked} revoked leases, \
+         {hashes} equal hashes; {unknown} failed calls"
     )
 }
 
@@ -36,7 +36,7 @@ pub fn text(document: &Document) -> String {
         line(format!("{} operations were not checked: no watcher reached their revision.", report.undecided));
     }
     for (lie, times) in lies {
-        line(format!("A proxy in front of member 0 told the lie {lie} {times} times."));
+        line(format!("A proxy in front of member 0 had the fault {lie} {times} times."));
     }
     report.failed.iter().for_each(|reason| line(format!("Ended early: {reason}.")));
     match &report.violation {

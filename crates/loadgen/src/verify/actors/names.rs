@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_and_values_are_read_back_and_foreign_ones_are_told_apart() {
+    fn keys_and_values_are_read_back_and_foreign_ones_are_distinguished() {
         let names = Names::new("p/".into());
         let kv = |key: &str, text: &str| KeyValue {
             key: key.to_owned().into(),
