@@ -15,7 +15,7 @@ pub mod model; // the result of a measurement
 pub mod suite; // published rows
 
 // From values to a page.
-mod number; // digits and units
+pub mod number; // digits and units
 pub mod page; // sentences, tables, plots
 
 pub mod compose; // which of them a report has

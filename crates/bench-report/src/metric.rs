@@ -66,6 +66,7 @@ metrics! {
     p90_ms: "p90", "ms", 2, Lower, "As `mean_ms`.";
     p99_ms: "p99", "ms", 2, Lower, "As `mean_ms`.";
     p999_ms: "p99.9", "ms", 2, Lower, "As `mean_ms`.";
+    p9999_ms: "p99.99", "ms", 2, Lower, "As `mean_ms`; only of ten thousand requests or more.";
     max_ms: "max", "ms", 2, Lower, "As `mean_ms`.";
     service_mean_ms: "service time mean", "ms", 2, Lower,
         "Latency from the moment of sending; only where it differs from the above.";
@@ -75,10 +76,15 @@ metrics! {
     service_max_ms: "service time max", "ms", 2, Lower, "As `service_mean_ms`.";
     server_cpu_micros: "server CPU/request, all members", "µs", 1, Lower,
         "User and kernel time of all members per request.";
+    server_user_micros: "server CPU/request in user code, all members", "µs", 1, Lower,
+        "The part of all members outside the kernel.";
+    server_system_micros: "server CPU/request in the kernel, all members", "µs", 1, Lower,
+        "The part of all members in the kernel.";
     leader_cpu_micros: "server CPU/request, leader", "µs", 1, Lower, "The same of the leader alone.";
     client_cpu_micros: "client CPU/request", "µs", 1, Neutral,
         "User and kernel time of the load generator per request.";
     rest_resident_mb: "RSS at rest, largest member", "MB", 0, Lower, "Before the first round of the row.";
+    resident_mb: "RSS, mean of all members", "MB", 0, Lower, "At the end of the round, as write-ups have it.";
     peak_resident_mb: "RSS at its peak, largest member", "MB", 0, Lower,
         "The most that was seen from the start of the cluster to the end of the round.";
     watcher_resident_bytes: "RSS/watcher, all members", "B", 0, Lower,
@@ -145,6 +151,9 @@ impl Metric {
     pub fn is_of_all_members(&self) -> bool {
         [
             "server_cpu_micros",
+            "server_user_micros",
+            "server_system_micros",
+            "resident_mb",
             "rest_resident_mb",
             "peak_resident_mb",
             "watcher_resident_bytes",

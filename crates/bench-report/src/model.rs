@@ -20,6 +20,9 @@ use serde::{Deserialize, Serialize};
 /// Incremented when readers of older reports would misread new ones.
 pub const FORMAT: u32 = 1;
 
+/// The suite of a single run.
+pub const SINGLE_RUN: &str = "run";
+
 /// One execution of the program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -107,6 +110,9 @@ pub struct Machine {
     /// Where they kept their logs, if elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wal_disk: Option<Disk>,
+    /// Media that the suites were measured on, one after the other, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub media: Vec<(String, Disk)>,
 }
 
 /// A file system that servers wrote to.
@@ -203,6 +209,9 @@ pub struct SuiteResult {
     /// A few sentences: who measured what on which machines.
     pub about: String,
     pub source_url: Option<String>,
+    /// The one of [`Machine::media`] that its clusters kept their files on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub medium: Option<String>,
     pub rows: Vec<RowResult>,
 }
 
@@ -237,6 +246,9 @@ pub struct RowSpec {
     #[serde(default)]
     pub values: Values,
     pub conns: usize,
+    /// Where each of the connection objects connects to.
+    #[serde(default)]
+    pub connect: Connect,
     pub clients: usize,
     pub target: Target,
     pub members: usize,
@@ -245,8 +257,14 @@ pub struct RowSpec {
     /// Of each round here, after `--scale`.
     pub total: u64,
     pub rounds: usize,
+    /// As published; `None` where unknown.
+    #[serde(default)]
+    pub rounds_published: Option<usize>,
     /// Requests before the first round that are not counted.
     pub warm_up_total: u64,
+    /// As published; 0 where unknown.
+    #[serde(default)]
+    pub warm_up_published: u64,
     /// Open loop: requests per second intended.
     pub rate: Option<f64>,
     /// Watch streams that are open meanwhile, and watchers on each. A row that measures events awaits those
@@ -270,6 +288,24 @@ pub enum Values {
     PerKey,
 }
 
+/// Where a connection object connects to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Connect {
+    /// To all endpoints, and its calls go to them in turn, as in etcd's clients since 3.4.
+    #[default]
+    All,
+    /// To one of them, each object to the next one, as in the tools of older write-ups.
+    One,
+}
+
+impl RowSpec {
+    /// The key that a row of reads reads, of the published length.
+    pub fn read_key(&self) -> String {
+        format!("{:0<1$}", "key", self.key_bytes)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
@@ -287,6 +323,8 @@ pub enum Operation {
     Watch,
     /// One event of one watcher, which existed before the watcher.
     WatchHistory,
+    /// Several kinds, each of which has another row. No suite has it.
+    Mixed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -491,6 +529,11 @@ impl Report {
     /// Reads what an older version wrote as this one would have written it.
     pub fn upgrade(&mut self) {
         self.suites.iter_mut().flat_map(|suite| &mut suite.rows).for_each(RowResult::upgrade);
+    }
+
+    /// Whether it shows one run of one load.
+    pub fn is_single_run(&self) -> bool {
+        self.suites.first().is_some_and(|suite| suite.id == SINGLE_RUN)
     }
 
     /// Whether its rows are those of write-ups.

@@ -11,7 +11,7 @@
 //!
 //! Must not depend on how rows are measured.
 
-use crate::model::{LatencyKind, Operation, Protocol, Published, RowSpec, Sweep, Target, Values};
+use crate::model::{Connect, LatencyKind, Operation, Protocol, Published, RowSpec, Sweep, Target, Values};
 use serde::Deserialize;
 
 /// Below this a p99 would be the slowest request but one.
@@ -54,8 +54,6 @@ pub struct Row {
     pub distinct_keys: bool,
     /// Runs of the full total before the first round; 0: a tenth of one.
     pub warm_up_runs: usize,
-    /// As published; `None` where unknown.
-    pub rounds_published: Option<usize>,
     pub published: Vec<Published>,
 }
 
@@ -71,6 +69,8 @@ struct File {
     members: usize,
     key_bytes: usize,
     value_bytes: usize,
+    #[serde(default)]
+    connect: Connect,
     rows: Vec<FileRow>,
 }
 
@@ -180,13 +180,16 @@ impl FileRow {
                 },
                 values: self.values.unwrap_or_default(),
                 conns: self.conns,
+                connect: file.connect,
                 clients: self.clients,
                 target: self.target,
                 members: self.members.unwrap_or(file.members),
                 total_published: self.total,
                 total: self.total,
                 rounds: self.rounds.unwrap_or(ROUNDS),
+                rounds_published: self.rounds,
                 warm_up_total: 0,
+                warm_up_published: self.total * self.warm_up_runs.unwrap_or(0) as u64,
                 rate: self.rate,
                 streams: self.streams,
                 watchers_per_stream: self.watchers_per_stream,
@@ -194,7 +197,6 @@ impl FileRow {
             },
             distinct_keys,
             warm_up_runs: self.warm_up_runs.unwrap_or(0),
-            rounds_published: self.rounds,
             published: published.collect(),
         }
     }
@@ -240,7 +242,8 @@ impl Row {
             | Operation::LeaseKeepAlive
             | Operation::Stm
             | Operation::Watch
-            | Operation::WatchHistory => false,
+            | Operation::WatchHistory
+            | Operation::Mixed => false,
         }
     }
 
@@ -259,11 +262,13 @@ impl Row {
             return of_suite("v2.2-rc");
         }
         let leader = if self.spec.target == Target::Leader { " --target-leader" } else { "" };
-        let load = format!("--conns={conns} --clients={clients} --total={total}{leader}");
+        let connect = if self.spec.connect == Connect::One { " --connect=one" } else { "" };
+        let load = format!("--conns={conns} --clients={clients} --total={total}{leader}{connect}");
+        let read = self.spec.read_key();
         let own = if values == Values::PerKey { " --random-values" } else { "" };
         match self.spec.operation {
             Operation::Put if streams > 0 => of_suite(COORDINATION),
-            Operation::WatchHistory => of_suite(COORDINATION),
+            Operation::WatchHistory | Operation::Mixed => of_suite(COORDINATION),
             Operation::Watch => {
                 let rate = self.spec.rate.map(|rate| format!(" --put-rate={rate} --open-loop"));
                 format!(
@@ -285,8 +290,8 @@ impl Row {
                 "loadgen put {load} --key-size={key_bytes} --val-size={value_bytes}{own} --sequential-keys \
                  --key-space-size={keys}"
             ),
-            Operation::RangeLinearizable => format!("loadgen range foo --consistency=l {load}"),
-            Operation::RangeSerializable => format!("loadgen range foo --consistency=s {load}"),
+            Operation::RangeLinearizable => format!("loadgen range {read} --consistency=l {load}"),
+            Operation::RangeSerializable => format!("loadgen range {read} --consistency=s {load}"),
         }
     }
 }
@@ -361,7 +366,8 @@ mod tests {
             (scaled.spec.total_published, scaled.spec.clients, scaled.spec.conns),
             (100_000, 1000, 100)
         );
-        let expected = "loadgen put --conns=100 --clients=1000 --total=10000 --key-size=8 --val-size=256 \
+        let expected = "loadgen put --conns=100 --clients=1000 --total=10000 --connect=one --key-size=8 \
+                        --val-size=256 \
                         --sequential-keys --key-space-size=10000";
         assert_eq!(scaled.command(), expected);
     }

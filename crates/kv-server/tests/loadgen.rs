@@ -1,5 +1,6 @@
 //! What `loadgen` measures for coordination, against three members: nothing fails, and every event, renewal and
-//! transaction is counted. And what it verifies while members are killed: nothing contradicts.
+//! transaction is counted. And what it verifies: nothing contradicts while members are killed, and each
+//! planted fault is found.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
 
@@ -11,8 +12,8 @@ use api::etcdserverpb::lease_client::LeaseClient;
 use bytes::Bytes;
 use common::Cluster;
 use loadgen::{
-    Awaits, Isolation, Locker, Measurement, Order, Plan, Stm, Values, VerifySettings, Watching, Workload,
-    Writes,
+    Awaits, Isolation, Kubernetes, Lie, Locker, Measurement, Order, Plan, Proxy, Stm, Values, VerifySettings,
+    Watching, Workload, Writes,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,21 @@ fn plan(cluster: &Cluster, workload: Workload, total: u64) -> Plan {
         endpoints: endpoints.clone(),
         ..Plan::new(endpoints[0].clone(), workload, total)
     }
+}
+
+#[tokio::test]
+async fn api_servers_receive_every_event_of_a_kubernetes_cluster() {
+    let cluster = Cluster::started(3);
+    cluster.leader().await;
+    let kubernetes = Kubernetes::new(5, 40, 2, "registry/".into(), 7);
+    let load = plan(&cluster, Workload::Kubernetes(kubernetes.load_phase()), kubernetes.objects());
+    assert_eq!(counts(load).await, (50, 0));
+    kubernetes.begin_counting();
+    let used = measure(plan(&cluster, Workload::Kubernetes(kubernetes.clone()), 600)).await;
+    assert_eq!((used.tally.succeeded_len(), used.parts.len()), (600, 7));
+    let (expected, received) = kubernetes.events();
+    assert!(expected > 600, "two API servers, and most operations write: {expected}");
+    assert_eq!(received, expected);
 }
 
 /// Counted, failed.
@@ -127,13 +143,9 @@ async fn transactions_of_each_level_and_lock_are_committed() {
 async fn verification_finds_nothing_while_each_member_is_killed() {
     let mut cluster = Cluster::started(3);
     let settings = VerifySettings {
-        endpoints: plan(&cluster, Workload::LeaseKeepAlive(Vec::new().into()), 0).endpoints,
-        prefix: "verify/".to_owned(),
-        duration: Duration::from_secs(4),
-        rate: 300.0,
-        clients: 6,
-        keys: 50,
-        request_timeout: Duration::from_secs(2),
+        duration: Duration::from_secs(8),
+        compact_interval: Some(Duration::from_secs(1)),
+        ..verification(endpoints(&cluster))
     };
     let killing = async move {
         // From the first write on.
@@ -154,5 +166,57 @@ async fn verification_finds_nothing_while_each_member_is_killed() {
     let (report, cluster) = tokio::join!(verifying, killing);
     let (report, _cluster) = (report.unwrap(), cluster);
     assert!(report.is_clean() && report.behind.is_empty(), "{report:?}");
-    assert!(report.checked.writes > 0 && report.checked.linearizable_reads > 0, "{report:?}");
+    let checked = &report.checked;
+    assert!(checked.writes > 0 && checked.linearizable_reads > 0, "{report:?}");
+    assert!(checked.leases_expired > 0 && checked.hashes > 0, "{report:?}");
+    assert!(!report.timeline.leaders.is_empty(), "{report:?}");
+}
+
+#[tokio::test]
+async fn every_lie_of_a_proxy_is_found() {
+    let cluster = Cluster::started(3);
+    cluster.leader().await;
+    // All at once on one cluster: their keys are different ones.
+    let mut verifying = tokio::task::JoinSet::new();
+    for lie in Lie::ALL {
+        let mut endpoints = endpoints(&cluster);
+        let proxy = Proxy::bind("127.0.0.1:0", endpoints[0].clone(), &[lie], 3).await.unwrap();
+        endpoints[0] = proxy.address().unwrap().to_string().parse().unwrap();
+        let counts = proxy.counts();
+        let settings = VerifySettings { duration: Duration::from_secs(60), ..verification(endpoints) };
+        verifying.spawn(async move {
+            let mut ignored = |_, _: &_| {};
+            let report = tokio::select! {
+                report = loadgen::verify(&settings, std::future::pending(), &mut ignored) => report.unwrap(),
+                () = proxy.serve() => unreachable!(),
+            };
+            let found = report.violation.as_ref().map(|violation| violation.rule.clone().into_owned());
+            assert!(found.is_some(), "{lie}, {:?}: {report:?}", counts.get());
+            (lie, found.unwrap())
+        });
+    }
+    let found = verifying.join_all().await;
+    // Rules that only one lie breaks.
+    let rule = |lie| &found.iter().find(|(found, _)| *found == lie).unwrap().1;
+    assert_eq!(rule(Lie::WrongHash), "members have different hashes at one revision");
+    assert_eq!(rule(Lie::LostRenewal), "the keys of a lease were deleted before its time was over");
+}
+
+fn endpoints(cluster: &Cluster) -> Vec<loadgen::Endpoint> {
+    plan(cluster, Workload::LeaseKeepAlive(Vec::new().into()), 0).endpoints
+}
+
+fn verification(endpoints: Vec<loadgen::Endpoint>) -> VerifySettings {
+    VerifySettings {
+        endpoints,
+        prefix: "verify/".to_owned(),
+        duration: Duration::from_secs(1),
+        rate: 100.0,
+        clients: 6,
+        keys: 5,
+        leases: 6,
+        hash_interval: Some(Duration::from_millis(500)),
+        compact_interval: None,
+        request_timeout: Duration::from_secs(2),
+    }
 }

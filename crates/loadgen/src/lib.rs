@@ -20,6 +20,10 @@ mod run; // schedule, workers, results
 mod server; // CPU, memory and disk use of the servers and of this machine
 mod verify; // guarantees of a cluster, checked while it is used
 
+mod agents; // several generators as one
+
+mod proxy; // breaks guarantees on purpose
+
 mod output; // figures of one run, and their text
 
 mod compare; // suites on one system, or on two in turn
@@ -30,6 +34,8 @@ pub use bench_report::model::Values;
 pub use client::endpoint::Endpoint;
 pub use client::failure::{Code, Failure};
 pub use output::summary::Summary;
+pub use proxy::lie::Lie;
+pub use proxy::{Counts as LieCounts, Proxy};
 pub use run::recorder::Tally;
 pub use run::results::Measurement;
 pub use run::schedule::Pace;
@@ -38,5 +44,6 @@ pub use run::worker::Observer;
 pub use run::{Plan, Run};
 pub use verify::{Report as VerifyReport, Settings as VerifySettings, run as verify};
 pub use workload::keys::Order;
+pub use workload::kubernetes::Kubernetes;
 pub use workload::stm::{Isolation, Locker, Stm};
 pub use workload::{Workload, Writes};

@@ -31,8 +31,11 @@ pub fn page(report: &Report) -> Page {
 
 fn section(view: &View<'_>, suite: &SuiteResult) -> Section {
     Section {
-        anchor: anchor(&[&suite.id]),
-        title: format!("{}: {}", suite.id, suite.title),
+        anchor: anchor(&[&suite.id, suite.medium.as_deref().unwrap_or_default()]),
+        title: match &suite.medium {
+            Some(medium) => format!("{} on {medium}: {}", suite.id, suite.title),
+            None => format!("{}: {}", suite.id, suite.title),
+        },
         intro: [suite.about.clone()].into_iter().filter(|text| !text.is_empty()).collect(),
         source: suite.source_url.clone(),
         tables: view.tables(suite),

@@ -7,8 +7,17 @@ use crate::number;
 use crate::page::{Axis, Figure, FigureGroup, Folding, Lines, Point, Scale, Series, Stroke};
 
 /// The figures that are drawn over the load.
-const OVER_LOAD: [(&str, &str); 3] =
-    [("requests_per_second", "Throughput"), ("mean_ms", "Mean latency"), ("p99_ms", "p99 latency")];
+const OVER_LOAD: [(&str, &str); 9] = [
+    ("requests_per_second", "Throughput"),
+    ("mean_ms", "Mean latency"),
+    ("p99_ms", "p99 latency"),
+    ("server_user_micros", "Server CPU, user code"),
+    ("server_system_micros", "Server CPU, kernel"),
+    ("written_bytes", "Bytes written per request"),
+    ("client_sent_bytes", "Bytes received per request"),
+    ("sync_mean_ms", "WAL fsync mean"),
+    ("peer_round_trip_mean_ms", "Peer round trip mean"),
+];
 
 impl View<'_> {
     pub(super) fn figure_groups(&self, suite: &SuiteResult) -> Vec<FigureGroup> {
@@ -20,7 +29,7 @@ impl View<'_> {
                 title: "Over the load".into(),
                 note: note.into(),
                 figures: sweeps,
-                folding: Folding::Open,
+                folding: Folding::AfterSome,
             });
         }
         let single = suite.rows.iter().filter(|row| row.spec.sweep.is_none() || suite.rows.len() < 8);
@@ -133,7 +142,8 @@ impl View<'_> {
             return None;
         }
         let is_rate = metric.key == "requests_per_second";
-        let unit = if is_rate { "requests/s".to_owned() } else { format!("{}, ms", metric.title) };
+        let unit =
+            if is_rate { "requests/s".to_owned() } else { format!("{}, {}", metric.title, metric.unit) };
         let y = Axis { label: unit, scale: if is_rate { Scale::Linear } else { Scale::Log } };
         let plot = Lines { x: Axis { label: axis.into(), scale: Scale::Log }, y, series };
         let description = format!("{title} over {axis}; the figures are in the table of the suite.");

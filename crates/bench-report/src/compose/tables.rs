@@ -3,7 +3,7 @@
 use super::view::{View, anchor, metrics, worst};
 use crate::metric::Metric;
 use crate::model::{
-    LatencyKind, Level, Operation, Protocol, Published, RowResult, SideResult, SuiteResult, Target,
+    Connect, LatencyKind, Level, Operation, Protocol, Published, RowResult, SideResult, SuiteResult, Target,
 };
 use crate::number;
 use crate::page::{Cell, Column, Group, NO_RATIO, NOT_MEASURED, NOT_PUBLISHED, Owner, Table};
@@ -153,7 +153,8 @@ fn cost_measures(suite: &SuiteResult) -> Vec<Measure> {
     let memory: Get = |published| published.resident_mb.map(number::given);
     let measures = [
         Measure::new("server CPU per request, µs", "server_cpu_micros", None),
-        Measure::new("peak RSS, largest member, MB", "peak_resident_mb", published_anywhere(suite, memory)),
+        Measure::new("RSS, mean of all members, MB", "resident_mb", published_anywhere(suite, memory)),
+        Measure::new("peak RSS, largest member, MB", "peak_resident_mb", None),
         Measure::new("RSS per idle watcher, B", "watcher_resident_bytes", None),
         Measure::new("bytes written per request", "written_bytes", None),
         Measure::new("WAL fsync mean, ms", "sync_mean_ms", None),
@@ -217,7 +218,8 @@ pub(super) fn spec(row: &RowResult) -> String {
             Operation::RangeLinearizable
             | Operation::RangeSerializable
             | Operation::LeaseKeepAlive
-            | Operation::WatchHistory,
+            | Operation::WatchHistory
+            | Operation::Mixed,
             _,
         ) => String::new(),
         (_, 1) => ", one key".into(),
@@ -242,19 +244,44 @@ pub(super) fn spec(row: &RowResult) -> String {
         | Operation::RangeSerializable
         | Operation::TxnMixed
         | Operation::LeaseKeepAlive
-        | Operation::Stm => "requests",
+        | Operation::Stm
+        | Operation::Mixed => "requests",
     };
+    let each = match spec.connect {
+        Connect::One if spec.members > 1 && spec.target == Target::All => ", to one member each",
+        Connect::One | Connect::All => "",
+    };
+    let shortened = shortened(row);
     let mark = match worst(row) {
         Some(Level::Error) => " — has errors",
         Some(Level::Warning) => " — has warnings",
         Some(Level::Remark) | None => "",
     };
+    let sizes = match spec.operation {
+        Operation::Mixed => String::new(),
+        _ => format!("{} B + {} · ", spec.key_bytes, number::size(spec.value_bytes as u64)),
+    };
     format!(
-        "{} B + {} · {} on {} · {target}{protocol}{keys}{watchers} · {} {unit}{rate}{mark}",
-        spec.key_bytes,
-        number::size(spec.value_bytes as u64),
+        "{sizes}{} on {}{each} · {target}{protocol}{keys}{watchers} · {} {unit}{rate}{shortened}{mark}",
         number::counted(spec.clients, "client"),
         number::counted(spec.conns, "connection"),
-        number::count(spec.total as f64),
+        number::given(spec.total as f64),
     )
+}
+
+/// In what the row did less than was published.
+fn shortened(row: &RowResult) -> String {
+    let spec = &row.spec;
+    let rounds = row.sides.iter().map(|side| side.rounds.len()).max().unwrap_or(0);
+    let less = |what: &str, here: u64, published: u64| {
+        let [here_text, published_text] = [here, published].map(|count| number::given(count as f64));
+        (here < published).then(|| format!("{here_text} of {published_text} {what}"))
+    };
+    let parts = [
+        less("requests", spec.total, spec.total_published),
+        less("rounds", rounds as u64, spec.rounds_published.unwrap_or(0) as u64),
+        less("requests of warming up", spec.warm_up_total, spec.warm_up_published),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { String::new() } else { format!(" — shortened: {}", parts.join(", ")) }
 }

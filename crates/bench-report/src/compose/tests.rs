@@ -78,8 +78,12 @@ fn a_suite_is_a_table_of_published_here_and_ratio() {
     assert_eq!(groups, expected);
     assert_eq!(table.columns.len(), 1 + 11);
     let cost: Vec<_> = page.sections[0].tables[1].groups.iter().map(|group| group.title.as_str()).collect();
-    let expected =
-        ["server CPU per request, µs", "peak RSS, largest member, MB", "bytes written per request"];
+    let expected = [
+        "server CPU per request, µs",
+        "peak RSS, largest member, MB",
+        "bytes written per request",
+        "WAL fsync mean, ms",
+    ];
     assert_eq!(cost, expected);
     let row = cells(&table.rows[1]);
     assert!(row.starts_with("put, 1000 clients, leader | 44,341 | "), "{row}");
@@ -130,7 +134,7 @@ fn every_row_has_its_curve_and_sweeps_have_their_plots() {
         groups.map(|group| format!("{}: {}", group.title, group.figures.len())).collect()
     };
     assert_eq!(titles(0)[0], "Latency percentiles: 9");
-    assert_eq!(titles(2)[0], "Over the load: 6");
+    assert_eq!(titles(2)[0], "Over the load: 14", "seven figures over two axes");
     let open = page.sections[0].groups[0].figures.last().unwrap();
     assert_eq!(open.plot.series.len(), 4, "both clocks of both sides");
 }

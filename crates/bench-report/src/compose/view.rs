@@ -116,6 +116,7 @@ impl<'a> View<'a> {
         let (name, rows) = (self.name(self.subject), self.rows().count());
         match &self.report.search {
             Some(verdict) => format!("{name}: {verdict}"),
+            None if self.report.is_single_run() => self.lede_of_run(),
             None if self.report.setup.steps.is_some() => {
                 format!("{name} at {}.", number::counted(rows, "rate"))
             }
@@ -124,6 +125,21 @@ impl<'a> View<'a> {
             }
             None => format!("{name} on {}.", number::counted(rows, "row")),
         }
+    }
+
+    fn lede_of_run(&self) -> String {
+        let Some(row) = self.rows().next() else { return "Nothing was measured.".into() };
+        let Some(metrics) = Self::side(row, 0).and_then(|side| side.median) else { return row.title.clone() };
+        let figure = |key: &str| Metric::by_key(key).and_then(|metric| (metric.get)(&metrics));
+        let of = |key: &str| figure(key).map(number::quantity);
+        let figures = [
+            of("requests_per_second").map(|rate| format!("{rate} requests per second")),
+            of("p50_ms").map(|ms| format!("p50 {ms} ms")),
+            of("p99_ms").map(|ms| format!("p99 {ms} ms")),
+            figure("errors").map(|errors| format!("{} failed calls", number::given(errors))),
+        ];
+        let figures: Vec<_> = figures.into_iter().flatten().collect();
+        format!("{}: {}.", row.title, figures.join(", "))
     }
 
     pub fn notices(&self) -> Vec<String> {
@@ -158,7 +174,10 @@ impl<'a> View<'a> {
         let metric = Metric::by_key("requests_per_second")?;
         let (subject, baseline) = (self.name(self.subject), self.name(self.baseline?));
         let groups = self.report.suites.iter().map(|suite| RatioGroup {
-            title: suite.id.clone(),
+            title: match &suite.medium {
+                Some(medium) => format!("{} on {medium}", suite.id),
+                None => suite.id.clone(),
+            },
             rows: suite.rows.iter().filter_map(|row| self.ratio(row, metric)).collect(),
         });
         let groups: Vec<_> = groups.filter(|group| !group.rows.is_empty()).collect();
@@ -190,6 +209,9 @@ impl<'a> View<'a> {
         let one = if machine.wal_disk.is_some() { "Disk of the data" } else { "Disk" };
         for (name, disk) in [(one, &machine.disk), ("Disk of the logs", &machine.wal_disk)] {
             facts.extend(disk.as_ref().map(|disk| Fact::prose(name, disk_text(disk))));
+        }
+        for (name, disk) in &machine.media {
+            facts.push(Fact::prose(format!("Medium {name}"), disk_text(disk)));
         }
         let placement = match setup.placement {
             Placement::FreshLocal => {
@@ -232,6 +254,9 @@ impl View<'_> {
     /// Rounds and scale of rows, or steps of one load.
     fn how_often(&self) -> Vec<Fact> {
         let setup = &self.report.setup;
+        if self.report.is_single_run() {
+            return Vec::new();
+        }
         if let Some(steps) = setup.steps {
             let trials = number::counted(self.rows().count(), "trial");
             let [warm_up, measured] = [steps.warm_up, steps.measured].map(number::tick);

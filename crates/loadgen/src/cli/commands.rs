@@ -1,54 +1,20 @@
 //! What each command does.
 
-use super::flags::limits::{Kept, Limit};
+use super::flags::kubernetes::KubernetesFlags;
 use super::flags::sending::Sending;
+use super::flags::steps::StepFlags;
 use super::flags::{Cli, Command, Global, PutFlags};
-use super::outputs::{self, check_json, write_json};
+use super::outputs::check_json;
+use super::plans::coordination;
 use super::refusal::{Refusal, of_flags};
+use super::single::{self, Wants};
 use super::terminal::{note, print};
-use super::{access, coordination, measure, plans, progress, steps, verify, ycsb};
+use super::{access, agents, measure, plans, report, steps, verify, ycsb};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
-use crate::compare;
-use crate::output::summary::Summary;
-use crate::output::text::{self, chain};
-use crate::run::results::Measurement;
 use crate::run::{Plan, Target};
-use crate::server::{self, Probe, ServerFigures};
-use bench_report::model::Notice;
-use serde::Serialize;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-
-/// What `--json` holds.
-#[derive(Serialize)]
-struct Document<'a> {
-    workload: &'static str,
-    endpoints: Vec<String>,
-    conns: usize,
-    clients: usize,
-    #[serde(flatten)]
-    shown: &'a Shown<'a>,
-}
-
-/// The results of a run.
-#[derive(Serialize)]
-struct Shown<'a> {
-    #[serde(flatten)]
-    summary: &'a Summary,
-    server: Option<&'a ServerFigures>,
-    /// Why the figures may mislead.
-    notices: &'a [Notice],
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    slo: &'a [Kept],
-}
-
-/// What a single run has besides its plan.
-#[derive(Clone, Copy, Default)]
-struct Wants<'a> {
-    warm_up: Duration,
-    limits: &'a [Limit],
-}
 
 /// Executes the command line. An error means that it was refused or that a run could not begin.
 pub async fn execute(mut cli: Cli) -> Result<ExitCode, Refusal> {
@@ -59,6 +25,9 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, Refusal> {
         cli.global.endpoints = access::admit(&cli.global.security, cli.global.endpoints).await?;
     }
     let global = &cli.global;
+    if !global.agents.is_empty() {
+        of_flags(agents::agent::check(&cli.command))?;
+    }
     match &cli.command {
         Command::Put(flags) => put(global, flags).await,
         Command::TxnPut(flags) => {
@@ -99,6 +68,7 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, Refusal> {
             let plan = ycsb::loaded(global, flags).await?;
             load(global, &flags.sending, plan, std::future::pending()).await
         }
+        Command::Kubernetes(flags) => kubernetes(global, flags).await,
         Command::LeaseKeepalive(flags) => {
             let plan = coordination::lease_keepalive(global, &global.endpoints, flags).await?;
             load(global, &flags.sending, plan, std::future::pending()).await
@@ -109,11 +79,28 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, Refusal> {
         }
         Command::WatchGet(flags) => once(global, coordination::watch_get(global, flags).await?).await,
         Command::Verify(flags) => verify::verify(global, flags).await,
+        Command::Proxy(flags) => verify::proxy::serve(global, flags).await,
         Command::Compare(flags) => measure::compare(global, flags).await,
         Command::Suite(flags) => measure::suite(global, flags).await,
-        Command::Report(flags) => Ok(outputs::report(flags).map(|()| ExitCode::SUCCESS)?),
+        Command::Report(flags) => Ok(report::report(flags).map(|()| ExitCode::SUCCESS)?),
+        Command::Agent(flags) => agents::agent::serve(flags).await,
         Command::Completion { shell } => Ok(print(&completion(*shell)).map(|()| ExitCode::SUCCESS)?),
     }
+}
+
+async fn kubernetes(global: &Global, flags: &KubernetesFlags) -> Result<ExitCode, Refusal> {
+    let (cluster, plan) = of_flags(plans::kubernetes::plan(global, flags))?;
+    let created = ycsb::load(global, plans::kubernetes::load_phase(&plan, &cluster), "objects");
+    created.await?;
+    cluster.begin_counting();
+    let code = load(global, &flags.sending, plan, std::future::pending()).await?;
+    let (expected, received) = cluster.events();
+    measure::say(global, &format!("\nWatchers of API servers received {received} events.\n"))?;
+    if received >= expected {
+        return Ok(code);
+    }
+    note(&format!("{} events were not received by their watchers", expected - received));
+    Ok(ExitCode::FAILURE)
 }
 
 fn say_consistency(global: &Global, consistency: &str) -> Result<(), String> {
@@ -167,14 +154,20 @@ async fn load(
     if sending.steps.are_wanted() {
         return steps::run(global, &sending.steps, sending.rate, plan).await;
     }
-    let wants = Wants { warm_up: sending.steps.warm_up.unwrap_or_default(), limits: &sending.steps.slo };
-    Ok(single(global, plan, &cluster, wants, background).await?)
+    let StepFlags { warm_up, slo, outputs, .. } = &sending.steps;
+    let wants = Wants {
+        warm_up: warm_up.unwrap_or_default(),
+        limits: slo,
+        outputs: outputs.clone(),
+        hdr: sending.hdr.clone(),
+    };
+    Ok(single::run(global, plan, &cluster, wants, background).await?)
 }
 
 /// Runs a plan of a command without several rates.
 async fn once(global: &Global, plan: Plan) -> Result<ExitCode, Refusal> {
     let (plan, cluster) = aimed(global, plan).await?;
-    Ok(single(global, plan, &cluster, Wants::default(), std::future::pending()).await?)
+    Ok(single::run(global, plan, &cluster, Wants::default(), std::future::pending()).await?)
 }
 
 /// Checks what a run needs, and selects its endpoints.
@@ -191,94 +184,6 @@ async fn aimed(global: &Global, mut plan: Plan) -> Result<(Plan, admin::Cluster)
         }
     }
     Ok((plan, cluster))
-}
-
-/// Runs a plan at one rate and reports it.
-async fn single(
-    global: &Global,
-    plan: Plan,
-    cluster: &admin::Cluster,
-    wants: Wants<'_>,
-    background: impl Future<Output = String>,
-) -> Result<ExitCode, String> {
-    let probes = probes(global, cluster);
-    let (workload, endpoints) = (plan.name(), plan.endpoints.clone());
-    if !wants.warm_up.is_zero() {
-        warm_up(&plan, wants.warm_up).await?;
-    }
-    let prepared = tokio::task::spawn_blocking(|| plan.prepare()).await.expect("preparing does not panic");
-    let prepared = prepared.map_err(|error| chain(&error))?;
-    let earlier = server::read(&probes).await;
-    let measurement = progress::run(prepared.begin(), background).await.map_err(|error| chain(&error))?;
-    let later = server::read(&probes).await;
-    let figures = match (earlier, later) {
-        (Ok(earlier), Ok(later)) => {
-            let spent = server::spent(&probes, &earlier, &later);
-            let members = cluster.members_len.filter(|_| global.server_pids.is_empty());
-            Some(ServerFigures { members, ..spent })
-        }
-        (Err(error), _) | (_, Err(error)) => {
-            note(&format!("no figures of the servers: {}", chain(&error)));
-            None
-        }
-    };
-    let summary = Summary::of(&measurement);
-    let notices: Vec<_> = compare::of_load(&measurement).into_iter().map(|(_, notice)| notice).collect();
-    let kept: Vec<_> = wants.limits.iter().map(|limit| limit.of(&measurement)).collect();
-    let shown = Shown { summary: &summary, server: figures.as_ref(), notices: &notices, slo: &kept };
-    show(global, workload, &endpoints, &shown)?;
-    Ok(verdict(&measurement, global.max_errors, &kept))
-}
-
-/// Sends the load for a while without counting it. Ctrl-C ends it, and the measurement begins.
-async fn warm_up(plan: &Plan, duration: Duration) -> Result<(), String> {
-    let plan = Plan { total: Plan::OPEN_END, seconds_max: Some(duration), ..plan.clone() };
-    let prepared = tokio::task::spawn_blocking(|| plan.prepare()).await.expect("preparing does not panic");
-    let prepared = prepared.map_err(|error| chain(&error))?;
-    let warmed = progress::run(prepared.begin(), std::future::pending()).await;
-    warmed.map(drop).map_err(|error| chain(&error))
-}
-
-/// The members that are not named count as well where they show their counters.
-fn probes(global: &Global, cluster: &admin::Cluster) -> Vec<Probe> {
-    if global.server_pids.is_empty() {
-        return cluster.endpoints().into_iter().map(Probe::Metrics).collect();
-    }
-    let process = |&pid: &u32| Probe::Process { name: format!("process {pid}"), pid };
-    global.server_pids.iter().map(process).collect()
-}
-
-fn show(
-    global: &Global,
-    workload: &'static str,
-    endpoints: &[Endpoint],
-    shown: &Shown<'_>,
-) -> Result<(), String> {
-    if let Some(path) = &global.json {
-        let endpoints = endpoints.iter().map(ToString::to_string).collect();
-        let Global { conns, clients, .. } = *global;
-        let document = Document { workload, endpoints, conns, clients, shown };
-        let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())? + "\n";
-        write_json(path, &text)?;
-        if global.is_json_on_stdout() {
-            return Ok(());
-        }
-    }
-    let options = text::Options { precise: global.precise, timeline: global.sample };
-    let limits: String = shown.slo.iter().map(Kept::text).collect();
-    let limits = if limits.is_empty() { limits } else { format!("\n{limits}") };
-    print(&(text::text(shown.summary, shown.server, options) + &text::notices(shown.notices) + &limits))
-}
-
-/// Success only if the run was complete, with no more failures than allowed, and met its limits.
-fn verdict(measurement: &Measurement, errors_max: u64, kept: &[Kept]) -> ExitCode {
-    match measurement.partial.as_deref() {
-        Some(progress::INTERRUPTED) => ExitCode::from(progress::INTERRUPTED_STATUS),
-        Some(_) => ExitCode::FAILURE,
-        None if measurement.failed_len() > errors_max => ExitCode::FAILURE,
-        None if kept.iter().any(|kept| !kept.met) => ExitCode::FAILURE,
-        None => ExitCode::SUCCESS,
-    }
 }
 
 async fn hash_summary(endpoint: &Endpoint) -> Result<String, admin::Error> {

@@ -16,6 +16,7 @@ use bench_report::compose;
 use bench_report::model::{Report, RowSpec};
 use bench_report::render::{brief, markdown};
 use bench_report::suite::{self, Row};
+use std::fmt::Write;
 use std::process::ExitCode;
 
 /// The default budget of a row at full scale.
@@ -99,6 +100,7 @@ fn plan(
         row_seconds: (row_seconds > 0.0).then_some(row_seconds),
         data_dir: flags.data_dir.clone(),
         wal_dir: flags.wal_dir.clone(),
+        media: flags.media.clone(),
         // Without its own path, servers end with this process unless it is killed.
         loadgen: std::env::current_exe().ok(),
         threads: plans::threads(global),
@@ -113,6 +115,9 @@ async fn measure(
     title: String,
 ) -> Result<ExitCode, Refusal> {
     let plan = of_flags(plan(global, flags, subjects, title))?;
+    if flags.list || flags.dry_run {
+        return Ok(print(&listed(&plan, flags.dry_run)).map(|()| ExitCode::SUCCESS)?);
+    }
     of_flags(plan.check())?;
     outputs::check(&flags.outputs)?;
     check_json(global.json.as_deref())?;
@@ -141,6 +146,26 @@ async fn measure(
     })
 }
 
+/// The rows of a plan, with their commands if they are wanted.
+fn listed(plan: &Plan, commands: bool) -> String {
+    let mut out = String::new();
+    for suite in &plan.suites {
+        for row in suite.rows.iter().map(|row| row.scaled(plan.scale, plan.rounds)) {
+            let RowSpec { rounds, total, warm_up_total, .. } = row.spec;
+            let members = plan.members.unwrap_or(row.spec.members);
+            let _ = writeln!(out, "{} {}: {}", suite.id, row.id, row.title);
+            if commands {
+                let _ = writeln!(
+                    out,
+                    "  {members} members, {rounds} rounds of {total} requests after {warm_up_total}: {}",
+                    row.command()
+                );
+            }
+        }
+    }
+    out
+}
+
 /// What the rows leave in a cluster that is not theirs.
 fn written_to(name: &str, plan: &Plan) -> String {
     let rows =
@@ -150,9 +175,9 @@ fn written_to(name: &str, plan: &Plan) -> String {
     let bytes = |spec: &RowSpec| spec.total * spec.rounds as u64 * (spec.key_bytes + spec.value_bytes) as u64;
     let mb = specs.iter().map(bytes).sum::<u64>() as f64 / 1e6;
     format!(
-        "{name}: the rows write into this cluster and delete nothing: the key foo, up to {keys} keys that are \
-         numbers in binary, and watched keys of the letter w; {mb:.0} MB in all. Keys of others with these names \
-         are overwritten."
+        "{name}: the rows write into this cluster and delete nothing: the key `key00…` that reads read, \
+         up to {keys} keys that are numbers in binary, and watched keys of the letter w; {mb:.0} MB in all. \
+         Keys of others with these names are overwritten."
     )
 }
 

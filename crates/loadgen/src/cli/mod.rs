@@ -7,16 +7,19 @@ mod refusal; // why the program ends without a result
 mod access; // TLS and users
 mod plans; // flags to plans
 
-mod coordination; // the same for watchers, leases and transactions
-mod verify; // the same for a check of guarantees, and its result
+mod verify; // the same for a check of guarantees, its result, and a member with a fault
 mod ycsb; // the same for YCSB, and its load phase
 
 mod outputs; // files of a report
 mod progress; // the progress of a run, on standard error
+mod report; // files from a kept result
 mod terminal; // standard output and standard error
 
+mod agents; // the same on several machines
 mod commands; // what each command does
+mod live; // a run in progress, on a screen and as metrics
 mod measure; // suites on one system or two
+mod single; // one load at one rate
 mod steps; // one load at several rates
 
 use crate::server::with_parent;

@@ -38,6 +38,14 @@ where
     F: Future<Output = String>,
 {
     let mut view = View::new("", WithoutTerminal::Lines);
+    run_shown(run, background, &mut |run| view.show(run)).await
+}
+
+/// The same with another view, which is called several times a second.
+pub async fn run_shown<F>(run: Run, background: F, show: &mut dyn FnMut(&Run)) -> Result<Measurement, Error>
+where
+    F: Future<Output = String>,
+{
     let _signals = AbortOnDrop(tokio::spawn(end_on_signal(run.control())));
     let mut background = std::pin::pin!(background);
     let mut background_ended = false;
@@ -49,9 +57,8 @@ where
                 run.control().stop(reason);
             }
         }
-        view.show(&run);
+        show(&run);
     }
-    drop(view);
     run.finish()
 }
 

@@ -38,6 +38,7 @@ pub async fn run(
             flags.step
         ),
         source_url: None,
+        medium: None,
         rows: Vec::new(),
     });
     let stepped = Stepped { rates, step: flags.step, warm_up: flags.warm_up_of_steps(), load, spec, title };
@@ -56,7 +57,8 @@ pub async fn run(
     Ok(if verdict.requests_per_second.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn spec(load: &run::Plan) -> RowSpec {
+/// What a load sends, for its row in a report.
+pub fn spec(load: &run::Plan) -> RowSpec {
     let written = |Writes { key_bytes, value_bytes, key_space, values, .. }: &Writes| {
         (*key_bytes, *value_bytes, *key_space, *values)
     };
@@ -75,7 +77,7 @@ fn spec(load: &run::Plan) -> RowSpec {
         }
         Workload::Stm(stm) => (Operation::Stm, (KEY_BYTES, stm.value_bytes, stm.keys, Values::PerKey)),
         Workload::LeaseKeepAlive(_) => (Operation::LeaseKeepAlive, (0, 0, 1, Values::Same)),
-        Workload::Ycsb(_) => unreachable!("one run has one rate: several are refused"),
+        Workload::Ycsb(_) | Workload::Kubernetes(_) => (Operation::Mixed, (0, 0, 1, Values::Same)),
     };
     RowSpec {
         operation,
@@ -85,6 +87,7 @@ fn spec(load: &run::Plan) -> RowSpec {
         keys,
         values,
         conns: load.conns,
+        connect: load.connect,
         clients: load.clients,
         target: match load.target {
             run::Target::All => Target::All,
@@ -94,10 +97,12 @@ fn spec(load: &run::Plan) -> RowSpec {
         total_published: 0,
         total: 0,
         rounds: 1,
+        rounds_published: None,
         warm_up_total: 0,
+        warm_up_published: 0,
         rate: None,
-        streams: 0,
-        watchers_per_stream: 0,
+        streams: load.watching.as_ref().map_or(0, |watching| watching.streams),
+        watchers_per_stream: load.watching.as_ref().map_or(0, |watching| watching.per_stream),
         sweep: None,
     }
 }

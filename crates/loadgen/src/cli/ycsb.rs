@@ -47,30 +47,32 @@ pub async fn loaded(global: &Global, flags: &YcsbFlags) -> Result<Plan, Refusal>
     let planned = |workload| plans::plan(global, global.endpoints.clone(), workload, &flags.sending);
     let plan = of_flags(planned(Workload::Ycsb(ycsb.clone())))?;
     if !flags.skip_load {
-        load(global, &plan, &ycsb, flags.records).await?;
+        let workload = Workload::Ycsb(ycsb.load_phase());
+        let (total, pace) = (flags.records, Pace::Unlimited);
+        load(global, Plan { workload, total, seconds_max: None, pace, ..plan.clone() }, "records").await?;
     }
     Ok(plan)
 }
 
-async fn load(global: &Global, plan: &Plan, ycsb: &Ycsb, records: u64) -> Result<(), String> {
-    let workload = Workload::Ycsb(ycsb.load_phase());
-    let load = Plan { workload, total: records, seconds_max: None, pace: Pace::Unlimited, ..plan.clone() };
+/// Sends a load that creates what a measurement works on, each operation of which must succeed.
+pub async fn load(global: &Global, load: Plan, what: &str) -> Result<(), String> {
+    let total = load.total;
     let prepared = tokio::task::spawn_blocking(|| load.prepare()).await.expect("preparing does not panic");
     let prepared = prepared.map_err(|error| chain(&error))?;
     let loaded = progress::run(prepared.begin(), std::future::pending()).await;
     let loaded = loaded.map_err(|error| chain(&error))?;
-    if ycsb.existing() < records {
+    let succeeded = loaded.tally.succeeded_len();
+    if succeeded < total {
         let failure = loaded.tallies().flat_map(|tally| tally.failures.iter()).next();
         let reason = match (&loaded.partial, failure) {
             (Some(reason), _) => reason.clone(),
             (None, Some((code, failures))) => format!("{code}: {}", failures.sample),
             (None, None) => "no reply".into(),
         };
-        let succeeded = loaded.tally.succeeded_len();
-        return Err(format!("loaded {succeeded} of {records} records: {reason}"));
+        return Err(format!("loaded {succeeded} of {total} {what}: {reason}"));
     }
     let (per_second, seconds) = (loaded.per_second(), loaded.wall.as_secs_f64());
-    measure::say(global, &format!("Loaded {records} records in {seconds:.1} s, {per_second:.0}/s.\n"))
+    measure::say(global, &format!("Loaded {total} {what} in {seconds:.1} s, {per_second:.0}/s.\n"))
 }
 
 #[cfg(test)]

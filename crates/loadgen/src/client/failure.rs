@@ -10,7 +10,7 @@ pub struct Failure {
 }
 
 /// gRPC's status codes by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Code(pub u16);
 
 impl Code {

@@ -9,8 +9,6 @@ use bench_report::model::{Operation, RowSpec};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// The key that range rows read.
-pub const READ_KEY: &[u8] = b"foo";
 /// Fixed: a row that is read back must know the values that it wrote.
 const SEED: u64 = 1;
 
@@ -41,7 +39,8 @@ pub fn watching(spec: &RowSpec, prepared: &Prepared, total: u64) -> Option<Watch
         | Operation::RangeSerializable
         | Operation::TxnMixed
         | Operation::LeaseKeepAlive
-        | Operation::Stm => Awaits::Nothing,
+        | Operation::Stm
+        | Operation::Mixed => Awaits::Nothing,
     };
     let &RowSpec { streams, watchers_per_stream: per_stream, .. } = spec;
     let keys = watched_keys(spec);
@@ -66,7 +65,7 @@ fn watched_keys(spec: &RowSpec) -> Arc<[Bytes]> {
 
 pub fn workload(spec: &RowSpec, prepared: &Prepared) -> Workload {
     let read = |serializable| {
-        Workload::Range(RangeRequest { key: READ_KEY.into(), serializable, ..Default::default() })
+        Workload::Range(RangeRequest { key: read_key(spec), serializable, ..Default::default() })
     };
     match spec.operation {
         Operation::Put => Workload::Put(writes(spec)),
@@ -81,6 +80,7 @@ pub fn workload(spec: &RowSpec, prepared: &Prepared) -> Workload {
         }
         Operation::LeaseKeepAlive => Workload::LeaseKeepAlive(prepared.leases.clone()),
         Operation::Watch | Operation::WatchHistory => events(spec),
+        Operation::Mixed => unreachable!("no suite has a mix"),
         Operation::Stm => Workload::Stm(Stm {
             keys: spec.keys,
             keys_per_txn: 1,
@@ -99,7 +99,12 @@ fn writes(spec: &RowSpec) -> Writes {
     Writes { key_bytes, value_bytes, key_space, order: Order::Sequential, values, seed: SEED }
 }
 
-/// The value of [`READ_KEY`].
+/// The key that rows of reads read.
+pub fn read_key(spec: &RowSpec) -> Bytes {
+    spec.read_key().into()
+}
+
+/// The value of [`read_key`].
 pub fn read_value(spec: &RowSpec) -> Bytes {
     vec![b'x'; spec.value_bytes].into()
 }

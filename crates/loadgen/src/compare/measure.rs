@@ -20,6 +20,9 @@ use std::time::Instant;
 /// The memory of fewer watchers is lost among other growth.
 const WATCHERS_MIN: usize = 1000;
 
+/// Of fewer, one request decides.
+const P9999_REQUESTS_MIN: u64 = 10_000;
+
 /// A run and its cost.
 #[derive(Debug)]
 pub struct Cost {
@@ -127,6 +130,25 @@ async fn load(
 }
 
 impl Cost {
+    /// A run that was observed elsewhere.
+    pub fn of_run(measurement: Measurement, spent: Option<ServerFigures>) -> Self {
+        let measured = spent.as_ref().map_or(0, |spent| spent.processes.len());
+        let members = spent.as_ref().and_then(|spent| spent.members);
+        Self {
+            measurement,
+            summed_per_second: None,
+            spent,
+            server_metrics: None,
+            metrics_since_ready: None,
+            unmeasured: members.filter(|&members| members != measured).map(|members| (measured, members)),
+            leader: None,
+            leader_changed: false,
+            foreign_cpu: None,
+            watcher_resident_bytes: None,
+            samples: Samples::begin(Vec::new()),
+        }
+    }
+
     /// Positions below this were sent.
     pub fn sent(&self) -> u64 {
         self.measurement.tally.taken_len()
@@ -189,6 +211,7 @@ impl Cost {
             p90_ms: at(latencies, 90.0),
             p99_ms: at(latencies, 99.0),
             p999_ms: at(latencies, 99.9),
+            p9999_ms: at(latencies, 99.99).filter(|_| latencies.len() >= P9999_REQUESTS_MIN),
             max_ms: millis(tally.slowest_ns),
             client_cpu_micros: per(client_cpu.as_secs_f64() * 1e6),
             rest_resident_mb: rest_resident_bytes.map(|bytes| bytes as f64 / 1e6),
@@ -216,6 +239,11 @@ impl Cost {
         if let Some(spent) = &self.spent {
             let leader = self.leader.and_then(|leader| spent.processes.get(leader));
             metrics.server_cpu_micros = Some(spent.cpu_seconds() * 1e6 / requests);
+            metrics.server_user_micros = spent.user_seconds().map(|user| user * 1e6 / requests);
+            let system = spent.user_seconds().map(|user| spent.cpu_seconds() - user);
+            metrics.server_system_micros = system.map(|system| system.max(0.0) * 1e6 / requests);
+            let members = spent.processes.len() as f64;
+            metrics.resident_mb = Some(spent.resident_bytes() as f64 / members / 1e6);
             metrics.leader_cpu_micros = leader.map(|process| process.cpu_seconds * 1e6 / requests);
             let peak = spent.resident_peak_bytes_max().unwrap_or(spent.resident_bytes_max());
             metrics.peak_resident_mb = Some(peak as f64 / 1e6).filter(|peak| *peak > 0.0);

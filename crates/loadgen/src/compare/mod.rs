@@ -48,10 +48,13 @@ pub fn report(plan: &Plan, command: String) -> Result<Report, String> {
     plan.check()?;
     let local = plan.subjects.iter().any(|subject| matches!(subject.origin, Origin::Program(_)));
     let mut machine = machine::describe();
-    machine.disk = local.then(|| machine::disk(&plan.data_dir));
+    machine.disk = (local && plan.media.is_empty()).then(|| machine::disk(&plan.data_dir));
+    let media = plan.media.iter().filter(|_| local);
+    machine.media = media.map(|(name, dir)| (name.clone(), machine::disk(dir))).collect();
     machine.wal_disk = plan.wal_dir.as_deref().filter(|_| local).map(machine::disk);
     let rows = plan.suites.iter().flat_map(|suite| &suite.rows);
-    let disks = machine.disk.iter().chain(&machine.wal_disk);
+    let media = machine.media.iter().map(|(_, disk)| disk);
+    let disks = machine.disk.iter().chain(&machine.wal_disk).chain(media);
     let notices = disks.filter_map(in_memory).chain(notices(plan)).collect();
     Ok(Report {
         format: FORMAT,
@@ -80,7 +83,7 @@ pub fn report(plan: &Plan, command: String) -> Result<Report, String> {
 }
 
 /// The commit that this program was built from, shortened.
-fn build_commit() -> Option<String> {
+pub fn build_commit() -> Option<String> {
     let (commit, remark) = env!("BUILD_COMMIT").split_once(' ').unwrap_or((env!("BUILD_COMMIT"), ""));
     let short: String = commit.chars().take(COMMIT_DIGITS).collect();
     (commit != "unknown").then(|| format!("{short} {remark}").trim_end().to_owned())
@@ -128,22 +131,26 @@ fn notices(plan: &Plan) -> Vec<Notice> {
 /// Measures all rows. Completed rounds stay in `report` if this future is dropped.
 pub async fn run(plan: &Plan, report: &mut Report, monitor: &mut dyn Monitor) {
     let begin = Instant::now();
-    let rows = plan.suites.iter().map(|suite| suite.rows.len()).sum();
+    let media = plan.by_medium();
+    let rows = media.len() * plan.suites.iter().map(|suite| suite.rows.len()).sum::<usize>();
     let mut row_number = 0;
     let mut without_gateway = vec![None; plan.subjects.len()];
-    for suite in &plan.suites {
+    let suites =
+        media.iter().flat_map(|(medium, plan)| plan.suites.iter().map(move |suite| (medium, plan, suite)));
+    for (medium, plan, suite) in suites {
         report.suites.push(SuiteResult {
             id: suite.id.clone(),
             title: suite.title.clone(),
             about: suite.about.clone(),
             source_url: suite.source_url.clone(),
+            medium: medium.clone(),
             rows: Vec::new(),
         });
         for row in &suite.rows {
             row_number += 1;
             let mut row = row.scaled(plan.scale, plan.rounds);
             row.spec.members = plan.members.unwrap_or(row.spec.members);
-            let known = measured_before(report, &row.spec);
+            let known = measured_before(report, medium.as_deref(), &row.spec);
             let result = empty_result(&row, report.sides.len());
             report.suites.last_mut().expect("pushed above").rows.push(result);
             match known {
@@ -171,10 +178,15 @@ pub async fn run(plan: &Plan, report: &mut Report, monitor: &mut dyn Monitor) {
 }
 
 /// The result of a row that sent the same, if there is one.
-fn measured_before(report: &Report, spec: &RowSpec) -> Option<(String, Vec<SideResult>)> {
+fn measured_before(
+    report: &Report,
+    medium: Option<&str>,
+    spec: &RowSpec,
+) -> Option<(String, Vec<SideResult>)> {
     let same =
         |other: &RowSpec| RowSpec { sweep: None, ..other.clone() } == RowSpec { sweep: None, ..spec.clone() };
-    let rows = report.suites.iter().flat_map(|suite| suite.rows.iter().map(move |row| (suite, row)));
+    let suites = report.suites.iter().filter(|suite| suite.medium.as_deref() == medium);
+    let rows = suites.flat_map(|suite| suite.rows.iter().map(move |row| (suite, row)));
     let mut measured = rows.filter(|(_, row)| row.sides.iter().all(|side| side.median.is_some()));
     let (suite, row) = measured.find(|(_, row)| same(&row.spec))?;
     Some((format!("{}/{}", suite.id, row.id), row.sides.clone()))

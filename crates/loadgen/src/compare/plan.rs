@@ -24,6 +24,8 @@ pub struct Plan {
     pub data_dir: PathBuf,
     /// Their logs, if elsewhere.
     pub wal_dir: Option<PathBuf>,
+    /// Directories on several media, by name: all suites are measured on each, instead of in `data_dir`.
+    pub media: Vec<(String, PathBuf)>,
     /// The program that servers are started through, so that they end with it: see
     /// [`crate::server::with_parent`].
     pub loadgen: Option<PathBuf>,
@@ -84,9 +86,19 @@ impl Plan {
             row_seconds: None,
             data_dir: PathBuf::new(),
             wal_dir: None,
+            media: Vec::new(),
             loadgen: None,
             threads,
         }
+    }
+
+    /// The plan of each medium with its name, or this one alone.
+    pub fn by_medium(&self) -> Vec<(Option<String>, Self)> {
+        let on = |(name, dir): &(String, PathBuf)| {
+            let plan = Self { data_dir: dir.clone(), wal_dir: None, media: Vec::new(), ..self.clone() };
+            (Some(name.clone()), plan)
+        };
+        if self.media.is_empty() { vec![(None, self.clone())] } else { self.media.iter().map(on).collect() }
     }
 
     pub fn check(&self) -> Result<(), String> {
@@ -109,6 +121,7 @@ impl Plan {
                     return Err(format!("{}: no endpoint given", subject.name));
                 }
                 Origin::Program(_) => {
+                    self.media.iter().try_for_each(|(_, dir)| check_dir("--media", dir))?;
                     check_dir("--data-dir", &self.data_dir)?;
                     self.wal_dir.as_deref().map_or(Ok(()), |dir| check_dir("--wal-dir", dir))?;
                 }

@@ -1,7 +1,7 @@
 //! All rounds of one row: sides started, warmed up, measured in turn, read back, ended.
 
 use super::findings::{self, Findings};
-use super::load::{self, Prepared, READ_KEY};
+use super::load::{self, Prepared};
 use super::measure::{self, Cost, curve};
 use super::plan::{Monitor, Plan, Step};
 use super::read_back::{self, Written};
@@ -14,7 +14,6 @@ use crate::run::gateway;
 use crate::run::schedule::Pace;
 use bench_report::model::{Notice, Operation, Protocol, Report, Target};
 use bench_report::suite::Row;
-use bytes::Bytes;
 use hdrhistogram::Histogram;
 use std::time::{Duration, Instant};
 
@@ -272,7 +271,7 @@ impl Runner {
         let failed = |source| Error::Admin { name: self.name.clone(), source };
         let everyone = self.side.endpoints();
         let first = admin::Client::connect(&everyone[0]).await.map_err(failed)?;
-        let put = first.put(Bytes::from_static(READ_KEY), load::read_value(&row.spec));
+        let put = first.put(load::read_key(&row.spec), load::read_value(&row.spec));
         put.await.map_err(failed)?;
         if row.spec.operation == Operation::LeaseKeepAlive {
             let leases = first.grant_leases(row.spec.clients, LEASE_SECONDS).await.map_err(failed)?;
@@ -333,6 +332,7 @@ impl Runner {
             // No more callers than requests.
             run.clients = row.spec.clients.min(usize::try_from(total).unwrap_or(usize::MAX)).max(1);
             run.conns = row.spec.conns.min(run.clients);
+            run.connect = row.spec.connect;
             run.threads = plan.threads;
             if row.spec.operation == Operation::WatchHistory {
                 run.total = 0;

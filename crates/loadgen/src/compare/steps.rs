@@ -9,7 +9,9 @@ use super::measure::{self, Cost, curve};
 use super::plan::{Monitor, Plan, Step, Subject};
 use super::side::Side;
 use crate::run;
+use crate::run::results::{Measurement, Part};
 use crate::run::schedule::Pace;
+use crate::server::ServerFigures;
 use bench_report::model::{Notice, Report, RowResult, RowSpec, SideResult, StepSeconds, Sweep};
 use std::time::Duration;
 
@@ -73,6 +75,55 @@ pub async fn run(
         }
     }
     Ok(())
+}
+
+/// The rows of one run that was observed elsewhere: the whole, then each kind of operation, if there are
+/// several.
+pub fn rows_of_run(
+    measurement: &Measurement,
+    spent: Option<ServerFigures>,
+    spec: &RowSpec,
+    title: &str,
+) -> Vec<RowResult> {
+    let members = spent.iter().flat_map(|spent| &spent.processes).map(|process| process.name.clone());
+    let members: Vec<_> = members.collect();
+    let row = |id: String, title: String, cost: Cost, notices: Vec<Notice>| {
+        let mut result = SideResult { members: members.clone(), ..side_of(&cost) };
+        result.add(cost.round(None));
+        let planned = cost.measurement.planned;
+        RowResult {
+            id,
+            title,
+            spec: RowSpec { total: planned, total_published: planned, ..spec.clone() },
+            command: String::new(),
+            published: Vec::new(),
+            sides: vec![result],
+            notices,
+            copy_of: None,
+        }
+    };
+    let whole = Cost::of_run(measurement.clone(), spent);
+    let notices = findings::of(&whole).into_iter().map(|(_, notice)| notice).collect();
+    let mut rows = vec![row("run".into(), title.into(), whole, notices)];
+    for (number, part) in measurement.parts.iter().enumerate() {
+        let planned = part.tally.succeeded_len() + part.tally.failed_len();
+        let Part { tally, wall, .. } = part.clone();
+        let whole = Measurement { tally, wall, planned, ..Measurement::default() };
+        let id = format!("kind-{}", number + 1);
+        if planned > 0 {
+            rows.push(row(id, part.kind().to_owned(), Cost::of_run(whole, None), Vec::new()));
+        }
+    }
+    rows
+}
+
+fn side_of(cost: &Cost) -> SideResult {
+    let tally = &cost.measurement.tally;
+    SideResult {
+        curve: curve(&tally.latencies_ns),
+        service_curve: cost.service_differs().then(|| curve(&tally.services_ns)),
+        ..SideResult::default()
+    }
 }
 
 /// A rate that is tried again has a row for each trial.
@@ -173,9 +224,7 @@ fn row(side: &Side, stepped: &Stepped, rate: f64, cost: &Cost, verdict: Option<(
     let planned = cost.measurement.planned;
     let mut result = SideResult {
         members: side.members().iter().map(|member| member.name.clone()).collect(),
-        curve: curve(&cost.measurement.tally.latencies_ns),
-        service_curve: cost.service_differs().then(|| curve(&cost.measurement.tally.services_ns)),
-        ..SideResult::default()
+        ..side_of(cost)
     };
     result.add(round);
     let mut notices = findings.notices(&["the run".into()], 1);

@@ -1,4 +1,5 @@
 //! The output of one run.
 
+pub mod hdr; // histograms for other programs
 pub mod summary; // the figures
 pub mod text; // their text on a terminal

@@ -6,7 +6,7 @@ use bench_report::model::ErrorGroup;
 use serde::Serialize;
 
 /// The percentiles that reports show.
-pub const PERCENTS: [f64; 8] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
+pub const PERCENTS: [f64; 9] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 /// Longest bar of the histogram, in characters.
 pub const BAR_MAX: u64 = 40;
 const BUCKETS: usize = 10;

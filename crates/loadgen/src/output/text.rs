@@ -317,6 +317,7 @@ Client:
         let process = |name: &str| ProcessFigures {
             name: name.into(),
             cpu_seconds: 0.02,
+            user_seconds: None,
             resident_bytes: 30_000_000,
             resident_peak_bytes: Some(40_000_000),
             bytes_written: Some(150_000),

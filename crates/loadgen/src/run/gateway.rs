@@ -6,7 +6,7 @@ use crate::client::dial;
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::{Code, Failure};
 use crate::client::http1::{Http1, Http1Reply};
-use crate::run::tasks::{Answered, Caller};
+use crate::run::callers::tasks::{Answered, Caller};
 use crate::stats::progress::{Control, Counters};
 use crate::workload::frame::PREFIX_BYTES;
 use crate::workload::{Source, Workload};
@@ -129,9 +129,11 @@ fn refusal(reply: &Http1Reply) -> Failure {
 /// Whether requests of this kind have a form here.
 pub fn carries(workload: &Workload) -> bool {
     match workload {
-        Workload::TxnMixed { .. } | Workload::LeaseKeepAlive(_) | Workload::Stm(_) | Workload::Ycsb(_) => {
-            false
-        }
+        Workload::TxnMixed { .. }
+        | Workload::LeaseKeepAlive(_)
+        | Workload::Stm(_)
+        | Workload::Ycsb(_)
+        | Workload::Kubernetes(_) => false,
         Workload::Put(_)
         | Workload::PutKeys { .. }
         | Workload::TxnPut { .. }
@@ -144,7 +146,11 @@ pub fn carries(workload: &Workload) -> bool {
 fn http_request(workload: &Workload, endpoint: &Endpoint, frame: &Bytes) -> Request<Full<Bytes>> {
     let message = frame.slice(PREFIX_BYTES..);
     let (path, body) = match workload {
-        Workload::TxnMixed { .. } | Workload::LeaseKeepAlive(_) | Workload::Stm(_) | Workload::Ycsb(_) => {
+        Workload::TxnMixed { .. }
+        | Workload::LeaseKeepAlive(_)
+        | Workload::Stm(_)
+        | Workload::Ycsb(_)
+        | Workload::Kubernetes(_) => {
             unreachable!("a plan of what the gateway does not carry is refused")
         }
         Workload::Put(_) | Workload::PutKeys { .. } | Workload::TxnPut { .. } => {

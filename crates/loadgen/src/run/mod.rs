@@ -10,6 +10,7 @@
 pub mod recorder; // the results of one worker
 pub mod results; // the results of a run
 pub mod schedule; // turns and their pace
+pub mod stages; // rates that change
 
 mod plan; // what defines a run
 
@@ -17,21 +18,22 @@ mod leader; // which endpoint leads
 
 pub mod worker; // one thread's connections and callers
 
-mod tasks; // callers with a task each
+mod callers; // callers with a task each
 
 pub mod gateway; // requests over HTTP/1.1 with JSON
-pub mod stm; // transactions of several calls
 pub mod watchers; // watch streams, and the events that they await
-mod ycsb; // operations of YCSB
 
 pub use plan::{Error, Plan, Target};
 
 use crate::client::call::Replies;
+use crate::client::endpoint::Endpoint;
 use crate::client::link::Link;
 use crate::stats::histogram::Counts;
 use crate::stats::progress::{Control, Counters};
 use crate::workload::Workload;
-use bench_report::model::Protocol;
+use bench_report::model::{Connect, Protocol};
+use callers::tasks::{Tasks, Terms};
+use callers::{kubernetes, stm, ycsb};
 use leader::LeaderWatch;
 use recorder::Tally;
 use results::{Ended, Measurement, Merged, Part, Role, ThreadEnded};
@@ -41,7 +43,6 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tasks::{Tasks, Terms};
 use watchers::{Awaits, Ledger, Watchers};
 use worker::{Setup, Worker};
 
@@ -95,11 +96,12 @@ enum Carrier {
     HttpJson(Tasks<gateway::Conn>),
     Stm(Tasks<stm::StmCaller>),
     Ycsb(Tasks<ycsb::YcsbCaller>),
+    Kubernetes(Tasks<kubernetes::KubernetesCaller>),
     Watchers(Box<Watchers>),
 }
 
 /// The progress of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub answered: u64,
     pub failed: u64,
@@ -220,6 +222,14 @@ impl Plan {
             let (opened, kinds) = (opening.await?, self.workload.kinds().len());
             return Ok(Carrier::Ycsb(Tasks::new(opened, self.terms(share), kinds)));
         }
+        if let Workload::Kubernetes(cluster) = &self.workload {
+            let api_servers = share.of(cluster.api_servers);
+            kubernetes::watch(cluster, &self.endpoints, api_servers, &share.counters).await?;
+            let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
+            let opening = kubernetes::connect(cluster, &self.endpoints, objects, callers, &share.counters);
+            let (opened, kinds) = (opening.await?, self.workload.kinds().len());
+            return Ok(Carrier::Kubernetes(Tasks::new(opened, self.terms(share), kinds)));
+        }
         match self.protocol {
             Protocol::Grpc => {
                 let mut worker = Worker::new(self.setup(share)?);
@@ -243,6 +253,14 @@ impl Plan {
         }
     }
 
+    /// Where a connection object connects to. A load that follows the leader needs all of them.
+    fn endpoints_of(&self, object: usize) -> &[Endpoint] {
+        if self.connect == Connect::All || self.target == Target::Leader {
+            return &self.endpoints;
+        }
+        std::slice::from_ref(&self.endpoints[object % self.endpoints.len()])
+    }
+
     fn terms(&self, share: Share) -> Terms {
         let Share { control, counters, .. } = share;
         let Self { request_timeout, failed_calls, patience, .. } = *self;
@@ -259,7 +277,8 @@ impl Plan {
     /// them.
     fn setup(self, share: Share) -> Result<Setup, String> {
         let path = self.workload.path();
-        let links = share.of(self.conns).flat_map(|_| self.endpoints.iter().cloned());
+        let endpoints_len = self.endpoints_of(0).len();
+        let links = share.of(self.conns).flat_map(|object| self.endpoints_of(object).iter().cloned());
         let Share { thread, control, counters, leader, .. } = share.clone();
         let links =
             links.map(|endpoint| Link::new(endpoint, path, counters.clone())).collect::<Result<_, _>>();
@@ -273,11 +292,12 @@ impl Plan {
             | Workload::PutKeys { .. }
             | Workload::LeaseKeepAlive(_)
             | Workload::Stm(_)
-            | Workload::Ycsb(_) => Replies::One,
+            | Workload::Ycsb(_)
+            | Workload::Kubernetes(_) => Replies::One,
         };
         Ok(Setup {
             links: links.map_err(|error| error.to_string())?,
-            endpoints_len: self.endpoints.len(),
+            endpoints_len,
             callers,
             source: self.workload.source(thread),
             kinds: self.workload.kinds().len(),
@@ -308,6 +328,7 @@ impl Carrier {
             Carrier::HttpJson(tasks) => tasks.run(schedule, start).await?,
             Carrier::Stm(tasks) => tasks.run(schedule, start).await?,
             Carrier::Ycsb(tasks) => tasks.run(schedule, start).await?,
+            Carrier::Kubernetes(tasks) => tasks.run(schedule, start).await?,
             Carrier::Watchers(watchers) => return Ok(watchers.run(&schedule, start).await),
         };
         Ok((tallies, Instant::now()))
@@ -390,6 +411,7 @@ impl Run {
             intended_per_second: match self.plan.pace {
                 Pace::Unlimited => None,
                 Pace::AtMost(per_second) | Pace::Open(per_second) => Some(per_second),
+                Pace::Stages(stages) => Some(stages.total() as f64 / stages.duration().as_secs_f64()),
             },
             ..Measurement::default()
         };

@@ -7,7 +7,7 @@ use crate::run::schedule::Pace;
 use crate::run::watchers::{Awaits, Watching};
 use crate::run::worker::Observer;
 use crate::workload::Workload;
-use bench_report::model::Protocol;
+use bench_report::model::{Connect, Protocol};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ pub struct Plan {
     pub target: Target,
     /// Connection objects, each with one HTTP/2 connection per endpoint.
     pub conns: usize,
+    /// Where each object connects to. Callers with a task each connect to all endpoints.
+    pub connect: Connect,
     /// Callers, each with one request in flight.
     pub clients: usize,
     /// Worker threads; at most one per connection object.
@@ -72,6 +74,7 @@ impl Plan {
             endpoints: vec![endpoint],
             target: Target::All,
             conns: 1,
+            connect: Connect::All,
             clients: 1,
             threads: 1,
             workload,
@@ -98,6 +101,9 @@ impl Plan {
             }
             Plan { protocol: Protocol::HttpJson, workload, .. } if !gateway::carries(workload) => {
                 refuse(format!("{} is not offered over HTTP/1.1 with JSON", workload.name()))
+            }
+            Plan { connect: Connect::One, workload, .. } if workload.needs_tasks() => {
+                refuse(format!("{} connects to all endpoints", workload.name()))
             }
             Plan { target: Target::Leader, .. } if !self.can_follow_leader() => {
                 refuse("this load cannot follow the leader".into())

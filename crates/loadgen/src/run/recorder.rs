@@ -9,8 +9,10 @@
 //!   which a connection took it. In a closed loop with room on the connections both are equal.
 
 use crate::client::failure::{Code, Failure};
+use crate::stats::pairs;
 use crate::stats::slices::Slices;
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -32,20 +34,24 @@ pub enum FailedCalls {
 }
 
 /// Results of a run, or of one worker's part of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Tally {
     /// Of all requests that count: those that succeeded, those without a reply when the run ended, and the
     /// failed ones if the run asks for it.
+    #[serde(with = "pairs")]
     pub latencies_ns: Histogram<u64>,
     succeeded: u64,
     /// Requests that were due and had no reply when the run ended.
     pub unanswered: Unanswered,
     /// From the time from which its latency would count to the failure of each failed call.
+    #[serde(with = "pairs")]
     pub failed_ns: Histogram<u64>,
     /// From the time at which a connection took the request.
+    #[serde(with = "pairs")]
     pub services_ns: Histogram<u64>,
     /// Requests that were sent later than they should have been.
     pub delayed: u64,
+    #[serde(skip)]
     pub slices: Slices,
     pub lateness: Lateness,
     /// Mean and sum of squared distances from it, updated as values come (Welford): no loss of digits when
@@ -61,6 +67,7 @@ pub struct Tally {
     pub seconds: BTreeMap<u64, Second>,
     pub failures: BTreeMap<Code, Failures>,
     /// Positions whose call failed or had no reply at the end, as far as they are kept.
+    #[serde(skip)]
     failed_positions: Vec<u64>,
 }
 
@@ -85,7 +92,7 @@ pub struct Start {
 }
 
 /// How well the load generator itself kept an intended pace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lateness {
     /// Turns for which a caller waited.
     pub kept: u64,
@@ -98,7 +105,7 @@ pub struct Lateness {
 }
 
 /// Requests that began in one second of wall time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Second {
     pub count: u64,
     pub least_ns: u64,
@@ -107,7 +114,7 @@ pub struct Second {
 }
 
 /// Requests that were due and had no reply when the run ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unanswered {
     pub count: u64,
     /// Of those, no connection took the request.
@@ -117,7 +124,7 @@ pub struct Unanswered {
 }
 
 /// Failed calls of one code.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
     pub count: u64,
     /// The first message seen.

@@ -1,6 +1,7 @@
 //! Results of a run: those of its threads, merged by role and kind.
 
 use crate::run::recorder::Tally;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// What a thread does.
@@ -17,7 +18,7 @@ pub type Ended = (Vec<Tally>, Instant);
 pub type ThreadEnded = (Ended, Duration);
 
 /// The result of a run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Measurement {
     pub tally: Tally,
     /// From the common start to the last answer.
@@ -47,12 +48,20 @@ pub struct Measurement {
 }
 
 /// Results of one kind.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Part {
     /// The line above its report.
     pub title: String,
     pub tally: Tally,
     pub wall: Duration,
+}
+
+impl Part {
+    /// What was measured, without the count of it.
+    pub fn kind(&self) -> &str {
+        let title = self.title.lines().next().unwrap_or_default().trim_end_matches(':');
+        title.strip_prefix("Total ").and_then(|kind| kind.split(" Ops").next()).unwrap_or(title)
+    }
 }
 
 /// Results of the threads of one role.

@@ -8,6 +8,7 @@
 //!
 //! Must not depend on requests, connections or results. Time is an argument.
 
+use super::stages::Stages;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,8 @@ pub enum Pace {
     AtMost(f64),
     /// So many per second; latency counts from the intended time of sending.
     Open(f64),
+    /// The same at rates that change.
+    Stages(Stages),
 }
 
 /// Turns of one run, shared by all workers.
@@ -44,6 +47,17 @@ pub struct Turn {
     pub due: Option<Instant>,
     /// Latency counts from `due` instead of the moment of sending.
     pub from_due: bool,
+}
+
+impl Pace {
+    /// When the request at a position is due in an open loop, since the start.
+    fn when(&self, position: u64) -> Duration {
+        match self {
+            Pace::Open(per_second) => Duration::from_secs_f64(position as f64 / per_second),
+            Pace::Stages(stages) => stages.when(position),
+            Pace::Unlimited | Pace::AtMost(_) => Duration::ZERO,
+        }
+    }
 }
 
 impl Turn {
@@ -87,10 +101,7 @@ impl Schedule {
         let (due, from_due) = match self.pace {
             Pace::Unlimited => (None, false),
             Pace::AtMost(per_second) => (self.reserve_token(per_second, now), false),
-            Pace::Open(per_second) => {
-                let offset = Duration::from_secs_f64(position as f64 / per_second);
-                (Some(self.start + offset), true)
-            }
+            Pace::Open(_) | Pace::Stages(_) => (Some(self.start + self.pace.when(position)), true),
         };
         // A turn after the time limit would keep its caller, and the run, waiting for it.
         let in_time = due.zip(self.until).is_none_or(|(due, until)| due < until);
@@ -107,17 +118,14 @@ impl Schedule {
     pub fn unsent(&self, ended: Instant) -> impl Iterator<Item = (u64, Duration)> {
         let end = self.until.map_or(ended, |until| until.min(ended));
         let passed = end.saturating_duration_since(self.start);
-        let (from, to, per_second) = match self.pace {
-            Pace::Open(per_second) => {
-                let due = (passed.as_secs_f64() * per_second).ceil() as u64;
-                (self.taken.load(Relaxed), due.min(self.total), per_second)
-            }
-            Pace::Unlimited | Pace::AtMost(_) => (0, 0, 1.0),
+        let due = match self.pace {
+            Pace::Open(per_second) => (passed.as_secs_f64() * per_second).ceil() as u64,
+            Pace::Stages(stages) => stages.due(passed),
+            Pace::Unlimited | Pace::AtMost(_) => 0,
         };
-        (from..to).map(move |position| {
-            let due = Duration::from_secs_f64(position as f64 / per_second);
-            (position, passed.saturating_sub(due))
-        })
+        let (from, to) = (self.taken.load(Relaxed), due.min(self.total));
+        let pace = self.pace;
+        (from..to).map(move |position| (position, passed.saturating_sub(pace.when(position))))
     }
 
     /// Takes the current token, or the next one that is not reserved.

@@ -6,6 +6,8 @@ use crate::client::endpoint::Endpoint;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counters {
     pub cpu_seconds: f64,
+    /// The part outside the kernel, where it is counted apart.
+    pub user_seconds: Option<f64>,
     pub resident_bytes: u64,
     pub resident_peak_bytes: Option<u64>,
     pub bytes_written: Option<u64>,

@@ -28,6 +28,7 @@ pub fn describe() -> Machine {
         system: format!("{} {}", trimmed("/proc/sys/kernel/ostype"), trimmed("/proc/sys/kernel/osrelease")),
         disk: None,
         wal_disk: None,
+        media: Vec::new(),
     }
 }
 

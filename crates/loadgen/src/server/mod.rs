@@ -45,6 +45,9 @@ pub struct ServerFigures {
 pub struct ProcessFigures {
     pub name: String,
     pub cpu_seconds: f64,
+    /// The part outside the kernel, where it is counted apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_seconds: Option<f64>,
     /// At the later reading.
     pub resident_bytes: u64,
     /// The most since the process began.
@@ -73,6 +76,10 @@ pub fn spent(probes: &[Probe], earlier: &Reading, later: &Reading) -> ServerFigu
         ProcessFigures {
             name: probe.name(),
             cpu_seconds: later.cpu_seconds - earlier.cpu_seconds,
+            user_seconds: earlier
+                .user_seconds
+                .zip(later.user_seconds)
+                .map(|(earlier, later)| later - earlier),
             resident_bytes: later.resident_bytes,
             resident_peak_bytes: later.resident_peak_bytes,
             bytes_written: written.map(|(earlier, later)| later.saturating_sub(earlier)),
@@ -108,6 +115,7 @@ impl ServerFigures {
         assert_eq!(self.processes.len(), later.processes.len(), "figures of the same servers");
         for (ours, theirs) in self.processes.iter_mut().zip(&later.processes) {
             ours.cpu_seconds += theirs.cpu_seconds;
+            ours.user_seconds = ours.user_seconds.zip(theirs.user_seconds).map(|(a, b)| a + b);
             ours.resident_bytes = theirs.resident_bytes;
             ours.resident_peak_bytes = theirs.resident_peak_bytes;
             ours.bytes_written = ours.bytes_written.zip(theirs.bytes_written).map(|(a, b)| a + b);
@@ -130,6 +138,16 @@ impl ServerFigures {
     /// Of all servers together.
     pub fn cpu_seconds(&self) -> f64 {
         self.processes.iter().map(|process| process.cpu_seconds).sum()
+    }
+
+    /// The part outside the kernel; `None` if one of them does not count it.
+    pub fn user_seconds(&self) -> Option<f64> {
+        self.processes.iter().map(|process| process.user_seconds).sum()
+    }
+
+    /// Of all servers together.
+    pub fn resident_bytes(&self) -> u64 {
+        self.processes.iter().map(|process| process.resident_bytes).sum()
     }
 
     /// Of all servers together; `None` if one of them has no such counter.

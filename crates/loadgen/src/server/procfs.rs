@@ -11,6 +11,7 @@ pub(super) fn counters(pid: u32) -> Result<Counters, Error> {
         Ok(Counters {
             // In hundredths of a second, rounded down; the kernel counts running threads in nanoseconds.
             cpu_seconds: cpu_seconds(&stat).max(threads_cpu_seconds(&process)),
+            user_seconds: Some(seconds(stat.utime)),
             resident_bytes: stat.rss * procfs::page_size(),
             resident_peak_bytes: status.vmhwm.map(|peak| peak * 1024),
             // Readable by the same user and by root only; the other counters are useful without it.

@@ -67,6 +67,23 @@ impl Counts {
         counts
     }
 
+    /// Limits that double, and how many values lie below each.
+    pub fn doublings(&self) -> impl Iterator<Item = (Duration, u64)> {
+        let width = STEPS_PER_DOUBLING as usize;
+        let mut up_to = 0;
+        self.0.chunks(width).enumerate().map(move |(doubling, counts)| {
+            up_to += counts.iter().map(|&count| u64::from(count)).sum::<u64>();
+            (Duration::from_nanos(end_ns((doubling + 1) * width - 1)), up_to)
+        })
+    }
+
+    /// Of all values, each as the upper end of its step.
+    pub fn sum(&self) -> Duration {
+        let sums =
+            self.0.iter().enumerate().map(|(step, &count)| u64::from(count) as f64 * end_ns(step) as f64);
+        Duration::try_from_secs_f64(sums.sum::<f64>() / 1e9).unwrap_or(Duration::MAX)
+    }
+
     /// The latency that `percent` of all values stay below; `None` when nothing was counted.
     pub fn percentile(&self, percent: f64) -> Option<Duration> {
         let total: u64 = self.0.iter().map(|&count| u64::from(count)).sum();

@@ -1,5 +1,6 @@
 //! Statistics that threads share or merge. Uses nothing else of this crate.
 
 pub mod histogram; // coarse latency counts
+pub mod pairs; // histograms as values
 pub mod progress; // counters of a run in progress
 pub mod slices; // latencies over time

@@ -68,6 +68,13 @@ impl Slices {
         }
     }
 
+    /// Merges slices until they are at least this wide; widths are doubles of each other.
+    pub fn widen_to(&mut self, width: Duration) {
+        while self.width < width {
+            self.widen();
+        }
+    }
+
     pub fn width(&self) -> Duration {
         self.width
     }

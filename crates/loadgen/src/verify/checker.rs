@@ -14,6 +14,7 @@
 //! * What a read returns, serializable or not, is the state at the revision of its answer.
 //! * Watchers receive revisions in order, each once, in one response and with the same changes as all others.
 //!   After progress is reported up to a revision, nothing older follows.
+//! * Leases and hashes: see their modules.
 //!
 //! An operation is compared with the history as soon as a watcher has passed its revision. A failed call has
 //! no outcome: if its write was executed, the watchers show it, once.
@@ -23,9 +24,12 @@
 //!
 //! Must not depend on connections or clocks.
 
+use super::hashes::{Hash, Hashes};
 use super::history::History;
-use super::operation::{Change, Operation, Outcome, Record, Request, Revision};
-use serde::Serialize;
+use super::leases::{Broken, LeaseInput, Leases};
+use super::operation::{Change, Named, Operation, Outcome, Record, Request, Revision};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -48,18 +52,21 @@ pub enum Input {
         watcher: usize,
         revision: Revision,
     },
+    /// What is done with the lease of this ID.
+    Lease(i64, LeaseInput),
+    Hashed(Hash),
 }
 
 /// Statements that contradict each other.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
-    pub rule: &'static str,
+    pub rule: Cow<'static, str>,
     /// Operations, events and states, with times and revisions.
     pub evidence: Vec<String>,
 }
 
 /// What was checked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checked {
     pub writes: u64,
     pub linearizable_reads: u64,
@@ -69,6 +76,13 @@ pub struct Checked {
     pub events: u64,
     /// Serializable reads of states that were forgotten already.
     pub too_old: u64,
+    /// Leases whose keys were deleted after their time.
+    pub leases_expired: u64,
+    pub leases_revoked: u64,
+    /// From the earliest time at which a lease may expire to the arrival of the deletions, at most.
+    pub lease_latest_ms: u64,
+    /// Answers to HashKV that were equal to one of another member.
+    pub hashes: u64,
 }
 
 /// The newest revision that was seen, and where.
@@ -112,6 +126,8 @@ pub struct Checker {
     waiting: BTreeMap<Revision, Vec<Arc<Operation>>>,
     unexplained: BTreeMap<Revision, Unexplained>,
     unknown_deletes: HashMap<u32, Vec<Arc<Operation>>>,
+    leases: Leases,
+    hashes: Hashes,
     pub checked: Checked,
 }
 
@@ -131,6 +147,8 @@ impl Checker {
             waiting: BTreeMap::new(),
             unexplained: BTreeMap::new(),
             unknown_deletes: HashMap::new(),
+            leases: Leases::default(),
+            hashes: Hashes::default(),
             checked: Checked::default(),
         }
     }
@@ -142,6 +160,8 @@ impl Checker {
             Input::Ended(number, at, outcome) => self.ended(number, at, outcome)?,
             Input::Watched { watcher, at, changes } => self.watched(watcher, at, &changes)?,
             Input::Progress { watcher, revision } => self.progress(watcher, revision)?,
+            Input::Lease(id, input) => self.leases.take(id, input).or_else(broken_rule)?,
+            Input::Hashed(hash) => self.hashed(hash)?,
         }
         self.settle()?;
         self.forget()
@@ -154,7 +174,12 @@ impl Checker {
 
     /// Writes whose outcome is unknown, and of which no watcher has shown anything.
     pub fn unresolved_len(&self) -> usize {
-        self.unseen.len() + self.unknown_deletes.values().map(Vec::len).sum::<usize>()
+        self.unseen.len() + self.unknown_deletes.values().map(Vec::len).sum::<usize>() + self.leases.len()
+    }
+
+    /// Every watcher has received everything up to this revision.
+    pub fn received_by_all(&self) -> Revision {
+        self.watchers.iter().copied().min().unwrap_or(0)
     }
 
     /// The newest revision that an operation or a watcher has shown.
@@ -253,9 +278,10 @@ impl Checker {
             }
             self.compare_gap(watcher, first.revision - 1)?;
             if first.revision > self.history.covered() {
-                self.attribute(changes, &event())?;
+                self.attribute(changes, at, &event())?;
                 if let Err((change, before)) = self.history.append(first.revision, changes) {
-                    let before = before.map_or(format!("k{} did not exist", change.key), |it| it.to_string());
+                    let before =
+                        before.map_or(format!("{} did not exist", Named(change.key)), |it| it.to_string());
                     return violation(
                         "a change does not follow on the state before it",
                         vec![before, change.to_string(), event()],
@@ -298,8 +324,11 @@ impl Checker {
     }
 
     /// Finds the operation that made the changes of a revision.
-    fn attribute(&mut self, changes: &[Change], event: &str) -> Verdict {
+    fn attribute(&mut self, changes: &[Change], at: Duration, event: &str) -> Verdict {
         let Some(record) = changes.iter().find_map(|change| change.record) else {
+            if changes.iter().any(|change| self.leases.hold(change.key)) {
+                return self.lease_ended(changes, at, event);
+            }
             let [change] = changes else {
                 return violation("several keys were deleted at one revision", vec![event.to_owned()]);
             };
@@ -324,6 +353,24 @@ impl Checker {
         for write in operation.request.writes() {
             self.unseen.remove(&write.value);
         }
+        Ok(())
+    }
+
+    fn lease_ended(&mut self, changes: &[Change], at: Duration, event: &str) -> Verdict {
+        self.leases.deleted(changes, at, event).or_else(broken_rule)?;
+        self.checked.leases_expired = self.leases.ended.expired;
+        self.checked.leases_revoked = self.leases.ended.revoked;
+        self.checked.lease_latest_ms =
+            u64::try_from(self.leases.ended.latest.as_millis()).unwrap_or(u64::MAX);
+        Ok(())
+    }
+
+    fn hashed(&mut self, hash: Hash) -> Verdict {
+        if let Err(both) = self.hashes.take(hash) {
+            let evidence = both.iter().map(ToString::to_string).collect();
+            return violation("members have different hashes at one revision", evidence);
+        }
+        self.checked.hashes = self.hashes.equal;
         Ok(())
     }
 
@@ -389,7 +436,8 @@ impl Checker {
         for key in keys {
             let state = self.history.state(key, revision);
             if state.as_ref() != records.iter().find(|record| record.key == key) {
-                let state = state.map_or(format!("k{key} does not exist"), |record| record.to_string());
+                let state =
+                    state.map_or(format!("{} does not exist", Named(key)), |record| record.to_string());
                 return violation(
                     "an answer is not the state at its revision",
                     vec![operation.to_string(), format!("as of revision {revision}, watchers show {state}")],
@@ -406,7 +454,8 @@ impl Checker {
         if (modified == expected) == written {
             return Ok(());
         }
-        let state = format!("as of revision {revision}, k{} was last modified at {modified}", write.key);
+        let state =
+            format!("as of revision {revision}, {} was last modified at {modified}", Named(write.key));
         violation("a transaction took the wrong branch", vec![operation.to_string(), state])
     }
 
@@ -437,7 +486,11 @@ impl Checker {
 }
 
 fn violation(rule: &'static str, evidence: Vec<String>) -> Verdict {
-    Err(Box::new(Violation { rule, evidence }))
+    Err(Box::new(Violation { rule: rule.into(), evidence }))
+}
+
+fn broken_rule((rule, evidence): Broken) -> Verdict {
+    violation(rule, evidence)
 }
 
 impl fmt::Display for Seen {
@@ -540,7 +593,7 @@ mod tests {
     }
 
     /// The rule that a list of inputs breaks.
-    fn broken(inputs: Vec<Input>) -> Option<&'static str> {
+    fn broken(inputs: Vec<Input>) -> Option<Cow<'static, str>> {
         let mut checker = Checker::new(START, 2);
         inputs.into_iter().find_map(|input| checker.take(input).err()).map(|violation| {
             assert!(!violation.evidence.is_empty(), "{violation}");
@@ -560,7 +613,7 @@ mod tests {
             serializable_reads: 1,
             unknown: 1,
             events: 12,
-            too_old: 0,
+            ..Checked::default()
         };
         assert_eq!(checker.checked, expected);
         assert_eq!((checker.waiting_len(), checker.unresolved_len(), checker.behind(20)), (0, 0, vec![]));
@@ -694,8 +747,34 @@ mod tests {
         for (lie, plant, rule) in LIES_OF_ANSWERS.iter().chain(LIES_OF_WATCHERS) {
             let mut inputs = healthy();
             plant(&mut inputs);
-            assert_eq!(broken(inputs), Some(*rule), "{lie}");
+            assert_eq!(broken(inputs).as_deref(), Some(*rule), "{lie}");
         }
+    }
+
+    #[test]
+    fn leases_that_end_early_and_hashes_that_differ_are_found() {
+        use super::super::leases::Kept;
+        let kept = Kept { member: 0, sent: Duration::ZERO, ttl: Duration::from_secs(2) };
+        let leased = record(7, 100, 11, 11, 1);
+        let gone = [Change { revision: 12, key: 7, record: None }];
+        let inputs = |at| {
+            vec![
+                Input::Lease(3, LeaseInput::Granted { keys: vec![7], kept: kept.clone() }),
+                began(0, put(&[(7, 100)])),
+                ended(0, Outcome::Written { revision: 11, previous: None }),
+                watched(0, &[changed(leased)]),
+                Input::Watched { watcher: 0, at: Duration::from_millis(at), changes: gone.to_vec() },
+            ]
+        };
+        assert_eq!(broken(inputs(2100)), None);
+        let early = broken(inputs(1900));
+        assert_eq!(early.as_deref(), Some("the keys of a lease were deleted before its time was over"));
+        let hashed = |member, hash| {
+            Input::Hashed(Hash { member, at: Duration::ZERO, revision: 11, compacted: 1, hash })
+        };
+        assert_eq!(broken(vec![hashed(0, 5), hashed(1, 5)]), None);
+        let differ = broken(vec![hashed(0, 5), hashed(1, 6)]);
+        assert_eq!(differ.as_deref(), Some("members have different hashes at one revision"));
     }
 
     #[test]
@@ -706,7 +785,7 @@ mod tests {
             ended(0, written(11, &[])),
             ended(1, written(11, &[])),
         ];
-        assert_eq!(broken(inputs), Some("two writes were acknowledged at one revision"));
+        assert_eq!(broken(inputs).as_deref(), Some("two writes were acknowledged at one revision"));
     }
 
     #[test]
@@ -726,7 +805,7 @@ mod tests {
             watched(0, &[gone(32)]),
         ];
         let twice = never.into_iter().chain(later).chain(again).collect();
-        assert_eq!(broken(twice), Some("a key was deleted, and no client deleted it"));
+        assert_eq!(broken(twice).as_deref(), Some("a key was deleted, and no client deleted it"));
     }
 
     #[test]

@@ -2,39 +2,44 @@
 //! watchers follow at every member.
 //!
 //! ```text
-//!   clients ──┐
-//!             ├─messages─▶ Checker ──▶ Report
-//!   feeds ────┘
+//!   clients, lessees ──┐
+//!   feeds ─────────────┼─messages─▶ Checker ──▶ Report
+//!   polls ─────────────┘
 //! ```
 //!
 //! All keys are below a prefix that is new in each run, and are deleted at the end.
 
 pub mod operation; // requests, outcomes, changes
 
+mod hashes; // of the key space
 mod history; // what watchers have shown
+mod leases; // when their keys are deleted
 
 pub mod checker; // operations and events against each other
 
-mod messages; // to the checker
-mod names; // keys and values as bytes
+pub mod timeline; // rates, latencies, leaders
 
-mod client; // sends operations
-mod feed; // watches
+mod actors; // use the cluster
 
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::run::schedule::{Pace, Schedule};
+use actors::client::{Client, Shared};
+use actors::feed::Feed;
+use actors::lessee::Lessee;
+use actors::messages::{LeaderSeen, Message};
+use actors::names::Names;
+use actors::polls;
 use api::etcdserverpb::DeleteRangeRequest;
 use api::etcdserverpb::kv_client::KvClient;
-use checker::{Checked, Checker, Violation};
-use client::{Client, Shared};
-use feed::Feed;
-use messages::Message;
-use names::Names;
-use serde::Serialize;
+use checker::{Checked, Checker, Input, Violation};
+use operation::Outcome;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use timeline::{Kind, Leader, Recorder, Timeline};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -60,11 +65,17 @@ pub struct Settings {
     pub rate: f64,
     pub clients: usize,
     pub keys: u32,
+    /// Leases in use at the same time.
+    pub leases: usize,
+    /// Between two comparisons of the members' hashes; `None`: they are not compared.
+    pub hash_interval: Option<Duration>,
+    /// Between two compactions; `None`: history is kept.
+    pub compact_interval: Option<Duration>,
     pub request_timeout: Duration,
 }
 
 /// What was found.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     pub seconds: f64,
     #[serde(flatten)]
@@ -77,13 +88,21 @@ pub struct Report {
     /// Endpoints whose watcher did not receive everything before the end.
     pub behind: Vec<String>,
     pub interrupted: bool,
+    #[serde(default)]
+    pub timeline: Timeline,
 }
 
 /// A run in progress.
 struct Verification {
     checker: Checker,
+    recorder: Recorder,
+    /// When operations in flight began.
+    begun: HashMap<u64, Duration>,
+    endpoints: Vec<Endpoint>,
     shared: Arc<Shared>,
     clients: JoinSet<()>,
+    /// Lessees and polls, which end with the clients.
+    others: JoinSet<()>,
     feeds: JoinSet<()>,
     received: mpsc::Receiver<Message>,
     violation: Option<Violation>,
@@ -106,11 +125,13 @@ pub async fn run(
     let revision = revision.await.map_err(|error| error.to_string())?;
     let mut verification = Verification::begin(settings, &channels, revision);
     let is_interrupted = verification.observe(interrupted, remark).await;
+    let ended = verification.shared.start.elapsed();
+    verification.others.shutdown().await;
     let target = verification.checker.newest();
     verification.drain(target).await;
     verification.feeds.shutdown().await;
     clean_up(&channels, &verification.shared.names).await;
-    let Verification { checker, shared, violation, failed, .. } = verification;
+    let Verification { checker, recorder, shared, violation, failed, .. } = verification;
     let behind = checker.behind(target);
     Ok(Report {
         seconds: shared.start.elapsed().as_secs_f64(),
@@ -120,6 +141,7 @@ pub async fn run(
         undecided: checker.waiting_len(),
         behind: behind.into_iter().map(|place| settings.endpoints[place].to_string()).collect(),
         interrupted: is_interrupted,
+        timeline: recorder.finish(ended),
     })
 }
 
@@ -151,13 +173,31 @@ impl Verification {
             operations: AtomicU64::new(0),
             values: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
+            newest: AtomicI64::new(revision),
+            received_by_all: AtomicI64::new(revision),
+            leased: AtomicU32::new(0),
         });
         let (mut clients, seed) = (JoinSet::new(), rand::random());
         for number in 0..settings.clients {
             clients.spawn(Client::new(number, channels, shared.clone(), seed).run());
         }
         let checker = Checker::new(revision, channels.len());
-        Self { checker, shared, clients, feeds, received, violation: None, failed: None }
+        let (recorder, others) = (Recorder::new(settings.rate), others(settings, channels, &shared, seed));
+        let (begun, endpoints) = (HashMap::new(), settings.endpoints.clone());
+        let (violation, failed) = (None, None);
+        Self {
+            checker,
+            recorder,
+            begun,
+            endpoints,
+            shared,
+            clients,
+            others,
+            feeds,
+            received,
+            violation,
+            failed,
+        }
     }
 
     /// Checks until the clients have ended; returns whether that was an interruption.
@@ -202,6 +242,24 @@ impl Verification {
         }
     }
 
+    /// Counts what the timeline shows.
+    fn record(&mut self, input: &Input) {
+        match input {
+            Input::Began(operation) => drop(self.begun.insert(operation.number, operation.began)),
+            Input::Ended(number, ended, outcome) => {
+                let kind = match outcome {
+                    Outcome::Written { .. } => Kind::Written,
+                    Outcome::Found { .. } => Kind::Read,
+                    Outcome::Unknown(_) => Kind::Failed,
+                };
+                if let Some(began) = self.begun.remove(number) {
+                    self.recorder.add(kind, began, *ended);
+                }
+            }
+            Input::Watched { .. } | Input::Progress { .. } | Input::Lease(..) | Input::Hashed(_) => {}
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.violation.is_some() || self.failed.is_some()
     }
@@ -209,11 +267,18 @@ impl Verification {
     fn take(&mut self, message: Message) {
         match message {
             Message::Failed(reason) => self.failed = Some(reason),
+            Message::Leader(LeaderSeen { at, member, term }) => {
+                let endpoint = member.map(|place| self.endpoints[place].to_string());
+                self.recorder.leader(Leader { at_seconds: at.as_secs_f64(), endpoint, term });
+            }
             Message::Input(input) => {
+                self.record(&input);
                 if let Err(violation) = self.checker.take(input) {
                     self.violation = Some(*violation);
                 }
                 self.shared.waiting.store(self.checker.waiting_len(), Relaxed);
+                self.shared.newest.store(self.checker.newest(), Relaxed);
+                self.shared.received_by_all.store(self.checker.received_by_all(), Relaxed);
                 if self.checker.unresolved_len() > UNRESOLVED_MAX {
                     self.failed = Some(format!("{UNRESOLVED_MAX} writes failed, and may be executed later"));
                 }
@@ -222,9 +287,28 @@ impl Verification {
     }
 }
 
+/// Lessees and polls.
+fn others(settings: &Settings, channels: &[admin::Channel], shared: &Arc<Shared>, seed: u64) -> JoinSet<()> {
+    let (mut tasks, all) = (JoinSet::new(), || (channels.to_vec(), shared.clone()));
+    for number in 0..settings.leases {
+        tasks.spawn(Lessee::new(settings.clients + number, channels, shared.clone(), seed).run());
+    }
+    let (channels, shared) = all();
+    tasks.spawn(polls::leaders(channels, shared));
+    if let Some(every) = settings.hash_interval {
+        let (channels, shared) = all();
+        tasks.spawn(polls::hashes(channels, shared, every));
+    }
+    if let Some(every) = settings.compact_interval {
+        let (channels, shared) = all();
+        tasks.spawn(polls::compactions(channels, shared, every));
+    }
+    tasks
+}
+
 /// Deletes the keys of the run. A cluster that does not answer keeps them.
 async fn clean_up(channels: &[admin::Channel], names: &Names) {
-    let (key, range_end) = names.all();
+    let (key, range_end) = names.watched();
     let delete = DeleteRangeRequest { key, range_end, ..Default::default() };
     for channel in channels {
         let mut client = KvClient::new(channel.clone());

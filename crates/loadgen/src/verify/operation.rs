@@ -9,6 +9,20 @@ use std::time::Duration;
 
 pub type Revision = i64;
 
+/// Set in the number of a key that is put with a lease.
+pub const LEASED: u32 = 1 << 31;
+
+/// A key as violations show it.
+#[derive(Clone, Copy)]
+pub struct Named(pub u32);
+
+impl fmt::Display for Named {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (letter, number) = if self.0 & LEASED == 0 { ('k', self.0) } else { ('l', self.0 - LEASED) };
+        write!(formatter, "{letter}{number}")
+    }
+}
+
 /// A key's value with its revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -125,16 +139,18 @@ impl fmt::Display for Request {
         match self {
             Request::Put(writes) => {
                 formatter.write_str("put")?;
-                writes.iter().try_for_each(|Write { key, value }| write!(formatter, " k{key}={value}"))
+                writes
+                    .iter()
+                    .try_for_each(|Write { key, value }| write!(formatter, " {}={value}", Named(*key)))
             }
-            Request::Delete(key) => write!(formatter, "delete k{key}"),
+            Request::Delete(key) => write!(formatter, "delete {}", Named(*key)),
             Request::Swap(Write { key, value }, expected) => {
-                write!(formatter, "put k{key}={value} if its mod revision is {expected}")
+                write!(formatter, "put {}={value} if its mod revision is {expected}", Named(*key))
             }
             Request::Read { keys, serializable } => {
                 let kind = if *serializable { "serializable" } else { "linearizable" };
                 match keys[..] {
-                    [key] => write!(formatter, "{kind} read of k{key}"),
+                    [key] => write!(formatter, "{kind} read of {}", Named(key)),
                     _ => write!(formatter, "{kind} read of {} keys", keys.len()),
                 }
             }
@@ -145,7 +161,11 @@ impl fmt::Display for Request {
 impl fmt::Display for Record {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, value, created, modified, version } = self;
-        write!(formatter, "k{key}={value} (created {created}, modified {modified}, version {version})")
+        write!(
+            formatter,
+            "{}={value} (created {created}, modified {modified}, version {version})",
+            Named(*key)
+        )
     }
 }
 
@@ -153,7 +173,7 @@ impl fmt::Display for Change {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.record {
             Some(record) => write!(formatter, "revision {}: {record}", self.revision),
-            None => write!(formatter, "revision {}: k{} deleted", self.revision, self.key),
+            None => write!(formatter, "revision {}: {} deleted", self.revision, Named(self.key)),
         }
     }
 }

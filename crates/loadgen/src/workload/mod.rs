@@ -5,6 +5,7 @@
 pub mod distribution; // which record, and how many bytes
 pub mod frame; // requests as bytes
 pub mod keys; // etcd's key encoding
+pub mod kubernetes; // objects of a cluster
 pub mod stm; // transactions that depend on what they read
 pub mod ycsb; // the core workloads of YCSB
 
@@ -14,6 +15,7 @@ use bench_report::model::Values;
 use bytes::Bytes;
 use frame::Template;
 use keys::{Keys, Order};
+use kubernetes::Kubernetes;
 use prost::Message;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -53,6 +55,8 @@ pub enum Workload {
     Stm(Stm),
     /// One operation of a mix, with all its calls.
     Ycsb(Ycsb),
+    /// One operation of an API server, with all its calls.
+    Kubernetes(Kubernetes),
 }
 
 /// The bytes of the position in the value of a [`Workload::PutKeys`], at most.
@@ -117,7 +121,10 @@ impl Workload {
     pub fn path(&self) -> &'static str {
         match self {
             Workload::Put(_) | Workload::PutKeys { .. } => "/etcdserverpb.KV/Put",
-            Workload::TxnPut { .. } | Workload::TxnMixed { .. } | Workload::Stm(_) => "/etcdserverpb.KV/Txn",
+            Workload::TxnPut { .. }
+            | Workload::TxnMixed { .. }
+            | Workload::Stm(_)
+            | Workload::Kubernetes(_) => "/etcdserverpb.KV/Txn",
             Workload::Range(_) | Workload::Ycsb(_) => "/etcdserverpb.KV/Range",
             Workload::RangeStream(_) => "/etcdserverpb.KV/RangeStream",
             Workload::LeaseKeepAlive(_) => "/etcdserverpb.Lease/LeaseKeepAlive",
@@ -134,6 +141,7 @@ impl Workload {
             Workload::LeaseKeepAlive(_) => "lease-keepalive",
             Workload::Stm(_) => "stm",
             Workload::Ycsb(_) => "ycsb",
+            Workload::Kubernetes(_) => "kubernetes",
         }
     }
 
@@ -142,6 +150,7 @@ impl Workload {
         match self {
             Workload::TxnMixed { .. } => &["Read", "Write"],
             Workload::Ycsb(_) => &ycsb::OPERATIONS,
+            Workload::Kubernetes(_) => &kubernetes::OPERATIONS,
             Workload::Put(_)
             | Workload::TxnPut { .. }
             | Workload::Range(_)
@@ -156,6 +165,7 @@ impl Workload {
     pub fn kind(&self, position: u64) -> usize {
         match self {
             Workload::Ycsb(ycsb) => ycsb.operation(position) as usize,
+            Workload::Kubernetes(cluster) => cluster.operation(position) as usize,
             Workload::TxnMixed { .. } => self.source(0).kind(position),
             Workload::Put(_)
             | Workload::TxnPut { .. }
@@ -177,7 +187,7 @@ impl Workload {
 
     /// Whether callers with a task each send it.
     pub fn needs_tasks(&self) -> bool {
-        matches!(self, Workload::Stm(_) | Workload::Ycsb(_))
+        matches!(self, Workload::Stm(_) | Workload::Ycsb(_) | Workload::Kubernetes(_))
     }
 
     /// The requests of worker number `worker`.
@@ -202,7 +212,7 @@ impl Workload {
                 Source::Listed { template, keys: keys.clone() }
             }
             // These make their requests from what they read.
-            Workload::Stm(_) | Workload::Ycsb(_) => Source::Constant(Vec::new()),
+            Workload::Stm(_) | Workload::Ycsb(_) | Workload::Kubernetes(_) => Source::Constant(Vec::new()),
             Workload::LeaseKeepAlive(leases) => {
                 Source::Constant(leases.iter().map(|&id| constant(&LeaseKeepAliveRequest { id })).collect())
             }

@@ -101,6 +101,23 @@ Examples:
   Values from 100 bytes to 4 KiB:
     loadgen ycsb --val-size=100..4096 --total=20000 --clients=20";
 
+pub const KUBERNETES: &str = "\
+First the objects are created: a lease and a node for each node, and pods.
+Then, for each node and second, as far as --rate allows: its lease is renewed
+every 10 s and its status reported every 300 s; each of its 30 pods is replaced
+every 5 minutes, with 4 updates, 10 events and 2 reads. Lists of all pods are
+read in pages of 500. Every API server watches leases, nodes, pods and events.
+Writes are transactions on the revision that is known. Events have a lease of
+an hour. Objects have the sizes 350 B (lease), 8 KiB (node), 4 KiB (pod) and
+700 B (event). Each kind of operation has a report. The keys stay.
+
+Examples:
+  As fast as the servers answer, for half a minute:
+    loadgen kubernetes --nodes=100 --duration=30s --clients=100 --conns=10
+  The rate of 5,000 nodes, even if the servers are slower:
+    loadgen kubernetes --nodes=5000 --rate=9500 --open-loop \\
+        --duration=60s --clients=500 --conns=50";
+
 pub const LEASE_KEEPALIVE: &str = "\
 Each caller is granted a lease of 100 s. A request opens a stream, sends one
 renewal, reads the answer and ends the stream.
@@ -114,7 +131,7 @@ First all watchers are created, one after the other on each stream. Then
 --clients callers write the watched keys in turn. Each put must reach each
 watcher of its key once and in order: an event that has not arrived when
 nothing more comes for --dial-timeout is a failure. Latency counts from the
-put to the event. Streams have connections of their own, as many as --conns.
+put to the event. Streams have separate connections, as many as --conns.
 
 Examples:
   A hundred streams of a hundred watchers of one key, 20 puts per second:
@@ -131,7 +148,7 @@ their put, which is what etcd's benchmark 3.7 prints: 0 if the event came
 before the answer. Failures are those of the watch command.
 
 Examples:
-  A hundred watchers, 500 puts per second whatever the server does:
+  A hundred watchers, 500 puts per second, even if the server is slower:
     loadgen watch-latency --put-rate=500 --open-loop --put-total=10000 \\
         --clients=50 --conns=10";
 
@@ -150,7 +167,10 @@ watcher follows them at every member. While they do, revisions are checked:
   - what is acknowledged is linearizable, in real time;
   - each read, also a serializable one, returns the state at its revision;
   - an acknowledged write is what watchers receive, once;
-  - watchers receive all revisions in order, each whole and once.
+  - watchers receive all revisions in order, each whole and once, and go on
+    where they were when their stream is opened again;
+  - no lease expires before its time; its keys are deleted at one revision;
+  - members have equal hashes at equal revisions.
 A call that fails may have been executed: watchers show whether it was. Two
 clients per member at least, or --clients. The keys are deleted at the end.
 
@@ -160,7 +180,33 @@ operations, or operations that could not be checked.
 Examples:
   Ten minutes while a script kills and pauses members:
     loadgen verify --minutes=10 --rate=2000 --clients=12 \\
-        --endpoints=10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379";
+        --endpoints=10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379 --html=page.html
+  Does it find anything at all? A proxy in front of the first member lies:
+    loadgen verify --lie=stale-read
+  For hours at a high rate, without filling the disk:
+    loadgen verify --minutes=240 --rate=10000 --clients=100 --keys=1000 \\
+        --compact-interval=1m";
+
+pub const PROXY: &str = "\
+A client of the proxy sees a cluster with a fault. --lie is one or more of
+  stale-read       a linearizable read returns an older answer
+  mixed-read       a read returns an older state under the newest revision
+  lost-write       a put is acknowledged and not executed
+  double-write     a put is executed twice
+  drop-event       an event is not delivered
+  duplicate-event  events are delivered twice
+  reorder-events   two responses of a watcher change places
+  split-revision   the events of one revision are delivered in two responses
+  bookmark-ahead   progress is reported up to a revision that is not reached
+  lost-renewal     a renewal of a lease is acknowledged and not executed
+  wrong-hash       a member reports another hash of its key space
+All other calls pass unchanged. The proxy listens without TLS; how it reaches
+the members is said by the usual flags.
+
+Examples:
+  A member whose watchers miss an event now and then:
+    loadgen proxy --lie=drop-event --every=100 --listen=127.0.0.1:12379 \\
+        --endpoints=127.0.0.1:2379";
 
 pub const SUITE: &str = "\
 Examples:
@@ -196,6 +242,19 @@ Examples:
   Tables on standard output, if no file is named:
     loadgen report report.json >> README.md";
 
+pub const AGENT: &str = "\
+An agent sends load for a command with --agents on another machine. It executes
+put, txn-put, range, txn-mixed and stm, and nothing else; files that a command
+names are read here, and none is written. Each program that can connect can
+send load, so listen where only controllers are.
+
+Examples:
+  On two machines:
+    loadgen agent --listen=10.0.0.7:7379
+  Then, from a third one, twice 50,000 puts as one result:
+    loadgen put --agents=10.0.0.7:7379,10.0.0.8:7379 --total=50000 \\
+        --clients=500 --conns=50 --endpoints=10.0.0.1:2379";
+
 pub const COMPLETION: &str = "\
 Examples:
   bash, for now or for good:
@@ -230,13 +289,15 @@ mod tests {
             TXN_MIXED,
             STM,
             YCSB,
+            KUBERNETES,
             VERIFY,
+            PROXY,
             LEASE_KEEPALIVE,
             WATCH,
             WATCH_LATENCY,
             WATCH_GET,
         ];
-        for text in single.into_iter().chain([ROOT, SUITE, COMPARE, REPORT, COMPLETION]) {
+        for text in single.into_iter().chain([ROOT, SUITE, COMPARE, REPORT, AGENT, COMPLETION]) {
             assert!(text.lines().all(|line| line.chars().count() < 80), "{text}");
             for line in commands(text) {
                 let parsed = Cli::read(line.split_whitespace().map(Into::into).collect());
@@ -245,6 +306,13 @@ mod tests {
             }
         }
         assert!(count > 20, "{count} examples");
+    }
+
+    #[test]
+    fn every_lie_is_described() {
+        for lie in crate::proxy::lie::Lie::ALL {
+            assert!(PROXY.contains(&format!("  {:<16} {}\n", lie.name(), lie.about())), "{lie}");
+        }
     }
 
     #[test]

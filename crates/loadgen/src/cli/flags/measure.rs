@@ -34,11 +34,27 @@ pub struct MeasureFlags {
     /// Where fresh clusters keep their logs, if elsewhere
     #[arg(long)]
     pub wal_dir: Option<PathBuf>,
+    /// Measure on each of these directories instead, as ram=/dev/shm,ssd=/var/tmp; the report names the media
+    #[arg(long, value_delimiter = ',', value_name = "NAME=DIR,…", value_parser = medium,
+          conflicts_with_all = ["data_dir", "wal_dir"])]
+    pub media: Vec<(String, PathBuf)>,
+    /// Print the rows that would be measured, and measure nothing
+    #[arg(long)]
+    pub list: bool,
+    /// Print the rows with the command of each, start nothing, and send nothing
+    #[arg(long, conflicts_with = "list")]
+    pub dry_run: bool,
     /// Heads the report
     #[arg(long)]
     pub title: Option<String>,
     #[command(flatten)]
     pub outputs: Outputs,
+}
+
+fn medium(text: &str) -> Result<(String, PathBuf), String> {
+    let parts = text.split_once('=').filter(|(name, dir)| !name.is_empty() && !dir.is_empty());
+    let (name, dir) = parts.ok_or("expected NAME=DIR")?;
+    Ok((name.to_owned(), dir.into()))
 }
 
 /// Flags of `suite`.

@@ -4,6 +4,7 @@
 pub mod coordination; // watchers, leases, transactions
 pub mod go; // values in the syntax of Go's flag library
 mod help; // examples of each command
+pub mod kubernetes; // API servers
 pub mod limits; // what a run must keep to
 pub mod measure; // `suite` and `compare`
 pub mod outputs; // files of a report
@@ -17,13 +18,14 @@ use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use coordination::{
     LeaseKeepaliveFlags, StmFlags, TxnMixedFlags, WatchFlags, WatchGetFlags, WatchLatencyFlags,
 };
+use kubernetes::KubernetesFlags;
 use measure::{CompareFlags, SuiteFlags};
 use outputs::{ReportFlags, is_standard_output};
-use sending::{Sending, Writing};
+use sending::{AgentFlags, Sending, Writing};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use verify::VerifyFlags;
+use verify::{ProxyFlags, VerifyFlags};
 use ycsb::YcsbFlags;
 
 /// Measures any etcd-compatible server with puts, ranges, transactions, watchers and leases, as etcd's own
@@ -55,7 +57,7 @@ impl Cli {
     pub fn described() -> clap::Command {
         let root = Self::command();
         let global: Vec<_> = root.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
-        ["report", "completion"].into_iter().fold(root, |root, name| {
+        ["report", "agent", "completion"].into_iter().fold(root, |root, name| {
             // An argument of the command replaces the global one that it would inherit.
             let hidden = global.iter().map(|arg| arg.clone().hide(true));
             root.mut_subcommand(name, |command| command.args(hidden))
@@ -93,6 +95,9 @@ pub struct Global {
     /// Connection objects, each with one HTTP/2 connection per endpoint
     #[arg(long, global = true, default_value_t = 1)]
     pub conns: usize,
+    /// all: each connection object connects to every endpoint; one: each to the next one, as older tools did
+    #[arg(long, global = true, default_value = "all", value_parser = ["all", "one"])]
+    pub connect: String,
     /// Callers, each with one request in flight; caller i uses connection object i mod conns
     #[arg(long, global = true, default_value_t = 1)]
     pub clients: usize,
@@ -114,6 +119,12 @@ pub struct Global {
     /// Worker threads (0: half the processors, one at least)
     #[arg(long, global = true, default_value_t = 0)]
     pub threads: usize,
+    /// Show rate, percentiles and histogram on the whole terminal while a single run goes on
+    #[arg(long, global = true)]
+    pub live: bool,
+    /// Serve metrics of a single run for Prometheus at /metrics while it goes on
+    #[arg(long, global = true, value_name = "HOST:PORT")]
+    pub metrics_listen: Option<String>,
     /// Write the figures as JSON to a file, or to standard output instead of the report with -
     #[arg(long, global = true, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
@@ -123,6 +134,9 @@ pub struct Global {
     /// Count failed calls in the latencies as well, with the time after which they failed
     #[arg(long, global = true)]
     pub count_failures: bool,
+    /// Let these agents send the load at the same time, each all of it, and add up what they measure
+    #[arg(long, global = true, value_delimiter = ',', value_name = "HOST:PORT,…")]
+    pub agents: Vec<String>,
     /// Processes whose time, memory and writes belong to the servers; without it, /metrics of each endpoint
     /// is read
     #[arg(long, global = true, value_delimiter = ',', value_name = "PID,…")]
@@ -198,6 +212,9 @@ pub enum Command {
     /// Run a core workload of YCSB, or a mix of its operations
     #[command(after_help = help::YCSB)]
     Ycsb(YcsbFlags),
+    /// Send what the API servers of a Kubernetes cluster send
+    #[command(after_help = help::KUBERNETES)]
+    Kubernetes(KubernetesFlags),
     /// Renew leases, each request on a new stream
     #[command(after_help = help::LEASE_KEEPALIVE)]
     LeaseKeepalive(LeaseKeepaliveFlags),
@@ -213,6 +230,9 @@ pub enum Command {
     /// Check that a cluster keeps its guarantees, while clients and watchers use every member
     #[command(after_help = help::VERIFY)]
     Verify(VerifyFlags),
+    /// Stand in front of members and break their guarantees on purpose
+    #[command(after_help = help::PROXY)]
+    Proxy(ProxyFlags),
     /// Replay published measurements on one system
     #[command(after_help = help::SUITE)]
     Suite(SuiteFlags),
@@ -222,6 +242,9 @@ pub enum Command {
     /// Make HTML, CSV or Markdown of a result that was kept as JSON
     #[command(after_help = help::REPORT)]
     Report(ReportFlags),
+    /// Execute the commands of controllers on other machines: see --agents
+    #[command(after_help = help::AGENT)]
+    Agent(AgentFlags),
     /// Print a completion script for a shell
     #[command(after_help = help::COMPLETION)]
     Completion { shell: clap_complete::Shell },
@@ -237,13 +260,17 @@ impl Command {
             | Command::TxnMixed(_)
             | Command::Stm(_)
             | Command::Ycsb(_)
+            | Command::Kubernetes(_)
             | Command::LeaseKeepalive(_)
             | Command::Watch(_)
             | Command::WatchLatency(_)
             | Command::WatchGet(_)
-            | Command::Verify(_) => true,
+            | Command::Verify(_)
+            | Command::Proxy(_) => true,
             Command::Suite(flags) => flags.program.is_none(),
-            Command::Compare(_) | Command::Report(_) | Command::Completion { .. } => false,
+            Command::Compare(_) | Command::Report(_) | Command::Agent(_) | Command::Completion { .. } => {
+                false
+            }
         }
     }
 }

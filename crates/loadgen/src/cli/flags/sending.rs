@@ -2,7 +2,9 @@
 
 use super::go;
 use super::steps::StepFlags;
+use crate::run::stages::Stages;
 use clap::Args;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How many requests are sent, and at what rate: the same for all single runs.
@@ -21,8 +23,29 @@ pub struct Sending {
     /// Send at --rate even if the server is slower; latency counts from the intended moment
     #[arg(long)]
     pub open_loop: bool,
+    /// Instead of one rate: for each stage its seconds and the rate at its end, open loop; the rate of a
+    /// stage goes from that of the stage before, or 0, in a straight line
+    #[arg(long, value_name = "SECONDSs:RATE,…", value_parser = stages,
+          conflicts_with_all = ["total", "duration", "rate", "rates", "find_max_rate"])]
+    pub stages: Option<Stages>,
+    /// Write the latencies as a log of HdrHistogram, in nanoseconds, with a line for each kind of operation
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rates", "find_max_rate"])]
+    pub hdr: Option<PathBuf>,
     #[command(flatten)]
     pub steps: StepFlags,
+}
+
+/// Flags of `agent`.
+#[derive(Args, Debug)]
+pub struct AgentFlags {
+    /// Where controllers connect; each program that can connect can send load from here
+    #[arg(long, default_value = "127.0.0.1:7379", value_name = "HOST:PORT")]
+    pub listen: String,
+}
+
+/// A comma separates stages, not values of the flag.
+fn stages(text: &str) -> Result<Stages, String> {
+    text.parse()
 }
 
 /// What is written: the same for `put` and `txn-put`.

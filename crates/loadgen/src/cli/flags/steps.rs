@@ -39,19 +39,6 @@ impl StepFlags {
         !self.rates.is_empty() || self.find_max_rate
     }
 
-    /// Refuses flags that would have no effect.
-    pub fn refuse_idle(&self) -> Result<(), String> {
-        if self.are_wanted() {
-            return Ok(());
-        }
-        if self.outputs.is_empty() {
-            return Ok(());
-        }
-        let reason = "--html, --csv and --markdown show several rates: give --rates or --find-max-rate, \
-                      or --json for one run";
-        Err(reason.into())
-    }
-
     /// The rates of the flags. A search begins at `from` requests per second, or 1000.
     pub fn rates(&self, from: u64) -> Result<Rates, String> {
         if self.step.is_zero() {

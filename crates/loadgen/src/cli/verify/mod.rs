@@ -2,16 +2,25 @@
 
 mod text; // the result for a terminal
 
+pub mod document; // the result as JSON
+pub mod page; // the result for a browser
+
+pub mod proxy; // a member with a fault
+
 use super::flags::Global;
 use super::flags::verify::VerifyFlags;
-use super::outputs::{check_json, write_json};
+use super::measure::command_line;
+use super::outputs::{check_json, check_writable, write_json};
 use super::progress;
 use super::refusal::{Refusal, of_flags};
-use super::terminal::{note, print};
+use super::terminal::{note, print, write_file};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
+use crate::proxy::{Counts, Proxy};
 use crate::verify::checker::Checked;
 use crate::verify::{self, Settings};
+use bench_report::render::html;
+use document::Document;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -28,25 +37,66 @@ const MINUTES_MAX: f64 = 525_600.0;
 pub async fn verify(global: &Global, flags: &VerifyFlags) -> Result<ExitCode, Refusal> {
     let settings = of_flags(settings(global, flags, Vec::new()))?;
     check_json(global.json.as_deref())?;
+    flags.html.as_deref().map_or(Ok(()), check_writable)?;
     let cluster = admin::cluster(&global.endpoints).await.map_err(|error| error.to_string())?;
     let endpoints = cluster.endpoints();
     let clients = settings.clients.max(CLIENTS_PER_MEMBER * endpoints.len());
+    let mut document = Document::begin(
+        &Settings { endpoints: endpoints.clone(), clients, ..settings.clone() },
+        command_line(),
+    );
+    let (endpoints, proxy) = lying(flags, endpoints).await?;
     let settings = Settings { endpoints, clients, ..settings };
     let remark = &mut |passed: Duration, checked: &Checked| {
         note(&format!("{:.0} s: {}", passed.as_secs_f64(), text::brief(checked)));
     };
-    let report = verify::run(&settings, progress::interrupted(), remark).await?;
-    if let Some(path) = &global.json {
-        write_json(path, &(serde_json::to_string(&report).map_err(|error| error.to_string())? + "\n"))?;
-    }
-    if !global.is_json_on_stdout() {
-        print(&text::text(&report, &settings.endpoints))?;
-    }
+    let running = verify::run(&settings, progress::interrupted(), remark);
+    let (report, counts) = match proxy {
+        None => (running.await?, None),
+        Some((proxy, counts)) => tokio::select! {
+            report = running => (report?, Some(counts)),
+            () = proxy.serve() => unreachable!("a proxy serves until it is dropped"),
+        },
+    };
+    document.lies = counts.map_or(Vec::new(), |counts| {
+        counts.get().into_iter().map(|(lie, times)| (lie.to_string(), times)).collect()
+    });
+    document.report = report;
+    write(global, flags, &document)?;
+    let report = &document.report;
     Ok(match (report.is_clean(), report.interrupted) {
         (false, _) => ExitCode::FAILURE,
         (true, true) => ExitCode::from(progress::INTERRUPTED_STATUS),
         (true, false) => ExitCode::SUCCESS,
     })
+}
+
+/// The endpoints, the first of which leads through a proxy if lies are wanted.
+async fn lying(
+    flags: &VerifyFlags,
+    mut endpoints: Vec<Endpoint>,
+) -> Result<(Vec<Endpoint>, Option<(Proxy, Counts)>), String> {
+    let Some(first) = endpoints.first_mut().filter(|_| !flags.lies.is_empty()) else {
+        return Ok((endpoints, None));
+    };
+    let fail = |error: std::io::Error| format!("listen for the proxy: {error}");
+    let proxy =
+        Proxy::bind("127.0.0.1:0", first.clone(), &flags.lies, flags.lie_every).await.map_err(fail)?;
+    let address = proxy.address().map_err(fail)?;
+    *first = first.sibling(&format!("http://{address}")).map_err(|error| error.to_string())?;
+    let counts = proxy.counts();
+    Ok((endpoints, Some((proxy, counts))))
+}
+
+/// Writes the files of the flags and prints the result.
+fn write(global: &Global, flags: &VerifyFlags, document: &Document) -> Result<(), String> {
+    if let Some(path) = &global.json {
+        write_json(path, &(serde_json::to_string(document).map_err(|error| error.to_string())? + "\n"))?;
+    }
+    if let Some(path) = &flags.html {
+        write_file(path, &html(&page::page(document)))?;
+    }
+    if global.is_json_on_stdout() { Ok(()) } else { print(&text::text(document)) }
 }
 
 fn settings(global: &Global, flags: &VerifyFlags, endpoints: Vec<Endpoint>) -> Result<Settings, String> {
@@ -68,6 +118,9 @@ fn settings(global: &Global, flags: &VerifyFlags, endpoints: Vec<Endpoint>) -> R
         rate: rate as f64,
         clients: global.clients,
         keys,
+        leases: flags.leases,
+        hash_interval: (!flags.hash_interval.is_zero()).then_some(flags.hash_interval),
+        compact_interval: (!flags.compact_interval.is_zero()).then_some(flags.compact_interval),
         request_timeout: if is_given { global.request_timeout } else { REQUEST_TIMEOUT },
     })
 }

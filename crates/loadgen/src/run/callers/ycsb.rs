@@ -5,7 +5,7 @@
 use crate::client::admin::{self, Channel};
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::{Code, Failure};
-use crate::run::tasks::{Answered, Caller};
+use crate::run::callers::tasks::{Answered, Caller};
 use crate::stats::progress::{Control, Counters};
 use crate::workload::ycsb::{Step, Ycsb};
 use api::etcdserverpb::kv_client::KvClient;

@@ -1,13 +1,14 @@
 //! Watchers: each follows all keys of the run at one member, and reports what it receives to the checker.
 //!
-//! * A stream that breaks is opened again after the last revision that was received.
+//! * A stream that breaks is opened again after the last revision that was received. So is one that has been
+//!   open for a while: to resume is part of what is checked.
 //! * Progress is requested regularly, so that operations are compared soon while nothing changes.
 
-use super::checker::Input;
 use super::messages::{Message, Messages};
 use super::names::Names;
-use super::operation::Revision;
 use crate::client::admin::Channel;
+use crate::verify::checker::Input;
+use crate::verify::operation::Revision;
 use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse};
@@ -21,6 +22,8 @@ use tokio_stream::wrappers::ReceiverStream;
 const REST: Duration = Duration::from_millis(200);
 /// Between two requests for progress.
 const PROGRESS: Duration = Duration::from_millis(100);
+/// A stream is open for so long.
+const OPEN: Duration = Duration::from_secs(10);
 /// Requests that the stream has not taken yet. More are dropped: the next one asks for the same.
 const REQUESTS_MAX: usize = 4;
 
@@ -39,6 +42,8 @@ pub struct Feed {
 enum Broken {
     /// It is worth another try.
     Stream,
+    /// Nothing is wrong: it is opened again to see whether it goes on where it was.
+    Resume,
     /// The events are gone, or the checker is.
     Feed(String),
 }
@@ -50,6 +55,7 @@ impl Feed {
             match self.stream().await {
                 Ok(never) => match never {},
                 Err(Broken::Stream) => tokio::time::sleep(REST).await,
+                Err(Broken::Resume) => {}
                 Err(Broken::Feed(reason)) => {
                     // Without a receiver the run is over.
                     let _ = self.messages.send(Message::Failed(reason)).await;
@@ -61,7 +67,7 @@ impl Feed {
 
     async fn stream(&mut self) -> Result<Infallible, Broken> {
         let (requests, queue) = mpsc::channel(REQUESTS_MAX);
-        let (key, range_end) = self.names.all();
+        let (key, range_end) = self.names.watched();
         let start_revision = self.received + 1;
         let create = WatchCreateRequest { key, range_end, start_revision, ..Default::default() };
         let request = |union| WatchRequest { request_union: Some(union) };
@@ -71,12 +77,14 @@ impl Feed {
         let mut responses = opened.map_err(|_| Broken::Stream)?.into_inner();
         let mut progress = tokio::time::interval(PROGRESS);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut resume = std::pin::pin!(tokio::time::sleep(OPEN));
         loop {
             tokio::select! {
                 response = responses.message() => match response {
                     Ok(Some(response)) => self.received(&response).await?,
                     Ok(None) | Err(_) => return Err(Broken::Stream),
                 },
+                () = &mut resume => return Err(Broken::Resume),
                 _ = progress.tick() => {
                     let ask = RequestUnion::ProgressRequest(WatchProgressRequest {});
                     let _ = requests.try_send(request(ask));

@@ -1,12 +1,12 @@
 //! Clients: each sends one operation after the other, through every member in turn, and reports beginning and
 //! outcome to the checker.
 
-use super::checker::Input;
 use super::messages::{Message, Messages};
 use super::names::{Names, value};
-use super::operation::{Operation, Outcome, Record, Request, Revision, Write};
 use crate::client::admin::Channel;
 use crate::run::schedule::Schedule;
+use crate::verify::checker::Input;
+use crate::verify::operation::{Operation, Outcome, Record, Request, Revision, Write};
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::request_op::Request as Op;
@@ -18,7 +18,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tonic::Status;
 
@@ -39,6 +39,12 @@ pub struct Shared {
     pub values: AtomicU64,
     /// Operations that no watcher has caught up with, as the checker says.
     pub waiting: AtomicUsize,
+    /// The newest revision that anything has shown.
+    pub newest: AtomicI64,
+    /// Every watcher has received everything up to this revision.
+    pub received_by_all: AtomicI64,
+    /// Numbers of keys that were put with leases.
+    pub leased: AtomicU32,
 }
 
 /// One client.
@@ -50,6 +56,36 @@ pub struct Client {
     random: SmallRng,
     /// At which revision a key was last modified, as far as this client has seen.
     modified: HashMap<u32, Revision>,
+}
+
+impl Shared {
+    /// One operation of a client, from its beginning to its outcome; `None` if the checker has ended.
+    pub async fn operate(
+        &self,
+        client: usize,
+        member: usize,
+        request: &Request,
+        call: impl Future<Output = Result<Outcome, Status>>,
+    ) -> Option<Outcome> {
+        let permit = self.messages.reserve().await.ok()?;
+        // Numbered and sent without a pause: the checker sees operations in the order of their numbers.
+        let number = self.operations.fetch_add(1, Relaxed);
+        let (request, began) = (request.clone(), self.start.elapsed());
+        let operation = Operation { number, client, member, request, began, ended: None, outcome: None };
+        permit.send(Message::Input(Input::Began(operation)));
+        let outcome = match tokio::time::timeout(self.request_timeout, call).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(status)) => Outcome::Unknown(format!("{:?}: {}", status.code(), status.message())),
+            Err(_) => Outcome::Unknown(format!("no answer within {:?}", self.request_timeout)),
+        };
+        self.send(Input::Ended(number, self.start.elapsed(), outcome.clone())).await?;
+        Some(outcome)
+    }
+
+    /// `None` if the checker has ended.
+    pub async fn send(&self, input: Input) -> Option<()> {
+        self.messages.send(Message::Input(input)).await.ok()
+    }
 }
 
 impl Client {
@@ -80,23 +116,10 @@ impl Client {
     /// One operation; `None` if the checker has ended.
     async fn operate(&mut self, member: usize) -> Option<()> {
         let request = self.choose();
-        let Shared { messages, start, operations, request_timeout, .. } = &*self.shared;
-        let permit = messages.reserve().await.ok()?;
-        // Numbered and sent without a pause: the checker sees operations in the order of their numbers.
-        let number = operations.fetch_add(1, Relaxed);
-        let (client, began) = (self.number, start.elapsed());
-        let operation =
-            Operation { number, client, member, request: request.clone(), began, ended: None, outcome: None };
-        permit.send(Message::Input(Input::Began(operation)));
         let call = call(&mut self.members[member], &self.shared.names, &request);
-        let outcome = match tokio::time::timeout(*request_timeout, call).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(status)) => Outcome::Unknown(format!("{:?}: {}", status.code(), status.message())),
-            Err(_) => Outcome::Unknown(format!("no answer within {request_timeout:?}")),
-        };
+        let outcome = self.shared.operate(self.number, member, &request, call).await?;
         self.learn(&request, &outcome);
-        let ended = Input::Ended(number, self.shared.start.elapsed(), outcome);
-        self.shared.messages.send(Message::Input(ended)).await.ok()
+        Some(())
     }
 
     fn choose(&mut self) -> Request {
@@ -207,14 +230,14 @@ async fn swap(
     Ok(Outcome::Found { revision, records: records.map(|kv| names.record(kv)).collect() })
 }
 
-fn put(names: &Names, write: Write) -> PutRequest {
+pub fn put(names: &Names, write: Write) -> PutRequest {
     PutRequest { key: names.key(write.key), value: value(write.value), ..Default::default() }
 }
 
-fn op(request: Op) -> RequestOp {
+pub fn op(request: Op) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-fn revision(header: Option<ResponseHeader>) -> Revision {
+pub fn revision(header: Option<ResponseHeader>) -> Revision {
     header.map_or(0, |header| header.revision)
 }

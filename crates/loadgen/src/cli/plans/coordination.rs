@@ -1,10 +1,10 @@
 //! Flags of watchers, leases and transactions to plans.
 
-use super::flags::Global;
-use super::flags::coordination::{
+use crate::cli::flags::Global;
+use crate::cli::flags::coordination::{
     LeaseKeepaliveFlags, StmFlags, TxnMixedFlags, WatchFlags, WatchGetFlags, WatchLatencyFlags,
 };
-use super::plans;
+use crate::cli::plans;
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::run::Plan;

@@ -1,5 +1,8 @@
 //! Flags to plans. Combinations that make no sense are refused.
 
+pub mod coordination; // watchers, leases and transactions
+pub mod kubernetes; // API servers
+
 use super::flags::sending::{Sending, Writing};
 use super::flags::{Global, PutFlags, RangeFlags, Refused, TxnPutFlags};
 use crate::client::endpoint::Endpoint;
@@ -9,7 +12,7 @@ use crate::run::{Plan, Target};
 use crate::workload::keys::{Order, varint_bytes_max};
 use crate::workload::{Workload, Writes};
 use api::etcdserverpb::RangeRequest;
-use bench_report::model::{Protocol, Values};
+use bench_report::model::{Connect, Protocol, Values};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -25,9 +28,11 @@ pub fn plan(
     workload: Workload,
     sending: &Sending,
 ) -> Result<Plan, String> {
-    sending.steps.refuse_idle()?;
     if sending.steps.are_wanted() {
         sending.steps.rates(sending.rate)?;
+    }
+    if let Some(stages) = sending.stages {
+        return planned(global, endpoints, workload, stages.total(), Pace::Stages(stages));
     }
     let pace = pace("--rate", sending.rate, sending.open_loop)?;
     if sending.duration.is_zero() {
@@ -57,6 +62,7 @@ pub fn planned(
         endpoints,
         target: Target::All,
         conns: global.conns,
+        connect: if global.connect == "one" { Connect::One } else { Connect::All },
         clients: global.clients,
         threads: threads(global),
         workload,
@@ -209,7 +215,6 @@ fn some(duration: Duration) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::coordination;
     use crate::cli::flags::{Cli, Command};
     use crate::run::watchers::Watching;
     use clap::Parser;
@@ -241,10 +246,12 @@ mod tests {
             Command::Range(flags) => (range(flags)?, &flags.sending),
             Command::TxnMixed(flags) => (coordination::txn_mixed(flags)?, &flags.sending),
             Command::Stm(flags) => (coordination::stm(flags)?, &flags.sending),
-            Command::Ycsb(_) => unreachable!("it has separate tests"),
+            Command::Ycsb(_) | Command::Kubernetes(_) => unreachable!("it has separate tests"),
             Command::LeaseKeepalive(flags) => (Workload::LeaseKeepAlive(Arc::default()), &flags.sending),
             Command::Watch(_) | Command::WatchLatency(_) | Command::WatchGet(_) => unreachable!("handled"),
             Command::Verify(_)
+            | Command::Proxy(_)
+            | Command::Agent(_)
             | Command::Suite(_)
             | Command::Compare(_)
             | Command::Report(_)
@@ -265,7 +272,7 @@ mod tests {
                 stm.keys_per_txn, stm.keys, stm.write_percent, stm.value_bytes, stm.isolation, stm.locker
             ),
             Workload::LeaseKeepAlive(_) => "leases".into(),
-            Workload::Ycsb(_) => unreachable!("its command has separate tests"),
+            Workload::Ycsb(_) | Workload::Kubernetes(_) => unreachable!("its command has separate tests"),
             Workload::PutKeys { .. } => unreachable!("only watchers have it"),
             Workload::Put(w) => format!("{}+{} of {} {:?}", w.key_bytes, w.value_bytes, w.key_space, w.order),
             Workload::TxnPut { ops, writes: w } => {
@@ -385,11 +392,6 @@ mod tests {
                 "--key-size=2 cannot hold the numbers of --key-space-size=10000: 3 bytes",
             ),
             ("put --key-size=0", "--key-size=0: a key has one byte at least"),
-            (
-                "put --html=x.html",
-                "--html, --csv and --markdown show several rates: give --rates or --find-max-rate, \
-                 or --json for one run",
-            ),
             (
                 "put --slo=p99=1ms --rates=5",
                 "--slo is a limit of one run or of --find-max-rate, not of --rates",

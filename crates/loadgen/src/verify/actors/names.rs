@@ -1,6 +1,6 @@
 //! Keys and values of a run as bytes, and back.
 
-use super::operation::{Change, Record};
+use crate::verify::operation::{Change, LEASED, Named, Record};
 use api::mvccpb::event::EventType;
 use api::mvccpb::{Event, KeyValue};
 use bytes::Bytes;
@@ -21,13 +21,22 @@ impl Names {
     }
 
     pub fn key(&self, number: u32) -> Bytes {
-        [&self.prefix[..], format!("k{number}").as_bytes()].concat().into()
+        [&self.prefix[..], Named(number).to_string().as_bytes()].concat().into()
     }
 
-    /// The first key of the run, and the first after all of them.
+    /// The first key that clients compete for, and the first after all of them.
     pub fn all(&self) -> (Bytes, Bytes) {
-        let bound = |last: &[u8]| [&self.prefix[..], last].concat().into();
-        (bound(b"k"), bound(b"l"))
+        self.bounds(b"k", b"l")
+    }
+
+    /// The same, with the keys of leases.
+    pub fn watched(&self) -> (Bytes, Bytes) {
+        self.bounds(b"k", b"m")
+    }
+
+    fn bounds(&self, first: &[u8], end: &[u8]) -> (Bytes, Bytes) {
+        let bound = |last| [&self.prefix[..], last].concat().into();
+        (bound(first), bound(end))
     }
 
     pub fn record(&self, kv: &KeyValue) -> Record {
@@ -47,8 +56,13 @@ impl Names {
     }
 
     fn number(&self, key: &[u8]) -> u32 {
-        let digits_of = key.strip_prefix(&self.prefix[..]).and_then(|rest| rest.strip_prefix(b"k"));
-        digits_of.and_then(digits).and_then(|number| u32::try_from(number).ok()).unwrap_or(FOREIGN_KEY)
+        let number = |digits_of: &[u8]| u32::try_from(digits(digits_of)?).ok();
+        let known = match key.strip_prefix(&self.prefix[..]) {
+            Some([b'k', rest @ ..]) => number(rest),
+            Some([b'l', rest @ ..]) => number(rest).map(|number| number | LEASED),
+            Some(_) | None => None,
+        };
+        known.unwrap_or(FOREIGN_KEY)
     }
 }
 
@@ -65,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_and_values_are_read_back_and_foreign_ones_are_told_apart() {
+    fn keys_and_values_are_read_back_and_foreign_ones_are_distinguished() {
         let names = Names::new("p/".into());
         let kv = |key: &str, text: &str| KeyValue {
             key: key.to_owned().into(),
@@ -87,6 +101,9 @@ mod tests {
         assert_eq!(names.change(&event(EventType::Put)), change);
         assert_eq!(names.change(&event(EventType::Delete)), Change { record: None, ..change });
         let (first, end) = names.all();
-        assert!(first < names.key(0) && names.key(u32::MAX) < end);
+        assert!(first < names.key(0) && names.key(LEASED - 1) < end);
+        let leased = names.key(LEASED | 17);
+        assert_eq!(names.number(&leased), LEASED | 17);
+        assert!(leased >= end && leased < names.watched().1 && names.watched().0 == first);
     }
 }

@@ -7,7 +7,7 @@
 use crate::client::admin::{self, Channel};
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::{Code, Failure};
-use crate::run::tasks::{Answered, Caller};
+use crate::run::callers::tasks::{Answered, Caller};
 use crate::stats::progress::{Control, Counters};
 use crate::workload::stm::{Locker, Next, Stm};
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};

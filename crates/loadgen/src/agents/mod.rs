@@ -1,0 +1,119 @@
+//! Several load generators as one: a controller sends one command line to agents on other machines, lets all
+//! begin at the same time, and adds their results up.
+//!
+//! ```text
+//!   controller ──arguments──▶ agent: opens its connections
+//!              ◀──prepared───
+//!              ──begin──────▶ agent: runs
+//!              ◀──measurement
+//! ```
+//!
+//! * One JSON value per line, in both directions.
+//! * Each agent sends the whole load of the command: two agents send twice as many requests.
+//! * Histograms are added up, so percentiles are those of all requests together. Slices of time are not sent.
+//!
+//! Must not depend on the command line.
+
+mod merge; // results of several runs as one
+
+pub use merge::merged;
+
+use crate::run::results::Measurement;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+
+/// A measurement with all its failed positions and histograms is some megabytes.
+const LINE_BYTES_MAX: u64 = 256 << 20;
+
+/// From the controller.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// Open the connections of this command, whose arguments follow the name of the program.
+    Prepare(Vec<String>),
+    Begin,
+}
+
+/// From an agent.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Reply {
+    Prepared,
+    Ended(Box<Measurement>),
+    /// The command makes no sense to it, or failed.
+    Refused(String),
+}
+
+/// One end of a connection.
+pub struct Line {
+    stream: BufReader<TcpStream>,
+}
+
+impl Line {
+    pub fn new(stream: TcpStream) -> Self {
+        Self { stream: BufReader::new(stream) }
+    }
+
+    pub async fn send(&mut self, value: &impl Serialize) -> io::Result<()> {
+        let mut text = serde_json::to_vec(value)?;
+        text.push(b'\n');
+        self.stream.write_all(&text).await?;
+        self.stream.flush().await
+    }
+
+    /// The next value of the other side.
+    pub async fn receive<T: DeserializeOwned>(&mut self) -> io::Result<T> {
+        let mut text = Vec::new();
+        (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut text).await?;
+        if text.last() != Some(&b'\n') {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the other side ended"));
+        }
+        Ok(serde_json::from_slice(&text)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::failure::{Code, Failure};
+    use crate::run::recorder::Tally;
+    use std::time::Duration;
+    use tokio::net::TcpListener;
+
+    fn measurement(latency_ms: u64) -> Measurement {
+        let mut tally = Tally::new();
+        (0..100).for_each(|_| tally.succeeded(7, Duration::from_millis(latency_ms), 10));
+        tally.failed(&Failure::new(Code(14), "down"));
+        let wall = Duration::from_secs(latency_ms);
+        Measurement { tally, wall, planned: 101, clients: 5, busiest_thread: 0.5, ..Measurement::default() }
+    }
+
+    #[tokio::test]
+    async fn a_measurement_arrives_as_it_was() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let sending = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let sent = measurement(3);
+        let mut sender = Line::new(sending);
+        sender.send(&Reply::Ended(Box::new(sent.clone()))).await.unwrap();
+        let mut receiver = Line::new(listener.accept().await.unwrap().0);
+        let Reply::Ended(received) = receiver.receive().await.unwrap() else { panic!() };
+        let latencies = |it: &Measurement| (it.tally.latencies_ns.len(), it.tally.latencies_ns.max());
+        assert_eq!(latencies(&received), latencies(&sent));
+        assert_eq!((received.failed_len(), received.per_second()), (1, sent.per_second()));
+        drop(sender);
+        assert!(receiver.receive::<Reply>().await.is_err());
+    }
+
+    #[test]
+    fn merged_results_are_those_of_all_requests() {
+        let whole = merged(vec![measurement(1), measurement(9)]).unwrap();
+        assert_eq!((whole.tally.succeeded_len(), whole.failed_len(), whole.planned), (200, 2, 202));
+        assert_eq!((whole.wall, whole.clients), (Duration::from_secs(9), 10));
+        assert!((whole.tally.mean_ns - 5e6).abs() < 1.0, "{}", whole.tally.mean_ns);
+        let p50 = whole.tally.latencies_ns.value_at_percentile(50.0) as f64;
+        let p99 = whole.tally.latencies_ns.value_at_percentile(99.0) as f64;
+        assert!((p50 - 1e6).abs() < 2e3 && (p99 - 9e6).abs() < 2e4, "{p50} {p99}");
+        assert!(merged(Vec::new()).is_none());
+    }
+}

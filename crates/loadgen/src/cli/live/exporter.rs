@@ -1,0 +1,142 @@
+//! Metrics of a run in progress, in Prometheus's text format, over HTTP.
+
+use crate::run::{Progress, Run};
+use crate::stats::histogram::Counts;
+use std::fmt::Write;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// A request has no body, and few headers.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+/// A client that is slower gets no answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Serves the newest metrics until it is dropped.
+pub struct Exporter {
+    text: Arc<Mutex<String>>,
+    address: SocketAddr,
+    serving: JoinHandle<()>,
+}
+
+impl Exporter {
+    pub async fn listen(address: &str) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let text = Arc::new(Mutex::new(text(Progress::default(), &Counts::default())));
+        let serving = tokio::spawn(serve(listener, text.clone()));
+        Ok(Self { text, address, serving })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on these figures are served.
+    pub fn show(&self, run: &Run) {
+        let text = text(run.progress(), &run.latencies());
+        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+async fn serve(listener: TcpListener, text: Arc<Mutex<String>>) {
+    loop {
+        // A connection that ended before it was accepted.
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let text = text.clone();
+        tokio::spawn(async move {
+            // Prometheus asks again.
+            let _ = tokio::time::timeout(PATIENCE, answer(stream, &text)).await;
+        });
+    }
+}
+
+async fn answer(mut stream: TcpStream, text: &Mutex<String>) -> io::Result<()> {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST_BYTES_MAX {
+        if stream.read_buf(&mut request).await? == 0 {
+            return Ok(());
+        }
+    }
+    let (status, body) = if request.starts_with(b"GET /metrics ") {
+        ("200 OK", text.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    } else {
+        ("404 Not Found", "GET /metrics\n".to_owned())
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all((head + &body).as_bytes()).await?;
+    stream.shutdown().await
+}
+
+/// Counters and a histogram with one bucket for each doubling.
+fn text(progress: Progress, latencies: &Counts) -> String {
+    let Progress { answered, failed, .. } = progress;
+    let mut out = format!(
+        "# HELP loadgen_requests_total Requests that were answered.\n\
+         # TYPE loadgen_requests_total counter\nloadgen_requests_total {answered}\n\
+         # HELP loadgen_failures_total Calls that failed.\n\
+         # TYPE loadgen_failures_total counter\nloadgen_failures_total {failed}\n\
+         # HELP loadgen_latency_seconds Latency of answered requests; an eighth too high at most.\n\
+         # TYPE loadgen_latency_seconds histogram\n"
+    );
+    let mut count = 0;
+    for (limit, up_to) in latencies.doublings() {
+        count = up_to;
+        let _ = writeln!(out, "loadgen_latency_seconds_bucket{{le=\"{}\"}} {up_to}", limit.as_secs_f64());
+    }
+    let _ = writeln!(out, "loadgen_latency_seconds_bucket{{le=\"+Inf\"}} {count}");
+    let _ = writeln!(out, "loadgen_latency_seconds_count {count}");
+    let _ = writeln!(out, "loadgen_latency_seconds_sum {:.6}", latencies.sum().as_secs_f64());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn metrics_are_served_and_nothing_else() {
+        let exporter = Exporter::listen("127.0.0.1:0").await.unwrap();
+        let mut latencies = Counts::default();
+        for micros in [100, 100, 90_000] {
+            latencies.add(micros * 1000);
+        }
+        let progress = Progress { answered: 3, failed: 2, ..Progress::default() };
+        *exporter.text.lock().unwrap() = text(progress, &latencies);
+        let ask = async |path: &str| {
+            let mut stream = TcpStream::connect(exporter.address()).await.unwrap();
+            stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        let answer = ask("/metrics").await;
+        for line in ["loadgen_requests_total 3", "loadgen_failures_total 2", "latency_seconds_count 3"] {
+            assert!(answer.contains(line), "{line}: {answer}");
+        }
+        let count = |le: f64| {
+            let buckets = answer.lines().filter_map(|line| line.split_once("bucket{le=\""));
+            let of = |(_, rest): (&str, &str)| {
+                let (limit, count) = rest.split_once("\"} ")?;
+                Some((limit.parse::<f64>().ok()?, count.parse::<u64>().ok()?))
+            };
+            buckets.filter_map(of).find(|(limit, _)| *limit >= le).map(|(_, count)| count)
+        };
+        assert_eq!((count(50e-6), count(100e-6), count(0.1)), (Some(0), Some(2), Some(3)));
+        assert!(ask("/").await.starts_with("HTTP/1.1 404"));
+    }
+}

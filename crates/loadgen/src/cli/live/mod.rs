@@ -1,0 +1,4 @@
+//! A run in progress, for people and for programs.
+
+pub mod exporter; // metrics for Prometheus
+pub mod screen; // rate, percentiles and histogram in a terminal

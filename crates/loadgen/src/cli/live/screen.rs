@@ -1,0 +1,154 @@
+//! A run in progress on the whole terminal: rates of the last seconds, percentiles, a histogram, failures.
+
+use crate::run::Run;
+use crate::stats::histogram::Counts;
+use crossterm::execute;
+use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::widgets::Paragraph;
+use std::collections::VecDeque;
+use std::io::{self, Stderr, stderr};
+use std::time::{Duration, Instant};
+
+/// Between two pictures.
+const EVERY: Duration = Duration::from_millis(500);
+/// Rates that are drawn: one per picture.
+const RATES_MAX: usize = 60;
+const BAR_MAX: u64 = 50;
+/// Percentiles of the whole run and of the time since the last picture.
+const PERCENTS: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 99.99];
+const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// The terminal is as it was when this is dropped.
+pub struct Screen {
+    terminal: Terminal<CrosstermBackend<Stderr>>,
+    picture: Picture,
+    due: Instant,
+}
+
+impl Screen {
+    pub fn open(title: String) -> io::Result<Self> {
+        execute!(stderr(), EnterAlternateScreen)?;
+        let terminal = Terminal::new(CrosstermBackend::new(stderr()))?;
+        let now = Instant::now();
+        Ok(Self { terminal, picture: Picture::new(title, now), due: now })
+    }
+
+    /// Draws, if it is time.
+    pub fn show(&mut self, run: &Run) {
+        let now = Instant::now();
+        if now < self.due {
+            return;
+        }
+        self.due = now + EVERY;
+        let progress = run.progress();
+        let lines = self.picture.lines(now, progress.answered, progress.failed, run.latencies());
+        // A closed terminal must not end the run.
+        let _ =
+            self.terminal.draw(|frame| frame.render_widget(Paragraph::new(lines.join("\n")), frame.area()));
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = execute!(stderr(), LeaveAlternateScreen);
+    }
+}
+
+/// What is drawn, and what it needs of the picture before.
+struct Picture {
+    title: String,
+    start: Instant,
+    before: (Instant, u64, Counts),
+    rates: VecDeque<f64>,
+}
+
+impl Picture {
+    fn new(title: String, now: Instant) -> Self {
+        Self { title, start: now, before: (now, 0, Counts::default()), rates: VecDeque::new() }
+    }
+
+    fn lines(&mut self, now: Instant, answered: u64, failed: u64, latencies: Counts) -> Vec<String> {
+        let (at, answered_before, before) = &self.before;
+        let seconds = (now - *at).as_secs_f64().max(1e-3);
+        let rate = (answered - answered_before) as f64 / seconds;
+        let recent = latencies.since(before);
+        self.rates.push_back(rate);
+        if self.rates.len() > RATES_MAX {
+            self.rates.pop_front();
+        }
+        let passed = (now - self.start).as_secs_f64();
+        let highest = self.rates.iter().copied().fold(0.0, f64::max);
+        let mut lines = vec![
+            format!("{}   {passed:.1} s   Ctrl-C ends the run", self.title),
+            String::new(),
+            format!("answered {answered}   failed {failed}   now {rate:.0}/s   highest {highest:.0}/s"),
+            self.rates.iter().map(|rate| level(*rate, highest)).collect(),
+            String::new(),
+            format!("{:>10} {:>12} {:>12}", "", "last moment", "whole run"),
+        ];
+        for percent in PERCENTS {
+            let [now, whole] = [&recent, &latencies].map(|counts| shown(counts.percentile(percent)));
+            lines.push(format!("{:>10} {now:>12} {whole:>12}", format!("p{percent}")));
+        }
+        lines.push(String::new());
+        lines.extend(histogram(&latencies));
+        self.before = (now, answered, latencies);
+        lines
+    }
+}
+
+fn level(rate: f64, highest: f64) -> char {
+    if highest <= 0.0 {
+        return LEVELS[0];
+    }
+    LEVELS[((rate / highest * LEVELS.len() as f64) as usize).min(LEVELS.len() - 1)]
+}
+
+fn shown(latency: Option<Duration>) -> String {
+    latency.map_or("-".into(), |latency| format!("{:.3} ms", latency.as_secs_f64() * 1e3))
+}
+
+/// A bar for each doubling of latency, from the first to the last that has requests.
+fn histogram(latencies: &Counts) -> Vec<String> {
+    let mut before = 0;
+    let mut bars: Vec<(Duration, u64)> = Vec::new();
+    for (limit, up_to) in latencies.doublings() {
+        if up_to > before || !bars.is_empty() {
+            bars.push((limit, up_to - before));
+        }
+        before = up_to;
+    }
+    while bars.last().is_some_and(|(_, count)| *count == 0) {
+        bars.pop();
+    }
+    let most = bars.iter().map(|(_, count)| *count).max().unwrap_or(0).max(1);
+    let bar = |(limit, count): &(Duration, u64)| {
+        let filled = "█".repeat((count * BAR_MAX).div_ceil(most) as usize);
+        format!("{:>13} {count:>10} {filled}", format!("< {}", shown(Some(*limit))))
+    };
+    bars.iter().map(bar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_shows_the_last_moment_and_the_whole_run() {
+        let start = Instant::now();
+        let mut picture = Picture::new("put".into(), start);
+        let mut latencies = Counts::default();
+        (0..100).for_each(|_| latencies.add(1_000_000));
+        picture.lines(start + EVERY, 100, 0, latencies.clone());
+        (0..300).for_each(|_| latencies.add(40_000_000));
+        let lines = picture.lines(start + 2 * EVERY, 400, 2, latencies);
+        assert_eq!(lines[2], "answered 400   failed 2   now 600/s   highest 600/s");
+        assert_eq!(lines[3], "▃█");
+        let p50: Vec<_> = lines[6].split_whitespace().collect();
+        assert_eq!((p50[0], p50[1], p50[3]), ("p50", p50[3], p50[1]), "{lines:?}");
+        let bars: Vec<_> = lines[12..].iter().map(|line| line.matches('█').count()).collect();
+        assert_eq!((bars.first(), bars.last()), (Some(&17), Some(&50)), "{lines:?}");
+    }
+}

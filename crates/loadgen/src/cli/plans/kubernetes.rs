@@ -1,0 +1,40 @@
+//! `kubernetes`: creates the objects of a cluster, then plans the load that it is for the store.
+
+use crate::cli::flags::Global;
+use crate::cli::flags::kubernetes::KubernetesFlags;
+use crate::cli::plans;
+use crate::run::Plan;
+use crate::run::schedule::Pace;
+use crate::workload::Workload;
+use crate::workload::kubernetes::{Kubernetes, PODS_PER_NODE};
+
+/// What Kubernetes supports.
+const NODES_MAX: u64 = 5000;
+/// As many again as it supports: 4 KiB each.
+const PODS_MAX: u64 = 300_000;
+
+/// The cluster of the flags, whose objects are created first, and the plan of the measurement.
+pub fn plan(global: &Global, flags: &KubernetesFlags) -> Result<(Kubernetes, Plan), String> {
+    let KubernetesFlags { nodes, api_servers, prefix, sending, .. } = flags;
+    if *nodes == 0 || *nodes > NODES_MAX {
+        return Err(format!("--nodes={nodes}: expected 1 to {NODES_MAX}"));
+    }
+    let pods = flags.pods.unwrap_or(nodes * PODS_PER_NODE);
+    if pods == 0 || pods > PODS_MAX {
+        return Err(format!("--pods={pods}: expected 1 to {PODS_MAX}"));
+    }
+    if sending.steps.are_wanted() {
+        return Err("--rates and --find-max-rate are not offered for kubernetes: give one --rate".into());
+    }
+    let prefix = format!("{prefix}{:016x}/", rand::random::<u64>());
+    let cluster = Kubernetes::new(*nodes, pods, *api_servers, prefix.into(), rand::random());
+    let workload = Workload::Kubernetes(cluster.clone());
+    let plan = plans::plan(global, global.endpoints.clone(), workload, sending)?;
+    Ok((cluster, plan))
+}
+
+/// The creation of all objects.
+pub fn load_phase(plan: &Plan, cluster: &Kubernetes) -> Plan {
+    let workload = Workload::Kubernetes(cluster.load_phase());
+    Plan { workload, total: cluster.objects(), seconds_max: None, pace: Pace::Unlimited, ..plan.clone() }
+}

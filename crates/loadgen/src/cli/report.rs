@@ -1,0 +1,119 @@
+//! `report`: files from a result that was kept as JSON.
+
+use super::flags::outputs::ReportFlags;
+use super::outputs::{check, write};
+use super::terminal::{print, write_file};
+use super::verify::document::{Document, KIND};
+use super::verify::page;
+use bench_report::compose;
+use bench_report::model::{FORMAT, Report};
+use bench_report::render::{html, markdown};
+use std::path::Path;
+
+/// A result file is some megabytes; a larger one is something else.
+const REPORT_BYTES_MAX: u64 = 1 << 30;
+
+/// `loadgen report`: files from a result; Markdown on standard output if no file is named.
+pub fn report(flags: &ReportFlags) -> Result<(), String> {
+    check(&flags.outputs)?;
+    let value = json(&flags.result)?;
+    if value.get("kind").and_then(serde_json::Value::as_str) == Some(KIND) {
+        return verified(flags, value);
+    }
+    let report = read(&flags.result, whole(value))?;
+    let page = compose::page(&report);
+    if flags.outputs.is_empty() {
+        return print(&markdown(&page));
+    }
+    write(&flags.outputs, &report, &page)
+}
+
+/// A single run has its report within.
+fn whole(mut value: serde_json::Value) -> serde_json::Value {
+    match value.get_mut("report") {
+        Some(report) => report.take(),
+        None => value,
+    }
+}
+
+/// The same for a result of `verify`.
+fn verified(flags: &ReportFlags, value: serde_json::Value) -> Result<(), String> {
+    let document = Document::read(value);
+    let document = document.map_err(|error| format!("read {}: {error}", flags.result.display()))?;
+    let (page, outputs) = (page::page(&document), &flags.outputs);
+    if outputs.csv.is_some() {
+        return Err("--csv is not offered for a result of verify: its JSON holds the figures".into());
+    }
+    outputs.html.as_deref().map_or(Ok(()), |path| write_file(path, &html(&page)))?;
+    match &outputs.markdown {
+        Some(path) => write_file(path, &markdown(&page)),
+        None if outputs.is_empty() => print(&markdown(&page)),
+        None => Ok(()),
+    }
+}
+
+fn json(path: &Path) -> Result<serde_json::Value, String> {
+    let fail = |error: &dyn std::fmt::Display| format!("read {}: {error}", path.display());
+    let length = std::fs::metadata(path).map_err(|error| fail(&error))?.len();
+    if length > REPORT_BYTES_MAX {
+        return Err(fail(&format_args!("{length} bytes are more than any report has")));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| fail(&error))?;
+    serde_json::from_str(&text).map_err(|error| fail(&error))
+}
+
+fn read(path: &Path, value: serde_json::Value) -> Result<Report, String> {
+    let fail = |error: &dyn std::fmt::Display| format!("read {}: {error}", path.display());
+    match value.get("format").and_then(serde_json::Value::as_u64) {
+        Some(format) if format == u64::from(FORMAT) => {}
+        Some(format) => {
+            return Err(fail(&format_args!("it has format {format}, this program reads {FORMAT}")));
+        }
+        None => return Err(fail(&"it is no result of loadgen")),
+    }
+    let mut report: Report = serde_json::from_value(value).map_err(|error| fail(&error))?;
+    report.upgrade();
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::flags::outputs::Outputs;
+
+    const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench-report/tests/data/report.json");
+
+    #[test]
+    fn a_result_becomes_three_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| Some(dir.path().join(name));
+        let outputs = Outputs { html: file("r.html"), csv: file("r.csv"), markdown: file("r.md") };
+        report(&ReportFlags { result: SAMPLE.into(), outputs }).unwrap();
+        for (name, begin) in
+            [("r.html", "<!doctype html>"), ("r.csv", "suite,row,side,"), ("r.md", "# kv-server and")]
+        {
+            let text = std::fs::read_to_string(dir.path().join(name)).unwrap();
+            assert!(text.starts_with(begin), "{name}: {}", &text[..40]);
+        }
+    }
+
+    #[test]
+    fn files_that_are_no_result_are_refused_with_the_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.json");
+        for (text, reason) in [
+            ("{}", "it is no result of loadgen"),
+            ("{\"format\":99}", "it has format 99, this program reads 1"),
+            ("{\"format\":1}", "missing field `title`"),
+            ("[", "EOF while parsing a list at line 1 column 1"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(
+                json(&path).and_then(|value| read(&path, value)),
+                Err(format!("read {}: {reason}", path.display()))
+            );
+        }
+        let missing = json(Path::new("/nonexistent.json")).unwrap_err();
+        assert!(missing.starts_with("read /nonexistent.json: No such file"), "{missing}");
+    }
+}

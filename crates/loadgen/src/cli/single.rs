@@ -1,0 +1,251 @@
+//! One load at one rate: runs it and reports it.
+
+use super::agents::controller;
+use super::flags::Global;
+use super::flags::limits::{Kept, Limit};
+use super::flags::outputs::Outputs;
+use super::live::exporter::Exporter;
+use super::live::screen::Screen;
+use super::outputs::{self, write_json};
+use super::progress::{View, WithoutTerminal};
+use super::terminal::{note, print, write_file};
+use super::{measure, progress, steps};
+use crate::client::admin;
+use crate::client::endpoint::Endpoint;
+use crate::compare::steps::rows_of_run;
+use crate::compare::{self, Origin, Subject};
+use crate::output::hdr;
+use crate::output::summary::Summary;
+use crate::output::text::{self, chain};
+use crate::run::results::{Measurement, Part};
+use crate::run::{Plan, Prepared, Run};
+use crate::server::{self, Probe, ServerFigures};
+use bench_report::compose;
+use bench_report::model::{Notice, Report, SINGLE_RUN, SuiteResult};
+use serde::Serialize;
+use std::io::{IsTerminal, stderr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What `--json` holds.
+#[derive(Serialize)]
+struct Document<'a> {
+    workload: &'static str,
+    endpoints: Vec<String>,
+    conns: usize,
+    clients: usize,
+    #[serde(flatten)]
+    shown: &'a Shown<'a>,
+    /// The same for `report`, with what identifies the run.
+    report: &'a Report,
+}
+
+/// The results of a run.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    summary: &'a Summary,
+    server: Option<&'a ServerFigures>,
+    /// Why the figures may mislead.
+    notices: &'a [Notice],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    slo: &'a [Kept],
+}
+
+/// What a single run has besides its plan.
+#[derive(Clone, Default)]
+pub struct Wants<'a> {
+    pub warm_up: Duration,
+    pub limits: &'a [Limit],
+    pub outputs: Outputs,
+    pub hdr: Option<PathBuf>,
+}
+
+/// Runs a plan at one rate and reports it.
+pub async fn run(
+    global: &Global,
+    plan: Plan,
+    cluster: &admin::Cluster,
+    wants: Wants<'_>,
+    background: impl Future<Output = String>,
+) -> Result<ExitCode, String> {
+    let probes = probes(global, cluster);
+    let (workload, endpoints) = (plan.name(), plan.endpoints.clone());
+    outputs::check(&wants.outputs)?;
+    wants.hdr.as_deref().map_or(Ok(()), outputs::check_writable)?;
+    let (spec, title) = (steps::spec(&plan), title(&plan));
+    let mut report = described(&plan, cluster, &title, wants.warm_up)?;
+    if !wants.warm_up.is_zero() {
+        warm_up(&plan, wants.warm_up).await?;
+    }
+    let prepared = if global.agents.is_empty() { Some(prepared(plan).await?) } else { None };
+    let earlier = server::read(&probes).await;
+    let measurement = match prepared {
+        Some(prepared) => shown(global, &title, prepared.begin(), background).await?,
+        None => controller::run(&global.agents, std::env::args().skip(1).collect()).await?,
+    };
+    let later = server::read(&probes).await;
+    let figures = match (earlier, later) {
+        (Ok(earlier), Ok(later)) => {
+            let spent = server::spent(&probes, &earlier, &later);
+            let members = cluster.members_len.filter(|_| global.server_pids.is_empty());
+            Some(ServerFigures { members, ..spent })
+        }
+        (Err(error), _) | (_, Err(error)) => {
+            note(&format!("no figures of the servers: {}", chain(&error)));
+            None
+        }
+    };
+    let summary = Summary::of(&measurement);
+    let notices: Vec<_> = compare::of_load(&measurement).into_iter().map(|(_, notice)| notice).collect();
+    let kept: Vec<_> = wants.limits.iter().map(|limit| limit.of(&measurement)).collect();
+    let shown = Shown { summary: &summary, server: figures.as_ref(), notices: &notices, slo: &kept };
+    let rows = rows_of_run(&measurement, figures.clone(), &spec, &title);
+    report.took_seconds = measurement.wall.as_secs_f64();
+    report.partial.clone_from(&measurement.partial);
+    report.suites[0].rows = rows;
+    outputs::write(&wants.outputs, &report, &compose::page(&report))?;
+    if let Some(path) = &wants.hdr {
+        write_file(path, &hdr_log(&report, &measurement))?;
+    }
+    show(global, workload, &endpoints, &shown, &report)?;
+    Ok(verdict(&measurement, global.max_errors, &kept))
+}
+
+/// All latencies, or those of each kind of operation.
+fn hdr_log(report: &Report, measurement: &Measurement) -> String {
+    let parts = measurement.parts.iter();
+    let parts = parts.map(|part: &Part| (part.kind().to_owned(), &part.tally.latencies_ns));
+    let mut histograms: Vec<_> = parts.collect();
+    if histograms.is_empty() {
+        histograms.push((String::new(), &measurement.tally.latencies_ns));
+    }
+    hdr::log(report.started_unix_seconds, measurement.wall.as_secs_f64(), &histograms)
+}
+
+/// What is sent, in a line.
+fn title(plan: &Plan) -> String {
+    format!("{}, {} clients on {} connections", plan.name(), plan.clients, plan.conns)
+}
+
+/// What identifies the run, as a report without figures.
+fn described(
+    plan: &Plan,
+    cluster: &admin::Cluster,
+    title: &str,
+    warm_up: Duration,
+) -> Result<Report, String> {
+    let origin = Origin::Endpoints(cluster.endpoints());
+    let subject = Subject { name: "cluster".into(), origin };
+    let described = compare::Plan::of_steps(title.into(), subject, plan.threads);
+    let mut report = compare::report(&described, measure::command_line())?;
+    let version = cluster.named.first().map(|member| member.status.version.clone());
+    report.sides[0].version = version.unwrap_or_default();
+    report.setup.members = cluster.members_len.unwrap_or(cluster.endpoints().len());
+    report.setup.rounds = 1;
+    let limit = match plan.seconds_max {
+        Some(limit) => format!("for {} s", limit.as_secs_f64()),
+        None => format!("{} requests", plan.total),
+    };
+    let warmed = match warm_up.as_secs_f64() {
+        0.0 => String::new(),
+        seconds => format!(", after {seconds} s at the same rate"),
+    };
+    report.suites.push(SuiteResult {
+        id: SINGLE_RUN.into(),
+        title: title.into(),
+        about: format!("One run, {limit}{warmed}, on a cluster that was running already."),
+        source_url: None,
+        medium: None,
+        rows: Vec::new(),
+    });
+    Ok(report)
+}
+
+/// Runs to the end, on the screen or with a bar, and with metrics for Prometheus, as the flags say.
+async fn shown(
+    global: &Global,
+    title: &str,
+    run: Run,
+    background: impl Future<Output = String>,
+) -> Result<Measurement, String> {
+    let exporter = match &global.metrics_listen {
+        None => None,
+        Some(address) => {
+            let exporter = Exporter::listen(address).await;
+            Some(exporter.map_err(|error| format!("--metrics-listen={address}: {error}"))?)
+        }
+    };
+    if let Some(exporter) = &exporter {
+        note(&format!("metrics at http://{}/metrics", exporter.address()));
+    }
+    let mut screen = (global.live && stderr().is_terminal())
+        .then(|| Screen::open(title.to_owned()))
+        .transpose()
+        .map_err(|error| format!("--live: {error}"))?;
+    let mut bar = screen.is_none().then(|| View::new("", WithoutTerminal::Lines));
+    let mut show = |run: &Run| {
+        bar.iter_mut().for_each(|bar| bar.show(run));
+        screen.iter_mut().for_each(|screen| screen.show(run));
+        exporter.iter().for_each(|exporter| exporter.show(run));
+    };
+    let measurement = progress::run_shown(run, background, &mut show).await;
+    measurement.map_err(|error| chain(&error))
+}
+
+/// Opens all connections.
+async fn prepared(plan: Plan) -> Result<Prepared, String> {
+    let prepared = tokio::task::spawn_blocking(|| plan.prepare()).await.expect("preparing does not panic");
+    prepared.map_err(|error| chain(&error))
+}
+
+/// Sends the load for a while without counting it. Ctrl-C ends it, and the measurement begins.
+async fn warm_up(plan: &Plan, duration: Duration) -> Result<(), String> {
+    let plan = Plan { total: Plan::OPEN_END, seconds_max: Some(duration), ..plan.clone() };
+    let warmed = progress::run(prepared(plan).await?.begin(), std::future::pending()).await;
+    warmed.map(drop).map_err(|error| chain(&error))
+}
+
+/// The members that are not named count as well where they show their counters.
+fn probes(global: &Global, cluster: &admin::Cluster) -> Vec<Probe> {
+    if global.server_pids.is_empty() {
+        return cluster.endpoints().into_iter().map(Probe::Metrics).collect();
+    }
+    let process = |&pid: &u32| Probe::Process { name: format!("process {pid}"), pid };
+    global.server_pids.iter().map(process).collect()
+}
+
+fn show(
+    global: &Global,
+    workload: &'static str,
+    endpoints: &[Endpoint],
+    shown: &Shown<'_>,
+    report: &Report,
+) -> Result<(), String> {
+    if let Some(path) = &global.json {
+        let endpoints = endpoints.iter().map(ToString::to_string).collect();
+        let Global { conns, clients, .. } = *global;
+        let document = Document { workload, endpoints, conns, clients, shown, report };
+        let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())? + "\n";
+        write_json(path, &text)?;
+        if global.is_json_on_stdout() {
+            return Ok(());
+        }
+    }
+    let options = text::Options { precise: global.precise, timeline: global.sample };
+    let limits: String = shown.slo.iter().map(Kept::text).collect();
+    let limits = if limits.is_empty() { limits } else { format!("\n{limits}") };
+    print(&(text::text(shown.summary, shown.server, options) + &text::notices(shown.notices) + &limits))
+}
+
+/// Success only if the run was complete, with no more failures than allowed, and met its limits.
+fn verdict(measurement: &Measurement, errors_max: u64, kept: &[Kept]) -> ExitCode {
+    match measurement.partial.as_deref() {
+        Some(progress::INTERRUPTED) => ExitCode::from(progress::INTERRUPTED_STATUS),
+        Some(_) => ExitCode::FAILURE,
+        None if measurement.failed_len() > errors_max => ExitCode::FAILURE,
+        None if kept.iter().any(|kept| !kept.met) => ExitCode::FAILURE,
+        None => ExitCode::SUCCESS,
+    }
+}

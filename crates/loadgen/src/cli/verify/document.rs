@@ -1,0 +1,68 @@
+//! What `verify --json` writes and `report` reads.
+
+use crate::compare;
+use crate::server::machine;
+use crate::verify::{Report, Settings};
+use bench_report::model::Machine;
+use serde::{Deserialize, Serialize};
+
+/// Distinguishes these files from others.
+pub const KIND: &str = "verify";
+/// Incremented when readers of older files would misread new ones.
+const FORMAT: u32 = 1;
+
+/// One execution of `verify`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Document {
+    pub format: u32,
+    pub kind: String,
+    /// As typed, quoted for a shell.
+    pub command: String,
+    /// Version of the load generator, and the commit that it was built from.
+    pub loadgen: String,
+    pub commit: Option<String>,
+    pub started_unix_seconds: u64,
+    pub machine: Machine,
+    /// One per member.
+    pub endpoints: Vec<String>,
+    pub rate: f64,
+    pub clients: usize,
+    pub keys: u32,
+    pub leases: usize,
+    /// What a proxy in front of the first member did wrong on purpose, and how often.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lies: Vec<(String, u64)>,
+    #[serde(flatten)]
+    pub report: Report,
+}
+
+impl Document {
+    /// The description of a run that begins now.
+    pub fn begin(settings: &Settings, command: String) -> Self {
+        Self {
+            format: FORMAT,
+            kind: KIND.into(),
+            command,
+            loadgen: env!("CARGO_PKG_VERSION").into(),
+            commit: compare::build_commit(),
+            started_unix_seconds: machine::unix_seconds(),
+            machine: machine::describe(),
+            endpoints: settings.endpoints.iter().map(ToString::to_string).collect(),
+            rate: settings.rate,
+            clients: settings.clients,
+            keys: settings.keys,
+            leases: settings.leases,
+            lies: Vec::new(),
+            report: Report::default(),
+        }
+    }
+
+    /// Reads a value whose kind is [`KIND`].
+    pub fn read(value: serde_json::Value) -> Result<Self, String> {
+        match value.get("format").and_then(serde_json::Value::as_u64) {
+            Some(format) if format == u64::from(FORMAT) => {}
+            format => return Err(format!("it has format {format:?}, this program reads {FORMAT}")),
+        }
+        serde_json::from_value(value).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,79 @@
+//! A proxy in front of a member that breaks guarantees on purpose: it shows what a check of them finds.
+//!
+//! ```text
+//!   client ──HTTP/2──▶ forward ──HTTP/2──▶ member
+//!                         │ messages
+//!                       Liar
+//! ```
+//!
+//! Calls that no lie is about are forwarded as they are.
+
+pub mod lie; // what can be wrong
+
+mod frames; // gRPC messages in a body
+mod liar; // which messages are sent instead
+
+mod forward; // connections and streams
+
+use crate::client::endpoint::Endpoint;
+use liar::Liar;
+use lie::Lie;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use tokio::net::{TcpListener, ToSocketAddrs};
+use tokio::task::JoinSet;
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Proxy {
+    listener: TcpListener,
+    endpoint: Endpoint,
+    liar: Arc<Mutex<Liar>>,
+}
+
+/// How often each lie was executed so far.
+#[derive(Clone, Debug)]
+pub struct Counts(Arc<Mutex<Liar>>);
+
+impl Proxy {
+    /// Listens without TLS in front of a member. Each lie is executed at every nth opportunity.
+    pub async fn bind(
+        listen: impl ToSocketAddrs,
+        endpoint: Endpoint,
+        lies: &[Lie],
+        every: u64,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind(listen).await?;
+        Ok(Self { listener, endpoint, liar: Arc::new(Mutex::new(Liar::new(lies, every))) })
+    }
+
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    pub fn counts(&self) -> Counts {
+        Counts(self.liar.clone())
+    }
+
+    /// Forwards until the future is dropped, which closes all connections.
+    pub async fn serve(self) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = self.listener.accept() => {
+                    // A connection that ended before it was accepted.
+                    let Ok((stream, _)) = accepted else { continue };
+                    connections.spawn(forward::connection(stream, self.endpoint.clone(), self.liar.clone()));
+                }
+                Some(_) = connections.join_next() => {}
+            }
+        }
+    }
+}
+
+impl Counts {
+    pub fn get(&self) -> Vec<(Lie, u64)> {
+        liar::of(&self.0).counts()
+    }
+}

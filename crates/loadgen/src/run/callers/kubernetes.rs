@@ -1,0 +1,223 @@
+//! Callers of Kubernetes' operations, and the watchers of its API servers, through tonic.
+//!
+//! Operations go to the endpoints in turn. All calls of one operation go to one member.
+
+use crate::client::admin::{self, Channel};
+use crate::client::endpoint::Endpoint;
+use crate::client::failure::{Code, Failure};
+use crate::run::callers::tasks::{Answered, Caller};
+use crate::stats::progress::{Control, Counters};
+use crate::workload::kubernetes::{EVENT_SECONDS, EVENTS_PER_LEASE, Kubernetes, Object, RESOURCES, Step};
+use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::lease_client::LeaseClient;
+use api::etcdserverpb::response_op::Response;
+use api::etcdserverpb::watch_client::WatchClient;
+use api::etcdserverpb::watch_request::RequestUnion;
+use api::etcdserverpb::{
+    LeaseGrantRequest, RangeRequest, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest,
+};
+use bytes::Bytes;
+use prost::Message;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tonic::Status;
+
+/// Attempts of one write: more than others can win in a row, unless something is wrong.
+const ATTEMPTS_MAX: u64 = 1000;
+
+/// After the last operation. Watchers that receive nothing for so long have missed something.
+const EVENTS_AWAITED: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// One caller. Its operations follow one another.
+pub struct KubernetesCaller {
+    cluster: Kubernetes,
+    /// One per endpoint.
+    channels: Vec<Channel>,
+    /// The channel of the next operation.
+    cursor: usize,
+    /// The lease of the next event, and how many events have it.
+    lease: Option<(i64, u64)>,
+}
+
+/// Opens `objects` connection objects for so many callers.
+pub async fn connect(
+    cluster: &Kubernetes,
+    endpoints: &[Endpoint],
+    objects: usize,
+    callers: usize,
+    counters: &Arc<Counters>,
+) -> Result<Vec<KubernetesCaller>, String> {
+    let mut opened = Vec::with_capacity(objects);
+    for _ in 0..objects {
+        let mut channels = Vec::with_capacity(endpoints.len());
+        for endpoint in endpoints {
+            let channel = admin::channel(endpoint, None, Some(counters.clone())).await;
+            channels.push(channel.map_err(|error| error.to_string())?);
+        }
+        opened.push(channels);
+    }
+    let caller = |number: usize| KubernetesCaller {
+        cluster: cluster.clone(),
+        channels: opened[number % objects].clone(),
+        cursor: number,
+        lease: None,
+    };
+    Ok((0..callers).map(caller).collect())
+}
+
+/// Opens the watchers of these API servers, which receive until this thread's runtime ends.
+pub async fn watch(
+    cluster: &Kubernetes,
+    endpoints: &[Endpoint],
+    api_servers: impl Iterator<Item = usize>,
+    counters: &Arc<Counters>,
+) -> Result<(), String> {
+    for number in api_servers {
+        let endpoint = &endpoints[number % endpoints.len()];
+        let channel = admin::channel(endpoint, None, Some(counters.clone())).await;
+        let channel = channel.map_err(|error| error.to_string())?;
+        for resource in RESOURCES {
+            let (key, range_end) = cluster.resource(resource);
+            let create = WatchCreateRequest {
+                key,
+                range_end,
+                prev_kv: true,
+                progress_notify: true,
+                ..Default::default()
+            };
+            let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+            let mut client = WatchClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
+            // The stream of requests stays open.
+            let requests =
+                tokio_stream::StreamExt::chain(tokio_stream::once(request), tokio_stream::pending());
+            let opened = client.watch(requests).await;
+            let mut responses = opened.map_err(|status| status.to_string())?.into_inner();
+            // Created before the first write.
+            responses.message().await.map_err(|status| status.to_string())?;
+            let cluster = cluster.clone();
+            tokio::spawn(async move {
+                while let Ok(Some(response)) = responses.message().await {
+                    cluster.received(response.events.len() as u64);
+                }
+            });
+        }
+    }
+    Ok(())
+}
+
+impl Caller for KubernetesCaller {
+    async fn call(&mut self, position: u64) -> Result<Answered, Failure> {
+        let channel = self.channels[self.cursor % self.channels.len()].clone();
+        self.cursor += 1;
+        let mut client = KvClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
+        match self.cluster.step(position) {
+            Step::Write(object, value) => self.write(&mut client, object, 0, |_| Some(value.clone())).await,
+            Step::Toggle(object, value) => {
+                self.write(&mut client, object, 0, |revision| (revision == 0).then(|| value.clone())).await
+            }
+            Step::Event(object, value) => {
+                let lease = self.lease(channel).await?;
+                self.write(&mut client, object, lease, |_| Some(value.clone())).await
+            }
+            Step::Get(range) => {
+                let answer = client.range(range).await.map_err(refused)?;
+                Ok(answered(answer.get_ref(), 0))
+            }
+            Step::List(range) => list(&mut client, range).await,
+        }
+    }
+
+    async fn settle(&mut self, _: bool, _: &Control) -> bool {
+        true
+    }
+
+    async fn close(&mut self) {
+        let begin = Instant::now();
+        let is_behind = || {
+            let (expected, received) = self.cluster.events();
+            received < expected
+        };
+        while is_behind() && begin.elapsed() < EVENTS_AWAITED {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn kind(&self, position: u64) -> usize {
+        self.cluster.operation(position) as usize
+    }
+}
+
+impl KubernetesCaller {
+    /// Puts what `value` is for the object's revision, or deletes the object, until nothing has changed it in
+    /// between.
+    async fn write(
+        &self,
+        client: &mut KvClient<Channel>,
+        object: Object,
+        lease: i64,
+        value: impl Fn(i64) -> Option<Bytes>,
+    ) -> Result<Answered, Failure> {
+        let mut revision = self.cluster.revision(object);
+        for retries in 0..ATTEMPTS_MAX {
+            let wanted = value(revision);
+            let txn = match wanted.clone() {
+                Some(value) => self.cluster.put(object, revision, value, lease),
+                None => self.cluster.delete(object, revision),
+            };
+            let answer = transact(client, txn).await?;
+            if answer.succeeded {
+                let header = answer.header.map_or(0, |header| header.revision);
+                self.cluster.wrote(object, if wanted.is_some() { header } else { 0 });
+                return Ok(answered(&answer, retries));
+            }
+            revision = match answer.responses.first().and_then(|op| op.response.as_ref()) {
+                Some(Response::ResponseRange(range)) => range.kvs.first().map_or(0, |kv| kv.mod_revision),
+                _ => return Err(Failure::protocol("a transaction answers a range with something else")),
+            };
+            self.cluster.found(object, revision);
+        }
+        Err(Failure::new(Code::UNKNOWN, format!("{ATTEMPTS_MAX} attempts met another write")))
+    }
+
+    /// A lease for one more event.
+    async fn lease(&mut self, channel: Channel) -> Result<i64, Failure> {
+        if let Some((id, events)) = self.lease.as_mut().filter(|(_, events)| *events < EVENTS_PER_LEASE) {
+            *events += 1;
+            return Ok(*id);
+        }
+        let request = LeaseGrantRequest { ttl: EVENT_SECONDS, id: 0 };
+        let granted = LeaseClient::new(channel).lease_grant(request).await.map_err(refused)?;
+        let id = granted.into_inner().id;
+        self.lease = Some((id, 1));
+        Ok(id)
+    }
+}
+
+async fn transact(client: &mut KvClient<Channel>, txn: TxnRequest) -> Result<TxnResponse, Failure> {
+    client.txn(txn).await.map(tonic::Response::into_inner).map_err(refused)
+}
+
+/// Reads all pages at the revision of the first.
+async fn list(client: &mut KvClient<Channel>, mut range: RangeRequest) -> Result<Answered, Failure> {
+    let mut body_bytes = 0;
+    loop {
+        let page = client.range(range.clone()).await.map_err(refused)?.into_inner();
+        body_bytes += page.encoded_len() as u64;
+        let Some(last) = page.kvs.last().filter(|_| page.more) else {
+            return Ok(Answered { body_bytes, retries: 0 });
+        };
+        range.key = [&last.key[..], b"\0"].concat().into();
+        if range.revision == 0 {
+            range.revision = page.header.map_or(0, |header| header.revision);
+        }
+    }
+}
+
+fn answered(message: &impl Message, retries: u64) -> Answered {
+    Answered { body_bytes: message.encoded_len() as u64, retries }
+}
+
+fn refused(status: Status) -> Failure {
+    Failure::new(Code(status.code() as u16), status.message())
+}

@@ -1,0 +1,7 @@
+//! Callers of operations that take several calls.
+
+pub mod tasks; // callers with a task each
+
+pub mod kubernetes; // operations of API servers, and their watchers
+pub mod stm; // transactions of several calls
+pub mod ycsb; // operations of YCSB

@@ -1,0 +1,24 @@
+//! What clients, watchers and polls send to the checker.
+
+use crate::verify::checker::Input;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+pub enum Message {
+    Input(Input),
+    /// Another member leads, or none.
+    Leader(LeaderSeen),
+    /// A watcher cannot go on.
+    Failed(String),
+}
+
+/// What the members say of their leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaderSeen {
+    pub at: Duration,
+    /// The place of its endpoint; `None`: no member knows a leader, or none of the endpoints is that one.
+    pub member: Option<usize>,
+    pub term: u64,
+}
+
+pub type Messages = mpsc::Sender<Message>;

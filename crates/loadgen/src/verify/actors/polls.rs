@@ -1,0 +1,126 @@
+//! Regular questions to all members: which one leads, and the hash of the key space; and compactions, if they
+//! are wanted.
+
+use super::client::Shared;
+use super::messages::{LeaderSeen, Message};
+use crate::client::admin::Channel;
+use crate::verify::checker::Input;
+use crate::verify::hashes::Hash;
+use crate::verify::operation::Revision;
+use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::maintenance_client::MaintenanceClient;
+use api::etcdserverpb::{CompactionRequest, HashKvRequest, StatusRequest, StatusResponse};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+/// Between two questions for the leader.
+const LEADER: Duration = Duration::from_millis(200);
+/// A member that does not answer for so long is asked again later.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// A hash reads the whole key space.
+const HASH_PATIENCE: Duration = Duration::from_secs(30);
+/// A member that lags is asked so often for a hash at a revision that it does not have yet.
+const HASH_TRIES: u32 = 20;
+/// Between two tries.
+const HASH_REST: Duration = Duration::from_millis(250);
+
+/// Reports each change of the leader, until the task is aborted or the checker has ended.
+pub async fn leaders(channels: Vec<Channel>, shared: Arc<Shared>) {
+    let mut known = None;
+    let mut ids = vec![None; channels.len()];
+    let mut ticks = ticks(LEADER);
+    loop {
+        ticks.tick().await;
+        let statuses = all(&channels, |channel| async move {
+            let mut client = MaintenanceClient::new(channel);
+            timeout(PATIENCE, client.status(StatusRequest {}))
+                .await
+                .ok()?
+                .ok()
+                .map(tonic::Response::into_inner)
+        });
+        let statuses: Vec<Option<StatusResponse>> = statuses.await;
+        for (id, status) in ids.iter_mut().zip(&statuses) {
+            let header = status.as_ref().and_then(|status| status.header.as_ref());
+            *id = header.map(|header| header.member_id).or(*id);
+        }
+        let newest = statuses.iter().flatten().max_by_key(|status| status.raft_term);
+        let leader = newest.map(|status| {
+            (ids.iter().position(|id| status.leader != 0 && *id == Some(status.leader)), status.raft_term)
+        });
+        let Some((member, term)) = leader.filter(|leader| known != Some(*leader)) else { continue };
+        known = leader;
+        let seen = LeaderSeen { at: shared.start.elapsed(), member, term };
+        if shared.messages.send(Message::Leader(seen)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Asks all members for the hash at one revision, again and again.
+pub async fn hashes(channels: Vec<Channel>, shared: Arc<Shared>, every: Duration) {
+    let mut ticks = ticks(every);
+    loop {
+        ticks.tick().await;
+        let revision = shared.newest.load(Relaxed);
+        let answers = all(&channels, |channel| timeout(HASH_PATIENCE, hash(channel, revision)));
+        for (member, answer) in answers.await.into_iter().enumerate() {
+            let Ok(Some((compacted, hash))) = answer else { continue };
+            let hash = Hash { member, at: shared.start.elapsed(), revision, compacted, hash };
+            if shared.send(Input::Hashed(hash)).await.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+/// The compacted revision and the hash; `None` if the member cannot say.
+async fn hash(channel: Channel, revision: Revision) -> Option<(Revision, u32)> {
+    let mut client = MaintenanceClient::new(channel);
+    for _ in 0..HASH_TRIES {
+        match client.hash_kv(HashKvRequest { revision }).await.map(tonic::Response::into_inner) {
+            Ok(answer) => return Some((answer.compact_revision, answer.hash)),
+            // It may be down or behind.
+            Err(_) => sleep(HASH_REST).await,
+        }
+    }
+    None
+}
+
+/// Compacts what every watcher has received, again and again.
+pub async fn compactions(channels: Vec<Channel>, shared: Arc<Shared>, every: Duration) {
+    let mut ticks = ticks(every);
+    ticks.tick().await;
+    for channel in channels.iter().cycle() {
+        ticks.tick().await;
+        let revision = shared.received_by_all.load(Relaxed);
+        let mut client = KvClient::new(channel.clone());
+        let compaction = CompactionRequest { revision, physical: false };
+        // The next one compacts more.
+        let _ = timeout(PATIENCE, client.compact(compaction)).await;
+    }
+}
+
+fn ticks(every: Duration) -> tokio::time::Interval {
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+/// Asks all members at the same time; the answers are in their order.
+async fn all<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+    channels: &[Channel],
+    ask: impl Fn(Channel) -> F,
+) -> Vec<T> {
+    let mut tasks = JoinSet::new();
+    for (member, channel) in channels.iter().enumerate() {
+        let answer = ask(channel.clone());
+        tasks.spawn(async move { (member, answer.await) });
+    }
+    let mut answers = tasks.join_all().await;
+    answers.sort_by_key(|(member, _)| *member);
+    answers.into_iter().map(|(_, answer)| answer).collect()
+}

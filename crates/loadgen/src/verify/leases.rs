@@ -1,0 +1,251 @@
+//! Leases: their keys are deleted at one revision, and not before their time is over.
+//!
+//! A grant or a renewal that was acknowledged keeps a lease for its TTL, counted from the moment at which
+//! the request was sent: the server can only have counted from a later one. An event that arrives before that
+//! time is over was caused too early, unless a revocation had been sent.
+//!
+//! Must not depend on connections or clocks.
+
+use super::operation::Change;
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+/// Clocks of two machines may run at different speeds: by a thousandth at most, which no crystal does.
+const DRIFT_DIVISOR: u32 = 1000;
+
+/// What is done with a lease. It is sent before a request that could end the lease, and after an answer that
+/// keeps it.
+#[derive(Clone, Debug)]
+pub enum LeaseInput {
+    /// It was granted; these keys will be put with it.
+    Granted { keys: Vec<u32>, kept: Kept },
+    /// It was renewed.
+    Renewed(Kept),
+    /// From here on it may end at any time.
+    Revoking,
+    /// Nothing more is done with it.
+    Left,
+}
+
+/// An acknowledged grant or renewal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The place of the endpoint that acknowledged it.
+    pub member: usize,
+    /// Since the start of the run.
+    pub sent: Duration,
+    pub ttl: Duration,
+}
+
+/// How leases ended so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ended {
+    pub expired: u64,
+    pub revoked: u64,
+    /// Between the earliest time at which a lease may expire, and the arrival of the deletions, at most.
+    pub latest: Duration,
+}
+
+#[derive(Debug)]
+struct State {
+    keys: Vec<u32>,
+    kept: Kept,
+    renewals: u64,
+    revoking: bool,
+    /// When the deletion of its keys arrived, and what arrived.
+    deleted: Option<(Duration, String)>,
+    left: bool,
+}
+
+/// Leases that are in use, or whose keys are awaited to be deleted.
+#[derive(Debug, Default)]
+pub struct Leases {
+    by_key: HashMap<u32, i64>,
+    states: HashMap<i64, State>,
+    pub ended: Ended,
+}
+
+/// A rule that is broken, and the evidence.
+pub type Broken = (&'static str, Vec<String>);
+
+const EARLY: &str = "the keys of a lease were deleted before its time was over";
+
+impl Leases {
+    pub fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    pub fn take(&mut self, id: i64, input: LeaseInput) -> Result<(), Broken> {
+        if let LeaseInput::Granted { keys, kept } = input {
+            self.by_key.extend(keys.iter().map(|&key| (key, id)));
+            let state = State { keys, kept, renewals: 0, revoking: false, deleted: None, left: false };
+            self.states.insert(id, state);
+            return Ok(());
+        }
+        let Some(state) = self.states.get_mut(&id) else { return Ok(()) };
+        match input {
+            LeaseInput::Granted { .. } => unreachable!("returned above"),
+            LeaseInput::Renewed(kept) => {
+                state.renewals += 1;
+                if kept.until() > state.kept.until() {
+                    state.kept = kept;
+                }
+                // The deletion may have been received before the answer to the renewal.
+                if let Some((at, event)) = &state.deleted
+                    && *at < state.kept.until()
+                    && !state.revoking
+                {
+                    return Err((EARLY, vec![state.describe(id), event.clone()]));
+                }
+            }
+            LeaseInput::Revoking => state.revoking = true,
+            LeaseInput::Left => {
+                state.left = true;
+                self.drop_if_over(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a key was put with a lease.
+    pub fn hold(&self, key: u32) -> bool {
+        self.by_key.contains_key(&key)
+    }
+
+    /// All changes of a revision that deletes a key of a lease, as they were first received.
+    pub fn deleted(&mut self, changes: &[Change], at: Duration, event: &str) -> Result<(), Broken> {
+        let Some(&id) = changes.first().and_then(|change| self.by_key.get(&change.key)) else {
+            return Ok(());
+        };
+        let Some(state) = self.states.get_mut(&id) else { return Ok(()) };
+        let others =
+            changes.iter().filter(|change| change.record.is_some() || !state.keys.contains(&change.key));
+        if changes.len() != state.keys.len() || others.count() > 0 {
+            let changes = changes.iter().map(ToString::to_string);
+            let evidence = [state.describe(id), event.to_owned()].into_iter().chain(changes).collect();
+            return Err(("the keys of a lease were not deleted at one revision", evidence));
+        }
+        if state.revoking {
+            self.ended.revoked += 1;
+        } else if at < state.kept.until() {
+            return Err((EARLY, vec![state.describe(id), event.to_owned()]));
+        } else {
+            self.ended.expired += 1;
+            self.ended.latest = self.ended.latest.max(at - state.kept.until());
+        }
+        state.deleted = Some((at, event.to_owned()));
+        self.drop_if_over(id);
+        Ok(())
+    }
+
+    fn drop_if_over(&mut self, id: i64) {
+        let is_over = |state: &State| state.left && state.deleted.is_some();
+        if self.states.get(&id).is_some_and(is_over)
+            && let Some(state) = self.states.remove(&id)
+        {
+            for key in &state.keys {
+                self.by_key.remove(key);
+            }
+        }
+    }
+}
+
+impl Kept {
+    /// Since the start of the run.
+    fn until(&self) -> Duration {
+        self.sent + self.ttl - self.ttl / DRIFT_DIVISOR
+    }
+}
+
+impl State {
+    fn describe(&self, id: i64) -> String {
+        let revoked = if self.revoking { ", being revoked" } else { "" };
+        format!("lease {id:x}, {} renewals, the last that counts: {}{revoked}", self.renewals, self.kept)
+    }
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { member, sent, ttl } = self;
+        let end = *sent + *ttl;
+        write!(
+            formatter,
+            "member {member}, sent at {:.6} s and acknowledged, for {} s: until {:.6} s at least",
+            sent.as_secs_f64(),
+            ttl.as_secs(),
+            end.as_secs_f64()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: i64 = 7;
+
+    fn kept(sent_ms: u64) -> Kept {
+        Kept { member: 0, sent: Duration::from_millis(sent_ms), ttl: Duration::from_secs(2) }
+    }
+
+    fn granted() -> Leases {
+        let mut leases = Leases::default();
+        leases.take(ID, LeaseInput::Granted { keys: vec![1, 2], kept: kept(1000) }).unwrap();
+        leases
+    }
+
+    fn gone(keys: &[u32]) -> Vec<Change> {
+        keys.iter().map(|&key| Change { revision: 5, key, record: None }).collect()
+    }
+
+    fn delete(leases: &mut Leases, keys: &[u32], at_ms: u64) -> Option<&'static str> {
+        leases.deleted(&gone(keys), Duration::from_millis(at_ms), "event").err().map(|(rule, _)| rule)
+    }
+
+    #[test]
+    fn a_lease_ends_after_its_time_or_by_revocation() {
+        let mut leases = granted();
+        assert!(leases.hold(1) && !leases.hold(3));
+        assert_eq!(delete(&mut leases, &[1, 2], 3100), None);
+        assert_eq!((leases.ended.expired, leases.ended.latest), (1, Duration::from_millis(102)));
+        leases.take(ID, LeaseInput::Left).unwrap();
+        assert_eq!((leases.len(), leases.hold(1)), (0, false));
+
+        let mut leases = granted();
+        leases.take(ID, LeaseInput::Revoking).unwrap();
+        leases.take(ID, LeaseInput::Left).unwrap();
+        assert_eq!(delete(&mut leases, &[2, 1], 1001), None);
+        assert_eq!((leases.ended.revoked, leases.len()), (1, 0));
+    }
+
+    #[test]
+    fn an_early_end_is_found_whichever_is_received_first() {
+        let early = Some(EARLY);
+        assert_eq!(delete(&mut granted(), &[1, 2], 2990), early);
+
+        let mut renewed = granted();
+        renewed.take(ID, LeaseInput::Renewed(kept(2000))).unwrap();
+        assert_eq!(delete(&mut renewed, &[1, 2], 3500), early);
+
+        let mut deleted_first = granted();
+        assert_eq!(delete(&mut deleted_first, &[1, 2], 3500), None);
+        let renewed = deleted_first.take(ID, LeaseInput::Renewed(kept(2000)));
+        assert_eq!(renewed.err().map(|(rule, _)| rule), early);
+    }
+
+    #[test]
+    fn all_keys_are_deleted_at_once() {
+        let parted = Some("the keys of a lease were not deleted at one revision");
+        assert_eq!(delete(&mut granted(), &[1], 5000), parted);
+        assert_eq!(delete(&mut granted(), &[1, 2, 3], 5000), parted);
+    }
+
+    #[test]
+    fn an_answer_that_comes_late_does_not_shorten_a_lease() {
+        let mut leases = granted();
+        leases.take(ID, LeaseInput::Renewed(kept(2000))).unwrap();
+        leases.take(ID, LeaseInput::Renewed(kept(1500))).unwrap();
+        assert_eq!(delete(&mut leases, &[1, 2], 3700), Some(EARLY));
+    }
+}
