@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{HashKvRequest, RangeRequest, WatchCreateRequest, WatchRequest};
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use common::{Cluster, Member, PATIENCE, http, put};
 use h2::client::SendRequest;
 use prost::Message;
