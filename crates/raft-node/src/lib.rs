@@ -97,7 +97,9 @@ pub use log::{
     StoreFound, StreamNumber, choose_store, force_change, persist, state_after,
 };
 pub use node::{Applier, ApplyJob, Done, Gauges, Node, NodeSetup, Turn, apply_brief_first};
-pub use runtime::{Driver, Entrance, Handle, Log, Permit, Pump, Started, Status, Threads, start};
+pub use runtime::{
+    Driver, Entrance, Handle, Log, Permit, Pump, RequestOrigin, Started, Status, Threads, start,
+};
 pub use traits::{LogSync, Observer, StateMachine, Transport};
 pub use types::{Answer, EmptyLog, Fatal, Lane, Membership, Position, Progress, Role, StoreState};
 #[doc(hidden)]

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use super::entrance::RequestOrigin;
 use super::replies::Reply;
 use super::shared::{Input, Shared, Status};
 use crate::core::Event;
@@ -40,19 +41,25 @@ impl<O: Send + 'static> Handle<O> {
     /// otherwise it may be on its way to other members. An error other than those that say so does not mean
     /// that it was not applied.
     pub async fn propose(&self, command: Bytes) -> Result<O, ProposeError> {
-        self.queue(command, Travel::Batched).await
+        self.queue(RequestOrigin::Client, command, Travel::Batched).await
+    }
+
+    /// As `propose`, for the member itself: clients that fill the bounds of what waits do not delay it.
+    pub async fn propose_for_member(&self, command: Bytes) -> Result<O, ProposeError> {
+        self.queue(RequestOrigin::Member, command, Travel::Batched).await
     }
 
     /// As `propose`, for a command that changes the membership: it is applied by
     /// [`crate::StateMachine::apply_change`], after the change before it.
     pub async fn propose_change(&self, command: Bytes) -> Result<O, ProposeError> {
-        self.queue(command, Travel::AsChange).await
+        self.queue(RequestOrigin::Client, command, Travel::AsChange).await
     }
 
-    async fn queue(&self, command: Bytes, travel: Travel) -> Result<O, ProposeError> {
+    async fn queue(&self, origin: RequestOrigin, command: Bytes, travel: Travel) -> Result<O, ProposeError> {
         let shared = &self.shared;
         let status = shared.status();
-        let permit = shared.entrance.propose(command.len(), status.commit.saturating_sub(status.applied))?;
+        let unapplied = status.commit.saturating_sub(status.applied);
+        let permit = shared.entrance.propose(origin, command.len(), unapplied)?;
         let (to, answer) = oneshot::channel();
         let input = Input::Propose { command, travel, reply: Reply { to, permit } };
         shared.inbox.put(input).map_err(|_| ProposeError::Stopped)?;
@@ -63,7 +70,16 @@ impl<O: Send + 'static> Handle<O> {
     /// Waits until this member has applied everything that was committed, anywhere, when the call began, and
     /// returns an index up to which that is so. A read of the state machine made afterwards is linearizable.
     pub async fn read_point(&self) -> Result<u64, ReadError> {
-        let permit = self.shared.entrance.read()?;
+        self.read(RequestOrigin::Client).await
+    }
+
+    /// As `read_point`, for the member itself: clients that fill the bounds of what waits do not delay it.
+    pub async fn read_point_for_member(&self) -> Result<u64, ReadError> {
+        self.read(RequestOrigin::Member).await
+    }
+
+    async fn read(&self, origin: RequestOrigin) -> Result<u64, ReadError> {
+        let permit = self.shared.entrance.read(origin)?;
         let (to, answer) = oneshot::channel();
         let input = Input::Read { reply: Reply { to, permit } };
         self.shared.inbox.put(input).map_err(|_| ReadError::Stopped)?;

@@ -15,7 +15,7 @@ mod handle; // propose, read, receive, status
 mod start; // brings a member up from its log
 
 pub use driver::Driver;
-pub use entrance::{Entrance, Permit};
+pub use entrance::{Entrance, Permit, RequestOrigin};
 pub use handle::Handle;
 pub use replies::Pump;
 pub use shared::Status;

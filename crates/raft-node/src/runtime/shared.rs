@@ -101,7 +101,7 @@ pub(super) struct Shared<O> {
 impl<O> Shared<O> {
     pub fn new(
         id: u64,
-        limits: Limits,
+        limits: &Limits,
         observer: Arc<dyn Observer>,
         on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
     ) -> Self {

@@ -98,7 +98,7 @@ pub fn start<S: StateMachine, F: Fs>(
     let node = Node::open(&node_setup(&config), &config.voters, found, applied)
         .map_err(|fatal| StartError::State { reason: fatal.what })?;
 
-    let shared = Arc::new(Shared::new(config.id, config.limits.clone(), observer, on_fatal));
+    let shared = Arc::new(Shared::new(config.id, &config.limits, observer, on_fatal));
     shared.applied.store(applied.index, Ordering::SeqCst);
     shared.publish(node.gauges());
     shared.publish_unconfirmed(node.is_unconfirmed());

@@ -91,8 +91,6 @@ pub(crate) struct LeaseTasks {
     /// By request: the member, and what it does next.
     tasks: BTreeMap<RequestId, (u64, Then)>,
     questions: BTreeMap<u64, Question>,
-    /// When an entrance last refused what a task proposed or asked.
-    pub refused_at: Option<u64>,
 }
 
 impl LeaseTasks {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use mvcc::{CompactProgress, Pressure, Staging, Store};
 use raft_node::{
     Applier, ApplyJob, Done, Entrance, Event, Fatal, Gauges, Inquiry, Membership, Node, Permit, PersistJob,
-    Position, Released, Role, StreamNumber, Turn, causes, persist,
+    Position, Released, RequestOrigin, Role, StreamNumber, Turn, causes, persist,
 };
 use state_machine::Outcome;
 use wal::testing::{Crash, Fault, SimFs};
@@ -170,9 +170,15 @@ pub(crate) enum Travel {
 
 impl Up {
     /// Proposes a command, unless the entrance refuses it.
-    pub fn propose(&mut self, command: Bytes, request: RequestId, travel: Travel) -> bool {
+    pub fn propose(
+        &mut self,
+        origin: RequestOrigin,
+        command: Bytes,
+        request: RequestId,
+        travel: Travel,
+    ) -> bool {
         let unapplied = self.node.gauges().commit.saturating_sub(self.applier.applied().index);
-        let Ok(permit) = self.entrance.propose(command.len(), unapplied) else { return false };
+        let Ok(permit) = self.entrance.propose(origin, command.len(), unapplied) else { return false };
         self.permits.insert(request, permit);
         match travel {
             Travel::Batched => self.node.offer(command, request),
@@ -182,8 +188,8 @@ impl Up {
     }
 
     /// Asks for a read point, unless the entrance refuses that.
-    pub fn ask(&mut self, request: RequestId) -> bool {
-        let Ok(permit) = self.entrance.read() else { return false };
+    pub fn ask(&mut self, origin: RequestOrigin, request: RequestId) -> bool {
+        let Ok(permit) = self.entrance.read(origin) else { return false };
         self.permits.insert(request, permit);
         self.node.ask(request);
         true

@@ -94,7 +94,7 @@ impl Site {
             watching,
             leasing,
             roster: Roster::new(members, lacks_others),
-            entrance: Entrance::new(self.temper.limits.clone()),
+            entrance: Entrance::new(&self.temper.limits),
             permits: BTreeMap::new(),
         });
         Ok(counts)

@@ -1,5 +1,7 @@
 //! Requests of clients: when they are asked, and of which member.
 
+use raft_node::RequestOrigin;
+
 use super::happening::Happening;
 use super::state::{LEASE_CLIENTS, World};
 use crate::count::Count;
@@ -48,8 +50,8 @@ impl World {
         }
         let up = self.site(member).up.as_mut().expect("looked at just now");
         let is_let_in = match handed {
-            Handed::Propose(command) => up.propose(command, request, Travel::Batched),
-            Handed::Read => up.ask(request),
+            Handed::Propose(command) => up.propose(RequestOrigin::Client, command, request, Travel::Batched),
+            Handed::Read => up.ask(RequestOrigin::Client, request),
             Handed::Lease(question) => {
                 self.ask_leader(member, request, question);
                 return Ok(());

@@ -4,7 +4,7 @@
 //! `member/lease_clock` of the process does it. A task goes on a moment after what it waited for: meanwhile the
 //! member may have crashed, stood still or lost its leadership.
 
-use raft_node::Role;
+use raft_node::{RequestOrigin, Role};
 use state_machine::command::{self, Kind, LeaseExpire};
 use state_machine::{
     LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, Renewed, Response, remaining,
@@ -29,8 +29,6 @@ const ANSWER_WITHIN: u64 = 3 * SECOND;
 const LAST: u64 = 700 * MILLISECOND;
 /// From the beginning of a phase without faults until a leader of all has been found.
 const SETTLED: u64 = 8 * SECOND;
-/// A command that the entrance refused is proposed again within this time.
-const REFUSED: u64 = 5 * SECOND;
 
 impl World {
     /// Something happens to leases on the member `to`.
@@ -126,21 +124,21 @@ impl World {
     fn propose_for(&mut self, id: u64, kind: Kind, then: Then) {
         let task = self.lease_tasks.add(id, then);
         let command = numbered(command::encode(kind), task);
-        if !self.site(id).up.as_mut().expect("it is up").propose(command, task, Travel::Batched) {
-            self.task_refused(task);
+        if !self.site(id).up.as_mut().expect("it is up").propose(
+            RequestOrigin::Member,
+            command,
+            task,
+            Travel::Batched,
+        ) {
+            self.plan_lease_step(task, End::Failed);
         }
     }
 
     fn ask_for(&mut self, id: u64, then: Then) {
         let task = self.lease_tasks.add(id, then);
-        if !self.site(id).up.as_mut().expect("it is up").ask(task) {
-            self.task_refused(task);
+        if !self.site(id).up.as_mut().expect("it is up").ask(RequestOrigin::Member, task) {
+            self.plan_lease_step(task, End::Failed);
         }
-    }
-
-    fn task_refused(&mut self, task: RequestId) {
-        self.lease_tasks.refused_at = Some(self.now);
-        self.plan_lease_step(task, End::Failed);
     }
 
     /// What a task waited for has ended: its member goes on with it in a moment.
@@ -344,10 +342,9 @@ impl World {
         Ok(())
     }
 
-    /// In a phase without faults, leases whose time is over are gone soon, if the leader lets in what it proposes.
+    /// In a phase without faults, leases whose time is over are gone soon, however many requests clients have.
     fn check_overdue(&self) -> Result<(), Breach> {
-        let is_refused = self.lease_tasks.refused_at.is_some_and(|at| self.now < at + REFUSED);
-        if self.phase == Phase::Faults || is_refused {
+        if self.phase == Phase::Faults {
             return Ok(());
         }
         match self.truth.get().times.overdue(self.phase_began + SETTLED) {

@@ -46,7 +46,7 @@ impl LeaderLeases {
         if let Some(led) = self.known(before) {
             return Ok(led);
         }
-        self.raft.read_point().await?;
+        self.raft.read_point_for_member().await?;
         if self.led_term() != Some(before) {
             return Err(LeaseError::NotLeader);
         }
@@ -106,7 +106,7 @@ impl LeaderLeases {
 
     /// No other member led when this call began, and everything that was committed then is applied.
     async fn confirm(&self, term: u64) -> Result<(), LeaseError> {
-        self.raft.read_point().await?;
+        self.raft.read_point_for_member().await?;
         if self.led_term() == Some(term) { Ok(()) } else { Err(LeaseError::NotLeader) }
     }
 
@@ -132,7 +132,7 @@ impl LeaderLeases {
     }
 
     async fn propose(&self, command: Bytes) -> Result<Response, LeaseError> {
-        match self.raft.propose(command).await? {
+        match self.raft.propose_for_member(command).await? {
             Ok(response) => Ok(response),
             Err(api::Error::LeaderChanged) => Err(LeaseError::NotLeader),
             Err(refusal) => Err(LeaseError::Refused(refusal)),

@@ -4,7 +4,7 @@
 //! of a story also reckons with changes that were not answered: they may be applied later, and the process, like
 //! etcd, judges by the list of the present alone.
 
-use raft_node::{Event, Membership, Position};
+use raft_node::{Event, Membership, Position, RequestOrigin};
 use state_machine::command::{self, Change, Kind, MemberAdd, MemberChange, MemberUpdate};
 use state_machine::{Outcome, ROOT, Response};
 
@@ -85,7 +85,7 @@ impl World {
         let command = numbered(command::encode_for(kind, caller), request);
         let digest = fold(0, &command);
         let up = self.site(member).up.as_mut().expect("a running member proposes");
-        if !up.propose(command, request, Travel::AsChange) {
+        if !up.propose(RequestOrigin::Client, command, request, Travel::AsChange) {
             self.count(Count::NotLetIn);
             return Ok(());
         }
