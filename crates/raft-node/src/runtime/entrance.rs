@@ -97,8 +97,8 @@ impl Entrance {
         }
     }
 
-    /// A command of this size may be proposed; so many committed entries are not applied yet. The permit is to
-    /// be held until the proposer is answered.
+    /// A command of this size may be proposed; so many committed entries are not applied yet. The permit is
+    /// to be held until the proposer is answered.
     pub fn propose(
         &self,
         origin: RequestOrigin,
