@@ -146,18 +146,18 @@ fn a_byte_sets_one_owner_to_work_and_the_next_when_that_one_has_sent() {
     let mut connection = open(limits());
     let streams = waiting_streams(&mut connection);
     process(&mut connection, &update(0, 1));
-    for round in 0..20 {
-        assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[round] }], "{round}");
-        assert_eq!(connection.window(streams[round]), Ok(1));
+    for (round, &stream) in streams.iter().enumerate().take(20) {
+        assert_eq!(take_events(&mut connection), [Event::Writable { stream }], "{round}");
+        assert_eq!(connection.window(stream), Ok(1));
         assert_eq!(take_events(&mut connection), [], "the byte is promised");
         // Neither time nor other frames offer it again.
         connection.tick(1000);
         process(&mut connection, &frame(PING, ACK, 0, b"12345678"));
         assert!(matches!(take_events(&mut connection)[..], [Event::Pong { .. }]));
         match round % 3 {
-            0 => drop(connection.send_data(streams[round], &mut vec![0; 1].into(), End::More).unwrap()),
-            1 => connection.reset(streams[round], http2::ErrorCode::CANCEL),
-            _ => connection.send_trailers(streams[round], &HeaderBlock::new([("a", "b")])).unwrap(),
+            0 => drop(connection.send_data(stream, &mut vec![0; 1].into(), End::More).unwrap()),
+            1 => connection.reset(stream, http2::ErrorCode::CANCEL),
+            _ => connection.send_trailers(stream, &HeaderBlock::new([("a", "b")])).unwrap(),
         }
         if round % 3 == 0 {
             assert_eq!(take_events(&mut connection), [], "it was used");

@@ -56,7 +56,8 @@ pub struct Methods<H, T, S> {
 enum Found<'b, H, T> {
     Hot(H),
     Stream(T),
-    Relayed(Cow<'b, RequestHead>),
+    /// In a box: the others are small, and most calls are among them.
+    Relayed(Box<Cow<'b, RequestHead>>),
 }
 
 impl<H: HotMethods, T: StreamMethods, S> Methods<H, T, S> {
@@ -68,7 +69,7 @@ impl<H: HotMethods, T: StreamMethods, S> Methods<H, T, S> {
         let head = begun.whole_head(TIMEOUT);
         match self.streams.find(uri.path(), &head.headers) {
             Some(call) => Found::Stream(call),
-            None => Found::Relayed(head),
+            None => Found::Relayed(Box::new(head)),
         }
     }
 }
