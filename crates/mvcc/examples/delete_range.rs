@@ -27,7 +27,7 @@ fn main() {
     let mut index = 0;
     for _ in 0..rounds {
         let mut step = Instant::now();
-        let mut told = |what: &str| {
+        let mut report = |what: &str| {
             let nanoseconds = step.elapsed().as_nanos() as f64 / keys as f64;
             println!("{what:>12}: {nanoseconds:7.1} ns for each key");
             step = Instant::now();
@@ -39,19 +39,19 @@ fn main() {
                 writer.end_entry(Applied { index, term: 1 }).unwrap();
             }
         }
-        told("put");
+        report("put");
         maintainer.persist().unwrap();
-        told("checkpoint");
+        report("checkpoint");
         let deleted = writer.begin().delete_range(&KeyRange::all(), Previous::Skip).unwrap();
         assert_eq!(deleted.count as u64, keys);
         index += 1;
         writer.end_entry(Applied { index, term: 1 }).unwrap();
-        told("delete");
+        report("delete");
         writer.compact(store.revision()).unwrap();
         index += 1;
         writer.end_entry(Applied { index, term: 1 }).unwrap();
         maintainer.persist().unwrap();
         while maintainer.compact_step(1000).unwrap() == CompactProgress::More {}
-        told("compaction");
+        report("compaction");
     }
 }

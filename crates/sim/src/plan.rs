@@ -8,6 +8,9 @@ use raft_node::Limits;
 use crate::chance::Chance;
 use crate::network::Order;
 
+/// The identity of every log. Clients know it: it consists of public ids.
+pub(crate) const IDENTITY: &[u8] = b"sim";
+
 pub const MILLISECOND: u64 = 1_000;
 pub const SECOND: u64 = 1_000 * MILLISECOND;
 /// Calm time after the faults: clients stop, and all members must have caught up, before it ends.

@@ -19,6 +19,6 @@ pub(crate) use leasing::{BootClock, Leasing};
 pub(crate) use machine::{SharedTruth, membership_in};
 pub(crate) use roster::{Standing, is_in};
 pub(crate) use site::{Clock, Job, LocalDone, LocalTurn, Origin, Site, Sloth, Stage, Travel, Trouble};
-pub(crate) use start::{IDENTITY, peer_url};
+pub(crate) use start::peer_url;
 pub(crate) use store_disk::StoreDisk;
 pub(crate) use watching::Watching;

@@ -21,10 +21,9 @@ use super::site::{Origin, Site, Trouble, Up, run_step};
 use super::watching::Watching;
 use crate::chance::{Chance, mix};
 use crate::count::Count;
+use crate::plan::IDENTITY;
 
 pub(super) const LOG: &str = "/log";
-/// Of every log. Clients know it: it consists of public ids.
-pub(crate) const IDENTITY: &[u8] = b"sim";
 const ELECTION_TICKS: u32 = 10;
 
 /// The list of members that a store begins with.

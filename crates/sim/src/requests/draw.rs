@@ -13,8 +13,7 @@ use state_machine::command::Kind;
 
 use super::ask::Ask;
 use crate::chance::{Chance, mix};
-use crate::member::IDENTITY;
-use crate::plan::Temper;
+use crate::plan::{IDENTITY, Temper};
 
 /// How often, of a thousand, a put has a value that looks like frames of the log, in the seeds that have such values.
 const FORGED: u64 = 300;

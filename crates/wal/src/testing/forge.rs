@@ -4,9 +4,9 @@ use crate::format::frame::{self, Header, Type};
 use crate::format::segment;
 use crate::{LogIndex, Position, Term};
 
-/// A frame without a payload for segment `sequence` of a log with this identity, as whoever knows all but the
-/// salt of that log can make it. It claims that everything before `group` was synced. `noise` fills what an
-/// adversary is free to choose, so that packing does not change the bytes.
+/// A frame without a payload for segment `sequence` of a log with this identity, as an attacker who knows all
+/// but the salt of that log can make it. It claims that everything before `group` was synced. `noise` fills
+/// what an adversary is free to choose, so that packing does not change the bytes.
 #[must_use]
 pub fn forged(identity: &[u8], sequence: u64, group: u32, noise: &mut dyn FnMut() -> u64) -> Vec<u8> {
     let header = Header {
