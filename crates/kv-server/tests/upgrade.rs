@@ -8,7 +8,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use api::etcdserverpb::auth_client::AuthClient;
@@ -40,8 +40,27 @@ fn cluster_of(program: &[String]) -> Cluster {
     cluster
 }
 
-/// Puts new keys, at one member after the other, until it is told to end. Returns those that were acknowledged.
-async fn write(ports: Vec<u16>, ends: Arc<AtomicBool>) -> Vec<String> {
+/// A client that writes while members are replaced.
+#[derive(Default)]
+struct Load {
+    acknowledged: AtomicUsize,
+    ends: AtomicBool,
+}
+
+impl Load {
+    /// Waits for so many more acknowledged puts.
+    async fn goes_on(&self, puts: usize) {
+        let (wanted, deadline) =
+            (self.acknowledged.load(Ordering::Relaxed) + puts, Instant::now() + PATIENCE);
+        while self.acknowledged.load(Ordering::Relaxed) < wanted {
+            assert!(Instant::now() < deadline, "nothing is written any more");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Puts new keys, at one member after the other, until the load ends. Returns those that were acknowledged.
+async fn write(ports: Vec<u16>, load: Arc<Load>) -> Vec<String> {
     let channels = ports.iter().map(|port| {
         let uri = format!("http://127.0.0.1:{port}");
         Endpoint::from_shared(uri).unwrap().timeout(TRY_AGAIN).connect_lazy()
@@ -49,12 +68,13 @@ async fn write(ports: Vec<u16>, ends: Arc<AtomicBool>) -> Vec<String> {
     let mut clients: Vec<_> = channels.map(api::etcdserverpb::kv_client::KvClient::new).collect();
     let (mut acknowledged, count) = (Vec::new(), clients.len());
     for n in 0.. {
-        if ends.load(Ordering::Relaxed) {
+        if load.ends.load(Ordering::Relaxed) {
             break;
         }
         let key = format!("w{n:06}");
         if clients[n % count].put(put(&key, "x")).await.is_ok() {
             acknowledged.push(key);
+            load.acknowledged.fetch_add(1, Ordering::Relaxed);
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -113,9 +133,10 @@ async fn members_are_upgraded_one_by_one_under_load() {
     for leader_is_first in [true, false] {
         let mut cluster = cluster_of(&before);
         fill(&cluster.members[0]).await;
-        let ends = Arc::new(AtomicBool::new(false));
+        let load = Arc::new(Load::default());
         let ports = cluster.members.iter().map(|member| member.client_port).collect();
-        let writing = tokio::spawn(write(ports, Arc::clone(&ends)));
+        let writing = tokio::spawn(write(ports, Arc::clone(&load)));
+        load.goes_on(10).await;
         let leader = cluster.leader().await;
         let order = if leader_is_first { [0, 1, 2] } else { [1, 2, 0] };
         for step in order {
@@ -125,10 +146,10 @@ async fn members_are_upgraded_one_by_one_under_load() {
             }
             let revision = cluster.members[0].put("step", "x").await;
             cluster.assert_equal(revision).await;
+            load.goes_on(10).await;
         }
-        ends.store(true, Ordering::Relaxed);
+        load.ends.store(true, Ordering::Relaxed);
         let acknowledged = writing.await.unwrap();
-        assert!(acknowledged.len() > 100, "{} puts", acknowledged.len());
         let mut kv = cluster.members[0].kv().await;
         for key in &acknowledged {
             let answer = kv.range(common::get(key)).await.unwrap().into_inner();
