@@ -1,7 +1,7 @@
 //! A rolling upgrade: members of the version before, replaced one by one by members of this one, under load.
 //!
-//! `KV_SERVER_BEFORE` is the path of the older server. `deploy/try-upgrade` builds it and sets the variable; without it
-//! these tests say that they were left out.
+//! `KV_SERVER_BEFORE` is the path of the older server. `deploy/try-upgrade` builds it and sets the variable;
+//! without it these tests print that they are left out.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
 

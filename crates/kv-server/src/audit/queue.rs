@@ -1,7 +1,7 @@
 //! Lines that wait, and the thread that writes them.
 //!
 //! * The thread writes all lines that wait at once, 256 at most.
-//! * When half of the queue is taken, the other half is for addresses that have few lines in it: a client that
+//! * When half of the queue is taken, the other half is for addresses with few lines in it: a client that
 //!   floods the member does not hide what others do.
 //! * A write that fails loses its lines. The thread goes on with the next ones.
 //! * A file that was moved away is left, and made again by its name before the next write: logrotate needs no signal.

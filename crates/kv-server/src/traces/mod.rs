@@ -8,7 +8,7 @@
 //! * A call is traced if its client's `traceparent` says so, or, without one, for a share of the calls.
 //! * A span has names, times and how the call ended. It has no key, no value and no user: collectors are others' eyes.
 //! * 2048 spans wait at most, 512 go in a batch, every 5 s; what comes beyond is left out. No call waits for a collector.
-//!   A batch that is not taken within 10 s is lost, whatever the collector sends meanwhile.
+//!   A batch that is not accepted within 10 s is lost, even if an answer has begun.
 //! * Where no traces are asked for, a call costs one branch.
 //!
 //! The library has the sampling, the queue and the protocol. It knows nothing of what a stage does.
