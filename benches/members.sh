@@ -4,8 +4,10 @@
 declare -a pid=()
 trap '((${#pid[@]} == 0)) || kill -9 "${pid[@]}" 2>/dev/null || true; rm -rf "$dir"' EXIT
 
+# `https` where members talk inside TLS; flags name the files then.
+scheme=${scheme:-http}
 client() { echo "127.0.0.1:$((base + 2 * $1))"; }
-peer() { echo "http://127.0.0.1:$((base + 2 * $1 + 1))"; }
+peer() { echo "$scheme://127.0.0.1:$((base + 2 * $1 + 1))"; }
 # Where so many members serve, comma separated.
 clients() { local member; for ((member = 0; member < $1; member++)); do client $member; done | paste -sd,; }
 
@@ -17,13 +19,13 @@ up() { # how many, and the command to start each with
     pid=()
     for ((member = 0; member < count; member++)); do cluster+=,m$member=$(peer $member); done
     for ((member = 0; member < count; member++)); do
-        "$@" --name "m$member" --data-dir "$dir/data/m$member" --listen-client-urls "http://$(client $member)" \
-            --advertise-client-urls "http://$(client $member)" --listen-peer-urls "$(peer $member)" --initial-advertise-peer-urls "$(peer $member)" \
+        "$@" --name "m$member" --data-dir "$dir/data/m$member" --listen-client-urls "$scheme://$(client $member)" \
+            --advertise-client-urls "$scheme://$(client $member)" --listen-peer-urls "$(peer $member)" --initial-advertise-peer-urls "$(peer $member)" \
             --initial-cluster "${cluster#,}" --quota-backend-bytes 8589934592 >"$dir/m$member.log" 2>&1 &
         pid+=($!)
     done
     for ((member = 0; member < count; member++)); do
-        until curl -sf "http://$(client $member)/health" 2>/dev/null | grep -q true; do
+        until curl -skf "$scheme://$(client $member)/health" 2>/dev/null | grep -q true; do
             kill -0 "${pid[$member]}" || { tail -3 "$dir/m$member.log"; exit 1; }
             sleep 0.1
         done

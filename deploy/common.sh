@@ -114,3 +114,23 @@ name_source() {
         export SOURCE_DATE_EPOCH
     fi
 }
+
+# A bare root of a target's architecture, Debian's smallest, kept in $ROOTS for the next time.
+roots=${ROOTS:-/var/tmp/kv-server-roots}
+declare -A debian=([$x86]=amd64 [$arm]=arm64)
+
+make_root() {
+    local target=$1 dir=$roots/${debian[$1]} foreign=() mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+    [[ -e $dir/.complete ]] && return
+    rm -rf "$dir"
+    mkdir -p "$roots"
+    native "$target" || foreign=(--foreign)
+    say "debootstrap for ${debian[$target]}"
+    debootstrap --variant=minbase --arch="${debian[$target]}" "${foreign[@]}" bookworm "$dir" "$mirror" >"$dir.log" 2>&1
+    if native "$target"; then
+        chroot "$dir" apt-get install -q -y --no-install-recommends systemd-sysv >>"$dir.log" 2>&1
+    else
+        cp "/usr/bin/qemu-${target%%-*}-static" "$dir/usr/bin/"
+    fi
+    touch "$dir/.complete"
+}

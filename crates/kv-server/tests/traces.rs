@@ -5,12 +5,17 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{WatchCreateRequest, WatchRequest};
+use axum::body::Body;
+use axum::extract::State;
+use bytes::Bytes;
 use common::{Cluster, PATIENCE, get, put};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -183,4 +188,33 @@ async fn a_collector_that_is_gone_or_silent_holds_neither_calls_nor_the_end() {
         end(&mut cluster);
         assert!(began.elapsed() < PATIENCE);
     }
+}
+
+/// Begins an answer to each call and never ends it; counts the calls.
+async fn begins_only(State(calls): State<Arc<AtomicUsize>>) -> axum::response::Response {
+    calls.fetch_add(1, Ordering::Relaxed);
+    let body = Body::from_stream(tokio_stream::pending::<Result<Bytes, Infallible>>());
+    axum::response::Response::builder().header("content-type", "application/grpc").body(body).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "waits the 10 s that a collector has for a batch"]
+async fn a_collector_that_begins_an_answer_and_never_ends_it_is_asked_again() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let path = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+    let router = axum::Router::new().route(path, axum::routing::post(begins_only)).with_state(calls.clone());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tonic::transport::Server::builder().add_routes(tonic::service::Routes::from(router));
+    tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    let mut cluster = traced(port, &["--distributed-tracing-sampling-rate=1000000"]);
+    let mut kv = cluster.members[0].kv().await;
+    let began = Instant::now();
+    while calls.load(Ordering::Relaxed) < 2 {
+        kv.put(put("a", "1")).await.unwrap();
+        assert!(began.elapsed() < PATIENCE, "the first batch is still waited for");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(cluster.members[0].running().said().contains("the collector takes no traces"));
+    end(&mut cluster);
 }

@@ -136,7 +136,7 @@ impl Call {
             result: result.map_or_else(|status| code_name(status.code()), |_| code_name(Code::Ok)),
             error: result.err().map(|status| start_of(status.message())),
         };
-        self.log.queue.push(line.text());
+        self.log.queue.push(line.text(), self.who.address.map(|address| address.ip()));
     }
 
     /// Whether the call failed because of its caller.

@@ -1,14 +1,20 @@
 //! Lines that wait, and the thread that writes them.
 //!
 //! * The thread writes all lines that wait at once, 256 at most.
+//! * When half of the queue is taken, the other half is for addresses with few lines in it: a client that
+//!   floods the member does not hide what others do.
 //! * A write that fails loses its lines. The thread goes on with the next ones.
 //! * A file that was moved away is left, and made again by its name before the next write: logrotate needs no signal.
 //! * A line that was cut short by a failing write ends before the next one begins.
 
 use std::fs::{File, Metadata};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{ErrorKind, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
@@ -16,12 +22,17 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tracing_subscriber::fmt::format;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
+use crate::auth::network;
 use crate::config::AuditTarget;
 use crate::metrics::AuditMetrics;
 
 /// Lines that wait: some seconds of a disk that hesitates. A line has 12 KiB at most, so that all take 48 MiB.
 /// One more is lost.
 const LINES_MAX: usize = 4096;
+/// Addresses are counted in so many groups, by a hash that only this process knows.
+const GROUPS: usize = 256;
+/// Lines of a group when half of the queue is taken: 16 groups at once must flood it to fill it.
+const GROUP_PART: usize = 32;
 /// Lines in one write.
 const BATCH_LINES_MAX: usize = 256;
 /// How long the end of the process waits for the lines that are left: a target that is stuck holds it up no longer.
@@ -37,7 +48,8 @@ pub enum AuditError {
 }
 
 enum Item {
-    Line(String),
+    /// With the group of its address.
+    Line(String, usize),
     /// Answered when all lines before it were written.
     Close(SyncSender<()>),
 }
@@ -46,7 +58,39 @@ enum Item {
 #[derive(Debug)]
 pub struct Queue {
     items: SyncSender<Item>,
+    waiting: Arc<Waiting>,
+    hasher: RandomState,
     metrics: AuditMetrics,
+}
+
+/// Lines in the queue, by the group of their address.
+#[derive(Debug)]
+struct Waiting {
+    lines_max: usize,
+    all: AtomicUsize,
+    groups: [AtomicUsize; GROUPS],
+}
+
+impl Waiting {
+    fn new(lines_max: usize) -> Waiting {
+        Waiting { lines_max, all: AtomicUsize::new(0), groups: [const { AtomicUsize::new(0) }; GROUPS] }
+    }
+
+    /// Counts a line of this group, if it may wait.
+    fn enter(&self, group: usize) -> bool {
+        let all = self.all.fetch_add(1, Ordering::Relaxed);
+        let own = self.groups[group].fetch_add(1, Ordering::Relaxed);
+        let may = all < self.lines_max / 2 || own < (self.lines_max / GROUP_PART).max(1);
+        if !may {
+            self.leave(group);
+        }
+        may
+    }
+
+    fn leave(&self, group: usize) {
+        self.all.fetch_sub(1, Ordering::Relaxed);
+        self.groups[group].fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Queue {
@@ -66,12 +110,25 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Hands a line over, without its line break.
-    pub fn push(&self, line: String) {
-        match self.items.try_send(Item::Line(line)) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => drop(self.metrics.lost.inc()),
+    /// Hands a line over, without its line break, about a request from `address`.
+    pub fn push(&self, line: String, address: Option<IpAddr>) {
+        let group = self.group_of(address);
+        if !self.waiting.enter(group) {
+            self.metrics.lost.inc();
+            return;
         }
+        match self.items.try_send(Item::Line(line, group)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.waiting.leave(group);
+                self.metrics.lost.inc();
+            }
+        }
+    }
+
+    fn group_of(&self, address: Option<IpAddr>) -> usize {
+        let hash = self.hasher.hash_one(address.map(network)) % GROUPS as u64;
+        usize::try_from(hash).expect("a group is below GROUPS")
     }
 
     /// Waits until the lines before were written, for [`CLOSE_WITHIN`] at most. Blocks.
@@ -134,6 +191,7 @@ fn open(path: &Path) -> std::io::Result<File> {
 /// The lines in the order in which they came, to `to`.
 struct Writer<W> {
     items: Receiver<Item>,
+    waiting: Arc<Waiting>,
     to: W,
     metrics: AuditMetrics,
     /// Lost lines that the log says were lost.
@@ -145,8 +203,14 @@ struct Writer<W> {
 
 fn new<W: Write>(lines_max: usize, to: W, metrics: AuditMetrics) -> (Queue, Writer<W>) {
     let (sender, items) = sync_channel(lines_max);
-    let writer = Writer { items, to, metrics: metrics.clone(), noted: 0, is_cut: false, is_failing: false };
-    (Queue { items: sender, metrics }, writer)
+    let waiting = Arc::new(Waiting::new(lines_max));
+    let queue = Queue {
+        items: sender,
+        waiting: Arc::clone(&waiting),
+        hasher: RandomState::new(),
+        metrics: metrics.clone(),
+    };
+    (queue, Writer { items, waiting, to, metrics, noted: 0, is_cut: false, is_failing: false })
 }
 
 impl<W: Write> Writer<W> {
@@ -156,7 +220,10 @@ impl<W: Write> Writer<W> {
             let (mut lines, mut next) = (Vec::new(), Some(first));
             while let Some(item) = next {
                 match item {
-                    Item::Line(line) => lines.push(line),
+                    Item::Line(line, group) => {
+                        self.waiting.leave(group);
+                        lines.push(line);
+                    }
                     Item::Close(written) => {
                         self.write(&std::mem::take(&mut lines));
                         let _waits_no_more = written.send(());
@@ -283,8 +350,8 @@ mod tests {
     fn a_full_queue_loses_lines_and_the_log_says_how_many() {
         let (disk, metrics) = (Disk::with_room(usize::MAX), AuditMetrics::default());
         let (queue, writer) = new(2, disk.clone(), metrics.clone());
-        for line in ["a", "b", "c", "d", "e"] {
-            queue.push(line.to_owned());
+        for (address, line) in (0..).zip(["a", "b", "c", "d", "e"]) {
+            queue.push(line.to_owned(), Some(IpAddr::from([10, 0, 0, address])));
         }
         assert_eq!(metrics.lost.get(), 3);
         drop(queue);
@@ -296,6 +363,21 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_floods_the_queue_leaves_room_to_others() {
+        let metrics = AuditMetrics::default();
+        let (queue, _writer) = new(LINES_MAX, Disk::default(), metrics.clone());
+        let [liar, other] = [1, 2].map(|last| Some(IpAddr::from([10, 0, 0, last])));
+        (0..2 * LINES_MAX).for_each(|_| queue.push("refused".to_owned(), liar));
+        let lost = metrics.lost.get();
+        assert_eq!(2 * LINES_MAX as u64 - lost, LINES_MAX as u64 / 2);
+        // In one group by chance: one in 256.
+        if queue.group_of(liar) != queue.group_of(other) {
+            queue.push("change".to_owned(), other);
+            assert_eq!(metrics.lost.get(), lost);
+        }
+    }
+
+    #[test]
     fn a_full_disk_loses_lines_and_the_next_one_begins_a_line() {
         let (disk, metrics) = (Disk::with_room(7), AuditMetrics::default());
         let (queue, mut writer) = new(8, disk.clone(), metrics.clone());
@@ -304,7 +386,7 @@ mod tests {
         writer.write(&["third".to_owned()]);
         assert_eq!((disk.text(), metrics.lost.get()), ("first\ns".to_owned(), 2));
         disk.0.lock().unwrap().0 = usize::MAX;
-        queue.push("fourth".to_owned());
+        queue.push("fourth".to_owned(), None);
         drop(queue);
         writer.run();
         let text = disk.text();
@@ -318,9 +400,9 @@ mod tests {
         let target = AuditTarget::File("/dev/full".into());
         let metrics = AuditMetrics::default();
         let queue = Queue::start(&target, metrics.clone()).unwrap();
-        queue.push("a".to_owned());
-        queue.push("b".to_owned());
-        drop(queue.items.send(Item::Line("c".to_owned())));
+        for line in ["a", "b", "c"] {
+            queue.push(line.to_owned(), None);
+        }
         let (written, wait) = sync_channel(1);
         queue.items.send(Item::Close(written)).unwrap();
         wait.recv().unwrap();

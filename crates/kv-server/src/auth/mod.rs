@@ -33,6 +33,7 @@ pub(crate) use origin::Origin;
 pub(crate) use passwords::{Applicant, COST_MAX, Decisive, HashError, is_affordable};
 pub(crate) use sessions::{Auth, Credential, Tokens, Unresolved};
 pub(crate) use start::{AuthError, start};
+pub(crate) use turns::network;
 pub(crate) mod simple_token {
     pub(crate) use super::token::{digest, letters, with_letters};
 }

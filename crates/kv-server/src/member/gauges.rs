@@ -44,9 +44,25 @@ impl Collector for Gauges {
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
         }
-        let events = ConstCounter::new(self.member.0.watching.stats().events);
-        let (name, help) = ("etcd_debugging_mvcc_events", "Events delivered, once for each watcher");
-        events.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        let (granted, revoked) = self.leases.totals();
+        let events = self.member.0.watching.stats().events;
+        let memory = &self.member.0.admission.memory;
+        let mut counters = vec![
+            ("etcd_debugging_mvcc_events", "Events delivered, once for each watcher", events),
+            ("etcd_debugging_lease_granted", "Leases granted, as applied here", granted),
+            ("etcd_debugging_lease_revoked", "Leases revoked, as applied here", revoked),
+        ];
+        if memory.left().is_some() {
+            counters.push((
+                "kv_server_memory_short",
+                "Requests that waited or failed for memory",
+                memory.refused(),
+            ));
+        }
+        for (name, help, count) in counters {
+            let counter = ConstCounter::new(count);
+            counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        }
         if let Some(usage) = &self.member.0.usage {
             usage.encode(&mut encoder)?;
         }
@@ -102,12 +118,7 @@ impl Gauges {
     }
 
     fn leases(&self) -> Vec<Reading> {
-        let (granted, revoked) = self.leases.totals();
-        vec![
-            ("etcd_debugging_lease_granted_total", "Leases granted, as applied here", signed(granted)),
-            ("etcd_debugging_lease_revoked_total", "Leases revoked, as applied here", signed(revoked)),
-            ("kv_server_leases", "Leases that exist", signed(self.leases.len() as u64)),
-        ]
+        vec![("kv_server_leases", "Leases that exist", signed(self.leases.len() as u64))]
     }
 
     fn watch(&self) -> Vec<Reading> {
@@ -139,8 +150,6 @@ impl Gauges {
         ];
         if let Some(bytes) = admission.memory.left() {
             figures.push(("kv_server_memory_left_bytes", "What --memory-limit leaves", signed(bytes)));
-            let refused = signed(admission.memory.refused());
-            figures.push(("kv_server_memory_short", "Requests that waited or failed for memory", refused));
         }
         figures
     }

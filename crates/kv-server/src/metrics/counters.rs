@@ -61,6 +61,21 @@ pub struct RaftMetrics {
     pub read_indexes_failed: Counter,
     pub heartbeats_late: Counter,
     pub entries_slow: Counter,
+    pub batches: BatchMetrics,
+}
+
+/// How much is carried at once: what shares a round of Raft, and what shares a sync.
+#[derive(Debug)]
+pub struct BatchMetrics {
+    pub commands: Histogram,
+    pub log_entries: Histogram,
+}
+
+impl Default for BatchMetrics {
+    fn default() -> Self {
+        let sizes = || Histogram::new(exponential_buckets(1.0, 2.0, 13));
+        BatchMetrics { commands: sizes(), log_entries: sizes() }
+    }
 }
 
 #[derive(Debug)]
@@ -182,6 +197,16 @@ impl Metrics {
         for (name, help, counter) in counters {
             registry.register(name, help, counter.clone());
         }
+        registry.register(
+            "kv_server_batch_commands",
+            "Commands that this member proposed as one entry",
+            raft.batches.commands.clone(),
+        );
+        registry.register(
+            "kv_server_log_sync_entries",
+            "Entries of the log that shared a sync",
+            raft.batches.log_entries.clone(),
+        );
     }
 
     fn register_peers(&self, registry: &mut Registry) {

@@ -8,9 +8,12 @@
 //! * A call is traced if its client's `traceparent` says so, or, without one, for a share of the calls.
 //! * A span has names, times and how the call ended. It has no key, no value and no user: collectors are others' eyes.
 //! * 2048 spans wait at most, 512 go in a batch, every 5 s; what comes beyond is left out. No call waits for a collector.
+//!   A batch that is not accepted within 10 s is lost, even if an answer has begun.
 //! * Where no traces are asked for, a call costs one branch.
 //!
 //! The library has the sampling, the queue and the protocol. It knows nothing of what a stage does.
+
+mod export; // batches on their way to the collector
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -24,12 +27,17 @@ use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
+use tokio::runtime::Handle;
 use tonic::Code;
+
+use export::BoundedExporter;
 
 /// The scope of the spans.
 const SCOPE: &str = "kv-server";
 /// What the standard wants to be kept of a `tracestate`: a longer one is left out, as its bytes would wait in the queue.
 const STATE_BYTES_MAX: usize = 512;
+/// What the library takes apart of a `traceparent`; one has 55 bytes.
+const PARENT_BYTES_MAX: usize = 128;
 /// A collector that does not answer must not hold the end of the process.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -72,6 +80,7 @@ impl Traces {
             SpanExporter::builder().with_tonic().with_endpoint(format!("http://{}", settings.address));
         let exporter =
             exporter.build().map_err(|source| TraceError { address: settings.address.clone(), source })?;
+        let exporter = BoundedExporter::new(exporter, Handle::current());
         let mut resource = Resource::builder_empty().with_service_name(settings.service_name.clone());
         if let Some(id) = &settings.instance_id {
             resource = resource.with_attribute(KeyValue::new("service.instance.id", id.clone()));
@@ -124,8 +133,9 @@ struct Fields<'h>(&'h HeaderMap);
 
 impl Extractor for Fields<'_> {
     fn get(&self, name: &str) -> Option<&str> {
-        let value = self.0.get(name)?.to_str().ok()?;
-        (name != "tracestate" || value.len() <= STATE_BYTES_MAX).then_some(value)
+        let value = self.0.get(name)?;
+        let bytes_max = if name == "tracestate" { STATE_BYTES_MAX } else { PARENT_BYTES_MAX };
+        if value.len() <= bytes_max { value.to_str().ok() } else { None }
     }
 
     fn keys(&self) -> Vec<&str> {
@@ -192,5 +202,33 @@ fn canonical(code: Code) -> &'static str {
         Code::Unavailable => "UNAVAILABLE",
         Code::DataLoss => "DATA_LOSS",
         Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_that_are_too_long_are_not_looked_at() {
+        let parent = "00-11111111111111111111111111111111-2222222222222222-01";
+        let of = |parent: &str, state: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("traceparent", parent.parse().unwrap());
+            headers.insert("tracestate", state.parse().unwrap());
+            let context = TraceContextPropagator::new().extract(&Fields(&headers));
+            let span = context.span();
+            let span = span.span_context();
+            (span.is_valid(), span.trace_state().header())
+        };
+        assert_eq!(of(parent, "a=b"), (true, "a=b".to_owned()));
+        assert_eq!(of(parent, &format!("a={}", "b".repeat(STATE_BYTES_MAX))), (true, String::new()));
+        // Of a version that may have more fields than those of today.
+        let later = parent.replace("00-", "01-");
+        assert!(of(&format!("{later}-{}", "-".repeat(10)), "").0);
+        assert!(!of(&format!("{later}-{}", "-".repeat(64 * 1024)), "").0);
+        for odd in ["", "-", "00", "00-", "ff-1-1-01", "00-\u{7f}", &"0".repeat(55)] {
+            assert!(odd.parse::<http::HeaderValue>().is_err() || !of(odd, "").0, "{odd:?}");
+        }
     }
 }

@@ -338,20 +338,32 @@ fn half_open_handshakes_end_in_time_and_delay_no_one() {
 #[test]
 fn the_metrics_port_has_the_tls_of_the_client_port() {
     let (authority, files) = (Authority::new("a"), Files::new());
+    let (mine, revoked) = (authority.issue(GOOD), authority.issue(GOOD));
     files.write_pair("server", &authority.issue(GOOD));
     files.write("ca.pem", &authority.pem);
-    let pair = [("cert-file", "server.pem"), ("key-file", "server.key"), ("trusted-ca-file", "ca.pem")];
+    files.write("crl.pem", &authority.revoke(&[&revoked]));
     let mut cluster = Cluster::new(1);
-    let ports = testkit::ports(2);
-    let mut flags = in_files(&files, &pair);
+    let ports = testkit::ports(3);
+    let named = [
+        ("cert-file", "server.pem"),
+        ("key-file", "server.key"),
+        ("trusted-ca-file", "ca.pem"),
+        ("client-crl-file", "crl.pem"),
+    ];
+    let mut flags = in_files(&files, &named);
     flags.push(format!("--listen-metrics-urls=https://127.0.0.1:{},http://127.0.0.1:{}", ports[0], ports[1]));
+    flags.push(format!("--listen-client-http-urls=https://127.0.0.1:{}", ports[2]));
     secure_clients(&mut cluster.members[0], &as_strs(&flags));
     let _running = start_one(cluster);
-    let mine = authority.issue(GOOD);
-    becomes(&Served, "a client of the authority", || {
-        Caller::new(&authority, Some(&mine), BOTH).health(ports[0])
-    });
-    becomes(&Refused, "no certificate", || Caller::new(&authority, None, BOTH).health(ports[0]));
+    for port in [ports[0], ports[2]] {
+        for (cell, shown, wanted) in [
+            ("a client of the authority", Some(&mine), Served),
+            ("no certificate", None, Refused),
+            ("revoked", Some(&revoked), Refused),
+        ] {
+            becomes(&wanted, cell, || Caller::new(&authority, shown, BOTH).health(port));
+        }
+    }
     let top = |authority: &Authority, shown| tools::top(ports[0], &files, authority, shown);
     assert_eq!(top(&authority, Some(&mine)), Served);
     assert_eq!(top(&authority, None), Refused, "top without a certificate");

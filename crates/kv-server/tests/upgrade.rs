@@ -1,0 +1,159 @@
+//! A rolling upgrade: members of the version before, replaced one by one by members of this one, under load.
+//!
+//! `KV_SERVER_BEFORE` is the path of the older server. `deploy/try-upgrade` builds it and sets the variable;
+//! without it these tests print that they are left out.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use api::etcdserverpb::auth_client::AuthClient;
+use api::etcdserverpb::lease_client::LeaseClient;
+use api::etcdserverpb::{
+    AuthUserAddRequest, CompactionRequest, LeaseGrantRequest, LeaseTimeToLiveRequest, PutRequest,
+};
+use tonic::transport::Endpoint;
+
+use common::{Cluster, Member, PATIENCE, SERVER, put};
+
+const BEFORE: &str = "KV_SERVER_BEFORE";
+/// A put whose member is being replaced fails after this; the next one goes to another member.
+const TRY_AGAIN: Duration = Duration::from_secs(2);
+const LEASE: i64 = 77;
+
+fn before() -> Option<Vec<String>> {
+    let program = std::env::var(BEFORE).ok().filter(|path| !path.is_empty());
+    if program.is_none() {
+        eprintln!("left out: {BEFORE} names no older server");
+    }
+    program.map(|path| vec![path])
+}
+
+fn cluster_of(program: &[String]) -> Cluster {
+    let mut cluster = Cluster::new(3);
+    cluster.members.iter_mut().for_each(|member| member.program = program.to_vec());
+    cluster.start();
+    cluster
+}
+
+/// A client that writes while members are replaced.
+#[derive(Default)]
+struct Load {
+    acknowledged: AtomicUsize,
+    ends: AtomicBool,
+}
+
+impl Load {
+    /// Waits for so many more acknowledged puts.
+    async fn goes_on(&self, puts: usize) {
+        let (wanted, deadline) =
+            (self.acknowledged.load(Ordering::Relaxed) + puts, Instant::now() + PATIENCE);
+        while self.acknowledged.load(Ordering::Relaxed) < wanted {
+            assert!(Instant::now() < deadline, "nothing is written any more");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Puts new keys, at one member after the other, until the load ends. Returns those that were acknowledged.
+async fn write(ports: Vec<u16>, load: Arc<Load>) -> Vec<String> {
+    let channels = ports.iter().map(|port| {
+        let uri = format!("http://127.0.0.1:{port}");
+        Endpoint::from_shared(uri).unwrap().timeout(TRY_AGAIN).connect_lazy()
+    });
+    let mut clients: Vec<_> = channels.map(api::etcdserverpb::kv_client::KvClient::new).collect();
+    let (mut acknowledged, count) = (Vec::new(), clients.len());
+    for n in 0.. {
+        if load.ends.load(Ordering::Relaxed) {
+            break;
+        }
+        let key = format!("w{n:06}");
+        if clients[n % count].put(put(&key, "x")).await.is_ok() {
+            acknowledged.push(key);
+            load.acknowledged.fetch_add(1, Ordering::Relaxed);
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    acknowledged
+}
+
+/// State of each kind: keys with history, a compaction, a lease with a key, a user.
+async fn fill(member: &Member) {
+    for n in 0..300 {
+        member.put(&format!("k{:02}", n % 50), &"v".repeat(1 + n)).await;
+    }
+    let channel = member.channel().await;
+    let newest = member.put("filled", "yes").await;
+    member.kv().await.compact(CompactionRequest { revision: newest - 100, physical: true }).await.unwrap();
+    let grant = LeaseGrantRequest { id: LEASE, ttl: 3600 };
+    LeaseClient::new(channel.clone()).lease_grant(grant).await.unwrap();
+    member.kv().await.put(PutRequest { lease: LEASE, ..put("leased", "x") }).await.unwrap();
+    let user = AuthUserAddRequest { name: "u".into(), password: "p".into(), ..AuthUserAddRequest::default() };
+    AuthClient::new(channel).user_add(user).await.unwrap();
+}
+
+async fn assert_filled(member: &Member) {
+    assert_eq!(member.get("filled").await.as_deref(), Some("yes"));
+    assert_eq!(member.get("leased").await.as_deref(), Some("x"));
+    assert_eq!(member.get("k49").await, Some("v".repeat(300)));
+    let channel = member.channel().await;
+    let asked = LeaseTimeToLiveRequest { id: LEASE, keys: true };
+    let lease = LeaseClient::new(channel.clone()).lease_time_to_live(asked).await.unwrap().into_inner();
+    assert!(lease.ttl > 3000 && lease.keys == ["leased"], "{lease:?}");
+    let users = AuthClient::new(channel).user_list(api::etcdserverpb::AuthUserListRequest {}).await;
+    assert_eq!(users.unwrap().into_inner().users, ["u"]);
+}
+
+/// Stops a member and starts this version on its directory.
+async fn upgrade(cluster: &mut Cluster, at: usize) {
+    let member = &mut cluster.members[at];
+    let process = member.process.take().unwrap();
+    process.terminate();
+    let (status, said) = process.wait_end();
+    assert!(status.success(), "{status}\n{said}");
+    member.program = vec![SERVER.to_owned()];
+    member.launch();
+    member.wait_ready();
+    // As an operator: the next one when this one is healthy again.
+    let deadline = Instant::now() + PATIENCE;
+    while member.leader().await == 0 {
+        assert!(Instant::now() < deadline, "{} knows no leader", member.name);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_are_upgraded_one_by_one_under_load() {
+    let Some(before) = before() else { return };
+    // The leader first, and last: both versions lead a cluster of both.
+    for leader_is_first in [true, false] {
+        let mut cluster = cluster_of(&before);
+        fill(&cluster.members[0]).await;
+        let load = Arc::new(Load::default());
+        let ports = cluster.members.iter().map(|member| member.client_port).collect();
+        let writing = tokio::spawn(write(ports, Arc::clone(&load)));
+        load.goes_on(10).await;
+        let leader = cluster.leader().await;
+        let order = if leader_is_first { [0, 1, 2] } else { [1, 2, 0] };
+        for step in order {
+            upgrade(&mut cluster, (leader + step) % 3).await;
+            for member in &cluster.members {
+                assert_filled(member).await;
+            }
+            let revision = cluster.members[0].put("step", "x").await;
+            cluster.assert_equal(revision).await;
+            load.goes_on(10).await;
+        }
+        load.ends.store(true, Ordering::Relaxed);
+        let acknowledged = writing.await.unwrap();
+        let mut kv = cluster.members[0].kv().await;
+        for key in &acknowledged {
+            let answer = kv.range(common::get(key)).await.unwrap().into_inner();
+            assert_eq!(answer.kvs.len(), 1, "{key} was acknowledged and is lost");
+        }
+    }
+}
