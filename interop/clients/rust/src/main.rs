@@ -223,11 +223,25 @@ async fn failover(client: &mut Client) -> Outcome {
         until_written(client, name).await?;
     }
     println!("watch {}", tokio::time::timeout(TIMEOUT, following).await?? == names);
-    let count =
-        client.get("app/f/", Some(GetOptions::new().with_prefix().with_count_only())).await?.count();
+    // The crate balances calls over all endpoints, also over that of the member that is gone.
+    for _ in 0..200 {
+        match after(client, lease).await {
+            Ok(()) => return Ok(()),
+            Err(Error::GRpcStatus(status)) if format!("{:?}", status.code()) == "Unavailable" => {}
+            Err(error) => return Err(error.into()),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Err("the endpoints are unavailable".into())
+}
+
+/// What is there after the kill.
+async fn after(client: &mut Client, lease: i64) -> Result<(), Error> {
+    let options = GetOptions::new().with_prefix().with_count_only();
+    let count = client.get("app/f/", Some(options)).await?.count();
     let left = client.lease_time_to_live(lease, Some(LeaseTimeToLiveOptions::new().with_keys())).await?;
+    let lock = client.lock("app/lock", Some(LockOptions::new().with_lease(lease))).await?;
     println!("keys {count} lease {} {}", left.ttl() > 0, left.keys().len());
-    let lock = client.lock("app/lock", None).await?;
     println!("lock {}", lock.key().starts_with(b"app/lock/"));
     Ok(())
 }
