@@ -177,25 +177,25 @@ async fn every_lie_of_a_proxy_is_found() {
     let cluster = Cluster::started(3);
     cluster.leader().await;
     // All at once on one cluster: their keys are different ones.
-    let mut verifying = tokio::task::JoinSet::new();
-    for lie in Lie::ALL {
-        let mut endpoints = endpoints(&cluster);
-        let proxy = Proxy::bind("127.0.0.1:0", endpoints[0].clone(), &[lie], 3).await.unwrap();
-        endpoints[0] = proxy.address().unwrap().to_string().parse().unwrap();
-        let counts = proxy.counts();
-        let settings = VerifySettings { duration: Duration::from_secs(60), ..verification(endpoints) };
-        verifying.spawn(async move {
+    let endpoints = endpoints(&cluster);
+    let verify = |lie| {
+        let mut endpoints = endpoints.clone();
+        async move {
+            let proxy = Proxy::bind("127.0.0.1:0", endpoints[0].clone(), &[lie], 3).await.unwrap();
+            endpoints[0] = proxy.address().unwrap().to_string().parse().unwrap();
+            let counts = proxy.counts();
+            let settings = VerifySettings { duration: Duration::from_secs(60), ..verification(endpoints) };
             let mut ignored = |_, _: &_| {};
             let report = tokio::select! {
                 report = loadgen::verify(&settings, std::future::pending(), &mut ignored) => report.unwrap(),
-                () = proxy.serve() => unreachable!(),
+                () = proxy.serve() => unreachable!("it serves until it is dropped"),
             };
             let found = report.violation.as_ref().map(|violation| violation.rule.clone().into_owned());
             assert!(found.is_some(), "{lie}, {:?}: {report:?}", counts.get());
             (lie, found.unwrap())
-        });
-    }
-    let found = verifying.join_all().await;
+        }
+    };
+    let found = futures_util::future::join_all(Lie::ALL.map(verify)).await;
     // Rules that only one lie breaks.
     let rule = |lie| &found.iter().find(|(found, _)| *found == lie).unwrap().1;
     assert_eq!(rule(Lie::WrongHash), "members have different hashes at one revision");
