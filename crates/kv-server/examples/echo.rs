@@ -116,7 +116,7 @@ impl HotMethods for Echo {
     type Call = bool;
     type Long = std::convert::Infallible;
 
-    fn find(&self, path: &str, _headers: &HeaderMap) -> Option<bool> {
+    fn find(&self, path: &str, _headers: &HeaderMap, _timeout: Option<&[u8]>) -> Option<bool> {
         match path {
             "/etcdserverpb.KV/Put" => Some(true),
             "/etcdserverpb.KV/Range" => Some(false),

@@ -113,7 +113,7 @@ struct Verification {
 pub async fn run(
     settings: &Settings,
     interrupted: impl Future<Output = ()>,
-    remark: &mut dyn FnMut(Duration, &Checked),
+    remark: &mut (dyn FnMut(Duration, &Checked) + Send),
 ) -> Result<Report, String> {
     let mut channels = Vec::with_capacity(settings.endpoints.len());
     for endpoint in &settings.endpoints {
@@ -204,7 +204,7 @@ impl Verification {
     async fn observe(
         &mut self,
         interrupted: impl Future<Output = ()>,
-        remark: &mut dyn FnMut(Duration, &Checked),
+        remark: &mut (dyn FnMut(Duration, &Checked) + Send),
     ) -> bool {
         let mut interrupted = std::pin::pin!(interrupted);
         let mut is_interrupted = false;
