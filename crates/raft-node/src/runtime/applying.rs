@@ -184,7 +184,7 @@ mod tests {
     fn applying() -> (Applying<Echo>, mpsc::Receiver<()>, mpsc::Sender<()>) {
         let ((begun, begins), (go, word)) = (mpsc::channel(), mpsc::channel());
         let machine = Echo { applied: Position::default(), begun, word };
-        let shared = Shared::new(1, Limits::default(), Arc::new(()), Box::new(|_| {}));
+        let shared = Shared::new(1, &Limits::default(), Arc::new(()), Box::new(|_| {}));
         (Applying::new(Applier::new(machine), Arc::new(shared), replies().0), begins, go)
     }
 
