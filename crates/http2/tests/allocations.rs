@@ -67,8 +67,8 @@ fn calls_in_the_steady_state_allocate_nothing() {
     assert_eq!(counted.count_total, 0, "{counted:?}");
 }
 
-/// As clients with deadlines do: each call has another timeout, which enters the dynamic table, and pushes
-/// the other fields out of it now and then.
+/// As clients with deadlines do: each call has another timeout, which is added to the dynamic table, so that
+/// the other fields are evicted now and then.
 #[test]
 fn calls_with_deadlines_allocate_their_entry_of_the_table() {
     let mut connection = open(Limits { varying_field: "grpc-timeout", ..Limits::default() });

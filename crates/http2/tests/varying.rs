@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 const VARYING: &str = "grpc-timeout";
 
-/// One request: fields beside those of each, how each is written, and where the field that varies is.
+/// One request: additional fields, how each is encoded, and where the varying field is.
 #[derive(Clone, Debug)]
 struct Request {
     fields: Vec<(String, String)>,
@@ -66,7 +66,7 @@ fn seen(connection: &mut Connection, bytes: &[u8]) -> Result<Head, bool> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn heads_are_the_same_with_and_without_the_cache(

@@ -149,7 +149,7 @@ fn a_byte_sets_one_owner_to_work_and_the_next_when_that_one_has_sent() {
     for (round, &stream) in streams.iter().enumerate().take(20) {
         assert_eq!(take_events(&mut connection), [Event::Writable { stream }], "{round}");
         assert_eq!(connection.window(stream), Ok(1));
-        assert_eq!(take_events(&mut connection), [], "the byte is promised");
+        assert_eq!(take_events(&mut connection), [], "the byte is reserved");
         // Neither time nor other frames offer it again.
         connection.tick(1000);
         process(&mut connection, &frame(PING, ACK, 0, b"12345678"));

@@ -124,7 +124,7 @@ async fn every_kind_of_call_ends_at_its_deadline() {
     assert_eq!(malformed.0, "13", "{}", malformed.1);
 }
 
-/// A client sends what is left of its time with each call, so that only the first one names the field in letters.
+/// A client sends the rest of its time with each call. Only the first call contains the field's name.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_call_of_a_connection_has_its_own_deadline() {
     let cluster = started(3);

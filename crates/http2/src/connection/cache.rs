@@ -2,7 +2,7 @@
 //!
 //! A client repeats the few blocks of the methods it calls, and in its steady state they only refer to
 //! tables. Such a block has one meaning as long as the dynamic table does not change. The cache holds blocks
-//! of one version of the table, and is empty again when the version changes. It also holds shapes of blocks,
+//! of one version of the table, and is emptied when the version changes. It also holds shapes of blocks,
 //! which are the same in all versions.
 
 use std::sync::Arc;

@@ -26,8 +26,7 @@ impl StreamId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A request has begun. `body` holds the first DATA frame if it came in the same round; `end` says that
-    /// nothing follows. `varying` is the value of [`crate::Limits::varying_field`], if the head is without
-    /// it.
+    /// nothing follows. `varying` is the value of [`crate::Limits::varying_field`], if the head lacks it.
     Request { stream: StreamId, head: Arc<Head>, varying: Option<Varying>, body: Bytes, end: bool },
     /// More of a body, one frame at a time.
     Data { stream: StreamId, bytes: Bytes, end: bool },

@@ -1,7 +1,6 @@
 //! HEADERS and CONTINUATION (sections 6.2, 6.10, 8.1): requests and trailers.
 //!
-//! Every block that is complete is decoded, also if its stream is refused: the dynamic table must follow the
-//! peer's.
+//! Every complete block is decoded, also that of a refused stream: the dynamic table must follow the peer's.
 
 use std::sync::Arc;
 
@@ -158,8 +157,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The decoded head: from the cache if the block was seen before, with the table as it is now, or one
-    /// that differs in nothing but the field that varies.
+    /// The decoded head. It comes from the cache if the same block was seen with the table as it is now, or
+    /// one that differs in the varying field only.
     fn head(&mut self, block: &[u8]) -> Result<Result<Decoded, Unfit>, Violation> {
         let version = self.decoder.version();
         if let Some(version) = version

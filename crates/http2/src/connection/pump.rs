@@ -136,14 +136,14 @@ impl Connection {
         }
     }
 
-    /// The owner of a stream that was notified has come back, and makes what it will send. A byte of the
-    /// window is its own until then, so that one byte sets one owner to work; the next is notified if there
-    /// are more.
-    pub(super) fn promise(&mut self, id: u32) {
+    /// The owner of a notified stream has returned, and prepares what it will send. One byte of the window
+    /// is reserved for it until then, so that one byte makes one owner work. The next owner is notified if
+    /// the window has more.
+    pub(super) fn reserve_byte(&mut self, id: u32) {
         if let Some(stream) = self.streams.get(id)
             && mem::take(&mut stream.pending.notified)
         {
-            self.promised += usize::from(!mem::replace(&mut stream.pending.promised, true));
+            self.reserved += usize::from(!mem::replace(&mut stream.pending.reserved, true));
             self.notify_next();
         }
     }
@@ -151,9 +151,9 @@ impl Connection {
     /// False if the stream had no turn.
     fn end_turn(&mut self, id: u32) -> bool {
         let Some(stream) = self.streams.get(id) else { return false };
-        let was_promised = mem::take(&mut stream.pending.promised);
-        self.promised -= usize::from(was_promised);
-        mem::take(&mut stream.pending.notified) || was_promised
+        let was_reserved = mem::take(&mut stream.pending.reserved);
+        self.reserved -= usize::from(was_reserved);
+        mem::take(&mut stream.pending.notified) || was_reserved
     }
 
     /// Notifies the next of both queues: one that was notified of the one may come back for the other.
@@ -164,10 +164,10 @@ impl Connection {
 
     /// Notifies one owner that waits for the connection's window, if there is some.
     ///
-    /// One, however many wait: a window of one byte serves one. The next is notified when that one has come
-    /// back and left some, so that a WINDOW_UPDATE costs the same with one stream and with thousands.
+    /// One, however many wait: a window of one byte serves one. The next is notified when that one has
+    /// returned and left some, so that a WINDOW_UPDATE costs the same with one stream and with thousands.
     pub(super) fn notify_window(&mut self) {
-        if self.send.room() <= self.promised || self.output.len() >= self.limits.output_bytes_max {
+        if self.send.room() <= self.reserved || self.output.len() >= self.limits.output_bytes_max {
             return;
         }
         while let Some(id) = self.window_wanted.pop_front() {

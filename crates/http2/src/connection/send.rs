@@ -141,7 +141,7 @@ impl Connection {
         if room == 0 {
             self.want_window(id.0);
         } else {
-            self.promise(id.0);
+            self.reserve_byte(id.0);
         }
         Ok(room)
     }

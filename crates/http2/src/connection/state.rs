@@ -101,8 +101,8 @@ pub struct Connection {
     pub(super) window_wanted: VecDeque<u32>,
     /// Streams whose owner waits until the connection has less pending, in turn.
     pub(super) room_wanted: VecDeque<u32>,
-    /// Streams that have a byte of the connection's window promised.
-    pub(super) promised: usize,
+    /// Streams for which one byte of the connection's window is reserved.
+    pub(super) reserved: usize,
     /// Body bytes pending on all streams.
     pub(super) unsent: usize,
 }
@@ -156,7 +156,7 @@ impl Connection {
             ready: VecDeque::new(),
             window_wanted: VecDeque::new(),
             room_wanted: VecDeque::new(),
-            promised: 0,
+            reserved: 0,
             unsent: 0,
             limits,
         }
@@ -229,7 +229,7 @@ impl Connection {
         self.ready.clear();
         self.window_wanted.clear();
         self.room_wanted.clear();
-        self.promised = 0;
+        self.reserved = 0;
         self.unsent = 0;
         self.block = None;
         self.input = BytesMut::new();
@@ -244,8 +244,8 @@ impl Connection {
             self.drop_removed();
         }
         self.unsent -= pending.bytes;
-        self.promised -= usize::from(pending.promised);
-        let had_turn = pending.notified || pending.promised;
+        self.reserved -= usize::from(pending.reserved);
+        let had_turn = pending.notified || pending.reserved;
         if pending.bytes > 0 || had_turn {
             self.notify_room();
         }
@@ -255,8 +255,8 @@ impl Connection {
         true
     }
 
-    /// Takes the ids of removed streams out of a queue when they outnumber the live ones: what is at its
-    /// front may be blocked for as long as the peer likes.
+    /// Removes ids of removed streams from a queue when they outnumber the live ones: what is at its front
+    /// may be blocked for as long as the peer likes.
     fn drop_removed(&mut self) {
         let streams = &mut self.streams;
         let ids_max = 2 * streams.len() + REMOVED_IDS_MIN;

@@ -1,6 +1,6 @@
 //! Header blocks to fields (RFC 7541, section 6).
 //!
-//! A block is always decoded to its end, also if its request is refused, since it may change the dynamic
+//! A block is always decoded to its end, also that of a refused request, since it may change the dynamic
 //! table. An error leaves the table unusable, so it must end the connection.
 
 use bytes::Bytes;
@@ -56,8 +56,8 @@ impl Decoder {
         self.scratch = Vec::new();
     }
 
-    /// Reads the shape of `block` and changes nothing. False if it has none, or an update of the table's size
-    /// is due.
+    /// Reads the shape of `block` and changes nothing. False if it has none, or if an update of the table's
+    /// size is due.
     pub(crate) fn shape(&mut self, block: &[u8], varying: &str, shape: &mut Shape) -> bool {
         !self.update_due && shape.read(block, varying, &self.table, &mut self.scratch).is_some()
     }

@@ -1,9 +1,9 @@
 //! What a header block names, wherever the tables have it by now.
 //!
 //! A client that sends another value with each request, such as a deadline, adds an entry to the dynamic
-//! table with each. All other entries move by one place, so the bytes of its blocks never repeat. What they
-//! name does: the shape of a block is the list of the entries that it names, each by a number that no other
-//! entry ever has, and a mark for the field that varies.
+//! table each time. All other entries move by one place, so the bytes of its blocks never repeat. The entries
+//! that they refer to do. The shape of a block is the list of these entries, each by a unique number, with a
+//! mark for the varying field.
 
 use std::fmt;
 
@@ -132,7 +132,7 @@ impl Shape {
         }
         if is_added {
             self.added_name = Some(index);
-            self.kept = table.kept_beside(varying.len() + self.value?.as_bytes().len() + ENTRY_OVERHEAD)?;
+            self.kept = table.kept_with(varying.len() + self.value?.as_bytes().len() + ENTRY_OVERHEAD)?;
         }
         Some(rest)
     }

@@ -123,8 +123,8 @@ impl DynamicTable {
         STATIC.len() as u64 + self.added - place as u64
     }
 
-    /// How many entries would be left with a new one of `size`. None if the table is too small for it.
-    pub(crate) fn kept_beside(&self, size: usize) -> Option<usize> {
+    /// How many entries remain when one of `size` is added. None if the table is too small for it.
+    pub(crate) fn kept_with(&self, size: usize) -> Option<usize> {
         let bytes_max = self.bytes_max.checked_sub(size)?;
         let (mut bytes, mut kept) = (self.bytes, self.entries.len());
         while bytes > bytes_max {

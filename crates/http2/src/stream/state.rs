@@ -50,8 +50,8 @@ pub(crate) struct Pending {
     pub(crate) window_queued: bool,
     /// The owner was notified and has not come back. Others are notified after it.
     pub(crate) notified: bool,
-    /// It has come back, and a byte of the connection's window is its own until it sends.
-    pub(crate) promised: bool,
+    /// The owner has returned, and one byte of the connection's window is reserved for it until it sends.
+    pub(crate) reserved: bool,
 }
 
 impl Pending {
@@ -103,7 +103,7 @@ impl Stream {
                 window_wanted: false,
                 window_queued: false,
                 notified: false,
-                promised: false,
+                reserved: false,
             },
             opened: now,
         }

@@ -150,7 +150,7 @@ async fn accepted<H, T, G>(
     connection(stream, (traffic, &origin), &services, shared).await;
 }
 
-/// What is spoken has a box of its own, so that no connection takes room for what another kind needs.
+/// Each protocol has its own boxed future, so that a connection allocates memory only for its protocol.
 async fn connection<H, T, G>(
     stream: Stream,
     (traffic, origin): (Traffic, &Origin),

@@ -133,7 +133,7 @@ where
         match accepted {
             Ok(stream) => {
                 pause = PAUSE;
-                // In a box: a future that another awaits is there twice, as what it was given and as what it awaits.
+                // Boxed: an async block stores an awaited capture twice.
                 let serving = Box::pin(serve(stream));
                 tokio::spawn(async move {
                     serving.await;

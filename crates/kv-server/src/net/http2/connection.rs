@@ -123,7 +123,7 @@ pub async fn serve<I, H, T, S>(
                         }
                     }
                     Turn::Resets => calls.wake_all(),
-                    Turn::Rests => {
+                    Turn::Idle => {
                         calls.shrink();
                         open_streams.shrink();
                     }

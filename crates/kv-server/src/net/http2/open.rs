@@ -33,8 +33,8 @@ impl<F> OpenCall<F> {
     }
 }
 
-/// What is open on a connection. Even an empty set takes the memory of one future, so there is none before the
-/// first one, and none while the connection rests.
+/// Open calls of one kind. An empty `FuturesUnordered` allocates room for one future, so it is created with
+/// the first call and dropped when the connection is idle.
 pub(super) struct Open<F>(Option<FuturesUnordered<F>>);
 
 impl<F: Future> Open<F> {
@@ -54,12 +54,12 @@ impl<F: Future> Open<F> {
         self.len() == 0
     }
 
-    /// What one of them comes to; None if there are none.
+    /// The output of one of them; None if there are none.
     pub(super) async fn next(&mut self) -> Option<F::Output> {
         self.0.as_mut()?.next().await
     }
 
-    /// Gives memory back that nothing uses.
+    /// Frees the memory of an empty set.
     pub(super) fn shrink(&mut self) {
         if self.is_empty() {
             self.0 = None;

@@ -28,8 +28,8 @@ pub(in super::super) enum Turn {
     Call(Begun),
     /// Streams were reset.
     Resets,
-    /// Nothing was read or written for a while.
-    Rests,
+    /// Nothing was read or written for [`IDLE_AFTER`].
+    Idle,
     /// It is closed, or broken.
     Closed,
 }
@@ -49,8 +49,8 @@ pub(in super::super) struct Driven<I> {
     is_timer_armed: bool,
     /// It has read or written since the timer was armed.
     was_busy: bool,
-    /// It has given back memory, and its owner may do the same.
-    begins_to_rest: bool,
+    /// The state machine has freed memory; the caller may do the same.
+    became_idle: bool,
     /// Everything was written, and the timer bounds the end.
     is_closing: bool,
     /// Bytes read in this turn of the task.
@@ -77,7 +77,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
             timer: Box::pin(sleep(IDLE_AFTER)),
             is_timer_armed: true,
             was_busy: true,
-            begins_to_rest: false,
+            became_idle: false,
             is_closing: false,
             read_in_turn: 0,
         }
@@ -115,7 +115,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
                 Poll::Ready(Step::GoOn) => {}
                 Poll::Ready(Step::Closed) => return Poll::Ready(Turn::Closed),
                 Poll::Pending if state.take_new_resets() => return Poll::Ready(Turn::Resets),
-                Poll::Pending if std::mem::take(&mut self.begins_to_rest) => return Poll::Ready(Turn::Rests),
+                Poll::Pending if std::mem::take(&mut self.became_idle) => return Poll::Ready(Turn::Idle),
                 Poll::Pending => return Poll::Pending,
             }
         }
@@ -236,7 +236,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
             let was_busy = std::mem::take(&mut self.was_busy);
             if !was_busy {
                 state.shrink();
-                self.begins_to_rest = true;
+                self.became_idle = true;
             }
             // Streams that are idle as well, such as those of watchers, cost nothing.
             if was_busy || state.connection.has_waiting_owners() {

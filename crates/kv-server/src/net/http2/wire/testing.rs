@@ -34,7 +34,7 @@ async fn counted_call(io: DuplexStream, account: Arc<Account>) -> (Reader, Write
     let begun = loop {
         match poll_fn(|context| connection.poll_turn(true, context)).await {
             Turn::Call(begun) => break begun,
-            Turn::Resets | Turn::Rests => {}
+            Turn::Resets | Turn::Idle => {}
             Turn::Closed => panic!("the connection ends before its first request"),
         }
     };
