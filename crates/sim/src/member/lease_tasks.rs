@@ -82,6 +82,8 @@ pub(crate) struct Question {
     pub waiting: u32,
     /// Until when it waits for expired leases to be revoked.
     pub look_until: Option<u64>,
+    /// Whether its leader was confirmed after that time.
+    pub is_confirmed: bool,
 }
 
 /// Everything under way.

@@ -238,6 +238,7 @@ impl World {
             batch: None,
             waiting: 0,
             look_until: None,
+            is_confirmed: false,
         };
         let number = self.lease_tasks.add_question(asked);
         match self.led_term(leader) {
@@ -288,10 +289,18 @@ impl World {
         let expired = question.batch.as_ref().map(RenewalBatch::expired).unwrap_or_default();
         let leasing = self.leasing(leader);
         let (table, clock) = (leasing.table.clone(), leasing.clock_at(led, now));
-        if now < until && table.get_all(&expired).iter().any(Option::is_some) {
-            let event = LeaseEvent::Look { boot: self.see(leader).boots, question: number };
-            self.after(LOOK_EVERY, Happening::Lease { to: leader, event });
-            return;
+        if table.get_all(&expired).iter().any(Option::is_some) {
+            if now < until {
+                let event = LeaseEvent::Look { boot: self.see(leader).boots, question: number };
+                self.after(LOOK_EVERY, Happening::Lease { to: leader, event });
+                return;
+            }
+            let question = self.lease_tasks.question(number).expect("looked up above");
+            if !std::mem::replace(&mut question.is_confirmed, true) {
+                question.waiting = 1;
+                self.ask_for(leader, Then::Answer { question: number });
+                return;
+            }
         }
         let Some(question) = self.lease_tasks.question(number) else { return };
         let answers = match (&question.batch, &question.question) {

@@ -87,7 +87,11 @@ impl LeaderLeases {
         recorded.and(confirmed)?;
         let expired = batch.expired();
         if !expired.is_empty() {
-            drop(timeout(REVOKED_WITHIN, self.until_gone(expired)).await);
+            let are_gone = timeout(REVOKED_WITHIN, self.until_gone(expired)).await.is_ok();
+            // A lease that is still there may have been renewed by a leader after this one.
+            if !are_gone {
+                self.confirm(led.term).await?;
+            }
         }
         let renewed = batch.answers(&self.table);
         if renewed.late.is_empty() {
