@@ -329,12 +329,16 @@ mod tests {
     /// How often the task of a connection runs within a minute in which its client sends nothing.
     async fn runs_in_a_minute(connection: &mut Driven<DuplexStream>) -> u32 {
         let mut runs = 0;
-        let turn = std::future::poll_fn(|context| {
-            runs += 1;
-            connection.poll_turn(true, context)
-        });
-        let turn = tokio::time::timeout(Duration::from_secs(60), turn).await;
-        assert!(turn.is_err(), "nothing happens");
+        let turns = async {
+            loop {
+                let turn = std::future::poll_fn(|context| {
+                    runs += 1;
+                    connection.poll_turn(true, context)
+                });
+                assert!(matches!(turn.await, Turn::Idle), "nothing else happens");
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), turns).await.unwrap_err();
         runs
     }
 
