@@ -35,6 +35,8 @@ pub enum Flaw {
     DisksForget,
     /// A member answers reads from its store without a read round.
     ReadsAskNobody,
+    /// A bit of a member's state is flipped after it was applied.
+    BitsFlip,
 }
 
 /// What can go wrong.
@@ -49,6 +51,8 @@ pub(crate) enum Vice {
     StalledDisk,
     FailingDisk,
     LostStore,
+    /// A member's state is taken for wrong, and replaced by the leader's.
+    Reseed,
     /// The disks of log and store are replaced by empty ones.
     LostDisk,
     Pause,
@@ -67,7 +71,7 @@ pub(crate) enum Vice {
 }
 
 /// Each vice with its weight (how often it comes), and how many seeds of a thousand have it.
-const VICES: [(Vice, u64, u64); 18] = [
+const VICES: [(Vice, u64, u64); 19] = [
     (Vice::Partition, 25, 800),
     (Vice::Heal, 15, 1000),
     (Vice::Weather, 10, 600),
@@ -77,6 +81,7 @@ const VICES: [(Vice, u64, u64); 18] = [
     (Vice::StalledDisk, 5, 400),
     (Vice::FailingDisk, 8, 500),
     (Vice::LostStore, 6, 400),
+    (Vice::Reseed, 6, 400),
     (Vice::LostDisk, 6, 400),
     (Vice::Pause, 10, 600),
     (Vice::Clock, 8, 500),

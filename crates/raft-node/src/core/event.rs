@@ -41,6 +41,8 @@ pub enum Event {
     ReadIndex { context: Bytes },
     /// The other members have answered this one, whose log was empty; see [`crate::Inquiry`].
     Confirmed(Confirmation),
+    /// The machine's state is wrong and is to be replaced by the leader's.
+    Reseed,
 }
 
 /// A committed entry, in the order of the log.

@@ -19,6 +19,8 @@
 //!   log will do: the machine takes the state over and goes on with the entries behind it, and the log needs
 //!   no restart. It asks by itself, beside raft-rs, whose own request would stop the member from taking
 //!   entries meanwhile.
+//! * A running member whose state is wrong gives it up in the same way ([`Event::Reseed`](super::Event::Reseed)):
+//!   nothing more is handed out, and only a checkpoint at or behind what was handed out will do.
 //! * While a follower is being brought up, the entries behind its snapshot stay: otherwise a busy leader
 //!   would trim them before it is done, and begin again for ever.
 
@@ -317,7 +319,19 @@ impl Core {
             && !snapshots.is_decided()
             && at.index <= self.commit()
             && self.term_at(at.index).is_some_and(|term| term == at.term)
-            && at.index >= self.raw.store().start().index
+            && at.index >= self.handed
+    }
+
+    /// Gives the machine's state up: it is replaced by the leader's. Ignored by a leader, by a lone voter, and
+    /// while a snapshot is on its way. A restart before the install forgets it.
+    pub(super) fn reseed(&mut self) {
+        let is_lone = self.voters() == [self.raw.raft.id];
+        if self.role() == Role::Leader || is_lone || !self.has_its_state() {
+            return tracing::warn!("the state of this member cannot be replaced now");
+        }
+        tracing::info!(handed = self.handed, "the state of this member will be replaced by the leader's");
+        self.snapshots.store = StoreState::Lost;
+        self.snapshots.ask_in = 0;
     }
 
     /// raft-rs' ready holds a snapshot: the log restarts with job `number`. What was committed before and has
@@ -387,8 +401,9 @@ impl Core {
     /// Asks the leader for the state, once in an election timeout, while the store is lost and none is on its
     /// way.
     ///
-    /// The least index that is of use is where the log starts: it goes on from there by itself. So a busy
-    /// leader's newest checkpoint will do, although it always lags behind what this member has in its log.
+    /// The least index that is of use is the last one that was handed out; for a store that was lost at the
+    /// start, that is where the log starts. So a busy leader's newest checkpoint will do then, although it always
+    /// lags behind what this member has in its log.
     ///
     /// A reject of nothing, as far as raft-rs is concerned, and the leader's core keeps it from raft-rs.
     pub(super) fn ask_for_snapshot(&mut self, effects: &mut Effects) {
@@ -406,7 +421,7 @@ impl Core {
             term: self.term(),
             index: self.last_index(),
             reject: true,
-            request_snapshot: self.raw.store().start().index.max(1),
+            request_snapshot: self.handed.max(1),
             ..Message::default()
         };
         effects.send.extend(encode_all(vec![request]));

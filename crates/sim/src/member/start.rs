@@ -7,8 +7,8 @@ use std::path::Path;
 use api::etcdserverpb::Member;
 use mvcc::Store;
 use raft_node::{
-    Applier, EmptyLog, Found, Inquiry, LogSpan, Membership, Node, NodeSetup, Position, Setup, StoreChoice,
-    StoreFound, StoreState, choose_store,
+    Applier, EmptyLog, Found, Inquiry, LogSpan, Membership, Node, NodeSetup, Position, Setup,
+    StoreChoice, StoreFound, StoreState, choose_store,
 };
 use state_machine::Genesis;
 use wal::testing::SimFs;
@@ -89,6 +89,7 @@ impl Site {
             watching,
             leasing,
             roster: Roster::new(members, lacks_others),
+            reseeded_at: None,
         });
         Ok(counts)
     }

@@ -131,6 +131,7 @@ impl Cluster {
             }
             ["unreachable", member, peer] => self.event(id(member), Event::Unreachable { peer: id(peer) }),
             ["stream", of, outcome @ ..] => self.stream(link(of), outcome.is_empty()),
+            ["reseed", member] => self.event(id(member), Event::Reseed),
             ["transfer", from, to] => self.event(id(from), Event::TransferLeader { to: id(to) }),
             ["restart", member, how @ ..] => self.restart(id(member), how.first().copied()),
             ["inquire", member, peers @ ..] => self.inquire(id(member), &ids(peers)),

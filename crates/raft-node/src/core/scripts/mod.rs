@@ -27,6 +27,7 @@
 //! | `checkpoint 1` | the store is durable up to what it applied |
 //! | `stream 1>2`, `stream 1>2 fails` | an offered snapshot arrives, or its stream breaks |
 //! | `unreachable 1 2` | member 1 is told that messages to 2 were lost |
+//! | `reseed 1` | the machine's state of member 1 is to be replaced |
 //! | `transfer 1 2` | leadership should go from 1 to 2 |
 //! | `restart 1`, `lost`, `empty` | a power cut: with its store, without it, without store and log |
 //! | `inquire 1 2 3` | member 1, whose log is empty, gets the answers of members 2 and 3 |
