@@ -10,7 +10,8 @@
 //!
 //! * A span names its own compact revision: it has each record above it, and below it the puts that are visible
 //!   at it. So it has the same records on a member that is ahead, is behind, or has not reclaimed space yet. A
-//!   member that has compacted further, or is not at the last revision yet, gives no digest.
+//!   member that has compacted further, or has not reached both the last revision and the compact revision yet,
+//!   gives no digest.
 //! * Each record is looked up in the index. Its digest covers key, value, lease and revisions of the record, and
 //!   what the index says of it. A record that the index lacks counts as another one.
 //! * A block that is in the cache is taken from there, because readers get it from there. Others are read from
@@ -50,7 +51,7 @@ pub struct RecountSpan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recounted {
     Digest(u64),
-    /// The last revision is not applied yet.
+    /// The last revision or the compact revision is not applied yet.
     NotYet,
     /// The compact revision has moved past that of the span, or another store was installed.
     Compacted,
@@ -99,7 +100,8 @@ impl Store {
     pub fn recount(&self, span: &RecountSpan) -> Result<Recounted> {
         let generation = {
             let state = self.shared.state.read(LockPurpose::Hash);
-            if state.revision < span.to.main {
+            // What is visible at a compact revision is known once that revision is reached.
+            if state.revision < span.to.main.max(span.compacted) {
                 return Ok(Recounted::NotYet);
             }
             state.generation
