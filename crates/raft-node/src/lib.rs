@@ -98,7 +98,9 @@ pub use log::{
 pub use node::{Applier, ApplyJob, Done, Gauges, Node, NodeSetup, Turn, apply_brief_first};
 pub use runtime::{Driver, Handle, Log, Pump, Started, Status, Threads, start};
 pub use traits::{LogSync, Observer, StateMachine, Transport};
-pub use types::{Answer, EmptyLog, Fatal, Lane, Membership, Position, Progress, Role, StoreState};
+pub use types::{
+    Answer, ChangeCheck, EmptyLog, Fatal, Lane, Membership, Position, Progress, Role, StoreState,
+};
 #[doc(hidden)]
 pub use wire::fuzzed_message;
 pub use wire::{Outbound, SnapshotOffer, SnapshotOutcome, is_snapshot, snapshot_position};

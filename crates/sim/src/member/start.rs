@@ -7,7 +7,7 @@ use std::path::Path;
 use api::etcdserverpb::Member;
 use mvcc::Store;
 use raft_node::{
-    Applier, EmptyLog, Found, Inquiry, LogSpan, Membership, Node, NodeSetup, Position, Setup,
+    Applier, ChangeCheck, EmptyLog, Found, Inquiry, LogSpan, Membership, Node, NodeSetup, Position, Setup,
     StoreChoice, StoreFound, StoreState, choose_store,
 };
 use state_machine::Genesis;
@@ -234,6 +234,7 @@ impl Site {
                 membership: Some(members.clone()),
                 removed_by: state_machine::removed_by,
                 keeps_voters: state_machine::keeps_voters,
+                change_check: ChangeCheck::default(),
             },
             boot_nonce: mix(self.id << 32 | self.boots),
             batch_bytes_max: 16 << 10,

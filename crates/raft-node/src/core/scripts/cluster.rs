@@ -14,7 +14,7 @@ use crate::core::event::{Committed, Effects, Event, Payload, Setup};
 use crate::core::{Confirmation, Core, Inquiry};
 use crate::log::{Found, LogStore, PersistJob, durable_state, persist};
 use crate::wire::{BatchBuilder, BatchId, Outbound, SnapshotOffer, SnapshotOutcome};
-use crate::{EmptyLog, Membership, Position, StoreState};
+use crate::{ChangeCheck, EmptyLog, Membership, Position, StoreState};
 
 /// Small, so that a few long commands fill a segment.
 const OPTIONS: Options = Options { segment_bytes: 8 << 10, salt: [7; 16] };
@@ -173,6 +173,7 @@ impl Cluster {
             match option.split_once('=').unwrap_or((option, "")) {
                 ("unconfirmed", _) => setup.empty_log = EmptyLog::Unconfirmed,
                 ("changing", _) => setup.membership = Some(Membership::default()),
+                ("strict", _) => setup.change_check = ChangeCheck::new(|command| command != b"+13"),
                 ("hands-over", _) => setup.removed_by = changes::removed_by,
                 ("apply", bytes) => setup.apply_bytes_max = bytes.parse().expect("a number"),
                 ("catch-up", entries) => setup.catch_up_entries = entries.parse().expect("a number"),

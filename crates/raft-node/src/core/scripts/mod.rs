@@ -7,7 +7,7 @@
 //!
 //! | command | meaning |
 //! |---|---|
-//! | `members 1 2 3 OPTIONS` | empty logs; options `unconfirmed`, `changing`, `hands-over`, `apply=BYTES`, `catch-up=ENTRIES` |
+//! | `members 1 2 3 OPTIONS` | empty logs; options `unconfirmed`, `changing`, `strict` (refuses `+13`), `hands-over`, `apply=BYTES`, `catch-up=ENTRIES` |
 //! | `tick 1 2 *10` | ten ticks of member 1, then of member 2 |
 //! | `campaign 1` | ticks of member 1 until it campaigns |
 //! | `elect 1` | ten ticks of the others, `campaign 1`, `deliver`: all without output; then `status 1` |
