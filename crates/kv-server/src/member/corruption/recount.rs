@@ -11,7 +11,8 @@
 //! * A part takes a bounded time, and the pause after it makes the cost less than 2 % of one processor on the leader.
 //!   Every other member recounts the same parts. A pass over a large state takes longer, not more.
 //! * A difference counts if the same part differs twice.
-//! * A member that gives no answer is not asked again in the same pass: it must not slow the pass down.
+//! * A member that gives no answer is not asked again in the same pass: it must not slow the pass down. While one is
+//!   silent and the others have no majority, nothing is raised.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -128,6 +129,10 @@ fn verdict(leader: u64, own: Recounted, peers: &[(u64, Option<Recounted>)]) -> V
     let digests: Vec<_> = peers.iter().map(|(member, recounted)| (*member, digest(*recounted))).collect();
     let mut corrupt = match verdict::by_majority(leader, own, &digests) {
         Verdict::Agreed | Verdict::Incomplete => Vec::new(),
+        // Without a majority it is decided in a pass in which all answer: an alarm for no member helps no one.
+        Verdict::Corrupt(members) if members == [0] && digests.iter().any(|(_, it)| it.is_none()) => {
+            Vec::new()
+        }
         Verdict::Corrupt(members) => members,
     };
     let damaged = peers.iter().filter(|(_, recounted)| *recounted == Some(Recounted::Damaged));
@@ -166,7 +171,9 @@ mod tests {
             (a, vec![Some(damaged), Some(damaged)], vec![2, 3]),
             (damaged, vec![], vec![1]),
             (a, vec![None, Some(Recounted::NotYet)], vec![]),
-            (a, vec![Some(Recounted::Compacted), Some(b)], vec![0]),
+            (a, vec![Some(Recounted::Compacted), Some(b)], vec![]),
+            (a, vec![None, Some(b)], vec![]),
+            (a, vec![None, Some(a), Some(a), Some(b)], vec![5]),
             (Recounted::Compacted, vec![], vec![]),
         ] {
             let peers: Vec<_> = (2..).zip(peers).collect();

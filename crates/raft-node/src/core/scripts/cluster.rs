@@ -9,6 +9,7 @@ use raft::{GetEntriesContext, StateRole, Storage as _};
 use wal::testing::{Crash, SimFs};
 use wal::{Options, Wal};
 
+use super::words::{id, ids, link};
 use super::{changes, forged, show};
 use crate::core::event::{Committed, Effects, Event, Payload, Setup};
 use crate::core::{Confirmation, Core, Inquiry};
@@ -68,19 +69,6 @@ pub(super) fn batch(word: &str, sequence: u64) -> Bytes {
     let mut builder = BatchBuilder::new(BatchId { proposer: 1, nonce: 1, sequence }, command.len());
     builder.push(&command);
     builder.finish()
-}
-
-fn link(word: &str) -> (u64, u64) {
-    let (from, to) = word.split_once('>').expect("FROM>TO");
-    (id(from), id(to))
-}
-
-fn id(word: &str) -> u64 {
-    word.parse().expect("the id of a member")
-}
-
-fn ids(words: &[&str]) -> Vec<u64> {
-    words.iter().map(|word| id(word)).collect()
 }
 
 impl Cluster {

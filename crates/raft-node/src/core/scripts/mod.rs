@@ -35,6 +35,8 @@
 //! | `status 1`, `log 1`, `wire` | what a member is, what its log holds, which messages are under way |
 //! | `quiet COMMAND` | no output |
 
+mod words; // members and links
+
 mod changes; // of the membership
 mod cluster; // members, their disks and machines, the messages between them
 mod forged; // messages by hand
