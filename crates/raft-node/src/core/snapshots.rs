@@ -20,7 +20,7 @@
 //!   no restart. It asks by itself, beside raft-rs, whose own request would stop the member from taking
 //!   entries meanwhile.
 //! * A running member whose state is wrong gives it up in the same way ([`Event::Reseed`](super::Event::Reseed)):
-//!   nothing more is handed out, and only a checkpoint at or behind what was handed out will do.
+//!   nothing more is handed out, and only a checkpoint after what was handed out will do.
 //! * While a follower is being brought up, the entries behind its snapshot stay: otherwise a busy leader
 //!   would trim them before it is done, and begin again for ever.
 
@@ -319,7 +319,14 @@ impl Core {
             && !snapshots.is_decided()
             && at.index <= self.commit()
             && self.term_at(at.index).is_some_and(|term| term == at.term)
-            && at.index >= self.handed
+            && at.index >= self.least_of_use()
+    }
+
+    /// The least index of a checkpoint that a lost store can begin with. A machine that runs may have applied all that
+    /// was handed out, and the driver applies a brief entry that is next: an install at the same index would come
+    /// after it. So the checkpoint must be a later one.
+    fn least_of_use(&self) -> u64 {
+        self.handed.max(self.snapshots.reseed_from)
     }
 
     /// Gives the machine's state up: it is replaced by the leader's. Ignored by a leader, by a lone voter, and
@@ -331,6 +338,7 @@ impl Core {
         }
         tracing::info!(handed = self.handed, "the state of this member will be replaced by the leader's");
         self.snapshots.store = StoreState::Lost;
+        self.snapshots.reseed_from = self.handed + 1;
         self.snapshots.ask_in = 0;
     }
 
@@ -401,8 +409,7 @@ impl Core {
     /// Asks the leader for the state, once in an election timeout, while the store is lost and none is on its
     /// way.
     ///
-    /// The least index that is of use is the last one that was handed out; for a store that was lost at the
-    /// start, that is where the log starts. So a busy leader's newest checkpoint will do then, although it always
+    /// The least index that is of use to a store that was lost at the start is where the log starts. So a busy leader's newest checkpoint will do then, although it always
     /// lags behind what this member has in its log.
     ///
     /// A reject of nothing, as far as raft-rs is concerned, and the leader's core keeps it from raft-rs.
@@ -421,7 +428,7 @@ impl Core {
             term: self.term(),
             index: self.last_index(),
             reject: true,
-            request_snapshot: self.handed.max(1),
+            request_snapshot: self.least_of_use().max(1),
             ..Message::default()
         };
         effects.send.extend(encode_all(vec![request]));
