@@ -1,4 +1,5 @@
-//! The methods of etcd's API, and one of this server: one table, made from the descriptors when this crate is built.
+//! The methods of etcd's API, and one of this server: one table, made from the descriptors when this crate is
+//! built.
 //!
 //! Routing, metrics and refusals name methods by `Method`, so a method that the protobuf files gain is
 //! known to all of them. How this server answers each is the server's own table.

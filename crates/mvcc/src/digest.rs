@@ -11,8 +11,8 @@
 //! * It depends on every field that an entry writes: keys, values, leases, revisions, items and their order.
 //! * Kept are the sums after the last 1024 entries, and after each 1024th of the last million.
 //!
-//! Not covered: items that depend on a restart (`Writer::set_layout_item`), what differed before `after`, and what
-//! changes in memory or on the disk after it was applied, which `recount` finds.
+//! Not covered: items that depend on a restart (`Writer::set_layout_item`), what differed before `after`, and
+//! what changes in memory or on the disk after it was applied, which `recount` finds.
 //!
 //! One put: two checksums (key and value) by hardware, and nine multiplications.
 

@@ -1,4 +1,5 @@
-//! Members with the same contents recount the same digests, however their blocks lie; a flipped bit changes one.
+//! Members with the same contents recount the same digests, however their blocks lie; a flipped bit changes
+//! one.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -118,9 +119,9 @@ fn equal_members_have_equal_digests_whatever_is_stored_and_reclaimed() {
 fn a_member_that_is_behind_or_has_compacted_further_gives_no_digest() {
     let (mut one, other) = members();
     one.entry(301);
-    let (_, digest, behind) = one.compare(&other).pop().unwrap();
+    let (_, digest, lagging) = one.compare(&other).pop().unwrap();
     assert!(matches!(digest, Recounted::Digest(_)));
-    assert_eq!(behind, Recounted::NotYet);
+    assert_eq!(lagging, Recounted::NotYet);
     one.writer.compact(200).unwrap();
     one.end(302);
     one.settle();

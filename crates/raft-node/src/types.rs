@@ -97,9 +97,9 @@ pub enum Lane {
 /// Whether a command that changes the membership passes.
 type Passes = dyn Fn(&[u8]) -> bool + Send + Sync;
 
-/// Judges a change of the membership when its turn has come on the leader: the machine has applied every change
-/// before it, and no other one comes in between. A change that does not pass enters the log as an ordinary
-/// command, which every machine refuses.
+/// Judges a change of the membership when its turn has come on the leader: the machine has applied every
+/// change before it, and no other one comes in between. A change that does not pass enters the log as an
+/// ordinary command, which every machine refuses.
 #[derive(Clone)]
 pub struct ChangeCheck(Arc<Passes>);
 

@@ -318,7 +318,8 @@ impl Generations {
         next.ended && next.newest().main == at
     }
 
-    /// As `KeyHistory::contains`: only the newest generation that begins at or before `revision` can contain it.
+    /// As `KeyHistory::contains`: only the newest generation that begins at or before `revision` can contain
+    /// it.
     fn contains(&self, revision: Revision) -> bool {
         let begun = self.ended.partition_point(|generation| generation.revisions[0] <= revision);
         let generation = match self.last.revisions[0] <= revision {

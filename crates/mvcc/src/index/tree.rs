@@ -51,8 +51,8 @@ impl Index {
         self.stats.memory_bytes()
     }
 
-    /// Flips the version of a key with one record, or whether it has a lease, for `recount/damage`. False if there
-    /// is no such key.
+    /// Flips the version of a key with one record, or whether it has a lease, for `recount/damage`. False if
+    /// there is no such key.
     pub fn flip(&mut self, key: &[u8], is_lease: bool) -> bool {
         let (fence, leaf) = leaf_mut(&mut self.leaves, key);
         let Ok(position) = leaf.search(fence, key) else { return false };

@@ -20,9 +20,9 @@ pub enum Flip {
 }
 
 impl Store {
-    /// Flips a bit of what this member has in memory of `key`: the index, the open block, a sealed block, or the
-    /// cached copy of a stored one. False if there is no such key, or the key has more than one record and the
-    /// flip is one of the index.
+    /// Flips a bit of what this member has in memory of `key`: the index, the open block, a sealed block, or
+    /// the cached copy of a stored one. False if there is no such key, or the key has more than one record
+    /// and the flip is one of the index.
     #[doc(hidden)]
     pub fn flip(&self, key: &[u8], flip: Flip) -> bool {
         let mut state = self.shared.state.write(LockPurpose::Change);

@@ -5,17 +5,17 @@
 //!   all members:  recount(span) ─▶ digest ─▶ equal on members whose state is right
 //! ```
 //!
-//! The digest of changes (`digest`) is made when an entry is applied. This one finds what changed later: a bit in
-//! memory or in a decoded block, or a damaged file.
+//! The digest of changes (`digest`) is made when an entry is applied. This one finds what changed later: a
+//! bit in memory or in a decoded block, or a damaged file.
 //!
-//! * A span names its own compact revision: it has each record above it, and below it the puts that are visible
-//!   at it. So it has the same records on a member that is ahead, is behind, or has not reclaimed space yet. A
-//!   member that has compacted further, or has not reached both the last revision and the compact revision yet,
-//!   gives no digest.
-//! * Each record is looked up in the index. Its digest covers key, value, lease and revisions of the record, and
-//!   what the index says of it. A record that the index lacks counts as another one.
-//! * A block that is in the cache is taken from there, because readers get it from there. Others are read from
-//!   the disk, where each has a checksum.
+//! * A span names its own compact revision: it has each record above it, and below it the puts that are
+//!   visible at it. So it has the same records on a member that is ahead, that lags, or that has not
+//!   reclaimed space yet. A member that has compacted further, or has not reached both the last revision and
+//!   the compact revision yet, gives no digest.
+//! * Each record is looked up in the index. Its digest covers key, value, lease and revisions of the record,
+//!   and what the index says of it. A record that the index lacks counts as another one.
+//! * A block that is in the cache is taken from there, because readers get it from there. Others are read
+//!   from the disk, where each has a checksum.
 //!
 //! Not covered: items, records that only the index has, and tombstones up to the compact revision.
 //!

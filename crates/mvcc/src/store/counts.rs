@@ -4,8 +4,8 @@
 //! them for each page takes a step per leaf of the index, which is quadratic for all pages. Instead, the
 //! count of a page is the count of the page before, minus the keys between their starts.
 //!
-//! Invariant: the count at a published revision never changes, unless a wrong state is replaced. So entries stay
-//! valid, and are removed only for space.
+//! Invariant: the count at a published revision never changes, unless a wrong state is replaced. So entries
+//! stay valid, and are removed only for space.
 
 use std::collections::VecDeque;
 

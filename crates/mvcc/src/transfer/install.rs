@@ -6,8 +6,8 @@
 //!   holds and with the new index: history up to its revision is the same in both, or it is compacted and the
 //!   read fails.
 //! * Readers use the old state until the new one is ready. The lock is held for the exchange only.
-//! * Applied index, revision and compact revision never decrease, unless the present state is known to be wrong: then
-//!   only the applied index does not.
+//! * Applied index, revision and compact revision never decrease, unless the present state is known to be
+//!   wrong: then only the applied index does not.
 //! * Changes that were not persisted are lost with the old state, also those of an unfinished entry. The
 //!   caller stops the writer meanwhile, and invalidates all that was derived from the old state.
 

@@ -19,8 +19,8 @@
 //!   log will do: the machine takes the state over and continues with the entries after it, and the log needs
 //!   no restart. It asks without raft-rs, whose request would stop the member from taking entries meanwhile.
 //! * A running member whose state is wrong gives it up in the same way
-//!   ([`Event::Reseed`](super::Event::Reseed)): nothing more is handed out, and only a checkpoint after what was
-//!   handed out will do.
+//!   ([`Event::Reseed`](super::Event::Reseed)): nothing more is handed out, and only a checkpoint after what
+//!   was handed out will do.
 //! * While a follower is being brought up, the entries after its snapshot stay: otherwise a busy leader would
 //!   trim them before it is done, and begin again for ever.
 
@@ -320,15 +320,15 @@ impl Core {
             && at.index >= self.least_of_use()
     }
 
-    /// The least index of a checkpoint that a lost store can begin with. A machine that runs may have applied all that
-    /// was handed out, and the driver applies a brief entry that is next: an install at the same index would come
-    /// after it. So the checkpoint must be a later one.
+    /// The least index of a checkpoint that a lost store can begin with. A machine that runs may have applied
+    /// all that was handed out, and the driver applies a brief entry that is next: an install at the same
+    /// index would come after it. So the checkpoint must be a later one.
     fn least_of_use(&self) -> u64 {
         self.handed.max(self.snapshots.reseed_from)
     }
 
-    /// Gives the machine's state up: it is replaced by the leader's. Ignored by a leader, by a lone voter, and
-    /// while a snapshot is on its way. A restart before the install forgets it.
+    /// Gives the machine's state up: it is replaced by the leader's. Ignored by a leader, by a lone voter,
+    /// and while a snapshot is on its way. A restart before the install forgets it.
     pub(super) fn reseed(&mut self) {
         let is_lone = self.voters() == [self.raw.raft.id];
         if self.role() == Role::Leader || is_lone || !self.has_its_state() {
@@ -407,8 +407,9 @@ impl Core {
     /// Asks the leader for the state, once in an election timeout, while the store is lost and none is on its
     /// way.
     ///
-    /// The least index that is of use to a store that was lost at the start is where the log starts. So a busy
-    /// leader's newest checkpoint will do then, although it is always older than the end of this member's log.
+    /// The least index that is of use to a store that was lost at the start is where the log starts. So a
+    /// busy leader's newest checkpoint will do then, although it is always older than the end of this
+    /// member's log.
     ///
     /// A reject of nothing, as far as raft-rs is concerned, and the leader's core keeps it from raft-rs.
     pub(super) fn ask_for_snapshot(&mut self, effects: &mut Effects) {

@@ -166,9 +166,10 @@ impl<O: Send + 'static> Handle<O> {
         answer.await.unwrap_or(Err(TransferError::Stopped))
     }
 
-    /// The machine's state is wrong: this member asks the leader for a snapshot and installs it in place of that
-    /// state. It keeps its log and its votes, and acknowledges entries meanwhile, but applies none. Ignored by a
-    /// leader and by a lone voter. To be called again if [`crate::StateMachine::install`] does not follow.
+    /// The machine's state is wrong: this member asks the leader for a snapshot and installs it in place of
+    /// that state. It keeps its log and its votes, and acknowledges entries meanwhile, but applies none.
+    /// Ignored by a leader and by a lone voter. To be called again if [`crate::StateMachine::install`] does
+    /// not follow.
     pub fn reseed(&self) {
         let _ = self.shared.inbox.put(Input::Event(Event::Reseed));
     }
