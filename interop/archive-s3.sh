@@ -3,6 +3,7 @@
 #
 #   interop/archive-s3.sh        wants target/debug/kv-server, interop/bin/etcdctl, python3 with venv, and PyPI
 #   BIN=FILE DIR=DIR             another kv-server, another place for files
+#   VENV=DIR                     a Python environment that is kept; moto is installed into it if it is missing
 #
 # moto's server on loopback is the bucket. The archiver is killed once and goes on. HashKV of the restored member must be
 # that of the first one at the same revision.
@@ -14,9 +15,12 @@ port=$((21000 + $$ % 1000 * 8))
 declare -a pids=()
 trap 'kill -9 "${pids[@]}" 2>/dev/null || true; rm -rf "$dir"' EXIT
 
-python3 -m venv "$dir/venv"
-"$dir/venv/bin/pip" install --quiet --disable-pip-version-check 'moto[server]==5.2.5'
-"$dir/venv/bin/moto_server" -H 127.0.0.1 -p "$port" >"$dir/moto.log" 2>&1 &
+venv=${VENV:-$dir/venv} moto=5.2.5
+if ! "$venv/bin/pip" show moto 2>/dev/null | grep -qx "Version: $moto"; then
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check "moto[server]==$moto"
+fi
+"$venv/bin/moto_server" -H 127.0.0.1 -p "$port" >"$dir/moto.log" 2>&1 &
 pids+=($!)
 export AWS_ENDPOINT_URL=http://127.0.0.1:$port AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test AWS_REGION=us-east-1
 until curl -sf -X PUT "$AWS_ENDPOINT_URL/backups" >/dev/null; do sleep 0.1; done

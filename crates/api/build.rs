@@ -8,22 +8,24 @@ use heck::ToUpperCamelCase;
 use protox::prost_reflect::prost_types::{FileDescriptorProto, FileDescriptorSet};
 
 /// Packages whose messages clients see, and the module of each in this crate.
-const PACKAGES: [(&str, &str); 6] = [
+const PACKAGES: [(&str, &str); 7] = [
     (".mvccpb", "mvccpb"),
     (".authpb", "authpb"),
     (".etcdserverpb", "etcdserverpb"),
     (".v3lockpb", "v3lockpb"),
     (".v3electionpb", "v3electionpb"),
     (".grpc.health.v1", "health"),
+    (".kvserver", "kvserver"),
 ];
 
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "kv.proto",
     "auth.proto",
     "rpc.proto",
     "health.proto",
     "v3lock.proto",
     "v3election.proto",
+    "kvserver.proto",
     "command.proto",
     "peer.proto",
 ];

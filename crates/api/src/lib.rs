@@ -62,6 +62,13 @@ pub mod health {
     include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.serde.rs"));
 }
 
+/// Calls of this server's own.
+pub mod kvserver {
+    #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
+    tonic::include_proto!("kvserver");
+    include!(concat!(env!("OUT_DIR"), "/kvserver.serde.rs"));
+}
+
 /// The replicated command.
 pub mod command {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]

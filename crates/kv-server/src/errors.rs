@@ -227,6 +227,21 @@ pub fn answer_too_large(bytes_max: u64) -> Status {
     ))
 }
 
+/// A call that is for another member.
+pub fn not_this_member(own: u64, wanted: u64) -> Status {
+    Status::failed_precondition(format!("kv-server: this is member {own:x}, not {wanted:x}"))
+}
+
+/// A member whose state is not known to be wrong is not re-seeded.
+pub fn not_corrupt(member: u64) -> Status {
+    Status::failed_precondition(format!("kv-server: no alarm CORRUPT names member {member:x}"))
+}
+
+/// A leader has no one to take a state from.
+pub fn leads_alone(member: u64) -> Status {
+    Status::unavailable(format!("kv-server: member {member:x} leads, and no other member takes over"))
+}
+
 /// An alarm action that is not defined. etcd crashes on it.
 pub fn unknown_alarm_action() -> Status {
     Status::invalid_argument("etcdserver: unknown alarm action")

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use api::etcdserverpb::Member as MemberEntry;
 use api::peer::PeerMember;
 use mvcc::Store;
-use raft_node::{LogSpan, StoreState};
+use raft_node::{ChangeCheck, LogSpan, StoreState};
 use state_machine::Genesis;
 use wal::LogIndex;
 
@@ -91,6 +91,19 @@ pub fn on_members(peers: &Arc<Peers>, store: &Store) -> Box<dyn Fn() + Send + Sy
         if let (Some(peers), Ok(members)) = (peers.upgrade(), state_machine::members(&store)) {
             peers.set_members(entries(members));
         }
+    })
+}
+
+/// Judges a change by the members that the machine holds, if its proposer asks for that.
+pub fn change_check(store: &Store) -> ChangeCheck {
+    let store = store.clone();
+    ChangeCheck::new(move |command| {
+        let members = state_machine::members(&store).unwrap_or_default();
+        let passes = state_machine::has_enough_started(command, &members);
+        if !passes {
+            tracing::warn!("a change of the members is refused: not enough members have started");
+        }
+        passes
     })
 }
 

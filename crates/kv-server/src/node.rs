@@ -29,7 +29,7 @@ use crate::data_dir::TimedFs;
 use crate::data_dir::bootstrap::{self, BootstrapError, Company, Established};
 use crate::data_dir::{OpenStoreError, OpenedStore};
 use crate::discovery::{self, DiscoveryError};
-use crate::known_members::{genesis, known_members, on_members, open_fitting_store, roster};
+use crate::known_members::{change_check, genesis, known_members, on_members, open_fitting_store, roster};
 use crate::listeners::{self, ClientPort, Listeners};
 use crate::member::StoreThread;
 use crate::member::{Anchored, LeaderLeases, LeaseService, run_lease_clock, start_auto_compaction};
@@ -263,7 +263,7 @@ impl Running {
         let apply = Apply::new(machine, place, figures, Arc::clone(&anchored), fenced);
         let named = (identity.member_id, settings.slow_apply);
         let observer = observer(&checkpoints, &incoming, &metrics, named, on_members(&peers, &store));
-        let config = config(&settings, roster.membership(), identity.member_id, state);
+        let config = config(&settings, roster.membership(), identity.member_id, (&store, state));
         let memory = Arc::new(MemoryLimit::new(settings.memory_limit));
         let hasher = Hasher::new(store.clone(), settings.request_timeout(), Arc::clone(&memory));
         let (raft, threads) = start_raft(runtimes, config, established, apply, &peers, observer)?;
@@ -428,7 +428,12 @@ fn start_raft(
     Ok((handle, threads))
 }
 
-fn config(settings: &Settings, membership: Membership, id: u64, store: StoreState) -> Config {
+fn config(
+    settings: &Settings,
+    membership: Membership,
+    id: u64,
+    (store, state): (&Store, StoreState),
+) -> Config {
     let heartbeat = settings.clock.heartbeat;
     let ticks = settings.clock.election.as_millis() / heartbeat.as_millis().max(1);
     let defaults = raft_node::Limits::default();
@@ -441,10 +446,11 @@ fn config(settings: &Settings, membership: Membership, id: u64, store: StoreStat
         heartbeat_ticks: 1,
         election_ticks: u32::try_from(ticks).unwrap_or(u32::MAX),
         catch_up_entries: settings.snapshot_catch_up_entries,
-        store,
+        store: state,
         empty_log: EmptyLog::Unconfirmed,
         removed_by: state_machine::removed_by,
         keeps_voters: state_machine::keeps_voters,
+        change_check: change_check(store),
         limits: raft_node::Limits {
             command_bytes_max: defaults.command_bytes_max.max(settings.limits.request_bytes_max),
             request_timeout: settings.request_timeout(),

@@ -263,6 +263,7 @@ fn member_cases() -> Vec<Case> {
         (MaintenanceSnapshot, Vec::new(), ""),
         (MaintenanceMoveLeader, MoveLeaderRequest { target_id: 1 }.encode_to_vec(), ""),
         (MaintenanceDowngrade, Vec::new(), ""),
+        (RepairReseed, Vec::new(), ""),
         (HealthCheck, Vec::new(), "*"),
         (HealthList, Vec::new(), "*"),
         (HealthWatch, Vec::new(), "*"),

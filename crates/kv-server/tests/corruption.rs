@@ -1,10 +1,11 @@
-//! Members with different state are found by their hashes, as in etcd.
+//! Members with different state are found by their hashes, as in etcd, and by digests that are always compared.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{AlarmMember, AlarmRequest, AlarmType, CompactionRequest, SnapshotRequest};
 use common::{Cluster, SERVER, get, put};
+use testkit::Process;
 use tonic::Code;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -150,4 +152,106 @@ async fn a_member_that_changes_something_else_is_found_and_serves_nothing() {
     cluster.members[2].wait_ready();
     let status = cluster.members[2].kv().await.range(get("a")).await.unwrap_err();
     assert_eq!(status.code(), Code::DataLoss);
+}
+
+/// Flips a bit of the last byte of each copy of `pattern` in the memory of a process. Returns how many there were.
+fn flip_in_memory(pid: u32, pattern: &[u8]) -> usize {
+    const PIECE: usize = 64 << 10;
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let memory = fs::File::options().read(true).write(true).open(format!("/proc/{pid}/mem")).unwrap();
+    // Pieces overlap, so that a copy on a border is found.
+    let (mut piece, zeros) = (vec![0; PIECE + pattern.len()], vec![0; PIECE + pattern.len()]);
+    let mut flipped = 0;
+    for line in maps.lines().filter(|line| line.contains(" rw")) {
+        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let [start, end] = [start, end].map(|address| usize::from_str_radix(address, 16).unwrap());
+        for at in (start..end).step_by(PIECE) {
+            let bytes = &mut piece[..(end - at).min(PIECE + pattern.len())];
+            // Memory may be given back in between. Most of what is reserved was never used.
+            if memory.read_exact_at(bytes, at as u64).is_err() || *bytes == zeros[..bytes.len()] {
+                continue;
+            }
+            let mut from = 0;
+            while let Some(found) = bytes[from..].windows(pattern.len()).position(|found| found == pattern) {
+                let last = from + found + pattern.len() - 1;
+                bytes[last] ^= 1;
+                memory.write_all_at(&bytes[last..=last], (at + last) as u64).unwrap();
+                (from, flipped) = (last, flipped + 1);
+            }
+        }
+    }
+    flipped
+}
+
+async fn follower(cluster: &Cluster) -> usize {
+    (cluster.leader().await + 1) % 3
+}
+
+fn reseed(cluster: &Cluster, name: &str) -> Process {
+    let endpoints: Vec<String> =
+        cluster.members.iter().map(|member| format!("127.0.0.1:{}", member.client_port)).collect();
+    common::start(&["member", "reseed", name, "--endpoints", &endpoints.join(","), "--timeout", "100"])
+}
+
+#[track_caller]
+fn ends(run: Process, wanted: (i32, &str)) {
+    let (status, said) = run.wait_end();
+    assert!(status.code() == Some(wanted.0) && said.contains(wanted.1), "{status} {said}");
+}
+
+#[tokio::test]
+async fn a_flipped_bit_in_memory_is_found_and_the_member_is_reseeded() {
+    let mut cluster = Cluster::started(3);
+    let value = format!("a value that is nowhere else: {}", std::process::id()).repeat(3);
+    for number in 0..300 {
+        cluster.members[0].put(&format!("key/{}", number % 40), &format!("value {number}")).await;
+    }
+    cluster.members[0].put("flipped", &value).await;
+    let at = follower(&cluster).await;
+    assert_eq!(cluster.members[at].get("flipped").await.as_deref(), Some(value.as_str()));
+    let flipped = Instant::now();
+    assert!(
+        flip_in_memory(cluster.members[at].running().pid(), value.as_bytes()) > 0,
+        "the value is in memory"
+    );
+    let deadline = flipped + PATIENCE;
+    while cluster.members[at].kv().await.range(get("flipped")).await.is_ok() {
+        assert!(Instant::now() < deadline, "not found");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    println!("found after {:?}", flipped.elapsed());
+    let members: Vec<u64> = alarms(&cluster).await.iter().map(|alarm| alarm.member_id).collect();
+    assert_eq!(members, [cluster.members[at].id().await], "no other member differs");
+
+    // Not while one of the others is away: the cluster would stand on two members, one of them busy.
+    let away = (0..3).find(|other| *other != at && *other != 0).unwrap();
+    let name = cluster.members[at].name.clone();
+    ends(reseed(&cluster, "nobody"), (1, "nobody is not a member of the cluster"));
+    cluster.members[away].kill();
+    ends(reseed(&cluster, &name), (1, "1 of 3 voting members answer, which is no quorum"));
+    cluster.members[away].launch();
+    cluster.members[away].wait_ready();
+    ends(reseed(&cluster, &cluster.members[away].name), (0, "there is nothing to do"));
+
+    // The command and the member are killed on the way.
+    let run = reseed(&cluster, &name);
+    run.wait_for("waiting for");
+    run.kill();
+    cluster.members[at].kill();
+    let run = reseed(&cluster, &name);
+    run.wait_for("waiting for");
+    cluster.members[at].launch();
+    ends(run, (0, "and serves again"));
+    assert_eq!(cluster.members[at].get("flipped").await.as_deref(), Some(value.as_str()));
+    let deadline = Instant::now() + PATIENCE;
+    let revision = loop {
+        // Two members have just started: leadership may move.
+        match cluster.members[0].kv().await.put(put("after", "1")).await {
+            Ok(answer) => break answer.into_inner().header.unwrap().revision,
+            Err(status) => assert!(Instant::now() < deadline, "{status}"),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    cluster.assert_equal(revision).await;
+    ends(reseed(&cluster, &name), (0, "there is nothing to do"));
 }

@@ -376,3 +376,33 @@ async fn a_silent_member_is_removed_before_another_one_takes_its_place() {
     let (status, said) = replace(&cluster, "m1", "1").wait_end();
     assert!(!status.success() && said.contains("no progress within 1 s"), "{said}");
 }
+
+/// Each member judges by a list without the other's change; the leader judges again when the turn of the second comes.
+#[tokio::test]
+async fn of_two_voters_that_are_added_at_once_to_two_members_one_is_refused() {
+    let cluster = Cluster::started(2);
+    // A member counts as connected after five seconds.
+    let deadline = Instant::now() + PATIENCE;
+    let mut added = 0;
+    while added == 0 {
+        let ports = testkit::ports(2);
+        let add = async |at: usize| {
+            let mut client = ClusterClient::new(cluster.members[at].channel().await);
+            let peer_ur_ls = vec![format!("http://127.0.0.1:{}", ports[at])];
+            client.member_add(MemberAddRequest { peer_ur_ls, is_learner: false }).await
+        };
+        let (one, other) = tokio::join!(add(0), add(1));
+        for refused in [&one, &other].into_iter().filter_map(|added| added.as_ref().err()) {
+            let texts = [
+                "etcdserver: re-configuration failed due to not enough started members",
+                "etcdserver: unhealthy cluster",
+            ];
+            assert!(texts.contains(&refused.message()), "{refused}");
+        }
+        added = [one, other].iter().filter(|added| added.is_ok()).count();
+        assert!(Instant::now() < deadline, "no voter was added");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(added, 1, "two unstarted voters beside two members leave no quorum");
+    cluster.members[0].put("still", "served").await;
+}

@@ -11,8 +11,8 @@
 //! * It depends on every field that an entry writes: keys, values, leases, revisions, items and their order.
 //! * Kept are the sums after the last 1024 entries, and after each 1024th of the last million.
 //!
-//! Not covered: items that depend on a restart (`Writer::set_layout_item`), what changes in memory or on the disk
-//! after it was applied, and what differed before `after`.
+//! Not covered: items that depend on a restart (`Writer::set_layout_item`), what differed before `after`, and
+//! what changes in memory or on the disk after it was applied, which `recount` finds.
 //!
 //! One put: two checksums (key and value) by hardware, and nine multiplications.
 
@@ -68,9 +68,7 @@ impl ChangeDigest {
     }
 
     fn add_bytes(&mut self, kind: u64, key: &[u8], value: &[u8]) {
-        let checksums = u64::from(crc32c::crc32c(key)) << 32 | u64::from(crc32c::crc32c(value));
-        let lengths = (key.len() as u64) << 32 | value.len() as u64;
-        self.entry = mix(mix(mix(self.entry, kind), checksums), lengths);
+        self.entry = add_bytes(self.entry, kind, key, value);
     }
 
     /// Ends the entry at `index`.
@@ -121,9 +119,16 @@ fn push(sums: &mut VecDeque<(u64, u64)>, sum: (u64, u64)) {
     sums.push_back(sum);
 }
 
+/// Adds what a key and a value are, by their checksums and lengths.
+pub(crate) fn add_bytes(digest: u64, kind: u64, key: &[u8], value: &[u8]) -> u64 {
+    let checksums = u64::from(crc32c::crc32c(key)) << 32 | u64::from(crc32c::crc32c(value));
+    let lengths = (key.len() as u64) << 32 | value.len() as u64;
+    mix(mix(mix(digest, kind), checksums), lengths)
+}
+
 /// Multiplies and folds; the constants are those of the finalizer of MurmurHash3. Fixed for ever: members of
 /// different versions compare their digests.
-fn mix(digest: u64, word: u64) -> u64 {
+pub(crate) fn mix(digest: u64, word: u64) -> u64 {
     let mut mixed = (digest.rotate_left(5) ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
     mixed ^= mixed >> 33;
     mixed = mixed.wrapping_mul(0xc4ce_b9fe_1a85_ec53);

@@ -24,7 +24,9 @@
         feature = "mutant-split-revision",
         feature = "mutant-late-previous",
         feature = "mutant-unpinned-follower",
-        feature = "mutant-kept-attachment"
+        feature = "mutant-kept-attachment",
+        feature = "mutant-recount-any-compaction",
+        feature = "mutant-recount-without-index"
     )
 ))]
 compile_error!("a mutant contains a bug on purpose: it needs debug assertions and is never released");
@@ -48,6 +50,8 @@ mod changes; // events read back in revision order
 mod checkpoint; // how the state becomes durable and is read back
 mod compaction; // superseded records are dropped, space is reclaimed
 
+mod recount; // the digest of the state as it is now
+
 mod maintainer; // the handle that writes checkpoints and compacts
 mod open; // opens a store
 mod transfer; // a checkpoint is sent to another member, a history to another kind of store
@@ -66,6 +70,9 @@ pub use maintainer::Maintainer;
 pub use meter::Meter;
 pub use open::open;
 pub use range::KeyRange;
+#[doc(hidden)]
+pub use recount::Flip;
+pub use recount::{RecountBounds, RecountSpan, Recounted};
 pub use revision::Revision;
 pub use store::{
     ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX, LockPurpose, LockStats, PinnedRange, RevisionWriter, Store, Writer,

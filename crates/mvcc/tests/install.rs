@@ -237,3 +237,23 @@ fn a_damaged_block_is_not_sent() {
         "{error}"
     );
 }
+
+/// A member that made other changes of the same entries may have more revisions than it should.
+#[test]
+fn a_wrong_state_is_replaced_by_one_with_fewer_revisions() {
+    let leader = leader();
+    let home = Location::Memory(MemoryBackend::new());
+    let mut wrong = home.open();
+    wrong.entries(1..=60);
+    for _ in 0..200 {
+        wrong.writer.begin().put(b"wrong", b"1", 0);
+    }
+    wrong.writer.end_entry(Applied { index: 100, term: 1 }).unwrap();
+    assert!(wrong.store.revision() > leader.store.revision());
+    let sent = chunks(leader.maintainer.export(), 500);
+    let refused = wrong.maintainer.install(receive(&home, &sent).unwrap()).unwrap_err();
+    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+    wrong.maintainer.replace_wrong_state(receive(&home, &sent).unwrap()).unwrap();
+    wrong.oracle = leader.oracle.clone();
+    wrong.check();
+}

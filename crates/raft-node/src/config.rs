@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use crate::types::{EmptyLog, Membership, StoreState};
+use crate::types::{ChangeCheck, EmptyLog, Membership, StoreState};
 use crate::wire::{COMMAND_OVERHEAD, HEADER_BYTES};
 
 /// Identity, rhythm and bounds of one member.
@@ -52,6 +52,8 @@ pub struct Config {
     pub removed_by: fn(&[u8]) -> Option<u64>,
     /// Whether a command that changes the membership leaves the voters as they are, applied or refused.
     pub keeps_voters: fn(&[u8], &[u64]) -> bool,
+    /// Whether a command that changes the membership may be made now.
+    pub change_check: ChangeCheck,
     pub limits: Limits,
 }
 

@@ -101,7 +101,9 @@ pub use runtime::{
     Driver, Entrance, Handle, Log, Permit, Pump, RequestOrigin, Started, Status, Threads, start,
 };
 pub use traits::{LogSync, Observer, StateMachine, Transport};
-pub use types::{Answer, EmptyLog, Fatal, Lane, Membership, Position, Progress, Role, StoreState};
+pub use types::{
+    Answer, ChangeCheck, EmptyLog, Fatal, Lane, Membership, Position, Progress, Role, StoreState,
+};
 #[doc(hidden)]
 pub use wire::fuzzed_message;
 pub use wire::{Outbound, SnapshotOffer, SnapshotOutcome, is_snapshot, snapshot_position};

@@ -1,5 +1,8 @@
 //! Plain values that several parts of the crate use.
 
+use std::fmt;
+use std::sync::Arc;
+
 pub use base::{Answer, LogPosition as Position};
 
 /// No cluster reaches this term, or this index, by itself: at a million a second it takes 146,000 years.
@@ -89,4 +92,37 @@ pub enum Lane {
     Urgent,
     /// Log entries, their acknowledgements, and forwarded proposals.
     Bulk,
+}
+
+/// Whether a command that changes the membership passes.
+type Passes = dyn Fn(&[u8]) -> bool + Send + Sync;
+
+/// Judges a change of the membership when its turn has come on the leader: the machine has applied every
+/// change before it, and no other one comes in between. A change that does not pass enters the log as an
+/// ordinary command, which every machine refuses.
+#[derive(Clone)]
+pub struct ChangeCheck(Arc<Passes>);
+
+impl ChangeCheck {
+    /// `passes` gets the command. It is called by the driver, and reads what the machine holds.
+    pub fn new(passes: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> ChangeCheck {
+        ChangeCheck(Arc::new(passes))
+    }
+
+    pub(crate) fn passes(&self, command: &[u8]) -> bool {
+        (self.0)(command)
+    }
+}
+
+impl Default for ChangeCheck {
+    /// Every change passes.
+    fn default() -> ChangeCheck {
+        ChangeCheck::new(|_| true)
+    }
+}
+
+impl fmt::Debug for ChangeCheck {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("ChangeCheck")
+    }
 }

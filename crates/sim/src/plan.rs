@@ -45,6 +45,8 @@ pub enum Flaw {
     DisksForget,
     /// A member answers reads from its store without a read round.
     ReadsAskNobody,
+    /// A bit of a member's state is flipped after it was applied.
+    BitsFlip,
 }
 
 /// What can go wrong.
@@ -59,6 +61,8 @@ pub(crate) enum Vice {
     StalledDisk,
     FailingDisk,
     LostStore,
+    /// A member's state is taken for wrong, and replaced by the leader's.
+    Reseed,
     /// The disks of log and store are replaced by empty ones.
     LostDisk,
     /// The disk of the log changes what it had confirmed.
@@ -79,7 +83,7 @@ pub(crate) enum Vice {
 }
 
 /// Each vice with its weight (how often it comes), and how many seeds of a thousand have it.
-const VICES: [(Vice, u64, u64); 19] = [
+const VICES: [(Vice, u64, u64); 20] = [
     (Vice::Partition, 25, 800),
     (Vice::Heal, 15, 1000),
     (Vice::Weather, 10, 600),
@@ -89,6 +93,7 @@ const VICES: [(Vice, u64, u64); 19] = [
     (Vice::StalledDisk, 5, 400),
     (Vice::FailingDisk, 8, 500),
     (Vice::LostStore, 6, 400),
+    (Vice::Reseed, 6, 400),
     (Vice::LostDisk, 6, 400),
     (Vice::DamagedLog, 5, 300),
     (Vice::Pause, 10, 600),

@@ -78,8 +78,15 @@ fn whoever_listens_changes_nothing() {
 
 #[test]
 fn a_flaw_is_found_within_a_few_stories() {
-    for flaw in [Flaw::DisksForget, Flaw::ReadsAskNobody] {
+    for flaw in [Flaw::DisksForget, Flaw::ReadsAskNobody, Flaw::BitsFlip] {
         let breaks = |seed: &u64| play(Plan { flaw, ..plan(*seed, 3) }, None).is_err();
         assert!((1..=10).any(|seed| breaks(&seed)), "{flaw:?} was never noticed");
     }
+}
+
+#[test]
+fn a_flipped_bit_is_found_by_a_recount() {
+    let breach = |seed| play(Plan { flaw: Flaw::BitsFlip, ..plan(seed, 3) }, None).unwrap_err().0;
+    let found: Vec<String> = (1..=5).map(breach).collect();
+    assert!(found.iter().any(|breach| breach.contains("recounts of")), "{found:?}");
 }

@@ -75,6 +75,6 @@ pub use lease_leader::{
     Turns, remaining,
 };
 pub use machine::StateMachine;
-pub use member_change::{is_removed, keeps_voters, removed_by};
+pub use member_change::{has_enough_started, is_removed, keeps_voters, removed_by};
 pub use members::{Genesis, items as member_items, list as members, list_in as members_in};
 pub use outcome::{Answer, Outcome, Response};

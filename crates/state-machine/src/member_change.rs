@@ -6,7 +6,8 @@
 //! * The id of a removed member is kept for ever: it does not come back.
 //! * The last voter stays.
 //!
-//! Whether enough members run to make a change wise is judged by the proposer.
+//! Whether enough members run to make a change wise is judged by the proposer, and by the leader when the turn of the
+//! change comes ([`has_enough_started`]). Apply does not judge it: members of older versions would not.
 
 use api::Error;
 use api::command::{Command, MemberAdd, MemberChange, command::Kind, member_change::Change};
@@ -28,14 +29,14 @@ pub fn is_removed(store: &Store, id: u64) -> bool {
 /// The member that a command removes, if it is such a command. Apply may refuse it.
 pub fn removed_by(command: &[u8]) -> Option<u64> {
     match Command::decode(command).ok()?.kind? {
-        Kind::MemberChange(MemberChange { change: Some(Change::Remove(id)) }) => Some(id),
+        Kind::MemberChange(MemberChange { change: Some(Change::Remove(id)), .. }) => Some(id),
         _ => None,
     }
 }
 
 /// Whether a change leaves these voters as they are, applied or refused. False of what is no change.
 pub fn keeps_voters(command: &[u8], voters: &[u64]) -> bool {
-    let Ok(Command { kind: Some(Kind::MemberChange(MemberChange { change: Some(change) })), .. }) =
+    let Ok(Command { kind: Some(Kind::MemberChange(MemberChange { change: Some(change), .. })), .. }) =
         Command::decode(command)
     else {
         return false;
@@ -47,6 +48,37 @@ pub fn keeps_voters(command: &[u8], voters: &[u64]) -> bool {
         Change::Update(_) => true,
         Change::Retain(id) => voters == [id],
     }
+}
+
+/// Whether enough of `members` have started to make a change, if its command asks for that: etcd's rules for
+/// `--strict-reconfig-check`. A member has started once it has published its name. True of what is no change.
+pub fn has_enough_started(command: &[u8], members: &[Member]) -> bool {
+    let Ok(Command { kind: Some(Kind::MemberChange(MemberChange { change, is_strict: true })), .. }) =
+        Command::decode(command)
+    else {
+        return true;
+    };
+    let voters = || members.iter().filter(|member| !member.is_learner);
+    let started = |without: Option<u64>| {
+        voters().filter(|voter| Some(voter.id) != without && !voter.name.is_empty()).count()
+    };
+    let (count, all_started) = (voters().count(), started(None));
+    match change {
+        Some(Change::Add(add)) => {
+            add.is_learner || (count == 1 && all_started == 1) || all_started >= quorum(count + 1)
+        }
+        // The promoted member counts, and counts as started.
+        Some(Change::Promote(_)) => all_started + 1 >= quorum(count + 1),
+        Some(Change::Remove(id)) => {
+            let is_voter = voters().any(|voter| voter.id == id);
+            !is_voter || started(Some(id)) >= quorum(count - 1)
+        }
+        Some(Change::Update(_) | Change::Retain(_)) | None => true,
+    }
+}
+
+fn quorum(voters: usize) -> usize {
+    voters / 2 + 1
 }
 
 fn removed_item(id: u64) -> Vec<u8> {

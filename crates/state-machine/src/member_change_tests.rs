@@ -7,7 +7,7 @@ use bytes::Bytes;
 use mvcc::{Applied, MemoryBackend, Options};
 
 use crate::command::{self, Kind};
-use crate::{Answer, Genesis, Response, StateMachine, is_removed, members};
+use crate::{Answer, Genesis, Response, StateMachine, has_enough_started, is_removed, members};
 
 fn member(id: u64, is_learner: bool) -> Member {
     Member { id, is_learner, peer_ur_ls: vec![format!("http://m{id}:2380")], ..Member::default() }
@@ -39,7 +39,7 @@ fn change(word: &str) -> Bytes {
             Change::Update(MemberUpdate { id: number(id), peer_urls: url(of) })
         }
     };
-    command::encode(Kind::MemberChange(MemberChange { change: Some(change) }))
+    command::encode(Kind::MemberChange(MemberChange { change: Some(change), is_strict: false }))
 }
 
 /// Applies the words, each in an entry of its own; the answer to the last one: ids of voters and learners.
@@ -125,11 +125,44 @@ fn a_change_is_refused_in_an_entry_of_commands_and_a_command_in_that_of_a_change
     let at = Applied { index: 1, term: 1 };
     let outcome = machine.apply(at, &change("-1"), Answer::Wanted).unwrap();
     assert_eq!(outcome, Some(Err(Error::NotCapable)));
-    let empty = command::encode(Kind::MemberChange(MemberChange { change: None }));
+    let empty = command::encode(Kind::MemberChange(MemberChange::default()));
     let compact = command::encode(Kind::Compact(api::etcdserverpb::CompactionRequest::default()));
     for command in [compact, empty, Bytes::from_static(b"\xff\xff")] {
         let outcome = machine.apply_change(at, &command, Answer::Wanted).unwrap();
         assert_eq!(outcome, Some(Err(Error::NotCapable)), "{command:?}");
     }
     assert_eq!(members(machine.store()).unwrap().len(), 2);
+}
+
+/// `1 2? ~3`: 1 has started, 2 has not, 3 is a learner. What etcd's strict check says of each change of the list.
+#[test]
+fn a_change_for_which_too_few_members_have_started_is_found() {
+    let member = |word: &str| Member {
+        id: word.trim_matches(['~', '?']).parse().unwrap(),
+        name: if word.ends_with('?') { String::new() } else { word.to_owned() },
+        is_learner: word.starts_with('~'),
+        ..Member::default()
+    };
+    let add = |is_learner| Change::Add(MemberAdd { id: 9, is_learner, ..MemberAdd::default() });
+    for (members, change, wanted) in [
+        ("1", add(false), true),
+        ("1 2?", add(false), false),
+        ("1 2?", add(true), true),
+        ("1 2", add(false), true),
+        ("1 2 3?", add(false), false),
+        ("1 2 3 4?", add(false), true),
+        ("1 2", Change::Remove(2), true),
+        ("1 2?", Change::Remove(1), false),
+        ("1 2?", Change::Remove(2), true),
+        ("1 ~2?", Change::Remove(2), true),
+        ("1 3? ~2", Change::Promote(2), true),
+        ("1 3? 4? ~2", Change::Promote(2), false),
+    ] {
+        let listed: Vec<Member> = members.split(' ').map(member).collect();
+        for is_strict in [true, false] {
+            let change = Kind::MemberChange(MemberChange { change: Some(change.clone()), is_strict });
+            let found = has_enough_started(&command::encode(change), &listed);
+            assert_eq!(found, wanted || !is_strict, "{members}, strict: {is_strict}");
+        }
+    }
 }

@@ -59,6 +59,8 @@ const PLACE_LIGHT_MAX: u64 = 1 << 20;
 const READS_AT_ONCE: u64 = 4;
 /// Hashes of the whole history at one time. One takes a core and reads every block.
 const HASHES_AT_ONCE: u64 = 2;
+/// Parts of the state that are recounted at a time. One leader asks for one.
+const RECOUNTS_AT_ONCE: u64 = 1;
 /// Snapshots that are streamed at one time. Each reads the whole history twice, and delays the freeing of
 /// space by compactions while it lasts.
 const SNAPSHOTS_AT_ONCE: u64 = 2;
@@ -106,6 +108,7 @@ pub struct Admission {
     pub windows: Arc<Gate>,
     pub turns: Arc<Gate>,
     pub hashes: Arc<Gate>,
+    pub recounts: Arc<Gate>,
     pub snapshots: Arc<Gate>,
     pub commands: Arc<Gate>,
 }
@@ -135,6 +138,7 @@ impl Admission {
             }),
             turns: Gate::new(alike(READS_AT_ONCE)),
             hashes: Gate::new(Bounds { waiting_max: HASHES_WAITING_MAX, ..alike(HASHES_AT_ONCE) }),
+            recounts: Gate::new(Bounds { waiting_max: HASHES_WAITING_MAX, ..alike(RECOUNTS_AT_ONCE) }),
             snapshots: Gate::new(Bounds { waiting_max: SNAPSHOTS_WAITING_MAX, ..alike(SNAPSHOTS_AT_ONCE) }),
             commands: Gate::new(Bounds {
                 waiting_max: usize::MAX, // Their bytes are bounded.

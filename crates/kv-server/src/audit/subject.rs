@@ -294,6 +294,7 @@ fn is_change(method: Method) -> bool {
         | ElectionCampaign | ElectionProclaim | ElectionResign => true,
         ClusterMemberAdd | ClusterMemberRemove | ClusterMemberUpdate | ClusterMemberPromote => true,
         MaintenanceAlarm | MaintenanceDefragment | MaintenanceMoveLeader | MaintenanceDowngrade => true,
+        RepairReseed => true,
         AuthEnable
         | AuthDisable
         | Authenticate

@@ -125,12 +125,17 @@ impl raft_node::StateMachine for Apply {
         let lost = || Fatal::new(format!("install a snapshot: no received store reaches {at:?}"));
         let received = self.incoming.take(at).ok_or_else(lost)?;
         let (staged, key) = received.into_parts();
-        self.checkpoints.install(staged)?;
+        if self.fence.1.is_up() {
+            self.checkpoints.replace_wrong_state(staged)?;
+        } else {
+            self.checkpoints.install(staged)?;
+        }
         drop(key); // Only now may another store be received.
         self.machine.installed().map_err(|error| Fatal::new(causes(&error)))?;
         self.compacted = self.machine.store().compact_revision();
         self.note_lease_clock();
         self.fence.1.set(self.machine.is_corrupt(self.fence.0));
+        self.fence.1.note_installed(at.index);
         Ok(())
     }
 }

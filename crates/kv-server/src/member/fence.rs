@@ -1,9 +1,10 @@
 //! Keeps a member whose state is corrupt from serving keys, leases and users' requests.
 //!
 //! A member is fenced while an alarm CORRUPT names it. The alarm is replicated and durable, so a restart does not
-//! end the fence; disarming the alarm does.
+//! end the fence; disarming the alarm does. What the fence knows of an install is forgotten by a restart: the state
+//! on the disk may be the corrupt one.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
@@ -11,13 +12,16 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub struct Fence {
     is_up: AtomicBool,
+    /// The last entry of a store that was installed while the fence is up; 0: none was.
+    installed: AtomicU64,
     /// The same for those who wait.
     changes: watch::Sender<bool>,
 }
 
 impl Default for Fence {
     fn default() -> Fence {
-        Fence { is_up: AtomicBool::new(false), changes: watch::channel(false).0 }
+        let (is_up, installed) = (AtomicBool::new(false), AtomicU64::new(0));
+        Fence { is_up, installed, changes: watch::channel(false).0 }
     }
 }
 
@@ -25,6 +29,7 @@ impl Fence {
     /// Whether this member is named by an alarm CORRUPT from now on.
     pub fn set(&self, is_up: bool) {
         if self.is_up.swap(is_up, Ordering::AcqRel) != is_up {
+            self.installed.store(0, Ordering::Release);
             self.changes.send_replace(is_up);
             if is_up {
                 tracing::error!(
@@ -36,6 +41,22 @@ impl Fence {
 
     pub fn is_up(&self) -> bool {
         self.is_up.load(Ordering::Acquire)
+    }
+
+    /// The leader's store was installed, up to the entry at `index`.
+    pub fn note_installed(&self, index: u64) {
+        if self.is_up() {
+            self.installed.store(index, Ordering::Release);
+            tracing::warn!(
+                index,
+                "the state of this member was replaced; it serves again when the alarm is disarmed"
+            );
+        }
+    }
+
+    /// The last entry of the store that was installed since the fence is up; 0 if none was.
+    pub fn installed(&self) -> u64 {
+        self.installed.load(Ordering::Acquire)
     }
 
     /// Returns when the member is fenced.

@@ -120,10 +120,16 @@ impl Member {
 
     /// Replicates a change of the members. As `propose` in all else.
     pub async fn propose_change(&self, caller: &Caller, change: Change) -> Result<Response, ProposeError> {
-        let command = self.encode(caller, Kind::MemberChange(MemberChange { change: Some(change) }))?;
+        let is_strict = self.reconfiguration.is_strict;
+        let change = Kind::MemberChange(MemberChange { change: Some(change), is_strict });
+        let command = self.encode(caller, change)?;
         let proposed = timed(Stage::Replication, self.raft.propose_change(command));
         let outcome = proposed.await.map_err(ProposeError::Raft)?;
-        outcome.map_err(ProposeError::Refused)
+        outcome.map_err(|error| match error {
+            // The leader did not let it in as a change.
+            api::Error::NotCapable if is_strict => ProposeError::Refused(api::Error::MemberNotEnoughStarted),
+            error => ProposeError::Refused(error),
+        })
     }
 
     /// As `propose`, of what `encode` returned.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mvcc::{KvHash, Meter, Store};
+use mvcc::{KvHash, Meter, RecountSpan, Recounted, Store};
 use state_machine::Failure;
 use tonic::Status;
 
@@ -28,6 +28,19 @@ impl Hasher {
         Hasher { store, admission: Arc::new(Admission::new(command_wait_max, memory)) }
     }
 
+    /// The digest of a part of the state, and the CPU time that it took.
+    ///
+    /// Errors: no place in time; a store that cannot be read.
+    pub async fn recount(&self, span: RecountSpan) -> Result<(Recounted, Duration), Status> {
+        let store = self.store.clone();
+        let recount = move |_: &dyn Meter| {
+            let began = thread_time();
+            let recounted = store.recount(&span).map_err(Failure::from)?;
+            Ok((recounted, thread_time().saturating_sub(began)))
+        };
+        self.admission.within(&self.admission.recounts, MEMBERS, recount).await
+    }
+
     /// The hash of the history up to `at`; 0 means the newest.
     ///
     /// Errors: etcd's for a compacted or a future revision; no place in time; a store that cannot be read.
@@ -36,4 +49,10 @@ impl Hasher {
         let hash = move |meter: &dyn Meter| store.hash_kv_metered(at, meter).map_err(Failure::from);
         self.admission.within(&self.admission.hashes, MEMBERS, hash).await
     }
+}
+
+/// CPU time of this thread.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }

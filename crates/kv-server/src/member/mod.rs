@@ -38,5 +38,5 @@ pub(crate) use lease_clock::{
 #[cfg(test)]
 pub(crate) use received_snapshot::Place;
 pub(crate) use received_snapshot::{Incoming, ReceiveError, StagingDirectory};
-pub(crate) use roster::{Asked, AskedDigest, AskedHash, Reach, Roster, Standing, entries};
+pub(crate) use roster::{Asked, AskedDigest, AskedHash, AskedRecount, Reach, Roster, Standing, entries};
 pub(crate) use watching::{WatchRequest, WatchStopped, WatchStream, WatchThread};

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use api::etcdserverpb::Member as MemberEntry;
-use mvcc::{KvHash, SpanDigest};
+use mvcc::{KvHash, RecountSpan, Recounted, SpanDigest};
 use parking_lot::RwLock;
 use raft_node::{Membership, Progress};
 use tokio::sync::watch;
@@ -45,6 +45,9 @@ pub type AskedHash<'a> = Pin<Box<dyn Future<Output = Result<KvHash, String>> + S
 /// The future of a question for a digest. The error says why there is none.
 pub type AskedDigest<'a> = Pin<Box<dyn Future<Output = Result<SpanDigest, String>> + Send + 'a>>;
 
+/// The future of a question for a part of the state. The error says why there is no answer.
+pub type AskedRecount<'a> = Pin<Box<dyn Future<Output = Result<Recounted, String>> + Send + 'a>>;
+
 /// What is known of the ways to other members.
 pub trait Reach: Send + Sync {
     /// Since when the member has answered without a break.
@@ -53,6 +56,8 @@ pub trait Reach: Send + Sync {
     fn ask_progress(&self, leader: u64, learner: u64) -> Asked<'_>;
     /// A member's digest of what the entries above `after` and up to `to` changed.
     fn ask_digest(&self, member: u64, after: u64, to: u64) -> AskedDigest<'_>;
+    /// A member's digest of a part of its state.
+    fn ask_recount(&self, member: u64, span: RecountSpan) -> AskedRecount<'_>;
     /// A member's hash of its history up to a revision.
     fn ask_hash(&self, member: u64, at: i64) -> AskedHash<'_>;
 }

@@ -1,6 +1,8 @@
 //! The disk: what log and store wrote, how long it took, and what each byte of a command cost in bytes
 //! written.
 
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -35,6 +37,9 @@ pub struct DiskMetrics {
     pub backend_snapshot_seconds: Histogram,
     pub hash_seconds: Histogram,
     pub hash_revision_seconds: Histogram,
+    /// CPU time of the parts of the state that this leader has recounted, and its passes over all of it.
+    pub recount_seconds: Counter<f64, AtomicU64>,
+    pub recount_passes: Counter,
     pub compaction: CompactionMetrics,
 }
 
@@ -80,6 +85,8 @@ impl Default for DiskMetrics {
             backend_snapshot_seconds: Histogram::new(exponential_buckets(0.01, 2.0, 17)),
             hash_seconds: Histogram::new(exponential_buckets(0.01, 2.0, 15)),
             hash_revision_seconds: Histogram::new(exponential_buckets(0.01, 2.0, 15)),
+            recount_seconds: Counter::default(),
+            recount_passes: Counter::default(),
             compaction: CompactionMetrics {
                 last: Gauge::default(),
                 step_milliseconds: Histogram::new(exponential_buckets(1.0, 2.0, 13)),
@@ -137,6 +144,11 @@ impl DiskMetrics {
         for (name, help, gauge) in gauges {
             registry.register(name, help, gauge.clone());
         }
+        self.register_ours(registry);
+    }
+
+    /// What etcd has no names for.
+    fn register_ours(&self, registry: &mut Registry) {
         registry.register(
             "kv_server_log_written_bytes",
             "Bytes the log gave to the disk, padding and heads of segments included",
@@ -156,6 +168,16 @@ impl DiskMetrics {
             "kv_server_command_bytes",
             "Bytes of applied commands; log and store bytes over these are the write amplification",
             self.command_bytes.clone(),
+        );
+        registry.register(
+            "kv_server_recount_cpu_seconds",
+            "CPU time that this leader spent on recounting the state, to compare it with that of others",
+            self.recount_seconds.clone(),
+        );
+        registry.register(
+            "kv_server_recount_passes",
+            "Passes over the whole state that this leader has finished",
+            self.recount_passes.clone(),
         );
     }
 }

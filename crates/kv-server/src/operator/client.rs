@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::auth_client::AuthClient;
 use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{
-    AuthenticateRequest, Member, MemberAddRequest, MemberListRequest, MemberPromoteRequest,
-    MemberRemoveRequest, StatusRequest, StatusResponse,
+    AlarmMember, AlarmRequest, AlarmType, AuthenticateRequest, Member, MemberAddRequest, MemberListRequest,
+    MemberPromoteRequest, MemberRemoveRequest, StatusRequest, StatusResponse,
 };
+use api::kvserver::ReseedRequest;
+use api::kvserver::repair_client::RepairClient;
 use tokio::runtime::Handle;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
@@ -86,6 +89,50 @@ impl Client {
             }
         }
         None
+    }
+
+    /// All active alarms.
+    pub async fn alarms(&mut self) -> Result<Vec<AlarmMember>, Status> {
+        let request = AlarmRequest { action: AlarmAction::Get as i32, ..AlarmRequest::default() };
+        self.alarm(request).await
+    }
+
+    /// Clears the alarm CORRUPT of a member.
+    pub async fn disarm_corrupt(&mut self, member_id: u64) -> Result<(), Status> {
+        let (action, alarm) = (AlarmAction::Deactivate as i32, AlarmType::Corrupt as i32);
+        self.alarm(AlarmRequest { action, member_id, alarm }).await.map(drop)
+    }
+
+    async fn alarm(&mut self, request: AlarmRequest) -> Result<Vec<AlarmMember>, Status> {
+        let channel = self.reached().await?;
+        let request = self.request(request, CHANGE_WITHIN);
+        let answered = MaintenanceClient::new(channel).alarm(request).await?;
+        Ok(answered.into_inner().alarms)
+    }
+
+    /// Asks a member to take over the leader's state. Returns the entry up to which it has; 0: not yet.
+    pub async fn reseed(&self, member: &Member) -> Result<u64, Status> {
+        let mut refused = Status::unavailable("the member has no client URL");
+        for url in &member.client_ur_ls {
+            let channel = match self.dial(url).await {
+                Ok(channel) => channel,
+                Err(reason) => {
+                    refused = Status::unavailable(reason);
+                    continue;
+                }
+            };
+            let request = self.request(ReseedRequest { member_id: member.id }, CHANGE_WITHIN);
+            match RepairClient::new(channel).reseed(request).await {
+                Ok(answered) => return Ok(answered.get_ref().installed),
+                Err(status) => refused = status,
+            }
+        }
+        Err(refused)
+    }
+
+    /// Tries the URLs of a member last from now on.
+    pub fn avoid(&mut self, member: &Member) {
+        self.endpoints.sort_by_key(|url| member.client_ur_ls.contains(url));
     }
 
     /// Other ways into the cluster, beside those that were given: members come and go.

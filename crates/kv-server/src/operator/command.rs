@@ -1,17 +1,20 @@
-//! The command line of `member replace`, and its loop.
+//! The command lines of `member replace` and `member reseed`, and the loop of the former.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::etcdserverpb::Member;
 use clap::{CommandFactory, Parser, Subcommand};
+use tokio::runtime::Runtime;
 use tonic::Status;
 
 use super::client::{Client, may_pass};
 use super::flags::{ClientFlags, ClientFlagsError};
 use super::plan::{self, Refusal, Replacement, Step};
+use super::progress::{Said, say};
+use super::reseed::{ReseedError, Reseeding};
 use crate::config::{UrlError, Urls};
 use crate::process::log::causes;
 
@@ -20,8 +23,6 @@ pub const COMMAND: &str = "member";
 
 /// Between two looks at the members.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Between two lines about the same wait.
-const SAY_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Parser)]
 #[command(name = "kv-server member", about = "Changes the members of a running cluster.")]
@@ -35,6 +36,23 @@ enum Command {
     /// Put a new member in the place of another one: adds it as a learner, waits until it is in sync, promotes it and
     /// removes the old one. Run again after an interruption, it goes on where it was.
     Replace(Replace),
+    /// Let a member that an alarm CORRUPT names take over the leader's state, and clear the alarm. It keeps its log, its
+    /// votes and its data directory. Run again after an interruption, it goes on where it was.
+    Reseed(Reseed),
+}
+
+#[derive(Debug, clap::Args)]
+struct Reseed {
+    /// Name or id of the member.
+    member: String,
+    /// Client URLs of the cluster.
+    #[arg(long, env = "ETCDCTL_ENDPOINTS", value_delimiter = ',', default_value = "127.0.0.1:2379")]
+    endpoints: Vec<String>,
+    #[command(flatten)]
+    access: ClientFlags,
+    /// Seconds without progress after which the command gives up. It can be run again.
+    #[arg(long, default_value_t = 600)]
+    timeout: u64,
 }
 
 #[derive(Debug, clap::Args)]
@@ -57,9 +75,9 @@ struct Replace {
     timeout: u64,
 }
 
-/// Why a replacement ended early.
+/// Why a command ended early.
 #[derive(Debug, thiserror::Error)]
-enum ReplaceError {
+enum CommandError {
     #[error("{0:?} is not NEW-NAME=URL")]
     New(String),
     #[error("the URL of the new member")]
@@ -74,6 +92,8 @@ enum ReplaceError {
     Call(String),
     #[error("no progress within {seconds} s: {reason}. Run again to go on")]
     Stuck { seconds: u64, reason: String },
+    #[error(transparent)]
+    Reseed(#[from] ReseedError),
 }
 
 /// The command line, for completion scripts and manual pages.
@@ -82,38 +102,54 @@ pub fn described() -> clap::Command {
 }
 
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 when the new member is in the
-/// place of the old one, 1 if not, 2 for a command line that makes no sense.
+/// place of the old one, or the member has the leader's state; 1 if not, 2 for a command line that makes no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let named = std::iter::once(OsString::from("kv-server member")).chain(arguments);
-    let Command::Replace(arguments) = match Arguments::try_parse_from(named) {
+    let command = match Arguments::try_parse_from(named) {
         Ok(arguments) => arguments.command,
         Err(error) => {
             let _unwritten = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    match try_run(&arguments) {
+    let (name, ended) = match &command {
+        Command::Replace(arguments) => ("replace", try_replace(arguments)),
+        Command::Reseed(arguments) => ("reseed", try_reseed(arguments)),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _unwritten = writeln!(io::stderr(), "kv-server member replace: {}", causes(&error));
+            let _unwritten = writeln!(io::stderr(), "kv-server member {name}: {}", causes(&error));
             ExitCode::FAILURE
         }
     }
 }
 
-fn try_run(arguments: &Replace) -> Result<(), ReplaceError> {
+fn try_replace(arguments: &Replace) -> Result<(), CommandError> {
     let wanted = wanted(arguments)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    runtime.map_err(ReplaceError::Runtime)?.block_on(async {
+    runtime()?.block_on(async {
         let client = arguments.access.client(&arguments.endpoints)?;
         Replacing { client, wanted, patience: Duration::from_secs(arguments.timeout) }.run().await
     })
 }
 
-fn wanted(arguments: &Replace) -> Result<Replacement, ReplaceError> {
+fn try_reseed(arguments: &Reseed) -> Result<(), CommandError> {
+    runtime()?.block_on(async {
+        let client = arguments.access.client(&arguments.endpoints)?;
+        let (wanted, patience) = (arguments.member.clone(), Duration::from_secs(arguments.timeout));
+        Ok(Reseeding { client, wanted, patience }.run().await?)
+    })
+}
+
+fn runtime() -> Result<Runtime, CommandError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    runtime.map_err(CommandError::Runtime)
+}
+
+fn wanted(arguments: &Replace) -> Result<Replacement, CommandError> {
     let (name, urls) =
-        arguments.new.split_once('=').ok_or_else(|| ReplaceError::New(arguments.new.clone()))?;
-    let urls = Urls::collect(urls.split(',')).map_err(ReplaceError::Url)?;
+        arguments.new.split_once('=').ok_or_else(|| CommandError::New(arguments.new.clone()))?;
+    let urls = Urls::collect(urls.split(',')).map_err(CommandError::Url)?;
     let mut new_urls = urls.texts();
     new_urls.sort_unstable();
     Ok(Replacement {
@@ -139,30 +175,9 @@ enum Stepped {
     Done,
 }
 
-/// What was printed last, and when.
-struct Said {
-    line: String,
-    at: Instant,
-    moved: Instant,
-}
-
-impl Said {
-    fn line(&mut self, line: String, is_progress: bool) {
-        let (now, is_new) = (Instant::now(), line != self.line);
-        if is_new && is_progress {
-            self.moved = now;
-        }
-        if is_new || now - self.at >= SAY_EVERY {
-            say(&line);
-            (self.line, self.at) = (line, now);
-        }
-    }
-}
-
 impl Replacing {
-    async fn run(mut self) -> Result<(), ReplaceError> {
-        let now = Instant::now();
-        let mut said = Said { line: String::new(), at: now, moved: now };
+    async fn run(mut self) -> Result<(), CommandError> {
+        let mut said = Said::new();
         loop {
             match self.step().await? {
                 Stepped::Done => {
@@ -172,15 +187,15 @@ impl Replacing {
                 Stepped::Moved(line) => said.line(line, true),
                 Stepped::Waits(line) => said.line(line, false),
             }
-            if said.moved.elapsed() >= self.patience {
-                return Err(ReplaceError::Stuck { seconds: self.patience.as_secs(), reason: said.line });
+            if said.without_progress() >= self.patience {
+                return Err(CommandError::Stuck { seconds: self.patience.as_secs(), reason: said.last() });
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
     /// Looks at the members and takes the next step.
-    async fn step(&mut self) -> Result<Stepped, ReplaceError> {
+    async fn step(&mut self) -> Result<Stepped, CommandError> {
         let members = match self.client.members().await {
             Ok(members) => members,
             Err(status) => return later(&status, "list the members"),
@@ -220,7 +235,7 @@ impl Replacing {
     }
 
     /// How far a learner is that could not be promoted.
-    async fn behind(&self, members: &[Member], id: u64, status: &Status) -> Result<Stepped, ReplaceError> {
+    async fn behind(&self, members: &[Member], id: u64, status: &Status) -> Result<Stepped, CommandError> {
         let waits = later(status, "promote the new member")?;
         let Some(learner) = members.iter().find(|member| member.id == id) else { return Ok(waits) };
         let Some(learner) = self.client.status(learner).await else { return Ok(waits) };
@@ -252,12 +267,7 @@ impl Replacing {
 }
 
 /// The line of a call that may succeed later; otherwise the end.
-fn later(status: &Status, action: &str) -> Result<Stepped, ReplaceError> {
+fn later(status: &Status, action: &str) -> Result<Stepped, CommandError> {
     let line = format!("{action}: {}", status.message());
-    if may_pass(status) { Ok(Stepped::Waits(line)) } else { Err(ReplaceError::Call(line)) }
-}
-
-/// Progress is for people: it goes to standard error.
-fn say(line: &str) {
-    let _unwritten = writeln!(io::stderr(), "{line}");
+    if may_pass(status) { Ok(Stepped::Waits(line)) } else { Err(CommandError::Call(line)) }
 }

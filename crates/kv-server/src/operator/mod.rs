@@ -1,4 +1,5 @@
 //! `kv-server member replace`: puts a new member in the place of another one, as a client of the cluster.
+//! `kv-server member reseed`: a member that an alarm CORRUPT names takes over the leader's state.
 //!
 //! ```text
 //!   list members ─▶ plan: the next step ─▶ take it ─▶ list members ─▶ …       add · wait for the start · promote · remove
@@ -12,10 +13,14 @@
 //!
 //! Uses the gRPC services as any client does, and nothing of a running member.
 
-mod plan; // the next step, from the list of members
+mod plan; // the next step of a replacement, from the list of members
+mod reseed_plan; // the next step of a re-seeding
 
 mod client; // calls of a cluster
 mod flags; // how it is reached
+mod progress; // lines about progress
+
+mod reseed; // the loop of a re-seeding
 
 mod command; // the command line
 

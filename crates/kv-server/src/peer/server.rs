@@ -16,7 +16,7 @@ use api::peer::{
     ChangesDigestRequest, ChangesDigestResponse, Hello, HistoryHashRequest, HistoryHashResponse,
     InquireRequest, InquireResponse, LeaseAnswers, LeaseQuestions, MembersRequest, MembersResponse,
     MessageBatch, MessagesEnd, PeerMember, ProbeRequest, ProbeResponse, ProgressRequest, ProgressResponse,
-    SnapshotEnd, SnapshotPart,
+    RecountRequest, RecountResponse, SnapshotEnd, SnapshotPart,
 };
 use bytes::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -29,7 +29,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::connections::{Connections, Greeter};
 use super::context::{ENCODING, MESSAGE_BYTES_MAX, REMOVED, REMOVED_SAYS_A_LEARNER, WINDOW_BYTES};
 use super::inbox::Inbox;
-use super::questions::{hashes, leases};
+use super::questions::{hashes, leases, recounts};
 use super::transport::Peers;
 use crate::member::{Hasher, Incoming, LeaderLeases, ReceiveError, Standing, answer_here};
 use crate::metrics::{From, UnderWay};
@@ -386,6 +386,13 @@ impl Peer for PeerServer {
         self.greet_member(request.hello.take())?;
         let hasher = self.hasher.as_ref().ok_or_else(|| Status::unavailable("digests are not served"))?;
         Ok(Response::new(hashes::digest(hasher, &request)))
+    }
+
+    async fn recount(&self, request: Request<RecountRequest>) -> Result<Response<RecountResponse>, Status> {
+        let mut request = request.into_inner();
+        self.greet_member(request.hello.take())?;
+        let hasher = self.hasher.as_ref().ok_or_else(|| Status::unavailable("digests are not served"))?;
+        recounts::answer(hasher, &request).await.map(Response::new)
     }
 
     async fn progress(

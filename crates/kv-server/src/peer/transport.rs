@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use api::peer::{ChangesDigestRequest, Hello, ProgressRequest, ProgressResponse};
 use bytes::Bytes;
-use mvcc::Applied;
+use mvcc::{Applied, RecountSpan};
 use parking_lot::{Mutex, RwLock};
 use raft_node::{Lane, Progress, SnapshotOffer, SnapshotOutcome, Transport};
 use tokio::runtime::Handle;
@@ -17,11 +17,11 @@ use super::context::Context;
 use super::inbox::Inbox;
 use super::introduction::{Introductions, Ticket, claimed, listed, vouches};
 use super::link::{ASK_WITHIN, ActiveSince, Link, Route, answers_as, dial, running_cluster};
-use super::questions::hashes;
+use super::questions::{hashes, recounts};
 use super::queue::{Pushed, Queue};
 use super::sending::Senders;
 use crate::data_dir::FirstMember;
-use crate::member::{Asked, AskedDigest, AskedHash, Checkpoints, Reach, Standing};
+use crate::member::{Asked, AskedDigest, AskedHash, AskedRecount, Checkpoints, Reach, Standing};
 use crate::metrics::To;
 use crate::process::shutdown::{self, Stop, Stopper};
 
@@ -287,6 +287,12 @@ impl Reach for Peers {
         let urls = self.lanes.read().get(&member).map(|lanes| lanes.urls.clone()).unwrap_or_default();
         let request = ChangesDigestRequest { hello: Some(self.context.hello(member)), after, to };
         Box::pin(async move { hashes::ask_digest(&self.context.dialer, &urls, request).await })
+    }
+
+    fn ask_recount(&self, member: u64, span: RecountSpan) -> AskedRecount<'_> {
+        let urls = self.lanes.read().get(&member).map(|lanes| lanes.urls.clone()).unwrap_or_default();
+        let hello = self.context.hello(member);
+        Box::pin(async move { recounts::ask(&self.context.dialer, &urls, hello, span).await })
     }
 
     fn ask_hash(&self, member: u64, at: i64) -> AskedHash<'_> {

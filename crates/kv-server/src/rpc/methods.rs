@@ -62,6 +62,7 @@ pub fn serving(method: Method) -> Serving {
             Serving::Service
         }
         HealthCheck | HealthList | HealthWatch => Serving::Service,
+        RepairReseed => Serving::Service,
         AuthEnable | AuthDisable | AuthStatus | Authenticate => Serving::Service,
         AuthUserAdd
         | AuthUserGet
@@ -112,7 +113,7 @@ pub fn needs_intact_state(method: Method) -> bool {
         | MaintenanceHashKV
         | MaintenanceMoveLeader
         | MaintenanceDowngrade => false,
-        HealthCheck | HealthList | HealthWatch => false,
+        HealthCheck | HealthList | HealthWatch | RepairReseed => false,
         AuthStatus | Authenticate | AuthEnable | AuthDisable => false,
         AuthUserAdd
         | AuthUserGet
@@ -152,7 +153,8 @@ pub fn access(method: Method) -> Access {
         | MaintenanceHashKV
         | MaintenanceSnapshot
         | MaintenanceMoveLeader
-        | MaintenanceDowngrade => Access::Root,
+        | MaintenanceDowngrade
+        | RepairReseed => Access::Root,
         HealthCheck | HealthList | HealthWatch => Access::Open,
         AuthStatus | Authenticate => Access::Open,
         // A user may look at itself and at its roles.

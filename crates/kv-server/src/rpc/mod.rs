@@ -24,6 +24,8 @@ mod kv; // the key space
 mod lease; // leases
 mod snapshot; // the store as a file of etcd
 
+mod repair; // a corrupt member takes over the leader's state
+
 mod maintenance; // status, alarms, hashes, leadership, snapshots
 mod watch; // events of the key space
 

@@ -11,6 +11,7 @@ use api::etcdserverpb::kv_server::KvServer;
 use api::etcdserverpb::lease_server::LeaseServer;
 use api::etcdserverpb::maintenance_server::MaintenanceServer;
 use api::health::health_server::HealthServer;
+use api::kvserver::repair_server::RepairServer;
 use api::v3electionpb::election_server::ElectionServer;
 use api::v3lockpb::lock_server::LockServer;
 use api::{Error, Kind};
@@ -22,7 +23,7 @@ use tower::Service;
 
 use super::guard::{self, Asker};
 use super::metadata::Known;
-use super::{audited, auth, cluster, concurrency, deadline, health, kv, lease, maintenance, methods};
+use super::{audited, auth, cluster, concurrency, deadline, health, kv, lease, maintenance, methods, repair};
 use crate::auth::Origin;
 use crate::errors::{self, Reading};
 use crate::member::{LeaderLoss, LeaseService, Member};
@@ -67,6 +68,7 @@ impl Grpc {
             .add_service(cluster.max_decoding_message_size(bytes_max))
             .add_service(lock)
             .add_service(election)
+            .add_service(RepairServer::new(repair::Repair(Arc::clone(&member))))
             .add_service(health);
         Grpc { member, routes: routes.prepare(), origin: Origin::default() }
     }

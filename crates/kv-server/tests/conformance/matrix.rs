@@ -241,7 +241,8 @@ fn the_matrix_calls_each_method_with_eight_kinds_of_credential() {
         assert_eq!(row.outcomes.len(), matrix.credentials.len(), "{}", row.call);
     }
     let called: BTreeSet<&str> = answered.iter().map(|row| row.method.as_str()).collect();
-    let missing: Vec<_> = Method::ALL.iter().filter(|method| !called.contains(method.path())).collect();
+    let of_etcd = Method::ALL.iter().filter(|method| method.service() != "kvserver.Repair");
+    let missing: Vec<_> = of_etcd.filter(|method| !called.contains(method.path())).collect();
     assert!(missing.is_empty(), "no row calls {missing:?}");
     for kind in ["none", "garbage", "ended", "bare", "reader", "writer", "other", "both", "root"] {
         assert!(matrix.credentials.iter().any(|name| name == kind), "{kind}");

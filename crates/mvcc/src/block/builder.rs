@@ -66,6 +66,14 @@ impl OpenBlock {
         Some((self.base, self.records[number].clone()))
     }
 
+    /// Flips a bit of the last byte of the record at `revision`, for `recount/damage`.
+    pub fn flip(&mut self, revision: Revision) {
+        let record = &mut self.records[self.table.find(revision).expect("a record of this block")];
+        let mut bytes = record.to_vec();
+        *bytes.last_mut().expect("a record has bytes") ^= 1;
+        *record = Bytes::from(bytes);
+    }
+
     /// Records from `from` on up to main revision `revision`, and the last main revision among what the
     /// caller has then. `last` is the last one that the caller has from earlier blocks. Records beyond
     /// `bytes_max` are left out, except those of a revision that has begun, and those of the first one.

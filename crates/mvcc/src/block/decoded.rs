@@ -113,6 +113,12 @@ impl Decoded {
         Some((self.table.0[number].offset, self.record(number)))
     }
 
+    /// Where in `raw` the record at `revision` ends.
+    pub fn end_of(&self, revision: Revision) -> Option<usize> {
+        let next = self.table.find(revision)? + 1;
+        Some(self.table.0.get(next).map_or(self.raw.len(), |next| next.offset as usize))
+    }
+
     /// The record with this number. Decoding reads seven varints in some twenty nanoseconds and copies
     /// nothing. Keeping decoded records instead would double the memory of the cache.
     pub fn record(&self, number: usize) -> Record<'_> {

@@ -159,6 +159,17 @@ impl KeyHistory {
         }
     }
 
+    /// Flips a bit of a put that is alone, for `recount/damage`. False if it is not.
+    pub fn flip(&mut self, is_lease: bool) -> bool {
+        let KeyHistory::Single { sub, version, .. } = self else { return false };
+        if is_lease {
+            *sub = sub.with_lease(!sub.is_leased());
+        } else {
+            *version = version.checked_add(1).unwrap_or(NonZeroU32::MIN);
+        }
+        true
+    }
+
     /// Whether it has, or had, more than one record.
     pub fn is_many(&self) -> bool {
         matches!(self, KeyHistory::Many(_))
@@ -307,7 +318,8 @@ impl Generations {
         next.ended && next.newest().main == at
     }
 
-    /// As `KeyHistory::contains`: only the newest generation that begins at or before `revision` can contain it.
+    /// As `KeyHistory::contains`: only the newest generation that begins at or before `revision` can contain
+    /// it.
     fn contains(&self, revision: Revision) -> bool {
         let begun = self.ended.partition_point(|generation| generation.revisions[0] <= revision);
         let generation = match self.last.revisions[0] <= revision {

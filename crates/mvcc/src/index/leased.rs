@@ -36,6 +36,12 @@ impl LeasedKeys {
         self.bytes + KEY_BYTES * self.by_key.len() as u64
     }
 
+    /// Whether `key` is attached to `lease`, in both trees.
+    pub fn has(&self, key: &[u8], lease: i64) -> bool {
+        let entry = self.by_key.get_key_value(key).filter(|(_, of)| **of == lease);
+        entry.is_some_and(|(key, _)| self.by_lease.contains(&(lease, key.clone())))
+    }
+
     /// Attaches a key to a lease, and detaches it from the lease that it had.
     pub fn attach(&mut self, key: &[u8], lease: i64) {
         assert_ne!(lease, 0, "0 means no lease");

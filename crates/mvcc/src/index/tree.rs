@@ -51,6 +51,14 @@ impl Index {
         self.stats.memory_bytes()
     }
 
+    /// Flips the version of a key with one record, or whether it has a lease, for `recount/damage`. False if
+    /// there is no such key.
+    pub fn flip(&mut self, key: &[u8], is_lease: bool) -> bool {
+        let (fence, leaf) = leaf_mut(&mut self.leaves, key);
+        let Ok(position) = leaf.search(fence, key) else { return false };
+        leaf.update(position, |history| history.flip(is_lease))
+    }
+
     /// The history of one key, also if the key is deleted.
     pub fn get(&self, key: &[u8]) -> Option<&KeyHistory> {
         let (fence, leaf) = self.leaves.range::<[u8], _>(up_to(key)).next_back()?;

@@ -4,8 +4,8 @@
 //! them for each page takes a step per leaf of the index, which is quadratic for all pages. Instead, the
 //! count of a page is the count of the page before, minus the keys between their starts.
 //!
-//! Invariant: the count at a published revision never changes. So entries stay valid, and are removed only
-//! for space.
+//! Invariant: the count at a published revision never changes, unless a wrong state is replaced. So entries
+//! stay valid, and are removed only for space.
 
 use std::collections::VecDeque;
 
@@ -39,6 +39,11 @@ impl Counts {
         let same = recent.iter().rev().filter(|counted| counted.at == at);
         same.filter_map(|counted| Some((counted.count, counted.range.before(range)?)))
             .max_by(|left, right| left.1.start().cmp(right.1.start()))
+    }
+
+    /// Forgets all counts: revisions get other contents.
+    pub fn clear(&self) {
+        self.recent.lock().clear();
     }
 
     /// Stores a count. It replaces an earlier one with the same end.

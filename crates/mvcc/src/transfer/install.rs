@@ -6,7 +6,8 @@
 //!   holds and with the new index: history up to its revision is the same in both, or it is compacted and the
 //!   read fails.
 //! * Readers use the old state until the new one is ready. The lock is held for the exchange only.
-//! * Applied index, revision and compact revision never decrease.
+//! * Applied index, revision and compact revision never decrease, unless the present state is known to be
+//!   wrong: then only the applied index does not.
 //! * Changes that were not persisted are lost with the old state, also those of an unfinished entry. The
 //!   caller stops the writer meanwhile, and invalidates all that was derived from the old state.
 
@@ -28,14 +29,24 @@ impl Maintainer {
     /// Errors: `Refused` if the received store is older than the present state; then nothing was changed.
     /// Other errors poison the maintainer: the process stops, and the next start finds one of the two stores.
     pub fn install(&mut self, staged: Staged) -> Result<Applied> {
-        if is_behind(&staged, &self.checkpoints.shared.state.read(LockPurpose::Transfer)) {
+        self.install_over(staged, Present::Right)
+    }
+
+    /// As `install`, where the present state is wrong: its revisions count for nothing. The caller makes sure
+    /// that nothing is read from it or watched.
+    pub fn replace_wrong_state(&mut self, staged: Staged) -> Result<Applied> {
+        self.install_over(staged, Present::Wrong)
+    }
+
+    fn install_over(&mut self, staged: Staged, present: Present) -> Result<Applied> {
+        if is_behind(&staged, &self.checkpoints.shared.state.read(LockPurpose::Transfer), present) {
             let reason = "it is older than the present state";
             return Err(Error::Refused { attempt: "install a received store", reason });
         }
-        self.guarded(|maintainer| maintainer.try_install(staged))
+        self.guarded(|maintainer| maintainer.try_install(staged, present))
     }
 
-    fn try_install(&mut self, staged: Staged) -> Result<Applied> {
+    fn try_install(&mut self, staged: Staged, present: Present) -> Result<Applied> {
         let generation = self.checkpoints.shared.state.read(LockPurpose::Transfer).generation + 1;
         self.checkpoints.durable.backend.replace(staged.backend)?;
         // The interrupted compaction was one of the old store. That of the new one is resumed from its marks.
@@ -49,16 +60,19 @@ impl Maintainer {
 
         let (mut state, new) = (self.checkpoints.shared.state.write(LockPurpose::Transfer), loaded.state);
         assert!(new.applied >= state.applied, "the writer rests while a store is installed");
-        assert!(new.revision >= state.revision, "no reader sees the revision go back");
-        assert!(
-            new.compact_revision >= state.compact_revision,
-            "no compacted revision becomes readable again"
-        );
+        if present == Present::Right {
+            assert!(new.revision >= state.revision, "no reader sees the revision go back");
+            let (before, after) = (state.compact_revision, new.compact_revision);
+            assert!(after >= before, "no compacted revision becomes readable again");
+        }
         assert_eq!(new.generation, state.generation + 1, "one install at a time");
         let old = mem::replace(&mut *state, new);
         drop(state);
         // They are of states of the old store. etcd drops them as well.
         self.checkpoints.shared.hashes.lock().clear();
+        if present == Present::Wrong {
+            self.checkpoints.shared.counts.clear();
+        }
         self.checkpoints.shared.notify();
         // Dropping an index of a million keys takes time, so it happens without the lock.
         drop(old);
@@ -66,9 +80,16 @@ impl Maintainer {
     }
 }
 
-/// Whether the install would revert something that readers have seen.
-fn is_behind(staged: &Staged, state: &State) -> bool {
-    staged.applied() < state.applied
-        || staged.revision() < state.revision
-        || staged.compact_revision() < state.compact_revision
+/// The state that an install replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Present {
+    Right,
+    Wrong,
+}
+
+/// Whether the install would revert something that readers have seen and may rely on.
+fn is_behind(staged: &Staged, state: &State, present: Present) -> bool {
+    let goes_back =
+        || staged.revision() < state.revision || staged.compact_revision() < state.compact_revision;
+    staged.applied() < state.applied || (present == Present::Right && goes_back())
 }

@@ -19,7 +19,7 @@ use crate::log::DurableState;
 use crate::log::LogStore;
 use crate::log::{PersistJob, persist};
 use crate::wire::{BatchBuilder, BatchId, SnapshotOutcome, written};
-use crate::{EmptyLog, Position, Role, StoreState};
+use crate::{ChangeCheck, EmptyLog, Position, Role, StoreState};
 
 const ID: u64 = 1;
 /// Enough for a few elections and a log of some segments; more costs time and finds nothing.
@@ -65,6 +65,7 @@ impl Stage {
             empty_log: if kind & 2 == 0 { EmptyLog::New } else { EmptyLog::Unconfirmed },
             removed_by: |_| None,
             keeps_voters: |_, _| false,
+            change_check: ChangeCheck::default(),
             membership: None,
         };
         let options = Options { segment_bytes: 8 << 10, salt: [7; 16] };

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::inquiry::Confirmation;
 use crate::log::{Durable, PersistJob};
 use crate::wire::{Outbound, SnapshotOffer, SnapshotOutcome};
-use crate::{EmptyLog, Membership, Position, StoreState};
+use crate::{ChangeCheck, EmptyLog, Membership, Position, StoreState};
 
 /// What happened.
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub enum Event {
     ReadIndex { context: Bytes },
     /// The other members have answered this one, whose log was empty; see [`crate::Inquiry`].
     Confirmed(Confirmation),
+    /// The machine's state is wrong and is to be replaced by the leader's.
+    Reseed,
 }
 
 /// A committed entry, in the order of the log.
@@ -109,6 +111,8 @@ pub struct Setup {
     pub removed_by: fn(&[u8]) -> Option<u64>,
     /// See [`crate::Config::keeps_voters`].
     pub keeps_voters: fn(&[u8], &[u64]) -> bool,
+    /// See [`crate::Config::change_check`].
+    pub change_check: ChangeCheck,
 }
 
 #[cfg(test)]
@@ -128,6 +132,7 @@ impl Setup {
             membership: None,
             removed_by: |_| None,
             keeps_voters: |_, _| false,
+            change_check: ChangeCheck::default(),
         }
     }
 }

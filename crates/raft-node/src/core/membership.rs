@@ -11,6 +11,10 @@
 //! * The voters in force must have committed an entry before the next change enters the log. A change that
 //!   they cannot commit would stay there, and no member with an empty log is confirmed while one does: a
 //!   second member that has not started yet could never start.
+//! * The process may refuse a change when its turn has come ([`crate::ChangeCheck`]): the list of members at
+//!   that time is the one that the change would be applied to. Such a change enters the log as an ordinary
+//!   command, in which every machine refuses it. So its proposer is answered, and versions without the check
+//!   agree.
 //! * Until a change is reported as applied, nothing at or after its index is.
 //! * A member does not stand for election while a change is committed that raft-rs does not count by yet. The
 //!   core looks for one itself: raft-rs looks only as far as one read of the log reaches.
@@ -27,7 +31,7 @@ use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, E
 use raft::eraftpb::{Message, MessageType};
 
 use super::Core;
-use crate::wire::{Batch, change_batch, change_payload};
+use crate::wire::{Batch, change_batch, change_payload, refused_change};
 use crate::{Fatal, Membership, Progress, Role, StoreState};
 
 /// Changes that wait on a leader. More are dropped, and their proposers time out: an operator makes one at a
@@ -132,6 +136,13 @@ impl Core {
             return;
         }
         let Some(batch) = self.changes.front() else { return };
+        if !self.passes(batch) {
+            let refused = refused_change(batch);
+            if self.propose_entries(&[&refused]).is_ok() {
+                self.changes.pop_front();
+            }
+            return;
+        }
         let data = change_payload(batch);
         let entry = Entry { entry_type: EntryType::EntryConfChange, data, ..Entry::default() };
         let message = Message {
@@ -148,6 +159,11 @@ impl Core {
             self.changes.pop_front();
             self.has_offered_office = false;
         }
+    }
+
+    fn passes(&self, batch: &Bytes) -> bool {
+        let command = || Batch::parse(batch).ok()?.commands().ok()?.iter().next();
+        command().is_none_or(|command| self.change_check.passes(&command))
     }
 
     /// The members as raft-rs counts them.

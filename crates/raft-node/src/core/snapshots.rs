@@ -18,6 +18,9 @@
 //! * A member whose store is lost keeps its log, its vote and its acknowledgements. Any checkpoint within its
 //!   log will do: the machine takes the state over and continues with the entries after it, and the log needs
 //!   no restart. It asks without raft-rs, whose request would stop the member from taking entries meanwhile.
+//! * A running member whose state is wrong gives it up in the same way
+//!   ([`Event::Reseed`](super::Event::Reseed)): nothing more is handed out, and only a checkpoint after what
+//!   was handed out will do.
 //! * While a follower is being brought up, the entries after its snapshot stay: otherwise a busy leader would
 //!   trim them before it is done, and begin again for ever.
 
@@ -314,7 +317,27 @@ impl Core {
             && !snapshots.is_decided()
             && at.index <= self.commit()
             && self.term_at(at.index).is_some_and(|term| term == at.term)
-            && at.index >= self.raw.store().start().index
+            && at.index >= self.least_of_use()
+    }
+
+    /// The least index of a checkpoint that a lost store can begin with. A machine that runs may have applied
+    /// all that was handed out, and the driver applies a brief entry that is next: an install at the same
+    /// index would come after it. So the checkpoint must be a later one.
+    fn least_of_use(&self) -> u64 {
+        self.handed.max(self.snapshots.reseed_from)
+    }
+
+    /// Gives the machine's state up: it is replaced by the leader's. Ignored by a leader, by a lone voter,
+    /// and while a snapshot is on its way. A restart before the install forgets it.
+    pub(super) fn reseed(&mut self) {
+        let is_lone = self.voters() == [self.raw.raft.id];
+        if self.role() == Role::Leader || is_lone || !self.has_its_state() {
+            return tracing::warn!("the state of this member cannot be replaced now");
+        }
+        tracing::info!(handed = self.handed, "the state of this member will be replaced by the leader's");
+        self.snapshots.store = StoreState::Lost;
+        self.snapshots.reseed_from = self.handed + 1;
+        self.snapshots.ask_in = 0;
     }
 
     /// raft-rs' ready holds a snapshot: the log restarts with job `number`. What was committed before and has
@@ -384,8 +407,9 @@ impl Core {
     /// Asks the leader for the state, once in an election timeout, while the store is lost and none is on its
     /// way.
     ///
-    /// The least index that is of use is where the log starts: it goes on from there by itself. So a busy
-    /// leader's newest checkpoint will do, although it is always older than the end of this member's log.
+    /// The least index that is of use to a store that was lost at the start is where the log starts. So a
+    /// busy leader's newest checkpoint will do then, although it is always older than the end of this
+    /// member's log.
     ///
     /// A reject of nothing, as far as raft-rs is concerned, and the leader's core keeps it from raft-rs.
     pub(super) fn ask_for_snapshot(&mut self, effects: &mut Effects) {
@@ -403,7 +427,7 @@ impl Core {
             term: self.term(),
             index: self.last_index(),
             reject: true,
-            request_snapshot: self.raw.store().start().index.max(1),
+            request_snapshot: self.least_of_use().max(1),
             ..Message::default()
         };
         effects.send.extend(encode_all(vec![request]));

@@ -61,6 +61,7 @@ impl Core {
             Event::ReadIndex { .. } if self.leads_as_a_stranger() => {} // Its readers have a timeout.
             Event::ReadIndex { context } => self.raw.read_index(context.to_vec()),
             Event::Confirmed(confirmation) => self.confirm(confirmation),
+            Event::Reseed => self.reseed(),
         }
         self.raw.store().take_failure().map_or(Ok(()), Err)
     }

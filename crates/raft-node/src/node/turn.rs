@@ -200,7 +200,8 @@ impl<P, R> Node<P, R> {
             | Event::Checkpointed { .. }
             | Event::SnapshotReported { .. }
             | Event::ReadIndex { .. }
-            | Event::Confirmed(_) => {}
+            | Event::Confirmed(_)
+            | Event::Reseed => {}
         }
         self.core.handle(event)
     }

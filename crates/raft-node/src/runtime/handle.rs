@@ -5,7 +5,7 @@
 //! | `propose`, `propose_change` | the command's outcome on this member | too much waits or is not applied |
 //! | `read_point` | a quorum's word, then the machine | too many readers wait |
 //! | `receive` | nothing | too many bytes of peers wait: the message is dropped |
-//! | `checkpointed`, `report_…` | nothing | never: they are few and small |
+//! | `checkpointed`, `report_…`, `reseed` | nothing | never: they are few and small |
 //! | `transfer_leadership` | another leader | this member does not lead, or no other member can take over |
 //!
 //! Nothing here waits for a lock longer than it takes to push on a queue; bounds are those of `entrance.rs`.
@@ -164,6 +164,14 @@ impl<O: Send + 'static> Handle<O> {
         let (reply, answer) = oneshot::channel();
         self.shared.inbox.put(Input::HandOver { to, reply }).map_err(|_| TransferError::Stopped)?;
         answer.await.unwrap_or(Err(TransferError::Stopped))
+    }
+
+    /// The machine's state is wrong: this member asks the leader for a snapshot and installs it in place of
+    /// that state. It keeps its log and its votes, and acknowledges entries meanwhile, but applies none.
+    /// Ignored by a leader and by a lone voter. To be called again if [`crate::StateMachine::install`] does
+    /// not follow.
+    pub fn reseed(&self) {
+        let _ = self.shared.inbox.put(Input::Event(Event::Reseed));
     }
 
     /// Stops the threads after what is being written; waiting callers get `Stopped`. Returns at once, see

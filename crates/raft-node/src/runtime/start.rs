@@ -216,6 +216,7 @@ fn node_setup(config: &Config) -> NodeSetup {
             membership: config.membership.clone(),
             removed_by: config.removed_by,
             keeps_voters: config.keeps_voters,
+            change_check: config.change_check.clone(),
         },
         boot_nonce: config.boot_nonce,
         batch_bytes_max: limits.batch_bytes_max,

@@ -26,7 +26,7 @@ use super::codec::Malformed;
 /// Before the commands, or before what is said about how they are packed.
 pub(crate) const HEADER_BYTES: usize = 29;
 /// Commands as they are.
-const PLAIN: u8 = 1;
+pub(super) const PLAIN: u8 = 1;
 /// Commands as one LZ4 block.
 const PACKED: u8 = 2;
 /// One command that changes the membership, never packed.

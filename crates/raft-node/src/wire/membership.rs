@@ -19,6 +19,13 @@ pub(crate) fn change_payload(batch: &Bytes) -> Bytes {
     change.write_to_bytes().expect("all fields of a change are optional").into()
 }
 
+/// A batch with a change, as a batch of an ordinary entry: every machine refuses its command there.
+pub(crate) fn refused_change(batch: &Bytes) -> Bytes {
+    let mut bytes = batch.to_vec();
+    bytes[0] = super::batch::PLAIN;
+    bytes.into()
+}
+
 /// The batch in the payload of a change.
 pub(crate) fn change_batch(payload: &Bytes) -> Result<Bytes, Malformed> {
     let mut change = ConfChange::default();

@@ -15,7 +15,7 @@ pub use snapshot_offer::{SnapshotOffer, SnapshotOutcome};
 
 pub(crate) use batch::{Batch, BatchBuilder, BatchId, COMMAND_OVERHEAD, Commands, HEADER_BYTES};
 pub(crate) use codec::{Cursor, Malformed, put_number};
-pub(crate) use membership::{change_batch, change_payload, conf, put_conf};
+pub(crate) use membership::{change_batch, change_payload, conf, put_conf, refused_change};
 #[cfg(test)]
 pub(crate) use message::encode;
 pub(crate) use message::{

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use raft_node::{
-    Answer, Applier, ApplyJob, EmptyLog, Event, Fatal, Found, Gauges, Inquiry, Node, NodeSetup, Outbound,
-    PersistJob, Position, ProposeError, ReadError, Role, Setup, SnapshotOffer, SnapshotOutcome, StateMachine,
-    StoreState, Turn, persist,
+    Answer, Applier, ApplyJob, ChangeCheck, EmptyLog, Event, Fatal, Found, Gauges, Inquiry, Node, NodeSetup,
+    Outbound, PersistJob, Position, ProposeError, ReadError, Role, Setup, SnapshotOffer, SnapshotOutcome,
+    StateMachine, StoreState, Turn, persist,
 };
 use wal::testing::{Crash, SimFs};
 use wal::{Options, Wal};
@@ -163,6 +163,7 @@ impl Cluster {
                 membership: None,
                 removed_by: |_| None,
                 keeps_voters: |_, _| false,
+                change_check: ChangeCheck::default(),
             },
             boot_nonce: 100 * id + boots,
             batch_bytes_max: self.batch_bytes_max,

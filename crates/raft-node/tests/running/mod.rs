@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use raft_node::{
-    Answer, Config, EmptyLog, Fatal, Handle, Lane, Limits, Log, LogSync, Observer, Position, ProposeError,
-    Role, SnapshotOffer, SnapshotOutcome, Started, StateMachine, StoreState, Threads, Transport, start,
+    Answer, ChangeCheck, Config, EmptyLog, Fatal, Handle, Lane, Limits, Log, LogSync, Observer, Position,
+    ProposeError, Role, SnapshotOffer, SnapshotOutcome, Started, StateMachine, StoreState, Threads,
+    Transport, start,
 };
 use tempfile::TempDir;
 use wal::{Fs, Options, RealFs, Wal};
@@ -191,6 +192,7 @@ pub fn config(id: u64, count: u64) -> Config {
         empty_log: EmptyLog::New,
         removed_by: |_| None,
         keeps_voters: |_, _| false,
+        change_check: ChangeCheck::default(),
         limits: Limits { request_timeout: Duration::from_secs(10), ..Limits::default() },
     }
 }

@@ -158,6 +158,8 @@ pub(crate) struct Up {
     pub entrance: Entrance,
     /// Of all requests without an answer.
     pub permits: BTreeMap<RequestId, Permit>,
+    /// It has given its state up, after so many installs.
+    pub reseeded_at: Option<u64>,
 }
 
 /// How a command travels.
@@ -339,9 +341,10 @@ impl Site {
         self.origin = Origin::Joined(None);
     }
 
-    /// Whether it lacks what it once acknowledged, log or store.
+    /// Whether it lacks what it once acknowledged, log or store, or has given its state up.
     pub fn lacks_data(&self) -> bool {
-        self.wiped || self.damaged || self.lost_log.is_some()
+        let given_up = |up: &Up| up.reseeded_at == Some(up.applier.machine().installs);
+        self.wiped || self.damaged || self.lost_log.is_some() || self.up.as_ref().is_some_and(given_up)
     }
 
     pub fn turn(&mut self) -> Result<LocalTurn, Trouble> {

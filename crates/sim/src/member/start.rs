@@ -7,8 +7,8 @@ use std::path::Path;
 use api::etcdserverpb::Member;
 use mvcc::Store;
 use raft_node::{
-    Applier, EmptyLog, Entrance, Found, Inquiry, LogSpan, Membership, Node, NodeSetup, Setup, StoreChoice,
-    StoreFound, StoreState, choose_store,
+    Applier, ChangeCheck, EmptyLog, Entrance, Found, Inquiry, LogSpan, Membership, Node, NodeSetup, Setup,
+    StoreChoice, StoreFound, StoreState, choose_store,
 };
 use state_machine::Genesis;
 use wal::testing::SimFs;
@@ -95,6 +95,7 @@ impl Site {
             roster: Roster::new(members, lacks_others),
             entrance: Entrance::new(&self.temper.limits),
             permits: BTreeMap::new(),
+            reseeded_at: None,
         });
         Ok(counts)
     }
@@ -238,6 +239,7 @@ impl Site {
                 membership: Some(members.clone()),
                 removed_by: state_machine::removed_by,
                 keeps_voters: state_machine::keeps_voters,
+                change_check: ChangeCheck::default(),
             },
             boot_nonce: mix(self.id << 32 | self.boots),
             batch_bytes_max: 16 << 10,

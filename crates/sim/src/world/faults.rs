@@ -3,7 +3,7 @@
 //! Faults overlap as they come: a member may crash inside a partition while another stands still. Any number of members
 //! may be down at once, all of them included; what was acknowledged must survive that.
 
-use raft_node::{Event, Lane};
+use raft_node::{Event, Lane, Role};
 use wal::testing::Fault;
 
 use super::happening::{Absence, Happening, Phase};
@@ -67,6 +67,7 @@ impl World {
             Vice::FailingDisk => self.failing_disk(victim, chance),
             Vice::FullDisk => self.full_disk(victim, chance),
             Vice::LostStore => self.lost_store(victim),
+            Vice::Reseed => return self.reseed(victim),
             Vice::LostDisk if chance.per_mille(500) => self.lose_disk_of_majority(chance),
             Vice::LostDisk => self.lost_disk(victim, &[]),
             Vice::DamagedLog => self.damage_log(victim, chance),
@@ -201,6 +202,22 @@ impl World {
             (site.store_disk, site.wiped) = (StoreDisk::default(), true);
             self.count(Count::LostStores);
         }
+    }
+
+    /// A member gives its state up. Of a minority only, as with lost stores: until it has the leader's it cannot lead.
+    fn reseed(&mut self, id: u64) -> Result<(), Trouble> {
+        let (lacking, count) = (self.lacking_data(id), self.voters().len() as u64);
+        let gauges = self.see(id).up.as_ref().map(|up| up.node.gauges());
+        let leads = gauges.is_none_or(|gauges| gauges.role == Role::Leader);
+        if leads || !self.may_lose_data(id) || 2 * (lacking + 1) >= count {
+            return Ok(());
+        }
+        let up = self.site(id).up.as_mut().expect("it was seen just now");
+        up.reseeded_at = Some(up.applier.machine().installs);
+        self.count(Count::Reseeds);
+        self.tell(|| format!("member {id} gives its state up"));
+        self.site(id).handle(Event::Reseed)?;
+        self.turn(id)
     }
 
     /// How many members other than this one lack what they once acknowledged.

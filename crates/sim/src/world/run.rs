@@ -8,6 +8,9 @@ use crate::member::Trouble;
 use crate::oracle::Breach;
 use crate::plan::{Plan, SECOND};
 
+/// Happenings between two comparisons of a part of all members' states.
+const RECOUNT_EVERY: u64 = 200;
+
 /// Plays a story to its end.
 pub fn run(plan: Plan) -> Result<Report, Breach> {
     play(plan, None)
@@ -31,6 +34,9 @@ fn play(plan: Plan, trace: Option<Trace>) -> Result<Report, Breach> {
         world.truth.get().times.now = next.at;
         world.note(&next.what);
         world.guarded(|world| world.happen(next.what))?;
+        if world.report.happenings.is_multiple_of(RECOUNT_EVERY) {
+            world.guarded(World::recount)?;
+        }
     }
     world.finish()
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use bytes::Bytes;
-use mvcc::Export;
+use mvcc::{Export, RecountSpan, Revision};
 use raft_node::Membership;
 
 use super::happening::{Absence, Happening, Phase, Planned};
@@ -73,6 +73,8 @@ pub(super) struct World {
     pub truth: SharedTruth,
     pub changes: Changes,
     pub elections: Elections,
+    /// Where the next part of the members' states begins that is compared.
+    pub recount_from: Revision,
     pub report: Report,
     pub phase: Phase,
     /// When this phase began.
@@ -123,6 +125,7 @@ impl World {
             truth: SharedTruth::default(),
             changes: Changes::default(),
             elections: Elections::default(),
+            recount_from: RecountSpan::START,
             report: Report::new(plan.seed),
             phase: Phase::Faults,
             phase_began: 0,

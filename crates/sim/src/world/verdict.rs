@@ -4,15 +4,17 @@
 //! Progress is a promise as well: a lost answer that only a retry repairs, or an election that never ends, would break no
 //! other law, and no test would find it.
 
+use bytes::Bytes;
+use mvcc::{Flip, KeyRange, RangeOptions, RecountBounds, RecountSpan, Recounted, Store};
 use raft_node::Position;
 
 use super::happening::Phase;
 use super::state::World;
 use crate::chance::fold;
 use crate::count::{Count, Report};
-use crate::member::is_in;
+use crate::member::{Trouble, is_in};
 use crate::oracle::{Breach, Truth};
-use crate::plan::{MILLISECOND, SECOND};
+use crate::plan::{Flaw, MILLISECOND, SECOND};
 use crate::requests::RequestId;
 
 /// Calm time after which all members have found a leader again.
@@ -22,6 +24,9 @@ const SETTLING: u64 = 8 * SECOND;
 const SERVING: u64 = 12 * SECOND;
 /// Longer than messages, syncs and batches take in calm weather; shorter than any retry.
 const PROMPT: u64 = 300 * MILLISECOND;
+
+/// Blocks hold some kilobytes in a story.
+const RECOUNT: RecountBounds = RecountBounds { records: 100, raw_bytes: 16 << 10 };
 
 impl World {
     /// Once a majority is whole and has settled, no request of its members takes long.
@@ -54,6 +59,51 @@ impl World {
                 Err(format!("{phase:?}, without {absent:?}: the first write took {took} ms").into())
             }
             None => Err(format!("{phase:?}, without {absent:?}: no write was acknowledged").into()),
+        }
+    }
+
+    /// A part of the state of one member is recounted on all members, as the process does it: none that can say differs.
+    pub fn recount(&mut self) -> Result<(), Trouble> {
+        let turn = self.report.happenings as usize;
+        if self.plan.flaw == Flaw::BitsFlip {
+            self.flip_a_bit(turn);
+        }
+        let up: Vec<(u64, &Store)> =
+            self.sites.iter().filter_map(|site| Some((site.id, &site.up.as_ref()?.store))).collect();
+        let Some((asking, store)) = up.get(turn % up.len().max(1)).copied() else { return Ok(()) };
+        let Some(span) = store.next_span(self.recount_from, RECOUNT) else {
+            self.recount_from = RecountSpan::START;
+            return Ok(());
+        };
+        // A disk may refuse; then there is no digest.
+        let digest = |store: &Store| match store.recount(&span) {
+            Ok(Recounted::Digest(digest)) => Some(digest),
+            Ok(Recounted::NotYet | Recounted::Compacted | Recounted::Damaged) | Err(_) => None,
+        };
+        let mut compared = 0;
+        if let Some(wanted) = digest(store) {
+            for (id, found) in up.iter().filter_map(|(id, store)| Some((*id, digest(store)?))) {
+                compared += u64::from(id != asking);
+                if found != wanted {
+                    let what = format!(
+                        "recounts of {span:?} differ: member {asking} has {wanted:016x}, {id} {found:016x}"
+                    );
+                    return Err(what.into());
+                }
+            }
+        }
+        self.recount_from = span.next();
+        self.report.add(Count::Recounts, compared);
+        Ok(())
+    }
+
+    /// A bit of one member's state.
+    fn flip_a_bit(&self, turn: usize) {
+        let Some(up) = self.sites[turn / 7 % self.sites.len()].up.as_ref() else { return };
+        let all = KeyRange::new(Bytes::from_static(b"\0"), Bytes::from_static(b"\0"));
+        let Ok(range) = up.store.range(&all, 0, &RangeOptions::default()) else { return };
+        if let Some(kv) = range.kvs.get(turn % range.kvs.len().max(1)) {
+            up.store.flip(&kv.key, Flip::Value);
         }
     }
 

@@ -71,7 +71,7 @@ pub fn force_alone(
     let member = identity.member_id;
     identity.forced = Some(recovery.last.index.next().0);
     identity.write(&directory.identity_path())?;
-    let change = Kind::MemberChange(MemberChange { change: Some(Change::Retain(member)) });
+    let change = Kind::MemberChange(MemberChange { change: Some(Change::Retain(member)), is_strict: false });
     raft_node::force_change(&mut log, &recovery, member, rand::random(), &command::encode(change))?;
     drop(log);
     let (log, recovery) = Wal::open(fs, directory.wal_dir(), log_options())?;

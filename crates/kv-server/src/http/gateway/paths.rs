@@ -19,7 +19,7 @@ pub(super) fn method(path: &str) -> Option<Method> {
 fn paths(method: Method) -> &'static [&'static str] {
     use Method::*;
     match method {
-        HealthCheck | HealthList | HealthWatch | KvRangeStream => &[], // gRPC only.
+        HealthCheck | HealthList | HealthWatch | KvRangeStream | RepairReseed => &[], // gRPC only.
         KvRange => &["kv/range"],
         KvPut => &["kv/put"],
         KvDeleteRange => &["kv/deleterange"],

@@ -43,6 +43,8 @@ pub(super) struct Wanted {
 /// A received store, and who waits for it.
 pub(super) struct Install {
     pub(super) staged: Staged,
+    /// Whether the present state is known to be wrong: then its revisions count for nothing.
+    pub(super) over_wrong_state: bool,
     pub(super) done: mpsc::SyncSender<()>,
 }
 

@@ -1,5 +1,5 @@
 //! Comparison of members' states: hashes of the history as etcd compares them, at intervals by the leader and at a
-//! start, and digests of the newest changes all the time.
+//! start; digests of the newest changes and of the state as it is now, all the time.
 //!
 //! ```text
 //!   leader ─▶ hash here ─▶ hashes of all others at the same revision ─▶ verdict ─▶ alarm CORRUPT of a member
@@ -10,6 +10,7 @@
 //! * A hash takes a turn of the gate that clients' hashes take, on a blocking thread.
 
 mod changes; // what entries changed, all the time
+mod recount; // the state as it is now, all the time
 mod start; // before a member takes part
 mod verdict; // who is corrupt
 
@@ -28,9 +29,10 @@ use verdict::{PeerHash, Verdict};
 
 pub(crate) use start::{Differs, compare as compare_at_start};
 
-/// Starts the comparison of changes, and the checks at intervals that are on. They end with `stop`.
+/// Starts the comparisons of changes and of the state, and the checks at intervals that are on. They end with `stop`.
 pub(crate) fn start(member: &Arc<Member>, checks: CorruptionChecks, stop: &Stop) {
     tokio::spawn(until(stop.clone(), changes_at_intervals(Arc::clone(member))));
+    tokio::spawn(until(stop.clone(), recounts(Arc::clone(member))));
     if let Some(interval) = checks.interval {
         tokio::spawn(until(stop.clone(), newest_at_intervals(Arc::clone(member), interval)));
     }
@@ -54,6 +56,18 @@ async fn changes_at_intervals(member: Arc<Member>) -> Infallible {
             continue;
         }
         raise_all(&member, &changes::differing(&member, &mut checked).await).await;
+    }
+}
+
+async fn recounts(member: Arc<Member>) -> Infallible {
+    let mut recount = recount::Recount::new();
+    loop {
+        if leads(&member) && !member.roster.others().is_empty() {
+            raise_all(&member, &recount.turn(&member).await).await;
+        } else {
+            sleep(changes::ROUND).await;
+            recount.restart();
+        }
     }
 }
 

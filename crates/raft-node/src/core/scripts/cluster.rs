@@ -9,12 +9,13 @@ use raft::{GetEntriesContext, StateRole, Storage as _};
 use wal::testing::{Crash, SimFs};
 use wal::{Options, Wal};
 
+use super::words::{id, ids, link};
 use super::{changes, forged, show};
 use crate::core::event::{Committed, Effects, Event, Payload, Setup};
 use crate::core::{Confirmation, Core, Inquiry};
 use crate::log::{Found, LogStore, PersistJob, durable_state, persist};
 use crate::wire::{BatchBuilder, BatchId, Outbound, SnapshotOffer, SnapshotOutcome};
-use crate::{EmptyLog, Membership, Position, StoreState};
+use crate::{ChangeCheck, EmptyLog, Membership, Position, StoreState};
 
 /// Small, so that a few long commands fill a segment.
 const OPTIONS: Options = Options { segment_bytes: 8 << 10, salt: [7; 16] };
@@ -70,19 +71,6 @@ pub(super) fn batch(word: &str, sequence: u64) -> Bytes {
     builder.finish()
 }
 
-fn link(word: &str) -> (u64, u64) {
-    let (from, to) = word.split_once('>').expect("FROM>TO");
-    (id(from), id(to))
-}
-
-fn id(word: &str) -> u64 {
-    word.parse().expect("the id of a member")
-}
-
-fn ids(words: &[&str]) -> Vec<u64> {
-    words.iter().map(|word| id(word)).collect()
-}
-
 impl Cluster {
     /// Runs a command. What it prints is kept for [`Cluster::printed`].
     pub fn command(&mut self, line: &str) {
@@ -131,6 +119,7 @@ impl Cluster {
             }
             ["unreachable", member, peer] => self.event(id(member), Event::Unreachable { peer: id(peer) }),
             ["stream", of, outcome @ ..] => self.stream(link(of), outcome.is_empty()),
+            ["reseed", member] => self.event(id(member), Event::Reseed),
             ["transfer", from, to] => self.event(id(from), Event::TransferLeader { to: id(to) }),
             ["restart", member, how @ ..] => self.restart(id(member), how.first().copied()),
             ["inquire", member, peers @ ..] => self.inquire(id(member), &ids(peers)),
@@ -172,6 +161,7 @@ impl Cluster {
             match option.split_once('=').unwrap_or((option, "")) {
                 ("unconfirmed", _) => setup.empty_log = EmptyLog::Unconfirmed,
                 ("changing", _) => setup.membership = Some(Membership::default()),
+                ("strict", _) => setup.change_check = ChangeCheck::new(|command| command != b"+13"),
                 ("hands-over", _) => setup.removed_by = changes::removed_by,
                 ("apply", bytes) => setup.apply_bytes_max = bytes.parse().expect("a number"),
                 ("catch-up", entries) => setup.catch_up_entries = entries.parse().expect("a number"),

@@ -27,6 +27,7 @@
 //! | `checkpoint 1` | the store is durable up to what it applied |
 //! | `stream 1>2`, `stream 1>2 fails` | an offered snapshot arrives, or its stream breaks |
 //! | `unreachable 1 2` | reports to member 1 that messages to 2 were lost |
+//! | `reseed 1` | the machine's state of member 1 is to be replaced |
 //! | `transfer 1 2` | leadership should go from 1 to 2 |
 //! | `restart 1`, `lost`, `empty` | a power cut: with its store, without it, without store and log |
 //! | `inquire 1 2 3` | member 1, whose log is empty, gets the answers of members 2 and 3 |
@@ -34,7 +35,10 @@
 //! | `status 1`, `log 1`, `wire` | what a member is, what its log holds, which messages are under way |
 //! | `quiet COMMAND` | no output |
 //!
-//! Options of `members`: `unconfirmed`, `changing`, `hands-over`, `apply=BYTES`, `catch-up=ENTRIES`.
+//! Options of `members`: `unconfirmed`, `changing`, `strict` (refuses `+13`), `hands-over`, `apply=BYTES`,
+//! `catch-up=ENTRIES`.
+
+mod words; // members and links
 
 mod changes; // of the membership
 mod cluster; // members, their disks and machines, the messages between them

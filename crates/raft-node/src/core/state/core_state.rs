@@ -13,7 +13,7 @@ use super::snapshots::Snapshots;
 use super::validate::{Refusals, TermBudget};
 use crate::core::event::Setup;
 use crate::log::LogStore;
-use crate::types::{EmptyLog, Fatal, Position, Role, StoreState};
+use crate::types::{ChangeCheck, EmptyLog, Fatal, Position, Role, StoreState};
 
 /// The core of one member. Its owner feeds it with [`Core::handle`] and carries out what [`Core::turn`] asks
 /// for.
@@ -40,6 +40,8 @@ pub(crate) struct Core {
     pub(in crate::core) removed_by: fn(&[u8]) -> Option<u64>,
     /// Whether a change leaves the voters as they are.
     pub(in crate::core) keeps_voters: fn(&[u8], &[u64]) -> bool,
+    /// Whether a change may be made now.
+    pub(in crate::core) change_check: ChangeCheck,
     /// Leadership was offered to another voter, since the first of the changes removes this leader.
     pub(in crate::core) has_offered_office: bool,
     /// Indexes of changes that were handed out and are not yet applied.
@@ -122,6 +124,7 @@ impl Core {
             changes: VecDeque::new(),
             removed_by: setup.removed_by,
             keeps_voters: setup.keeps_voters,
+            change_check: setup.change_check.clone(),
             has_offered_office: false,
             changing: VecDeque::new(),
             examined: applied,

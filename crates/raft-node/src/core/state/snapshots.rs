@@ -27,6 +27,8 @@ pub(in crate::core) struct Snapshots {
     pub catch_up_entries: u64,
     /// Whether the machine holds what the log says it applied.
     pub store: StoreState,
+    /// The state was given up: only a checkpoint from this index on replaces it. 0 at a start.
+    pub reseed_from: u64,
     /// Followers with a stream under way or just finished.
     pub holds: BTreeMap<u64, Hold>,
     /// Members that asked for the state because their store is lost, with the ticks until that is forgotten.
@@ -58,6 +60,7 @@ impl Snapshots {
         Snapshots {
             catch_up_entries,
             store,
+            reseed_from: 0,
             holds: BTreeMap::new(),
             storeless: BTreeMap::new(),
             trim_due: false,

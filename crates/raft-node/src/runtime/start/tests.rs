@@ -1,5 +1,5 @@
 use super::*;
-use crate::{EmptyLog, StoreState};
+use crate::{ChangeCheck, EmptyLog, StoreState};
 
 #[test]
 fn times_become_ticks_rounded_up() {
@@ -33,6 +33,7 @@ fn no_two_voters_draw_their_election_timeouts_from_the_same_ticks() {
         empty_log: EmptyLog::New,
         removed_by: |_| None,
         keeps_voters: |_, _| false,
+        change_check: ChangeCheck::default(),
         limits: crate::Limits::default(),
     };
     for (voters, ticks) in [(&[7, 3, 5][..], 10), (&[1], 10), (&[1, 2, 3, 4, 5], 10), (&[1, 2, 3], 50_000)] {

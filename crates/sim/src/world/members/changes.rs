@@ -80,7 +80,7 @@ impl World {
         }
         self.tell(|| format!("member {member} proposes {change:?}"));
         let request = CHANGES + self.changes.proposed.len() as u64;
-        let kind = Kind::MemberChange(MemberChange { change: Some(change.clone()) });
+        let kind = Kind::MemberChange(MemberChange { change: Some(change.clone()), is_strict: false });
         let caller = self.access(member).caller(ROOT);
         let command = numbered(command::encode_for(kind, caller), request);
         let digest = fold(0, &command);

@@ -1,0 +1,183 @@
+//! The state as it is now, recounted part by part on all members, without a pause.
+//!
+//! ```text
+//!   leader: next span ─▶ digest here ─▶ digests of all others ─▶ majority ─▶ once more ─▶ alarm CORRUPT
+//!      ▲                                                            │
+//!      └──────────── pause: 60 times the CPU time of the part ◀─────┘
+//! ```
+//!
+//! * `changes` finds what apply does differently, at once. This finds what became different later, such as a bit in
+//!   memory, however long no entry reads it.
+//! * A part takes a bounded time, and the pause after it makes the cost less than 2 % of one processor on the leader.
+//!   Every other member recounts the same parts. A pass over a large state takes longer, not more.
+//! * A difference counts if the same part differs twice.
+//! * A member that gives no answer is not asked again in the same pass: it must not slow the pass down. While one is
+//!   silent and the others have no majority, nothing is raised.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use api::etcdserverpb::{AlarmMember, AlarmType};
+use mvcc::{RecountBounds, RecountSpan, Recounted};
+use tokio::time::{Instant, sleep};
+
+use super::verdict::{self, Verdict};
+use crate::member::handle::Member;
+use crate::process::log::causes;
+
+/// Records and bytes of one part: a few milliseconds.
+const PART: RecountBounds = RecountBounds { records: 4096, raw_bytes: 2 << 20 };
+/// The pause after a part, as a multiple of its CPU time: 1.7 %.
+const PAUSE_FACTOR: u32 = 60;
+/// Bounds of that pause. The upper one is for a part whose measured time is wrong.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Between the beginnings of two passes over a small state.
+const PASS_EVERY: Duration = Duration::from_secs(5);
+/// How often a member that lags is asked again, and the pause before that.
+const TRIES: u32 = 5;
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// One leader's passes over the state.
+#[derive(Debug)]
+pub(super) struct Recount {
+    next: mvcc::Revision,
+    began: Instant,
+    /// Members that are not asked in this pass.
+    silent: BTreeSet<u64>,
+}
+
+impl Recount {
+    pub fn new() -> Recount {
+        Recount { next: RecountSpan::START, began: Instant::now(), silent: BTreeSet::new() }
+    }
+
+    /// Begins from the start at the next turn: another member led meanwhile.
+    pub fn restart(&mut self) {
+        *self = Recount::new();
+    }
+
+    /// Compares the next part, and pauses. Returns the members that differ from a majority; member 0 if no majority
+    /// agrees.
+    pub async fn turn(&mut self, member: &Member) -> Vec<u64> {
+        let Some(span) = member.store.next_span(self.next, PART) else {
+            member.metrics.disk.recount_passes.inc();
+            sleep(PASS_EVERY.saturating_sub(self.began.elapsed()).max(PAUSE_MIN)).await;
+            self.restart();
+            return Vec::new();
+        };
+        let (differing, took) = self.compare(member, span).await;
+        self.next = span.next();
+        sleep((took * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX)).await;
+        if differing.is_empty() {
+            return differing;
+        }
+        let (again, _) = self.compare(member, span).await;
+        // An alarm that is up already is not raised in each pass. A leader that differs must go all the same.
+        let is_news = |id: &u64| *id == member.ids.member || !is_named(member, *id);
+        let both: Vec<u64> = differing.into_iter().filter(|id| again.contains(id) && is_news(id)).collect();
+        if !both.is_empty() {
+            let members_hex: Vec<String> = both.iter().map(|id| format!("{id:x}")).collect();
+            let (from, to) = (span.from.to_string(), span.to.to_string());
+            tracing::error!(from, to, members = ?members_hex, "members have different states of the same revisions");
+        }
+        both
+    }
+
+    /// The members whose state of a part differs, and the CPU time that the part took here.
+    async fn compare(&mut self, member: &Member, span: RecountSpan) -> (Vec<u64>, Duration) {
+        let (own, took) = match member.hasher.recount(span).await {
+            Ok(recounted) => recounted,
+            Err(error) => {
+                tracing::warn!(error = causes(&error), "a part of the state was not recounted");
+                return (Vec::new(), PASS_EVERY);
+            }
+        };
+        member.metrics.disk.recount_seconds.inc_by(took.as_secs_f64());
+        let mut peers = Vec::new();
+        if let Recounted::Digest(_) = own {
+            for other in member.roster.others() {
+                let asked = !self.silent.contains(&other.id);
+                let answer = if asked { answer_of(member, other.id, span).await } else { None };
+                if answer.is_none() {
+                    self.silent.insert(other.id);
+                }
+                peers.push((other.id, answer));
+            }
+        }
+        (verdict(member.ids.member, own, &peers), took)
+    }
+}
+
+/// Whether an alarm CORRUPT names a member already.
+fn is_named(member: &Member, member_id: u64) -> bool {
+    let alarm = AlarmMember { member_id, alarm: AlarmType::Corrupt as i32 };
+    member.alarms().is_ok_and(|alarms| alarms.contains(&alarm))
+}
+
+/// Members with damage, and those that differ from a majority. What cannot be compared is left out.
+fn verdict(leader: u64, own: Recounted, peers: &[(u64, Option<Recounted>)]) -> Vec<u64> {
+    let own = match own {
+        Recounted::Digest(own) => own,
+        Recounted::Damaged => return vec![leader],
+        Recounted::NotYet | Recounted::Compacted => return Vec::new(),
+    };
+    let digest = |recounted: Option<Recounted>| match recounted {
+        Some(Recounted::Digest(digest)) => Some(digest),
+        Some(Recounted::Damaged | Recounted::NotYet | Recounted::Compacted) | None => None,
+    };
+    let digests: Vec<_> = peers.iter().map(|(member, recounted)| (*member, digest(*recounted))).collect();
+    let mut corrupt = match verdict::by_majority(leader, own, &digests) {
+        Verdict::Agreed | Verdict::Incomplete => Vec::new(),
+        // Without a majority it is decided in a pass in which all answer: an alarm for no member helps no one.
+        Verdict::Corrupt(members) if members == [0] && digests.iter().any(|(_, it)| it.is_none()) => {
+            Vec::new()
+        }
+        Verdict::Corrupt(members) => members,
+    };
+    let damaged = peers.iter().filter(|(_, recounted)| *recounted == Some(Recounted::Damaged));
+    corrupt.extend(damaged.map(|(member, _)| *member));
+    corrupt
+}
+
+async fn answer_of(member: &Member, other: u64, span: RecountSpan) -> Option<Recounted> {
+    for _ in 0..TRIES {
+        match member.reach.ask_recount(other, span).await {
+            Ok(Recounted::NotYet) => sleep(RETRY_PAUSE).await,
+            Ok(recounted) => return Some(recounted),
+            Err(error) => {
+                tracing::debug!(peer = format!("{other:x}"), error, "a part of a peer's state is not known");
+                return None;
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_speaks_for_itself_and_differences_by_the_majority() {
+        let (a, b) = (Recounted::Digest(1), Recounted::Digest(2));
+        let damaged = Recounted::Damaged;
+        for (own, peers, corrupt) in [
+            (a, vec![Some(a), Some(a)], vec![]),
+            (a, vec![Some(a), Some(b)], vec![3]),
+            (b, vec![Some(a), Some(a)], vec![1]),
+            (a, vec![Some(b)], vec![0]),
+            (a, vec![Some(a), Some(damaged)], vec![3]),
+            (a, vec![Some(damaged), Some(damaged)], vec![2, 3]),
+            (damaged, vec![], vec![1]),
+            (a, vec![None, Some(Recounted::NotYet)], vec![]),
+            (a, vec![Some(Recounted::Compacted), Some(b)], vec![]),
+            (a, vec![None, Some(b)], vec![]),
+            (a, vec![None, Some(a), Some(a), Some(b)], vec![5]),
+            (Recounted::Compacted, vec![], vec![]),
+        ] {
+            let peers: Vec<_> = (2..).zip(peers).collect();
+            assert_eq!(verdict(1, own, &peers), corrupt, "{own:?} {peers:?}");
+        }
+    }
+}

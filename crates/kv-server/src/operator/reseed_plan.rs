@@ -1,0 +1,169 @@
+//! The next step of a re-seeding, from what the cluster says alone.
+
+use api::etcdserverpb::{AlarmMember, AlarmType, Member};
+
+/// What is known of a cluster.
+pub struct Cluster<'a> {
+    pub members: &'a [Member],
+    pub alarms: &'a [AlarmMember],
+    /// Members that answer calls of clients.
+    pub answering: &'a [u64],
+    /// 0 if it is not known.
+    pub leader: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step<'a> {
+    /// No alarm names the member.
+    Nothing,
+    /// It does not answer.
+    AwaitAnswer,
+    /// It is to take over the leader's state.
+    Reseed(&'a Member),
+}
+
+/// Why a member is not re-seeded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("{0} is not a member of the cluster")]
+    NoSuchMember(String),
+    #[error("{name} is the name of {count} members: give the id of one of them")]
+    Ambiguous { name: String, count: usize },
+    #[error(
+        "the alarm CORRUPT names no member: no majority agrees which state is right. Compare the members with \
+         etcdctl endpoint hashkv, and replace or restore those that are wrong"
+    )]
+    NoMajority,
+    #[error(
+        "an alarm CORRUPT names the leader {leader:x} too: its state is no better. Move the leader first"
+    )]
+    LeaderIsCorrupt { leader: u64 },
+    #[error(
+        "without {name}, {answering} of {voters} voting members answer, which is no quorum: should it end while its \
+         state is replaced, the cluster would serve nothing. Not answering: {silent}"
+    )]
+    Quorum { name: String, answering: usize, voters: usize, silent: String },
+}
+
+impl Cluster<'_> {
+    /// Whether an alarm CORRUPT names a member, or none for 0.
+    fn is_corrupt(&self, member_id: u64) -> bool {
+        self.alarms.contains(&AlarmMember { member_id, alarm: AlarmType::Corrupt as i32 })
+    }
+
+    fn answers(&self, member: &Member) -> bool {
+        self.answering.contains(&member.id)
+    }
+
+    /// The member with a name, or with an id in hexadecimal digits.
+    fn member(&self, wanted: &str) -> Result<&Member, Refusal> {
+        let id = u64::from_str_radix(wanted.trim_start_matches("0x"), 16).ok();
+        if let Some(member) = self.members.iter().find(|member| Some(member.id) == id) {
+            return Ok(member);
+        }
+        let named: Vec<&Member> = self.members.iter().filter(|member| member.name == wanted).collect();
+        match named[..] {
+            [] => Err(Refusal::NoSuchMember(wanted.to_owned())),
+            [member] => Ok(member),
+            _ => Err(Refusal::Ambiguous { name: wanted.to_owned(), count: named.len() }),
+        }
+    }
+
+    /// The voters besides `member` must be a quorum.
+    fn check_quorum(&self, member: &Member, name: &str) -> Result<(), Refusal> {
+        let voters: Vec<&Member> = self.members.iter().filter(|member| !member.is_learner).collect();
+        let others = || voters.iter().filter(|voter| voter.id != member.id);
+        let answering = others().filter(|voter| self.answers(voter)).count();
+        if answering > voters.len() / 2 {
+            return Ok(());
+        }
+        let silent: Vec<&str> =
+            others().filter(|voter| !self.answers(voter)).map(|voter| voter.name.as_str()).collect();
+        let silent = if silent.is_empty() { "none".to_owned() } else { silent.join(", ") };
+        Err(Refusal::Quorum { name: name.to_owned(), answering, voters: voters.len(), silent })
+    }
+}
+
+/// The next step for the member with a name or an id.
+pub fn next<'a>(cluster: &'a Cluster<'_>, wanted: &str) -> Result<Step<'a>, Refusal> {
+    let member = cluster.member(wanted)?;
+    if !cluster.is_corrupt(member.id) {
+        return if cluster.is_corrupt(0) { Err(Refusal::NoMajority) } else { Ok(Step::Nothing) };
+    }
+    if cluster.leader != member.id && cluster.leader != 0 && cluster.is_corrupt(cluster.leader) {
+        return Err(Refusal::LeaderIsCorrupt { leader: cluster.leader });
+    }
+    cluster.check_quorum(member, wanted)?;
+    Ok(if cluster.answers(member) { Step::Reseed(member) } else { Step::AwaitAnswer })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each word is a member: `a!` does not answer, `*a` leads, `~a` is a learner, `a#` has an alarm. `0#` is an alarm
+    /// that names no member. Ids count from a0.
+    fn step(cluster: &str, wanted: &str) -> String {
+        let (mut members, mut alarms, mut answering, mut leader) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        for (position, word) in cluster.split_whitespace().enumerate() {
+            let name = word.trim_matches(['!', '*', '~', '#']).to_owned();
+            let id = if name == "0" { 0 } else { 0xa0 + position as u64 };
+            if word.contains('#') {
+                alarms.push(AlarmMember { member_id: id, alarm: AlarmType::Corrupt as i32 });
+            }
+            if id == 0 {
+                continue;
+            }
+            if !word.contains('!') {
+                answering.push(id);
+            }
+            if word.contains('*') {
+                leader = id;
+            }
+            members.push(Member { id, name, is_learner: word.contains('~'), ..Member::default() });
+        }
+        let cluster = Cluster { members: &members, alarms: &alarms, answering: &answering, leader };
+        match next(&cluster, wanted) {
+            Ok(Step::Nothing) => "nothing".to_owned(),
+            Ok(Step::AwaitAnswer) => "await".to_owned(),
+            Ok(Step::Reseed(member)) => format!("reseed {}", member.name),
+            Err(refusal) => refusal.to_string(),
+        }
+    }
+
+    #[test]
+    fn each_state_of_the_cluster_has_one_next_step() {
+        for (cluster, wanted, next) in [
+            ("*a b c#", "c", "reseed c"),
+            ("*a b c#", "a2", "reseed c"),
+            ("*a b c#", "0xa2", "reseed c"),
+            ("a b *c#", "c", "reseed c"),
+            ("a b c#", "c", "reseed c"),
+            ("*a b c#!", "c", "await"),
+            ("*a b ~c#", "c", "reseed c"),
+            ("*a ~c#", "c", "reseed c"),
+            ("*a b c", "c", "nothing"),
+            ("*a b! c d e#", "e", "reseed e"),
+            ("*a b c# d#", "c", "reseed c"),
+        ] {
+            assert_eq!(step(cluster, wanted), next, "{cluster}: {wanted}");
+        }
+    }
+
+    #[test]
+    fn what_would_lose_the_quorum_or_copy_a_wrong_state_is_refused() {
+        for (cluster, wanted, refusal) in [
+            ("*a b c#", "d", "d is not a member of the cluster"),
+            ("*a c# c#", "c", "c is the name of 2 members"),
+            ("*a b 0#", "b", "the alarm CORRUPT names no member"),
+            ("*a# b c#", "c", "an alarm CORRUPT names the leader a0 too"),
+            ("*a b! c#", "c", "without c, 1 of 3 voting members answer, which is no quorum"),
+            ("*a c#", "c", "without c, 1 of 2 voting members answer, which is no quorum"),
+            ("*a#", "a", "without a, 0 of 1 voting members answer, which is no quorum"),
+            ("*a b! c! d e#", "e", "without e, 2 of 5 voting members answer, which is no quorum"),
+        ] {
+            let refused = step(cluster, wanted);
+            assert!(refused.starts_with(refusal), "{cluster}: {wanted}: {refused}");
+        }
+    }
+}

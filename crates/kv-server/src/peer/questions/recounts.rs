@@ -1,0 +1,68 @@
+//! Digests of parts of other members' state as it is now, for comparison.
+//!
+//! A part is some thousands of records, so an answer takes milliseconds of a blocking thread.
+
+use std::time::Duration;
+
+use api::peer::recount_response::Answer;
+use api::peer::{Hello, RecountRequest, RecountResponse};
+use mvcc::{RecountSpan, Recounted, Revision};
+use tonic::Status;
+
+use crate::member::Hasher;
+use crate::peer::link::dial;
+use crate::process::log::causes;
+use crate::tls::Dialer;
+
+/// Time for one part: its blocks may have to be read from a slow disk.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// The answer to a member.
+pub(in crate::peer) async fn answer(
+    hasher: &Hasher,
+    request: &RecountRequest,
+) -> Result<RecountResponse, Status> {
+    let RecountRequest { hello: _, from, from_sub, to, to_sub, compacted } = *request;
+    let (from, to) = (Revision { main: from, sub: from_sub }, Revision { main: to, sub: to_sub });
+    let answer = match hasher.recount(RecountSpan { from, to, compacted }).await?.0 {
+        Recounted::Digest(digest) => Answer::Digest(digest),
+        Recounted::NotYet => Answer::IsBehind(true),
+        Recounted::Compacted => Answer::IsCompacted(true),
+        Recounted::Damaged => Answer::IsDamaged(true),
+    };
+    Ok(RecountResponse { answer: Some(answer) })
+}
+
+/// Asks a member that listens at `urls`. The error says why there is no answer.
+pub async fn ask(
+    dialer: &Dialer,
+    urls: &[String],
+    hello: Hello,
+    span: RecountSpan,
+) -> Result<Recounted, String> {
+    let RecountSpan { from, to, compacted } = span;
+    let hello = Some(hello);
+    let (from, from_sub, to, to_sub) = (from.main, from.sub, to.main, to.sub);
+    let request = RecountRequest { hello, from, from_sub, to, to_sub, compacted };
+    let mut reason = "no peer URL".to_owned();
+    for url in urls {
+        let asked = async {
+            let answered = dial(dialer, url).await?.recount(request.clone()).await;
+            answered.map_err(|status| causes(&status))
+        };
+        match tokio::time::timeout(ANSWER_WITHIN, asked).await {
+            Ok(Ok(answer)) => {
+                return match answer.into_inner().answer {
+                    Some(Answer::Digest(digest)) => Ok(Recounted::Digest(digest)),
+                    Some(Answer::IsBehind(_)) => Ok(Recounted::NotYet),
+                    Some(Answer::IsCompacted(_)) => Ok(Recounted::Compacted),
+                    Some(Answer::IsDamaged(_)) => Ok(Recounted::Damaged),
+                    None => Err("an answer of another version".to_owned()),
+                };
+            }
+            Ok(Err(error)) => reason = error,
+            Err(_) => reason = format!("no answer within {ANSWER_WITHIN:?}"),
+        }
+    }
+    Err(reason)
+}

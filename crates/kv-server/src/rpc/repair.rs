@@ -1,0 +1,49 @@
+//! Re-seeding: a member whose state is corrupt takes over the leader's.
+//!
+//! * Only a member that an alarm CORRUPT names gives its state up. It is fenced, so no client sees the state change.
+//! * It keeps its log and its votes, and acknowledges entries meanwhile. So no quorum is lost.
+//! * The alarm stays until an operator clears it: `kv-server member reseed` does both.
+
+use std::sync::Arc;
+
+use api::kvserver::repair_server::Repair as RepairMethods;
+use api::kvserver::{ReseedRequest, ReseedResponse};
+use tonic::{Request, Response, Status};
+
+use super::guard;
+use super::metadata::Known;
+use crate::errors;
+use crate::member::Member;
+
+/// The methods as tonic calls them.
+pub struct Repair(pub Arc<Member>);
+
+#[tonic::async_trait]
+impl RepairMethods for Repair {
+    async fn reseed(&self, request: Request<ReseedRequest>) -> Result<Response<ReseedResponse>, Status> {
+        let member = &self.0;
+        guard::check_any(member, &Known::of(request.metadata().as_ref())).map_err(errors::refused)?;
+        let wanted = request.get_ref().member_id;
+        if wanted != member.ids.member {
+            return Err(errors::not_this_member(member.ids.member, wanted));
+        }
+        if !member.fence.is_up() {
+            return Err(errors::not_corrupt(wanted));
+        }
+        let installed = member.fence.installed();
+        if installed == 0 {
+            if leads(member) {
+                member.hand_over().await;
+            }
+            if leads(member) {
+                return Err(errors::leads_alone(wanted));
+            }
+            member.raft.reseed();
+        }
+        Ok(Response::new(ReseedResponse { installed }))
+    }
+}
+
+fn leads(member: &Member) -> bool {
+    member.status().leader == Some(member.ids.member)
+}

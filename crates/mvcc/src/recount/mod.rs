@@ -1,0 +1,224 @@
+//! The digest of the state as it is now, recomputed from the index, memory and the disk, part by part.
+//!
+//! ```text
+//!   one member:   next_span(from) ─▶ span: revisions from ..= to, and a compact revision
+//!   all members:  recount(span) ─▶ digest ─▶ equal on members whose state is right
+//! ```
+//!
+//! The digest of changes (`digest`) is made when an entry is applied. This one finds what changed later: a
+//! bit in memory or in a decoded block, or a damaged file.
+//!
+//! * A span names its own compact revision: it has each record above it, and below it the puts that are
+//!   visible at it. So it has the same records on a member that is ahead, that lags, or that has not
+//!   reclaimed space yet. A member that has compacted further, or has not reached both the last revision and
+//!   the compact revision yet, gives no digest.
+//! * Each record is looked up in the index. Its digest covers key, value, lease and revisions of the record,
+//!   and what the index says of it. A record that the index lacks counts as another one.
+//! * A block that is in the cache is taken from there, because readers get it from there. Others are read
+//!   from the disk, where each has a checksum.
+//!
+//! Not covered: items, records that only the index has, and tombstones up to the compact revision.
+//!
+//! One record: two checksums by hardware, one lookup, eleven multiplications.
+
+mod damage; // a bit flipped on purpose, for tests
+
+pub use damage::Flip;
+
+use std::sync::Arc;
+
+use crate::block::{Block, Body, Record};
+use crate::digest::{add_bytes, mix};
+use crate::error::Result;
+use crate::index::KeyHistory;
+use crate::revision::Revision;
+use crate::store::{LockPurpose, State, Store};
+
+/// Records looked up under one hold of the lock: some microseconds.
+const RECORDS_PER_HOLD: usize = 250;
+
+/// A part of the history that members recount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecountSpan {
+    /// The first revision and the last one.
+    pub from: Revision,
+    pub to: Revision,
+    /// Up to here only puts count that are visible at this revision.
+    pub compacted: i64,
+}
+
+/// What a member says to a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recounted {
+    Digest(u64),
+    /// The last revision or the compact revision is not applied yet.
+    NotYet,
+    /// The compact revision has moved past that of the span, or another store was installed.
+    Compacted,
+    /// A block cannot be read back as it was written.
+    Damaged,
+}
+
+/// How much one span has at most. It has at least one block.
+#[derive(Clone, Copy, Debug)]
+pub struct RecountBounds {
+    pub records: u64,
+    pub raw_bytes: u64,
+}
+
+impl RecountSpan {
+    /// Where the first span of a pass begins.
+    pub const START: Revision = Revision::first_of(0);
+
+    /// Where the next span begins.
+    pub fn next(&self) -> Revision {
+        if self.to.sub == i64::MAX { Revision::first_of(self.to.main + 1) } else { self.to.next() }
+    }
+}
+
+impl Store {
+    /// The span that begins at `from`; `None` if there is no newer revision.
+    pub fn next_span(&self, from: Revision, bounds: RecountBounds) -> Option<RecountSpan> {
+        let state = self.shared.state.read(LockPurpose::Hash);
+        let newest = Revision { main: state.revision, sub: i64::MAX };
+        if from > newest {
+            return None;
+        }
+        let (mut records, mut raw_bytes) = (0, 0);
+        let ends = state.block_table.iter_from(state.block_table.position_from(from)).find_map(|block| {
+            records += u64::from(block.identity.records);
+            raw_bytes += u64::from(block.identity.raw_bytes);
+            (records >= bounds.records || raw_bytes >= bounds.raw_bytes).then_some(block.identity.last)
+        });
+        let to = ends.unwrap_or(newest).min(newest);
+        Some(RecountSpan { from, to, compacted: state.compact_revision })
+    }
+
+    /// The digest of a span. Reads its blocks, in bounded holds of the lock.
+    ///
+    /// Errors: a block cannot be read, but is not known to be damaged.
+    pub fn recount(&self, span: &RecountSpan) -> Result<Recounted> {
+        let generation = {
+            let state = self.shared.state.read(LockPurpose::Hash);
+            // What is visible at a compact revision is known once that revision is reached.
+            if state.revision < span.to.main.max(span.compacted) {
+                return Ok(Recounted::NotYet);
+            }
+            state.generation
+        };
+        let (mut digest, mut next) = (0, span.from);
+        while let Some(block) = self.block_of(next, span) {
+            digest = match self.add_block(digest, &block, next, span) {
+                Ok(digest) => digest,
+                Err(error) if error.is_damage() => return Ok(Recounted::Damaged),
+                Err(error) => return Err(error),
+            };
+            assert!(block.identity.last >= next, "a recount goes forward");
+            next = block.identity.last.next();
+        }
+        let state = self.shared.state.read(LockPurpose::Hash);
+        let moved =
+            state.compact_revision > span.compacted && !cfg!(feature = "mutant-recount-any-compaction");
+        Ok(if moved || state.generation != generation {
+            Recounted::Compacted
+        } else {
+            Recounted::Digest(digest)
+        })
+    }
+
+    /// The first block with a record from `next` on that belongs to the span.
+    fn block_of(&self, next: Revision, span: &RecountSpan) -> Option<Arc<Block>> {
+        if next > span.to {
+            return None;
+        }
+        let state = self.shared.state.read(LockPurpose::Hash);
+        let block = match state.block_table.get(state.block_table.position_from(next)) {
+            Some(block) => block.clone(),
+            None if state.open.is_empty() => return None,
+            // The open block is the last. A small copy, so that the writer can continue.
+            None => Block::in_memory(state.open.sealed()).into(),
+        };
+        (block.identity.first <= span.to && block.identity.last >= next).then_some(block)
+    }
+
+    fn add_block(&self, mut digest: u64, block: &Block, next: Revision, span: &RecountSpan) -> Result<u64> {
+        let decoded = self.shared.cache.load_without_caching(block)?;
+        let records: Vec<_> =
+            decoded.records_from(next).take_while(|record| record.revision <= span.to).collect();
+        for records in records.chunks(RECORDS_PER_HOLD) {
+            let found: Vec<_> = {
+                let state = self.shared.state.read(LockPurpose::Hash);
+                records.iter().map(|record| look_up(&state, record, span.compacted)).collect()
+            };
+            for (record, found) in records.iter().zip(found) {
+                digest = found.map_or(digest, |found| add(digest, record, found));
+            }
+        }
+        Ok(digest)
+    }
+}
+
+/// What the index says of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// It refers to it.
+    Put {
+        create: i64,
+        version: i64,
+    },
+    Tombstone,
+    /// It refers to it, and the request that made the put deleted the key again.
+    Covered,
+    /// It does not refer to it, or has another lease for the key.
+    Wrong,
+}
+
+/// What the index says of a record; `None` if the record does not belong to the span.
+fn look_up(state: &State, record: &Record<'_>, compacted: i64) -> Option<Found> {
+    let is_old = record.revision.main <= compacted;
+    let history = state.index.get(record.key);
+    let visible_at = |at| history.and_then(|history| history.at(at));
+    match record.body {
+        Body::Tombstone if is_old => None,
+        Body::Tombstone => {
+            let is_known = history.is_some_and(|history| history.contains(record.revision));
+            Some(if is_known { Found::Tombstone } else { Found::Wrong })
+        }
+        Body::Put { lease, .. } => {
+            let visible = visible_at(if is_old { compacted } else { record.revision.main });
+            let visible = visible.filter(|visible| visible.revision == record.revision);
+            let found = match visible {
+                Some(visible) => Found::Put { create: visible.create, version: visible.version },
+                None if is_old => return None,
+                None if history.is_some_and(|history| history.contains(record.revision)) => Found::Covered,
+                None => Found::Wrong,
+            };
+            let has_lease = history.is_none_or(|history| has_lease(state, record, history, lease));
+            Some(if has_lease { found } else { Found::Wrong })
+        }
+    }
+}
+
+/// Whether a key whose newest record is this put has the lease of the put in the index.
+fn has_lease(state: &State, record: &Record<'_>, history: &KeyHistory, lease: i64) -> bool {
+    let is_newest = history.last_revision() == record.revision;
+    !is_newest || (history.is_leased() == (lease != 0) && (lease == 0 || state.leased.has(record.key, lease)))
+}
+
+/// Fixed for ever, as [`mix`]: members of different versions compare their digests.
+fn add(digest: u64, record: &Record<'_>, found: Found) -> u64 {
+    let (kind, value, lease) = match record.body {
+        Body::Tombstone => (1, &b""[..], 0),
+        Body::Put { value, lease, .. } => (2, value, lease),
+    };
+    let (state, create, version) = match found {
+        _ if cfg!(feature = "mutant-recount-without-index") => (0, 0, 0),
+        Found::Put { create, version } => (1, create, version),
+        Found::Tombstone => (2, 0, 0),
+        Found::Covered => (3, 0, 0),
+        Found::Wrong => (4, 0, 0),
+    };
+    let digest = add_bytes(digest, kind, record.key, value);
+    let numbers = [record.revision.main, record.revision.sub, lease, state, create, version];
+    numbers.into_iter().fold(digest, |digest, number| mix(digest, number as u64))
+}

@@ -1,0 +1,161 @@
+//! Members with the same contents recount the same digests, however their blocks lie; a flipped bit changes
+//! one.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use common::{range, tiny_options};
+use mvcc::{
+    Applied, CompactProgress, Flip, Maintainer, MemoryBackend, Options, Previous, RecountBounds, RecountSpan,
+    Recounted, Revision, Store, Writer,
+};
+
+const BOUNDS: RecountBounds = RecountBounds { records: 7, raw_bytes: 500 };
+
+struct Member {
+    writer: Writer,
+    store: Store,
+    maintainer: Maintainer,
+    backend: MemoryBackend,
+    options: Options,
+}
+
+impl Member {
+    fn new(block_bytes: usize) -> Member {
+        let options = Options { block_bytes, cache_bytes: 1 << 20, ..tiny_options() };
+        let backend = MemoryBackend::new();
+        let (writer, store, maintainer) = mvcc::open(Box::new(backend.clone()), options).unwrap();
+        Member { writer, store, maintainer, backend, options }
+    }
+
+    /// Puts, deletes, leases, and requests that change a key more than once.
+    fn entry(&mut self, number: u64) {
+        let key = |number: u64| format!("k{:02}", number % 23).into_bytes();
+        let lease = if number.is_multiple_of(4) { number as i64 } else { 0 };
+        self.writer.begin().put(&key(number * 7), format!("{number}-").repeat(9).as_bytes(), lease);
+        if number.is_multiple_of(5) {
+            let mut request = self.writer.begin();
+            let doomed = range(&String::from_utf8(key(number)).unwrap(), "");
+            request.delete_range(&doomed, Previous::Skip).unwrap();
+            request.put(&key(number), b"again", 0);
+            if number.is_multiple_of(10) {
+                request.delete_range(&doomed, Previous::Skip).unwrap();
+            }
+        }
+        self.end(number);
+    }
+
+    fn end(&mut self, index: u64) {
+        self.writer.end_entry(Applied { index, term: 1 }).unwrap();
+    }
+
+    fn settle(&mut self) {
+        self.maintainer.persist().unwrap();
+        while self.maintainer.compact_step(3).unwrap() == CompactProgress::More {}
+    }
+
+    fn reopen(&mut self) {
+        self.maintainer.persist().unwrap();
+        (self.writer, self.store, self.maintainer) =
+            mvcc::open(Box::new(self.backend.clone()), self.options).unwrap();
+    }
+
+    /// Digests of all spans that `self` makes, here and on the other member.
+    fn compare(&self, other: &Member) -> Vec<(RecountSpan, Recounted, Recounted)> {
+        let (mut all, mut from) = (Vec::new(), RecountSpan::START);
+        while let Some(span) = self.store.next_span(from, BOUNDS) {
+            all.push((span, self.store.recount(&span).unwrap(), other.store.recount(&span).unwrap()));
+            from = span.next();
+        }
+        all
+    }
+}
+
+fn are_equal(one: &Member, other: &Member) -> usize {
+    let all = one.compare(other);
+    for (span, one, other) in &all {
+        assert!(matches!(one, Recounted::Digest(_)) && one == other, "{span:?}: {one:?} {other:?}");
+    }
+    all.len()
+}
+
+/// Members with blocks of different sizes and the same 300 entries, the first 140 revisions compacted.
+fn members() -> (Member, Member) {
+    let (mut one, mut other) = (Member::new(300), Member::new(2000));
+    for number in 1..=300 {
+        if number == 200 {
+            one.writer.compact(140).unwrap();
+            other.writer.compact(140).unwrap();
+        }
+        one.entry(number);
+        other.entry(number);
+        if number.is_multiple_of(60) {
+            one.settle();
+        }
+    }
+    (one, other)
+}
+
+#[test]
+fn equal_members_have_equal_digests_whatever_is_stored_and_reclaimed() {
+    let (mut one, mut other) = members();
+    assert!(are_equal(&one, &other) > 20, "many spans");
+    assert_eq!(are_equal(&one, &other), one.compare(&one).len());
+    // The other way round, after a restart, and after all space was reclaimed.
+    one.settle();
+    other.settle();
+    are_equal(&other, &one);
+    one.reopen();
+    are_equal(&one, &other);
+    // One that is ahead, and has compacted less.
+    let spans: Vec<_> = one.compare(&other).into_iter().map(|(span, digest, _)| (span, digest)).collect();
+    (301..=330).for_each(|number| other.entry(number));
+    for (span, digest) in spans {
+        assert_eq!(other.store.recount(&span).unwrap(), digest, "{span:?}");
+    }
+}
+
+#[test]
+fn a_member_that_is_behind_or_has_compacted_further_gives_no_digest() {
+    let (mut one, other) = members();
+    one.entry(301);
+    let (_, digest, lagging) = one.compare(&other).pop().unwrap();
+    assert!(matches!(digest, Recounted::Digest(_)));
+    assert_eq!(lagging, Recounted::NotYet);
+    one.writer.compact(200).unwrap();
+    one.end(302);
+    one.settle();
+    // What is visible at the compact revision is not known before it is reached, whatever the span.
+    let mut lagging = Member::new(300);
+    (1..=60).for_each(|number| lagging.entry(number));
+    assert!(lagging.store.revision() < 200);
+    assert!(one.compare(&lagging).iter().all(|(_, _, lagging)| *lagging == Recounted::NotYet));
+    for (span, _, further) in other.compare(&one) {
+        assert_eq!(further, Recounted::Compacted, "{span:?}");
+    }
+    assert!(one.store.next_span(Revision::first_of(1000), BOUNDS).is_none());
+}
+
+#[test]
+fn a_flipped_bit_changes_one_digest() {
+    for (flip, wanted_min) in [(Flip::Value, 23), (Flip::Version, 5), (Flip::Lease, 5)] {
+        let mut flipped = 0;
+        for (number, is_stored) in (0..23).flat_map(|number| [(number, false), (number, true)]) {
+            let (mut one, mut other) = members();
+            if is_stored {
+                other.writer.compact(other.store.revision()).unwrap();
+                one.writer.compact(one.store.revision()).unwrap();
+                one.end(301);
+                other.end(301);
+                other.settle();
+            }
+            if !other.store.flip(format!("k{number:02}").as_bytes(), flip) {
+                continue;
+            }
+            flipped += 1;
+            let differ = one.compare(&other).into_iter().filter(|(_, one, other)| one != other).count();
+            assert_eq!(differ, 1, "{flip:?} of key {number}, stored: {is_stored}");
+        }
+        assert!(flipped >= wanted_min, "{flip:?}: {flipped}");
+    }
+}
