@@ -89,8 +89,8 @@ mod tests {
         let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
         names.sort_unstable();
         let wanted = "kv-server-archive.1 kv-server-check-config.1 kv-server-completion.1 kv-server-import.1 \
-                      kv-server-inspect.1 kv-server-man.1 kv-server-member-replace.1 kv-server-member.1 \
-                      kv-server-restore.1 kv-server-top.1 kv-server.1";
+                      kv-server-inspect.1 kv-server-man.1 kv-server-member-replace.1 \
+                      kv-server-member-reseed.1 kv-server-member.1 kv-server-restore.1 kv-server-top.1 kv-server.1";
         assert_eq!(names.join(" "), wanted);
         let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
         let server = read("kv-server.1");

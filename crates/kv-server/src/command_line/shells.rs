@@ -67,7 +67,7 @@ mod tests {
             ("kv-server c", "completion check-config"),
             ("kv-server top --e", "--endpoints"),
             ("kv-server top --view ", "overview members calls clients prefixes space work"),
-            ("kv-server member r", "replace"),
+            ("kv-server member r", "replace reseed"),
             ("kv-server member replace --end", "--endpoints"),
             ("kv-server check-config --quota", "--quota-backend-bytes"),
             ("kv-server import --li", "--live"),

@@ -264,7 +264,7 @@ impl CallMetrics {
 
 /// Whether etcd shows the series of a method that was never called.
 fn is_shown_unused(method: Method) -> bool {
-    !matches!(method.service(), "v3lockpb.Lock" | "v3electionpb.Election")
+    !matches!(method.service(), "v3lockpb.Lock" | "v3electionpb.Election" | "kvserver.Repair")
 }
 
 fn labels(method: Method) -> [(&'static str, &'static str); 3] {
