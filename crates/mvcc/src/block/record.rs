@@ -1,7 +1,9 @@
 //! The encoding of one change.
 //!
+//! ```text
 //! kind u8 │ main − base │ sub │ key length │ key │ main − create │ version │ [lease] │ value length │ value
 //!                                                └──────────────── puts only ─────────────────────────┘
+//! ```
 //!
 //! Numbers without a width are varints (7 bits per byte, low group first); `lease` is an i64. `base` is the
 //! main revision of the block's first record. A record adds about ten bytes to its key and value.
