@@ -2,12 +2,15 @@
 //!
 //! * At most as many tasks as the connection has streams: a reset ends its task.
 //! * A body that is not complete counts against the bounds of `account` and has [`BODY_WITHIN`] to arrive.
+//! * A call that is answered before its request has ended has [`REST_WITHIN`] to end it, and is reset then.
+//!   What comes in that time is discarded.
 //! * When the member stops, a call that has been answered in part ends with UNAVAILABLE at once: a stream may
 //!   have no end. One that has not begun its answer may finish.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use ::http2::{End, ErrorCode, Gone};
 use bytes::Bytes;
@@ -26,6 +29,10 @@ use super::shared::{Shared, stopped_for_requests};
 use super::unary::BODY_WITHIN;
 use super::wire::{Reader, RequestHead, Writer, response_block, trailers_block};
 use crate::errors;
+
+/// Time for the rest of a request that has its answer. A reset that comes with the answer makes some clients
+/// forget the answer: curl 7.88 does in one of seven calls.
+const REST_WITHIN: Duration = Duration::from_secs(1);
 
 /// Anything that answers gRPC requests: tonic's routes, with or without layers.
 pub trait GrpcService:
@@ -73,14 +80,26 @@ pub(super) fn spawn<S: GrpcService>(
         };
         if let Some(Ok(response)) = answered {
             // A failure to send means that the client is gone; there is no one to report it to.
-            let _client_is_gone = send(writer, response, &relayed, stop).await;
+            if send(&mut writer, response, &relayed, stop.clone()).await.is_ok() {
+                wait_for_end(&mut writer, stop).await;
+            }
         }
     });
 }
 
+/// Keeps an answered stream open until its request ends, for [`REST_WITHIN`] or until `stop`.
+async fn wait_for_end(writer: &mut Writer, mut stop: watch::Receiver<bool>) {
+    tokio::select! {
+        biased;
+        () = poll_fn(|context| writer.poll_request_end(context)) => {}
+        () = sleep(REST_WITHIN) => {}
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+}
+
 /// Sends the response as fast as the client takes it, until `stop`.
 async fn send(
-    mut writer: Writer,
+    writer: &mut Writer,
     response: Response<Body>,
     relayed: &Relayed,
     mut stop: watch::Receiver<bool>,
@@ -109,7 +128,7 @@ async fn send(
         match frame {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => {
-                    let sending = send_data(&mut writer, data, relayed.account());
+                    let sending = send_data(writer, data, relayed.account());
                     let stopped = tokio::select! {
                         biased;
                         sent = sending => { sent?; false }
@@ -128,7 +147,7 @@ async fn send(
                 }
             },
             Some(Err(status)) => {
-                return send_status_after_headers(&mut writer, status);
+                return send_status_after_headers(writer, status);
             }
             None => return writer.send_data(Bytes::new(), End::Stream),
         }
@@ -153,7 +172,8 @@ async fn too_late(stop: watch::Receiver<bool>) -> Status {
 }
 
 impl Incoming {
-    fn new(reader: Reader, relayed: &Relayed, stop: watch::Receiver<bool>) -> Incoming {
+    fn new(mut reader: Reader, relayed: &Relayed, stop: watch::Receiver<bool>) -> Incoming {
+        reader.discard_when_dropped();
         Incoming { reader, counted: Counted::new(relayed.account()), stop, deadline: None }
     }
 

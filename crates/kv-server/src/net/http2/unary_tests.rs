@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use h2::client::{ResponseFuture, SendRequest};
-use h2::{Ping, PingPong, SendStream};
+use h2::{Ping, PingPong, Reason, SendStream};
 use http::{HeaderMap, Request, Response};
 use http_body::Body as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -43,7 +43,7 @@ impl HotMethods for Scripted {
         match path {
             "/large" => Some(Method::Large),
             "/holds" => Some(Method::Holds),
-            "/relayed" => None,
+            "/relayed" | "/unread" => None,
             _ => Some(Method::Reads),
         }
     }
@@ -104,10 +104,11 @@ async fn serve_until(stop: watch::Receiver<bool>, io: DuplexStream, hot: Scripte
         keepalive_timeout: Duration::ZERO,
         ping_spacing_min: Duration::ZERO,
     };
-    // They read the request to its end, or to an error.
+    // They read the request to its end, or to an error, but for one.
     let services = tower::service_fn(|mut request: Request<Body>| async move {
         let frame = |body: &mut Body, context: &mut Context<'_>| Pin::new(body).poll_frame(context);
-        while let Some(Ok(_)) = poll_fn(|context| frame(request.body_mut(), context)).await {}
+        let reads = request.uri().path() != "/unread";
+        while reads && let Some(Ok(_)) = poll_fn(|context| frame(request.body_mut(), context)).await {}
         Ok::<_, Infallible>(Response::new(Body::empty()))
     });
     let methods = Methods { hot, streams: NoStreams, services };
@@ -303,6 +304,35 @@ async fn the_deadline_of_a_call_covers_its_body() {
             (response.headers()["grpc-status"].to_str().unwrap(), began.elapsed().as_secs()),
             (status, seconds)
         );
+    }
+}
+
+/// A client that receives a reset at once may not see the answer before it.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_not_read_has_a_second_to_end_after_its_answer() {
+    for (parts, ends) in [(0, true), (1, true), (100, true), (0, false), (100, false)] {
+        let client = Client::new(Arc::default()).await;
+        let (response, mut body) = client.call("/unread").await;
+        let response = response.await.unwrap();
+        assert_eq!(response.status(), 200);
+        let answered = Instant::now();
+        for _ in 0..parts {
+            body.send_data(Bytes::from_static(&[0; 64 << 10]), false).unwrap();
+        }
+        if ends {
+            tokio::time::sleep(Duration::from_millis(900)).await;
+            let sent = body.send_data(Bytes::new(), true);
+            assert!(sent.is_ok(), "{parts} parts: {sent:?}");
+        }
+        let reset = timeout(Duration::from_secs(10), poll_fn(|context| body.poll_reset(context))).await;
+        if ends {
+            // Its stream is closed: no reset can come.
+            assert!(!matches!(reset, Ok(Ok(_))), "{parts} parts: {reset:?}");
+        } else {
+            let reset = reset.unwrap();
+            assert!(matches!(reset, Ok(Reason::NO_ERROR)), "{parts} parts: {reset:?}");
+            assert_eq!(answered.elapsed().as_secs(), 1, "{parts} parts");
+        }
     }
 }
 

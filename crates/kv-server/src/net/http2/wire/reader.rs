@@ -25,6 +25,7 @@ struct Arriving {
     unreleased: usize,
     /// In a box: hardly a request has any.
     trailers: Option<Box<HeaderMap>>,
+    discards_rest: bool,
 }
 
 impl Reader {
@@ -33,7 +34,8 @@ impl Reader {
     }
 
     pub(super) fn arriving(wire: &Arc<Wire>, stream: StreamId) -> Reader {
-        Reader(Body::Arriving(Arriving { wire: Arc::clone(wire), stream, unreleased: 0, trailers: None }))
+        let wire = Arc::clone(wire);
+        Reader(Body::Arriving(Arriving { wire, stream, unreleased: 0, trailers: None, discards_rest: false }))
     }
 
     /// The next bytes, in order; None after the last.
@@ -82,6 +84,14 @@ impl Reader {
         }
     }
 
+    /// Once this is dropped, what comes is discarded, and the stream stays open after its answer until the
+    /// request ends or its [`Writer`](super::Writer) is dropped. Without this call it is reset with its answer.
+    pub(in super::super) fn discard_when_dropped(&mut self) {
+        if let Body::Arriving(arriving) = &mut self.0 {
+            arriving.discards_rest = true;
+        }
+    }
+
     /// Gives the windows of bytes back that were read.
     pub(in super::super) fn release(&mut self, bytes: usize) {
         let Body::Arriving(arriving) = &mut self.0 else { return };
@@ -95,7 +105,11 @@ impl Reader {
 impl Drop for Arriving {
     fn drop(&mut self) {
         let mut state = self.wire.state.lock();
-        state.drop_reader(self.stream, self.unreleased);
+        if self.discards_rest {
+            state.discard_body(self.stream, self.unreleased);
+        } else {
+            state.drop_reader(self.stream, self.unreleased);
+        }
         self.wire.changed(&mut state);
     }
 }

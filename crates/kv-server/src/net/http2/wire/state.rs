@@ -189,13 +189,20 @@ impl State {
                     entry.has_ended = end;
                     wake(&mut entry.reader);
                 }
-                Some(_) | None => self.connection.release(stream, bytes.len()),
+                entry => {
+                    if let Some(entry) = entry.filter(|_| end) {
+                        entry.has_ended = true;
+                        wake(&mut entry.writer);
+                    }
+                    self.connection.release(stream, bytes.len());
+                }
             },
             Event::Trailers { stream, fields } => {
                 if let Some(entry) = self.streams.get_mut(&stream) {
                     entry.trailers = header_map(&fields).map(Box::new);
                     entry.has_ended = true;
                     wake(&mut entry.reader);
+                    wake(&mut entry.writer);
                 }
             }
             Event::Reset { stream, .. } => {
@@ -301,22 +308,43 @@ impl State {
 
     /// Has the handle that answers a stream woken when there is room, or the stream is gone.
     pub(super) fn wake_writer(&mut self, stream: StreamId, context: &mut Context<'_>) {
-        let entry = self.streams.entry(stream).or_default();
+        // One that arrives has an entry: this request has ended.
+        let entry =
+            self.streams.entry(stream).or_insert_with(|| Entry { has_ended: true, ..Entry::default() });
         entry.has_writer = true;
         set_waker(&mut entry.writer, context);
     }
 
-    /// Nothing is read of the request any more. `unreleased` bytes of it were read and not released.
+    /// Whether a request that is not read any more has ended, or its stream is gone.
+    pub(super) fn poll_request_end(&mut self, stream: StreamId, context: &mut Context<'_>) -> Poll<()> {
+        let is_live = self.is_live(stream);
+        match self.streams.get_mut(&stream) {
+            Some(entry) if is_live && !entry.has_ended => {
+                set_waker(&mut entry.writer, context);
+                Poll::Pending
+            }
+            Some(_) | None => Poll::Ready(()),
+        }
+    }
+
+    /// Nothing is read of the request any more, and its end is not waited for. `unreleased` bytes of it were
+    /// read and not released.
     pub(super) fn drop_reader(&mut self, stream: StreamId, unreleased: usize) {
+        self.discard_body(stream, unreleased);
+        self.connection.keep_open(stream, false);
+    }
+
+    /// Nothing is read of the request any more: what comes of it is discarded, until the handle that answers
+    /// is dropped. `unreleased` bytes of it were read and not released.
+    pub(super) fn discard_body(&mut self, stream: StreamId, unreleased: usize) {
         let Some(entry) = self.streams.get_mut(&stream) else { return };
         let bytes = unreleased + entry.body.clear();
         entry.has_reader = false;
         entry.reader = None;
         if !entry.has_writer {
-            self.streams.remove(&stream);
+            self.forget(stream);
         }
         self.connection.release(stream, bytes);
-        self.connection.keep_open(stream, false);
     }
 
     /// The handle that answers is gone.
@@ -325,8 +353,14 @@ impl State {
         entry.has_writer = false;
         entry.writer = None;
         if !entry.has_reader {
-            self.streams.remove(&stream);
+            self.forget(stream);
         }
+    }
+
+    /// Both handles are gone: nothing waits for the end of the request.
+    fn forget(&mut self, stream: StreamId) {
+        self.streams.remove(&stream);
+        self.connection.keep_open(stream, false);
     }
 
     /// The task of the connection runs.

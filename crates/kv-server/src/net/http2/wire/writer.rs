@@ -101,6 +101,12 @@ impl Writer {
         Poll::Pending
     }
 
+    /// Ready when the request has ended, the client has reset the stream or the connection is gone. For a
+    /// request whose reader is dropped.
+    pub(in super::super) fn poll_request_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.wire.state.lock().poll_request_end(self.stream, context)
+    }
+
     /// Whether the client has reset the stream. Costs a load while no stream of the connection was reset.
     pub(in super::super) fn was_reset(&self) -> bool {
         self.wire.has_resets() && !self.wire.state.lock().is_live(self.stream)
