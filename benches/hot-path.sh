@@ -7,7 +7,7 @@
 #   ETCD_BIN=DIR BIN=DIR ECHO=PROGRAM DIR=DIR PORT=N TOTAL=N
 #
 # Fresh clusters of three of both in turn, kv-server first; medians of the rounds. `floor` is a program of one thread that takes frames apart by
-# hand and answers each with the same bytes, and `http2` this project's HTTP/2 with nothing behind it: one process, no cluster. `calls` counts
+# hand and answers each with the same bytes, and `http2` this project's HTTP/2 with nothing behind it: one process or three, no cluster. `calls` counts
 # system calls of the first member under strace, and `threads` processor time of each thread of it for a put. These two are taken once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -51,15 +51,21 @@ row_one() {
     load 'one client, put' "$1" 2000 "$all" "${put[@]}"
     load 'one client, range, serializable' "$1" 10000 "$all" range foo --consistency=s
 }
-# Programs of one process, by the same load. /proc/PID/stat counts in hundredths of a second.
+# The same load on one process, and spread over three as over three members. /proc/PID/stat counts in hundredths of a
+# second.
 row_floor() {
-    local mode
+    local mode count member
     for mode in floor http2; do
-        "$echo" "$mode" "$(client 0)" &
-        pid=($!)
-        sleep 0.3
-        load 'range, serializable' "$mode" "$total" "$(client 0)" "${heavy[@]}" range foo --consistency=s
-        down
+        for count in 1 3; do
+            pid=()
+            for ((member = 0; member < count; member++)); do
+                "$echo" "$mode" "$(client $member)" &
+                pid+=($!)
+            done
+            sleep 0.3
+            load 'range, serializable' "$mode, $count" "$total" "$(clients $count)" "${heavy[@]}" range foo --consistency=s
+            down
+        done
     done
     # One member, to compare with one process.
     up 1 "$bin/kv-server"
@@ -111,10 +117,10 @@ for ((round = 1; round <= rounds; round++)); do
 done
 if [[ " $rows " == *' calls '* ]]; then calls; fi
 if [[ " $rows " == *' threads '* ]]; then threads; fi
-echo "| medians of $rounds rounds | kv-server | etcd | ratio | floor | http2 | one member |"
+echo "| medians of $rounds rounds | kv-server | etcd | ratio | floor: one, three | http2: one, three | one member |"
 echo "|---|--:|--:|--:|--:|--:|--:|"
 for figure in "${figures[@]}"; do
-    for system in kv-server etcd floor http2 'kv-server, one'; do
+    for system in kv-server etcd 'floor, 1' 'floor, 3' 'http2, 1' 'http2, 3' 'kv-server, one'; do
         if [[ -e $dir/$figure.$system ]]; then median "$dir/$figure.$system"; else echo -; fi
-    done | paste -s | awk -F'\t' -v figure="${figure//_/ }" '{r = $2 + 0 > 0 && $1 + 0 > 0 ? sprintf("%.2f", $1 / $2) : "-"; printf "| %s | %s | %s | %s | %s | %s | %s |\n", figure, $1, $2, r, $3, $4, $5}'
+    done | paste -s | awk -F'\t' -v figure="${figure//_/ }" '{r = $2 + 0 > 0 && $1 + 0 > 0 ? sprintf("%.2f", $1 / $2) : "-"; printf "| %s | %s | %s | %s | %s, %s | %s, %s | %s |\n", figure, $1, $2, r, $3, $4, $5, $6, $7}'
 done

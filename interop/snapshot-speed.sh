@@ -5,8 +5,9 @@
 #   BIN=DIR ETCD_BIN=DIR DIR=DIR PORT=N      other programs, another place, another port
 #   MEBIBYTES=N RATE=N                       default 1024 of values, and 500 puts of 256 bytes per second
 #
-# One member with values of 4 KiB that do not repeat. In each round: p99 of puts at a fixed rate, open loop; then the
-# same while `etcdctl snapshot save` runs again and again. Speed is that of a save without the load, to a file; the
+# One member with values of 4 KiB that do not repeat, then one of etcd. In each round: p99 of puts at a fixed rate, open
+# loop; then the same while `etcdctl snapshot save` runs again and again, into AWAY (default /dev/shm): a client is
+# elsewhere, and does not write to the disk of the member. Speed is that of a save without the load, to a file; the
 # greatest resident memory during it is sampled every 20 ms. The file is imported by `kv-server import`, and so is one
 # that real etcd saved after the same load.
 set -euo pipefail
@@ -15,7 +16,8 @@ rounds=${1:-3} bin=${BIN:-target/release} etcd=${ETCD_BIN:-interop/bin} port=${P
 mebibytes=${MEBIBYTES:-1024} rate=${RATE:-500}
 dir=$(mktemp -d "${DIR:-target}/snapshot-speed.XXXXXX")
 pid=0
-trap 'kill -9 "$pid" 2>/dev/null || true; rm -rf "$dir"' EXIT
+away=$(mktemp -d "${AWAY:-/dev/shm}/snapshot-speed.XXXXXX")
+trap 'kill -9 "$pid" 2>/dev/null || true; rm -rf "$dir" "$away"' EXIT
 
 start() { # system
     ! curl -s "http://127.0.0.1:$port/health" >/dev/null || { echo "another server listens at port $port"; exit 1; }
@@ -34,7 +36,7 @@ fill() {
         { tail -5 "$dir/load.out"; exit 1; }
     sleep 10
 }
-save() { "$etcd/etcdctl" --endpoints "127.0.0.1:$port" --command-timeout 300s snapshot save "$dir/$1" >/dev/null 2>&1; }
+save() { "$etcd/etcdctl" --endpoints "127.0.0.1:$port" --command-timeout 300s snapshot save "$1" >/dev/null 2>&1; }
 milliseconds() { echo $(($(date +%s%N) / 1000000)); }
 resident() { awk '/VmRSS/ {printf "%.0f", $2 / 1024}' /proc/$pid/status; }
 megabytes_per_second() { awk -v b="$(stat -c %s "$1")" -v t="$2" 'BEGIN {printf "%.0f", b / t / 1000}'; }
@@ -49,7 +51,7 @@ timed_save() {
     local before began worst=0 now
     before=$(resident)
     began=$(milliseconds)
-    save "$1" &
+    save "$dir/$1" &
     while kill -0 $! 2>/dev/null; do
         now=$(resident)
         ((now > worst)) && worst=$now
@@ -68,24 +70,27 @@ import() {
     rm -rf "$dir/imported"
 }
 
-start kv-server
-fill
-echo "| round | save, MB/s | growth of RSS, MiB | put p99, ms | while saving | import, MB/s |"
-echo "|---|--:|--:|--:|--:|--:|"
-for ((round = 1; round <= rounds; round++)); do
-    read -r speed growth <<<"$(timed_save own.db)"
-    quiet=$(p99 10)
-    (while save other.db; do :; done) &
+# p99 of puts, while saves go on one after the other.
+p99_while_saving() {
+    local saving stop=$away/stop
+    (until [[ -e $stop ]]; do save "$away/other.db"; done) &
     saving=$!
-    busy=$(p99 10)
-    kill $saving
-    wait $saving 2>/dev/null || true
-    sleep 5
-    echo "| $round | $speed | $growth | $quiet | $busy | $(import own.db) |"
+    p99 10
+    touch "$stop"
+    wait $saving || true
+    rm -f "$stop" "$away/other.db"
+}
+
+echo "| round | system | save, MB/s | growth of RSS, MiB | put p99, ms | while saving | import, MB/s |"
+echo "|---|---|--:|--:|--:|--:|--:|"
+for system in kv-server etcd; do
+    start $system
+    fill
+    for ((round = 1; round <= rounds; round++)); do
+        read -r speed growth <<<"$(timed_save $system.db)"
+        quiet=$(p99 10)
+        busy=$(p99_while_saving)
+        echo "| $round | $system | $speed | $growth | $quiet | $busy | $(import $system.db) |"
+    done
+    end
 done
-end
-start etcd
-fill
-save etcd.db
-end
-for ((round = 1; round <= rounds; round++)); do echo "import of etcd's file of $(stat -c %s "$dir/etcd.db") bytes: $(import etcd.db) MB/s"; done

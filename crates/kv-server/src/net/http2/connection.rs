@@ -99,7 +99,7 @@ pub async fn serve<I, H, T, S>(
     let (mut look_again, mut accepted_in_turn) = (None, 0);
     loop {
         // Before more is read: they take their requests.
-        while let Some(Some(())) = open_streams.next().now_or_never() {}
+        poll_now(&mut open_streams);
         let is_idle = calls.is_empty() && open_streams.is_empty() && account.relayed() == 0;
         account.seen.note_idle(is_idle);
         account.look_again();
@@ -121,15 +121,21 @@ pub async fn serve<I, H, T, S>(
                             let more = accepted_in_turn < STREAMS_PER_TURN && !account.is_full();
                             next = if more { connection.next_begun() } else { None };
                         }
+                        // Before the socket is looked at again: what the read caused, such as the answer of a
+                        // ping, leaves with the answers.
+                        poll_now(&mut calls)
                     }
-                    Turn::Resets => calls.wake_all(),
+                    Turn::Resets => {
+                        calls.wake_all();
+                        false
+                    }
                     Turn::Idle => {
                         calls.shrink();
                         open_streams.shrink();
+                        false
                     }
                     Turn::Closed => return,
                 }
-                false
             }
             Some(()) = calls.next(), if !calls.is_empty() => true,
             Some(()) = open_streams.next(), if !open_streams.is_empty() => false,
@@ -154,9 +160,18 @@ pub async fn serve<I, H, T, S>(
         if answered && !calls.is_empty() {
             // Others first: what they complete for this connection leaves with the same write.
             tokio::task::yield_now().await;
-            while let Some(Some(())) = calls.next().now_or_never() {}
+            poll_now(&mut calls);
         }
     }
+}
+
+/// Polls the calls that can go on. Whether one of them has ended.
+fn poll_now<F: Future<Output = ()>>(calls: &mut Open<F>) -> bool {
+    let mut has_ended = false;
+    while let Some(Some(())) = calls.next().now_or_never() {
+        has_ended = true;
+    }
+    has_ended
 }
 
 /// What a request became.
