@@ -14,7 +14,7 @@ bin=${BIN:-target/release}
 dir=$(mktemp -d "${DIR:-target}/one-member.XXXXXX")
 port=${PORT:-26790}
 pid=0
-trap 'kill -9 "$pid" 2>/dev/null || true; rm -rf "$dir"' EXIT
+trap '[[ $pid == 0 ]] || kill -9 "$pid" 2>/dev/null || true; rm -rf "$dir"' EXIT
 
 start() { # system
     local program=$bin/kv-server url=http://127.0.0.1:$port peer=http://127.0.0.1:$((port + 1))

@@ -15,9 +15,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 rounds=${1:-3} bin=${BIN:-target/release} etcd=${ETCD_BIN:-interop/bin} port=${PORT:-27350}
 mebibytes=${MEBIBYTES:-1024} rate=${RATE:-500}
 dir=$(mktemp -d "${DIR:-target}/snapshot-speed.XXXXXX")
-pid=0
+pid=
 away=$(mktemp -d "${AWAY:-/dev/shm}/snapshot-speed.XXXXXX")
-trap 'kill -9 "$pid" 2>/dev/null || true; rm -rf "$dir" "$away"' EXIT
+trap '[[ -z $pid ]] || kill -9 "$pid" 2>/dev/null || true; rm -rf "$dir" "$away"' EXIT
 
 start() { # system
     ! curl -s "http://127.0.0.1:$port/health" >/dev/null || { echo "another server listens at port $port"; exit 1; }
@@ -36,7 +36,7 @@ fill() {
         { tail -5 "$dir/load.out"; exit 1; }
     sleep 10
 }
-save() { "$etcd/etcdctl" --endpoints "127.0.0.1:$port" --command-timeout 300s snapshot save "$1" >/dev/null 2>&1; }
+save() { "$etcd/etcdctl" --endpoints "127.0.0.1:$port" --command-timeout 300s snapshot save "$1" >"$dir/save.out" 2>&1 || { cat "$dir/save.out" >&2; return 1; }; }
 milliseconds() { echo $(($(date +%s%N) / 1000000)); }
 resident() { awk '/VmRSS/ {printf "%.0f", $2 / 1024}' /proc/$pid/status; }
 megabytes_per_second() { awk -v b="$(stat -c %s "$1")" -v t="$2" 'BEGIN {printf "%.0f", b / t / 1000}'; }
