@@ -90,6 +90,9 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, Refusal> {
 
 async fn kubernetes(global: &Global, flags: &KubernetesFlags) -> Result<ExitCode, Refusal> {
     let (cluster, plan) = of_flags(plans::kubernetes::plan(global, flags))?;
+    if flags.sending.dry_run {
+        return load(global, &flags.sending, plan, std::future::pending()).await;
+    }
     let created = ycsb::load(global, plans::kubernetes::load_phase(&plan, &cluster), "objects");
     created.await?;
     cluster.begin_counting();
@@ -123,7 +126,7 @@ async fn put(global: &Global, flags: &PutFlags) -> Result<ExitCode, Refusal> {
     let first = global.endpoints.first().ok_or("no endpoint given".to_owned())?.clone();
     let compaction = compact_regularly(first.clone(), flags.compact_interval, flags.compact_index_delta);
     let code = load(global, &flags.sending, plan, compaction).await?;
-    if flags.check_hashkv && !global.is_json_on_stdout() {
+    if flags.check_hashkv && !flags.sending.dry_run && !global.is_json_on_stdout() {
         print(&hash_summary(&first).await.map_err(|error| error.to_string())?)?;
     }
     Ok(code)
@@ -151,6 +154,9 @@ async fn load(
     background: impl Future<Output = String>,
 ) -> Result<ExitCode, Refusal> {
     let (plan, cluster) = aimed(global, plan).await?;
+    if sending.dry_run {
+        return Ok(print(&plans::shown::shown(&plan, sending)).map(|()| ExitCode::SUCCESS)?);
+    }
     if sending.steps.are_wanted() {
         return steps::run(global, &sending.steps, sending.rate, plan).await;
     }

@@ -46,7 +46,7 @@ pub async fn loaded(global: &Global, flags: &YcsbFlags) -> Result<Plan, Refusal>
     let ycsb = of_flags(workload(flags))?;
     let planned = |workload| plans::plan(global, global.endpoints.clone(), workload, &flags.sending);
     let plan = of_flags(planned(Workload::Ycsb(ycsb.clone())))?;
-    if !flags.skip_load {
+    if !flags.skip_load && !flags.sending.dry_run {
         let workload = Workload::Ycsb(ycsb.load_phase());
         let (total, pace) = (flags.records, Pace::Unlimited);
         load(global, Plan { workload, total, seconds_max: None, pace, ..plan.clone() }, "records").await?;

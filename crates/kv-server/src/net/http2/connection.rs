@@ -121,21 +121,17 @@ pub async fn serve<I, H, T, S>(
                             let more = accepted_in_turn < STREAMS_PER_TURN && !account.is_full();
                             next = if more { connection.next_begun() } else { None };
                         }
-                        // Before the socket is looked at again: what the read caused, such as the answer of a
-                        // ping, leaves with the answers.
-                        poll_now(&mut calls)
                     }
-                    Turn::Resets => {
-                        calls.wake_all();
-                        false
-                    }
+                    Turn::Resets => calls.wake_all(),
                     Turn::Idle => {
                         calls.shrink();
                         open_streams.shrink();
-                        false
                     }
                     Turn::Closed => return,
                 }
+                // Before the socket is looked at again: what the read caused, such as the answer of a ping,
+                // leaves with the answers.
+                poll_now(&mut calls)
             }
             Some(()) = calls.next(), if !calls.is_empty() => true,
             Some(()) = open_streams.next(), if !open_streams.is_empty() => false,

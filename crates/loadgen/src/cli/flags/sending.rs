@@ -31,6 +31,9 @@ pub struct Sending {
     /// Write the latencies as a log of HdrHistogram, in nanoseconds, with a line for each kind of operation
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rates", "find_max_rate"])]
     pub hdr: Option<PathBuf>,
+    /// Say what would be sent, and send nothing; the members are asked who they are
+    #[arg(long)]
+    pub dry_run: bool,
     #[command(flatten)]
     pub steps: StepFlags,
 }

@@ -146,6 +146,9 @@ pub async fn lease_keepalive(
 ) -> Result<Plan, String> {
     let workload = |leases: Vec<i64>| Workload::LeaseKeepAlive(leases.into());
     let plan = plans::plan(global, endpoints.to_vec(), workload(Vec::new()), &flags.sending)?;
+    if flags.sending.dry_run {
+        return Ok(plan);
+    }
     let first = endpoints.first().ok_or("no endpoint given")?;
     let granted =
         async { admin::Client::connect(first).await?.grant_leases(plan.clients, LEASE_SECONDS).await };

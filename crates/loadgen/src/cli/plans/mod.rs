@@ -2,6 +2,7 @@
 
 pub mod coordination; // watchers, leases and transactions
 pub mod kubernetes; // API servers
+pub mod shown; // --dry-run
 
 use super::flags::sending::{Sending, Writing};
 use super::flags::{Global, PutFlags, RangeFlags, Refused, TxnPutFlags};

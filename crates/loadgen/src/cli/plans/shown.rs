@@ -1,0 +1,98 @@
+//! `--dry-run`: what a run would send, as text.
+
+use super::super::flags::sending::Sending;
+use super::super::steps::spec;
+use crate::run::schedule::Pace;
+use crate::run::{Plan, Target};
+use bench_report::model::Values;
+use std::fmt::{self, Write as _};
+
+/// What `plan` would send with these flags: a line of what is fixed, and one for each fact.
+pub fn shown(plan: &Plan, sending: &Sending) -> String {
+    let mut text = String::new();
+    write_plan(&mut text, plan, sending).expect("a string takes text");
+    text
+}
+
+fn write_plan(text: &mut String, plan: &Plan, sending: &Sending) -> fmt::Result {
+    let spec = spec(plan);
+    let endpoints: Vec<_> = plan.endpoints.iter().map(ToString::to_string).collect();
+    let target = match plan.target {
+        Target::All => "",
+        Target::Leader => ", only the one that leads",
+    };
+    writeln!(text, "{}, {} clients on {} connections", plan.name(), plan.clients, plan.conns)?;
+    writeln!(text, "  endpoints: {}{target}", endpoints.join(", "))?;
+    match (&plan.pace, plan.seconds_max) {
+        _ if sending.steps.find_max_rate => writeln!(text, "  requests: until the highest rate is found")?,
+        _ if sending.steps.are_wanted() => {
+            writeln!(text, "  requests: {:?} at each rate", sending.steps.step)?
+        }
+        (_, Some(limit)) => writeln!(text, "  requests: for {limit:?}")?,
+        (Pace::Stages(_), None) => {}
+        (_, None) => writeln!(text, "  requests: {}", plan.total)?,
+    }
+    match (plan.pace, sending.steps.rates.as_slice()) {
+        _ if sending.steps.find_max_rate => writeln!(text, "  rate: searched, open loop")?,
+        (_, rates @ [_, ..]) => writeln!(text, "  rates: {rates:?} per second, open loop")?,
+        (Pace::Unlimited, []) => writeln!(text, "  rate: as fast as replies arrive")?,
+        (Pace::AtMost(rate), []) => writeln!(text, "  rate: at most {rate} per second")?,
+        (Pace::Open(rate), []) => writeln!(text, "  rate: {rate} per second, open loop")?,
+        (Pace::Stages(stages), []) => writeln!(text, "  stages: {stages}")?,
+    }
+    if spec.key_bytes > 0 {
+        writeln!(text, "  keys: {} of {} B", spec.keys, spec.key_bytes)?;
+    }
+    if spec.value_bytes > 0 {
+        let kind = match spec.values {
+            Values::Same => "one for all",
+            Values::PerKey => "random, another for each key",
+        };
+        writeln!(text, "  values: {} B, {kind}", spec.value_bytes)?;
+    }
+    if let Some(warm_up) = sending.steps.warm_up {
+        writeln!(text, "  before it: {warm_up:?} that do not count")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::flags::{Cli, Command};
+    use super::super::{plan, put};
+    use super::shown;
+    use clap::Parser;
+
+    #[test]
+    fn a_plan_is_shown_as_the_flags_ask_for_it() {
+        let of = |line: &str| {
+            let cli = Cli::try_parse_from(["loadgen", "put"].into_iter().chain(line.split(' '))).unwrap();
+            let Command::Put(flags) = &cli.command else { panic!("it is put") };
+            let plan = plan(&cli.global, cli.global.endpoints.clone(), put(flags).unwrap(), &flags.sending);
+            shown(&plan.unwrap(), &flags.sending)
+        };
+        let head = |rest: &str| {
+            format!("put, 8 clients on 4 connections\n  endpoints: 127.0.0.1:1, 127.0.0.1:2\n{rest}")
+        };
+        let cluster = "--dry-run --endpoints=127.0.0.1:1,127.0.0.1:2 --clients=8 --conns=4";
+        for (line, expected) in [
+            (
+                "--total=50 --rate=10 --open-loop --val-size=256 --key-space-size=9 --random-values",
+                "  requests: 50\n  rate: 10 per second, open loop\n  keys: 9 of 8 B\n\
+                 \x20 values: 256 B, random, another for each key\n",
+            ),
+            (
+                "--duration=30s",
+                "  requests: for 30s\n  rate: as fast as replies arrive\n  keys: 1 of 8 B\n\
+                 \x20 values: 8 B, one for all\n",
+            ),
+            (
+                "--rates=5,7 --step=2s",
+                "  requests: 2s at each rate\n  rates: [5, 7] per second, open loop\n  keys: 1 of 8 B\n\
+                 \x20 values: 8 B, one for all\n",
+            ),
+        ] {
+            assert_eq!(of(&format!("{cluster} {line}")), head(expected), "{line}");
+        }
+    }
+}
