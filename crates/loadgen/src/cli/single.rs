@@ -9,7 +9,7 @@ use super::live::screen::Screen;
 use super::outputs::{self, write_json};
 use super::progress::{View, WithoutTerminal};
 use super::terminal::{note, print, write_file};
-use super::{measure, progress, steps};
+use super::{measure, plans, progress};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::compare::steps::rows_of_run;
@@ -74,7 +74,7 @@ pub async fn run(
     let (workload, endpoints) = (plan.name(), plan.endpoints.clone());
     outputs::check(&wants.outputs)?;
     wants.hdr.as_deref().map_or(Ok(()), outputs::check_writable)?;
-    let (spec, title) = (steps::spec(&plan), title(&plan));
+    let (spec, title) = (plans::row::spec(&plan), title(&plan));
     let mut report = described(&plan, cluster, &title, wants.warm_up)?;
     if !wants.warm_up.is_zero() {
         warm_up(&plan, wants.warm_up).await?;

@@ -2,6 +2,7 @@
 
 pub mod coordination; // watchers, leases and transactions
 pub mod kubernetes; // API servers
+pub mod row; // rows of reports
 pub mod shown; // --dry-run
 
 use super::flags::sending::{Sending, Writing};

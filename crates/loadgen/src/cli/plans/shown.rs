@@ -1,7 +1,7 @@
 //! `--dry-run`: what a run would send, as text.
 
 use super::super::flags::sending::Sending;
-use super::super::steps::spec;
+use super::row::spec;
 use crate::run::schedule::Pace;
 use crate::run::{Plan, Target};
 use bench_report::model::Values;
