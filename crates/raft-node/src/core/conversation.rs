@@ -128,7 +128,10 @@ impl Stage {
                 let confirmations = [Confirmation::New, Confirmation::CatchUp { until }];
                 self.event(Event::Confirmed(confirmations[usize::from(program.byte() & 1)]));
             }
-            11 => drop(self.core.answer_member(2 + u64::from(program.byte() & 1))),
+            11 => match program.byte() {
+                peer @ 0..=127 => drop(self.core.answer_member(2 + u64::from(peer & 1))),
+                _ => self.event(Event::Reseed),
+            },
             _ => {
                 let (peer, message) = self.message(program);
                 self.hear(peer, &message);

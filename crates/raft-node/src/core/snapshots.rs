@@ -20,10 +20,11 @@
 //!   no restart. It asks without raft-rs, whose request would stop the member from taking entries meanwhile.
 //! * A running member whose state is wrong gives it up in the same way
 //!   ([`Event::Reseed`](super::Event::Reseed)): nothing more is handed out, and only a checkpoint after what
-//!   was handed out will do.
+//!   was handed out will do. If the log has no such entry, the leader appends an empty one.
 //! * While a follower is being brought up, the entries after its snapshot stay: otherwise a busy leader would
 //!   trim them before it is done, and begin again for ever.
 
+use bytes::Bytes;
 use raft::eraftpb::{ConfState, Message, MessageType};
 use raft::{ProgressState, SnapshotStatus};
 
@@ -145,6 +146,7 @@ impl Core {
         let checkpoint = self.raw.store().checkpoint;
         if checkpoint.index < message.request_snapshot.max(1) {
             self.snapshots.wanted = Some(message.request_snapshot);
+            self.append_up_to(message.request_snapshot);
             return;
         }
         let mut answer = Message {
@@ -157,6 +159,15 @@ impl Core {
         answer.set_snapshot(self.raw.store().newest_snapshot());
         let offer = self.offer(answer);
         self.snapshots.offers.push(offer);
+    }
+
+    /// Appends an empty entry if the wanted checkpoint is one of the next entry: a member that gave its state up
+    /// wants a later one than its own, and a cluster that refuses all changes appends nothing else.
+    fn append_up_to(&mut self, index: u64) {
+        let is_idle = self.last_index() == self.commit();
+        if is_idle && self.last_index() < index && self.propose_entries(&[&Bytes::new()]).is_err() {
+            tracing::debug!("an empty entry is refused: a member goes on waiting for a snapshot");
+        }
     }
 
     /// Lets go of whole segments that neither a restart nor a follower that lags a little needs.
@@ -330,9 +341,12 @@ impl Core {
     /// Gives the machine's state up: it is replaced by the leader's. Ignored by a leader, by a lone voter,
     /// and while a snapshot is on its way. A restart before the install forgets it.
     pub(super) fn reseed(&mut self) {
+        if !self.has_its_state() {
+            return; // It is being replaced: an operator repeats the request until that is done.
+        }
         let is_lone = self.voters() == [self.raw.raft.id];
-        if self.role() == Role::Leader || is_lone || !self.has_its_state() {
-            return tracing::warn!("the state of this member cannot be replaced now");
+        if self.role() == Role::Leader || is_lone {
+            return tracing::warn!("the state of this member cannot be replaced: no other member leads");
         }
         tracing::info!(handed = self.handed, "the state of this member will be replaced by the leader's");
         self.snapshots.store = StoreState::Lost;

@@ -185,13 +185,16 @@ fn check_snapshot(view: &View<'_>, message: &Message) -> Result<(), &'static str
     require(agrees, "a snapshot that contradicts this log")
 }
 
-/// A leader has everything that its followers acknowledge, and everything that they refuse to append after.
+/// A leader has everything that its followers acknowledge or have applied, and everything that they refuse to
+/// append after.
 fn check_acknowledgement(view: &View<'_>, message: &Message) -> Result<(), &'static str> {
     if view.role != Role::Leader || message.term != view.term {
         return Ok(()); // raft-rs ignores it, or takes its term only.
     }
     if message.request_snapshot != 0 {
-        return require(message.request_snapshot <= view.last, "a request for a snapshot beyond this log");
+        // A member that gave its state up asks for a later one than it had.
+        let wanted_max = view.last + 1;
+        return require(message.request_snapshot <= wanted_max, "a request for a snapshot beyond this log");
     }
     require(message.index <= view.last, "an acknowledgement of entries that this leader does not have")?;
     let hint = !message.reject || (message.reject_hint <= message.index && message.log_term <= message.term);

@@ -79,6 +79,7 @@ fn what_honest_members_send_is_taken() {
         (Leader, ack(8)),
         (Leader, Message { reject: true, reject_hint: 5, log_term: 4, ..ack(7) }),
         (Leader, Message { reject: true, request_snapshot: 8, ..ack(20) }),
+        (Leader, Message { reject: true, request_snapshot: 9, ..ack(20) }),
         (Follower, ack(80)),
         (Follower, vote.clone()),
         (Follower, Message { msg_type: MsgRequestPreVote, ..vote.clone() }),
@@ -172,7 +173,7 @@ fn what_no_honest_voter_sends_is_refused() {
         ),
         (
             Leader,
-            Message { reject: true, request_snapshot: 9, ..ack(5) },
+            Message { reject: true, request_snapshot: 10, ..ack(5) },
             "a request for a snapshot beyond this log",
         ),
         (Follower, vote(7, 1), "a candidate's log ends in no earlier term"),
