@@ -55,7 +55,7 @@ fn main() {
         let began = thread_time();
         while let Some(span) = store.next_span(from, BOUNDS) {
             let part_began = thread_time();
-            assert!(matches!(store.recount(&span).unwrap(), Recounted::Digest(_)));
+            assert!(matches!(store.recount(&span, &()).unwrap(), Recounted::Digest(_)));
             let took = thread_time() - part_began;
             paced += took + (took * PAUSE_FACTOR).max(PAUSE_MIN);
             (from, parts, longest) = (span.next(), parts + 1, longest.max(took));

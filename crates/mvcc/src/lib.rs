@@ -77,7 +77,7 @@ pub use revision::Revision;
 pub use store::{
     ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX, LockPurpose, LockStats, PinnedRange, RevisionWriter, Store, Writer,
 };
-pub use transfer::{Export, History, HistoryPart, Import, ImportedState, Staged, Staging};
+pub use transfer::{Export, History, HistoryPart, Import, ImportedState, Present, Staged, Staging};
 pub use types::{
     Applied, CompactProgress, Deleted, Fetch, KeyValue, KeyValueRef, KvHash, Options, Persisted, Pressure,
     Previous, RangeOptions, RangeResult, Size, Written,

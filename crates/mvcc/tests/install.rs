@@ -8,7 +8,7 @@ use bytes::Bytes;
 use common::location::Location;
 use common::member::{Member, chunks, leader, receive};
 use common::tiny_options;
-use mvcc::{Applied, Backend, CompactProgress, Error, MemoryBackend, Staging, Store};
+use mvcc::{Applied, Backend, CompactProgress, Error, MemoryBackend, Present, Staging, Store};
 
 #[test]
 fn what_was_exported_is_what_is_installed() {
@@ -253,7 +253,7 @@ fn a_wrong_state_is_replaced_by_one_with_fewer_revisions() {
     let sent = chunks(leader.maintainer.export(), 500);
     let refused = wrong.maintainer.install(receive(&home, &sent).unwrap()).unwrap_err();
     assert!(matches!(refused, Error::Refused { .. }), "{refused}");
-    wrong.maintainer.replace_wrong_state(receive(&home, &sent).unwrap()).unwrap();
+    wrong.maintainer.install_over(receive(&home, &sent).unwrap(), Present::Wrong).unwrap();
     wrong.oracle = leader.oracle.clone();
     wrong.check();
 }

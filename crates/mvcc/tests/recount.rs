@@ -4,10 +4,12 @@
 
 mod common;
 
+use std::cell::Cell;
+
 use common::{range, tiny_options};
 use mvcc::{
-    Applied, CompactProgress, Flip, Maintainer, MemoryBackend, Options, Previous, RecountBounds, RecountSpan,
-    Recounted, Revision, Store, Writer,
+    Applied, CompactProgress, Error, Flip, Maintainer, MemoryBackend, Meter, Options, Previous,
+    RecountBounds, RecountSpan, Recounted, Revision, Store, Writer,
 };
 
 const BOUNDS: RecountBounds = RecountBounds { records: 7, raw_bytes: 500 };
@@ -64,7 +66,8 @@ impl Member {
     fn compare(&self, other: &Member) -> Vec<(RecountSpan, Recounted, Recounted)> {
         let (mut all, mut from) = (Vec::new(), RecountSpan::START);
         while let Some(span) = self.store.next_span(from, BOUNDS) {
-            all.push((span, self.store.recount(&span).unwrap(), other.store.recount(&span).unwrap()));
+            let [here, there] = [self, other].map(|member| member.store.recount(&span, &()).unwrap());
+            all.push((span, here, there));
             from = span.next();
         }
         all
@@ -111,7 +114,7 @@ fn equal_members_have_equal_digests_whatever_is_stored_and_reclaimed() {
     let spans: Vec<_> = one.compare(&other).into_iter().map(|(span, digest, _)| (span, digest)).collect();
     (301..=330).for_each(|number| other.entry(number));
     for (span, digest) in spans {
-        assert_eq!(other.store.recount(&span).unwrap(), digest, "{span:?}");
+        assert_eq!(other.store.recount(&span, &()).unwrap(), digest, "{span:?}");
     }
 }
 
@@ -136,9 +139,31 @@ fn a_member_that_is_behind_or_has_compacted_further_gives_no_digest() {
     assert!(one.store.next_span(Revision::first_of(1000), BOUNDS).is_none());
 }
 
+/// Ends a read at its third step.
+struct Third(Cell<u32>);
+
+impl Meter for Third {
+    fn hold(&self, _pairs: u64, _bytes: u64) -> mvcc::Result<()> {
+        self.0.set(self.0.get() + 1);
+        if self.0.get() == 3 { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_recount_of_all_blocks_ends_when_its_meter_says_so() {
+    let (one, _) = members();
+    let to = Revision { main: one.store.revision(), sub: i64::MAX };
+    let span = RecountSpan { from: RecountSpan::START, to, compacted: one.store.compact_revision() };
+    assert!(matches!(one.store.recount(&span, &()), Ok(Recounted::Digest(_))));
+    let meter = Third(Cell::new(0));
+    assert!(matches!(one.store.recount(&span, &meter), Err(Error::Interrupted)));
+    assert_eq!(meter.0.get(), 3);
+}
+
 #[test]
 fn a_flipped_bit_changes_one_digest() {
-    for (flip, wanted_min) in [(Flip::Value, 23), (Flip::Version, 5), (Flip::Lease, 5)] {
+    let flips = [Flip::Value, Flip::RecordVersion, Flip::Kind, Flip::Version, Flip::Lease];
+    for (flip, wanted_min) in flips.into_iter().zip([23, 23, 23, 5, 5]) {
         let mut flipped = 0;
         for (number, is_stored) in (0..23).flat_map(|number| [(number, false), (number, true)]) {
             let (mut one, mut other) = members();
@@ -153,8 +178,12 @@ fn a_flipped_bit_changes_one_digest() {
                 continue;
             }
             flipped += 1;
-            let differ = one.compare(&other).into_iter().filter(|(_, one, other)| one != other).count();
-            assert_eq!(differ, 1, "{flip:?} of key {number}, stored: {is_stored}");
+            let all = one.compare(&other).into_iter();
+            let differ: Vec<_> = all.filter(|(_, one, other)| one != other).map(|(_, _, it)| it).collect();
+            let [differs] = differ[..] else {
+                panic!("{flip:?} of key {number}, stored: {is_stored}: {differ:?}")
+            };
+            assert_eq!(differs == Recounted::Damaged, flip == Flip::Kind, "{flip:?}: {differs:?}");
         }
         assert!(flipped >= wanted_min, "{flip:?}: {flipped}");
     }

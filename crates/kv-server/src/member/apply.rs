@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use mvcc::Present;
 use raft_node::{Answer, Fatal, LogSync, Membership, Observer, Position};
 use state_machine::{Outcome, StateMachine};
 use std::sync::Arc;
@@ -125,11 +126,8 @@ impl raft_node::StateMachine for Apply {
         let lost = || Fatal::new(format!("install a snapshot: no received store reaches {at:?}"));
         let received = self.incoming.take(at).ok_or_else(lost)?;
         let (staged, key) = received.into_parts();
-        if self.fence.1.is_up() {
-            self.checkpoints.replace_wrong_state(staged)?;
-        } else {
-            self.checkpoints.install(staged)?;
-        }
+        let present = if self.fence.1.is_up() { Present::Wrong } else { Present::Right };
+        self.checkpoints.install(staged, present)?;
         drop(key); // Only now may another store be received.
         self.machine.installed().map_err(|error| Fatal::new(causes(&error)))?;
         self.compacted = self.machine.store().compact_revision();

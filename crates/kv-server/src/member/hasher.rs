@@ -33,9 +33,9 @@ impl Hasher {
     /// Errors: no place in time; a store that cannot be read.
     pub async fn recount(&self, span: RecountSpan) -> Result<(Recounted, Duration), Status> {
         let store = self.store.clone();
-        let recount = move |_: &dyn Meter| {
+        let recount = move |meter: &dyn Meter| {
             let began = thread_time();
-            let recounted = store.recount(&span).map_err(Failure::from)?;
+            let recounted = store.recount(&span, meter).map_err(Failure::from)?;
             Ok((recounted, thread_time().saturating_sub(began)))
         };
         self.admission.within(&self.admission.recounts, MEMBERS, recount).await

@@ -66,12 +66,14 @@ impl OpenBlock {
         Some((self.base, self.records[number].clone()))
     }
 
-    /// Flips a bit of the last byte of the record at `revision`, for `recount/damage`.
-    pub fn flip(&mut self, revision: Revision) {
-        let record = &mut self.records[self.table.find(revision).expect("a record of this block")];
-        let mut bytes = record.to_vec();
-        *bytes.last_mut().expect("a record has bytes") ^= 1;
-        *record = Bytes::from(bytes);
+    /// Damages the record at `revision`, for `recount/damage`: `damage` gets its bytes, and the block's base. False
+    /// if there is no such record.
+    pub fn damage(&mut self, revision: Revision, damage: impl FnOnce(&mut [u8], i64)) -> bool {
+        let Some(number) = self.table.find(revision) else { return false };
+        let mut bytes = self.records[number].to_vec();
+        damage(&mut bytes, self.base);
+        self.records[number] = Bytes::from(bytes);
+        true
     }
 
     /// Records from `from` on up to main revision `revision`, and the last main revision among what the

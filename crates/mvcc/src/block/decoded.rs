@@ -113,10 +113,14 @@ impl Decoded {
         Some((self.table.0[number].offset, self.record(number)))
     }
 
-    /// Where in `raw` the record at `revision` ends.
-    pub fn end_of(&self, revision: Revision) -> Option<usize> {
-        let next = self.table.find(revision)? + 1;
-        Some(self.table.0.get(next).map_or(self.raw.len(), |next| next.offset as usize))
+    /// A copy with a damaged record, for `recount/damage`: `damage` gets the record's bytes, and the block's base.
+    pub fn damaged(&self, revision: Revision, damage: impl FnOnce(&mut [u8], i64)) -> Option<Decoded> {
+        let number = self.table.find(revision)?;
+        let offset = |position: &Position| position.offset as usize;
+        let end = self.table.0.get(number + 1).map_or(self.raw.len(), offset);
+        let mut raw = self.raw.to_vec();
+        damage(&mut raw[offset(&self.table.0[number])..end], self.base);
+        Some(Decoded { base: self.base, table: self.table.clone(), raw: Bytes::from(raw) })
     }
 
     /// The record with this number. Decoding reads seven varints in some twenty nanoseconds and copies
@@ -131,6 +135,17 @@ impl Decoded {
     pub fn records_from(&self, from: Revision) -> impl Iterator<Item = Record<'_>> {
         let first = self.table.0.partition_point(|position| position.revision() < from);
         (first..self.len()).map(|number| self.record(number))
+    }
+
+    /// Records from `from` to `to`, of a block that may have changed in memory since it was parsed: `None` in
+    /// place of what is no record any more, or not the one that belongs there.
+    pub fn checked_records(&self, from: Revision, to: Revision) -> impl Iterator<Item = Option<Record<'_>>> {
+        let first = self.table.0.partition_point(|position| position.revision() < from);
+        let wanted = self.table.0[first..].iter().take_while(move |position| position.revision() <= to);
+        wanted.map(|position| {
+            let (record, _) = Record::decode(self.base, self.raw.get(position.offset as usize..)?)?;
+            (record.revision == position.revision()).then_some(record)
+        })
     }
 
     /// Records in revision order.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::BytesMut;
 
-use crate::block::{Block, Content, Decoded};
+use crate::block::{Block, Body, Content, Decoded, Record};
 use crate::revision::Revision;
 use crate::store::{LockPurpose, Store};
 
@@ -13,6 +13,10 @@ use crate::store::{LockPurpose, Store};
 pub enum Flip {
     /// A bit of the last byte of the newest put's record: of its value, unless that is empty.
     Value,
+    /// A bit of the version that the record has.
+    RecordVersion,
+    /// A bit of the record's first byte: it is no record any more.
+    Kind,
     /// A bit of the version that the index has.
     Version,
     /// The index forgets that the key has a lease, or thinks that it has one.
@@ -28,39 +32,52 @@ impl Store {
         let mut state = self.shared.state.write(LockPurpose::Change);
         let Some(put) = state.index.get(key).and_then(|history| history.newest()) else { return false };
         let at = put.revision;
-        match flip {
-            Flip::Version | Flip::Lease => return state.index.flip(key, flip == Flip::Lease),
-            Flip::Value if state.open.find(at).is_some() => {
-                state.open.flip(at);
-                return true;
-            }
-            Flip::Value => {}
+        if matches!(flip, Flip::Version | Flip::Lease) {
+            return state.index.flip(key, flip == Flip::Lease);
+        }
+        if state.open.damage(at, |record, base| damage(record, base, flip)) {
+            return true;
         }
         let Some(block) = state.block_table.find(at).cloned() else { return false };
         if block.location().is_some() {
             drop(state);
-            return self.flip_cached(&block, at);
+            return self.flip_cached(&block, at, flip);
         }
         let Ok(decoded) = block.load() else { return false };
         let (identity, dead) = (block.identity, block.dead.clone());
-        let content = Content::Memory(Arc::new(flipped(&decoded, at)));
+        let content = Content::Memory(Arc::new(damaged(&decoded, at, flip)));
         let position = state.block_table.position_from(at);
         state.block_table.replace(position..position + 1, vec![Arc::new(Block { identity, content, dead })]);
         true
     }
 
-    fn flip_cached(&self, block: &Block, at: Revision) -> bool {
+    fn flip_cached(&self, block: &Block, at: Revision, flip: Flip) -> bool {
         let (Some(location), Ok(decoded)) = (block.location(), block.load()) else { return false };
         self.shared.cache.remove(location);
-        self.shared.cache.insert(location, Arc::new(flipped(&decoded, at)));
+        self.shared.cache.insert(location, Arc::new(damaged(&decoded, at, flip)));
         true
     }
 }
 
 /// A copy of a block with a bit flipped in the record at `at`.
-fn flipped(block: &Decoded, at: Revision) -> Decoded {
-    let mut raw = block.raw().to_vec();
-    let end = block.end_of(at).expect("the index refers to a record of the block");
-    raw[end - 1] ^= 1;
-    Decoded::parse(Bytes::from(raw), block.first().main, block.len()).expect("a value may have any bytes")
+fn damaged(block: &Decoded, at: Revision, flip: Flip) -> Decoded {
+    let copy = block.damaged(at, |record, base| damage(record, base, flip));
+    copy.expect("the index refers to a record of the block")
+}
+
+fn damage(record: &mut [u8], base: i64, flip: Flip) {
+    match flip {
+        Flip::Value => record[record.len() - 1] ^= 1,
+        Flip::Kind => record[0] ^= 1 << 7,
+        Flip::RecordVersion => {
+            let (mut put, _) = Record::decode(base, record).expect("it is not damaged yet");
+            if let Body::Put { version, .. } = &mut put.body {
+                *version = if *version == 1 { 2 } else { *version - 1 };
+            }
+            let mut changed = BytesMut::new();
+            put.encode(base, &mut changed);
+            record.copy_from_slice(&changed);
+        }
+        Flip::Version | Flip::Lease => unreachable!("these are flipped in the index"),
+    }
 }

@@ -13,7 +13,9 @@
 //!   reclaimed space yet. A member that has compacted further, or has not reached both the last revision and
 //!   the compact revision yet, gives no digest.
 //! * Each record is looked up in the index. Its digest covers key, value, lease and revisions of the record,
-//!   and what the index says of it. A record that the index lacks counts as another one.
+//!   and what the index says of it. A record that the index lacks counts as another one, and so does one that
+//!   disagrees with the index.
+//! * A block that is no sequence of records any more is damaged: no read of it can succeed either.
 //! * A block that is in the cache is taken from there, because readers get it from there. Others are read
 //!   from the disk, where each has a checksum.
 //!
@@ -29,8 +31,9 @@ use std::sync::Arc;
 
 use crate::block::{Block, Body, Record};
 use crate::digest::{add_bytes, mix};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::index::KeyHistory;
+use crate::meter::Meter;
 use crate::revision::Revision;
 use crate::store::{LockPurpose, State, Store};
 
@@ -55,7 +58,7 @@ pub enum Recounted {
     NotYet,
     /// The compact revision has moved past that of the span, or another store was installed.
     Compacted,
-    /// A block cannot be read back as it was written.
+    /// A block cannot be read back as it was written, from the disk or from memory.
     Damaged,
 }
 
@@ -94,10 +97,11 @@ impl Store {
         Some(RecountSpan { from, to, compacted: state.compact_revision })
     }
 
-    /// The digest of a span. Reads its blocks, in bounded holds of the lock.
+    /// The digest of a span. Reads its blocks, in bounded holds of the lock. The meter is called for each of
+    /// them: a span of another member may have any number of blocks here.
     ///
-    /// Errors: a block cannot be read, but is not known to be damaged.
-    pub fn recount(&self, span: &RecountSpan) -> Result<Recounted> {
+    /// Errors: a block cannot be read, but is not known to be damaged. `Interrupted` from the meter.
+    pub fn recount(&self, span: &RecountSpan, meter: &dyn Meter) -> Result<Recounted> {
         let generation = {
             let state = self.shared.state.read(LockPurpose::Hash);
             // What is visible at a compact revision is known once that revision is reached.
@@ -108,6 +112,7 @@ impl Store {
         };
         let (mut digest, mut next) = (0, span.from);
         while let Some(block) = self.block_of(next, span) {
+            meter.check()?;
             digest = match self.add_block(digest, &block, next, span) {
                 Ok(digest) => digest,
                 Err(error) if error.is_damage() => return Ok(Recounted::Damaged),
@@ -143,8 +148,8 @@ impl Store {
 
     fn add_block(&self, mut digest: u64, block: &Block, next: Revision, span: &RecountSpan) -> Result<u64> {
         let decoded = self.shared.cache.load_without_caching(block)?;
-        let records: Vec<_> =
-            decoded.records_from(next).take_while(|record| record.revision <= span.to).collect();
+        let records: Option<Vec<_>> = decoded.checked_records(next, span.to).collect();
+        let records = records.ok_or_else(no_record)?;
         for records in records.chunks(RECORDS_PER_HOLD) {
             let found: Vec<_> = {
                 let state = self.shared.state.read(LockPurpose::Hash);
@@ -158,6 +163,11 @@ impl Store {
     }
 }
 
+/// A block that passed its checksum, or was made here, holds something else now.
+fn no_record() -> Error {
+    Error::Corrupt { file: "memory".into(), offset: 0, what: "a record cannot be decoded" }
+}
+
 /// What the index says of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
@@ -169,7 +179,7 @@ enum Found {
     Tombstone,
     /// It refers to it, and the request that made the put deleted the key again.
     Covered,
-    /// It does not refer to it, or has another lease for the key.
+    /// It does not refer to it, or has another create revision, version or lease for the key.
     Wrong,
 }
 
@@ -184,10 +194,12 @@ fn look_up(state: &State, record: &Record<'_>, compacted: i64) -> Option<Found> 
             let is_known = history.is_some_and(|history| history.contains(record.revision));
             Some(if is_known { Found::Tombstone } else { Found::Wrong })
         }
-        Body::Put { lease, .. } => {
+        Body::Put { lease, create, version, .. } => {
             let visible = visible_at(if is_old { compacted } else { record.revision.main });
             let visible = visible.filter(|visible| visible.revision == record.revision);
             let found = match visible {
+                // Reads take these from the record, or from the index if they need no value.
+                Some(visible) if (visible.create, visible.version) != (create, version) => Found::Wrong,
                 Some(visible) => Found::Put { create: visible.create, version: visible.version },
                 None if is_old => return None,
                 None if history.is_some_and(|history| history.contains(record.revision)) => Found::Covered,

@@ -32,13 +32,8 @@ impl Maintainer {
         self.install_over(staged, Present::Right)
     }
 
-    /// As `install`, where the present state is wrong: its revisions count for nothing. The caller makes sure
-    /// that nothing is read from it or watched.
-    pub fn replace_wrong_state(&mut self, staged: Staged) -> Result<Applied> {
-        self.install_over(staged, Present::Wrong)
-    }
-
-    fn install_over(&mut self, staged: Staged, present: Present) -> Result<Applied> {
+    /// As `install`, over a present state that may be wrong.
+    pub fn install_over(&mut self, staged: Staged, present: Present) -> Result<Applied> {
         if is_behind(&staged, &self.checkpoints.shared.state.read(LockPurpose::Transfer), present) {
             let reason = "it is older than the present state";
             return Err(Error::Refused { attempt: "install a received store", reason });
@@ -82,8 +77,9 @@ impl Maintainer {
 
 /// The state that an install replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Present {
+pub enum Present {
     Right,
+    /// Its revisions count for nothing. The caller makes sure that nothing is read from it or watched.
     Wrong,
 }
 

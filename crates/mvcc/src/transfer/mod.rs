@@ -14,4 +14,5 @@ mod import; // a store is filled with the history of another one
 pub use export::Export;
 pub use history::{History, HistoryPart};
 pub use import::{Import, ImportedState};
+pub use install::Present;
 pub use staging::{Staged, Staging};

@@ -75,14 +75,16 @@ impl World {
             self.recount_from = RecountSpan::START;
             return Ok(());
         };
-        // A disk may refuse; then there is no digest.
-        let digest = |store: &Store| match store.recount(&span) {
-            Ok(Recounted::Digest(digest)) => Some(digest),
-            Ok(Recounted::NotYet | Recounted::Compacted | Recounted::Damaged) | Err(_) => None,
+        // A disk may refuse; then there is no digest. No disk of a store forgets or changes what it holds.
+        let digest = |id: u64, store: &Store| match store.recount(&span, &()) {
+            Ok(Recounted::Digest(digest)) => Ok(Some(digest)),
+            Ok(Recounted::Damaged) => Err(format!("member {id}: the recount of {span:?} finds damage")),
+            Ok(Recounted::NotYet | Recounted::Compacted) | Err(_) => Ok(None),
         };
         let mut compared = 0;
-        if let Some(wanted) = digest(store) {
-            for (id, found) in up.iter().filter_map(|(id, store)| Some((*id, digest(store)?))) {
+        if let Some(wanted) = digest(asking, store)? {
+            for (id, store) in up {
+                let Some(found) = digest(id, store)? else { continue };
                 compared += u64::from(id != asking);
                 if found != wanted {
                     let what = format!(

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
-use mvcc::{Applied, Export, Pressure, Staged};
+use mvcc::{Applied, Export, Present, Pressure, Staged};
 use raft_node::Fatal;
 use tokio::sync::{oneshot, watch};
 
@@ -68,20 +68,11 @@ impl Checkpoints {
 
     /// Puts a received store in the place of the present one, and waits until that is done. For the apply
     /// loop, which is the only one that changes the state.
-    pub fn install(&self, staged: Staged) -> Result<(), Fatal> {
-        self.ask_install(staged, false)
-    }
-
-    /// As `install`, where the present state is known to be wrong.
-    pub fn replace_wrong_state(&self, staged: Staged) -> Result<(), Fatal> {
-        self.ask_install(staged, true)
-    }
-
-    fn ask_install(&self, staged: Staged, over_wrong_state: bool) -> Result<(), Fatal> {
+    pub fn install(&self, staged: Staged, present: Present) -> Result<(), Fatal> {
         let (done, installed) = mpsc::sync_channel(1);
         self.ask(|wanted| {
             assert!(wanted.install.is_none(), "the apply loop waits for each install");
-            wanted.install = Some(Install { staged, over_wrong_state, done });
+            wanted.install = Some(Install { staged, present, done });
         });
         // An error was reported by the thread itself, which has ended with it.
         installed

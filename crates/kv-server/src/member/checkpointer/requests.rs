@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 
-use mvcc::{Applied, Export, Staged};
+use mvcc::{Applied, Export, Present, Staged};
 use parking_lot::{Condvar, Mutex};
 use raft_node::Fatal;
 use tokio::sync::oneshot;
@@ -43,8 +43,8 @@ pub(super) struct Wanted {
 /// A received store, and who waits for it.
 pub(super) struct Install {
     pub(super) staged: Staged,
-    /// Whether the present state is known to be wrong: then its revisions count for nothing.
-    pub(super) over_wrong_state: bool,
+    /// The state that it replaces.
+    pub(super) present: Present,
     pub(super) done: mpsc::SyncSender<()>,
 }
 

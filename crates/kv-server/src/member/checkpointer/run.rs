@@ -170,10 +170,7 @@ impl Checkpointer {
     fn install(&mut self, install: Install, shared: &Shared) -> Result<(), Fatal> {
         let began = Instant::now();
         let installing = UnderWay::new(&self.metrics.snapshots.installing);
-        let installed = match install.over_wrong_state {
-            true => self.maintainer.replace_wrong_state(install.staged),
-            false => self.maintainer.install(install.staged),
-        };
+        let installed = self.maintainer.install_over(install.staged, install.present);
         let applied = installed.map_err(failed("install a received snapshot"))?;
         drop(installing);
         tracing::info!(
