@@ -248,8 +248,10 @@ impl Running {
         let checkpoints = store_thread.checkpoints();
         let (ports, dialer) = ((peering.ports, peering.connections_max), peering.dialer);
         let roster = Arc::new(roster(runtimes, &dialer, &established, (&store, state), company)?);
-        let (known, figures) = (Arc::clone(&roster), Arc::clone(&metrics));
-        let context = Context { identity: Arc::clone(&identity), roster: known, metrics: figures, dialer };
+        let (known, figures, own) = (Arc::clone(&roster), Arc::clone(&metrics), Arc::clone(&identity));
+        let fence = Arc::new(Fence::default());
+        let (fenced, raised) = ((identity.member_id, Arc::clone(&fence)), Arc::clone(&fence));
+        let context = Context { identity: own, roster: known, metrics: figures, dialer, fence: raised };
         let peers = Arc::new(Peers::new(context, checkpoints.clone()));
         let place = Box::new(StagingDirectory(directory.store_dir()));
         let incoming = Incoming::new(place, Arc::clone(&metrics), Arc::new(on_fatal));
@@ -257,8 +259,6 @@ impl Running {
         let lease_table = machine.leases().clone();
         let auth_table = machine.auth().clone();
         let figures = Arc::clone(&metrics);
-        let fence = Arc::new(Fence::default());
-        let fenced = (identity.member_id, Arc::clone(&fence));
         let place = (checkpoints.clone(), incoming.clone());
         let apply = Apply::new(machine, place, figures, Arc::clone(&anchored), fenced);
         let named = (identity.member_id, settings.slow_apply);

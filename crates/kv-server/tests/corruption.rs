@@ -183,6 +183,14 @@ fn flip_in_memory(pid: u32, pattern: &[u8]) -> usize {
     flipped
 }
 
+/// Names a member in an alarm, whatever its state is.
+async fn call_corrupt(cluster: &Cluster, at: usize) {
+    let (action, alarm) = (AlarmAction::Activate as i32, AlarmType::Corrupt as i32);
+    let request = AlarmRequest { action, member_id: cluster.members[at].id().await, alarm };
+    let other = &cluster.members[(at + 1) % cluster.members.len()];
+    MaintenanceClient::new(other.channel().await).alarm(request).await.unwrap();
+}
+
 async fn follower(cluster: &Cluster) -> usize {
     (cluster.leader().await + 1) % 3
 }
@@ -197,6 +205,29 @@ fn reseed(cluster: &Cluster, name: &str) -> Process {
 fn ends(run: Process, wanted: (i32, &str)) {
     let (status, said) = run.wait_end();
     assert!(status.code() == Some(wanted.0) && said.contains(wanted.1), "{status} {said}");
+}
+
+/// Nothing else is written meanwhile: all changes are refused.
+#[tokio::test]
+async fn a_corrupt_leader_hands_over_and_is_reseeded_while_no_client_writes() {
+    let cluster = Cluster::started(3);
+    cluster.members[0].put("key", "value").await;
+    let at = cluster.leader().await;
+    call_corrupt(&cluster, at).await;
+    let deadline = Instant::now() + PATIENCE;
+    while cluster.leader().await == at {
+        assert!(Instant::now() < deadline, "it leads still");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let began = Instant::now();
+    ends(reseed(&cluster, &cluster.members[at].name), (0, "and serves again"));
+    println!("re-seeded after {:?}", began.elapsed());
+    let deadline = Instant::now() + PATIENCE;
+    while cluster.members[at].kv().await.range(get("key")).await.is_err() {
+        assert!(Instant::now() < deadline, "it serves nothing");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    cluster.assert_equal(0).await;
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! Keeps a member whose state is corrupt from serving keys, leases and users' requests.
+//! Keeps a member whose state is corrupt from serving keys, leases and users' requests, and from sending that state to
+//! other members.
 //!
 //! A member is fenced while an alarm CORRUPT names it. The alarm is replicated and durable, so a restart does not
 //! end the fence; disarming the alarm does. What the fence knows of an install is forgotten by a restart: the state
@@ -52,6 +53,11 @@ impl Fence {
                 "the state of this member was replaced; it serves again when the alarm is disarmed"
             );
         }
+    }
+
+    /// Whether the state of this member is the wrong one still: it is no state to be copied.
+    pub fn is_state_wrong(&self) -> bool {
+        self.is_up() && self.installed() == 0
     }
 
     /// The last entry of the store that was installed since the fence is up; 0 if none was.

@@ -12,7 +12,7 @@ use api::etcdserverpb::{
     AlarmMember, AlarmRequest, AlarmType, Member as MemberEntry, alarm_request::AlarmAction,
 };
 use mvcc::Store;
-use raft_node::{Handle, ReadError, Status};
+use raft_node::{Handle, ReadError, Status, TransferError};
 use state_machine::command::{self, Change, Kind, MemberChange};
 use state_machine::{Outcome, Response};
 
@@ -139,6 +139,13 @@ impl Member {
         outcome.map_err(ProposeError::Refused)
     }
 
+    /// As `propose_encoded`, for the member itself: clients that fill the bounds of what waits do not delay it.
+    pub async fn propose_for_member(&self, command: Bytes) -> Result<Response, ProposeError> {
+        let proposed = timed(Stage::Replication, self.raft.propose_for_member(command));
+        let outcome = proposed.await.map_err(ProposeError::Raft)?;
+        outcome.map_err(ProposeError::Refused)
+    }
+
     /// The caller of a request at this moment. A token that was issued by an entry that is not applied here yet
     /// is waited for.
     pub async fn caller(&self, credential: &Credential) -> Result<Caller, tonic::Status> {
@@ -164,11 +171,12 @@ impl Member {
     /// Asks another member to lead, if this one does, so that the cluster waits for no election. Without a
     /// successor in time it is only said in the log.
     pub async fn hand_over(&self) {
-        match tokio::time::timeout(HAND_OVER_WITHIN, self.raft.hand_over()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "leadership was not handed over"),
-            Err(_) => tracing::warn!("leadership was not handed over in time"),
-        }
+        note_hand_over(self.raft.hand_over()).await;
+    }
+
+    /// As `hand_over`, to this member.
+    pub async fn hand_over_to(&self, to: u64) {
+        note_hand_over(self.raft.transfer_leadership(to)).await;
     }
 
     /// The member's Raft gauges.
@@ -204,18 +212,29 @@ impl Member {
     /// Tells the whole cluster that this member is full: no member stores anything until the alarm is
     /// cleared.
     pub async fn raise_no_space(&self) -> Result<(), ProposeError> {
-        self.raise(self.ids.member, AlarmType::Nospace).await
+        let alarm = Self::alarm(self.ids.member, AlarmType::Nospace);
+        self.propose(&Caller::MEMBER, alarm).await.map(drop)
     }
 
     /// Tells the whole cluster that the state of a member is corrupt: no member changes keys and leases until the
     /// alarm is cleared. Member 0 stands for the cluster.
     pub async fn raise_corrupt(&self, member: u64) -> Result<(), ProposeError> {
-        self.raise(member, AlarmType::Corrupt).await
+        let alarm = self.encode(&Caller::MEMBER, Self::alarm(member, AlarmType::Corrupt))?;
+        self.propose_for_member(alarm).await.map(drop)
     }
 
-    async fn raise(&self, member_id: u64, alarm: AlarmType) -> Result<(), ProposeError> {
-        let request = AlarmRequest { action: AlarmAction::Activate as i32, member_id, alarm: alarm as i32 };
-        self.propose(&Caller::MEMBER, Kind::Alarm(request)).await.map(drop)
+    fn alarm(member_id: u64, alarm: AlarmType) -> Kind {
+        let action = AlarmAction::Activate as i32;
+        Kind::Alarm(AlarmRequest { action, member_id, alarm: alarm as i32 })
+    }
+}
+
+/// Waits until leadership has moved, but not for ever.
+async fn note_hand_over(moving: impl Future<Output = Result<(), TransferError>>) {
+    match tokio::time::timeout(HAND_OVER_WITHIN, moving).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "leadership was not handed over"),
+        Err(_) => tracing::warn!("leadership was not handed over in time"),
     }
 }
 

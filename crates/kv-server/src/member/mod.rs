@@ -25,7 +25,9 @@ mod gauges; // its metrics that are read when asked for
 pub(crate) use apply::{Apply, RaftObserver};
 pub(crate) use auto_compaction::start as start_auto_compaction;
 pub(crate) use checkpointer::{Checkpoints, StoreThread};
-pub(crate) use corruption::{Differs, compare_at_start, start as start_corruption_checks};
+pub(crate) use corruption::{
+    Differs, compare_at_start, give_up_leadership, start as start_corruption_checks,
+};
 pub(crate) use fence::Fence;
 pub(crate) use gauges::Gauges;
 pub(crate) use handle::{Ids, Member, ProposeError};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::data_dir::Identity;
-use crate::member::{Roster, Standing};
+use crate::member::{Fence, Roster, Standing};
 use crate::metrics::Metrics;
 use crate::tls::Dialer;
 
@@ -30,6 +30,8 @@ pub struct Context {
     pub roster: Arc<Roster>,
     pub metrics: Arc<Metrics>,
     pub dialer: Dialer,
+    /// Up while the state of this member is known to be corrupt.
+    pub fence: Arc<Fence>,
 }
 
 impl Context {

@@ -5,6 +5,7 @@
 //! ```
 //!
 //! * One stream per peer: a new offer ends the one before it.
+//! * A state that is known to be corrupt is not sent. A leader that has one hands over.
 //! * A stream has a separate thread and connection: no request waits for a block to be read, and no message
 //!   for a chunk.
 //! * What is in memory is a chunk here, and a window of the connection.
@@ -49,6 +50,9 @@ const BYTES_PER_SECOND: u64 = 8 << 20;
 /// A peer that takes nothing for so long, though its connection is open, is given up. The last wait is for
 /// its sync of everything.
 const STALLED_AFTER: Duration = Duration::from_secs(120);
+
+/// A leader with a corrupt state refuses after this time: Raft offers the snapshot again at once.
+const FENCED_PAUSE: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 2 });
 
 /// The Raft message for a checkpoint that reaches this far.
 pub type Message = Box<dyn FnOnce(Applied) -> Bytes + Send>;
@@ -149,6 +153,10 @@ impl SnapshotSend {
     }
 
     async fn carry(self) -> Result<(Applied, u64), String> {
+        if self.context.fence.is_state_wrong() {
+            tokio::time::sleep(FENCED_PAUSE).await;
+            return Err("the state of this member is corrupt".to_owned());
+        }
         let _turn = self.turns.acquire().await.map_err(|error| error.to_string())?;
         let export = self.checkpoints.export().await.ok_or("the store's thread has ended")?;
         let (applied, bytes) = (export.applied(), export.bytes());

@@ -115,8 +115,8 @@ fn member_with(id: u64, members: Vec<FirstMember>, roster: Roster) -> TestMember
     let identity =
         Identity { format: FORMAT, cluster_id: 7, member_id: id, name, members, joined: false, forced: None };
     let roster = Arc::new(roster);
-    let context =
-        Context { identity: Arc::new(identity), roster, metrics: Arc::default(), dialer: Dialer::default() };
+    let (identity, dialer) = (Arc::new(identity), Dialer::default());
+    let context = Context { identity, roster, metrics: Arc::default(), dialer, fence: Arc::default() };
     let (store_thread, incoming) = store();
     let peers = Arc::new(Peers::new(context, store_thread.checkpoints()));
     let (sender, seen) = mpsc::unbounded_channel();
@@ -678,6 +678,20 @@ async fn a_snapshot_is_durable_before_raft_hears_of_it() {
     one.send_snapshot(&senders, 2, port);
     assert_eq!(one.next_report().await, (2, SnapshotOutcome::Failed));
     two.incoming.discard_soon(END);
+    one.send_snapshot(&senders, 2, port);
+    assert_eq!(one.next_report().await, (2, SnapshotOutcome::Sent));
+}
+
+#[tokio::test]
+async fn a_corrupt_state_is_not_sent_before_it_was_replaced() {
+    let (listener, port) = listener();
+    let (mut one, two) = (member(1, &[(1, 1), (2, port)]), member(2, &[(1, 1), (2, port)]));
+    serve(vec![(listener, None)], &two.server, &two.stop);
+    let (senders, fence) = (one.senders(), Arc::clone(&one.peers.context().fence));
+    fence.set(true);
+    one.send_snapshot(&senders, 2, port);
+    assert_eq!(one.next_report().await, (2, SnapshotOutcome::Failed));
+    fence.note_installed(7);
     one.send_snapshot(&senders, 2, port);
     assert_eq!(one.next_report().await, (2, SnapshotOutcome::Sent));
 }

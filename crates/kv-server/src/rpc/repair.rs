@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 use super::guard;
 use super::metadata::Known;
 use crate::errors;
-use crate::member::Member;
+use crate::member::{Member, give_up_leadership};
 
 /// The methods as tonic calls them.
 pub struct Repair(pub Arc<Member>);
@@ -33,7 +33,7 @@ impl RepairMethods for Repair {
         let installed = member.fence.installed();
         if installed == 0 {
             if leads(member) {
-                member.hand_over().await;
+                give_up_leadership(member).await;
             }
             if leads(member) {
                 return Err(errors::leads_alone(wanted));

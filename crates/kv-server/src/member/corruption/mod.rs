@@ -7,9 +7,11 @@
 //!
 //! * Only the leader compares at intervals, and one comparison ends before the next one begins.
 //! * A member that does not answer is left out. Nothing waits for a comparison.
+//! * A leader whose state is corrupt hands over, as long as another member can lead.
 //! * A hash takes a turn of the gate that clients' hashes take, on a blocking thread.
 
 mod changes; // what entries changed, all the time
+mod named; // members that alarms name
 mod recount; // the state as it is now, all the time
 mod start; // before a member takes part
 mod verdict; // who is corrupt
@@ -27,6 +29,7 @@ use crate::process::log::causes;
 use crate::process::shutdown::Stop;
 use verdict::{PeerHash, Verdict};
 
+pub(crate) use named::give_up_leadership;
 pub(crate) use start::{Differs, compare as compare_at_start};
 
 /// Starts the comparisons of changes and of the state, and the checks at intervals that are on. They end with `stop`.
@@ -54,6 +57,9 @@ async fn changes_at_intervals(member: Arc<Member>) -> Infallible {
         sleep(changes::ROUND).await;
         if !leads(&member) || member.roster.others().is_empty() {
             continue;
+        }
+        if member.fence.is_state_wrong() {
+            give_up_leadership(&member).await;
         }
         raise_all(&member, &changes::differing(&member, &mut checked).await).await;
     }
@@ -105,7 +111,7 @@ async fn corrupt_now(member: &Member) -> Result<Vec<u64>, String> {
     let own = async || member.hasher.hash(0).await.map_err(|status| causes(&status));
     let before = own().await?;
     let peers = hashes_of_others(member, before.hash_revision).await;
-    member.read_point().await.map_err(|error| causes(&error))?;
+    member.raft.read_point_for_member().await.map_err(|error| causes(&error))?;
     let after = own().await?;
     Ok(verdict::of_newest(member.ids.member, before, after, &peers))
 }
@@ -157,7 +163,7 @@ async fn raise_all(member: &Member, corrupt: &[u64]) {
         raise(member, *id).await;
     }
     if corrupt.contains(&member.ids.member) {
-        member.hand_over().await;
+        give_up_leadership(member).await;
     }
 }
 

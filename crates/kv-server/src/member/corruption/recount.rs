@@ -17,10 +17,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use api::etcdserverpb::{AlarmMember, AlarmType};
 use mvcc::{RecountBounds, RecountSpan, Recounted};
 use tokio::time::{Instant, sleep};
 
+use super::named::named;
 use super::verdict::{self, Verdict};
 use crate::member::handle::Member;
 use crate::process::log::causes;
@@ -72,10 +72,12 @@ impl Recount {
         if differing.is_empty() {
             return differing;
         }
+        // An alarm that is up already is not raised in each pass. One that was up when a member was asked may be
+        // cleared by now, and the member's state with it.
+        let named = named(member);
         let (again, _) = self.compare(member, span).await;
-        // An alarm that is up already is not raised in each pass. A leader that differs must go all the same.
-        let is_news = |id: &u64| *id == member.ids.member || !is_named(member, *id);
-        let both: Vec<u64> = differing.into_iter().filter(|id| again.contains(id) && is_news(id)).collect();
+        let is_news = |id: &u64| again.contains(id) && !named.contains(id);
+        let both: Vec<u64> = differing.into_iter().filter(is_news).collect();
         if !both.is_empty() {
             let members_hex: Vec<String> = both.iter().map(|id| format!("{id:x}")).collect();
             let (from, to) = (span.from.to_string(), span.to.to_string());
@@ -107,12 +109,6 @@ impl Recount {
         }
         (verdict(member.ids.member, own, &peers), took)
     }
-}
-
-/// Whether an alarm CORRUPT names a member already.
-fn is_named(member: &Member, member_id: u64) -> bool {
-    let alarm = AlarmMember { member_id, alarm: AlarmType::Corrupt as i32 };
-    member.alarms().is_ok_and(|alarms| alarms.contains(&alarm))
 }
 
 /// Members with damage, and those that differ from a majority. What cannot be compared is left out.
