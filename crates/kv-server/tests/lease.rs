@@ -223,3 +223,53 @@ async fn long_lists_of_leases_and_keys_are_complete() {
     let revoked = client.clone().lease_revoke(LeaseRevokeRequest { id: 5 }).await.unwrap().into_inner();
     assert_eq!(revoked.header.unwrap().revision, last + 1, "all keys at one revision");
 }
+
+fn questions_begun(member: &Member) -> usize {
+    let text = common::http(member.client_port, "GET /metrics");
+    let is_count =
+        |line: &&str| line.starts_with("grpc_server_started_total") && line.contains("\"LeaseTimeToLive\"");
+    let count = text.lines().find(is_count).and_then(|line| line.rsplit(' ').next());
+    count.map_or(0, |count| count.parse().unwrap())
+}
+
+/// Questions wait while a leader cannot confirm that it leads. They are more than a member asks for itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_of_clients_leave_the_places_of_renewals() {
+    const QUESTIONS: usize = 400;
+    let mut cluster = Cluster::new(3);
+    // The leader leads on while it hears no one.
+    let patient = || "--election-timeout=5000".to_owned();
+    cluster.members.iter_mut().for_each(|member| member.extra.push(patient()));
+    cluster.start();
+    let at = cluster.leader().await;
+    let leader = &cluster.members[at];
+    grant(leader, 7, 600).await.unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(leases(leader).await);
+    }
+    let others: Vec<&Member> = cluster.members.iter().filter(|member| member.name != leader.name).collect();
+    others.iter().for_each(|other| other.running().pause());
+    let mut questions = tokio::task::JoinSet::new();
+    for client in &clients {
+        for _ in 0..QUESTIONS {
+            let mut client = client.clone();
+            let request = LeaseTimeToLiveRequest { id: 7, keys: false };
+            questions.spawn(async move { client.lease_time_to_live(request).await });
+        }
+    }
+    let began = Instant::now();
+    while questions_begun(leader) < 4 * QUESTIONS {
+        assert!(began.elapsed() < Duration::from_secs(4), "{} have come", questions_begun(leader));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let goes_on = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        others.iter().for_each(|other| other.running().resume());
+    };
+    let (renewed, ()) = tokio::join!(renew(leader, &[7]), goes_on);
+    assert_eq!(renewed.unwrap(), [600]);
+    while let Some(answer) = questions.join_next().await {
+        assert_eq!(answer.unwrap().unwrap().get_ref().granted_ttl, 600);
+    }
+}

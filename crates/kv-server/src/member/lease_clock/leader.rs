@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use raft_node::Handle;
+use raft_node::{Handle, ReadError, RequestOrigin};
 use state_machine::command::{self, Kind, LeaseExpire};
 use state_machine::{Chosen, LeaseTable, LedTerm, Outcome, Remaining, RenewalBatch, Response, remaining};
 use tokio::sync::Notify;
@@ -41,12 +41,12 @@ impl LeaderLeases {
 
     /// The term that this member leads. The first call in a term waits until everything of earlier terms is
     /// applied.
-    pub async fn leading(&self) -> Result<LedTerm, LeaseError> {
+    pub async fn leading(&self, asker: RequestOrigin) -> Result<LedTerm, LeaseError> {
         let before = self.led_term().ok_or(LeaseError::NotLeader)?;
         if let Some(led) = self.known(before) {
             return Ok(led);
         }
-        self.raft.read_point_for_member().await?;
+        self.read_point(asker).await?;
         if self.led_term() != Some(before) {
             return Err(LeaseError::NotLeader);
         }
@@ -56,6 +56,13 @@ impl LeaderLeases {
             // Another call was faster.
             Some(led) if led.term == before => Ok(led),
             Some(_) | None => Ok(*term.insert(begun)),
+        }
+    }
+
+    async fn read_point(&self, asker: RequestOrigin) -> Result<u64, ReadError> {
+        match asker {
+            RequestOrigin::Client => self.raft.read_point().await,
+            RequestOrigin::Member => self.raft.read_point_for_member().await,
         }
     }
 
@@ -69,9 +76,10 @@ impl LeaderLeases {
         (status.leader == Some(self.member)).then_some(status.term)
     }
 
-    /// Renews leases and returns the TTL of each, or 0 if there is no such lease.
+    /// Renews leases and returns the TTL of each, or 0 if there is no such lease. Renewals come in batches, a few
+    /// at a time.
     pub async fn renew(&self, ids: &[i64]) -> Result<Vec<i64>, LeaseError> {
-        let led = self.leading().await?;
+        let led = self.leading(RequestOrigin::Member).await?;
         let now = led.clock_at(boot_time());
         let batch = RenewalBatch::new(&self.table, ids.to_vec(), led, now);
         let to_record = batch.to_record();
@@ -82,7 +90,12 @@ impl LeaderLeases {
                     false => self.record(led, to_record).await,
                 }
             },
-            async { if batch.must_confirm() { self.confirm(led.term).await } else { Ok(()) } },
+            async {
+                match batch.must_confirm() {
+                    true => self.confirm(led.term, RequestOrigin::Member).await,
+                    false => Ok(()),
+                }
+            },
         );
         recorded.and(confirmed)?;
         let expired = batch.expired();
@@ -90,7 +103,7 @@ impl LeaderLeases {
             let are_gone = timeout(REVOKED_WITHIN, self.until_gone(expired)).await.is_ok();
             // A lease that is still there may have been renewed by a leader after this one.
             if !are_gone {
-                self.confirm(led.term).await?;
+                self.confirm(led.term, RequestOrigin::Member).await?;
             }
         }
         let renewed = batch.answers(&self.table);
@@ -101,16 +114,16 @@ impl LeaderLeases {
         Ok(batch.answers_after_late(&self.table, renewed))
     }
 
-    /// How long leases still have.
+    /// How long leases still have: a question of a client.
     pub async fn remaining(&self, ids: &[i64]) -> Result<Vec<Remaining>, LeaseError> {
-        let led = self.leading().await?;
-        self.confirm(led.term).await?;
+        let led = self.leading(RequestOrigin::Client).await?;
+        self.confirm(led.term, RequestOrigin::Client).await?;
         Ok(remaining(&self.table, ids, led.clock_at(boot_time())))
     }
 
     /// No other member led when this call began, and everything that was committed then is applied.
-    async fn confirm(&self, term: u64) -> Result<(), LeaseError> {
-        self.raft.read_point_for_member().await?;
+    async fn confirm(&self, term: u64, asker: RequestOrigin) -> Result<(), LeaseError> {
+        self.read_point(asker).await?;
         if self.led_term() == Some(term) { Ok(()) } else { Err(LeaseError::NotLeader) }
     }
 

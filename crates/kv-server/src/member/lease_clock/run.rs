@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use prometheus_client::metrics::counter::Counter;
+use raft_node::RequestOrigin;
 use state_machine::{LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Turns};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -35,7 +36,7 @@ pub async fn run(leases: Arc<LeaderLeases>, expired: Counter, stop: Stop) {
     loop {
         let running = async {
             turns.tick().await;
-            match leases.leading().await {
+            match leases.leading(RequestOrigin::Member).await {
                 Ok(led) => {
                     if term.as_ref().is_none_or(|term| term.led != led) {
                         let turns = Turns::new(&leases.table);
