@@ -9,7 +9,7 @@ use api::Error;
 use api::etcdserverpb::Member;
 use raft_node::Progress;
 
-/// A member counts as healthy for an addition after so long without a break: etcd's figure.
+/// A member counts as healthy after so long without a break: etcd's figure.
 const HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
 /// What this member sees of the others.
@@ -25,11 +25,11 @@ impl View<'_> {
         self.members.iter().filter(|member| !member.is_learner)
     }
 
-    /// Voters that have answered for so long, this member included.
-    fn connected(&self, at_least: Duration) -> usize {
-        let is_connected =
-            |id| id == self.own || (self.active_for)(id).is_some_and(|active| active >= at_least);
-        self.voters().filter(|member| is_connected(member.id)).count()
+    /// Voters that are healthy, this member included.
+    fn healthy(&self) -> usize {
+        let is_healthy =
+            |id| id == self.own || (self.active_for)(id).is_some_and(|active| active > HEALTHY_AFTER);
+        self.voters().filter(|member| is_healthy(member.id)).count()
     }
 }
 
@@ -47,7 +47,7 @@ pub(super) fn may_add(view: &View<'_>, is_learner: bool) -> Result<(), Error> {
     if !is_learner && !is_first && started < quorum(count + 1) {
         return Err(Error::MemberNotEnoughStarted);
     }
-    if count >= 2 && view.connected(HEALTHY_AFTER) < quorum(count + 1) {
+    if count >= 2 && view.healthy() < quorum(count + 1) {
         return Err(Error::Unhealthy);
     }
     Ok(())
@@ -66,7 +66,7 @@ pub(super) fn may_remove(view: &View<'_>, id: u64) -> Result<(), Error> {
         return Ok(());
     }
     let count = view.voters().count();
-    if view.connected(Duration::ZERO).saturating_sub(1) < 1 + count.saturating_sub(1) / 2 {
+    if view.healthy().saturating_sub(1) < 1 + count.saturating_sub(1) / 2 {
         return Err(Error::Unhealthy);
     }
     Ok(())
@@ -89,11 +89,11 @@ pub(super) fn is_in_sync(progress: Progress) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    /// `1 2? ~3 4!`: 1 is started and answers since ten seconds, 2 has not started, 3 is a learner, 4 is
-    /// started and does not answer. This member is 1.
+    /// `1 2? ~3 4! 5+`: 1 is started and answers since ten seconds, 2 has not started, 3 is a learner, 4 is
+    /// started and does not answer, 5 answers since five seconds. This member is 1.
     fn judged(members: &str, check: impl Fn(&View<'_>) -> Result<(), Error>) -> Result<(), Error> {
         let member = |word: &str| {
-            let id = word.trim_matches(['~', '?', '!']).parse().unwrap();
+            let id = word.trim_matches(['~', '?', '!', '+']).parse().unwrap();
             let name = if word.ends_with('?') { String::new() } else { word.to_owned() };
             Member { id, name, is_learner: word.starts_with('~'), ..Member::default() }
         };
@@ -101,7 +101,8 @@ mod tests {
         let listed: Vec<Member> = words.iter().map(|word| member(word)).collect();
         let active_for = |id: u64| {
             let word = words.iter().zip(&listed).find(|(_, member)| member.id == id)?.0;
-            (!word.ends_with(['!', '?'])).then_some(Duration::from_secs(10))
+            let seconds = if word.ends_with('+') { 5 } else { 10 };
+            (!word.ends_with(['!', '?'])).then_some(Duration::from_secs(seconds))
         };
         check(&View { members: &listed, own: 1, active_for: &active_for })
     }
@@ -109,20 +110,21 @@ mod tests {
     #[test]
     fn changes_that_would_stop_the_cluster_are_refused() {
         use Error::{MemberNotEnoughStarted as NotStarted, Unhealthy};
-        let add: [(&str, bool, Result<(), Error>); 8] = [
+        let add: [(&str, bool, Result<(), Error>); 9] = [
             ("1", false, Ok(())),
             ("1 2?", false, Err(NotStarted)),
             ("1 2", false, Ok(())),
             ("1 2!", false, Err(Unhealthy)),
             ("1 2!", true, Err(Unhealthy)),
             ("1 2 3!", false, Err(Unhealthy)),
+            ("1 2 3+", false, Err(Unhealthy)),
             ("1 2 3 4 5!", false, Ok(())),
             ("1 ~2?", true, Ok(())),
         ];
         for (members, is_learner, wanted) in add {
             assert_eq!(judged(members, |view| may_add(view, is_learner)), wanted, "add to {members}");
         }
-        let remove: [(&str, u64, Result<(), Error>); 9] = [
+        let remove: [(&str, u64, Result<(), Error>); 12] = [
             ("1", 1, Err(NotStarted)),
             ("1 2", 1, Ok(())),
             ("1 2", 2, Ok(())),
@@ -130,6 +132,9 @@ mod tests {
             ("1 2?", 1, Err(NotStarted)),
             ("1 2 3!", 3, Ok(())),
             ("1 2 3!", 2, Err(Unhealthy)),
+            ("1 2 3+", 2, Err(Unhealthy)),
+            ("1 2 3+", 3, Err(Unhealthy)), // It answers: the member counts, and is not healthy.
+            ("1 2 3 4 5+", 5, Ok(())),
             ("1 ~2", 2, Ok(())),
             ("1 2", 9, Ok(())), // The state machine says that it is not there.
         ];
