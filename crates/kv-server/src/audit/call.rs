@@ -258,6 +258,13 @@ mod tests {
     }
 
     #[test]
+    fn a_line_names_the_member_whose_state_is_given_up() {
+        let request = api::kvserver::ReseedRequest { member_id: 0xab };
+        let line = line(Method::RepairReseed, &request, Ok(None));
+        assert!(line.contains(r#"Repair/Reseed","member":"ab","refused""#), "{line}");
+    }
+
+    #[test]
     fn a_line_is_short_whatever_the_request_is() {
         let range = |n: usize| {
             let range = RangeRequest { key: vec![b'k'; 1000 + n].into(), ..RangeRequest::default() };

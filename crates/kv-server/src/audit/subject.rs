@@ -10,6 +10,7 @@ use api::authpb::Permission;
 use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::*;
+use api::kvserver::ReseedRequest;
 use api::v3electionpb::{CampaignRequest, LeaderKey, LeaderRequest, ProclaimRequest, ResignRequest};
 use api::v3lockpb::{LockRequest, UnlockRequest};
 use base64::Engine;
@@ -262,6 +263,7 @@ impl Subject {
             Method::MaintenanceMoveLeader => {
                 self.member = member(decoded::<MoveLeaderRequest>(message).target_id)
             }
+            Method::RepairReseed => self.member = member(decoded::<ReseedRequest>(message).member_id),
             Method::MaintenanceAlarm => {
                 let alarm = decoded::<AlarmRequest>(message);
                 self.is_change = alarm.action != AlarmAction::Get as i32;
