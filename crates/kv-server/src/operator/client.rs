@@ -36,6 +36,15 @@ pub struct Client {
     token: Option<MetadataValue<Ascii>>,
 }
 
+/// What the cluster looks like.
+pub struct Look {
+    pub members: Vec<Member>,
+    /// Members that answer.
+    pub answering: Vec<u64>,
+    /// 0 if none is known.
+    pub leader: u64,
+}
+
 impl Client {
     /// `tls`: files of the connections inside TLS. The system's authorities, if it names none.
     pub fn new(
@@ -55,6 +64,29 @@ impl Client {
         let request = self.request(MemberListRequest { linearizable: true }, ANSWER_WITHIN);
         let listed = ClusterClient::new(channel).member_list(request).await?;
         Ok(listed.into_inner().members)
+    }
+
+    /// The members, which of them answer, and the leader. The client knows them all from now on.
+    ///
+    /// Errors: those of the endpoint that was asked. The next look begins with another one: a member that applies
+    /// nothing has a leader, and answers no linearizable read.
+    pub async fn look(&mut self) -> Result<Look, Status> {
+        let members = match self.members().await {
+            Ok(members) => members,
+            Err(status) => {
+                self.turn_away();
+                return Err(status);
+            }
+        };
+        self.add_endpoints(&members);
+        let (mut answering, mut leader) = (Vec::new(), 0);
+        for member in &members {
+            if let Some(status) = self.status(member).await {
+                answering.push(member.id);
+                leader = if status.leader == 0 { leader } else { status.leader };
+            }
+        }
+        Ok(Look { members, answering, leader })
     }
 
     /// Adds a learner. Returns its id.

@@ -18,9 +18,10 @@ mod reseed_plan; // the next step of a re-seeding
 
 mod client; // calls of a cluster
 mod flags; // how it is reached
-mod progress; // lines about progress
+mod progress; // the loop of both, and lines about progress
 
-mod reseed; // the loop of a re-seeding
+mod replace; // the steps of a replacement
+mod reseed; // the steps of a re-seeding
 
 mod command; // the command line
 

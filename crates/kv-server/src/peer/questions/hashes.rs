@@ -12,11 +12,11 @@ use api::peer::{
 use mvcc::{KvHash, SpanDigest};
 use tonic::Status;
 
+use super::ask_in_turn;
 use crate::data_dir::Identity;
 use crate::member::Hasher;
 use crate::peer::context::ENCODING;
-use crate::peer::link::dial;
-use crate::process::log::causes;
+use crate::peer::link::Client;
 use crate::tls::Dialer;
 
 /// Time for one hash: gigabytes of history, read from a disk, and others that run before it.
@@ -53,24 +53,13 @@ pub async fn at_start(dialer: &Dialer, identity: &Identity, members: &[Member], 
 
 /// Asks a member that listens at `urls`. The error says why there is no hash.
 pub async fn ask(dialer: &Dialer, urls: &[String], hello: Hello, at: i64) -> Result<KvHash, String> {
-    let mut reason = "no peer URL".to_owned();
-    for url in urls {
-        let asked = async {
-            let request = HistoryHashRequest { hello: Some(hello.clone()), revision: at };
-            let answered = dial(dialer, url).await?.history_hash(request).await;
-            answered.map_err(|status| causes(&status))
-        };
-        match tokio::time::timeout(HASH_WITHIN, asked).await {
-            Ok(Ok(answer)) => {
-                let HistoryHashResponse { hash, compact_revision, hash_revision, revision } =
-                    answer.into_inner();
-                return Ok(KvHash { hash, compact_revision, hash_revision, revision });
-            }
-            Ok(Err(error)) => reason = error,
-            Err(_) => reason = format!("no answer within {HASH_WITHIN:?}"),
-        }
-    }
-    Err(reason)
+    let call = |mut client: Client| {
+        let request = HistoryHashRequest { hello: Some(hello.clone()), revision: at };
+        async move { client.history_hash(request).await }
+    };
+    let answer = ask_in_turn(dialer, urls, HASH_WITHIN, call).await?;
+    let HistoryHashResponse { hash, compact_revision, hash_revision, revision } = answer;
+    Ok(KvHash { hash, compact_revision, hash_revision, revision })
 }
 
 /// The answer to a member.
@@ -89,23 +78,13 @@ pub async fn ask_digest(
     urls: &[String],
     request: ChangesDigestRequest,
 ) -> Result<SpanDigest, String> {
-    let mut reason = "no peer URL".to_owned();
-    for url in urls {
-        let asked = async {
-            let answered = dial(dialer, url).await?.changes_digest(request.clone()).await;
-            answered.map_err(|status| causes(&status))
-        };
-        match tokio::time::timeout(DIGEST_WITHIN, asked).await {
-            Ok(Ok(answer)) => {
-                return Ok(match answer.into_inner().answer {
-                    Some(Answer::Digest(digest)) => SpanDigest::Known(digest),
-                    Some(Answer::IsBehind(_)) => SpanDigest::NotYet,
-                    None => SpanDigest::NotKept,
-                });
-            }
-            Ok(Err(error)) => reason = error,
-            Err(_) => reason = format!("no answer within {DIGEST_WITHIN:?}"),
-        }
-    }
-    Err(reason)
+    let call = |mut client: Client| {
+        let request = request.clone();
+        async move { client.changes_digest(request).await }
+    };
+    Ok(match ask_in_turn(dialer, urls, DIGEST_WITHIN, call).await?.answer {
+        Some(Answer::Digest(digest)) => SpanDigest::Known(digest),
+        Some(Answer::IsBehind(_)) => SpanDigest::NotYet,
+        None => SpanDigest::NotKept,
+    })
 }

@@ -3,3 +3,30 @@
 pub(super) mod hashes; // hashes of the history
 pub(super) mod leases; // leases, to the leader
 pub(super) mod recounts; // parts of the state as it is now
+
+use std::time::Duration;
+
+use tonic::{Response, Status};
+
+use super::link::{Client, dial};
+use crate::process::log::causes;
+use crate::tls::Dialer;
+
+/// Asks a member at its URLs, one after another, each `within` a time. The error says why the last one gave no answer.
+async fn ask_in_turn<A, F: Future<Output = Result<Response<A>, Status>>>(
+    dialer: &Dialer,
+    urls: &[String],
+    within: Duration,
+    call: impl Fn(Client) -> F,
+) -> Result<A, String> {
+    let mut reason = "no peer URL".to_owned();
+    for url in urls {
+        let asked = async { call(dial(dialer, url).await?).await.map_err(|status| causes(&status)) };
+        match tokio::time::timeout(within, asked).await {
+            Ok(Ok(answer)) => return Ok(answer.into_inner()),
+            Ok(Err(error)) => reason = error,
+            Err(_) => reason = format!("no answer within {within:?}"),
+        }
+    }
+    Err(reason)
+}

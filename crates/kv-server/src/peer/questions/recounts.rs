@@ -9,9 +9,9 @@ use api::peer::{Hello, RecountRequest, RecountResponse};
 use mvcc::{RecountSpan, Recounted, Revision};
 use tonic::Status;
 
+use super::ask_in_turn;
 use crate::member::Hasher;
-use crate::peer::link::dial;
-use crate::process::log::causes;
+use crate::peer::link::Client;
 use crate::tls::Dialer;
 
 /// Time for one part: its blocks may have to be read from a slow disk.
@@ -44,25 +44,15 @@ pub async fn ask(
     let hello = Some(hello);
     let (from, from_sub, to, to_sub) = (from.main, from.sub, to.main, to.sub);
     let request = RecountRequest { hello, from, from_sub, to, to_sub, compacted };
-    let mut reason = "no peer URL".to_owned();
-    for url in urls {
-        let asked = async {
-            let answered = dial(dialer, url).await?.recount(request.clone()).await;
-            answered.map_err(|status| causes(&status))
-        };
-        match tokio::time::timeout(ANSWER_WITHIN, asked).await {
-            Ok(Ok(answer)) => {
-                return match answer.into_inner().answer {
-                    Some(Answer::Digest(digest)) => Ok(Recounted::Digest(digest)),
-                    Some(Answer::IsBehind(_)) => Ok(Recounted::NotYet),
-                    Some(Answer::IsCompacted(_)) => Ok(Recounted::Compacted),
-                    Some(Answer::IsDamaged(_)) => Ok(Recounted::Damaged),
-                    None => Err("an answer of another version".to_owned()),
-                };
-            }
-            Ok(Err(error)) => reason = error,
-            Err(_) => reason = format!("no answer within {ANSWER_WITHIN:?}"),
-        }
+    let call = |mut client: Client| {
+        let request = request.clone();
+        async move { client.recount(request).await }
+    };
+    match ask_in_turn(dialer, urls, ANSWER_WITHIN, call).await?.answer {
+        Some(Answer::Digest(digest)) => Ok(Recounted::Digest(digest)),
+        Some(Answer::IsBehind(_)) => Ok(Recounted::NotYet),
+        Some(Answer::IsCompacted(_)) => Ok(Recounted::Compacted),
+        Some(Answer::IsDamaged(_)) => Ok(Recounted::Damaged),
+        None => Err("an answer of another version".to_owned()),
     }
-    Err(reason)
 }

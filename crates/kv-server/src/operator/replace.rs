@@ -1,0 +1,91 @@
+//! `member replace`: a new member takes the place of another one.
+
+use std::time::Duration;
+
+use api::etcdserverpb::Member;
+use tonic::Status;
+
+use super::client::{Client, Look};
+use super::plan::{self, Refusal, Replacement, Step};
+use super::progress::{self, RunError, Stepped, later, say};
+
+pub struct Replacing {
+    pub client: Client,
+    pub wanted: Replacement,
+}
+
+impl Replacing {
+    pub async fn run(mut self, patience: Duration) -> Result<(), RunError<Refusal>> {
+        progress::run(patience, async || self.step().await).await
+    }
+
+    /// Looks at the members and takes the next step.
+    async fn step(&mut self) -> Result<Stepped, RunError<Refusal>> {
+        let Look { members, answering, .. } = match self.client.look().await {
+            Ok(look) => look,
+            Err(status) => return later(&status, "list the members"),
+        };
+        let name = self.wanted.new_name.clone();
+        let next = plan::next(&members, &self.wanted, &|id| answering.contains(&id));
+        match next.map_err(RunError::Refused)? {
+            Step::Done => Ok(Stepped::Done(format!("{name} is in the place of {}", self.wanted.old))),
+            Step::Add => match self.client.add_learner(&self.wanted.new_urls).await {
+                Ok(id) => {
+                    self.start_line(&members, id);
+                    Ok(Stepped::Moved(format!("added {name} as a learner with id {id:x}")))
+                }
+                Err(status) => later(&status, "add the new member"),
+            },
+            Step::AwaitStart { id } => {
+                Ok(Stepped::Waits(format!("waiting for {name} ({id:x}) to be started")))
+            }
+            Step::Promote { id } => match self.client.promote(id).await {
+                Ok(()) => Ok(Stepped::Moved(format!("promoted {name} ({id:x})"))),
+                Err(status) => self.behind(&members, id, &status).await,
+            },
+            Step::Remove { id } => match self.client.remove(id).await {
+                Ok(()) => {
+                    self.wanted.is_old_removed = true;
+                    Ok(Stepped::Moved(format!("removed {} ({id:x})", self.wanted.old)))
+                }
+                Err(status) => later(&status, "remove the old member"),
+            },
+        }
+    }
+
+    /// How far a learner is that could not be promoted.
+    async fn behind(
+        &self,
+        members: &[Member],
+        id: u64,
+        status: &Status,
+    ) -> Result<Stepped, RunError<Refusal>> {
+        let waits = later::<Refusal>(status, "promote the new member")?;
+        let Some(learner) = members.iter().find(|member| member.id == id) else { return Ok(waits) };
+        let Some(learner) = self.client.status(learner).await else { return Ok(waits) };
+        let Some(leader) = members.iter().find(|member| member.id == learner.leader) else {
+            return Ok(waits);
+        };
+        let Some(leader) = self.client.status(leader).await else { return Ok(waits) };
+        let (has, of) = (learner.raft_applied_index, leader.raft_index);
+        let line = format!("waiting for {} to be in sync: entry {has} of {of}", self.wanted.new_name);
+        Ok(Stepped::Moved(line))
+    }
+
+    /// Says how the new member is started.
+    fn start_line(&self, members: &[Member], id: u64) {
+        let Replacement { new_name, new_urls, .. } = &self.wanted;
+        let entry = |member: &Member| {
+            let urls = member.peer_ur_ls.iter().map(|url| format!("{}={url}", member.name));
+            urls.collect::<Vec<_>>()
+        };
+        let mut cluster: Vec<String> = members.iter().flat_map(entry).collect();
+        cluster.extend(new_urls.iter().map(|url| format!("{new_name}={url}")));
+        say(&format!(
+            "start it now, with an empty data directory: kv-server --name {new_name} --initial-advertise-peer-urls {} \
+             --initial-cluster {} --initial-cluster-state existing … (its id is {id:x})",
+            new_urls.join(","),
+            cluster.join(",")
+        ));
+    }
+}
