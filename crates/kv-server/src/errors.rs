@@ -189,8 +189,8 @@ pub fn deadline_exceeded() -> Status {
     Status::deadline_exceeded("context deadline exceeded")
 }
 
-/// The rest of a watch response was compacted. Clients open a new stream after UNAVAILABLE, and learn there that
-/// their revision is compacted.
+/// The rest of a watch response was compacted, or its client has held a large one for too long. Clients open a
+/// new stream after UNAVAILABLE, and learn there if their revision is compacted.
 pub fn watch_broken() -> Status {
     Status::unavailable("etcdserver: watch canceled")
 }

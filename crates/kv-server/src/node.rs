@@ -512,10 +512,19 @@ fn start_peers(
 /// Bytes of the keys of all watchers: a million of 256 bytes. Watchers beyond it are refused.
 const WATCH_KEY_BYTES_MAX: usize = 256 << 20;
 
+/// The share of `--memory-limit` that events may take which wait in outboxes, and the same for large
+/// responses that streams hold.
+const WATCH_MEMORY_SHARE: u64 = 16;
+
 fn watch_limits(settings: &Settings) -> watch::Limits {
+    let limits = watch::Limits::default();
+    let share = settings.memory_limit.map_or(u64::MAX, |limit| limit / WATCH_MEMORY_SHARE);
+    let within = |bytes: usize| bytes.min(usize::try_from(share).unwrap_or(usize::MAX));
     watch::Limits {
         progress_interval: settings.watch_progress_interval(),
         key_bytes_max: WATCH_KEY_BYTES_MAX,
-        ..watch::Limits::default()
+        bodies_bytes: within(limits.bodies_bytes),
+        handed_bytes_max: within(limits.handed_bytes_max),
+        ..limits
     }
 }

@@ -450,6 +450,43 @@ async fn readers_that_stop_hold_a_bounded_number_of_bytes_and_miss_nothing() {
 }
 
 #[tokio::test]
+async fn readers_that_stop_in_history_hold_little_of_it() {
+    const READERS: usize = 200;
+    const KEYS: usize = 8;
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    let kv = member.kv().await;
+    for n in 0..64 {
+        let put = |key| {
+            let request = PutRequest {
+                key: format!("k{n}-{key}").into(),
+                value: vec![n; 2 << 10].into(),
+                ..Default::default()
+            };
+            RequestOp { request: Some(request_op::Request::RequestPut(request)) }
+        };
+        let success = (0..KEYS).map(put).collect();
+        kv.clone().txn(TxnRequest { success, ..Default::default() }).await.unwrap();
+    }
+    let before = resident_bytes(member);
+    let mut readers = Vec::new();
+    for _ in 0..READERS {
+        let reader = Stream::open(member).await;
+        reader.send(create(everything(1)));
+        readers.push(reader);
+    }
+    wait_for_metric(member, "etcd_debugging_mvcc_watcher_total", READERS as f64).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // 32 MiB of events that wait, and some 64 KiB for each connection and its stream.
+    let grown = resident_bytes(member) - before;
+    assert!(grown < f64::from(90 << 20), "resident memory has grown by {grown} bytes");
+    for reader in readers.iter_mut().step_by(50) {
+        assert!(reader.next().await.created);
+        assert_eq!(reader.events(64 * KEYS).await.len(), 64 * KEYS);
+    }
+}
+
+#[tokio::test]
 async fn a_deleted_range_with_large_previous_values_is_not_held_in_memory() {
     const KEYS: usize = 384; // 24 MiB of values.
     let cluster = Cluster::started(1);

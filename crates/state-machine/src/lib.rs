@@ -71,7 +71,7 @@ pub use lease::{
     replace as replace_leases,
 };
 pub use lease_leader::{
-    Anchor, Chosen, LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, Renewed, TurnWork,
+    Anchor, Chosen, LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, RenewalStep, TurnWork,
     Turns, remaining,
 };
 pub use machine::StateMachine;

@@ -9,7 +9,7 @@
 //! * An event is encoded once and shared by all watchers that take it in the same form.
 //! * An event costs by the watchers that it matches, not by those that exist.
 //! * A stream that does not read holds a bounded number of bytes. All streams together hold a bounded number
-//!   of bytes of events.
+//!   of bytes of events, also of those that they were handed.
 //!
 //! One thread calls the hub, in bounded turns. The crate uses no clock, thread, socket or network. It does
 //! not check permissions.
@@ -28,6 +28,7 @@ compile_error!("a mutant contains a bug on purpose: it needs debug assertions an
 
 mod types; // requests, limits and counters
 
+mod held_back; // streams that wait for room, clients in turn
 mod owners; // what each client uses of the limits
 mod positions; // watchers by revision
 mod slab; // values with 32-bit numbers
@@ -40,4 +41,4 @@ mod hub; // watchers, streams and the delivery of events
 
 pub use hub::Hub;
 pub use types::{CreateRequest, Limits, Stats, StreamId, Turn};
-pub use wire::{Encoder, Parcel};
+pub use wire::{Encoder, Held, Parcel};

@@ -6,16 +6,20 @@
 //!   So many watchers of one range cost their client more than they cost the member.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::types::Limits;
 
 /// What one client uses.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Usage {
     streams: usize,
     watchers: usize,
     key_bytes: usize,
     answers: usize,
+    /// Bytes of large responses that its streams hold.
+    held: Arc<AtomicUsize>,
 }
 
 /// Clients with open streams, by number.
@@ -64,6 +68,16 @@ impl Owners {
         self.0.get(&owner).map_or(0, |usage| usage.answers)
     }
 
+    /// Bytes of large responses that a client holds.
+    pub fn held(&self, owner: u64) -> usize {
+        self.0.get(&owner).map_or(0, |usage| usage.held.load(Relaxed))
+    }
+
+    /// Where they are counted.
+    pub fn holds(&mut self, owner: u64) -> Arc<AtomicUsize> {
+        Arc::clone(&self.get(owner).held)
+    }
+
     /// Why a client may not have another watcher with a key of so many bytes, if it may not. `watchers` and
     /// `key_bytes` are those of all clients.
     pub fn refuses(
@@ -73,7 +87,7 @@ impl Owners {
         bytes: usize,
         limits: &Limits,
     ) -> Option<String> {
-        let usage = self.0.get(&owner).copied().unwrap_or_default();
+        let usage = self.0.get(&owner).cloned().unwrap_or_default();
         let refusal = |text: String| Some(format!("etcdserver: too many requests: {text}"));
         let (watchers_max, bytes_max) = (limits.watchers_max, limits.key_bytes_max);
         if watchers >= watchers_max {

@@ -85,7 +85,11 @@ pub struct Limits {
     /// Bytes of a step of history with previous pairs, about. A revision that exceeds it is sent in parts.
     pub previous_bytes_max: usize,
     /// Bytes of a part of such a revision, about, or one event. Each stream holds one: 1000 streams, 16 MiB.
+    /// Responses above it are large: what streams hold of them is counted.
     pub part_bytes: usize,
+    /// Bytes that streams were handed of responses above `part_bytes`, in all. A stream with such a response
+    /// waits beyond it. 64 MiB: 40 events of the largest size.
+    pub handed_bytes_max: usize,
     /// Watchers of all streams. Further ones are refused, and those of a client that has more than are left.
     /// 4 million: 400 MB.
     pub watchers_max: usize,
@@ -117,6 +121,7 @@ impl Default for Limits {
             copied_bytes_max: 4 << 20,
             previous_bytes_max: 8 << 20,
             part_bytes: 16 << 10,
+            handed_bytes_max: 64 << 20,
             watchers_max: 4_000_000,
             key_bytes_max: 1 << 30,
             step_bytes: 1 << 20,
@@ -150,6 +155,8 @@ pub struct Stats {
     pub key_bytes: usize,
     /// Encoded events in all outboxes, each counted once, and the entries that refer to them.
     pub body_bytes: usize,
+    /// Bytes of large responses that streams hold.
+    pub handed_bytes: usize,
     /// Events delivered to outboxes, once per watcher.
     pub events: u64,
     /// Streams whose events were dropped from their outbox, to be read again.

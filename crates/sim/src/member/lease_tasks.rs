@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use state_machine::{LedTerm, Outcome, Remaining, RenewalBatch, Renewed};
+use state_machine::{LedTerm, Outcome, Remaining, RenewalBatch};
 
 use crate::requests::{LeaseQuestion, RequestId};
 
@@ -61,11 +61,6 @@ pub(crate) enum Then {
     Answer {
         question: u64,
     },
-    /// The last of them is done.
-    LateRecorded {
-        question: u64,
-        answers: Renewed,
-    },
 }
 
 /// A question that the leader works on.
@@ -80,10 +75,8 @@ pub(crate) struct Question {
     pub batch: Option<RenewalBatch>,
     /// Commands and read points that it waits for.
     pub waiting: u32,
-    /// Until when it waits for expired leases to be revoked.
-    pub look_until: Option<u64>,
-    /// Whether its leader was confirmed after that time.
-    pub is_confirmed: bool,
+    /// Expired leases that it waits for, and until when.
+    pub revoked: Option<(Vec<i64>, u64)>,
 }
 
 /// Everything under way.

@@ -7,7 +7,8 @@
 use raft_node::{RequestOrigin, Role};
 use state_machine::command::{self, Kind, LeaseExpire};
 use state_machine::{
-    LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, Renewed, Response, remaining,
+    Chosen, LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, RenewalStep, Response,
+    remaining,
 };
 
 use super::happening::{Happening, Phase};
@@ -50,7 +51,7 @@ impl World {
             LeaseEvent::Turn { boot, term } => self.lease_turn(to, boot, term)?,
             LeaseEvent::Step { task, end, .. } => self.lease_step(to, task, &end)?,
             LeaseEvent::Asked { from, request, question } => self.lease_asked(to, from, request, question),
-            LeaseEvent::Look { question, .. } => self.finish_question(question),
+            LeaseEvent::Look { question, .. } => self.look_for_revoked(question),
             LeaseEvent::Answered { request, answers } => return self.lease_answered(request, answers),
         }
         self.turn(to)
@@ -188,13 +189,9 @@ impl World {
                 } else if let Some(waiting) = self.lease_tasks.question(question) {
                     waiting.waiting -= 1;
                     if waiting.waiting == 0 {
-                        self.finish_question(question);
+                        self.go_on(question);
                     }
                 }
-            }
-            Then::LateRecorded { question, answers } => {
-                let answers = is_done.then(|| self.answers_after_late(question, answers)).flatten();
-                self.reply(question, answers);
             }
         }
         Ok(())
@@ -229,17 +226,8 @@ impl World {
     }
 
     fn lease_asked(&mut self, leader: u64, from: u64, request: RequestId, question: LeaseQuestion) {
-        let asked = Question {
-            leader,
-            from,
-            request,
-            question,
-            led: None,
-            batch: None,
-            waiting: 0,
-            look_until: None,
-            is_confirmed: false,
-        };
+        let asked =
+            Question { leader, from, request, question, led: None, batch: None, waiting: 0, revoked: None };
         let number = self.lease_tasks.add_question(asked);
         match self.led_term(leader) {
             None => self.reply(number, None),
@@ -250,7 +238,7 @@ impl World {
         }
     }
 
-    /// Asks for everything that an answer needs.
+    /// Begins to answer a question.
     fn work_on(&mut self, number: u64, led: LedTerm) {
         let now = self.now;
         let Some(Question { leader, question, .. }) = self.lease_tasks.question(number) else { return };
@@ -261,69 +249,71 @@ impl World {
             LeaseQuestion::Renew(ids) => Some(RenewalBatch::new(&table, ids, led, clock)),
             LeaseQuestion::Remaining(_) => None,
         };
-        let to_record = batch.as_ref().map(RenewalBatch::to_record).unwrap_or_default();
-        let must_confirm = batch.as_ref().is_none_or(RenewalBatch::must_confirm);
-        let waiting = u32::from(must_confirm) + u32::from(!to_record.is_empty());
         let Some(question) = self.lease_tasks.question(number) else { return };
-        (question.led, question.batch) = (Some(led), batch);
-        question.waiting = waiting;
-        if waiting == 0 {
-            self.finish_question(number);
-            return;
+        question.led = Some(led);
+        match batch {
+            Some(batch) => {
+                question.batch = Some(batch);
+                self.go_on(number);
+            }
+            None => self.require(number, Chosen::default(), true),
         }
-        if !to_record.is_empty() {
-            self.propose_for(leader, to_record.record(led.term, clock), Then::Answer { question: number });
+    }
+
+    /// Nothing is waited for any more: the next step of the answer.
+    fn go_on(&mut self, number: u64) {
+        let now = self.now;
+        let Some(Question { leader, led: Some(led), .. }) = self.lease_tasks.question(number) else { return };
+        let (leader, led) = (*leader, *led);
+        let leasing = self.leasing(leader);
+        let (table, clock) = (leasing.table.clone(), leasing.clock_at(led, now));
+        let Some(question) = self.lease_tasks.question(number) else { return };
+        let step = match (&mut question.batch, &question.question) {
+            (Some(batch), _) => batch.next(&table),
+            (None, LeaseQuestion::Remaining(id)) => {
+                let answers = remaining(&table, &[*id], clock);
+                self.reply(number, Some(answers));
+                return;
+            }
+            (None, LeaseQuestion::Renew(_)) => unreachable!("renewals are a batch"),
+        };
+        match step {
+            RenewalStep::Require { record, must_confirm } => self.require(number, record, must_confirm),
+            RenewalStep::AwaitRevoked(ids) => {
+                question.revoked = Some((ids, now + REVOKED_WITHIN));
+                self.look_for_revoked(number);
+            }
+            RenewalStep::Answer(ttls) => self.reply(number, Some(ttls.into_iter().map(renewed).collect())),
+        }
+    }
+
+    /// Asks for everything that an answer needs next.
+    fn require(&mut self, number: u64, record: Chosen, must_confirm: bool) {
+        let now = self.now;
+        let Some(question) = self.lease_tasks.question(number) else { return };
+        let (leader, Some(led)) = (question.leader, question.led) else { return };
+        question.waiting = u32::from(must_confirm) + u32::from(!record.is_empty());
+        if !record.is_empty() {
+            let clock = self.leasing(leader).clock_at(led, now);
+            self.propose_for(leader, record.record(led.term, clock), Then::Answer { question: number });
         }
         if must_confirm {
             self.ask_for(leader, Then::Answer { question: number });
         }
     }
 
-    /// Nothing is waited for any more, except perhaps for expired leases.
-    fn finish_question(&mut self, number: u64) {
+    /// Goes on when the expired leases are revoked, or have had their time.
+    fn look_for_revoked(&mut self, number: u64) {
         let now = self.now;
         let Some(question) = self.lease_tasks.question(number) else { return };
-        let leader = question.leader;
-        let until = *question.look_until.get_or_insert(now + REVOKED_WITHIN);
-        let Some(led) = question.led else { return };
-        let expired = question.batch.as_ref().map(RenewalBatch::expired).unwrap_or_default();
-        let leasing = self.leasing(leader);
-        let (table, clock) = (leasing.table.clone(), leasing.clock_at(led, now));
-        if table.get_all(&expired).iter().any(Option::is_some) {
-            if now < until {
-                let event = LeaseEvent::Look { boot: self.see(leader).boots, question: number };
-                self.after(LOOK_EVERY, Happening::Lease { to: leader, event });
-                return;
-            }
-            let question = self.lease_tasks.question(number).expect("looked up above");
-            if !std::mem::replace(&mut question.is_confirmed, true) {
-                question.waiting = 1;
-                self.ask_for(leader, Then::Answer { question: number });
-                return;
-            }
+        let (leader, Some((ids, until))) = (question.leader, question.revoked.clone()) else { return };
+        let is_there = self.leasing(leader).table.get_all(&ids).iter().any(Option::is_some);
+        if is_there && now < until {
+            let event = LeaseEvent::Look { boot: self.see(leader).boots, question: number };
+            self.after(LOOK_EVERY, Happening::Lease { to: leader, event });
+        } else {
+            self.go_on(number);
         }
-        let Some(question) = self.lease_tasks.question(number) else { return };
-        let answers = match (&question.batch, &question.question) {
-            (Some(batch), _) => {
-                let answers = batch.answers(&table);
-                if !answers.late.is_empty() {
-                    let record = answers.late.clone().record(led.term, clock);
-                    self.propose_for(leader, record, Then::LateRecorded { question: number, answers });
-                    return;
-                }
-                answers.ttls.into_iter().map(renewed).collect()
-            }
-            (None, LeaseQuestion::Remaining(id)) => remaining(&table, &[*id], clock),
-            (None, LeaseQuestion::Renew(_)) => unreachable!("renewals are a batch"),
-        };
-        self.reply(number, Some(answers));
-    }
-
-    fn answers_after_late(&mut self, number: u64, answers: Renewed) -> Option<Vec<Remaining>> {
-        let question = self.lease_tasks.question(number)?;
-        let (leader, batch) = (question.leader, question.batch.clone()?);
-        let table = self.leasing(leader).table.clone();
-        Some(batch.answers_after_late(&table, answers).into_iter().map(renewed).collect())
     }
 
     /// The leader's answer leaves for the member that asked.

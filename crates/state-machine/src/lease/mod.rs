@@ -163,10 +163,7 @@ pub(crate) fn delete_keys(writer: &mut Writer, id: i64) -> Result<(), mvcc::Erro
     let mut revision = writer.begin();
     loop {
         let keys = revision.keys_of_lease(id, KEYS_PER_STEP);
-        if keys.is_empty() {
-            revision.finish();
-            return Ok(());
-        }
+        let is_last = keys.len() < KEYS_PER_STEP;
         for key in keys {
             if cfg!(feature = "mutant-revoke-in-two-revisions") && revision.revision() > 0 {
                 revision.finish();
@@ -174,6 +171,10 @@ pub(crate) fn delete_keys(writer: &mut Writer, id: i64) -> Result<(), mvcc::Erro
             }
             let deleted = revision.delete_range(&KeyRange::one(key), Previous::Skip)?;
             assert_eq!(deleted.count, 1, "an indexed key is live");
+        }
+        if is_last {
+            revision.finish();
+            return Ok(());
         }
     }
 }

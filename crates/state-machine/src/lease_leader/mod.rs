@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   LedTerm ── lease clock ──▶ Turns ──▶ leases to record, leases to expire
-//!                        └───▶ RenewalBatch ──▶ leases to record ──▶ answers
+//!                        └───▶ RenewalBatch ── steps ──▶ leases to record, confirmations ──▶ answers
 //! ```
 //!
 //! * Pure: time is a parameter, and the caller proposes the commands. So the server and the simulation run
@@ -21,5 +21,5 @@ mod turns; // what the leader records and expires
 
 pub use anchor::{Anchor, LedTerm};
 pub use chosen::Chosen;
-pub use renewal::{Remaining, RenewalBatch, Renewed, remaining};
+pub use renewal::{Remaining, RenewalBatch, RenewalStep, remaining};
 pub use turns::{LEASE_TURN, LEASES_PER_COMMAND, TurnWork, Turns};

@@ -6,7 +6,9 @@
 //! - A record of an earlier term covers nothing: the clock of this leader may be before that of another
 //!   member, which may lead next. A member that has applied a record of this term is not ahead of this
 //!   leader.
-//! - A lease whose time is over is not renewed, whether or not it is revoked in time.
+//! - A lease whose time is over is not renewed, whether or not it is revoked in time. If it is not, a leader
+//!   after this one may have renewed it: the answer waits until the leadership is confirmed once more.
+//! - A lease that was found late is recorded before it is answered.
 
 use super::anchor::LedTerm;
 use super::chosen::Chosen;
@@ -56,11 +58,7 @@ fn judge(lease: Option<Lease>, now: i64, began: i64) -> Renewal {
     }
 }
 
-/// Renewals that are answered together.
-///
-/// The caller records [`RenewalBatch::to_record`] and confirms its leadership if
-/// [`RenewalBatch::must_confirm`]. When both are done it waits a bounded time until [`RenewalBatch::expired`]
-/// are revoked, takes the answers, and records those that came late before it sends the answers.
+/// Renewals that are answered together, by the steps of [`RenewalBatch::next`].
 #[derive(Clone, Debug)]
 pub struct RenewalBatch {
     ids: Vec<i64>,
@@ -69,15 +67,41 @@ pub struct RenewalBatch {
     to_record: Chosen,
     /// The lease clock at which they were judged.
     now: i64,
+    done: Done,
+}
+
+/// What was done for a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Done {
+    Nothing,
+    /// What had to be recorded and confirmed.
+    Required,
+    /// Expired leases had time to be revoked.
+    Awaited,
+    /// The leadership was confirmed after that.
+    Confirmed,
+    /// Leases that came late were recorded. The answers before it.
+    LateRecorded(Vec<i64>),
+}
+
+/// The next step of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RenewalStep {
+    /// The caller gives these leases their full TTL from now on, unless there are none, and confirms its
+    /// leadership if it is to. If either fails, the renewals fail.
+    Require { record: Chosen, must_confirm: bool },
+    /// The caller waits until these leases are revoked, for a bounded time.
+    AwaitRevoked(Vec<i64>),
+    /// The TTL of each lease, or 0 if there is no such lease.
+    Answer(Vec<i64>),
 }
 
 /// The answers to a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Renewed {
-    /// The TTL of each lease, or 0 if there is no such lease.
-    pub ttls: Vec<i64>,
+struct Renewed {
+    ttls: Vec<i64>,
     /// Leases that were granted, renewed, or became visible here, after the batch was judged: to be recorded.
-    pub late: Chosen,
+    late: Chosen,
 }
 
 impl RenewalBatch {
@@ -88,28 +112,54 @@ impl RenewalBatch {
             judged = look_up(table, &ids).into_iter().map(|lease| judge(lease, now, led.began())).collect();
             ids_that_are(Renewal::Record, &ids, &judged)
         });
-        RenewalBatch { ids, judged, to_record, now }
+        RenewalBatch { ids, judged, to_record, now, done: Done::Nothing }
     }
 
-    /// Leases that have their full TTL from the time of this batch on.
-    pub fn to_record(&self) -> Chosen {
-        self.to_record.clone()
+    /// What the caller does next. To be called again when it is done, until there is an answer.
+    pub fn next(&mut self, table: &LeaseTable) -> RenewalStep {
+        if self.done == Done::Nothing {
+            self.done = Done::Required;
+            let (record, must_confirm) = (std::mem::take(&mut self.to_record), self.must_confirm());
+            if must_confirm || !record.is_empty() {
+                return RenewalStep::Require { record, must_confirm };
+            }
+        }
+        if let Done::Required | Done::Awaited = self.done {
+            let expired = self.expired();
+            if look_up(table, &expired).iter().any(Option::is_some) {
+                if self.done == Done::Required {
+                    self.done = Done::Awaited;
+                    return RenewalStep::AwaitRevoked(expired);
+                }
+                self.done = Done::Confirmed;
+                return RenewalStep::Require { record: Chosen::default(), must_confirm: true };
+            }
+        }
+        if let Done::LateRecorded(ttls) = &self.done {
+            return RenewalStep::Answer(self.answers_after_late(table, ttls));
+        }
+        let Renewed { ttls, late } = self.answers(table);
+        if late.is_empty() {
+            return RenewalStep::Answer(ttls);
+        }
+        self.done = Done::LateRecorded(ttls);
+        RenewalStep::Require { record: late, must_confirm: false }
     }
 
     /// Whether the answers need a confirmation of the leadership besides the record.
-    pub fn must_confirm(&self) -> bool {
+    fn must_confirm(&self) -> bool {
         !cfg!(feature = "mutant-unconfirmed-renewals")
             && self.judged.iter().any(|judged| *judged != Renewal::Record)
     }
 
     /// Leases whose time is over.
-    pub fn expired(&self) -> Vec<i64> {
+    fn expired(&self) -> Vec<i64> {
         ids_that_are(Renewal::Expired, &self.ids, &self.judged)
     }
 
     /// The answers as of now: unknown ids may have been applied since, and a recorded one may have been
     /// revoked, or be another lease with the same id, which has its full TTL from its grant on.
-    pub fn answers(&self, table: &LeaseTable) -> Renewed {
+    fn answers(&self, table: &LeaseTable) -> Renewed {
         let mut ttls = Vec::new();
         let late = Chosen::find(table, |table| {
             let mut late = Vec::new();
@@ -134,9 +184,9 @@ impl RenewalBatch {
     }
 
     /// The answers once those that came late are recorded: a lease may have been revoked before its record.
-    pub fn answers_after_late(&self, table: &LeaseTable, renewed: Renewed) -> Vec<i64> {
+    fn answers_after_late(&self, table: &LeaseTable, ttls: &[i64]) -> Vec<i64> {
         let leases = look_up(table, &self.ids);
-        renewed.ttls.into_iter().zip(leases).map(|(ttl, lease)| lease.map_or(0, |_| ttl)).collect()
+        ttls.iter().zip(leases).map(|(ttl, lease)| lease.map_or(0, |_| *ttl)).collect()
     }
 }
 
@@ -154,7 +204,7 @@ mod tests {
     use super::*;
 
     fn batch(ids: Vec<i64>, judged: Vec<Renewal>, now: i64) -> RenewalBatch {
-        RenewalBatch { ids, judged, to_record: Chosen::default(), now }
+        RenewalBatch { ids, judged, to_record: Chosen::default(), now, done: Done::Nothing }
     }
 
     #[test]
@@ -210,9 +260,62 @@ mod tests {
         let batch = batch(vec![7, 8], vec![Renewal::Expired, Renewal::Unknown], 4_000);
         let renewed = batch.answers(&table);
         assert_eq!(renewed, Renewed { ttls: vec![3, 0], late: Chosen::of(&[7]) });
-        assert_eq!(batch.answers_after_late(&table, renewed.clone()), [3, 0]);
+        assert_eq!(batch.answers_after_late(&table, &renewed.ttls), [3, 0]);
         table.remove(7);
-        assert_eq!(batch.answers_after_late(&table, renewed), [0, 0]);
+        assert_eq!(batch.answers_after_late(&table, &renewed.ttls), [0, 0]);
+    }
+
+    /// What happens to lease 7 while a step is carried out.
+    #[derive(Clone, Copy)]
+    enum Meanwhile {
+        Nothing,
+        Revoked,
+        Renewed,
+    }
+
+    #[test]
+    fn an_answer_comes_after_all_that_it_requires() {
+        use Meanwhile::{Nothing, Renewed, Revoked};
+        let confirm = || RenewalStep::Require { record: Chosen::default(), must_confirm: true };
+        let record = |id| RenewalStep::Require { record: Chosen::of(&[id]), must_confirm: false };
+        let (wait, answer) = (|| RenewalStep::AwaitRevoked(vec![7]), |ttl| RenewalStep::Answer(vec![ttl]));
+        for (judged, steps) in [
+            (Renewal::Record, vec![(record(7), Nothing), (answer(3), Nothing)]),
+            (Renewal::Covered, vec![(confirm(), Nothing), (answer(3), Nothing)]),
+            (Renewal::Covered, vec![(confirm(), Revoked), (answer(0), Nothing)]),
+            (Renewal::Expired, vec![(confirm(), Revoked), (answer(0), Nothing)]),
+            (Renewal::Expired, vec![(confirm(), Nothing), (wait(), Revoked), (answer(0), Nothing)]),
+            (
+                Renewal::Expired,
+                vec![(confirm(), Nothing), (wait(), Nothing), (confirm(), Nothing), (answer(0), Nothing)],
+            ),
+            (
+                Renewal::Expired,
+                vec![
+                    (confirm(), Nothing),
+                    (wait(), Nothing),
+                    (confirm(), Renewed),
+                    (record(7), Nothing),
+                    (answer(3), Nothing),
+                ],
+            ),
+            (Renewal::Unknown, vec![(confirm(), Nothing), (record(7), Revoked), (answer(0), Nothing)]),
+        ] {
+            let table = LeaseTable::default();
+            table.set(7, Lease { ttl: 3, deadline: Some(3_000), granted: 0 });
+            let mut batch = batch(vec![7], vec![judged], 4_000);
+            if judged == Renewal::Record {
+                batch.to_record = Chosen::of(&[7]);
+            }
+            for (number, (step, meanwhile)) in steps.into_iter().enumerate() {
+                assert_eq!(batch.next(&table), step, "{judged:?}, step {number}");
+                match meanwhile {
+                    Nothing => {}
+                    Revoked => table.remove(7),
+                    Renewed => table.set(7, Lease { ttl: 3, deadline: Some(6_000), granted: 0 }),
+                }
+            }
+        }
     }
 
     #[test]

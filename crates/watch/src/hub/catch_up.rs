@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 
 use mvcc::{Change, Changes, Error, Result};
 
-use super::batch::{Collected, Copying, GroupEvents, Match};
+use super::batch::{Collected, Copying, EventSpan, GroupEvents, Match};
 use super::outbox::{Events, Span};
 use super::state::{Hub, Standing};
 
@@ -218,6 +218,7 @@ impl Hub {
         while let Some(first) = rest.first() {
             let ordinals = first.ordinal + self.limits.response_revisions_max;
             let count = rest.partition_point(|event| event.ordinal < ordinals);
+            let count = whole_revisions(&rest[..count], self.history_response_bytes_max());
             let (response, after) = rest.split_at(count);
             let end = response.last().expect("at least the first event").end;
             let span = Span { body: found.body, start: first.start, end };
@@ -240,6 +241,15 @@ impl Hub {
             }
         }
     }
+}
+
+/// How many of these events fit, in whole revisions; one revision in any case.
+fn whole_revisions(events: &[EventSpan], bytes_max: usize) -> usize {
+    let Some(first) = events.first() else { return 0 };
+    let fit = events.partition_point(|event| event.end - first.start <= bytes_max);
+    let Some(next) = events.get(fit) else { return fit };
+    let whole = events[..fit].partition_point(|event| event.main < next.main);
+    if whole > 0 { whole } else { events.partition_point(|event| event.main == first.main) }
 }
 
 fn up_to(changes: &Changes, through: i64) -> impl Iterator<Item = Change<'_>> {

@@ -22,6 +22,7 @@ mod outbox; // what streams have to send
 
 mod state; // the hub's values
 
+mod held_back; // large responses that streams hold
 mod membership; // a watcher moves between its states
 mod sending; // into outboxes and out of them
 

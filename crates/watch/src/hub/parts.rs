@@ -65,7 +65,7 @@ impl Hub {
     }
 
     /// Makes the next parts, one step of each stream that wants one. Streams beyond the bound on previous
-    /// pairs wait for the next turn.
+    /// pairs wait for the next turn, and those whose client holds too much until it holds less.
     pub(super) fn make_parts(&mut self) -> Result<()> {
         let mut bytes = 0;
         for _ in 0..self.wanting.len() {
@@ -73,6 +73,10 @@ impl Hub {
                 break;
             }
             let Some(stream) = self.wanting.pop_front() else { break };
+            if !self.may_make_part(stream) {
+                self.wanting.push_back(stream);
+                continue;
+            }
             bytes += self.make_part(stream)?;
         }
         Ok(())
@@ -127,7 +131,8 @@ impl Hub {
                     }
                     (false, _) => Part::Next,
                 };
-                self.put_part(slot, part, step.bytes.into(), step.next);
+                let body = self.bodies.counted(step.bytes);
+                self.put_part(slot, part, body, step.next);
             }
         }
         Ok(encoded)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::outbox::{Bodies, Events, Large, Outbox, Sizes};
 use super::state::{CLOSED, Hub, Standing, Stream};
 use crate::types::StreamId;
-use crate::wire::{Content, Parcel};
+use crate::wire::{Content, Held, Parcel};
 
 /// The part of the interval that streams add, in units of 1/1024: up to a tenth, so that the notifications of
 /// all streams do not come at the same time.
@@ -48,6 +48,8 @@ impl Hub {
             due: now + period,
             stall: None,
             is_wanting: false,
+            is_held_back: false,
+            granted_bytes: 0,
             is_ready: false,
         };
         let slot = self.streams.insert(stream);
@@ -61,6 +63,7 @@ impl Hub {
         let before = self.streams[slot].outbox.sizes();
         self.streams[slot].outbox.clear(&mut self.bodies);
         self.note_sizes(slot, before);
+        self.end_grant(slot);
         let closed = &mut self.streams[slot];
         closed.generation = CLOSED;
         self.timers.remove(&(closed.due, slot));
@@ -120,13 +123,17 @@ impl Hub {
         outbox.sizes().answers < max
     }
 
-    /// Moves parcels to `out`, and stops after the first one that reaches `bytes_max`. Returns how many.
-    pub fn take(&mut self, id: StreamId, bytes_max: usize, out: &mut VecDeque<Parcel>) -> usize {
-        let Some(slot) = self.slot(id) else { return 0 };
-        let stream = &mut self.streams[slot];
-        let (mut bytes, mut parcels, before) = (0, 0, stream.outbox.sizes());
-        while bytes < bytes_max {
-            let Some(parcel) = stream.outbox.pop(&mut self.bodies) else { break };
+    /// Moves parcels to `out`, and stops after the first one that reaches `bytes_max`, or before a large one
+    /// for which there is no room. Returns what is held of the large ones.
+    pub fn take(&mut self, id: StreamId, bytes_max: usize, out: &mut VecDeque<Parcel>) -> Vec<Held> {
+        let Some(slot) = self.slot(id) else { return Vec::new() };
+        let (mut bytes, mut parcels, before) = (0, 0, self.streams[slot].outbox.sizes());
+        let mut held = Vec::new();
+        while bytes < bytes_max && !self.must_wait(slot) {
+            let Some(mut parcel) = self.streams[slot].outbox.pop(&mut self.bodies) else { break };
+            if self.bodies.is_large(parcel.body_bytes()) {
+                held.extend(parcel.hold(self.owners.holds(self.streams[slot].owner)));
+            }
             bytes += parcel.bytes();
             parcels += 1;
             out.push_back(parcel);
@@ -149,13 +156,18 @@ impl Hub {
                 self.stall(slot);
             }
         }
-        if self.streams[slot].outbox.bytes() <= self.history_bytes_max() / 2 {
+        let stream = &self.streams[slot];
+        if stream.granted_bytes > 0 && stream.outbox.is_empty() && stream.parked.is_empty() {
+            self.end_grant(slot);
+        }
+        let stream = &self.streams[slot];
+        if stream.outbox.bytes() <= self.history_bytes_max() / 2 && !stream.is_held_back {
             // Read again from history.
             while let Some(watcher) = self.streams[slot].parked.last().copied() {
                 self.move_to(watcher, Standing::Lagging, self.watchers[watcher].next);
             }
         }
-        parcels
+        held
     }
 
     /// Adds an answer to a request, or a notification.
@@ -175,6 +187,13 @@ impl Hub {
     pub(super) fn history_bytes_max(&self) -> usize {
         let share = self.limits.bodies_bytes / self.stalls.len().max(1);
         share.max(HISTORY_BYTES_MIN).min(self.limits.outbox_bytes)
+    }
+
+    /// Bytes of a response to a lagging watcher, unless it is one revision: a stream holds two of them ahead of
+    /// its reading. With many streams each is small.
+    pub(super) fn history_response_bytes_max(&self) -> usize {
+        let share = self.limits.bodies_bytes / 4 / self.streams.len().max(1);
+        share.clamp(self.limits.part_bytes, 16 * self.limits.part_bytes)
     }
 
     /// Whether the outbox of a watcher's stream takes events, up to `bytes_max`.
@@ -275,12 +294,15 @@ impl Hub {
         }
     }
 
-    /// The clients with events in outboxes, by their bytes: how many, the stream that was read longest ago,
+    /// The clients with events in outboxes that may be taken back, by their bytes: how many, the stream that was read longest ago,
     /// and all streams in that order.
     fn stalls_by_client(&self) -> BinaryHeap<Client> {
         let mut clients: HashMap<u64, (usize, VecDeque<(u64, u32)>)> = HashMap::new();
         for (stall, slot) in &self.stalls {
-            let Stream { outbox, owner, .. } = &self.streams[*slot];
+            let Stream { outbox, owner, granted_bytes, .. } = &self.streams[*slot];
+            if *granted_bytes > 0 {
+                continue; // Its turn has come. Otherwise streams could drop each other's events without end.
+            }
             let (bytes, streams) = clients.entry(*owner).or_default();
             *bytes += outbox.bytes();
             streams.push_back((*stall, *slot));

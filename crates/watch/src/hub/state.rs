@@ -6,6 +6,7 @@ use std::time::Duration;
 use mvcc::{Follower, Store};
 
 use super::outbox::{Bodies, Outbox, Sizes};
+use crate::held_back::HeldBack;
 use crate::interest::Interest;
 use crate::owners::Owners;
 use crate::positions::Positions;
@@ -52,6 +53,10 @@ pub struct Hub {
     /// Streams that have taken everything before the next part of a large revision. Each is here once, or
     /// closed.
     pub(super) wanting: VecDeque<StreamId>,
+    /// Streams whose next response is large, while streams hold too much of such responses.
+    pub(super) held_back: HeldBack,
+    /// Bytes of large responses that streams may take, and have not taken.
+    pub(super) granted_bytes: usize,
     /// Streams with a progress request that is not answered yet.
     pub(super) asked: Vec<StreamId>,
     /// When each stream's next periodic notification is due.
@@ -89,6 +94,10 @@ pub(super) struct Stream {
     pub stall: Option<u64>,
     /// Whether it is in `wanting`.
     pub is_wanting: bool,
+    /// Whether it is in `held_back`.
+    pub is_held_back: bool,
+    /// Bytes of the large response that it may take, since its turn has come; 0 if it may take none.
+    pub granted_bytes: usize,
     /// Whether it is in `ready`.
     pub is_ready: bool,
 }
@@ -137,12 +146,12 @@ impl Hub {
             position: store.revision(),
             follower: None,
             store,
-            limits,
             streams: Slab::default(),
             generation: 0,
             watchers: Slab::default(),
             interest: Interest::default(),
-            bodies: Bodies::default(),
+            bodies: Bodies::new(limits.part_bytes),
+            limits,
             sizes: Sizes::default(),
             owners: Owners::default(),
             joining: Positions::default(),
@@ -157,6 +166,8 @@ impl Hub {
             stalls: BTreeMap::new(),
             stalls_next: 0,
             wanting: VecDeque::new(),
+            held_back: HeldBack::default(),
+            granted_bytes: 0,
             asked: Vec::new(),
             timers: BTreeSet::new(),
             events: 0,
@@ -174,6 +185,7 @@ impl Hub {
             ranges: self.interest.groups.len(),
             key_bytes: self.interest.key_bytes(),
             body_bytes: self.event_bytes(),
+            handed_bytes: self.bodies.outside(),
             events: self.events,
             evictions: self.evictions,
         }

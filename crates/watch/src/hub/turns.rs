@@ -16,6 +16,7 @@ impl Hub {
         self.catch_up()?;
         self.evict(0);
         self.make_parts()?;
+        self.resume_held_back();
         self.answer_progress();
         Ok(Turn { more: self.has_work() })
     }
@@ -25,7 +26,8 @@ impl Hub {
         self.position < self.store.revision()
             || self.lagging.len() > 0
             || !self.asked.is_empty()
-            || !self.wanting.is_empty()
+            || self.may_make_parts()
+            || self.next_to_resume().is_some()
             || !self.closed.is_empty()
     }
 }

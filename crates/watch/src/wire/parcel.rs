@@ -1,6 +1,7 @@
 //! What one stream has to send: responses that share everything but their watch id.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
@@ -48,6 +49,42 @@ pub(crate) enum Content {
     },
 }
 
+/// Large bytes of a parcel that a stream was handed.
+#[derive(Clone, Debug)]
+pub struct Held(Weak<HeldBytes>);
+
+impl Held {
+    /// Whether the stream has dropped them all.
+    pub fn is_dropped(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+}
+
+/// Counts for a client until they are dropped.
+#[derive(Debug)]
+struct HeldBytes {
+    bytes: usize,
+    sum: Arc<AtomicUsize>,
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.sum.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// The bytes, until their last slice is dropped.
+struct Holding {
+    bytes: Bytes,
+    _held: Arc<HeldBytes>,
+}
+
+impl AsRef<[u8]> for Holding {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// How a part of a large revision is sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Part {
@@ -62,6 +99,30 @@ pub(crate) enum Part {
 }
 
 impl Parcel {
+    /// Bytes of its events.
+    pub(crate) fn body_bytes(&self) -> usize {
+        match &self.content {
+            Content::Events { body, .. } | Content::Part { body, .. } => body.len(),
+            Content::Created { .. }
+            | Content::Refused { .. }
+            | Content::Canceled { .. }
+            | Content::Revoked { .. }
+            | Content::Progress { .. } => 0,
+        }
+    }
+
+    /// Has its events counted in `sum` until they are dropped. `None` if it has none.
+    pub(crate) fn hold(&mut self, sum: Arc<AtomicUsize>) -> Option<Held> {
+        let (Content::Events { body, .. } | Content::Part { body, .. }) = &mut self.content else {
+            return None;
+        };
+        sum.fetch_add(body.len(), Relaxed);
+        let held = Arc::new(HeldBytes { bytes: body.len(), sum });
+        let noticed = Held(Arc::downgrade(&held));
+        *body = Bytes::from_owner(Holding { bytes: std::mem::take(body), _held: held });
+        Some(noticed)
+    }
+
     /// Bytes that it holds in memory, a body that is shared included.
     pub fn bytes(&self) -> usize {
         size_of::<Self>()

@@ -170,6 +170,7 @@ pub fn tiny_limits() -> Limits {
         copied_bytes_max: 100,
         previous_bytes_max: 150,
         part_bytes: 60,
+        handed_bytes_max: 300,
         turn_watchers: 2,
         ..Limits::default()
     }

@@ -11,7 +11,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use raft_node::{Handle, ReadError, RequestOrigin};
 use state_machine::command::{self, Kind, LeaseExpire};
-use state_machine::{Chosen, LeaseTable, LedTerm, Outcome, Remaining, RenewalBatch, Response, remaining};
+use state_machine::{
+    Chosen, LeaseTable, LedTerm, Outcome, Remaining, RenewalBatch, RenewalStep, Response, remaining,
+};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -81,37 +83,30 @@ impl LeaderLeases {
     pub async fn renew(&self, ids: &[i64]) -> Result<Vec<i64>, LeaseError> {
         let led = self.leading(RequestOrigin::Member).await?;
         let now = led.clock_at(boot_time());
-        let batch = RenewalBatch::new(&self.table, ids.to_vec(), led, now);
-        let to_record = batch.to_record();
-        let (recorded, confirmed) = tokio::join!(
-            async {
-                match to_record.is_empty() {
-                    true => Ok(()),
-                    false => self.record(led, to_record).await,
+        let mut batch = RenewalBatch::new(&self.table, ids.to_vec(), led, now);
+        loop {
+            match batch.next(&self.table) {
+                RenewalStep::Require { record, must_confirm } => {
+                    let is_empty = record.is_empty();
+                    let (recorded, confirmed) = tokio::join!(
+                        async { if is_empty { Ok(()) } else { self.record(led, record).await } },
+                        async {
+                            if must_confirm {
+                                self.confirm(led.term, RequestOrigin::Member).await
+                            } else {
+                                Ok(())
+                            }
+                        },
+                    );
+                    recorded.and(confirmed)?;
                 }
-            },
-            async {
-                match batch.must_confirm() {
-                    true => self.confirm(led.term, RequestOrigin::Member).await,
-                    false => Ok(()),
+                RenewalStep::AwaitRevoked(ids) => {
+                    // The batch looks again, whether or not they are gone.
+                    let _are_gone = timeout(REVOKED_WITHIN, self.until_gone(ids)).await;
                 }
-            },
-        );
-        recorded.and(confirmed)?;
-        let expired = batch.expired();
-        if !expired.is_empty() {
-            let are_gone = timeout(REVOKED_WITHIN, self.until_gone(expired)).await.is_ok();
-            // A lease that is still there may have been renewed by a leader after this one.
-            if !are_gone {
-                self.confirm(led.term, RequestOrigin::Member).await?;
+                RenewalStep::Answer(ttls) => return Ok(ttls),
             }
         }
-        let renewed = batch.answers(&self.table);
-        if renewed.late.is_empty() {
-            return Ok(renewed.ttls);
-        }
-        self.record(led, renewed.late.clone()).await?;
-        Ok(batch.answers_after_late(&self.table, renewed))
     }
 
     /// How long leases still have: a question of a client.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use watch::{Parcel, StreamId};
 
 /// Bytes that the hub hands to a stream ahead of its reading. A stream that does not read costs no more
@@ -28,6 +28,8 @@ pub(super) struct Outbox {
     /// Whether it is in the list of streams that the hub has to look at.
     pub(super) is_listed: AtomicBool,
     pub(super) is_closed: AtomicBool,
+    /// Notified once, when the stream has to end.
+    ended: Notify,
 }
 
 #[derive(Default)]
@@ -35,6 +37,8 @@ struct Handed {
     parcels: VecDeque<Parcel>,
     /// The hub has more than was handed over.
     has_more: bool,
+    /// Nothing is handed over any more: something is missing.
+    has_ended: bool,
 }
 
 /// What the hub did for a stream.
@@ -55,6 +59,7 @@ impl Outbox {
             places: Semaphore::new(REQUESTS_MAX),
             is_listed: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
+            ended: Notify::new(),
         }
     }
 
@@ -62,6 +67,9 @@ impl Outbox {
     /// Nothing is moved while the reader has not read what it was handed.
     pub(super) fn hand(&self, take: impl FnOnce(usize, &mut VecDeque<Parcel>) -> bool) {
         let mut handed = self.handed.lock();
+        if handed.has_ended {
+            return;
+        }
         let bytes: usize = handed.parcels.iter().map(Parcel::bytes).sum();
         if bytes >= HANDED_BYTES_MAX {
             handed.has_more = true;
@@ -86,6 +94,20 @@ impl Outbox {
         to.append(&mut handed.parcels);
         let has_more = std::mem::take(&mut handed.has_more);
         Poll::Ready(if has_more { Read::Some } else { Read::All })
+    }
+
+    /// Ends the stream from the hub's side. What it was handed and has not read is dropped.
+    pub(super) fn end(&self) {
+        let mut handed = self.handed.lock();
+        handed.parcels.clear();
+        handed.has_ended = true;
+        drop(handed);
+        self.ended.notify_one();
+    }
+
+    /// Returns when the hub has ended the stream.
+    pub(super) async fn ended(&self) {
+        self.ended.notified().await;
     }
 
     /// Notes that the hub has to look at the stream. True if the caller has to list it.

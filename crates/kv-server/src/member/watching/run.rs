@@ -3,11 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use raft_node::Fatal;
 use tokio::sync::mpsc;
-use watch::{Hub, StreamId};
+use watch::{Held, Hub, StreamId};
 
 use super::outbox::Outbox;
 use super::review::Review;
@@ -19,6 +19,13 @@ use crate::process::log::causes;
 
 /// Requests that are carried out between two steps of delivery: some 100 µs.
 const MAIL_PER_TURN: usize = 256;
+/// Large responses that were not sent in this time end their stream, if others wait for room: 1.5 MiB at 400
+/// kbit/s.
+const HELD_WITHIN: Duration = Duration::from_secs(30);
+/// Between two looks at streams that hold large responses.
+const HELD_LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Between two looks for room. What a stream drops wakes no one.
+const ROOM_LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// The hub, and who reads what it delivers.
 pub(super) struct Run {
@@ -31,6 +38,8 @@ pub(super) struct Run {
     ready: Vec<StreamId>,
     /// Streams that are reviewed, a step of each in turn.
     reviews: VecDeque<StreamId>,
+    /// When streams that hold large responses were looked at.
+    held_seen: Duration,
     denied: Arc<str>,
 }
 
@@ -41,6 +50,8 @@ struct Stream {
     places_kept: usize,
     /// Under way; then the stream is in [`Run::reviews`] once.
     review: Option<Review>,
+    /// Large responses that it was handed, and when. At most what it holds, and one more.
+    held: Vec<(Duration, Held)>,
 }
 
 /// As etcd refuses a watcher.
@@ -56,6 +67,7 @@ impl Run {
             began: Instant::now(),
             ready: Vec::new(),
             reviews: VecDeque::new(),
+            held_seen: Duration::ZERO,
             denied: DENIED.into(),
         }
     }
@@ -78,8 +90,7 @@ impl Run {
                 });
                 has_announced_sleep = true;
             } else {
-                let now = self.began.elapsed();
-                shared.waker.sleep(self.hub.next_periodic().map(|due| due.saturating_sub(now)));
+                shared.waker.sleep(self.longest_sleep());
                 has_announced_sleep = false;
             }
         }
@@ -98,10 +109,34 @@ impl Run {
             self.hub.periodic(now);
         }
         let has_delivered = self.deliver();
+        self.end_slow(now);
         if turn.more {
             *self.shared.stats.lock() = self.hub.stats();
         }
         Ok(has_mail || has_listed || has_delivered || turn.more || !self.reviews.is_empty())
+    }
+
+    fn longest_sleep(&self) -> Option<Duration> {
+        let now = self.began.elapsed();
+        let periodic = self.hub.next_periodic().map(|due| due.saturating_sub(now));
+        match self.hub.waits_for_room() {
+            true => Some(periodic.map_or(ROOM_LOOK_AGAIN, |periodic| periodic.min(ROOM_LOOK_AGAIN))),
+            false => periodic,
+        }
+    }
+
+    /// Ends streams that have held large responses for too long, if others wait for room.
+    fn end_slow(&mut self, now: Duration) {
+        if !self.hub.waits_for_room() || now < self.held_seen + HELD_LOOK_AGAIN {
+            return;
+        }
+        self.held_seen = now;
+        for stream in self.streams.values_mut() {
+            stream.held.retain(|(_, held)| !held.is_dropped());
+            if stream.held.first().is_some_and(|(since, _)| now >= *since + HELD_WITHIN) {
+                stream.outbox.end();
+            }
+        }
     }
 
     fn take_mail(&mut self) -> bool {
@@ -122,7 +157,7 @@ impl Run {
         }
         let id = self.hub.open_of(client.0, self.began.elapsed());
         outbox.id.set(id).expect("a stream is opened once");
-        self.streams.insert(id, Stream { outbox, places_kept: 0, review: None });
+        self.streams.insert(id, Stream { outbox, places_kept: 0, review: None, held: Vec::new() });
     }
 
     fn request(&mut self, outbox: &Outbox, request: WatchRequest) {
@@ -198,11 +233,17 @@ impl Run {
 
     fn hand(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let hub = &mut self.hub;
+        let (hub, began) = (&mut self.hub, self.began);
+        let mut held = Vec::new();
         stream.outbox.hand(|bytes_max, to| {
-            hub.take(id, bytes_max, to);
+            held = hub.take(id, bytes_max, to);
             hub.has_parcels(id)
         });
+        if !held.is_empty() {
+            stream.held.retain(|(_, held)| !held.is_dropped());
+            let now = began.elapsed();
+            stream.held.extend(held.into_iter().map(|held| (now, held)));
+        }
         stream.give_places_back(&self.hub, id);
     }
 }
@@ -237,6 +278,48 @@ mod tests {
         };
         let grants = Arc::new(UserGrants::resolve(&state, "u"));
         Caller::User { session: Arc::new(Session::of_user("u".to_owned())), revision: 1, grants }
+    }
+
+    /// A stream that watches all keys from the first revision on.
+    fn reader(run: &mut Run, client: u64) -> Arc<Outbox> {
+        let outbox = Arc::new(Outbox::new());
+        run.open(Arc::clone(&outbox), ClientId(client));
+        let range_end = b"\0".as_slice().into();
+        let request = CreateRequest { range_end, start_revision: 1, ..CreateRequest::default() };
+        run.request(&outbox, WatchRequest::Create(request));
+        while run.turn().unwrap() {}
+        outbox
+    }
+
+    fn has_ended(outbox: &Outbox) -> bool {
+        futures_util::FutureExt::now_or_never(outbox.ended()).is_some()
+    }
+
+    #[test]
+    fn a_stream_that_holds_a_large_response_ends_when_others_wait_for_long() {
+        let (mut writer, store, _) =
+            mvcc::open(Box::new(MemoryBackend::default()), Options::default()).unwrap();
+        writer.begin().put(b"k", &[7; 1 << 20], 0);
+        writer.end_entry(mvcc::Applied { index: 1, term: 1 }).unwrap();
+        let limits = Limits { handed_bytes_max: 1 << 20, ..Limits::default() };
+        let (_mailbox, mail) = mpsc::channel(8);
+        let mut run = Run::new(Hub::new(store, limits), mail, Arc::default());
+        let holder = reader(&mut run, 1);
+        run.began -= 2 * HELD_WITHIN;
+        run.turn().unwrap();
+        assert!(!has_ended(&holder), "none waits");
+        let waiting = reader(&mut run, 2);
+        run.began -= HELD_LOOK_AGAIN;
+        run.turn().unwrap();
+        assert!(has_ended(&holder) && !has_ended(&waiting));
+        // What it held is dropped, and the other one goes on.
+        while run.turn().unwrap() {}
+        assert!(!run.hub.waits_for_room());
+        let mut read = VecDeque::new();
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(waiting.poll_read(&mut context, &mut read).is_ready());
+        assert!(holder.poll_read(&mut context, &mut VecDeque::new()).is_pending(), "nothing after a gap");
+        assert!(read.iter().map(watch::Parcel::bytes).sum::<usize>() > 1 << 20);
     }
 
     #[test]

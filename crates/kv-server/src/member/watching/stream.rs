@@ -123,6 +123,11 @@ impl WatchStream {
         self.send(Content::Review(caller)).await
     }
 
+    /// Returns when the stream has to end: it holds large responses for too long, and others wait.
+    pub(crate) async fn ended(&self) {
+        self.outbox.ended().await;
+    }
+
     /// Waits for something to send, and appends it.
     pub(crate) async fn read(&self, to: &mut VecDeque<Parcel>) {
         if poll_fn(|context| self.outbox.poll_read(context, to)).await == Read::Some {

@@ -31,8 +31,8 @@ pub struct Follow {
 pub enum Broken {
     /// The revision that it needs was compacted.
     Compacted,
-    /// A limit of all watchers, or of those of the client, is reached; or the client may read the keys no
-    /// more.
+    /// A limit of all watchers, or of those of the client, is reached; the client may read the keys no more;
+    /// or it has not read a large response for long.
     Refused,
     /// The member stops.
     Stopped,
@@ -70,7 +70,11 @@ impl Follow {
                 }
             }
             if self.encoder.is_empty() {
-                self.stream.read(self.encoder.queue()).await;
+                tokio::select! {
+                    biased;
+                    () = self.stream.ended() => return Err(Broken::Refused),
+                    () = self.stream.read(self.encoder.queue()) => {}
+                }
             }
             let mut frames = Vec::new();
             self.encoder.encode(self.member.status().term, CHUNK_BYTES, &mut frames);

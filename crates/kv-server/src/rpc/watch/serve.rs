@@ -30,6 +30,7 @@ pub async fn serve(member: &Member, asker: &Asker, requests: Requests, replies: 
         status = forward(member, asker, &stream, requests) => status,
         status = review(member, asker, &stream) => status,
         status = send(member, &stream, replies) => status,
+        () = stream.ended() => errors::watch_broken(),
     }
 }
 

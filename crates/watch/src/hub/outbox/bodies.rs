@@ -1,14 +1,24 @@
 //! Encoded events. Each is stored once, for any number of outboxes that refer to it.
+//!
+//! * What is handed to a stream keeps at most twice its bytes in memory: a small part of a body is copied.
+//! * Large bytes are counted until the last slice of them is dropped, also outside of the hub.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 
 use crate::slab::Slab;
 
 /// Bodies in use, and their bytes.
-#[derive(Default)]
 pub(in crate::hub) struct Bodies {
     bodies: Slab<Body>,
     bytes: usize,
+    /// What is larger is counted wherever it is held.
+    small_bytes_max: usize,
+    /// Bytes of it anywhere, and of bodies that are here.
+    large: Arc<AtomicUsize>,
+    large_here: usize,
 }
 
 struct Body {
@@ -24,21 +34,71 @@ pub(in crate::hub) struct Span {
     pub end: usize,
 }
 
+/// Bytes that count until they are dropped.
+struct Counted {
+    bytes: Vec<u8>,
+    sum: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.sum.fetch_sub(self.bytes.len(), Relaxed);
+    }
+}
+
 impl Bodies {
+    pub fn new(small_bytes_max: usize) -> Bodies {
+        Bodies { bodies: Slab::default(), bytes: 0, small_bytes_max, large: Arc::default(), large_here: 0 }
+    }
+
     /// Bytes of all bodies, each counted once.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
+    /// Large bytes that are held for streams and are no body.
+    pub fn outside(&self) -> usize {
+        self.large.load(Relaxed).saturating_sub(self.large_here)
+    }
+
+    pub fn is_large(&self, bytes: usize) -> bool {
+        bytes > self.small_bytes_max
+    }
+
+    /// Bytes that are counted if they are large.
+    pub fn counted(&self, bytes: Vec<u8>) -> Bytes {
+        if !self.is_large(bytes.len()) {
+            return Bytes::from(bytes);
+        }
+        self.large.fetch_add(bytes.len(), Relaxed);
+        Bytes::from_owner(Counted { bytes, sum: Arc::clone(&self.large) })
+    }
+
     /// Adds a body with one reference: that of the caller.
     pub fn insert(&mut self, bytes: Vec<u8>) -> u32 {
-        let bytes = Bytes::from(bytes);
+        let bytes = self.counted(bytes);
         self.bytes += bytes.len();
+        if self.is_large(bytes.len()) {
+            self.large_here += bytes.len();
+        }
         self.bodies.insert(Body { bytes, references: 1 })
     }
 
-    pub fn get(&self, span: Span) -> Bytes {
-        self.bodies[span.body].bytes.slice(span.start..span.end)
+    /// The bytes of a span, to be handed to a stream.
+    pub fn hand_out(&self, span: Span) -> Bytes {
+        let body = &self.bodies[span.body].bytes;
+        let bytes = span.end - span.start;
+        // A slice would keep the whole body in memory. One that counts as small would keep it uncounted.
+        if body.len() > 2 * bytes || (self.is_large(body.len()) && !self.is_large(bytes)) {
+            return self.counted(body[span.start..span.end].to_vec());
+        }
+        body.slice(span.start..span.end)
     }
 
     /// All bytes of a body.
@@ -55,7 +115,11 @@ impl Bodies {
         let references = &mut self.bodies[body].references;
         *references -= 1;
         if *references == 0 {
-            self.bytes -= self.bodies.remove(body).bytes.len();
+            let bytes = self.bodies.remove(body).bytes.len();
+            self.bytes -= bytes;
+            if self.is_large(bytes) {
+                self.large_here -= bytes;
+            }
         }
     }
 }

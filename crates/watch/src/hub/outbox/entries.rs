@@ -102,6 +102,14 @@ impl Outbox {
         self.entries.push_back(Entry::Large(Box::new(large)));
     }
 
+    /// Bytes of events of the first entry; 0 if it has none, or is sent in parts.
+    pub fn first_event_bytes(&self) -> usize {
+        match self.entries.front() {
+            Some(Entry::Events(events)) => events.span.end - events.span.start,
+            Some(Entry::Answer(_) | Entry::Large(_)) | None => 0,
+        }
+    }
+
     /// The revision of the first entry that waits for its next part.
     pub fn wanted(&mut self) -> Option<&mut Large> {
         match self.entries.front_mut() {
@@ -142,7 +150,7 @@ impl Outbox {
             Entry::Events(events) => {
                 self.bytes -= events.bytes();
                 self.sizes.entry_bytes -= events.entry_bytes();
-                let body = bodies.get(events.span);
+                let body = bodies.hand_out(events.span);
                 bodies.release(events.span.body);
                 let watch_ids = events.watch_ids.into_boxed_slice();
                 let content = Content::Events { watch_ids, body, may_fragment: events.may_fragment };

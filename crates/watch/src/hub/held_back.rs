@@ -1,0 +1,92 @@
+//! Large responses and parts that streams hold.
+//!
+//! ```text
+//!   take ──no room for a large response──▶ held back ──room again, clients in turn──▶ granted ──▶ take
+//! ```
+//!
+//! * What a stream holds of large responses is outside of the bound on bodies: nothing can be taken back of a
+//!   message that has begun. All streams together hold [`Limits::handed_bytes_max`](crate::Limits) of it, or
+//!   one response. Beyond it a stream gets no large response, and no part of a revision is made.
+//! * A client leaves as much of it free as it holds. Clients that wait have turns: one with many streams
+//!   delays another by one response.
+//! * The events of a stream that waits may be taken back from its outbox. It reads them again when its turn
+//!   has come, and not before: streams that wait would drop each other's events without end.
+//! * The owner ends streams that hold theirs for long while others wait.
+
+use super::state::{Hub, Stream};
+use crate::held_back::Waiting;
+use crate::types::StreamId;
+
+impl Hub {
+    /// Whether streams of a client may hold so many more bytes of large responses.
+    pub(super) fn has_room_outside(&self, owner: u64, bytes: usize) -> bool {
+        let outside = self.bodies.outside();
+        // What its streams share counts for each of them there, and once here.
+        let held = self.owners.held(owner).min(outside);
+        let all = outside + self.granted_bytes;
+        all == 0 || all + held + bytes <= self.limits.handed_bytes_max
+    }
+
+    /// Whether a part can be made for some stream.
+    pub(super) fn may_make_parts(&self) -> bool {
+        self.wanting.iter().any(|stream| self.may_make_part(*stream))
+    }
+
+    pub(super) fn may_make_part(&self, stream: StreamId) -> bool {
+        let slot = self.slot(stream);
+        slot.is_none_or(|slot| self.has_room_outside(self.streams[slot].owner, self.limits.part_bytes))
+    }
+
+    /// Whether something waits until streams hold less. Then the next turn is due in a moment: what they drop
+    /// wakes no one.
+    pub fn waits_for_room(&self) -> bool {
+        let responses_wait = !self.held_back.is_empty() && self.next_to_resume().is_none();
+        responses_wait || (!self.wanting.is_empty() && !self.may_make_parts())
+    }
+
+    /// Whether a stream has to wait before it takes its next response.
+    pub(super) fn must_wait(&mut self, slot: u32) -> bool {
+        let bytes = self.streams[slot].outbox.first_event_bytes();
+        if !self.bodies.is_large(bytes) {
+            return false;
+        }
+        let Stream { owner, generation, is_held_back, granted_bytes, .. } = self.streams[slot];
+        if granted_bytes > 0 {
+            self.end_grant(slot);
+            return false;
+        }
+        if is_held_back {
+            return true;
+        }
+        if self.held_back.is_empty() && self.has_room_outside(owner, bytes) {
+            return false;
+        }
+        self.streams[slot].is_held_back = true;
+        self.held_back.push(owner, Waiting { stream: StreamId { slot, generation }, bytes });
+        true
+    }
+
+    /// The next stream that waits and may go on, and its client.
+    pub(super) fn next_to_resume(&self) -> Option<(u64, Waiting)> {
+        self.held_back.in_turn().find(|(owner, Waiting { stream, bytes })| {
+            self.slot(*stream).is_none() || self.has_room_outside(*owner, *bytes)
+        })
+    }
+
+    /// Lets the next stream that waits take its response, if there is room.
+    pub(super) fn resume_held_back(&mut self) {
+        let Some((owner, Waiting { stream, bytes })) = self.next_to_resume() else { return };
+        self.held_back.pop(owner);
+        if let Some(slot) = self.slot(stream) {
+            let resumed = &mut self.streams[slot];
+            (resumed.is_held_back, resumed.granted_bytes) = (false, bytes);
+            self.granted_bytes += bytes;
+            self.announce(slot);
+        }
+    }
+
+    /// A stream has taken what it was granted, or needs it no more.
+    pub(super) fn end_grant(&mut self, slot: u32) {
+        self.granted_bytes -= std::mem::take(&mut self.streams[slot].granted_bytes);
+    }
+}

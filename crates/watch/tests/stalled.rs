@@ -1,0 +1,176 @@
+//! What streams hold that were handed responses and do not send them. A member has a thousand such streams.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
+
+mod common;
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use common::Client;
+use mvcc::{Applied, MemoryBackend, Options, Store, Writer};
+use watch::{CreateRequest, Hub, Limits, Parcel};
+
+/// What a stream is handed ahead of its reading.
+const HANDED_BYTES: usize = 16 << 10;
+
+/// The memory of the process is that of one test.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A store with puts of distinct keys.
+fn store(puts: usize, bytes: usize) -> (Writer, Store) {
+    let (mut writer, store, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
+    for n in 0..puts {
+        writer.begin().put(format!("k{n:06}").as_bytes(), &vec![n as u8; bytes], 0);
+        writer.end_entry(Applied { index: n as u64 + 1, term: 1 }).unwrap();
+    }
+    (writer, store)
+}
+
+/// A stream, and what it was handed and has not sent.
+struct Stalled {
+    client: Client,
+    held: VecDeque<Parcel>,
+}
+
+impl Stalled {
+    fn held_bytes(&self) -> usize {
+        self.held.iter().map(Parcel::bytes).sum()
+    }
+}
+
+/// A hub, and streams that it hands events to as soon as it has some.
+struct Server {
+    hub: Hub,
+    streams: Vec<Stalled>,
+}
+
+impl Server {
+    fn new(store: Store, limits: Limits) -> Server {
+        Server { hub: Hub::new(store, limits), streams: Vec::new() }
+    }
+
+    /// Opens a stream that watches all keys from a revision on, and sends nothing.
+    fn open(&mut self, owner: u64, start_revision: i64) {
+        let stream = self.hub.open_of(owner, Duration::ZERO);
+        self.streams.push(Stalled { client: Client::of(stream, 1 << 20), held: VecDeque::new() });
+        let range_end = b"\0".as_slice().into();
+        self.hub.create(stream, CreateRequest { range_end, start_revision, ..CreateRequest::default() });
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..5000 {
+            let more = self.hub.turn().unwrap().more;
+            let ready = self.hub.ready();
+            if !more && ready.is_empty() {
+                return;
+            }
+            for number in 0..self.streams.len() {
+                if ready.contains(&self.streams[number].client.stream) {
+                    self.hand(number);
+                }
+            }
+        }
+        panic!("the hub does not come to rest: {:?}", self.hub.stats());
+    }
+
+    fn hand(&mut self, number: usize) {
+        let stalled = &mut self.streams[number];
+        if let Some(bytes_max) = HANDED_BYTES.checked_sub(stalled.held_bytes()) {
+            self.hub.take(stalled.client.stream, bytes_max, &mut stalled.held);
+        }
+    }
+
+    /// A stream sends what it holds. Returns the number of events.
+    fn send(&mut self, number: usize) -> usize {
+        let Stalled { client, held } = &mut self.streams[number];
+        client.encoder.queue().append(held);
+        let events = client.read(&mut self.hub, 1).iter().map(|response| response.events.len()).sum();
+        self.hand(number);
+        self.settle();
+        events
+    }
+
+    /// These streams send everything, in turn. Returns the number of events of each.
+    fn send_all(&mut self, numbers: impl IntoIterator<Item = usize>) -> Vec<usize> {
+        let numbers: Vec<usize> = numbers.into_iter().collect();
+        let mut events = vec![0; numbers.len()];
+        while numbers.iter().any(|number| !self.streams[*number].held.is_empty()) {
+            for (number, events) in numbers.iter().zip(&mut events) {
+                *events += self.send(*number);
+            }
+        }
+        events
+    }
+}
+
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    4096 * statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap()
+}
+
+#[test]
+fn streams_that_stop_in_history_hold_little_of_it() {
+    const STREAMS: usize = 300;
+    const PUTS: usize = 4000;
+    let _alone = alone();
+    let (_writer, store) = store(PUTS, 250);
+    let mut server = Server::new(store, Limits::default());
+    let before = resident_bytes();
+    // One after the other: each reads the history anew.
+    (0..STREAMS).for_each(|owner| server.open(owner as u64, 1));
+    let held: usize = server.streams.iter().map(Stalled::held_bytes).sum();
+    let grown = resident_bytes().saturating_sub(before);
+    let bodies = server.hub.stats().body_bytes;
+    assert!(bodies <= 34 << 20, "{bodies} bytes of events");
+    assert!(held <= 40 << 20, "{held} bytes are held");
+    assert!(grown <= 110 << 20, "resident memory has grown by {grown} bytes; {held} are held");
+    assert_eq!(server.send_all((0..STREAMS).step_by(50)), [PUTS; 6]);
+}
+
+#[test]
+fn large_responses_that_streams_hold_are_bounded_and_clients_have_turns() {
+    const EVENT: usize = 1 << 20;
+    const PUTS: usize = 12;
+    const STREAMS: usize = 20;
+    let _alone = alone();
+    let (_writer, store) = store(PUTS, EVENT);
+    let limits = Limits { handed_bytes_max: 8 * EVENT, bodies_bytes: 4 * EVENT, ..Limits::default() };
+    let mut server = Server::new(store, limits);
+    // Different positions, so that few share an event.
+    (0..STREAMS).for_each(|n| server.open(1, 2 + (n % PUTS) as i64));
+    let has_large = |stalled: &Stalled| stalled.held_bytes() > EVENT;
+    let served = server.streams.iter().filter(|stalled| has_large(stalled)).count();
+    // Bodies that are in the hub as well count there.
+    assert!((2..=8).contains(&served), "{served} of the first client, which leaves as much as it has");
+    assert!(server.hub.stats().handed_bytes <= limits.handed_bytes_max);
+    assert!(server.hub.waits_for_room(), "streams of the first client wait");
+    server.open(2, 2);
+    assert!(has_large(&server.streams[STREAMS]), "another client has its response");
+    assert_eq!(server.send_all([STREAMS]), [PUTS], "and all that follow");
+    assert!(server.hub.waits_for_room(), "streams of the first client wait");
+    // Streams that send what they hold let the others go on, and all get everything.
+    let wanted: Vec<usize> = (0..STREAMS).map(|n| PUTS - n % PUTS).collect();
+    assert_eq!(server.send_all(0..STREAMS), wanted, "{:?}", server.hub.stats());
+    assert!(!server.hub.waits_for_room());
+    assert_eq!(server.hub.stats().handed_bytes, 0);
+}
+
+#[test]
+fn a_small_response_does_not_wait_for_large_ones() {
+    let _alone = alone();
+    let (mut writer, store) = store(4, 1 << 20);
+    let mut server = Server::new(store, Limits { handed_bytes_max: 1 << 20, ..Limits::default() });
+    (0..4).for_each(|owner| server.open(owner, 2));
+    assert!(server.hub.waits_for_room());
+    server.open(9, 0);
+    writer.begin().put(b"small", b"1", 0);
+    writer.end_entry(Applied { index: 5, term: 1 }).unwrap();
+    server.settle();
+    assert_eq!(server.send_all([4]), [1]);
+}
