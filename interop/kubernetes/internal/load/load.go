@@ -230,7 +230,7 @@ func (l *Latencies) keep(ctx context.Context, client kubernetes.Interface, plan 
 	for i := range plan.Nodes {
 		group.Go(func() {
 			offset := renewalInterval * time.Duration(i) / time.Duration(plan.Nodes)
-			errs[i] = every(ctx, offset, renewalInterval, func() error { return l.renew(ctx, client, i) })
+			errs[i] = every(ctx, offset, renewalInterval, l.renewal(ctx, client, i))
 		})
 	}
 	group.Go(func() { errs[plan.Nodes] = l.read(ctx, client, plan.Pods) })
@@ -270,18 +270,24 @@ func every(ctx context.Context, offset, interval time.Duration, call func() erro
 	}
 }
 
-func (l *Latencies) renew(ctx context.Context, client kubernetes.Interface, i int) error {
+// renewal renews a lease at each call. As a kubelet does, it reads the lease once, and then updates what the last
+// update answered.
+func (l *Latencies) renewal(ctx context.Context, client kubernetes.Interface, i int) func() error {
 	leases := client.CoordinationV1().Leases(namespace)
-	lease, err := leases.Get(ctx, nodeName(i), metav1.GetOptions{})
-	if err != nil {
-		return err
+	var last *coordinationv1.Lease
+	return func() (err error) {
+		if last == nil {
+			if last, err = leases.Get(ctx, nodeName(i), metav1.GetOptions{}); err != nil {
+				return err
+			}
+		}
+		now := metav1.NowMicro()
+		last.Spec.RenewTime = &now
+		return l.timed("update lease", func() error {
+			last, err = leases.Update(ctx, last, metav1.UpdateOptions{})
+			return err
+		})
 	}
-	now := metav1.NowMicro()
-	lease.Spec.RenewTime = &now
-	return l.timed("update lease", func() error {
-		_, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
-		return err
-	})
 }
 
 func (l *Latencies) read(ctx context.Context, client kubernetes.Interface, objects int) error {
