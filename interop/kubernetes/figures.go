@@ -50,6 +50,7 @@ func measure(ctx context.Context, env *check.Env, o options) ([]figure, error) {
 			return err
 		}
 		disk, err := env.Members.DiskUsage()
+		fmt.Printf("  %s: %.1f s\n", phase, after.at.Sub(before.at).Seconds())
 		phases = append(phases, ofPhase(string(phase), before, after)...)
 		sizes = append(sizes,
 			figure{fmt.Sprintf("largest member after %s: resident memory, MB", phase),
@@ -144,7 +145,7 @@ func restarted(ctx context.Context, env *check.Env) (time.Duration, error) {
 // printFigures prints a table in Markdown: one column for each server, and the ratio of the first to the
 // second.
 func printFigures(outcomes []outcome) {
-	if len(outcomes[0].figures) == 0 {
+	if len(outcomes) == 0 || len(outcomes[0].figures) == 0 {
 		return
 	}
 	fmt.Print("\n| |")

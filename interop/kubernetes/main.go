@@ -91,6 +91,7 @@ func run(ctx context.Context, o options) error {
 		}
 		seen, err := one(ctx, o, server, program)
 		if err != nil {
+			printFigures(outcomes) // those of the server before are not lost
 			return fmt.Errorf("%s: %w", server, err)
 		}
 		outcomes = append(outcomes, seen)
