@@ -69,6 +69,7 @@ func measure(ctx context.Context, env *check.Env, o options) ([]figure, error) {
 			figure{"client: " + request + ", p50, ms", latencies.Quantile(request, 0.5).Seconds() * 1e3},
 			figure{"client: " + request + ", p99, ms", latencies.Quantile(request, 0.99).Seconds() * 1e3})
 	}
+	figures = append(figures, figure{"client: requests of the steady phase that failed", float64(latencies.Failed())})
 	figures = append(figures, sizes...)
 	figures = append(figures,
 		figure{"largest member: peak of resident memory, MB", float64(before.members.PeakBytes) / 1e6})
