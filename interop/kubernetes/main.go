@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-logr/logr"
 	extensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
@@ -90,6 +91,7 @@ func run(ctx context.Context, o options) error {
 		}
 		seen, err := one(ctx, o, server, program)
 		if err != nil {
+			printFigures(outcomes) // those of the server before are not lost
 			return fmt.Errorf("%s: %w", server, err)
 		}
 		outcomes = append(outcomes, seen)
@@ -170,7 +172,10 @@ func connect(members *cluster.Members, api *cluster.APIServer) (*check.Env, erro
 	env := &check.Env{Members: members, API: api}
 	config := api.Config()
 	var errs [4]error
-	env.Client, errs[0] = kubernetes.NewForConfig(config)
+	// As the components of Kubernetes do. Custom resources have no such encoding.
+	encoded := api.Config()
+	encoded.ContentType = runtime.ContentTypeProtobuf
+	env.Client, errs[0] = kubernetes.NewForConfig(encoded)
 	env.Dynamic, errs[1] = dynamic.NewForConfig(config)
 	env.Extensions, errs[2] = extensions.NewForConfig(config)
 	env.Store, errs[3] = members.Connect()

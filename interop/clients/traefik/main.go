@@ -82,11 +82,14 @@ func run(ctx context.Context) error {
 	return await(ctx, messages, "other.example")
 }
 
+// The provider reads all keys that begin with it, and the user of the check may read below app/ only.
+const root = "app/traefik"
+
 // put repeats a write until it is acknowledged.
 func put(ctx context.Context, client *clientv3.Client, key, value string) error {
 	for {
 		call, cancel := context.WithTimeout(ctx, 2*time.Second)
-		_, err := client.Put(call, "app/http/"+key, value)
+		_, err := client.Put(call, root+"/http/"+key, value)
 		cancel()
 		if err == nil || ctx.Err() != nil {
 			return err
@@ -97,7 +100,7 @@ func put(ctx context.Context, client *clientv3.Client, key, value string) error 
 // provide starts the provider.
 func provide() (<-chan dynamic.Message, error) {
 	provider := &etcd.Provider{
-		Provider: kv.Provider{RootKey: "app", Endpoints: strings.Split(os.Getenv("ENDPOINTS"), ",")},
+		Provider: kv.Provider{RootKey: root, Endpoints: strings.Split(os.Getenv("ENDPOINTS"), ",")},
 		Username: os.Getenv("NAME"), Password: os.Getenv("PASSWORD"),
 	}
 	if authority := os.Getenv("CA"); authority != "" {

@@ -110,6 +110,9 @@ func (s *APIServer) HasEnded() bool {
 	}
 }
 
+// Usage is what the running apiserver took so far.
+func (s *APIServer) Usage() (Usage, error) { return s.usage() }
+
 // LogTail returns the last lines of its log.
 func (s *APIServer) LogTail() string { return s.logTail() }
 

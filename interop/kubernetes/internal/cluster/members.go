@@ -161,17 +161,19 @@ func (m *Members) find(ctx context.Context, client *clientv3.Client, isLeader bo
 	return 0, errors.New("no such member")
 }
 
-// Usage is the processor time that all members took so far, summed, and the resident memory of the largest.
-func (m *Members) Usage() (cpu time.Duration, residentBytesMax int64, err error) {
+// Usage is the processor time that all members took so far, summed, and the memory of the largest.
+func (m *Members) Usage() (Usage, error) {
+	var all Usage
 	for _, one := range m.members {
-		used, resident, err := one.usage()
+		used, err := one.usage()
 		if err != nil {
-			return 0, 0, err
+			return all, err
 		}
-		cpu += used
-		residentBytesMax = max(residentBytesMax, resident)
+		all.CPU += used.CPU
+		all.ResidentBytes = max(all.ResidentBytes, used.ResidentBytes)
+		all.PeakBytes = max(all.PeakBytes, used.PeakBytes)
 	}
-	return cpu, residentBytesMax, nil
+	return all, nil
 }
 
 // DiskUsage is the disk space that the data directory of the largest member takes, in bytes.

@@ -71,14 +71,21 @@ func (p *process) logTail() string {
 	return strings.Join(lines[max(0, len(lines)-12):], "\n")
 }
 
-// usage is the processor time of the running process and its resident memory.
-func (p *process) usage() (cpu time.Duration, residentBytes int64, err error) {
+// Usage is what a process took of the machine, or several did.
+type Usage struct {
+	CPU time.Duration
+	// Resident memory: now, and at its highest since the start.
+	ResidentBytes, PeakBytes int64
+}
+
+// usage is that of the running process.
+func (p *process) usage() (Usage, error) {
 	if p.cmd == nil {
-		return 0, 0, fmt.Errorf("%s is not running", p.name)
+		return Usage{}, fmt.Errorf("%s is not running", p.name)
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {
-		return 0, 0, err
+		return Usage{}, err
 	}
 	// The name of the program, in parentheses, may have spaces. User and system time are fields 14 and 15,
 	// in ticks of 10 ms on every Linux; resident pages are field 24.
@@ -86,10 +93,28 @@ func (p *process) usage() (cpu time.Duration, residentBytes int64, err error) {
 	var numbers [3]int64
 	for i, field := range []int{14, 15, 24} {
 		if numbers[i], err = strconv.ParseInt(fields[field-3], 10, 64); err != nil {
-			return 0, 0, err
+			return Usage{}, err
 		}
 	}
-	return time.Duration(numbers[0]+numbers[1]) * 10 * time.Millisecond, numbers[2] * int64(os.Getpagesize()), nil
+	peak, err := p.peak()
+	return Usage{
+		CPU:           time.Duration(numbers[0]+numbers[1]) * 10 * time.Millisecond,
+		ResidentBytes: numbers[2] * int64(os.Getpagesize()), PeakBytes: peak,
+	}, err
+}
+
+// peak is the highest resident memory so far.
+func (p *process) peak() (bytes int64, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	_, after, found := strings.Cut(string(status), "VmHWM:")
+	if !found {
+		return 0, fmt.Errorf("%s has no VmHWM", p.name)
+	}
+	kilobytes, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
+	return kilobytes << 10, err
 }
 
 // freePorts finds ports that no process listens on. They are below the range from which the kernel takes

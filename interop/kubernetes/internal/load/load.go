@@ -35,6 +35,8 @@ const (
 type Latencies struct {
 	lock  sync.Mutex
 	times map[string][]time.Duration
+	// Requests of the steady phase that failed.
+	failed int
 }
 
 // timed makes a request and keeps its time, if it succeeded.
@@ -48,6 +50,15 @@ func (l *Latencies) timed(request string, call func() error) error {
 	defer l.lock.Unlock()
 	l.times[request] = append(l.times[request], took)
 	return nil
+}
+
+// Failed is the number of requests of the steady phase that failed.
+func (l *Latencies) Failed() int { return l.failed }
+
+func (l *Latencies) fail() {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	l.failed++
 }
 
 // Requests are the names of all requests, sorted.
@@ -105,7 +116,10 @@ func Run(ctx context.Context, client kubernetes.Interface, plan Plan, ended func
 			}
 			return inParallel(plan.Pods, func(i int) error { return l.createPod(ctx, client, i, plan.Nodes) })
 		}},
-		{Steady, func() error { return l.keep(ctx, client, plan) }},
+		{Steady, func() error {
+			l.keep(ctx, client, plan)
+			return ctx.Err()
+		}},
 		{Deleting, func() error {
 			return inParallel(plan.Pods, func(i int) error { return l.deletePod(ctx, client, i) })
 		}},
@@ -221,72 +235,81 @@ func (l *Latencies) createLease(ctx context.Context, client kubernetes.Interface
 }
 
 // keep renews every lease every ten seconds, spread evenly, while pods report their status and a controller
-// reads: a get of one pod and a page of the list of pods, ten times a second each.
-func (l *Latencies) keep(ctx context.Context, client kubernetes.Interface, plan Plan) error {
+// reads: a get of one pod and a page of the list of pods, ten times a second each. A request that fails is
+// counted and not repeated: the next one comes at its time.
+func (l *Latencies) keep(ctx context.Context, client kubernetes.Interface, plan Plan) {
 	ctx, cancel := context.WithTimeout(ctx, plan.Steady)
 	defer cancel()
 	var group sync.WaitGroup
-	errs := make([]error, plan.Nodes+2)
 	for i := range plan.Nodes {
 		group.Go(func() {
 			offset := renewalInterval * time.Duration(i) / time.Duration(plan.Nodes)
-			errs[i] = every(ctx, offset, renewalInterval, func() error { return l.renew(ctx, client, i) })
+			l.every(ctx, offset, renewalInterval, l.renewal(ctx, client, i))
 		})
 	}
-	group.Go(func() { errs[plan.Nodes] = l.read(ctx, client, plan.Pods) })
+	group.Go(func() { l.read(ctx, client, plan.Pods) })
 	if plan.Churn > 0 {
 		group.Go(func() {
 			reports := 0
-			errs[plan.Nodes+1] = every(ctx, 0, time.Second/time.Duration(plan.Churn), func() error {
+			l.every(ctx, 0, time.Second/time.Duration(plan.Churn), func() error {
 				reports++
 				return l.report(ctx, client, reports*7919%plan.Pods, reports)
 			})
 		})
 	}
 	group.Wait()
-	return errors.Join(errs...)
 }
 
 // every makes a call at fixed times until the context ends. A call that the end interrupts does not count.
-func every(ctx context.Context, offset, interval time.Duration, call func() error) error {
+func (l *Latencies) every(ctx context.Context, offset, interval time.Duration, call func() error) {
 	first := time.NewTimer(offset)
 	defer first.Stop()
 	select {
 	case <-first.C:
 	case <-ctx.Done():
-		return nil
+		return
 	}
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		if err := call(); err != nil && ctx.Err() == nil {
-			return err
+			l.fail()
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 }
 
-func (l *Latencies) renew(ctx context.Context, client kubernetes.Interface, i int) error {
+// renewal renews a lease at each call. As a kubelet does, it reads the lease at first and after a failure, and
+// otherwise updates what the last update answered.
+func (l *Latencies) renewal(ctx context.Context, client kubernetes.Interface, i int) func() error {
 	leases := client.CoordinationV1().Leases(namespace)
-	lease, err := leases.Get(ctx, nodeName(i), metav1.GetOptions{})
-	if err != nil {
+	var last *coordinationv1.Lease
+	return func() (err error) {
+		if last == nil {
+			if last, err = leases.Get(ctx, nodeName(i), metav1.GetOptions{}); err != nil {
+				return err
+			}
+		}
+		now := metav1.NowMicro()
+		last.Spec.RenewTime = &now
+		err = l.timed("update lease", func() error {
+			last, err = leases.Update(ctx, last, metav1.UpdateOptions{})
+			return err
+		})
+		if err != nil {
+			last = nil
+		}
 		return err
 	}
-	now := metav1.NowMicro()
-	lease.Spec.RenewTime = &now
-	return l.timed("update lease", func() error {
-		_, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
-		return err
-	})
 }
 
-func (l *Latencies) read(ctx context.Context, client kubernetes.Interface, objects int) error {
+func (l *Latencies) read(ctx context.Context, client kubernetes.Interface, objects int) {
 	pods, next, page := client.CoreV1().Pods(namespace), 0, metav1.ListOptions{Limit: pageSize}
-	return every(ctx, 0, renewalInterval/100, func() error {
+	l.every(ctx, 0, renewalInterval/100, func() error {
 		next = (next + 7919) % objects // a prime: each pod has its turn
 		err := l.timed("get pod", func() error {
 			_, err := pods.Get(ctx, podName(next), metav1.GetOptions{})
@@ -294,6 +317,7 @@ func (l *Latencies) read(ctx context.Context, client kubernetes.Interface, objec
 		})
 		return errors.Join(err, l.timed("list 500 pods", func() error {
 			list, err := pods.List(ctx, page)
+			page.Continue = "" // after a failure from the beginning: the version may be compacted
 			if err == nil {
 				page.Continue = list.Continue
 			}

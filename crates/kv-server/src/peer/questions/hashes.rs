@@ -9,6 +9,7 @@ use api::peer::changes_digest_response::Answer;
 use api::peer::{
     ChangesDigestRequest, ChangesDigestResponse, Hello, HistoryHashRequest, HistoryHashResponse,
 };
+use futures_util::future::join_all;
 use mvcc::{KvHash, SpanDigest};
 use tonic::Status;
 
@@ -16,7 +17,7 @@ use super::ask_in_turn;
 use crate::data_dir::Identity;
 use crate::member::Hasher;
 use crate::peer::context::ENCODING;
-use crate::peer::link::Client;
+use crate::peer::link::{Client, answers_as};
 use crate::tls::Dialer;
 
 /// Time for one hash: gigabytes of history, read from a disk, and others that run before it.
@@ -35,20 +36,29 @@ pub(in crate::peer) async fn answer(hasher: &Hasher, at: i64) -> Result<HistoryH
 }
 
 /// The hashes of all other members of a list, before this one has started.
+///
+/// A member that starts as well has bound its port and answers nothing: on it a hash would be waited for in
+/// vain, and so would a whole cluster that starts. It is left out when it does not answer a probe.
 pub async fn at_start(dialer: &Dialer, identity: &Identity, members: &[Member], at: i64) -> Answers {
-    let mut answers = Vec::new();
-    for other in members.iter().filter(|member| member.id != identity.member_id) {
-        let own = members.iter().find(|member| member.id == identity.member_id);
+    let own = members.iter().find(|member| member.id == identity.member_id);
+    let own_urls = own.map(|own| own.peer_ur_ls.join(",")).unwrap_or_default();
+    let others = members.iter().filter(|member| member.id != identity.member_id);
+    let asked = others.map(|other| {
         let hello = Hello {
             cluster_id: identity.cluster_id,
             from: identity.member_id,
             to: other.id,
             encoding: ENCODING,
-            peer_urls: own.map(|own| own.peer_ur_ls.join(",")).unwrap_or_default(),
+            peer_urls: own_urls.clone(),
         };
-        answers.push((other.id, ask(dialer, &other.peer_ur_ls, hello, at).await));
-    }
-    answers
+        async move {
+            if answers_as(dialer, &other.peer_ur_ls, hello.clone()).await {
+                return (other.id, ask(dialer, &other.peer_ur_ls, hello, at).await);
+            }
+            (other.id, Err("it does not serve members".to_owned()))
+        }
+    });
+    join_all(asked).await
 }
 
 /// Asks a member that listens at `urls`. The error says why there is no hash.
