@@ -35,6 +35,9 @@ impl Reseeding {
                 Ok(Stepped::Done(format!("no alarm CORRUPT names {}: there is nothing to do", self.wanted)))
             }
             Step::AwaitAnswer => Ok(Stepped::Waits(format!("waiting for {} to answer", self.wanted))),
+            Step::AwaitLeader { leader } => Ok(Stepped::Waits(format!(
+                "waiting for the leader {leader:x} to hand over: an alarm CORRUPT names it too"
+            ))),
             Step::Reseed(member) => self.reseed(member).await,
         }
     }

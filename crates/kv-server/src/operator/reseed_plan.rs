@@ -18,6 +18,8 @@ pub enum Step<'a> {
     Nothing,
     /// It does not answer.
     AwaitAnswer,
+    /// An alarm CORRUPT names the leader too: its state is no better. It hands over by itself, within seconds.
+    AwaitLeader { leader: u64 },
     /// It is to take over the leader's state.
     Reseed(&'a Member),
 }
@@ -34,10 +36,6 @@ pub enum Refusal {
          etcdctl endpoint hashkv, and replace or restore those that are wrong"
     )]
     NoMajority,
-    #[error(
-        "an alarm CORRUPT names the leader {leader:x} too: its state is no better. Move the leader first"
-    )]
-    LeaderIsCorrupt { leader: u64 },
     #[error(
         "without {name}, {answering} of {voters} voting members answer, which is no quorum: should it end while its \
          state is replaced, the cluster would serve nothing. Not answering: {silent}"
@@ -91,7 +89,7 @@ pub fn next<'a>(cluster: &'a Cluster<'_>, wanted: &str) -> Result<Step<'a>, Refu
         return if cluster.is_corrupt(0) { Err(Refusal::NoMajority) } else { Ok(Step::Nothing) };
     }
     if cluster.leader != member.id && cluster.leader != 0 && cluster.is_corrupt(cluster.leader) {
-        return Err(Refusal::LeaderIsCorrupt { leader: cluster.leader });
+        return Ok(Step::AwaitLeader { leader: cluster.leader });
     }
     cluster.check_quorum(member, wanted)?;
     Ok(if cluster.answers(member) { Step::Reseed(member) } else { Step::AwaitAnswer })
@@ -126,6 +124,7 @@ mod tests {
         match next(&cluster, wanted) {
             Ok(Step::Nothing) => "nothing".to_owned(),
             Ok(Step::AwaitAnswer) => "await".to_owned(),
+            Ok(Step::AwaitLeader { leader }) => format!("await another leader than {leader:x}"),
             Ok(Step::Reseed(member)) => format!("reseed {}", member.name),
             Err(refusal) => refusal.to_string(),
         }
@@ -145,6 +144,7 @@ mod tests {
             ("*a b c", "c", "nothing"),
             ("*a b! c d e#", "e", "reseed e"),
             ("*a b c# d#", "c", "reseed c"),
+            ("*a# b c#", "c", "await another leader than a0"),
         ] {
             assert_eq!(step(cluster, wanted), next, "{cluster}: {wanted}");
         }
@@ -156,7 +156,6 @@ mod tests {
             ("*a b c#", "d", "d is not a member of the cluster"),
             ("*a c# c#", "c", "c is the name of 2 members"),
             ("*a b 0#", "b", "the alarm CORRUPT names no member"),
-            ("*a# b c#", "c", "an alarm CORRUPT names the leader a0 too"),
             ("*a b! c#", "c", "without c, 1 of 3 voting members answer, which is no quorum"),
             ("*a c#", "c", "without c, 1 of 2 voting members answer, which is no quorum"),
             ("*a#", "a", "without a, 0 of 1 voting members answer, which is no quorum"),
