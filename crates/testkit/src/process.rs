@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// Far above what a start or an election takes, also on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -129,9 +129,16 @@ impl Process {
         self.signal(Signal::TERM);
     }
 
-    /// SIGSTOP: it stands still, its connections stay open.
+    /// SIGSTOP: its connections stay open. Returns when it stands still.
+    ///
+    /// # Panics
+    ///
+    /// If the process has ended.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
+        // Its threads run on until the signal has reached each of them.
+        let stopped = waitid(WaitId::Pid(Pid::from_child(&self.child)), WaitIdOptions::STOPPED);
+        stopped.expect("a child that runs can be stopped");
     }
 
     /// SIGCONT: it continues.
