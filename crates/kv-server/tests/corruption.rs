@@ -210,7 +210,7 @@ fn flip_in_memory(pid: u32, pattern: &[u8]) -> usize {
     flipped
 }
 
-/// Names a member in an alarm, whatever its state is.
+/// Raises an alarm CORRUPT that names a member, also if its state is right.
 async fn call_corrupt(cluster: &Cluster, at: usize) {
     let (action, alarm) = (AlarmAction::Activate as i32, AlarmType::Corrupt as i32);
     let request = AlarmRequest { action, member_id: cluster.members[at].id().await, alarm };

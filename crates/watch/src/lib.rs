@@ -28,6 +28,7 @@ compile_error!("a mutant contains a bug on purpose: it needs debug assertions an
 
 mod types; // requests, limits and counters
 
+mod counted; // bytes that count until they are dropped
 mod held_back; // streams that wait for room, clients in turn
 mod owners; // what each client uses of the limits
 mod positions; // watchers by revision

@@ -123,9 +123,7 @@ impl Member {
         let is_strict = self.reconfiguration.is_strict;
         let change = Kind::MemberChange(MemberChange { change: Some(change), is_strict });
         let command = self.encode(caller, change)?;
-        let proposed = timed(Stage::Replication, self.raft.propose_change(command));
-        let outcome = proposed.await.map_err(ProposeError::Raft)?;
-        outcome.map_err(|error| match error {
+        replicated(self.raft.propose_change(command)).await?.map_err(|error| match error {
             // The leader did not let it in as a change.
             api::Error::NotCapable if is_strict => ProposeError::Refused(api::Error::MemberNotEnoughStarted),
             error => ProposeError::Refused(error),
@@ -134,16 +132,12 @@ impl Member {
 
     /// As `propose`, of what `encode` returned.
     pub async fn propose_encoded(&self, command: Bytes) -> Result<Response, ProposeError> {
-        let proposed = timed(Stage::Replication, self.raft.propose(command));
-        let outcome = proposed.await.map_err(ProposeError::Raft)?;
-        outcome.map_err(ProposeError::Refused)
+        replicated(self.raft.propose(command)).await?.map_err(ProposeError::Refused)
     }
 
     /// As `propose_encoded`, for the member itself: clients that fill the bounds of what waits do not delay it.
     pub async fn propose_for_member(&self, command: Bytes) -> Result<Response, ProposeError> {
-        let proposed = timed(Stage::Replication, self.raft.propose_for_member(command));
-        let outcome = proposed.await.map_err(ProposeError::Raft)?;
-        outcome.map_err(ProposeError::Refused)
+        replicated(self.raft.propose_for_member(command)).await?.map_err(ProposeError::Refused)
     }
 
     /// The caller of a request at this moment. A token that was issued by an entry that is not applied here yet
@@ -227,6 +221,13 @@ impl Member {
         let action = AlarmAction::Activate as i32;
         Kind::Alarm(AlarmRequest { action, member_id, alarm: alarm as i32 })
     }
+}
+
+/// The outcome of a proposal, with its time as that of replication.
+async fn replicated(
+    proposing: impl Future<Output = Result<Outcome, raft_node::ProposeError>>,
+) -> Result<Outcome, ProposeError> {
+    timed(Stage::Replication, proposing).await.map_err(ProposeError::Raft)
 }
 
 /// Waits until leadership has moved, but not for ever.

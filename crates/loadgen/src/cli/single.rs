@@ -7,9 +7,10 @@ use super::flags::outputs::Outputs;
 use super::live::exporter::Exporter;
 use super::live::screen::Screen;
 use super::outputs::{self, write_json};
+use super::plans::row::{spec, title};
 use super::progress::{View, WithoutTerminal};
 use super::terminal::{note, print, write_file};
-use super::{measure, plans, progress};
+use super::{measure, progress};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::compare::steps::rows_of_run;
@@ -74,7 +75,7 @@ pub async fn run(
     let (workload, endpoints) = (plan.name(), plan.endpoints.clone());
     outputs::check(&wants.outputs)?;
     wants.hdr.as_deref().map_or(Ok(()), outputs::check_writable)?;
-    let (spec, title) = (plans::row::spec(&plan), title(&plan));
+    let (spec, title) = (spec(&plan), title(&plan));
     let mut report = described(&plan, cluster, &title, wants.warm_up)?;
     if !wants.warm_up.is_zero() {
         warm_up(&plan, wants.warm_up).await?;
@@ -122,11 +123,6 @@ fn hdr_log(report: &Report, measurement: &Measurement) -> String {
         histograms.push((String::new(), &measurement.tally.latencies_ns));
     }
     hdr::log(report.started_unix_seconds, measurement.wall.as_secs_f64(), &histograms)
-}
-
-/// What is sent, in a line.
-fn title(plan: &Plan) -> String {
-    format!("{}, {} clients on {} connections", plan.name(), plan.clients, plan.conns)
 }
 
 /// What identifies the run, as a report without figures.

@@ -4,7 +4,7 @@
 use super::flags::Global;
 use super::flags::steps::StepFlags;
 use super::measure::{self, Lines};
-use super::plans::row::spec;
+use super::plans::row::{spec, title};
 use super::refusal::{Refusal, of_flags};
 use super::{outputs, progress};
 use crate::compare::steps::{self, Stepped};
@@ -22,8 +22,7 @@ pub async fn run(
 ) -> Result<ExitCode, Refusal> {
     let rates = of_flags(flags.rates(from))?;
     outputs::check(&flags.outputs)?;
-    let spec = spec(&load);
-    let title = format!("{}, {} clients on {} connections", load.workload.name(), load.clients, load.conns);
+    let (spec, title) = (spec(&load), title(&load));
     let subject = Subject { name: "cluster".into(), origin: Origin::Endpoints(load.endpoints.clone()) };
     let plan = compare::Plan::of_steps(format!("{title}, by rate"), subject.clone(), load.threads);
     let mut report = compare::report(&plan, measure::command_line())?;

@@ -70,15 +70,16 @@ impl<O: Send + 'static> Handle<O> {
     /// Waits until this member has applied everything that was committed, anywhere, when the call began, and
     /// returns an index up to which that is so. A read of the state machine made afterwards is linearizable.
     pub async fn read_point(&self) -> Result<u64, ReadError> {
-        self.read(RequestOrigin::Client).await
+        self.read_point_of(RequestOrigin::Client).await
     }
 
     /// As `read_point`, for the member itself: clients that fill the bounds of what waits do not delay it.
     pub async fn read_point_for_member(&self) -> Result<u64, ReadError> {
-        self.read(RequestOrigin::Member).await
+        self.read_point_of(RequestOrigin::Member).await
     }
 
-    async fn read(&self, origin: RequestOrigin) -> Result<u64, ReadError> {
+    /// As `read_point`, within the bounds of who asks.
+    pub async fn read_point_of(&self, origin: RequestOrigin) -> Result<u64, ReadError> {
         let permit = self.shared.entrance.read(origin)?;
         let (to, answer) = oneshot::channel();
         let input = Input::Read { reply: Reply { to, permit } };

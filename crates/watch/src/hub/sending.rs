@@ -294,8 +294,8 @@ impl Hub {
         }
     }
 
-    /// The clients with events in outboxes that may be taken back, by their bytes: how many, the stream that was read longest ago,
-    /// and all streams in that order.
+    /// The clients with events in outboxes that may be taken back, by their bytes: how many, the stream that was
+    /// read longest ago, and all streams in that order.
     fn stalls_by_client(&self) -> BinaryHeap<Client> {
         let mut clients: HashMap<u64, (usize, VecDeque<(u64, u32)>)> = HashMap::new();
         for (stall, slot) in &self.stalls {

@@ -1,9 +1,11 @@
 //! What one stream has to send: responses that share everything but their watch id.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
+
+use crate::counted::{Count, counted};
 
 /// One or more responses of one stream. An [`super::Encoder`] makes bytes of it.
 #[derive(Clone, Debug)]
@@ -51,37 +53,12 @@ pub(crate) enum Content {
 
 /// Large bytes of a parcel that a stream was handed.
 #[derive(Clone, Debug)]
-pub struct Held(Weak<HeldBytes>);
+pub struct Held(Weak<Count>);
 
 impl Held {
     /// Whether the stream has dropped them all.
     pub fn is_dropped(&self) -> bool {
         self.0.strong_count() == 0
-    }
-}
-
-/// Counts for a client until they are dropped.
-#[derive(Debug)]
-struct HeldBytes {
-    bytes: usize,
-    sum: Arc<AtomicUsize>,
-}
-
-impl Drop for HeldBytes {
-    fn drop(&mut self) {
-        self.sum.fetch_sub(self.bytes, Relaxed);
-    }
-}
-
-/// The bytes, until their last slice is dropped.
-struct Holding {
-    bytes: Bytes,
-    _held: Arc<HeldBytes>,
-}
-
-impl AsRef<[u8]> for Holding {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
     }
 }
 
@@ -116,10 +93,9 @@ impl Parcel {
         let (Content::Events { body, .. } | Content::Part { body, .. }) = &mut self.content else {
             return None;
         };
-        sum.fetch_add(body.len(), Relaxed);
-        let held = Arc::new(HeldBytes { bytes: body.len(), sum });
-        let noticed = Held(Arc::downgrade(&held));
-        *body = Bytes::from_owner(Holding { bytes: std::mem::take(body), _held: held });
+        let count = Arc::new(Count::new(body.len(), sum));
+        let noticed = Held(Arc::downgrade(&count));
+        *body = counted(std::mem::take(body), count);
         Some(noticed)
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use raft_node::{Handle, ReadError, RequestOrigin};
+use raft_node::{Handle, RequestOrigin};
 use state_machine::command::{self, Kind, LeaseExpire};
 use state_machine::{
     Chosen, LeaseTable, LedTerm, Outcome, Remaining, RenewalBatch, RenewalStep, Response, remaining,
@@ -48,7 +48,7 @@ impl LeaderLeases {
         if let Some(led) = self.known(before) {
             return Ok(led);
         }
-        self.read_point(asker).await?;
+        self.raft.read_point_of(asker).await?;
         if self.led_term() != Some(before) {
             return Err(LeaseError::NotLeader);
         }
@@ -58,13 +58,6 @@ impl LeaderLeases {
             // Another call was faster.
             Some(led) if led.term == before => Ok(led),
             Some(_) | None => Ok(*term.insert(begun)),
-        }
-    }
-
-    async fn read_point(&self, asker: RequestOrigin) -> Result<u64, ReadError> {
-        match asker {
-            RequestOrigin::Client => self.raft.read_point().await,
-            RequestOrigin::Member => self.raft.read_point_for_member().await,
         }
     }
 
@@ -118,7 +111,7 @@ impl LeaderLeases {
 
     /// No other member led when this call began, and everything that was committed then is applied.
     async fn confirm(&self, term: u64, asker: RequestOrigin) -> Result<(), LeaseError> {
-        self.read_point(asker).await?;
+        self.raft.read_point_of(asker).await?;
         if self.led_term() == Some(term) { Ok(()) } else { Err(LeaseError::NotLeader) }
     }
 

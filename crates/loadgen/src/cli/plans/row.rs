@@ -1,9 +1,14 @@
-//! A load as the row of a report.
+//! A load as the row of a report, and in a line.
 
 use crate::run;
 use crate::workload::stm::KEY_BYTES;
 use crate::workload::{Workload, Writes};
 use bench_report::model::{Operation, Protocol, RowSpec, Target, Values};
+
+/// What is sent, in a line.
+pub fn title(load: &run::Plan) -> String {
+    format!("{}, {} clients on {} connections", load.name(), load.clients, load.conns)
+}
 
 /// What a load sends, for its row in a report.
 pub fn spec(load: &run::Plan) -> RowSpec {

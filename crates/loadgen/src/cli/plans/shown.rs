@@ -1,7 +1,7 @@
 //! `--dry-run`: what a run would send, as text.
 
 use super::super::flags::sending::Sending;
-use super::row::spec;
+use super::row::{spec, title};
 use crate::run::schedule::Pace;
 use crate::run::{Plan, Target};
 use bench_report::model::Values;
@@ -21,7 +21,7 @@ fn write_plan(text: &mut String, plan: &Plan, sending: &Sending) -> fmt::Result 
         Target::All => "",
         Target::Leader => ", only the one that leads",
     };
-    writeln!(text, "{}, {} clients on {} connections", plan.name(), plan.clients, plan.conns)?;
+    writeln!(text, "{}", title(plan))?;
     writeln!(text, "  endpoints: {}{target}", endpoints.join(", "))?;
     match (&plan.pace, plan.seconds_max) {
         _ if sending.steps.find_max_rate => writeln!(text, "  requests: until the highest rate is found")?,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 
+use crate::counted::{Count, counted};
 use crate::slab::Slab;
 
 /// Bodies in use, and their bytes.
@@ -34,24 +35,6 @@ pub(in crate::hub) struct Span {
     pub end: usize,
 }
 
-/// Bytes that count until they are dropped.
-struct Counted {
-    bytes: Vec<u8>,
-    sum: Arc<AtomicUsize>,
-}
-
-impl AsRef<[u8]> for Counted {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.sum.fetch_sub(self.bytes.len(), Relaxed);
-    }
-}
-
 impl Bodies {
     pub fn new(small_bytes_max: usize) -> Bodies {
         Bodies { bodies: Slab::default(), bytes: 0, small_bytes_max, large: Arc::default(), large_here: 0 }
@@ -76,8 +59,8 @@ impl Bodies {
         if !self.is_large(bytes.len()) {
             return Bytes::from(bytes);
         }
-        self.large.fetch_add(bytes.len(), Relaxed);
-        Bytes::from_owner(Counted { bytes, sum: Arc::clone(&self.large) })
+        let count = Count::new(bytes.len(), Arc::clone(&self.large));
+        counted(bytes, count)
     }
 
     /// Adds a body with one reference: that of the caller.
