@@ -4,10 +4,11 @@
 //! | state | messages of peers | votes and candidacies |
 //! |---|---|---|
 //! | unconfirmed | dropped as if lost | none |
-//! | catching up | handled, except requests for votes and orders to campaign | none (1) |
+//! | catching up | handled, except orders to campaign and most requests for votes | few (1) |
 //! | neither | handled | as usual |
 //!
-//! (1) But the other one of two voters gets its vote.
+//! (1) It never campaigns. A candidate gets its vote if the candidate's log reaches the position that this
+//! member catches up to, or if the two are the only voters.
 //!
 //! Nothing of an unconfirmed member is durable: after a restart its log is empty again, and it asks again.
 //! The position that it catches up to is written with its term, and is kept.
@@ -26,7 +27,7 @@ use crate::types::NUMBER_MAX;
 pub(super) const OTHER_OF_TWO: u64 = 1;
 
 impl Core {
-    /// Whether this member must neither vote nor campaign.
+    /// Whether this member must not campaign, and votes only as [`Core::holds_back`] says.
     pub fn is_held(&self) -> bool {
         let log = &self.raw.raft.raft_log;
         let lacks_entries =
@@ -112,6 +113,17 @@ impl Core {
         message.msg_type != MessageType::MsgTimeoutNow && (are_two || message.reject_hint == OTHER_OF_TWO)
     }
 
+    /// Whether a candidate's log reaches the position that this member catches up to. Then it holds all that this
+    /// member may have acknowledged: a log here that ended at that position would give it the vote as well.
+    fn is_asked_by_a_log_that_reaches(&self, message: &Message) -> bool {
+        let log = (message.log_term, message.index);
+        let catch_up = self.raw.store().state.catch_up;
+        message.msg_type != MessageType::MsgTimeoutNow
+            && catch_up.is_some_and(|until| {
+                log >= (until.term, until.index) || cfg!(feature = "mutant-held-member-votes")
+            })
+    }
+
     /// Marks requests for votes to the only other voter. Not while the log may hold a change of the voters:
     /// then this member may lack what others have committed.
     pub(super) fn mark_requests_to_the_other_of_two(&mut self, messages: &mut [Message]) {
@@ -133,7 +145,9 @@ impl Core {
         use MessageType::{MsgRequestPreVote, MsgRequestVote, MsgTimeoutNow};
         let asks_for_election =
             matches!(message.msg_type, MsgRequestVote | MsgRequestPreVote | MsgTimeoutNow);
-        let is_withheld = || self.is_held() && !self.is_asked_by_the_other_of_two(message);
+        let is_given =
+            || self.is_asked_by_the_other_of_two(message) || self.is_asked_by_a_log_that_reaches(message);
+        let is_withheld = || self.is_held() && !is_given();
         let drops = self.is_unconfirmed || (asks_for_election && is_withheld());
         if let Some(snapshot) = message.snapshot.as_ref().filter(|_| drops) {
             self.ignore_snapshot(position(snapshot));

@@ -188,6 +188,9 @@ impl State {
                     entry.body.push(bytes);
                     entry.has_ended = end;
                     wake(&mut entry.reader);
+                    if end {
+                        wake(&mut entry.writer);
+                    }
                 }
                 entry => {
                     if let Some(entry) = entry.filter(|_| end) {
