@@ -128,8 +128,8 @@ async fn a_member_with_another_value_does_not_start() {
 async fn a_whole_cluster_that_compares_at_its_start_does_not_wait_for_itself() {
     let mut cluster = unlike(RIGHT[1], &["--feature-gates=InitialCorruptCheck=true"]).await;
     cluster.start();
-    // The first of them finds no other one that serves, and leaves each out after a probe instead of waiting for
-    // its hash.
+    // The first of them finds no other one that serves: it leaves each out after a probe, and does not wait
+    // for hashes.
     let said: Vec<String> = cluster.members.iter().map(|member| member.running().said()).collect();
     let left_out: Vec<&str> =
         said.iter().flat_map(|said| said.lines()).filter(|line| line.contains(NO_HASH)).collect();

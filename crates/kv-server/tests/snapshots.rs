@@ -269,8 +269,8 @@ async fn a_pause_in_the_middle_of_a_snapshot_ends_well_on_either_side() {
 }
 
 /// What cannot be read back is not sent to any member: the member that finds it stops, the others go on, and
-/// its next start has it rebuilt. The first block is in the cache of the leader, so that a recount, which takes
-/// it from there, does not find the damage on the disk before.
+/// its next start has it rebuilt. The first block is in the leader's cache. A recount takes it from there, and
+/// does not find the damage on the disk before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "writes 80 MiB; half a minute"]
 async fn a_leader_that_finds_damage_while_it_sends_stops_and_is_rebuilt() {

@@ -26,8 +26,8 @@ const HELD_WITHIN: Duration = Duration::from_secs(30);
 const HELD_LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Between two looks for room. What a stream drops wakes no one.
 const ROOM_LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// After entries that matched no watcher, those of this time are read together: a wake-up for each of them made
-/// puts beside idle watchers a fifth dearer.
+/// After entries that matched no watcher, those of this time are read together: a wake-up for each made puts a
+/// fifth dearer.
 const UNMATCHED_PAUSE: Duration = Duration::from_millis(1);
 
 /// The hub, and who reads what it delivers.
