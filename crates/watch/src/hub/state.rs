@@ -175,11 +175,6 @@ impl Hub {
         }
     }
 
-    /// The revision up to which all events were delivered to live watchers.
-    pub fn position(&self) -> i64 {
-        self.position
-    }
-
     /// Counters and sizes. Constant time.
     pub fn stats(&self) -> Stats {
         Stats {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use raft_node::Fatal;
 use tokio::sync::mpsc;
-use watch::{Held, Hub, Stats, StreamId};
+use watch::{Held, Hub, StreamId};
 
 use super::outbox::Outbox;
 use super::review::Review;
@@ -26,9 +26,6 @@ const HELD_WITHIN: Duration = Duration::from_secs(30);
 const HELD_LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Between two looks for room. What a stream drops wakes no one.
 const ROOM_LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// After entries that matched no watcher, those of this time are read together: a wake-up for each made puts a
-/// fifth dearer.
-const UNMATCHED_PAUSE: Duration = Duration::from_millis(1);
 
 /// The hub, and who reads what it delivers.
 pub(super) struct Run {
@@ -43,8 +40,6 @@ pub(super) struct Run {
     reviews: VecDeque<StreamId>,
     /// When streams that hold large responses were looked at.
     held_seen: Duration,
-    /// At the last sleep: the revision up to which events were delivered, and how many of them.
-    slept_at: (i64, u64),
     denied: Arc<str>,
 }
 
@@ -73,7 +68,6 @@ impl Run {
             ready: Vec::new(),
             reviews: VecDeque::new(),
             held_seen: Duration::ZERO,
-            slept_at: (0, 0),
             denied: DENIED.into(),
         }
     }
@@ -82,23 +76,21 @@ impl Run {
     pub(super) fn run(&mut self) -> Result<(), Fatal> {
         let shared = Arc::clone(&self.shared);
         shared.waker.is_called_by_its_thread();
-        let (mut has_announced_sleep, mut pause) = (false, None);
+        let mut has_announced_sleep = false;
         while !shared.stops.load(SeqCst) {
             if self.turn()? {
                 shared.waker.stay_awake();
                 has_announced_sleep = false;
             } else if !has_announced_sleep {
-                let stats = self.hub.stats();
-                pause = self.has_passed_unmatched(&stats).then_some(UNMATCHED_PAUSE);
-                shared.waker.announce_sleep(match stats.watchers > 0 && pause.is_none() {
+                *shared.stats.lock() = self.hub.stats();
+                let has_watchers = self.hub.stats().watchers > 0;
+                shared.waker.announce_sleep(match has_watchers {
                     true => Until::RequestsAndEntries,
                     false => Until::Requests,
                 });
-                *shared.stats.lock() = stats;
                 has_announced_sleep = true;
             } else {
-                let longest = pause.into_iter().chain(self.longest_sleep()).min();
-                shared.waker.sleep(longest);
+                shared.waker.sleep(self.longest_sleep());
                 has_announced_sleep = false;
             }
         }
@@ -122,13 +114,6 @@ impl Run {
             *self.shared.stats.lock() = self.hub.stats();
         }
         Ok(has_mail || has_listed || has_delivered || turn.more || !self.reviews.is_empty())
-    }
-
-    /// Whether entries have come since the last sleep, and none of their events was delivered.
-    fn has_passed_unmatched(&mut self, stats: &Stats) -> bool {
-        let now = (self.hub.position(), stats.events);
-        let (position, events) = std::mem::replace(&mut self.slept_at, now);
-        stats.watchers > 0 && now.0 > position && now.1 == events
     }
 
     fn longest_sleep(&self) -> Option<Duration> {
